@@ -1,0 +1,91 @@
+# All that is needed is Python 3.11 or newer: no root, no Redis, no Docker. Everything lives in .venv, at the versions and
+# hashes of constraints.txt. uv is used when it is there, because it is faster; pip does the same.
+#
+#   make up ARGS="..."            hands options to poolkeeperd, as test does to pytest and bench to the bench
+#   make PYTHON=/path/to/python   builds .venv with that Python
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-print-directory
+.PHONY: help set-up up test bench lint lua check lock clean
+
+PYTHON ?=
+UV ?= $(shell uv --version >/dev/null 2>&1 && echo uv)
+ARGS ?=
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
+
+help: ## say what there is to make
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+set-up: $(READY) ## install everything into .venv, unless it is there already
+
+up: $(READY) ## run Poolkeeper
+	@exec $(BIN)/poolkeeperd up $(ARGS)
+
+test: $(READY) ## run the tests
+	@exec $(BIN)/pytest $(ARGS)
+
+bench: $(READY) ## measure
+	@exec $(BIN)/python -m bench $(ARGS)
+
+lint: $(READY) ## ruff, mypy, the import contracts, luacheck
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	@$(MAKE) lua
+
+# Lua is checked as Redis gets it: composed. In CI an absent luacheck is a failure.
+lua: $(READY) ## luacheck over every composed script
+	@command -v luacheck >/dev/null || { \
+		echo "luacheck is not installed, so NO LUA WAS CHECKED. Debian, Ubuntu: apt install lua-check" >&2; \
+		test -z "$$CI"; exit; }; \
+	scripts=$$(mktemp -d) && trap 'rm -rf "$$scripts"' EXIT && \
+	$(BIN)/python -m app.store.compose "$$scripts" && luacheck --config .luacheckrc "$$scripts"
+
+check: lint test ## lint, then test
+
+lock: ## write constraints.txt anew from pyproject.toml (needs uv)
+	uv pip compile --quiet --universal --python-version 3.11 --all-extras --generate-hashes --upgrade \
+		--custom-compile-command 'make lock' --output-file constraints.txt pyproject.toml
+
+clean: ## remove .venv and all caches; data/ stays
+	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The project itself is installed without its dependencies and without build isolation: hatchling comes from constraints.txt
+# as well, so nothing is ever downloaded that has no hash there. What uv cannot do (an index only pip is told of), pip tries.
+INSTALL_ALL := --quiet --require-hashes -r constraints.txt
+INSTALL_SELF := --quiet --no-deps --no-build-isolation -e .
+
+$(READY): pyproject.toml constraints.txt
+	@for each in $(or $(PYTHON),python3 python3.14 python3.13 python3.12 python3.11); do \
+		if "$$each" -c '$(NEW_ENOUGH)' >/dev/null 2>&1; then python=$$each; break; fi; \
+	done; \
+	if [ -z "$$python" ]; then \
+		echo "Poolkeeper needs Python 3.11 or newer, $(or $(PYTHON),python3) is: $$($(or $(PYTHON),python3) --version 2>&1 | head -n 1)" >&2; \
+		echo "Install a newer one, or name it: make PYTHON=/path/to/python3.12" >&2; exit 1; \
+	fi; \
+	if ! $(BIN)/python -c '$(NEW_ENOUGH)' >/dev/null 2>&1; then \
+		rm -rf $(VENV); \
+		if [ -n "$(UV)" ]; then \
+			$(UV) venv --quiet --python "$$("$$python" -c 'import sys; print(sys.executable)')" $(VENV); \
+		elif "$$python" -c 'import ensurepip, venv' 2>/dev/null; then \
+			"$$python" -m venv $(VENV); \
+		else \
+			echo "$$python has no ensurepip, so it cannot make a virtual environment." >&2; \
+			echo "Debian, Ubuntu: apt install python3-venv. Or install uv." >&2; exit 1; \
+		fi; \
+	fi; \
+	echo "Setting up $(VENV) with $$($(BIN)/python --version) and $(or $(UV),pip) ..."; \
+	if [ -n "$(UV)" ]; then \
+		$(UV) pip install --python $(BIN)/python $(INSTALL_ALL) \
+		&& $(UV) pip install --python $(BIN)/python $(INSTALL_SELF) && exit; \
+		echo "uv could not, so pip tries." >&2; \
+	fi; \
+	export PIP_DISABLE_PIP_VERSION_CHECK=1; \
+	{ $(BIN)/python -m pip --version >/dev/null 2>&1 || $(BIN)/python -m ensurepip >/dev/null; } \
+	&& $(BIN)/python -m pip install $(INSTALL_ALL) && $(BIN)/python -m pip install $(INSTALL_SELF)
+	@touch $@

@@ -1,0 +1,230 @@
+"""What people may ask, and the first thing every ask meets: nothing malformed gets past here, so none of it reaches Lua.
+
+Only what is wrong in itself is refused here; what is wrong beside other things (a `reserved` beyond its `limit`, a key the pool
+lacks) is against the rules, and the ledger says so. A new setting is one more field with a line of description.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+
+from app.domain.amounts import MAX_CPUS, MAX_KEYS, from_settings, memory_mb
+from app.domain.names import RULES, LabelKey, Name, ResourceKey
+from app.domain.ordering import CLASSES, EXACT, PRIORITIES
+
+TEN_YEARS_S = 10 * 365 * 24 * 3600
+"""The longest duration: a time in milliseconds with it added is still an exact number."""
+
+MAX_LABELS = 32
+MAX_RETRIES = 1_000_000
+MAX_WEIGHT = 10_000
+MAX_REASONS = 20
+"""How many faults of one ask are told."""
+
+Units = Annotated[int, Field(ge=1, le=EXACT)]
+Quantity = Annotated[int, Field(ge=0, le=EXACT)]
+Seconds = Annotated[int, Field(ge=0, le=TEN_YEARS_S)]
+Duration = Annotated[int, Field(ge=1, le=TEN_YEARS_S)]
+Weight = Annotated[int, Field(ge=1, le=MAX_WEIGHT)]
+Asked = Annotated[Mapping[ResourceKey, Units], Field(max_length=MAX_KEYS)]
+Capacity = Annotated[Mapping[ResourceKey, Units], Field(min_length=1, max_length=MAX_KEYS)]
+Quantities = Annotated[Mapping[ResourceKey, Quantity], Field(max_length=MAX_KEYS)]
+Labels = Annotated[Mapping[LabelKey, Annotated[str, Field(max_length=255)]], Field(max_length=MAX_LABELS)]
+Description = Annotated[str, Field(max_length=1000)]
+
+
+class Ask(BaseModel):
+    """Strict: no unknown fields, and no value made into another type."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+class Settings(Ask):
+    """Settings with their defaults; in a change, only those that were given count."""
+
+    def changed(self) -> dict[str, Any]:
+        """The settings that were given, null ones included."""
+        return self.model_dump(exclude_unset=True)
+
+
+class ResourceSettings(Ask):
+    """The typed way to ask for resources: it wins over `resources`, and 0 takes a key out."""
+
+    gpu_count: Quantity | None = None
+    """Becomes `gpu`; 0 removes `gpu`."""
+    cpu_count: Annotated[float, Field(ge=0, le=MAX_CPUS, allow_inf_nan=False)] | None = None
+    """Becomes `mcpu`, thousandths of a CPU rounded up; 0 removes `mcpu`."""
+    memory: Annotated[str, Field(max_length=64, examples=["16GiB", "512MB"])] | None = None
+    """A number with KB, KiB, MB, MiB, GB … PiB; becomes `memory_mb` (10^6 bytes) rounded up; `0MB` removes it."""
+    pool_resources: Asked = Field(default={})
+    """Any other keys; wins over `resources`."""
+
+    @field_validator("memory")
+    @classmethod
+    def _memory_is_readable(cls, memory: str | None) -> str | None:
+        if memory is not None:
+            memory_mb(memory)
+        return memory
+
+
+class RequestAsk(Ask):
+    """One ask for several resources at once: all of them or none."""
+
+    component: Name
+    """Who asks."""
+    component_type: Name = "orchestrator"
+    """What kind of component asks."""
+    resources: Asked = Field(default={}, examples=[{"gpu": 2}])
+    """Resource key → units. `step_run: 1` is always added; with nothing else asked, it is all that is."""
+    settings: ResourceSettings = ResourceSettings()
+    """Instead of or along with `resources`."""
+    preemptible: bool = True
+    """Whether it may borrow beyond its policy's reserved, and be stopped for the owner of what it borrowed."""
+    preemption_class: Annotated[int, Field(ge=0, le=CLASSES - 1)] = 5
+    """How dear it is to stop; 10 is never stopped and needs the permission `sensitive`."""
+    checkpoint: Literal["none", "manual", "auto"] = "none"
+    """Whether the work can save its state before it leaves."""
+    checkpoint_minutes: Annotated[int, Field(ge=1, le=TEN_YEARS_S // 60)] | None = None
+    """How long an `auto` checkpoint takes; it means nothing with the others."""
+    walltime_s: Duration | None = None
+    """A promise to be done this long after the grant; null promises nothing."""
+    retries: Annotated[int, Field(ge=-1, le=MAX_RETRIES)] = 3
+    """How often it may go back to the queue after preemption; -1 is without bound."""
+    lease_s: Duration | None = 60
+    """How long after the last heartbeat its units are taken back; null is never."""
+    queue_ttl_s: Duration | None = 600
+    """How long it stays queued with nobody asking for it; null is for ever."""
+    labels: Labels = Field(default={})
+    """For people, and searchable."""
+
+    @field_validator("settings")
+    @classmethod
+    def _all_can_be_merged(cls, settings: ResourceSettings, info: ValidationInfo) -> ResourceSettings:
+        from_settings(info.data.get("resources", {}), settings)
+        return settings
+
+    def amounts(self) -> dict[str, int]:
+        """What it asks of a pool, `resources` and `settings` in one."""
+        return from_settings(self.resources, self.settings)
+
+
+class PoolSettings(Settings):
+    """How a pool settles contention."""
+
+    discipline: Literal["reserved", "classes"] = "reserved"
+    """What ranks a waiter: first the policy's priority (`reserved`) or first the preemption class (`classes`)."""
+    order: Literal["share_first", "priority_first"] = "share_first"
+    """Whether those within their unused share go before a higher rank, or after it."""
+    queueing: Literal["best_effort", "strict"] = "best_effort"
+    """Whether others may pass the first one that is blocked by capacity."""
+    patience_s: Seconds | None = 300
+    """How long a waiter blocked by capacity is passed before capacity is held for it; null is for ever."""
+
+
+class PoolAsk(Ask):
+    """A new pool."""
+
+    name: Name
+    """What it is called; it stays."""
+    description: Description = ""
+    """For people."""
+    capacity: Capacity = Field(examples=[{"gpu": 8}])
+    """Resource key → units."""
+    settings: PoolSettings = PoolSettings()
+    """How it settles contention."""
+
+
+class PoolChange(Ask):
+    """A change of a pool: what is not given stays."""
+
+    description: Description | None = None
+    """For people; null leaves it."""
+    capacity: Quantities = Field(default={}, examples=[{"gpu": 16, "tpu": 0}])
+    """Resource key → units from now on; 0 removes the key, keys not given stay."""
+    settings: PoolSettings = PoolSettings()
+    """Those given are changed, the others stay; the defaults shown are those of a new pool."""
+
+
+class GroupAsk(Ask):
+    """A group of a pool, as it shall be."""
+
+    parent: Name | None = None
+    """The group it is part of; null is directly below the pool."""
+    reserved: Quantities = Field(default={})
+    """Resource key → units that are its own; keys not given 0."""
+    limit: Quantities = Field(default={})
+    """Resource key → the most it may use; keys not given are limited by the pool alone."""
+    weight: Weight = 1
+    """Its part among its siblings."""
+
+
+class PolicyAsk(Ask):
+    """A component's policy in a pool, as it shall be."""
+
+    priority: Annotated[int, Field(ge=0, le=PRIORITIES - 1)] = 0
+    """The higher, the sooner."""
+    reserved: Quantities = Field(default={})
+    """Resource key → units that are its own; keys not given 0."""
+    limit: Quantities = Field(default={})
+    """Resource key → the most it may use; keys not given are limited by the pool alone."""
+    weight: Weight = 1
+    """Its part among its siblings."""
+    group: Name | None = None
+    """The group it is part of; null is directly below the pool."""
+
+
+class WorkspaceSettings(Settings):
+    """Settings of a whole workspace."""
+
+    unmanaged: Literal["reject", "allow"] = "reject"
+    """What becomes of a component without any policy: refused, or allocated at once and tied to no pool."""
+
+
+def body_digest(ask: Ask) -> str:
+    """Equal for asks that say the same, different for others: what goes without saying does not count, nor does order."""
+    said = ask.model_dump(mode="json", exclude_defaults=True)
+    return hashlib.sha256(json.dumps(said, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def malformed(error: ValidationError) -> list[tuple[str, str]]:
+    """Each fault as (field, reason) for people, the field dotted: `("resources.gpu", "must be a whole number")`."""
+    faults = error.errors(include_url=False, include_input=False)
+    return [(_field(fault["loc"]), _reason(fault)) for fault in faults[:MAX_REASONS]]
+
+
+_REASONS = {
+    "bool_type": "must be true or false",
+    "dict_type": "must be an object",
+    "extra_forbidden": "is not a field here",
+    "finite_number": "must be a finite number",
+    "float_type": "must be a number",
+    "greater_than_equal": "must be at least {ge}",
+    "int_type": "must be a whole number",
+    "less_than_equal": "must be at most {le}",
+    "literal_error": "must be {expected}",
+    "missing": "is required",
+    "model_type": "must be an object",
+    "string_too_long": "must have at most {max_length} characters",
+    "string_type": "must be a text",
+    "string_unicode": "must be valid Unicode",
+    "too_long": "must have at most {max_length} entries",
+    "too_short": "must have at least {min_length} entry",
+    "value_error": "{error}",
+}
+
+
+def _field(location: tuple[int | str, ...]) -> str:
+    return ".".join(str(part)[:64] for part in location if part != "[key]")
+
+
+def _reason(fault: Mapping[str, Any]) -> str:
+    context = fault.get("ctx", {})
+    if fault["type"] == "string_pattern_mismatch":
+        return RULES[context["pattern"]]
+    reason = _REASONS.get(fault["type"])
+    return str(fault["msg"]) if reason is None else reason.format(**context)

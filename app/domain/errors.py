@@ -1,0 +1,58 @@
+"""What can be wrong with a call: not there, against the rules, in conflict with the present state. A refusal is an answer."""
+
+from __future__ import annotations
+
+
+class Refused(Exception):  # noqa: N818
+    """Poolkeeper says no, and why: a stable code and a sentence for people."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class NotFound(Refused):
+    """There is nothing of that name."""
+
+    def __init__(self, kind: str, name: str) -> None:
+        super().__init__(f"no_such_{kind}", f"there is no {kind} {name}")
+
+
+class AgainstTheRules(Refused):
+    """Well-formed, but it cannot be, whatever the present state."""
+
+
+class Conflict(Refused):
+    """The present state does not allow it."""
+
+
+class StaleFence(Conflict):
+    """The caller is not, or no longer, the holder: its units may be somebody else's by now, so it has to stop."""
+
+    def __init__(self, request: str, status: str, reason: str) -> None:
+        because = f" ({reason})" if reason else ""
+        super().__init__("stale_fence", f"this fence holds nothing of {request}, which is {status}{because}")
+        self.status, self.reason = status, reason
+
+
+_RULES: dict[str, tuple[type[Refused], str]] = {
+    "unknown_key": (AgainstTheRules, "the pool has no {key}; a policy's and a group's keys are among the pool's"),
+    "reserved_beyond_limit": (AgainstTheRules, "{account} reserves {wants} of {key}, more than its limit of {bound}"),
+    "limit_beyond_capacity": (AgainstTheRules, "{account} limits {key} to {wants}; the pool has {bound}"),
+    "overpromised": (AgainstTheRules, "children of {account} would reserve {wants} of {key} in all; it has {bound} to give"),
+    "reserved_below_children": (AgainstTheRules, "{account} would reserve {wants} of {key}; its children reserve {bound} of it"),
+    "circle": (AgainstTheRules, "{account} would be above itself"),
+    "too_deep": (AgainstTheRules, "groups may be nested {bound} deep"),
+    "no_capacity_left": (AgainstTheRules, "a pool has at least one key"),
+    "too_many_keys": (AgainstTheRules, "a pool has at most {bound} keys; these would be {wants}"),
+    "breaks_policy": (Conflict, "{account} counts on {bound} of {key}; the pool would have {wants}"),
+    "breaks_promises": (Conflict, "{bound} of {key} are reserved in all; the pool would have {wants}"),
+    "key_in_use": (Conflict, "{bound} of {key} are held; a key can be removed when none is"),
+    "moves_in_use": (Conflict, "{account} cannot move to another parent while it holds units"),
+}
+
+
+def refused(code: str, account: str, key: str, wants: str, bound: str) -> Refused:
+    """The error of a refusal the ledger answered: which account, which key, and the two numbers that do not agree."""
+    kind, sentence = _RULES[code]
+    return kind(code, sentence.format(account=account.replace(":", " ", 1), key=key, wants=wants, bound=bound))

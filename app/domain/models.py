@@ -1,0 +1,171 @@
+"""What Poolkeeper answers: requests, pools, groups, policies and events, as they stood at one moment. All are frozen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from app.domain.amounts import Amounts
+from app.domain.reasons import Reason
+from app.domain.states import State
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """One line of a request's story."""
+
+    id: str
+    event: str
+    at_ms: int
+    pool: str | None
+    reason: str | None
+    by: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """An ask and where it stands."""
+
+    id: str
+    component: str
+    component_type: str
+    status: State
+    resources: Amounts
+    preemptible: bool
+    preemption_class: int
+    checkpoint: str
+    checkpoint_minutes: int | None
+    walltime_s: int | None
+    retries: int
+    lease_s: int | None
+    queue_ttl_s: int | None
+    labels: Mapping[str, str]
+    submitted_ms: int
+    number: int
+    reason: Reason | None = None
+    pool: str | None = None
+    fence: int | None = None
+    granted_ms: int | None = None
+    ended_ms: int | None = None
+    outcome: str | None = None
+    lease_expires_ms: int | None = None
+    position: Mapping[str, int] = field(default_factory=dict)
+    story: tuple[Told, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """What a heartbeat is answered."""
+
+    status: State
+    lease_expires_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What a group or a policy holds and may hold, per key. A limit that is not named is the pool's total."""
+
+    name: str
+    parent: str | None
+    weight: int
+    reserved: Amounts
+    limit: Amounts
+    used: Amounts
+    used_fixed: Amounts
+
+    @property
+    def borrowed(self) -> dict[str, int]:
+        """What is held beyond the reserved share."""
+        over = {key: used - self.reserved.get(key, 0) for key, used in self.used.items()}
+        return {key: amount for key, amount in over.items() if amount > 0}
+
+
+@dataclass(frozen=True, slots=True)
+class Policy(Account):
+    """A component's account in a pool; its name is `type/name`."""
+
+    priority: int
+    queued: int
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Capacity kept free for a waiter."""
+
+    request: str
+    kind: str
+    since_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """A pool and everything that has an account in it."""
+
+    name: str
+    description: str
+    capacity: Amounts
+    used: Amounts
+    used_fixed: Amounts
+    held: Amounts
+    settings: Mapping[str, str | int | None]
+    queue_length: int
+    active_count: int
+    groups: Mapping[str, Account]
+    policies: Mapping[str, Policy]
+    holds: tuple[Hold, ...]
+    unfinished: bool
+
+    @property
+    def free(self) -> dict[str, int]:
+        """Units nobody holds; none where the pool was shrunk below its use."""
+        return {key: max(0, total - self.used.get(key, 0)) for key, total in self.capacity.items()}
+
+    @property
+    def borrowed(self) -> dict[str, int]:
+        """What the policies hold beyond their shares, in all."""
+        sums: dict[str, int] = {}
+        for policy in self.policies.values():
+            for key, amount in policy.borrowed.items():
+                if key in self.capacity:
+                    sums[key] = sums.get(key, 0) + amount
+        return sums
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One transition, as the workspace's stream tells it."""
+
+    id: str
+    event: str
+    request: str
+    at_ms: int
+    component: str
+    resources: Amounts
+    came_from: State | None
+    to: State
+    pool: str | None
+    fence: int | None
+    reason: str | None
+    by: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """What a clean-up ended."""
+
+    lapsed: int = 0
+    forgotten: int = 0
+    pruned: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Something an audit found: where, what it is and what it should be."""
+
+    kind: str
+    where: str
+    found: str
+    expected: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.where}: {self.found}, should be {self.expected}"

@@ -1,0 +1,57 @@
+"""What may be a name or a resource key: the only place where it is written, for Python and for the OpenAPI page alike.
+
+The types below are matched by pydantic's own engine, whose `$` is the end of the text and nothing before it; the predicates use
+`fullmatch`. So a trailing newline slips past neither, and no name can hold what separates the parts of a Redis key.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from pydantic import Field
+
+KEY_PATTERN = r"^[a-z][a-z0-9_.-]{0,62}$"
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$"
+LABEL_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_./-]{0,62}$"
+IDEMPOTENCY_PATTERN = r"^[ -~]{1,255}$"
+
+RULES: dict[str, str] = {
+    KEY_PATTERN: "must be 1 to 63 of a-z 0-9 _ . - and begin with a letter",
+    NAME_PATTERN: "must be 1 to 63 of A-Z a-z 0-9 _ . - and begin with a letter or digit",
+    LABEL_PATTERN: "must be 1 to 63 of A-Z a-z 0-9 _ . / - and begin with a letter or digit",
+    IDEMPOTENCY_PATTERN: "must be 1 to 255 printable ASCII characters",
+}
+"""Each pattern in words for people."""
+
+ResourceKey = Annotated[str, Field(strict=True, pattern=KEY_PATTERN)]
+"""What is counted: `gpu`, `mcpu`, `licence.matlab`."""
+
+Name = Annotated[str, Field(strict=True, pattern=NAME_PATTERN)]
+"""What a workspace, pool, group, component or component type is called."""
+
+LabelKey = Annotated[str, Field(strict=True, pattern=LABEL_PATTERN)]
+"""What a label is called."""
+
+IdempotencyKey = Annotated[str, Field(strict=True, pattern=IDEMPOTENCY_PATTERN)]
+"""What a client repeats to say that it means the same submission."""
+
+
+def is_key(text: str) -> bool:
+    """Whether this is a resource key."""
+    return re.fullmatch(KEY_PATTERN, text) is not None
+
+
+def is_name(text: str) -> bool:
+    """Whether this is a name."""
+    return re.fullmatch(NAME_PATTERN, text) is not None
+
+
+def is_idempotency_key(text: str) -> bool:
+    """Whether this is an idempotency key."""
+    return re.fullmatch(IDEMPOTENCY_PATTERN, text) is not None
+
+
+def component_id(component_type: str, name: str) -> str:
+    """How a component is written wherever one text must say both: `type/name`."""
+    return f"{component_type}/{name}"

@@ -1,0 +1,63 @@
+"""Why a request was refused, ended or not granted: every code there is, with its sentence for people."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Code(StrEnum):
+    """A named reason."""
+
+    NO_POLICY = "no_policy"
+    MISSING_KEY = "missing_key"
+    EXCEEDS_CAPACITY = "exceeds_capacity"
+    EXCEEDS_LIMIT = "exceeds_limit"
+    EXCEEDS_RESERVED = "exceeds_reserved"
+    LEASE_LAPSED = "lease_lapsed"
+    NOT_POLLED = "not_polled"
+    DROPPED = "dropped"
+
+
+SENTENCES: dict[Code, str] = {
+    Code.NO_POLICY: "no pool has a policy for this component",
+    Code.MISSING_KEY: "asks {asked} of {key}, which the pool does not have",
+    Code.EXCEEDS_CAPACITY: "asks {asked} of {key}; the pool has {bound} in all",
+    Code.EXCEEDS_LIMIT: "asks {asked} of {key}; the limit of {account} is {bound}",
+    Code.EXCEEDS_RESERVED: "is not preemptible and asks {asked} of {key}; {account} has {bound} reserved",
+    Code.LEASE_LAPSED: "no heartbeat came before the lease lapsed",
+    Code.NOT_POLLED: "nobody asked for it while it was queued",
+    Code.DROPPED: "an operator dropped it",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PoolRefusal:
+    """Why one pool could never grant a request."""
+
+    pool: str
+    code: Code
+    key: str
+    asked: int
+    bound: int
+    account: str
+
+    @property
+    def message(self) -> str:
+        """The sentence, with its numbers."""
+        return f"{self.pool}: " + SENTENCES[self.code].format(
+            asked=self.asked, key=self.key, bound=self.bound, account=self.account.replace(":", " ", 1)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why a request is where it is; of a rejected one also what each pool said."""
+
+    code: Code
+    pools: tuple[PoolRefusal, ...] = ()
+
+    @property
+    def message(self) -> str:
+        """One sentence for people."""
+        return "; ".join(pool.message for pool in self.pools) or SENTENCES[self.code]

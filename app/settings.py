@@ -1,0 +1,147 @@
+"""What can be set: read once, from a file and then from `POOLKEEPER_*` variables, and passed down from there.
+
+The defaults live here, so that an installed package needs no file; `config/default.toml` says the same with comments.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+DEFAULT_FILE = Path(__file__).resolve().parent.parent / "config" / "default.toml"
+
+
+class BadSetting(ValueError):  # noqa: N818 - names what is wrong, as the other refusals do
+    """A setting that cannot be used; the message is one line for the person who wrote it."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a setting may be: in words, from a file (typed already), and from the text of a variable."""
+
+    expected: str
+    accept: Callable[[Any], Any]  # the value, or ValueError
+    parse: Callable[[str], Any] = str
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError
+    return value
+
+
+def _number(value: object, least: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value < least:
+        raise ValueError
+    return value
+
+
+def _whole(value: object, least: int, most: float) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise ValueError
+    return value
+
+
+def _path(value: object) -> Path:
+    if not _text(value):
+        raise ValueError
+    return Path(_text(value)).expanduser()
+
+
+def one_of(*words: str) -> Kind:
+    """One of a few words."""
+
+    def accept(value: object) -> str:
+        if value not in words:
+            raise ValueError
+        return str(value)
+
+    return Kind("one of " + ", ".join(words), accept)
+
+
+def seconds(least: float) -> Kind:
+    """A duration, in seconds and parts of them."""
+    return Kind(f"a number of seconds, at least {least:g}", lambda value: float(_number(value, least)), float)
+
+
+def whole(what: str, least: int = 1, most: float = math.inf) -> Kind:
+    """A whole number of something."""
+    bounds = f"at least {least}" if most == math.inf else f"from {least} to {most:g}"
+    return Kind(f"a whole number of {what}, {bounds}", lambda value: _whole(value, least, most), int)
+
+
+URL = Kind("a URL, or nothing for the embedded server", lambda value: _text(value).strip() or None)
+FOLDER = Kind("the path of a folder", _path)
+
+
+def setting(default: Any, kind: Kind) -> Any:
+    """A field of Settings that knows what it may be."""
+    return field(default=default, metadata={"kind": kind})
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything that can be set; `config/default.toml` explains each in the same order."""
+
+    redis_url: str | None = setting(None, URL)
+    data_dir: Path = setting(Path("data"), FOLDER)  # noqa: RUF009 - a field, and paths do not change
+    appendfsync: str = setting("everysec", one_of("everysec", "always", "no"))
+    redis_timeout_s: float = setting(5.0, seconds(0.1))
+    cleanup_interval_s: float = setting(5.0, seconds(0.1))
+    audit_interval_s: float = setting(600.0, seconds(1))
+    retention_s: int = setting(7 * 24 * 3600, whole("seconds", least=0))
+    events_kept: int = setting(100_000, whole("events"))
+    idempotency_ttl_s: int = setting(24 * 3600, whole("seconds"))
+    chunk: int = setting(200, whole("requests", most=1000))  # Lua cannot unpack much more
+    log_level: str = setting("info", one_of("debug", "info", "warning", "error"))
+
+    @classmethod
+    def read(cls, path: Path | None = None, environ: Mapping[str, str] = os.environ) -> Settings:
+        """The settings of `path` (else of POOLKEEPER_CONFIG, else of the file beside the package), then of the variables."""
+        kinds = {each.name: each.metadata["kind"] for each in fields(cls)}
+        values = _from_file(path or _file_to_read(environ), kinds)
+        return cls(**(values | _from_variables(environ, kinds)))
+
+
+def _file_to_read(environ: Mapping[str, str]) -> Path | None:
+    named = environ.get("POOLKEEPER_CONFIG")
+    if named:
+        return Path(named).expanduser()
+    return DEFAULT_FILE if DEFAULT_FILE.exists() else None
+
+
+def _from_file(path: Path | None, kinds: Mapping[str, Kind]) -> dict[str, Any]:
+    if path is None:
+        return {}
+    try:
+        found = tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise BadSetting(f"{path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise BadSetting(f"{path}: is not UTF-8 text") from error
+    except tomllib.TOMLDecodeError as error:
+        raise BadSetting(f"{path}: is not TOML: {error}") from error
+    for key in found.keys() - kinds.keys():
+        raise BadSetting(f"{path}: {key}: there is no such setting; known are {', '.join(kinds)}")
+    return {key: _accepted(f"{path}: {key}", kinds[key], value) for key, value in found.items()}
+
+
+def _from_variables(environ: Mapping[str, str], kinds: Mapping[str, Kind]) -> dict[str, Any]:
+    values = {}
+    for key, kind in kinds.items():
+        name = f"POOLKEEPER_{key.upper()}"
+        if name in environ:
+            values[key] = _accepted(name, kind, environ[name], parse=kind.parse)
+    return values
+
+
+def _accepted(where: str, kind: Kind, value: Any, parse: Callable[[Any], Any] = lambda value: value) -> Any:
+    try:
+        return kind.accept(parse(value))
+    except ValueError as error:
+        raise BadSetting(f"{where}: expected {kind.expected}, not {value!r}") from error

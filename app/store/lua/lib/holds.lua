@@ -1,0 +1,59 @@
+-- Holds: capacity kept free for a waiter. The one of patience counts as used against those behind its owner in the queue.
+-- @use accounts amounts clock lanes order requests
+-- @keys pool_holds pool_ends
+
+local EXAMINED = 500  -- running allocations looked at, at most, to foresee when an owner can start
+
+-- Who has the pool's hold of patience: request, lane, path and place; nil if nobody.
+function holds.owner(pool)
+  if not pool.is.patience then return nil end
+  local request = requests.load(pool.is.patience)
+  local lane = lanes.of(request)
+  local path = accounts.path(pool.name, lane.component)
+  local inner = order.inner(tonumber(request.class), tonumber(request.seq))
+  return {request = request, lane = lane, path = path, place = order.place(pool, path[1], inner, lanes.inshare(path, lane))}
+end
+
+function holds.give(path, lane, id)
+  local pool = path[#path]
+  accounts.add(path, lane.ask, {'kept'}, 1)
+  pool.is.patience = id
+  redis.call('HSET', pool.key, 'patience', id)
+  redis.call('HSET', keys.pool_holds(pool.name), id, 'patience ' .. amounts.whole(clock.now))
+end
+
+function holds.finish(pool, owner)
+  accounts.add(owner.path, owner.lane.ask, {'kept'}, -1)
+  pool.is.patience = nil
+  redis.call('HDEL', pool.key, 'patience')
+  redis.call('HDEL', keys.pool_holds(pool.name), owner.request.id)
+end
+
+local function roomy(room, ask)
+  for account, left in pairs(room) do
+    for _, key in ipairs(ask.keys) do
+      if ask.of[key] > left[key] then return false end
+    end
+  end
+  return true
+end
+
+-- When the owner could start if every promised walltime is kept; what overstays its promise may end at any moment. Nil if unknown.
+function holds.shadow(pool, owner)
+  local ask, room = owner.lane.ask, {}
+  for _, account in ipairs(owner.path) do
+    room[account] = {}
+    for _, key in ipairs(ask.keys) do room[account][key] = accounts.room('limit', account, pool, key) end
+  end
+  local ends = redis.call('ZRANGE', keys.pool_ends(pool.name), 0, EXAMINED - 1, 'WITHSCORES')
+  for i = 1, #ends, 2 do
+    local running = requests.load(ends[i])
+    local held = amounts.decode(running.resources)
+    for _, account in ipairs(accounts.path(pool.name, running.component)) do
+      for _, key in ipairs(room[account] and held.keys or {}) do
+        if room[account][key] then room[account][key] = room[account][key] + held.of[key] end
+      end
+    end
+    if roomy(room, ask) then return math.max(clock.now, tonumber(ends[i + 1])) end
+  end
+end

@@ -1,0 +1,61 @@
+-- Taking in one ask: the same request again, or granted at once, or queued in every eligible pool, or rejected.
+-- @use accounts amounts clock eligibility grants lanes looks order queue requests
+-- @keys meta requests idempotency request
+
+-- The request an idempotency key, or a repeated call, already made: tag and request; nil if this ask is new.
+local function again(ask, request)
+  local before = ask.key and redis.call('GET', keys.idempotency(ask.key))
+  if before then
+    local id, digest = string.match(before, '^(%S+) (%S+)$')
+    local known = requests.load(id)
+    if known then return digest == ask.digest and 'known' or 'conflict', known end
+  end
+  local taken = redis.call('HMGET', keys.request(ask.id), 'component', 'resources')
+  if not taken[1] then return nil end
+  local same = taken[1] == request.component and taken[2] == request.resources
+  return same and 'known' or 'taken', requests.load(ask.id)
+end
+
+-- Into the lane, and into the queue of each pool with what keeps it there.
+local function wait(request, lane, inner, chances)
+  local deadline = request.queue_ttl_s and clock.after(request.queue_ttl_s) or const.EXACT
+  queue.enter(request, lane, inner, deadline)
+  for _, chance in ipairs(chances) do
+    queue.stand(chance.path, request, lane, inner, chance.constraint, chance.need)
+  end
+end
+
+-- In the eligible pools, by policy priority: granted by the first that can, else waiting in all.
+local function place(request, lane, fields)
+  local inner, chances, pools = order.inner(tonumber(request.class), tonumber(request.seq)), {}, lanes.pools(lane.component)
+  for _, name in ipairs(pools) do
+    local path = accounts.path(name, lane.component)
+    if not eligibility.refusal(path, lane.ask, lane.fixed) then
+      local constraint, need = looks.keeps(path, lane, inner, request.walltime_s)
+      if not constraint then return grants.give(path, lane, request, fields) end
+      chances[#chances + 1] = {path = path, constraint = constraint, need = need}
+    end
+  end
+  if #chances > 0 then return wait(request, lane, inner, chances) end
+  if #pools == 0 and redis.call('HGET', keys.meta(), 'unmanaged') == 'allow' then
+    return grants.give(nil, lane, request, fields)
+  end
+  requests.finish(request, states.rejected, 'rejected', eligibility.reasons(lane.component, lane.ask, lane.fixed), fields)
+end
+
+-- Tag and the request as one flat list.
+function intake.take(ask, remember_s)
+  local request, fields = {id = ask.id}, ask.fields
+  for i = 1, #fields, 2 do request[fields[i]] = fields[i + 1] end
+  local tag, known = again(ask, request)
+  if tag then return tag, requests.flat(known) end
+  local seq = amounts.whole(redis.call('HINCRBY', keys.meta(), 'seq', 1))
+  requests.move(request, states.queued, 'submitted', {'seq', seq, 'submitted_ms', amounts.whole(clock.now)}, fields)
+  place(request, lanes.of(request), fields)
+  requests.write(request, fields)
+  redis.call('ZADD', keys.requests(), seq, ask.id)
+  if ask.key then redis.call('SET', keys.idempotency(ask.key), ask.id .. ' ' .. ask.digest, 'EX', remember_s) end
+  fields[#fields + 1] = 'id'
+  fields[#fields + 1] = ask.id
+  return 'taken_in', fields
+end

@@ -1,0 +1,44 @@
+-- Rank and age in one number (rules 2 to 4 of the order), and with rule 1 a lane's place.
+
+-- What a lane sorts its members by: class, then number of submission.
+function order.inner(class, seq)
+  return (const.CLASSES - 1 - class) * const.AGES + seq
+end
+
+local function rank(pool, priority, inner)
+  local class, weight = math.floor(inner / const.AGES), const.PRIORITIES - 1 - priority
+  if pool.is.discipline == 'classes' then return class * const.PRIORITIES + weight end
+  return weight * const.CLASSES + class
+end
+
+function order.score(pool, policy, inner)
+  return rank(pool, tonumber(policy.is.priority), inner) * const.AGES + inner % const.AGES
+end
+
+function order.place_of(pool, score, inshare)
+  local band = inshare and 0 or 1
+  if pool.is.order == 'priority_first' then
+    return (math.floor(score / const.AGES) * 2 + band) * const.AGES + score % const.AGES - const.BAND
+  end
+  return score + (band - 1) * const.BAND
+end
+
+function order.place(pool, policy, inner, inshare)
+  return order.place_of(pool, order.score(pool, policy, inner), inshare)
+end
+
+-- The inner number from which on a policy's members score `score` or more.
+function order.inner_from(pool, policy, score)
+  local ranked, seq = math.floor(score / const.AGES), score % const.AGES
+  local weight = const.PRIORITIES - 1 - tonumber(policy.is.priority)
+  if pool.is.discipline == 'classes' then
+    local class, other = math.floor(ranked / const.PRIORITIES), ranked % const.PRIORITIES
+    if weight > other then return class * const.AGES end
+    if weight < other then return (class + 1) * const.AGES end
+    return class * const.AGES + seq
+  end
+  local other, class = math.floor(ranked / const.CLASSES), ranked % const.CLASSES
+  if weight > other then return 0 end
+  if weight < other then return const.CLASSES * const.AGES end
+  return class * const.AGES + seq
+end

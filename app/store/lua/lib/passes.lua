@@ -1,0 +1,118 @@
+-- The pass after a change: in every pool it stirred, grant in order whatever can be granted, within a budget of looks.
+-- @use accounts amounts grants holds looks parking
+-- @keys pool_parks pool_needs pool_park pool_line todo
+
+local budget, unfinished
+
+
+local function spent()
+  budget = budget - 1
+  return budget < 0
+end
+
+-- The constraints of a set (of all, if nil) that somebody is parked on.
+local function parked_on(pool, set)
+  if not set then return redis.call('HKEYS', keys.pool_parks(pool.name)) end
+  local asked, some = {}, {}
+  for constraint in pairs(set) do asked[#asked + 1] = constraint end
+  if #asked == 0 then return some end
+  for i, count in ipairs(redis.call('HMGET', keys.pool_parks(pool.name), unpack(asked))) do
+    if count then some[#some + 1] = asked[i] end
+  end
+  return some
+end
+
+-- Work is left: the next script, or the next round of the housekeeping, goes on.
+local function unsettled(pool)
+  unfinished = true
+  pool.is.unsettled = '1'
+  redis.call('HSET', pool.key, 'unsettled', '1')
+  redis.call('SADD', keys.todo(), pool.name)
+end
+
+local function best_effort(pool, set)
+  local constraints = parked_on(pool, set)
+  while true do
+    local best, at = nil, nil
+    for _, constraint in ipairs(constraints) do
+      local id, place = parking.first(pool, constraint, looks.room(pool, constraint))
+      if id and (not at or place < at) then best, at = id, place end
+    end
+    if not best then return true end
+    if spent() then return false end
+    looks.at(pool, best, at)
+  end
+end
+
+-- Strict: those a limit kept come back into the line when it has room; then the first of the line, until capacity keeps one.
+local function strict(pool, set)
+  for _, constraint in ipairs(parked_on(pool, set)) do
+    local id, place = parking.first(pool, constraint, looks.room(pool, constraint))
+    while id do
+      if spent() then return false end
+      parking.park(pool, id, 'line', 0, place)
+      id, place = parking.first(pool, constraint, looks.room(pool, constraint))
+    end
+  end
+  while true do
+    local first = redis.call('ZRANGE', keys.pool_line(pool.name), 0, 0, 'WITHSCORES')
+    if not first[1] then return true end
+    if spent() then return false end
+    if looks.at(pool, first[1], tonumber(first[2])) == 'pool' then return true end
+  end
+end
+
+-- Lanes kept by a hold that would fit without it, in order.
+local function kept(pool)
+  local found = {}
+  for _, constraint in ipairs(redis.call('HKEYS', keys.pool_parks(pool.name))) do
+    local id, key = string.match(constraint, '^held|([^|]+)|(.+)$')
+    local needs = id and redis.call('ZRANGEBYSCORE', keys.pool_needs(pool.name, constraint), '-inf',
+      amounts.whole(accounts.room('limit', accounts.named(pool.name, id), pool, key))) or {}
+    for _, need in ipairs(needs) do
+      local here = redis.call('ZRANGE', keys.pool_park(pool.name, constraint, need), 0, -1, 'WITHSCORES')
+      for i = 1, #here, 2 do found[#found + 1] = {id = here[i], place = tonumber(here[i + 1])} end
+    end
+  end
+  table.sort(found, function(a, b) return a.place < b.place end)
+  return found
+end
+
+-- While somebody has a hold: it ends if a limit keeps its owner; those it keeps look again, as they may now stand before the
+-- owner, or end before it could start.
+local function around_hold(pool)
+  local owner = holds.owner(pool)
+  local why = accounts.blocked(owner.path, owner.lane.ask, owner.lane.fixed, false)
+  if why and why.account ~= 'pool' then return grants.end_hold(pool) end
+  for _, lane in ipairs(kept(pool)) do
+    if spent() then return unsettled(pool) end
+    if looks.at(pool, lane.id, lane.place) == true then return grants.stir(pool) end
+  end
+end
+
+local function pass(pool)
+  local set, all = grants.raised(pool.name) or {}, pool.is.unsettled
+  grants.calm(pool.name)
+  if pool.is.reviewing then
+    unfinished = true
+    return
+  end
+  local through = pool.is.queueing == 'strict' and strict or best_effort
+  if not through(pool, not all and set or nil) then return unsettled(pool) end
+  if all then
+    pool.is.unsettled = nil
+    redis.call('HDEL', pool.key, 'unsettled')
+  end
+  if pool.is.patience then around_hold(pool) end
+end
+
+-- Go through every stirred pool. Says whether something is left for a next call.
+function passes.settle(count)
+  budget, unfinished = count, false
+  local name = next(grants.stirred())
+  while name do
+    pass(accounts.pool(name))
+    name = next(grants.stirred())
+  end
+  return unfinished and 1 or 0
+end

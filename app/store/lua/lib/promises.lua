@@ -1,0 +1,70 @@
+-- What a policy or a group may be promised (reserved, limit), and what its parent has promised to all of its children.
+-- @use accounts amounts
+
+-- A refusal as it is answered: code, account, key, and the two numbers that do not agree.
+local function refusal(code, account, key, asked, bound)
+  return {code, account, key, amounts.whole(asked), amounts.whole(bound)}
+end
+
+-- Nil if `wanted` (reserved, limit) agrees with itself, the pool and what the parent has left; `now` is the account as it is.
+function promises.refusal(pool, parent, now, id, wanted)
+  for key, reserved in pairs(wanted.reserved) do
+    if not pool.limit[key] then return refusal('unknown_key', 'pool', key, reserved, 0) end
+    local limit = wanted.limit[key] or pool.limit[key]
+    if reserved > limit then return refusal('reserved_beyond_limit', id, key, reserved, limit) end
+  end
+  for key, limit in pairs(wanted.limit) do
+    if not pool.limit[key] then return refusal('unknown_key', 'pool', key, limit, 0) end
+    if limit > pool.limit[key] then return refusal('limit_beyond_capacity', id, key, limit, pool.limit[key]) end
+  end
+  for key, promised in pairs(now and now.promised or {}) do
+    if promised > (wanted.reserved[key] or 0) then
+      return refusal('reserved_below_children', id, key, wanted.reserved[key] or 0, promised)
+    end
+  end
+  local given = parent == pool and pool.limit or parent.reserved
+  for key, reserved in pairs(wanted.reserved) do
+    local own = now and promises.parent(pool, now) == parent and now.reserved[key] or 0
+    local total = (parent.promised[key] or 0) - own + reserved
+    if reserved > 0 and total > (given[key] or 0) then return refusal('overpromised', parent.id, key, total, given[key] or 0) end
+  end
+end
+
+function promises.parent(pool, account)
+  local name = account.is.group or account.is.parent
+  return name and accounts.group(pool.name, name) or pool
+end
+
+local function shift(account, column, key, by)
+  local now = (account[column][key] or 0) + by
+  account[column][key] = now > 0 and now or nil
+  if now > 0 then redis.call('HSET', account.key, column .. ':' .. key, amounts.whole(now))
+  else redis.call('HDEL', account.key, column .. ':' .. key) end
+end
+
+-- Enter an account's reserved in its parent's and the pool's books, or strike it out (sign -1).
+function promises.book(pool, parent, reserved, sign)
+  for key, amount in pairs(reserved) do
+    if amount > 0 then
+      shift(parent, 'promised', key, sign * amount)
+      shift(pool, 'reserving', key, sign)
+    end
+  end
+end
+
+-- Replace what an account is promised.
+function promises.write(key, now, wanted)
+  for _, column in ipairs({'reserved', 'limit'}) do
+    for name in pairs(now and now[column] or {}) do redis.call('HDEL', key, column .. ':' .. name) end
+    for name, amount in pairs(wanted[column]) do redis.call('HSET', key, column .. ':' .. name, amounts.whole(amount)) end
+  end
+  accounts.forget(key)
+end
+
+-- Whether units are held on an account.
+function promises.in_use(account)
+  for _, used in pairs(account.used) do
+    if used > 0 then return true end
+  end
+  return false
+end

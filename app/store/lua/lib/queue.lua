@@ -1,0 +1,42 @@
+-- Who waits: into a lane and the queues of its pools, and out of all of them at once.
+-- @use accounts amounts lanes order
+-- @keys lane lane_walltimes component_lanes pool_queue waiting orphans
+
+function queue.enter(request, lane, inner, deadline)
+  redis.call('ZADD', keys.lane(lane.id), amounts.whole(inner), request.id)
+  if request.walltime_s then redis.call('ZADD', keys.lane_walltimes(lane.id), request.walltime_s, request.id) end
+  redis.call('SADD', keys.component_lanes(lane.component), lane.id)
+  redis.call('ZADD', keys.waiting(), amounts.whole(deadline), request.id)
+end
+
+-- Stand in a pool's queue; a lane new to the pool is parked on what keeps it, one that is there is seated anew for a new head.
+function queue.stand(path, request, lane, inner, constraint, need)
+  local pool = path[#path]
+  redis.call('ZADD', keys.pool_queue(pool.name), amounts.whole(order.score(pool, path[1], inner)), request.id)
+  if not lanes.listed(pool, lane) then lanes.join(path, lane, constraint, need)
+  elseif lanes.head(lane) == request.id then lanes.seat(path, lane) end
+end
+
+-- Leave every queue. Says in which pools somebody else may now stand first.
+function queue.leave(id, lane)
+  local was = lanes.head(lane) == id
+  redis.call('ZREM', keys.lane(lane.id), id)
+  redis.call('ZREM', keys.lane_walltimes(lane.id), id)
+  redis.call('ZREM', keys.waiting(), id)
+  local last = redis.call('EXISTS', keys.lane(lane.id)) == 0
+  if last then
+    redis.call('SREM', keys.component_lanes(lane.component), lane.id)
+    redis.call('SREM', keys.orphans(), lane.id)
+  end
+  local stirred = {}
+  for _, name in ipairs(lanes.pools(lane.component)) do
+    redis.call('ZREM', keys.pool_queue(name), id)
+    local path = accounts.path(name, lane.component)
+    local pool = path[#path]
+    if was and lanes.listed(pool, lane) then
+      stirred[#stirred + 1] = pool
+      if last then lanes.part(pool, lane) else lanes.seat(path, lane) end
+    end
+  end
+  return stirred
+end

@@ -1,0 +1,64 @@
+-- Requests: the ask as it came, the state it is in, and its story.
+-- @use amounts clock
+-- @keys request events ended
+
+local kept
+
+-- How many entries the stream of events keeps, about.
+function requests.keep(events)
+  kept = events
+end
+
+function requests.load(id)
+  local raw = redis.call('HGETALL', keys.request(id))
+  if #raw == 0 then return nil end
+  local request = {id = id}
+  for i = 1, #raw, 2 do request[raw[i]] = raw[i + 1] end
+  return request
+end
+
+-- What will be written: name and value in turn, so that one HSET does it.
+local function put(request, fields, name, value)
+  request[name] = value
+  fields[#fields + 1] = name
+  fields[#fields + 1] = value
+end
+
+-- Note a transition: its event on the stream, and state, story and `news` (name, value in turn) among the fields to write.
+function requests.move(request, to, event, news, fields)
+  local from = request.status
+  if from and not transitions[from][to] then error('no way from ' .. from .. ' to ' .. to) end
+  for i = 1, #news, 2 do put(request, fields, news[i], news[i + 1]) end
+  local entry = redis.call('XADD', keys.events(), 'MAXLEN', '~', kept, '*', 'event', event, 'request', request.id,
+    'at', amounts.whole(clock.now), 'component', request.component, 'resources', request.resources, 'from', from or '', 'to', to,
+    'pool', request.pool or '', 'fence', request.fence or '', 'reason', request.reason or '', 'by', request.by or '')
+  local told = (tonumber(request.events) or 0) + 1
+  put(request, fields, 'status', to)
+  put(request, fields, 'events', amounts.whole(told))
+  put(request, fields, 'e' .. amounts.whole(told), table.concat({entry, event, amounts.whole(clock.now), request.pool or '-',
+    request.reason or '-', request.by or '-'}, ' '))
+  if told > 64 then redis.call('HDEL', keys.request(request.id), 'e' .. amounts.whole(told - 63)) end
+end
+
+function requests.write(request, fields)
+  redis.call('HSET', keys.request(request.id), unpack(fields))
+end
+
+-- Into a final state, with its reason and when.
+function requests.finish(request, to, event, news, fields)
+  local now = amounts.whole(clock.now)
+  news[#news + 1] = 'ended_ms'
+  news[#news + 1] = now
+  requests.move(request, to, event, news, fields)
+  redis.call('ZADD', keys.ended(), now, request.id)
+end
+
+-- A whole request as one flat list, for an answer.
+function requests.flat(request)
+  local flat = {}
+  for name, value in pairs(request) do
+    flat[#flat + 1] = name
+    flat[#flat + 1] = value
+  end
+  return flat
+end

@@ -1,0 +1,114 @@
+-- After a change of a pool, a group or a policy: every lane's eligibility, share and place again, a bounded part at a time.
+-- @use accounts amounts eligibility grants lanes order parking requests queue
+-- @keys pool_policies pool_todo pool_queue component_lanes todo orphans lane
+
+-- From now on nobody is granted in the pool until all its lanes have been looked at.
+function reviews.begin(pool)
+  accounts.forget(pool.key)
+  redis.call('HSET', pool.key, 'reviewing', '1')
+  redis.call('HSET', keys.pool_todo(pool.name), 'review', '')
+  redis.call('SADD', keys.todo(), pool.name)
+end
+
+-- A lane's members have to enter, leave or move in the pool's queue; `from` is the inner number to begin at.
+local function resync(pool, lane)
+  redis.call('HSET', keys.pool_todo(pool.name), 'sync ' .. lane.id, '-inf')
+end
+
+local function shut_out(pool, lane)
+  if pool.is.patience and lanes.of(requests.load(pool.is.patience)) == lane then grants.end_hold(pool) end
+  lanes.part(pool, lane)
+  resync(pool, lane)
+  for _, name in ipairs(lanes.pools(lane.component)) do
+    if lanes.listed(accounts.pool(name), lane) then return end
+  end
+  redis.call('SADD', keys.orphans(), lane.id)
+end
+
+local function look(path, lane)
+  local policy, pool = path[1], path[#path]
+  local listed = lanes.listed(pool, lane)
+  if eligibility.refusal(path, lane.ask, lane.fixed) then
+    if listed then return shut_out(pool, lane) end
+    for _, name in ipairs(lanes.pools(lane.component)) do
+      if lanes.listed(accounts.pool(name), lane) then return end
+    end
+    return redis.call('SADD', keys.orphans(), lane.id)
+  end
+  redis.call('SREM', keys.orphans(), lane.id)
+  local head, inner = lanes.head(lane)
+  local score = redis.call('ZSCORE', keys.pool_queue(pool.name), head)
+  if not listed or not score or tonumber(score) ~= order.score(pool, policy, inner) then resync(pool, lane) end
+  lanes.join(path, lane, parking.NEW, 0)
+end
+
+-- Look at up to `count` lanes; says how many were looked at, and whether that was all.
+function reviews.step(pool, count)
+  local todo, done = keys.pool_todo(pool.name), 0
+  local from = redis.call('HGET', todo, 'review')
+  local components = redis.call('SMEMBERS', keys.pool_policies(pool.name))
+  table.sort(components, function(a, b) return a .. '|' < b .. '|' end)
+  for _, component in ipairs(components) do
+    local ids = component .. '~' > from and redis.call('SMEMBERS', keys.component_lanes(component)) or {}
+    table.sort(ids)
+    for _, id in ipairs(ids) do
+      if id > from then
+        if done >= count then return done, false end
+        look(accounts.path(pool.name, component), lanes.open(id))
+        redis.call('HSET', todo, 'review', id)
+        done = done + 1
+      end
+    end
+  end
+  redis.call('HDEL', todo, 'review')
+  redis.call('HDEL', pool.key, 'reviewing')
+  redis.call('HSET', pool.key, 'unsettled', '1')
+  pool.is.reviewing, pool.is.unsettled = nil, '1'
+  if pool.is.patience and (pool.is.queueing == 'strict' or not pool.is.patience_s) then grants.end_hold(pool) end
+  grants.stir(pool)
+  return done, true
+end
+
+-- Bring up to `count` members of lanes that entered, left or moved into line with the pool's queue.
+function reviews.sync(pool, count)
+  local done, queued = 0, keys.pool_queue(pool.name)
+  for _, field in ipairs(redis.call('HKEYS', keys.pool_todo(pool.name))) do
+    local id = string.match(field, '^sync (.+)$')
+    local lane = id and lanes.open(id)
+    local path = lane and accounts.path(pool.name, lane.component)
+    local listed = path and lanes.listed(pool, lane)
+    local from = id and redis.call('HGET', keys.pool_todo(pool.name), field)
+    local members = id and redis.call('ZRANGEBYSCORE', keys.lane(id), from, '+inf', 'WITHSCORES', 'LIMIT', 0, count - done) or {}
+    for i = 1, #members, 2 do
+      if listed then
+        redis.call('ZADD', queued, amounts.whole(order.score(pool, path[1], tonumber(members[i + 1]))), members[i])
+      else redis.call('ZREM', queued, members[i]) end
+      from, done = '(' .. members[i + 1], done + 1
+    end
+    if id and done >= count then
+      redis.call('HSET', keys.pool_todo(pool.name), field, from)
+      return done, false
+    end
+    if id then redis.call('HDEL', keys.pool_todo(pool.name), field) end
+  end
+  return done, true
+end
+
+-- Reject up to `count` members of lanes that fit nowhere any more.
+function reviews.reject(count)
+  local done = 0
+  for _, id in ipairs(redis.call('SMEMBERS', keys.orphans())) do
+    local lane = lanes.open(id)
+    for _, who in ipairs(redis.call('ZRANGE', keys.lane(id), 0, count - done - 1)) do
+      local reasons = eligibility.reasons(lane.component, lane.ask, lane.fixed)
+      if not reasons then break end
+      local request, fields = requests.load(who), {}
+      queue.leave(who, lane)
+      requests.finish(request, states.rejected, 'rejected', reasons, fields)
+      requests.write(request, fields)
+      done = done + 1
+    end
+    if done >= count then return done, false end
+  end
+  return done, true
+end

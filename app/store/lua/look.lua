@@ -1,0 +1,27 @@
+-- One request as it stands, with its places in the queues; a look by its owner counts as a poll.
+-- @use accounts amounts clock lanes positions requests
+-- @keys live waiting
+-- @args now id poll
+-- @reply found request lapses places
+-- @reply not_found
+
+clock.start(args.now)
+local request = requests.load(args.id)
+if not request then return reply.not_found() end
+
+local places = {}
+if request.status == states.queued then
+  local lane = lanes.of(request)
+  for _, name in ipairs(lanes.pools(lane.component)) do
+    local position = positions.of(accounts.pool(name), lane, args.id)
+    if position then
+      places[#places + 1] = name
+      places[#places + 1] = amounts.whole(position)
+    end
+  end
+  if args.poll == '1' and request.queue_ttl_s then
+    redis.call('ZADD', keys.waiting(), 'XX', amounts.whole(clock.after(request.queue_ttl_s)), args.id)
+  end
+end
+local lapses = request.lease_s and redis.call('ZSCORE', keys.live(), args.id)
+return reply.found(requests.flat(request), lapses, places)

@@ -1,0 +1,43 @@
+-- Give the pool's hold of patience to the first in order who has been blocked by capacity for too long, if nobody has it.
+-- @use accounts amounts clock holds lanes order parking requests
+-- @keys lane pool_lanes
+-- @args now pool
+-- @reply given id
+-- @reply nobody
+
+clock.start(args.now)
+local pool = accounts.pool(args.pool)
+local lost = pool and pool.is.patience_s and pool.is.queueing ~= 'strict' and not pool.is.patience
+  and not pool.is.reviewing and not pool.is.unsettled
+if not lost then return reply.nobody() end
+local since_ms = clock.now - tonumber(pool.is.patience_s) * 1000
+
+-- The first of a lane who has waited that long: its head, else of each class the oldest. Id and inner number.
+local function overdue(lane)
+  for class = const.CLASSES - 1, 0, -1 do
+    local oldest = redis.call('ZRANGEBYSCORE', keys.lane(lane.id), amounts.whole(order.inner(class, 0)),
+      '(' .. amounts.whole(order.inner(class, const.AGES)), 'WITHSCORES', 'LIMIT', 0, 1)
+    if oldest[1] then
+      local request = requests.load(oldest[1])
+      if tonumber(request.queued_ms or request.submitted_ms) <= since_ms then return oldest[1], tonumber(oldest[2]) end
+    end
+  end
+end
+
+local best, at, best_path, best_lane
+local places = redis.call('ZRANGE', keys.pool_lanes(pool.name), 0, -1, 'WITHSCORES')
+for i = 1, #places, 2 do
+  if at and tonumber(places[i + 1]) > at then break end
+  local constraint, _, since = parking.of(pool, places[i])
+  if parking.by_capacity(constraint) and constraint ~= parking.NEW and tonumber(since) <= since_ms then
+    local lane = lanes.open(places[i])
+    local path = accounts.path(pool.name, lane.component)
+    local id, inner = overdue(lane)
+    local place = id and order.place(pool, path[1], inner, lanes.inshare(path, lane))
+    if id and (not at or place < at) then best, at, best_path, best_lane = id, place, path, lane end
+  end
+end
+local why = best and accounts.blocked(best_path, best_lane.ask, best_lane.fixed, false)
+if not why or why.account ~= 'pool' then return reply.nobody() end
+holds.give(best_path, best_lane, best)
+return reply.given(best)

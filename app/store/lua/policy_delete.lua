@@ -1,0 +1,28 @@
+-- Part a component from a pool, while nothing of it waits or runs there.
+-- @use accounts clock lanes operations promises requests reviews rounds
+-- @keys policy component component_lanes lane pool_policies
+-- @args now kept chunk op pool component
+-- @reply deleted more
+-- @reply in_use queued active
+-- @reply not_found
+
+clock.start(args.now)
+requests.keep(args.kept)
+if operations.done(args.op) then return reply.deleted(0) end
+local pool = accounts.pool(args.pool)
+local policy = pool and accounts.policy(args.pool, args.component)
+if not policy then return reply.not_found() end
+local queued, active = 0, policy.used.step_run or 0
+for _, id in ipairs(redis.call('SMEMBERS', keys.component_lanes(args.component))) do
+  if lanes.listed(pool, lanes.open(id)) then queued = queued + redis.call('ZCARD', keys.lane(id)) end
+end
+if queued + active > 0 then return reply.in_use(queued, active) end
+
+promises.book(pool, promises.parent(pool, policy), policy.reserved, -1)
+redis.call('DEL', keys.policy(args.pool, args.component))
+accounts.forget(keys.policy(args.pool, args.component))
+redis.call('SREM', keys.pool_policies(args.pool), args.component)
+redis.call('ZREM', keys.component(args.component), args.pool)
+operations.note(args.op)
+reviews.begin(pool)
+return reply.deleted(rounds.advance(tonumber(args.chunk)))

@@ -1,0 +1,33 @@
+-- Connect a component to a pool, or replace how it is connected.
+-- @use accounts amounts clock grants promises requests reviews rounds
+-- @keys policy component pool_policies
+-- @args now kept chunk pool component priority group reserved limit weight
+-- @reply set created more
+-- @reply refused code account key wants bound
+-- @reply not_found what
+
+clock.start(args.now)
+requests.keep(args.kept)
+local pool = accounts.pool(args.pool)
+if not pool then return reply.not_found('pool') end
+local parent = args.group == '' and pool or accounts.group(args.pool, args.group)
+if not parent then return reply.not_found('group') end
+
+local now = accounts.policy(args.pool, args.component)
+local wanted = {reserved = amounts.decode(args.reserved).of, limit = amounts.decode(args.limit).of}
+local moves = now and promises.parent(pool, now) ~= parent
+if moves and promises.in_use(now) then return reply.refused('moves_in_use', now.id, '-', '0', '0') end
+local no = promises.refusal(pool, parent, now, 'policy:' .. args.component, wanted)
+if no then return reply.refused(unpack(no)) end
+
+if moves and pool.is.patience then grants.end_hold(pool) end
+if now then promises.book(pool, promises.parent(pool, now), now.reserved, -1) end
+promises.book(pool, parent, wanted.reserved, 1)
+local key = keys.policy(args.pool, args.component)
+promises.write(key, now, wanted)
+redis.call('HSET', key, 'priority', args.priority, 'weight', args.weight)
+if args.group ~= '' then redis.call('HSET', key, 'group', args.group) else redis.call('HDEL', key, 'group') end
+redis.call('SADD', keys.pool_policies(args.pool), args.component)
+redis.call('ZADD', keys.component(args.component), '-' .. args.priority, args.pool)
+reviews.begin(pool)
+return reply.set(now and 0 or 1, rounds.advance(tonumber(args.chunk)))

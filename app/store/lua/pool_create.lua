@@ -1,0 +1,24 @@
+-- Make a pool of a capacity.
+-- @use accounts amounts operations
+-- @keys pool pools
+-- @args op name description capacity settings
+-- @reply created
+-- @reply exists
+
+if operations.done(args.op) then return reply.created() end
+if accounts.pool(args.name) then return reply.exists() end
+
+local fields = {}
+local capacity = amounts.decode(args.capacity)
+for _, key in ipairs(capacity.keys) do
+  fields[#fields + 1] = 'limit:' .. key
+  fields[#fields + 1] = amounts.whole(capacity.of[key])
+end
+for name, value in pairs(cjson.decode(args.settings)) do
+  fields[#fields + 1] = name
+  fields[#fields + 1] = value
+end
+redis.call('HSET', keys.pool(args.name), unpack(fields))
+redis.call('HSET', keys.pools(), args.name, args.description)
+operations.note(args.op)
+return reply.created()

@@ -1,0 +1,59 @@
+-- Change a pool: capacity is merged (0 takes a key away), settings are merged (an empty one is unset).
+-- @use accounts amounts clock requests reviews rounds
+-- @keys pools pool_policies pool_groups
+-- @args now kept chunk name description capacity settings
+-- @reply updated more
+-- @reply refused code account key wants bound
+-- @reply not_found
+
+clock.start(args.now)
+requests.keep(args.kept)
+local pool = accounts.pool(args.name)
+if not pool then return reply.not_found() end
+local change, settings = amounts.decode(args.capacity), cjson.decode(args.settings)
+
+local function breaks(account, key, capacity)
+  local limit, reserved = account.limit[key], account.reserved[key] or 0
+  local most = math.max(limit or 0, reserved)
+  if most > capacity or capacity == 0 and (limit or account.reserved[key]) then
+    return reply.refused('breaks_policy', account.id, key, amounts.whole(capacity), amounts.whole(most))
+  end
+end
+
+local left = {}
+for key in pairs(pool.limit) do left[key] = true end
+for _, key in ipairs(change.keys) do
+  local capacity = change.of[key]
+  left[key] = capacity > 0 or nil
+  if pool.limit[key] and capacity < pool.limit[key] then
+    if capacity == 0 and (pool.used[key] or 0) > 0 then
+      return reply.refused('key_in_use', 'pool', key, '0', amounts.whole(pool.used[key]))
+    end
+    for _, name in ipairs(redis.call('SMEMBERS', keys.pool_policies(pool.name))) do
+      local no = breaks(accounts.policy(pool.name, name), key, capacity)
+      if no then return no end
+    end
+    for _, name in ipairs(redis.call('SMEMBERS', keys.pool_groups(pool.name))) do
+      local no = breaks(accounts.group(pool.name, name), key, capacity)
+      if no then return no end
+    end
+    if (pool.promised[key] or 0) > capacity then
+      return reply.refused('breaks_promises', 'pool', key, amounts.whole(capacity), amounts.whole(pool.promised[key]))
+    end
+  end
+end
+local keys_left = 0
+for _ in pairs(left) do keys_left = keys_left + 1 end
+if keys_left == 0 then return reply.refused('no_capacity_left', 'pool', '-', '0', '1') end
+if keys_left > const.MAX_KEYS then return reply.refused('too_many_keys', 'pool', '-', amounts.whole(keys_left), amounts.whole(const.MAX_KEYS)) end
+
+if args.description ~= '' then redis.call('HSET', keys.pools(), pool.name, string.sub(args.description, 2)) end
+for _, key in ipairs(change.keys) do
+  if change.of[key] > 0 then redis.call('HSET', pool.key, 'limit:' .. key, amounts.whole(change.of[key]))
+  else redis.call('HDEL', pool.key, 'limit:' .. key) end
+end
+for name, value in pairs(settings) do
+  if value ~= '' then redis.call('HSET', pool.key, name, value) else redis.call('HDEL', pool.key, name) end
+end
+reviews.begin(pool)
+return reply.updated(rounds.advance(tonumber(args.chunk)))

@@ -1,0 +1,24 @@
+-- A pool with its groups and policies as they stand at one moment.
+-- @use accounts
+-- @keys pools pool group policy pool_groups pool_policies pool_queue pool_active pool_holds component_lanes lane pool_parked
+-- @args name
+-- @reply found description pool groups policies queued active holds
+-- @reply not_found
+
+local pool = accounts.pool(args.name)
+if not pool then return reply.not_found() end
+
+local groups, policies = {}, {}
+for _, name in ipairs(redis.call('SMEMBERS', keys.pool_groups(args.name))) do
+  groups[#groups + 1] = {name, redis.call('HGETALL', keys.group(args.name, name))}
+end
+for _, component in ipairs(redis.call('SMEMBERS', keys.pool_policies(args.name))) do
+  local queued = 0
+  for _, lane in ipairs(redis.call('SMEMBERS', keys.component_lanes(component))) do
+    if redis.call('HEXISTS', keys.pool_parked(args.name), lane) == 1 then queued = queued + redis.call('ZCARD', keys.lane(lane)) end
+  end
+  policies[#policies + 1] = {component, redis.call('HGETALL', keys.policy(args.name, component)), queued}
+end
+return reply.found(redis.call('HGET', keys.pools(), args.name), redis.call('HGETALL', keys.pool(args.name)), groups, policies,
+  redis.call('ZCARD', keys.pool_queue(args.name)), redis.call('ZCARD', keys.pool_active(args.name)),
+  redis.call('HGETALL', keys.pool_holds(args.name)))

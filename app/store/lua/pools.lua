@@ -1,0 +1,5 @@
+-- The pools of a workspace: name and description in turn.
+-- @keys pools
+-- @reply found pools
+
+return reply.found(redis.call('HGETALL', keys.pools()))

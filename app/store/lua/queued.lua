@@ -1,0 +1,60 @@
+-- A page of a pool's queue in order: those in share merged with those who must borrow, after a place.
+-- @use accounts amounts lanes order requests
+-- @keys lane pool_queue pool_inshare
+-- @args pool after count
+-- @reply page ids places last
+-- @reply not_found
+
+local pool = accounts.pool(args.pool)
+if not pool then return reply.not_found() end
+local after, count, queued = tonumber(args.after), tonumber(args.count), keys.pool_queue(args.pool)
+
+-- The lowest score a waiter of a band can have behind the place `after`.
+local function floor_of(band)
+  local place = after + 1 + const.BAND
+  if pool.is.order ~= 'priority_first' then return math.max(0, place - band * const.BAND) end
+  local ranked, seq = math.floor(place / const.AGES), place % const.AGES
+  local rank, at = math.floor(ranked / 2), ranked % 2
+  if at == band then return rank * const.AGES + seq end
+  return (at < band and rank or rank + 1) * const.AGES
+end
+
+local streams = {}
+for _, id in ipairs(redis.call('SMEMBERS', keys.pool_inshare(args.pool))) do
+  local policy = accounts.policy(args.pool, lanes.open(id).component)
+  streams[#streams + 1] = {lane = id, policy = policy, from = amounts.whole(order.inner_from(pool, policy, floor_of(0)))}
+end
+local borrowers = {from = amounts.whole(floor_of(1))}
+streams[#streams + 1] = borrowers
+
+local function is_inshare(id)
+  local request = requests.load(id)
+  return redis.call('SISMEMBER', keys.pool_inshare(args.pool), lanes.of(request).id) == 1
+end
+
+-- The next of a stream, read ahead by one; borrowers are the queue less those in share.
+local function fetch(stream)
+  repeat
+    stream.id = nil
+    local next_one = redis.call('ZRANGEBYSCORE', stream.lane and keys.lane(stream.lane) or queued, stream.from, '+inf', 'WITHSCORES',
+      'LIMIT', 0, 1)
+    if not next_one[1] then return end
+    stream.from = '(' .. next_one[2]
+    if stream.lane then stream.place = order.place(pool, stream.policy, tonumber(next_one[2]), true)
+    else stream.place = order.place_of(pool, tonumber(next_one[2]), false) end
+    stream.id = next_one[1]
+  until stream.lane or not is_inshare(stream.id)
+end
+
+for _, stream in ipairs(streams) do fetch(stream) end
+local ids, places = {}, {}
+while #ids < count do
+  local first
+  for _, stream in ipairs(streams) do
+    if stream.id and (not first or stream.place < first.place) then first = stream end
+  end
+  if not first then return reply.page(ids, places, '') end
+  ids[#ids + 1], places[#places + 1] = first.id, amounts.whole(first.place)
+  fetch(first)
+end
+return reply.page(ids, places, places[#places])

@@ -1,0 +1,39 @@
+-- End what time has ended, a bounded part at a time: lapsed leases, waiters nobody polls for, and requests kept long enough.
+-- @use amounts clock grants lanes passes requests
+-- @keys live waiting ended requests request
+-- @args now kept chunk retention_s
+-- @reply swept lapsed forgotten pruned more
+
+clock.start(args.now)
+requests.keep(args.kept)
+local count, now = tonumber(args.chunk), amounts.whole(clock.now)
+
+local function due(key, until_ms)
+  return redis.call('ZRANGEBYSCORE', key, '-inf', until_ms, 'LIMIT', 0, count)
+end
+
+local function expire(id, reason, leave)
+  local request, fields = requests.load(id), {}
+  leave(request)
+  requests.finish(request, states.expired, 'expired', {'reason', reason}, fields)
+  requests.write(request, fields)
+end
+
+local lapsed = due(keys.live(), now)
+for _, id in ipairs(lapsed) do expire(id, 'lease_lapsed', grants.back) end
+
+local forgotten = due(keys.waiting(), now)
+for _, id in ipairs(forgotten) do
+  expire(id, 'not_polled', function(request) grants.unqueue(request, lanes.of(request)) end)
+end
+
+local pruned = due(keys.ended(), amounts.whole(clock.now - tonumber(args.retention_s) * 1000))
+for _, id in ipairs(pruned) do
+  redis.call('DEL', keys.request(id))
+  redis.call('ZREM', keys.requests(), id)
+  redis.call('ZREM', keys.ended(), id)
+end
+
+local more = passes.settle(count)
+if #lapsed == count or #forgotten == count or #pruned == count then more = 1 end
+return reply.swept(#lapsed, #forgotten, #pruned, more)

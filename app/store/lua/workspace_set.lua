@@ -1,0 +1,9 @@
+-- Change the settings of a workspace; an empty one goes back to its default.
+-- @keys meta
+-- @args settings
+-- @reply set
+
+for name, value in pairs(cjson.decode(args.settings)) do
+  if value ~= '' then redis.call('HSET', keys.meta(), name, value) else redis.call('HDEL', keys.meta(), name) end
+end
+return reply.set()

@@ -1,0 +1,150 @@
+"""Commands called on Redis: EVALSHA first, the whole text if the server does not know it, and a tagged reply.
+
+A refusal is a reply like any other. An error out of a script is a bug and says in which file and line; what the server says
+of itself (out of memory, read only, loading …) and of the connection goes on to the caller as it came.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+from redis import Redis
+from redis.cluster import RedisCluster
+from redis.exceptions import NoScriptError, OutOfMemoryError, ReadOnlyError, ResponseError
+
+from app.store.compose import Command, load_commands
+from app.store.keys import prefix
+
+Client: TypeAlias = Redis | RedisCluster
+Arg: TypeAlias = str | bytes | int | bool | None
+Call: TypeAlias = tuple[str, str, Mapping[str, Arg]]
+"""The command, the workspace and the arguments."""
+Tail: TypeAlias = tuple[Arg, ...]
+"""What follows the script in EVAL and EVALSHA: the number of keys, the one key, the arguments."""
+
+_LINE = re.compile(r'(?:user_script|\[string "<python>"\]):\s?(\d+)')
+_WRAPPED = re.compile(r"user_script:\s?\d+: -(([A-Z]+) (.*))", re.DOTALL)
+"""An error of the server as Redis 6.2 wraps it when a script meets it."""
+_CLASSES = {"OOM": OutOfMemoryError, "READONLY": ReadOnlyError}
+
+
+class Reply(NamedTuple):
+    """What a command answered: which of its outcomes, and by name the fields of it, each a text or a list of such."""
+
+    tag: str
+    fields: dict[str, Any]
+
+
+class ScriptBug(Exception):  # noqa: N818
+    """A script failed or answered what it does not declare: a bug, and never the caller's."""
+
+    def __init__(self, command: str, where: str, text: str) -> None:
+        super().__init__(command, where, text)
+        self.command, self.where, self.text = command, where, text
+
+    def __str__(self) -> str:
+        return f"{self.command} at {self.where}: {self.text}"
+
+
+class Scripts:
+    """The commands of a folder, on one server or cluster."""
+
+    def __init__(self, client: Client, commands: Mapping[str, Command] | None = None) -> None:
+        self._client = client
+        self._commands = load_commands() if commands is None else commands
+
+    def call(self, command: str, workspace: str, /, **args: Arg) -> Reply:
+        """Run a command in a workspace; all of its declared arguments are given and no others."""
+        prepared, tail = self._prepared(command, workspace, args)
+        return _reply(prepared, self._answer(prepared, tail))
+
+    def pipeline(self, calls: Sequence[Call]) -> list[Reply]:
+        """Run many in one round trip, each atomic and in no promised order; an error is raised after all have run."""
+        prepared = [self._prepared(*call) for call in calls]
+        if isinstance(self._client, RedisCluster):  # whose pipeline refuses EVALSHA
+            answers = [self._answer(command, tail) for command, tail in prepared]
+        else:
+            answers = self._answers(prepared)
+        return [_reply(command, answer) for (command, _), answer in zip(prepared, answers, strict=True)]
+
+    def _prepared(self, name: str, workspace: str, args: Mapping[str, Arg]) -> tuple[Command, Tail]:
+        command = self._commands[name]
+        if args.keys() != set(command.args):
+            missing, unknown = sorted(set(command.args) - args.keys()), sorted(args.keys() - set(command.args))
+            raise TypeError(f"{name}: missing {missing}, unknown {unknown}")
+        return command, (1, prefix(workspace), *[_argument(args[arg]) for arg in command.args])
+
+    def _answer(self, command: Command, tail: Tail) -> object:
+        answer = self._run("EVALSHA", command.sha, *tail)
+        return self._run("EVAL", command.text, *tail) if isinstance(answer, NoScriptError) else answer
+
+    def _answers(self, prepared: list[tuple[Command, Tail]]) -> list[object]:
+        answers = self._run_all([("EVALSHA", command.sha, *tail) for command, tail in prepared])
+        unknown = [place for place, answer in enumerate(answers) if isinstance(answer, NoScriptError)]
+        again = self._run_all([("EVAL", prepared[place][0].text, *prepared[place][1]) for place in unknown])
+        for place, answer in zip(unknown, again, strict=True):
+            answers[place] = answer
+        return answers
+
+    def _run(self, *words: Arg) -> object:
+        try:
+            return self._client.execute_command(*words)  # type: ignore[no-untyped-call]
+        except ResponseError as error:
+            return error
+
+    def _run_all(self, lines: list[tuple[Arg, ...]]) -> list[object]:
+        if not lines:
+            return []
+        with self._client.pipeline(transaction=False) as pipe:
+            for words in lines:
+                pipe.execute_command(*words)
+            return list(pipe.execute(raise_on_error=False))
+
+
+def _argument(value: Arg) -> str | bytes:
+    """An argument as Redis takes it: nothing is the empty text, yes and no are 1 and 0."""
+    if isinstance(value, str | bytes):
+        return value
+    if value is None:
+        return ""
+    if isinstance(value, int):
+        return str(int(value))
+    raise TypeError(f"{value!r} is neither a text nor a whole number")
+
+
+def _reply(command: Command, answer: object) -> Reply:
+    if isinstance(answer, Exception):
+        judged = _judged(command, answer)
+        if judged is answer:
+            raise answer
+        raise judged from answer
+    if isinstance(answer, list) and answer:
+        tag, values = str(_text(answer[0])), [_text(value) for value in answer[1:]]
+        names = command.replies.get(tag)
+        if names is not None and len(names) == len(values):
+            return Reply(tag, dict(zip(names, values, strict=True)))
+    raise ScriptBug(command.name, command.file, f"answered {answer!r}, which it does not declare")
+
+
+def _text(value: object) -> Any:
+    if isinstance(value, bytes):
+        return value.decode()
+    if isinstance(value, list):
+        return [_text(item) for item in value]
+    return "" if value is None else str(value)
+
+
+def _judged(command: Command, error: Exception) -> Exception:
+    """The error as it came if it is the server's own, else the bug it is. An error of a script has the code ERR."""
+    text = str(error)
+    if type(error) is not ResponseError or "Script killed by user" in text:
+        return error
+    if wrapped := _WRAPPED.search(text):
+        own = _CLASSES.get(wrapped[2])
+        return own(wrapped[3], status_code=wrapped[2]) if own else ResponseError(wrapped[1])
+    if error.status_code != "ERR" and not text.startswith("WRONGTYPE "):
+        return error
+    line = _LINE.search(text)
+    return ScriptBug(command.name, command.where(int(line[1])) if line else command.file, text)

@@ -1,0 +1,141 @@
+"""What holds for every file: who imports whom, how long things are, what they are called, and that the Lua is clean."""
+
+import ast
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+LUA = Path("app/store/lua")
+
+LINES_OF_LUA = 120
+LINES_OF_PYTHON = 350
+LINES_OF_TESTS = 500
+LINES_OF_A_FUNCTION = 60
+
+NAMES_THAT_SAY_NOTHING = {"base", "common", "helper", "helpers", "manager", "managers", "misc", "util", "utils"}
+
+
+def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def project_files(suffix: str) -> list[Path]:
+    """Every file of the project with that suffix, tracked or about to be, relative to the root."""
+    listed = run("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+    if listed.returncode == 0:
+        paths = [Path(name) for name in listed.stdout.split("\0") if name]
+    else:  # an unpacked archive
+        paths = [path.relative_to(ROOT) for path in ROOT.rglob(f"*{suffix}")]
+        paths = [path for path in paths if not any(part.startswith(".") for part in path.parts)]
+    return sorted(path for path in paths if path.suffix == suffix and (ROOT / path).is_file())
+
+
+def read(path: Path) -> str:
+    return (ROOT / path).read_text(encoding="utf-8")
+
+
+def absent(tool: str) -> NoReturn:
+    """Skips a test whose tool is not installed; in CI that is a failure."""
+    if os.environ.get("CI"):
+        pytest.fail(f"{tool} is not installed")
+    pytest.skip(f"{tool} is not installed")
+
+
+def lines_allowed(path: Path) -> int:
+    if path.suffix == ".lua":
+        return LINES_OF_LUA
+    return LINES_OF_TESTS if path.parts[0] == "tests" else LINES_OF_PYTHON
+
+
+def functions(path: Path) -> Iterator[tuple[str, int]]:
+    """The functions of a Python file, each with its length in lines from `def` to its end."""
+    for node in ast.walk(ast.parse(read(path))):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node.name, (node.end_lineno or node.lineno) - node.lineno + 1
+
+
+def opening_comment(text: str) -> str:
+    """The first paragraph of the comment a Lua file begins with, up to the first tag."""
+    words = []
+    for line in text.splitlines():
+        comment = re.fullmatch(r"--\s?(?!\[\[)(.*)", line)
+        if comment is None or not comment[1].strip() or comment[1].lstrip().startswith("@"):
+            break
+        words.append(comment[1].strip())
+    return " ".join(words)
+
+
+def test_imports_keep_to_the_contracts() -> None:
+    linted = run(Path(sys.executable).with_name("lint-imports"), "--no-cache")
+    assert linted.returncode == 0, linted.stdout + linted.stderr
+
+
+def test_no_file_is_too_long() -> None:
+    lengths = {path: len(read(path).splitlines()) for path in project_files(".py") + project_files(".lua")}
+    too_long = {str(path): lines for path, lines in lengths.items() if lines > lines_allowed(path)}
+    assert too_long == {}
+
+
+def test_no_function_is_too_long() -> None:
+    too_long = {
+        f"{path}:{name}": lines
+        for path in project_files(".py")
+        for name, lines in functions(path)
+        if lines > LINES_OF_A_FUNCTION
+    }
+    assert too_long == {}
+
+
+def test_modules_are_nouns_of_the_problem() -> None:
+    paths = project_files(".py") + project_files(".lua")
+    nameless = [str(path) for path in paths if NAMES_THAT_SAY_NOTHING & {path.stem, *path.parent.parts}]
+    assert nameless == []
+
+
+def test_every_lua_file_begins_with_a_sentence() -> None:
+    heads = {str(path): opening_comment(read(path)) for path in project_files(".lua") if path.is_relative_to(LUA)}
+    headless = {path: head for path, head in heads.items() if not re.fullmatch(r"\S.* .*\.", head)}
+    assert headless == {}
+
+
+def test_every_composed_script_is_clean(tmp_path: Path) -> None:
+    if not project_files(".lua"):
+        pytest.skip("there is no Lua yet")
+    luacheck = shutil.which("luacheck")
+    if luacheck is None:
+        absent("luacheck (Debian: lua-check)")
+    composed = run(sys.executable, "-m", "app.store.compose", tmp_path)
+    assert composed.returncode == 0, composed.stderr
+    assert list(tmp_path.rglob("*.lua"))
+    checked = run(luacheck, "--config", ".luacheckrc", "--no-color", tmp_path)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+class TestCompose:
+    """docker-compose.yml, as far as it can be judged without Docker."""
+
+    @pytest.fixture
+    def services(self) -> dict[str, dict[str, Any]]:
+        services: dict[str, dict[str, Any]] = yaml.safe_load(read(Path("docker-compose.yml")))["services"]
+        return services
+
+    def test_who_is_waited_for_has_a_healthcheck(self, services: dict[str, dict[str, Any]]) -> None:
+        waits = [wait for service in services.values() for wait in service.get("depends_on", {}).items()]
+        awaited = {name for name, wait in waits if wait["condition"] == "service_healthy"}
+        assert awaited <= {name for name, service in services.items() if "healthcheck" in service}
+
+    def test_redis_keeps_its_data(self, services: dict[str, dict[str, Any]]) -> None:
+        assert "healthcheck" in services["redis"]
+        assert "redis-data:/data" in services["redis"]["volumes"]
+
+    def test_poolkeeper_is_pointed_at_that_redis(self, services: dict[str, dict[str, Any]]) -> None:
+        assert services["poolkeeper"]["environment"]["POOLKEEPER_REDIS_URL"] == "redis://redis:6379/0"

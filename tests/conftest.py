@@ -1,0 +1,53 @@
+"""One suite over every backend: a test that takes `client` or `world` runs on each of them, on a server of its own kind."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from app.store.scripts import Client
+from tests.backends import BACKENDS, available, start
+from tests.world import World
+
+
+class Servers:
+    """Servers started when first asked for, and stopped at the end."""
+
+    def __init__(self, stack: ExitStack, folder: pytest.TempPathFactory) -> None:
+        self._stack, self._folder = stack, folder
+        self._clients: dict[str, Client] = {}
+
+    def client(self, backend: str) -> Client:
+        """A client of an empty server; the fake is a new one each time."""
+        if absent := available(backend):
+            if os.environ.get("CI"):
+                pytest.fail(f"backend {backend} is absent: {absent}")
+            pytest.skip(f"backend {backend} is absent: {absent}")
+        if backend == "fake":
+            return self._stack.enter_context(start(backend, self._folder.mktemp(backend)))
+        if backend not in self._clients:
+            self._clients[backend] = self._stack.enter_context(start(backend, self._folder.mktemp(backend)))
+        self._clients[backend].flushall()
+        return self._clients[backend]
+
+
+@pytest.fixture(scope="session")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    """Every backend of this process."""
+    with ExitStack() as stack:
+        yield Servers(stack, tmp_path_factory)
+
+
+@pytest.fixture(params=BACKENDS)
+def client(request: pytest.FixtureRequest, servers: Servers) -> Client:
+    """A client of each backend in turn, with nothing in it."""
+    return servers.client(request.param)
+
+
+@pytest.fixture
+def world(client: Client) -> World:
+    """An empty workspace on each backend in turn."""
+    return World(client)

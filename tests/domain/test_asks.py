@@ -1,0 +1,518 @@
+"""Asks: what is well formed with its defaults, and every kind of bad input with its field and reason."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from app.domain import asks
+from app.domain.amounts import MAX_KEYS
+from app.domain.asks import (
+    MAX_REASONS,
+    TEN_YEARS_S,
+    Ask,
+    GroupAsk,
+    PolicyAsk,
+    PoolAsk,
+    PoolChange,
+    PoolSettings,
+    RequestAsk,
+    ResourceSettings,
+    WorkspaceSettings,
+    body_digest,
+    malformed,
+)
+from app.domain.clock import Clock, ManualClock, RedisClock
+from app.domain.ordering import EXACT
+
+KINDS: list[type[Ask]] = [
+    RequestAsk,
+    ResourceSettings,
+    PoolAsk,
+    PoolChange,
+    PoolSettings,
+    GroupAsk,
+    PolicyAsk,
+    WorkspaceSettings,
+]
+
+WHOLE = "must be a whole number"
+KEY = "must be 1 to 63 of a-z 0-9 _ . - and begin with a letter"
+NAME = "must be 1 to 63 of A-Z a-z 0-9 _ . - and begin with a letter or digit"
+LABEL = "must be 1 to 63 of A-Z a-z 0-9 _ . / - and begin with a letter or digit"
+MEMORY = "must be a number and one of KB KiB MB MiB GB GiB TB TiB PB PiB, such as 16GiB"
+
+
+def a_request(**given: Any) -> RequestAsk:
+    return RequestAsk.model_validate({"component": "t", **given})
+
+
+def a_pool(**given: Any) -> PoolAsk:
+    return PoolAsk.model_validate({"name": "p", "capacity": {"gpu": 8}, **given})
+
+
+def faults(kind: type[Ask], body: Any) -> list[tuple[str, str]]:
+    with pytest.raises(ValidationError) as caught:
+        kind.model_validate(body)
+    return malformed(caught.value)
+
+
+def keys(number: int) -> dict[str, int]:
+    return {f"k{i}": 1 for i in range(number)}
+
+
+# What is well formed
+
+
+def test_a_request_with_its_defaults() -> None:
+    assert a_request().model_dump() == {
+        "component": "t",
+        "component_type": "orchestrator",
+        "resources": {},
+        "settings": {"gpu_count": None, "cpu_count": None, "memory": None, "pool_resources": {}},
+        "preemptible": True,
+        "preemption_class": 5,
+        "checkpoint": "none",
+        "checkpoint_minutes": None,
+        "walltime_s": None,
+        "retries": 3,
+        "lease_s": 60,
+        "queue_ttl_s": 600,
+        "labels": {},
+    }
+
+
+def test_a_request_with_everything() -> None:
+    body = {
+        "component": "gpu-step-op",
+        "component_type": "step_operator",
+        "resources": {"gpu": EXACT},
+        "settings": {"gpu_count": 1, "cpu_count": 0.5, "memory": "1.5GiB", "pool_resources": {"licence.x": 1}},
+        "preemptible": False,
+        "preemption_class": 10,
+        "checkpoint": "auto",
+        "checkpoint_minutes": 1,
+        "walltime_s": TEN_YEARS_S,
+        "retries": -1,
+        "lease_s": None,
+        "queue_ttl_s": None,
+        "labels": {"zenml.io/run": "été\n", "empty": ""},
+    }
+    assert a_request(**body).model_dump() == body
+    assert RequestAsk.model_validate_json(json.dumps(body)).model_dump() == body
+
+
+def test_what_a_request_asks_of_a_pool() -> None:
+    asked = a_request(resources={"gpu": 1, "licence": 2}, settings={"gpu_count": 4, "cpu_count": 0.29})
+    assert asked.amounts() == {"gpu": 4, "licence": 2, "mcpu": 290, "step_run": 1}
+    assert a_request(settings={"cpu_count": 1.0005, "memory": "8GiB", "gpu_count": 0}).amounts() == {
+        "mcpu": 1001,
+        "memory_mb": 8590,
+        "step_run": 1,
+    }
+
+
+def test_nothing_asked_is_one_step_run() -> None:
+    assert a_request().amounts() == {"step_run": 1}
+
+
+def test_the_most_keys_and_labels() -> None:
+    assert len(a_request(resources=keys(MAX_KEYS)).amounts()) == MAX_KEYS + 1
+    labels = {f"l{i:062}": "x" * 255 for i in range(32)}
+    assert a_request(labels=labels).labels == labels
+    assert a_pool(capacity=keys(MAX_KEYS)).capacity == keys(MAX_KEYS)
+
+
+def test_a_pool_with_its_defaults() -> None:
+    assert a_pool().model_dump() == {
+        "name": "p",
+        "description": "",
+        "capacity": {"gpu": 8},
+        "settings": {"discipline": "reserved", "order": "share_first", "queueing": "best_effort", "patience_s": 300},
+    }
+
+
+@pytest.mark.parametrize("patience_s", [0, 1, TEN_YEARS_S, None])
+def test_the_settings_of_a_pool(patience_s: int | None) -> None:
+    settings = {"discipline": "classes", "order": "priority_first", "queueing": "strict", "patience_s": patience_s}
+    assert a_pool(settings=settings).settings.model_dump() == settings
+
+
+def test_a_change_knows_what_was_given() -> None:
+    change = PoolChange.model_validate({"capacity": {"gpu": 16, "tpu": 0}, "settings": {"patience_s": None}})
+    assert change.description is None
+    assert change.capacity == {"gpu": 16, "tpu": 0}
+    assert change.settings.changed() == {"patience_s": None}
+    assert PoolChange().settings.changed() == {}
+    assert PoolChange.model_validate({"settings": {"order": "share_first"}}).settings.changed() == {"order": "share_first"}
+
+
+def test_settings_of_a_workspace() -> None:
+    assert WorkspaceSettings().unmanaged == "reject"
+    assert WorkspaceSettings().changed() == {}
+    assert WorkspaceSettings.model_validate({"unmanaged": "allow"}).changed() == {"unmanaged": "allow"}
+
+
+def test_a_group_with_its_defaults() -> None:
+    assert GroupAsk().model_dump() == {"parent": None, "reserved": {}, "limit": {}, "weight": 1}
+
+
+def test_a_policy_with_its_defaults() -> None:
+    assert PolicyAsk().model_dump() == {"priority": 0, "reserved": {}, "limit": {}, "weight": 1, "group": None}
+
+
+@pytest.mark.parametrize("kind", [PolicyAsk, GroupAsk])
+def test_what_is_only_against_the_rules_is_well_formed(kind: type[PolicyAsk | GroupAsk]) -> None:
+    body = {"reserved": {"gpu": 3}, "limit": {"gpu": 2, "tpu": 0}}
+    assert kind.model_validate(body).model_dump(include={"reserved", "limit"}) == body
+
+
+# What is malformed
+
+
+class Where(NamedTuple):
+    """A place for amounts, and the least there."""
+
+    kind: type[Ask]
+    path: str
+    least: int
+
+    def body(self, amounts: Any) -> dict[str, Any]:
+        """A body with these amounts there, and what else it needs."""
+        needed = {RequestAsk: {"component": "t"}, PoolAsk: {"name": "p"}}.get(self.kind, {})
+        for part in reversed(self.path.split(".")):
+            amounts = {part: amounts}
+        return {**needed, **amounts}
+
+
+everywhere = pytest.mark.parametrize(
+    "where",
+    [
+        Where(RequestAsk, "resources", least=1),
+        Where(RequestAsk, "settings.pool_resources", least=1),
+        Where(PoolAsk, "capacity", least=1),
+        Where(PoolChange, "capacity", least=0),
+        Where(GroupAsk, "reserved", least=0),
+        Where(GroupAsk, "limit", least=0),
+        Where(PolicyAsk, "reserved", least=0),
+        Where(PolicyAsk, "limit", least=0),
+    ],
+    ids=lambda where: f"{where.kind.__name__}.{where.path}",
+)
+
+
+@everywhere
+@pytest.mark.parametrize("amount", [1.5, 2.0, "1", True, False, None, [1], {}, float("nan"), float("inf")], ids=repr)
+def test_an_amount_is_a_whole_number(where: Where, amount: Any) -> None:
+    assert faults(where.kind, where.body({"gpu": amount})) == [(f"{where.path}.gpu", WHOLE)]
+
+
+@everywhere
+@pytest.mark.parametrize("amount", [EXACT + 1, 99999999999999999999, 10**5000], ids=["2^53", "20 digits", "5001 digits"])
+def test_an_amount_can_be_counted(where: Where, amount: int) -> None:
+    assert faults(where.kind, where.body({"gpu": amount})) == [(f"{where.path}.gpu", "must be at most 9007199254740991")]
+
+
+@everywhere
+def test_the_least_and_the_largest_amount(where: Where) -> None:
+    for amount in (where.least, EXACT):
+        where.kind.model_validate(where.body({"gpu": amount}))
+    for amount in (where.least - 1, -EXACT, -(10**30)):
+        assert faults(where.kind, where.body({"gpu": amount})) == [(f"{where.path}.gpu", f"must be at least {where.least}")]
+
+
+@everywhere
+@pytest.mark.parametrize("key", ["bad key", "GPU", "gpu\n", "", "a,b", "a=b", "{a}", "a" * 64, "é"])
+def test_no_resource_key(where: Where, key: str) -> None:
+    assert faults(where.kind, where.body({key: 1})) == [(f"{where.path}.{key}", KEY)]
+
+
+@everywhere
+def test_too_many_keys(where: Where) -> None:
+    where.kind.model_validate(where.body(keys(MAX_KEYS)))
+    assert faults(where.kind, where.body(keys(MAX_KEYS + 1))) == [(where.path, "must have at most 32 entries")]
+
+
+@everywhere
+@pytest.mark.parametrize("value", [[], ["gpu"], "gpu=1", 1, None, [["gpu", 1]]], ids=repr)
+def test_amounts_are_an_object(where: Where, value: Any) -> None:
+    assert faults(where.kind, where.body(value)) == [(where.path, "must be an object")]
+
+
+REQUESTS: list[tuple[dict[str, Any], str, str]] = [
+    ({"component": ""}, "component", NAME),
+    ({"component": "no spaces {here}"}, "component", NAME),
+    ({"component": "t\n"}, "component", NAME),
+    ({"component": "a:b"}, "component", NAME),
+    ({"component": "x" * 64}, "component", NAME),
+    ({"component": 7}, "component", "must be a text"),
+    ({"component": None}, "component", "must be a text"),
+    ({"component": "\ud800"}, "component", "must be valid Unicode"),
+    ({"component_type": "step/operator"}, "component_type", NAME),
+    ({"component_type": None}, "component_type", "must be a text"),
+    ({"colour": "red"}, "colour", "is not a field here"),
+    ({"settings": {"gpus": 1}}, "settings.gpus", "is not a field here"),
+    ({"settings": None}, "settings", "must be an object"),
+    ({"settings": {"gpu_count": -1}}, "settings.gpu_count", "must be at least 0"),
+    ({"settings": {"gpu_count": 1.0}}, "settings.gpu_count", WHOLE),
+    ({"settings": {"gpu_count": "1"}}, "settings.gpu_count", WHOLE),
+    ({"settings": {"gpu_count": True}}, "settings.gpu_count", WHOLE),
+    ({"settings": {"gpu_count": EXACT + 1}}, "settings.gpu_count", "must be at most 9007199254740991"),
+    ({"settings": {"cpu_count": -0.1}}, "settings.cpu_count", "must be at least 0.0"),
+    ({"settings": {"cpu_count": "4"}}, "settings.cpu_count", "must be a number"),
+    ({"settings": {"cpu_count": True}}, "settings.cpu_count", "must be a number"),
+    ({"settings": {"cpu_count": 10**400}}, "settings.cpu_count", "must be a number"),
+    ({"settings": {"cpu_count": 1e300}}, "settings.cpu_count", "must be at most 9007199254740.0"),
+    ({"settings": {"cpu_count": float("nan")}}, "settings.cpu_count", "must be a finite number"),
+    ({"settings": {"cpu_count": float("inf")}}, "settings.cpu_count", "must be a finite number"),
+    ({"settings": {"memory": "16GX"}}, "settings.memory", MEMORY),
+    ({"settings": {"memory": "16GiB\n"}}, "settings.memory", MEMORY),
+    ({"settings": {"memory": 16}}, "settings.memory", "must be a text"),
+    ({"settings": {"memory": "9" * 99 + "MB"}}, "settings.memory", "must have at most 64 characters"),
+    ({"settings": {"memory": "9999999999PiB"}}, "settings.memory", "must be at most 9007199254740991 megabytes"),
+    ({"preemptible": "true"}, "preemptible", "must be true or false"),
+    ({"preemptible": 1}, "preemptible", "must be true or false"),
+    ({"preemptible": None}, "preemptible", "must be true or false"),
+    ({"preemption_class": 11}, "preemption_class", "must be at most 10"),
+    ({"preemption_class": -1}, "preemption_class", "must be at least 0"),
+    ({"preemption_class": True}, "preemption_class", WHOLE),
+    ({"preemption_class": 5.0}, "preemption_class", WHOLE),
+    ({"checkpoint": "always"}, "checkpoint", "must be 'none', 'manual' or 'auto'"),
+    ({"checkpoint": None}, "checkpoint", "must be 'none', 'manual' or 'auto'"),
+    ({"checkpoint_minutes": 0}, "checkpoint_minutes", "must be at least 1"),
+    ({"checkpoint_minutes": 1.5}, "checkpoint_minutes", WHOLE),
+    ({"checkpoint_minutes": TEN_YEARS_S // 60 + 1}, "checkpoint_minutes", "must be at most 5256000"),
+    ({"walltime_s": 0}, "walltime_s", "must be at least 1"),
+    ({"walltime_s": TEN_YEARS_S + 1}, "walltime_s", "must be at most 315360000"),
+    ({"walltime_s": "60"}, "walltime_s", WHOLE),
+    ({"retries": -2}, "retries", "must be at least -1"),
+    ({"retries": 10**9}, "retries", "must be at most 1000000"),
+    ({"retries": None}, "retries", WHOLE),
+    ({"lease_s": 0}, "lease_s", "must be at least 1"),
+    ({"lease_s": 0.5}, "lease_s", WHOLE),
+    ({"lease_s": False}, "lease_s", WHOLE),
+    ({"lease_s": EXACT}, "lease_s", "must be at most 315360000"),
+    ({"queue_ttl_s": 0}, "queue_ttl_s", "must be at least 1"),
+    ({"queue_ttl_s": -600}, "queue_ttl_s", "must be at least 1"),
+    ({"labels": {"my label": "x"}}, "labels.my label", LABEL),
+    ({"labels": {"run\n": "x"}}, "labels.run\n", LABEL),
+    ({"labels": {"k" * 64: "x"}}, f"labels.{'k' * 64}", LABEL),
+    ({"labels": {"run": 7}}, "labels.run", "must be a text"),
+    ({"labels": {"run": None}}, "labels.run", "must be a text"),
+    ({"labels": {"run": "x" * 256}}, "labels.run", "must have at most 255 characters"),
+    ({"labels": {"run": "\udc80"}}, "labels.run", "must be valid Unicode"),
+    ({"labels": {f"l{i}": "" for i in range(33)}}, "labels", "must have at most 32 entries"),
+    ({"labels": ["run"]}, "labels", "must be an object"),
+]
+
+
+@pytest.mark.parametrize(("given", "field", "reason"), REQUESTS)
+def test_no_request(given: dict[str, Any], field: str, reason: str) -> None:
+    assert faults(RequestAsk, {"component": "t", **given}) == [(field, reason)]
+
+
+POOLS: list[tuple[dict[str, Any], str, str]] = [
+    ({"name": "no spaces {here}"}, "name", NAME),
+    ({"name": "p\n"}, "name", NAME),
+    ({"name": None}, "name", "must be a text"),
+    ({"capacity": {}}, "capacity", "must have at least 1 entry"),
+    ({"colour": "red"}, "colour", "is not a field here"),
+    ({"description": "x" * 1001}, "description", "must have at most 1000 characters"),
+    ({"description": None}, "description", "must be a text"),
+]
+
+SETTINGS: list[tuple[dict[str, Any], str, str]] = [
+    ({"discipline": "fair_share"}, "discipline", "must be 'reserved' or 'classes'"),
+    ({"discipline": None}, "discipline", "must be 'reserved' or 'classes'"),
+    ({"order": "newest_first"}, "order", "must be 'share_first' or 'priority_first'"),
+    ({"queueing": "fifo"}, "queueing", "must be 'best_effort' or 'strict'"),
+    ({"patience_s": -1}, "patience_s", "must be at least 0"),
+    ({"patience_s": 1.5}, "patience_s", WHOLE),
+    ({"patience_s": True}, "patience_s", WHOLE),
+    ({"patience_s": TEN_YEARS_S + 1}, "patience_s", "must be at most 315360000"),
+    ({"colour": "red"}, "colour", "is not a field here"),
+]
+
+
+@pytest.mark.parametrize(("given", "field", "reason"), POOLS)
+def test_no_pool(given: dict[str, Any], field: str, reason: str) -> None:
+    assert faults(PoolAsk, {"name": "p", "capacity": {"gpu": 8}, **given}) == [(field, reason)]
+
+
+@pytest.mark.parametrize(("given", "field", "reason"), SETTINGS)
+def test_no_settings_of_a_pool(given: dict[str, Any], field: str, reason: str) -> None:
+    new = {"name": "p", "capacity": {"gpu": 8}, "settings": given}
+    assert faults(PoolAsk, new) == faults(PoolChange, {"settings": given}) == [(f"settings.{field}", reason)]
+
+
+OTHERS: list[tuple[type[Ask], dict[str, Any], str, str]] = [
+    (PoolChange, {"name": "q"}, "name", "is not a field here"),
+    (PoolChange, {"description": "x" * 1001}, "description", "must have at most 1000 characters"),
+    (GroupAsk, {"parent": "a/b"}, "parent", NAME),
+    (GroupAsk, {"weight": 0}, "weight", "must be at least 1"),
+    (GroupAsk, {"weight": 10_001}, "weight", "must be at most 10000"),
+    (GroupAsk, {"priority": 1}, "priority", "is not a field here"),
+    (PolicyAsk, {"group": "research\n"}, "group", NAME),
+    (PolicyAsk, {"priority": -1}, "priority", "must be at least 0"),
+    (PolicyAsk, {"priority": 10_000}, "priority", "must be at most 9999"),
+    (PolicyAsk, {"priority": "9"}, "priority", WHOLE),
+    (PolicyAsk, {"priority": None}, "priority", WHOLE),
+    (PolicyAsk, {"weight": 1.5}, "weight", WHOLE),
+    (PolicyAsk, {"weight": True}, "weight", WHOLE),
+    (PolicyAsk, {"component": "t"}, "component", "is not a field here"),
+    (WorkspaceSettings, {"unmanaged": "maybe"}, "unmanaged", "must be 'reject' or 'allow'"),
+    (WorkspaceSettings, {"unmanaged": None}, "unmanaged", "must be 'reject' or 'allow'"),
+    (WorkspaceSettings, {"managed": True}, "managed", "is not a field here"),
+]
+
+
+@pytest.mark.parametrize(("kind", "body", "field", "reason"), OTHERS)
+def test_no_other_ask(kind: type[Ask], body: dict[str, Any], field: str, reason: str) -> None:
+    assert faults(kind, body) == [(field, reason)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("body", [[1], "{}", 1, None, True])
+def test_every_ask_is_an_object(kind: type[Ask], body: Any) -> None:
+    assert faults(kind, body) == [("", "must be an object")]
+
+
+def test_what_is_required() -> None:
+    assert faults(RequestAsk, {}) == [("component", "is required")]
+    assert faults(PoolAsk, {}) == [("name", "is required"), ("capacity", "is required")]
+
+
+def test_too_many_keys_together() -> None:
+    body = {"component": "t", "resources": keys(MAX_KEYS), "settings": {"gpu_count": 1, "pool_resources": {"x": 1}}}
+    assert faults(RequestAsk, body) == [("settings", "must ask, with resources, for at most 32 keys, not 34")]
+
+
+def test_every_fault_is_told_up_to_a_bound() -> None:
+    body = {"component": "a b", "resources": {"GPU": "1"}, "retries": None}
+    assert faults(RequestAsk, body) == [
+        ("component", NAME),
+        ("resources.GPU", KEY),
+        ("resources.GPU", WHOLE),
+        ("retries", WHOLE),
+    ]
+    assert len(faults(RequestAsk, {f"x{i}": 1 for i in range(1000)})) == MAX_REASONS
+
+
+def test_a_field_of_great_length_is_told_shortened() -> None:
+    assert faults(RequestAsk, {"component": "t", "x" * 10_000: 1}) == [("x" * 64, "is not a field here")]
+
+
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+
+
+@given(st.sampled_from(KINDS), st.data())
+def test_whatever_comes_is_an_ask_or_a_list_of_reasons(kind: type[Ask], data: st.DataObject) -> None:
+    fields = st.sampled_from([*kind.model_fields, "colour"])
+    body = data.draw(st.dictionaries(fields, anything) | anything)
+    try:
+        ask = kind.model_validate(body)
+    except ValidationError:
+        assert all(reason for _, reason in faults(kind, body))
+    else:
+        assert body_digest(ask) == body_digest(kind.model_validate_json(ask.model_dump_json()))
+
+
+# What every ask is like
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_ask_and_field_is_described(kind: type[Ask]) -> None:
+    schema = kind.model_json_schema()
+    assert schema["description"]
+    assert schema["additionalProperties"] is False
+    assert all(field.get("description") for field in schema["properties"].values())
+
+
+def test_all_asks_are_tested_here() -> None:
+    found = {value for value in vars(asks).values() if isinstance(value, type) and issubclass(value, Ask)}
+    assert found - {Ask, asks.Settings} == set(KINDS)
+
+
+def test_every_number_is_bounded() -> None:
+    def numbers(schema: Any) -> list[dict[str, Any]]:
+        inner = schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else []
+        here = [schema] if isinstance(schema, dict) and schema.get("type") in {"integer", "number"} else []
+        return here + [number for part in inner for number in numbers(part)]
+
+    found = [number for kind in KINDS for number in numbers(kind.model_json_schema())]
+    assert found
+    assert all(-1 <= number["minimum"] < number["maximum"] <= EXACT for number in found)
+
+
+def test_an_ask_is_never_rewritten() -> None:
+    with pytest.raises(ValidationError):
+        a_request().component = "other"  # type: ignore[misc]
+
+
+# The digest that tells one body from another
+
+
+def test_what_says_the_same_has_one_digest() -> None:
+    plain = a_request(resources={"gpu": 1, "mcpu": 2}, settings={"cpu_count": 4})
+    spelled = a_request(
+        settings={"memory": None, "cpu_count": 4.0}, lease_s=60, labels={}, resources={"mcpu": 2, "gpu": 1}, preemptible=True
+    )
+    assert body_digest(plain) == body_digest(spelled)
+    assert body_digest(a_request(resources={}, settings={})) == body_digest(a_request())
+
+
+def test_a_digest_is_the_same_in_the_next_release() -> None:
+    digest = "9b2d56f5fa8fa230a3274dac6330fc8038852dc3237dd4963673aa0974c35f7b"
+    assert body_digest(a_request(resources={"gpu": 1})) == digest
+
+
+DIFFERENT: list[dict[str, Any]] = [
+    {},
+    {"component": "u"},
+    {"component_type": "step_operator"},
+    {"resources": {"gpu": 1}},
+    {"resources": {"gpu": 2}},
+    {"settings": {"gpu_count": 1}},
+    {"settings": {"gpu_count": 0}},
+    {"preemptible": False},
+    {"preemption_class": 6},
+    {"checkpoint": "auto"},
+    {"checkpoint_minutes": 5},
+    {"walltime_s": 1},
+    {"retries": 0},
+    {"lease_s": None},
+    {"lease_s": 61},
+    {"queue_ttl_s": None},
+    {"labels": {"a": "b"}},
+    {"labels": {"a": "é"}},
+]
+
+
+def test_each_other_body_has_another_digest() -> None:
+    digests = [body_digest(a_request(**given)) for given in DIFFERENT]
+    assert len(set(digests)) == len(DIFFERENT)
+
+
+# The clock
+
+
+def test_a_clock_moved_by_hand() -> None:
+    clock = ManualClock(1_000)
+    clock.advance(1.5)
+    clock.advance(0)
+    assert clock.now_ms() == 2_500
+    with pytest.raises(ValueError, match="time does not go back"):
+        clock.advance(-1)
+
+
+def test_the_clock_of_redis_leaves_it_to_the_script() -> None:
+    clock: Clock = RedisClock()
+    assert clock.now_ms() is None

@@ -1,0 +1,7 @@
+-- Do it.
+-- @use pools
+-- @args now
+-- @reply done
+
+pools.count(args.now)
+return reply.done()

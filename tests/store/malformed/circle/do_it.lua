@@ -1,0 +1,6 @@
+-- Do it.
+-- @use a
+-- @reply done
+
+a.count()
+return reply.done()

@@ -1,0 +1,4 @@
+-- Know b.
+-- @use a
+
+function b.count() return a.count() end

@@ -1,0 +1,4 @@
+-- Know a.
+-- @use b
+
+function a.count() return b.count() end

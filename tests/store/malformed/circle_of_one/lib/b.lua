@@ -1,0 +1,4 @@
+-- Know b.
+-- @use b
+
+function b.count() return b.count() end

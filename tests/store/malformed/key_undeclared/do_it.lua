@@ -1,0 +1,8 @@
+-- Do it.
+-- @keys pools
+-- @reply done
+
+redis.call('GET', keys.pools())
+
+redis.call('GET', keys.pool('a'))
+return reply.done()

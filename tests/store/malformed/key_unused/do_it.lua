@@ -1,0 +1,6 @@
+-- Do it.
+-- @keys pool pools
+-- @reply done
+
+redis.call('GET', keys.pools())
+return reply.done()

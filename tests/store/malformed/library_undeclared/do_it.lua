@@ -1,0 +1,5 @@
+-- Do it.
+-- @reply done
+
+pools.count()
+return reply.done()

@@ -1,0 +1,5 @@
+local x = 1
+-- Do it.
+-- @reply done
+
+return reply.done()

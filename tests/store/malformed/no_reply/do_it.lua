@@ -1,0 +1,3 @@
+-- Do it.
+
+return {'done'}

@@ -1,0 +1,3 @@
+-- @reply done
+
+return reply.done()

@@ -1,0 +1,4 @@
+-- Do it.
+-- @reply end
+
+return reply.done()

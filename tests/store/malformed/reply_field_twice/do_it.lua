@@ -1,0 +1,4 @@
+-- Do it.
+-- @reply done more more
+
+return reply.done()

@@ -1,0 +1,5 @@
+-- Do it.
+-- @reply done
+-- @reply done more
+
+return reply.done()

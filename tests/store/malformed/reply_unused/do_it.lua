@@ -1,0 +1,5 @@
+-- Do it.
+-- @reply done
+-- @reply refused reason
+
+return reply.done()

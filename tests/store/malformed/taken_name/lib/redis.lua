@@ -1,0 +1,3 @@
+-- Know redis.
+
+function redis.count() return 1 end

@@ -1,0 +1,5 @@
+-- Do it.
+-- @reply done
+
+local all = const.EXACT + const.INFINITE
+return reply.done()

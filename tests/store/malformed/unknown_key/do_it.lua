@@ -1,0 +1,6 @@
+-- Do it.
+-- @keys pool cellar
+-- @reply done
+
+redis.call('GET', keys.pool() .. keys.cellar())
+return reply.done()

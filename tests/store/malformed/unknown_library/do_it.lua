@@ -1,0 +1,6 @@
+-- Do it.
+-- @use pools
+-- @reply done
+
+pools.count()
+return reply.done()

@@ -1,0 +1,5 @@
+-- Do it.
+-- @reply done
+
+local after = transitions.waiting
+return reply.done()

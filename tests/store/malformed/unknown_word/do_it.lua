@@ -1,0 +1,5 @@
+-- Do it.
+-- @returns done
+-- @reply done
+
+return reply.done()

@@ -1,0 +1,5 @@
+-- Do it.
+-- @use
+-- @reply done
+
+return reply.done()

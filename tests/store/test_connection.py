@@ -1,0 +1,496 @@
+"""Connections: every form of URL, one line for each way it can fail, and no wait longer than was asked for."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+import redis.exceptions as errors
+from redis.cluster import ClusterNode, RedisCluster
+from redis.sentinel import MasterNotFoundError
+
+from app.store.connection import (
+    REASONS,
+    Client,
+    StoreMisconfigured,
+    StoreUnavailable,
+    Target,
+    check,
+    connect,
+    parse,
+    redacted,
+    translate,
+)
+from app.store.embedded import find_server
+from tests import backends
+from tests.backends import free_port, serve, wait_until, wait_until_ready
+
+# ---- URLs
+
+
+URLS = {
+    "redis://h": Target("redis", (("h", 6379),)),
+    "redis://h:7000/3": Target("redis", (("h", 7000),), options={"db": 3}),
+    "redis://h/?db=3": Target("redis", (("h", 6379),), options={"db": 3}),
+    "redis://[::1]:7000": Target("redis", (("::1", 7000),)),
+    "redis://:pa%40ss%2Fword@h": Target("redis", (("h", 6379),), options={"password": "pa@ss/word"}),
+    "redis://ann:secret@h": Target("redis", (("h", 6379),), options={"username": "ann", "password": "secret"}),
+    "rediss://h?ssl_ca_certs=/ca.pem&ssl_check_hostname=false": Target(
+        "redis", (("h", 6379),), options={"ssl": True, "ssl_ca_certs": "/ca.pem", "ssl_check_hostname": False}
+    ),
+    "unix:///run/redis.sock": Target("unix", path="/run/redis.sock"),
+    "unix:///a%20b/redis.sock?db=2&password=secret": Target(
+        "unix", path="/a b/redis.sock", options={"db": 2, "password": "secret"}
+    ),
+    "redis+sentinel://a,b:27000/main": Target("sentinel", (("a", 26379), ("b", 27000)), service="main"),
+    "redis+sentinel://:secret@a:1,[::1]:2/main/4?sentinel_password=other": Target(
+        "sentinel",
+        (("a", 1), ("::1", 2)),
+        service="main",
+        options={"password": "secret", "db": 4},
+        sentinel_options={"password": "other"},
+    ),
+    "rediss+sentinel://a/main?ssl_ca_certs=/ca.pem": Target(
+        "sentinel",
+        (("a", 26379),),
+        service="main",
+        options={"ssl": True, "ssl_ca_certs": "/ca.pem"},
+    ),
+    "redis+cluster://a:7000,b/": Target("cluster", (("a", 7000), ("b", 6379))),
+    "rediss+cluster://ann:secret@a": Target(
+        "cluster", (("a", 6379),), options={"username": "ann", "password": "secret", "ssl": True}
+    ),
+}
+
+
+@pytest.mark.parametrize(("url", "target"), URLS.items(), ids=URLS)
+def test_what_a_url_says(url: str, target: Target) -> None:
+    assert parse(url) == target
+
+
+WRONG_URLS = {
+    "": "it begins with no scheme",
+    "localhost:6379": "it begins with no scheme",
+    "http://h": "it begins with no scheme",
+    "valkey://h": "it begins with no scheme",
+    "redis+cluster+sentinel://h": "it begins with no scheme",
+    "redis://": "a host is missing",
+    "redis:///0": "a host is missing",
+    "redis://h:port": "'h:port' is not a host, or host:port",
+    "redis://h:1:2": "'h:1:2' is not a host, or host:port",
+    "redis://[::1": "its brackets or characters make no sense",
+    "redis://h:0": "the port 0 is not between 1 and 65535",
+    "redis://h:65536": "the port 65536 is not between 1 and 65535",
+    "redis://h/first": "the database must be a whole number, not 'first'",
+    "redis://h?db=-1": "the database must be a whole number, not '-1'",
+    "redis://h/1/2": "nothing is known to follow the database, but '2' does",
+    "redis://h?sockets=1": "the option 'sockets' is not known; there are db, password, sentinel_password",
+    "redis://h?sentinel_password=x": "the option 'sentinel_password' is not known",
+    "redis://a,b": "several hosts are for redis+sentinel:// and redis+cluster://",
+    "redis://:se#cret@h": "a password writes # as %23, / as %2F, ? as %3F and @ as %40",
+    "redis://:se/cret@h": "a password writes",
+    "redis://:se?cret@h": "a password writes",
+    "redis://:se\u2100cret@h": "its brackets or characters make no sense",
+    "unix:///s?password=se@cret": "a password writes",
+    "unix://": "it names no socket",
+    "unix:///": "it names no socket",
+    "unix://run/redis.sock": "it names no socket",
+    "redis+sentinel://a:1,b:2": "the service that Sentinel knows the master by is missing",
+    "redis+sentinel://a,,b/main": "a host is missing",
+    "redis+sentinel://a/main/x": "the database must be a whole number, not 'x'",
+    "redis+cluster://a/1": "a cluster has no numbered databases",
+    "redis+cluster://a?db=1": "a cluster has no numbered databases",
+}
+
+
+@pytest.mark.parametrize(("url", "why"), WRONG_URLS.items(), ids=WRONG_URLS)
+def test_a_wrong_url_is_refused_in_one_line_that_says_what_there_is(url: str, why: str) -> None:
+    with pytest.raises(StoreMisconfigured) as refusal:
+        connect(url)
+    message = str(refusal.value)
+    assert message.startswith(f"cannot use the Redis URL {redacted(url)!r}: {why}")
+    assert all(scheme in message for scheme in ("redis://", "rediss://", "unix://", "redis+sentinel://", "redis+cluster://"))
+    assert "\n" not in message
+    assert "cret" not in message
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("redis://h:1/0", "redis://h:1/0"),
+        ("redis://:secret@h:1/0", "redis://***@h:1/0"),
+        ("redis://ann:sec/ret@h", "redis://***@h"),
+        ("redis://ann:sec@ret@h", "redis://***@h"),
+        ("ann:secret@h", "***@h"),
+        ("unix:///s?password=sec@ret&db=1", "unix:///s?password=***&db=1"),
+        ("redis+sentinel://:secret@a,b/m?sentinel_password=secret", "redis+sentinel://***@a,b/m?sentinel_password=***"),
+    ],
+)
+def test_no_password_is_shown(url: str, shown: str) -> None:
+    assert redacted(url) == shown
+    assert "secret" not in str(translate(errors.ConnectionError("away"), url))
+
+
+# ---- what went wrong
+
+AWAY = [
+    (errors.ConnectionError("Connection refused"), "unreachable"),
+    (errors.TimeoutError("Timeout reading"), "timeout"),
+    (errors.AuthenticationError("invalid username-password pair"), "denied"),
+    (errors.NoPermissionError("no permissions"), "denied"),
+    (errors.InvalidResponse("Protocol Error"), "unsuitable"),
+    (errors.MovedError("1 127.0.0.1:7001"), "unsuitable"),
+    (errors.BusyLoadingError("Redis is loading the dataset in memory"), "loading"),
+    (errors.MaxConnectionsError("Too many connections"), "busy"),
+    (errors.ResponseError("BUSY Redis is busy running a script."), "busy"),
+    (MasterNotFoundError("No master found"), "failing_over"),
+    (errors.MasterDownError("Link with MASTER is down"), "failing_over"),
+    (errors.ClusterDownError("The cluster is down"), "failing_over"),
+    (errors.TryAgainError("Multiple keys request during rehashing of slot"), "failing_over"),
+    (errors.ClusterError("TTL exhausted."), "failing_over"),
+    (errors.SlotNotCoveredError("Slot 1 is not covered"), "failing_over"),
+    (errors.ReadOnlyError("You can't write against a read only replica."), "read_only"),
+    (errors.OutOfMemoryError("command not allowed when used memory > 'maxmemory'."), "out_of_memory"),
+    (errors.ResponseError("MISCONF Errors writing to the AOF file: No space left"), "not_persisting"),
+    (errors.ResponseError("NOREPLICAS Not enough good replicas to write."), "not_persisting"),
+    (errors.ResponseError("Error running script (call to f_6b): @user_script:1: -OOM command"), "out_of_memory"),
+]
+
+
+@pytest.mark.parametrize(("error", "reason"), AWAY, ids=[str(error) for error, _ in AWAY])
+def test_every_way_to_be_away_has_its_reason(error: Exception, reason: str) -> None:
+    away = translate(error, "redis://:secret@h:1")
+    assert away
+    assert away.reason == reason
+    assert str(away).startswith(f"Redis at redis://***@h:1 {REASONS[reason]}")
+    assert "\n" not in str(away)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        errors.ResponseError("WRONGTYPE Operation against a key holding the wrong kind of value"),
+        errors.ResponseError("user_script:3: Script attempted to access nonexistent global variable 'x'"),
+        errors.NoScriptError("No matching script. Please use EVAL."),
+        errors.ClusterCrossSlotError("Keys in request don't hash to the same slot"),
+        errors.RedisClusterException("EVALSHA - all keys must map to the same key slot"),
+        errors.DataError("Invalid input of type: 'dict'"),
+        ValueError("no error of Redis"),
+    ],
+)
+def test_what_is_no_way_to_be_away_is_left_alone(error: Exception) -> None:
+    assert translate(error, "redis://h") is None
+
+
+# ---- live servers
+
+
+def unavailable(url: str, timeout_s: float = 5) -> StoreUnavailable:
+    """How the check refuses what is at the URL: in one line, with the URL in it and no password."""
+    with pytest.raises(StoreUnavailable) as refusal, connect(url, timeout_s) as client:
+        check(client, url)
+    message = str(refusal.value)
+    assert redacted(url) in message
+    assert "\n" not in message
+    assert "secret" not in message
+    return refusal.value
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> Iterator[Client]:
+    with backends.start("redis", tmp_path) as client:
+        yield client
+
+
+@pytest.fixture
+def port(tmp_path: Path) -> Iterator[int]:
+    """The port of a Redis on the loopback address that asks for a password, `secret`."""
+    backends.require("redis")
+    number = free_port()
+    with serve(tmp_path, "--port", str(number), "--requirepass", "secret"):
+        wait_until_ready(f"redis://:secret@127.0.0.1:{number}")
+        yield number
+
+
+def test_a_host_with_password_and_database(port: int) -> None:
+    url = f"redis://default:secret@127.0.0.1:{port}/3"
+    with connect(url) as client, connect(f"redis://:secret@127.0.0.1:{port}") as other:
+        check(client, url)
+        client.set("k", "v")
+        assert (client.get("k"), other.get("k")) == ("v", None)
+
+
+def test_a_wrong_or_missing_password_is_denied_at_once(port: int) -> None:
+    for url in (f"redis://:not-secret@127.0.0.1:{port}", f"redis://127.0.0.1:{port}"):
+        assert unavailable(url).reason == "denied"
+
+
+def test_nobody_there() -> None:
+    refused = unavailable(f"redis://127.0.0.1:{free_port()}")
+    assert refused.reason == "unreachable"
+    assert "refused" in str(refused)
+
+
+@pytest.mark.parametrize(
+    ("url", "detail"),
+    [
+        ("redis://no-such-host.invalid:6379", ""),
+        ("unix:///nowhere/redis.sock", "No such file"),
+        ("redis+cluster://127.0.0.1:1,127.0.0.1:2", "refused"),
+    ],
+)
+def test_nothing_by_this_name(url: str, detail: str) -> None:
+    refused = unavailable(url)
+    assert refused.reason == "unreachable"
+    assert detail in str(refused)
+
+
+def test_no_sentinel_there() -> None:
+    assert unavailable("redis+sentinel://:secret@127.0.0.1:1,127.0.0.1:2/main").reason == "failing_over"
+
+
+@contextmanager
+def listener(answer: Callable[[bytes], bytes | None]) -> Iterator[int]:
+    """Something on a loopback port that answers each message so, or hangs up at None."""
+
+    def converse(peer: socket.socket) -> None:
+        with peer:
+            while (said := peer.recv(4096)) and (reply := answer(said)) is not None:
+                peer.sendall(reply)
+
+    def accept() -> None:
+        while True:
+            try:
+                peer, _ = listening.accept()
+            except OSError:
+                return
+            Thread(target=converse, args=(peer,), daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        Thread(target=accept, daemon=True).start()
+        yield listening.getsockname()[1]
+        listening.shutdown(socket.SHUT_RDWR)
+
+
+def test_something_that_is_not_a_redis() -> None:
+    with listener(lambda _: b"HTTP/1.1 400 Bad Request\r\n\r\n") as number:
+        assert unavailable(f"redis://127.0.0.1:{number}").reason == "unsuitable"
+
+
+def test_something_that_hangs_up() -> None:
+    with listener(lambda _: None) as number:
+        assert unavailable(f"redis://127.0.0.1:{number}").reason == "unreachable"
+
+
+def test_something_that_says_nothing() -> None:
+    with listener(lambda _: b"") as number:
+        assert unavailable(f"redis://127.0.0.1:{number}", timeout_s=0.3).reason == "timeout"
+
+
+def test_a_server_that_does_not_know_the_commands_of_6_2(tmp_path: Path) -> None:
+    backends.require("redis")
+    number = free_port()
+    with serve(tmp_path, "--port", str(number), "--rename-command", "GETEX", ""):
+        url = f"redis://127.0.0.1:{number}"
+        with connect(url) as client:
+            wait_until(client.ping, "it answers")
+        refused = unavailable(url)
+    assert refused.reason == "unsuitable"
+    assert "too old: version 6.2 or later is needed" in str(refused)
+
+
+def test_a_cluster_is_expected_where_there_is_none(port: int) -> None:
+    assert unavailable(f"redis+cluster://:secret@127.0.0.1:{port}").reason == "unsuitable"
+    assert unavailable(f"redis+cluster://:not-secret@127.0.0.1:{port}").reason == "denied"
+
+
+def test_a_cluster(tmp_path: Path) -> None:
+    with backends.start("cluster", tmp_path) as client:
+        assert isinstance(client, RedisCluster)
+        node = client.get_default_node()  # type: ignore[no-untyped-call]
+        check(client, f"redis+cluster://127.0.0.1:{node.port}")
+        client.hset("pk:{default}:x", mapping={"a": "1"})
+        assert client.hgetall("pk:{default}:x") == {"a": "1"}
+
+
+def test_a_socket_and_answers_as_text(plain: Client) -> None:
+    plain.hset("h", mapping={"a": "ä"})
+    assert plain.hgetall("h") == {"a": "ä"}
+    assert plain.eval("return {1, 'a', false}", 0) == [1, "a", None]
+
+
+def test_tls(tmp_path: Path) -> None:
+    backends.require("redis")
+    certificate, key = certified(tmp_path)
+    number = free_port()
+    tls = ("--tls-port", str(number), "--tls-cert-file", certificate, "--tls-key-file", key, "--tls-auth-clients", "no")
+    with serve(tmp_path, "--port", "0", *tls):
+        wait_until_ready(f"rediss://localhost:{number}?ssl_ca_certs={certificate}")
+        assert unavailable(f"rediss://localhost:{number}").reason == "unreachable"  # who certified it is not known
+        assert unavailable(f"redis://localhost:{number}", timeout_s=0.5).reason in ("unreachable", "unsuitable", "timeout")
+
+
+def certified(folder: Path) -> tuple[str, str]:
+    """A certificate for localhost and its key."""
+    openssl = shutil.which("openssl")
+    if not openssl:
+        pytest.skip("there is no openssl to make a certificate with")
+    certificate, key = str(folder / "cert.pem"), str(folder / "key.pem")
+    subject = ("-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost")
+    made = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", key, "-out", certificate)
+    subprocess.run([openssl, "req", "-x509", "-days", "1", *subject, *made], check=True, capture_output=True)
+    return certificate, key
+
+
+# ---- Sentinel
+
+
+@pytest.fixture
+def watched(tmp_path: Path) -> Iterator[tuple[int, int]]:
+    """The ports of a Sentinel and of the master that it watches as `main`."""
+    backends.require("redis")
+    sentinel, master = free_port(), free_port()
+    config = tmp_path / "sentinel.conf"
+    config.write_text(f"port {sentinel}\nbind 127.0.0.1\ndir {tmp_path}\nsentinel monitor main 127.0.0.1 {master} 1\n")
+    folder = tmp_path / "master"
+    folder.mkdir()
+    with serve(folder, "--port", str(master)):
+        wait_until_ready(f"redis://127.0.0.1:{master}")
+        with backends.running([find_server("path"), config, "--sentinel"], tmp_path / "sentinel.log"):
+            wait_until_ready(f"redis+sentinel://127.0.0.1:{sentinel}/main")
+            yield sentinel, master
+
+
+def test_a_master_that_a_sentinel_knows(watched: tuple[int, int]) -> None:
+    sentinel, master = watched
+    with connect(f"redis+sentinel://127.0.0.1:1,127.0.0.1:{sentinel}/main/2") as client:
+        client.set("k", "v")
+    with connect(f"redis://127.0.0.1:{master}/2") as client:
+        assert client.get("k") == "v"
+    refused = unavailable(f"redis+sentinel://127.0.0.1:{sentinel}/other")
+    assert (refused.reason, str(refused).count("127.0.0.1")) == ("failing_over", 1)
+
+
+# ---- when it stands still, and when connections break
+
+
+@pytest.fixture(params=["redis", "sentinel", "cluster"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of a live server of each kind."""
+    if request.param == "sentinel":
+        return f"redis+sentinel://127.0.0.1:{request.getfixturevalue('watched')[0]}/main"
+    if request.param == "redis":
+        return f"redis://:secret@127.0.0.1:{request.getfixturevalue('port')}"
+    return f"redis+cluster://127.0.0.1:{request.getfixturevalue('node').port}"
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[ClusterNode]:
+    """The only node of a cluster."""
+    with backends.start("cluster", tmp_path) as client:
+        assert isinstance(client, RedisCluster)
+        yield client.get_default_node()  # type: ignore[no-untyped-call]
+
+
+def to_one_node(client: Client) -> dict[str, Any]:
+    """How to say to a cluster's client which node a command without keys is for."""
+    if isinstance(client, RedisCluster):
+        return {"target_nodes": client.get_random_node()}  # type: ignore[no-untyped-call]
+    return {}
+
+
+@contextmanager
+def frozen(client: Client) -> Iterator[None]:
+    """The server of this client stands still, as a machine in trouble does."""
+    some: Any = client
+    process = some.info("server", **to_one_node(client))["process_id"]
+    os.kill(process, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(process, signal.SIGCONT)
+
+
+def test_a_call_waits_for_about_the_timeout_and_the_next_gets_its_own_answer(url: str) -> None:
+    with connect(url, timeout_s=0.6) as client:
+        client.set("k", "v")
+        with frozen(client):
+            began = time.monotonic()
+            with pytest.raises((errors.RedisError, errors.RedisClusterException)) as failure:
+                client.get("k")
+            assert time.monotonic() - began < 5  # with the library's own defaults it would be longer
+        away = translate(failure.value, url)
+        assert away
+        assert away.reason == "timeout"
+        wait_until(lambda: client.set("other", "w"), "it moves again")
+        assert [client.get("k"), client.get("other"), client.get("absent")] == ["v", "w", None]
+
+
+def test_a_call_whose_time_is_up_is_not_made_again(port: int) -> None:
+    with connect(f"redis://:secret@127.0.0.1:{port}", timeout_s=0.3) as client:
+        client.set("n", 0)
+        with frozen(client), pytest.raises(errors.TimeoutError):
+            client.incr("n")
+        wait_until(lambda: client.get("n") == "1", "the one that was sent is done")
+
+
+def test_a_broken_connection_is_not_noticed(url: str) -> None:
+    with connect(url) as client, connect(url) as other:
+        client.set("k", "v")
+        other.execute_command("CLIENT KILL", "TYPE", "normal", "SKIPME", "yes", **to_one_node(other))
+        assert client.get("k") == "v"
+
+
+def test_a_server_without_memory_or_right_to_write(port: int) -> None:
+    url = f"redis://:secret@127.0.0.1:{port}"
+    write = "redis.call('SET', KEYS[1], 1) return redis.call('SET', KEYS[2], 1)"
+    with connect(url) as client:
+        for option, wrong, right, reason in (
+            ("maxmemory", "1", "0", "out_of_memory"),
+            ("min-replicas-to-write", "1", "0", "not_persisting"),
+        ):
+            client.config_set(option, wrong)
+            with pytest.raises(errors.ResponseError) as failure:
+                client.eval(write, 2, "a", "b")
+            client.config_set(option, right)
+            assert getattr(translate(failure.value, url), "reason", None) == reason
+            assert client.exists("a", "b") == 0
+        client.execute_command("REPLICAOF", "127.0.0.1", "1")
+        with pytest.raises(errors.ReadOnlyError) as read_only:
+            client.eval(write, 2, "a", "b")
+        assert getattr(translate(read_only.value, url), "reason", None) == "read_only"
+
+
+def test_a_server_that_is_busy_with_a_script(port: int) -> None:
+    url = f"redis://:secret@127.0.0.1:{port}"
+    with connect(url) as client, connect(url) as other:
+        client.config_set("busy-reply-threshold", 10)
+        endless = Thread(target=until_it_is_killed, args=(client, "while true do end"))
+        endless.start()
+        wait_until(lambda: reason_of(other, url) == "busy", "it says that it is busy")
+        other.script_kill()
+        endless.join()
+        check(other, url)
+
+
+def until_it_is_killed(client: Client, script: str) -> None:
+    with pytest.raises(errors.ResponseError):
+        client.eval(script, 0)
+
+
+def reason_of(client: Client, url: str) -> str | None:
+    try:
+        check(client, url)
+    except StoreUnavailable as away:
+        return away.reason
+    return None

@@ -1,0 +1,121 @@
+"""Settings: defaults in the code, a file over them, variables over both, and one line for what cannot be used."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import FrozenInstanceError, fields
+from pathlib import Path
+
+import pytest
+
+from app import settings
+from app.settings import DEFAULT_FILE, BadSetting, Settings
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "poolkeeper.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_the_file_in_the_repository_says_what_the_code_says() -> None:
+    assert Settings.read(DEFAULT_FILE, {}) == Settings()
+    assert list(tomllib.loads(DEFAULT_FILE.read_text("utf-8"))) == [each.name for each in fields(Settings)]
+
+
+def test_without_any_file_the_defaults_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settings, "DEFAULT_FILE", tmp_path / "absent.toml")
+    assert Settings.read(environ={}) == Settings()
+
+
+def test_a_file_goes_before_the_defaults_and_variables_before_the_file(tmp_path: Path) -> None:
+    path = written(tmp_path, 'chunk = 50\nlog_level = "debug"\nredis_timeout_s = 0.5')
+    read = Settings.read(path, {"POOLKEEPER_CHUNK": "60", "POOLKEEPER_REDIS_URL": "redis://h", "POOLKEEPER_URL": "unrelated"})
+    assert read == Settings(chunk=60, log_level="debug", redis_timeout_s=0.5, redis_url="redis://h")
+
+
+def test_the_file_may_be_named_by_a_variable_and_an_argument_goes_before_it(tmp_path: Path) -> None:
+    environ = {"POOLKEEPER_CONFIG": str(written(tmp_path, "chunk = 50"))}
+    assert Settings.read(environ=environ) == Settings(chunk=50)
+    assert Settings.read(DEFAULT_FILE, environ) == Settings()
+
+
+def test_each_setting_can_be_a_variable() -> None:
+    environ = {
+        "POOLKEEPER_REDIS_URL": "",
+        "POOLKEEPER_DATA_DIR": "/srv/poolkeeper",
+        "POOLKEEPER_APPENDFSYNC": "always",
+        "POOLKEEPER_REDIS_TIMEOUT_S": "2.5",
+        "POOLKEEPER_CLEANUP_INTERVAL_S": "1",
+        "POOLKEEPER_AUDIT_INTERVAL_S": "60",
+        "POOLKEEPER_RETENTION_S": "0",
+        "POOLKEEPER_EVENTS_KEPT": "10",
+        "POOLKEEPER_IDEMPOTENCY_TTL_S": "60",
+        "POOLKEEPER_CHUNK": "1000",
+        "POOLKEEPER_LOG_LEVEL": "error",
+    }
+    assert environ.keys() == {f"POOLKEEPER_{each.name.upper()}" for each in fields(Settings)}
+    assert Settings.read(environ=environ) == Settings(
+        None, Path("/srv/poolkeeper"), "always", 2.5, 1.0, 60.0, 0, 10, 60, 1000, "error"
+    )
+
+
+def test_settings_cannot_be_changed() -> None:
+    with pytest.raises(FrozenInstanceError):
+        Settings().chunk = 1  # type: ignore[misc]
+
+
+REFUSED = [
+    ("chunks = 1", "chunks: there is no such setting; known are redis_url, data_dir,"),
+    ("[redis]\nurl = 1", "redis: there is no such setting"),
+    ('chunk = "many"', "chunk: expected a whole number of requests, from 1 to 1000, not 'many'"),
+    ("chunk = 0", "chunk: expected a whole number of requests, from 1 to 1000, not 0"),
+    ("chunk = 1001", "chunk: expected a whole number of requests, from 1 to 1000, not 1001"),
+    ("chunk = 1.0", "chunk: expected a whole number of requests, from 1 to 1000, not 1.0"),
+    ("chunk = true", "chunk: expected a whole number of requests, from 1 to 1000, not True"),
+    ("retention_s = -1", "retention_s: expected a whole number of seconds, at least 0, not -1"),
+    ("redis_timeout_s = 0", "redis_timeout_s: expected a number of seconds, at least 0.1, not 0"),
+    ("redis_timeout_s = nan", "redis_timeout_s: expected a number of seconds, at least 0.1, not nan"),
+    ("redis_timeout_s = inf", "redis_timeout_s: expected a number of seconds, at least 0.1, not inf"),
+    ("redis_timeout_s = true", "redis_timeout_s: expected a number of seconds, at least 0.1, not True"),
+    ("redis_url = 6379", "redis_url: expected a URL, or nothing for the embedded server, not 6379"),
+    ('data_dir = ""', "data_dir: expected the path of a folder, not ''"),
+    ('appendfsync = "sometimes"', "appendfsync: expected one of everysec, always, no, not 'sometimes'"),
+    ('log_level = ["info"]', "log_level: expected one of debug, info, warning, error, not ['info']"),
+    ("chunk =", "is not TOML: "),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), REFUSED, ids=[text for text, _ in REFUSED])
+def test_a_file_with_a_wrong_setting_is_refused_in_one_line(tmp_path: Path, text: str, message: str) -> None:
+    path = written(tmp_path, text)
+    with pytest.raises(BadSetting) as refusal:
+        Settings.read(path, {})
+    assert str(refusal.value).startswith(f"{path}: {message}")
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("POOLKEEPER_CHUNK", "many"),
+        ("POOLKEEPER_CHUNK", ""),
+        ("POOLKEEPER_CHUNK", "1.5"),
+        ("POOLKEEPER_REDIS_TIMEOUT_S", "soon"),
+        ("POOLKEEPER_REDIS_TIMEOUT_S", "inf"),
+        ("POOLKEEPER_LOG_LEVEL", "loud"),
+        ("POOLKEEPER_DATA_DIR", ""),
+    ],
+)
+def test_a_wrong_variable_is_refused_by_name(name: str, text: str) -> None:
+    with pytest.raises(BadSetting, match=f"^{name}: expected .*, not '{text}'$"):
+        Settings.read(environ={name: text})
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    absent, latin = tmp_path / "absent.toml", tmp_path / "latin.toml"
+    latin.write_bytes(b'data_dir = "\xe4"')
+    with pytest.raises(BadSetting, match=r"absent\.toml: cannot be read: No such file"):
+        Settings.read(environ={"POOLKEEPER_CONFIG": str(absent)})
+    with pytest.raises(BadSetting, match=r"latin\.toml: is not UTF-8"):
+        Settings.read(latin, {})

@@ -1,0 +1,106 @@
+"""A workspace to act in: builders with good defaults, time moved by hand, and everything there is as plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from app.domain.asks import GroupAsk, PolicyAsk, PoolAsk, PoolChange, RequestAsk
+from app.domain.clock import ManualClock
+from app.domain.ids import request_id
+from app.domain.models import Pool, Request
+from app.store.ledger import Ledger, Limits
+from app.store.scripts import Client
+
+
+class World:
+    """One workspace on one backend."""
+
+    def __init__(self, client: Client, workspace: str = "test", chunk: int = 200) -> None:
+        self.client = client
+        self.workspace = workspace
+        self.clock = ManualClock()
+        self.ledger = Ledger(client, self.clock, Limits(chunk=chunk))
+
+    def pool(self, name: str = "p", settings: dict[str, Any] | None = None, **capacity: int) -> None:
+        """Make a pool: `pool("p", gpu=8)`."""
+        self.ledger.create_pool(self.workspace, PoolAsk.model_validate({"name": name, "capacity": capacity, "settings": settings or {}}))
+
+    def resize(self, name: str = "p", settings: dict[str, Any] | None = None, **capacity: int) -> None:
+        """Merge into a pool's capacity and settings."""
+        change = PoolChange.model_validate({"capacity": capacity, "settings": settings or {}})
+        self.ledger.update_pool(self.workspace, name, change)
+
+    def group(self, name: str, pool: str = "p", **numbers: Any) -> None:
+        """Set a group."""
+        self.ledger.set_group(self.workspace, pool, name, GroupAsk.model_validate(numbers))
+
+    def policy(self, component: str = "t", pool: str = "p", **numbers: Any) -> None:
+        """Set a policy of a component (`name`, or `type/name`)."""
+        self.ledger.set_policy(self.workspace, pool, full(component), PolicyAsk.model_validate(numbers))
+
+    def ask(self, component: str = "t", **wanted: Any) -> RequestAsk:
+        """An ask: what is no field of it is a resource, `ask(gpu=2, preemptible=False)`."""
+        kind, _, name = full(component).partition("/")
+        fields = {key: wanted.pop(key) for key in list(wanted) if key in RequestAsk.model_fields}
+        fields.setdefault("resources", wanted)
+        return RequestAsk.model_validate({"component": name, "component_type": kind, "lease_s": None, "queue_ttl_s": None, **fields})
+
+    def submit(self, component: str = "t", key: str | None = None, own_id: str | None = None, **wanted: Any) -> Request:
+        """Submit an ask; without a word of it, nothing lapses and nothing goes stale."""
+        return self.ledger.submit(self.workspace, self.ask(component, **wanted), key, own_id)
+
+    def submit_all(self, asks: Sequence[RequestAsk]) -> list[Any]:
+        """Submit a batch."""
+        return self.ledger.submit_all(self.workspace, [(request_id(), ask, None) for ask in asks])
+
+    def look(self, request: Request | str, *, poll: bool = False) -> Request:
+        """A request as it stands now."""
+        return self.ledger.look(self.workspace, request if isinstance(request, str) else request.id, poll=poll)
+
+    def status(self, *requests: Request) -> list[str]:
+        """Where they stand now."""
+        return [str(self.look(request).status) for request in requests]
+
+    def release(self, request: Request, fence: int | None = None, outcome: str = "succeeded") -> Request:
+        """Give back, with the present fence unless another is given."""
+        held = self.look(request).fence if fence is None else fence
+        assert held is not None
+        return self.ledger.release(self.workspace, request.id, held, outcome)
+
+    def cancel(self, request: Request) -> Request:
+        """Leave the queue."""
+        return self.ledger.cancel(self.workspace, request.id)
+
+    def drop(self, request: Request) -> Request:
+        """End it whatever its state."""
+        return self.ledger.drop(self.workspace, request.id)
+
+    def pass_time(self, seconds: float) -> None:
+        """Let time pass, and do what the housekeeping does."""
+        self.clock.advance(seconds)
+        self.ledger.sweep(self.workspace)
+        for name in self.pools():
+            self.ledger.give_patience(self.workspace, name)
+
+    def pools(self) -> list[str]:
+        """Names of the pools."""
+        return self.ledger.pools(self.workspace)
+
+    def view(self, name: str = "p") -> Pool:
+        """A pool as it stands now."""
+        return self.ledger.view_pool(self.workspace, name)
+
+    def used(self, name: str = "p") -> dict[str, int]:
+        """What is used of the keys the pool lists."""
+        pool = self.view(name)
+        return {key: pool.used.get(key, 0) for key in pool.capacity}
+
+    def queue(self, name: str = "p") -> list[str]:
+        """Ids in queue order."""
+        return self.ledger.queue(self.workspace, name, count=10_000)[0]
+
+
+def full(component: str) -> str:
+    """The component with its type."""
+    return component if "/" in component else f"orchestrator/{component}"
