@@ -79,16 +79,16 @@ URL = Kind("a URL, or nothing for the embedded server", lambda value: _text(valu
 FOLDER = Kind("the path of a folder", _path)
 
 
-def setting(default: Any, kind: Kind) -> Any:
+def setting(default: Any, kind: Kind, *, shown: bool = True) -> Any:
     """A field of Settings that knows what it may be."""
-    return field(default=default, metadata={"kind": kind})
+    return field(default=default, metadata={"kind": kind}, repr=shown)
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     """Everything that can be set; `config/default.toml` explains each in the same order."""
 
-    redis_url: str | None = setting(None, URL)
+    redis_url: str | None = setting(None, URL, shown=False)  # there may be a password in it
     data_dir: Path = setting(Path("data"), FOLDER)  # noqa: RUF009 - a field, and paths do not change
     appendfsync: str = setting("everysec", one_of("everysec", "always", "no"))
     redis_timeout_s: float = setting(5.0, seconds(0.1))

@@ -65,6 +65,10 @@ def test_settings_cannot_be_changed() -> None:
         Settings().chunk = 1  # type: ignore[misc]
 
 
+def test_a_password_is_not_printed_with_the_settings() -> None:
+    assert "secret" not in repr(Settings(redis_url="redis://:secret@h"))
+
+
 REFUSED = [
     ("chunks = 1", "chunks: there is no such setting; known are redis_url, data_dir,"),
     ("[redis]\nurl = 1", "redis: there is no such setting"),

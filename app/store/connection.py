@@ -201,7 +201,7 @@ class BoundedRetry(Retry):
 
 
 def connect(url: str, timeout_s: float = 5) -> Client:
-    """A client for the URL, whose calls take at most about `timeout_s`. Only a cluster is spoken to before the first call."""
+    """A client for the URL, whose calls take about `timeout_s` at most. Only a cluster's is StoreUnavailable here already."""
     target = parse(url)
     common: dict[str, Any] = {
         "decode_responses": True,
@@ -294,5 +294,5 @@ def _of_a_cluster(error: errors.RedisClusterException, url: str) -> StoreUnavail
 
 
 def _unavailable(reason: str, url: str, error: Exception) -> StoreUnavailable:
-    detail = "" if isinstance(error, MasterNotFoundError) else ": " + " ".join(str(error).split())
-    return StoreUnavailable(reason, f"Redis at {redacted(url)} {REASONS[reason]}{detail[:300]}")
+    detail = re.sub(r"<\S+ - \w+:", "", " ".join(str(error).split()))  # of a Sentinel that was asked, only its error
+    return StoreUnavailable(reason, f"Redis at {redacted(url)} {REASONS[reason]}: {detail[:300]}")

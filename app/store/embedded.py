@@ -31,6 +31,7 @@ from app.store.connection import REASONS, StoreMisconfigured, StoreUnavailable, 
 
 LOCK_FILE, LOG_FILE, SOCKET_FILE = "poolkeeper.lock", "redis.log", "redis.sock"
 SOCKET_PATH_LIMIT = 100  # bytes; the kernel's limit is 103 on macOS and 107 on Linux
+LOCK_PATIENCE_S = 3  # after a service was killed, its server writes the last of its data, mostly within a tenth of a second
 OLDEST = (7, 0)  # an older server keeps its append-only file in another form
 
 
@@ -133,26 +134,25 @@ class Child:
 class FolderLock:
     """One service at a time in a data folder: a lock on a file in it, which the server shares until it has ended."""
 
-    def __init__(self, folder: Path, patience_s: float = 10) -> None:
+    def __init__(self, folder: Path) -> None:
         self.file = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        until = time.monotonic() + patience_s
+        until = time.monotonic() + LOCK_PATIENCE_S
         while True:
             try:
                 fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 return self.sign()
             except BlockingIOError:
-                self._refuse_unless_ending(folder, until)
+                if time.monotonic() > until:
+                    raise self._refusal(folder) from None
                 time.sleep(0.02)
 
-    def _refuse_unless_ending(self, folder: Path, until: float) -> None:
-        """A service that is gone is waited for: its server is still writing the last of its data."""
+    def _refusal(self, folder: Path) -> StoreMisconfigured:
         service, server = ([int(pid) for pid in re.findall(rb"\d+", os.pread(self.file, 40, 0))] + [0, 0])[:2]
-        if _lives(service) or time.monotonic() > until:
-            os.close(self.file)
-            raise StoreMisconfigured(
-                f"the data folder {folder} is in use by another service, process {service}, and its server, process {server}: "
-                "stop it, or set POOLKEEPER_DATA_DIR to a folder of your own"
-            )
+        os.close(self.file)
+        return StoreMisconfigured(
+            f"the data folder {folder} is in use by another service, process {service}, and its server, process {server}: "
+            "stop it, or set POOLKEEPER_DATA_DIR to a folder of your own"
+        )
 
     def sign(self, server: int = 0) -> None:
         """Says in the file who holds it."""
@@ -162,16 +162,6 @@ class FolderLock:
         """Gives the folder up, also for the children that share the lock."""
         fcntl.flock(self.file, fcntl.LOCK_UN)
         os.close(self.file)
-
-
-def _lives(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except PermissionError:
-        return True
-    except ProcessLookupError:
-        return False
-    return pid > 0
 
 
 class EmbeddedRedis:

@@ -84,3 +84,7 @@ KEYS: dict[str, Key] = {
 def key(name: str, workspace: str, *parts: str) -> str:
     """The key of that name in a workspace."""
     return KEYS[name].of(workspace, *parts)
+
+
+WORKSPACES = "pk:workspaces"
+"""The one key of no workspace: a set of their names, so that the housekeeping finds them all."""

@@ -17,8 +17,8 @@ from app.domain.asks import GroupAsk, PolicyAsk, PoolAsk, PoolChange, RequestAsk
 from app.domain.clock import Clock, RedisClock
 from app.domain.errors import Conflict, NotFound, Refused, StaleFence, refused
 from app.domain.ids import request_id
-from app.domain.models import Beat, Pool, Request, Swept
-from app.domain.ordering import BAND
+from app.domain.models import Beat, Event, Pool, Request, Swept
+from app.domain.ordering import BAND, EXACT
 from app.domain.states import State
 from app.store import codec
 from app.store.scripts import Client, Reply, Scripts
@@ -62,6 +62,17 @@ class Ledger:
         reply = self._scripts.call("look", workspace, now=self._clock.now_ms(), id=request, poll=poll)
         fields = _found(reply, "request", request).fields
         return codec.request(fields["request"], fields["lapses"], fields["places"])
+
+    def newest(self, workspace: str, before: int | None = None, count: int = 100) -> tuple[list[Request], int | None]:
+        """A page of requests, newest first; and the number to ask for those before it (None: that was all)."""
+        reply = self._scripts.call("listed", workspace, before=EXACT if before is None else before, count=count)
+        last = reply.fields["last"]
+        return [codec.request(flat) for flat in reply.fields["found"]], int(last) if last else None
+
+    def events(self, workspace: str, after: str = "0", count: int = 100) -> list[Event]:
+        """A stretch of the workspace's stream after an entry."""
+        entries = self._scripts.call("events", workspace, after=after, count=count).fields["entries"]
+        return [codec.event(entry, codec.pairs(fields)) for entry, fields in entries]
 
     def heartbeat(self, workspace: str, request: str, fence: int) -> Beat:
         """Prolong a lease."""

@@ -1,20 +1,24 @@
 """Commands called on Redis: EVALSHA first, the whole text if the server does not know it, and a tagged reply.
 
 A refusal is a reply like any other. An error out of a script is a bug and says in which file and line; what the server says
-of itself (out of memory, read only, loading …) and of the connection goes on to the caller as it came.
+of itself (out of memory, read only, loading …) and what becomes of the connection is StoreUnavailable, and why.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeAlias
+from urllib.parse import quote
 
 from redis import Redis
 from redis.cluster import RedisCluster
-from redis.exceptions import NoScriptError, OutOfMemoryError, ReadOnlyError, ResponseError
+from redis.exceptions import NoScriptError, OutOfMemoryError, ReadOnlyError, RedisClusterException, RedisError, ResponseError
+from redis.sentinel import SentinelConnectionPool
 
 from app.store.compose import Command, load_commands
+from app.store.connection import translate
 from app.store.keys import prefix
 
 Client: TypeAlias = Redis | RedisCluster
@@ -58,16 +62,28 @@ class Scripts:
     def call(self, command: str, workspace: str, /, **args: Arg) -> Reply:
         """Run a command in a workspace; all of its declared arguments are given and no others."""
         prepared, tail = self._prepared(command, workspace, args)
-        return _reply(prepared, self._answer(prepared, tail))
+        with self._serving():
+            return _reply(prepared, self._answer(prepared, tail))
 
     def pipeline(self, calls: Sequence[Call]) -> list[Reply]:
         """Run many in one round trip, each atomic and in no promised order; an error is raised after all have run."""
         prepared = [self._prepared(*call) for call in calls]
-        if isinstance(self._client, RedisCluster):  # whose pipeline refuses EVALSHA
-            answers = [self._answer(command, tail) for command, tail in prepared]
-        else:
-            answers = self._answers(prepared)
-        return [_reply(command, answer) for (command, _), answer in zip(prepared, answers, strict=True)]
+        with self._serving():
+            if isinstance(self._client, RedisCluster):  # whose pipeline refuses EVALSHA
+                answers = [self._answer(command, tail) for command, tail in prepared]
+            else:
+                answers = self._answers(prepared)
+            return [_reply(command, answer) for (command, _), answer in zip(prepared, answers, strict=True)]
+
+    @contextmanager
+    def _serving(self) -> Iterator[None]:
+        """An error that says that Redis cannot serve is raised as StoreUnavailable, any other as it came."""
+        try:
+            yield
+        except (RedisError, RedisClusterException) as error:
+            if away := translate(error, _address(self._client)):
+                raise away from error
+            raise
 
     def _prepared(self, name: str, workspace: str, args: Mapping[str, Arg]) -> tuple[Command, Tail]:
         command = self._commands[name]
@@ -101,6 +117,18 @@ class Scripts:
             for words in lines:
                 pipe.execute_command(*words)
             return list(pipe.execute(raise_on_error=False))
+
+
+def _address(client: Client) -> str:
+    """Where a client leads, as a URL without user and password."""
+    if isinstance(client, RedisCluster):
+        return "redis+cluster://" + ",".join(str(node.name) for node in client.get_nodes())  # type: ignore[no-untyped-call]
+    pool, options = client.connection_pool, client.connection_pool.connection_kwargs
+    if isinstance(pool, SentinelConnectionPool):
+        return f"redis+sentinel:///{pool.service_name}"
+    if "path" in options:
+        return f"unix://{quote(options['path'])}"
+    return f"redis://{options.get('host')}:{options.get('port')}/{options.get('db') or 0}"
 
 
 def _argument(value: Arg) -> str | bytes:

@@ -1,0 +1,26 @@
+"""The audit: recompute every account from the allocations and every queue from the requests, compare, and repair if asked."""
+
+from __future__ import annotations
+
+from app.domain.models import Difference
+from app.store.auditor import Auditor
+from app.store.ledger import Ledger
+
+
+class Audit:
+    """Finds what should never be: a unit counted twice or lost, somebody who waits though nothing keeps him."""
+
+    def __init__(self, ledger: Ledger, auditor: Auditor) -> None:
+        self._ledger, self._auditor = ledger, auditor
+
+    def run(self, workspace: str, *, repair: bool = False) -> list[Difference]:
+        """Every difference found. With `repair` each has been put right, and what then could be granted has been."""
+        pools = self._ledger.pools(workspace)
+        found = [*self._auditor.indexes(workspace, pools, repair=repair)]
+        found += self._auditor.requests(workspace, repair=repair)
+        for pool in pools:
+            found += self._auditor.accounts(workspace, pool, repair=repair)
+            found += self._auditor.lanes(workspace, pool, repair=repair)
+        while repair and self._ledger.advance(workspace):
+            pass
+        return found

@@ -1,0 +1,66 @@
+-- Compare every account of a pool with the sums over its allocations, its hold and its children's promises; repair if asked.
+-- @use accounts amounts findings holds lanes promises requests reviews
+-- @keys pool_active pool_groups pool_policies
+-- @args pool repair
+-- @reply audited differences
+-- @reply not_found
+
+findings.begin(args.repair)
+local pool = accounts.pool(args.pool)
+if not pool then return reply.not_found() end
+
+local COLUMNS = {'used', 'fixed', 'kept', 'promised', 'reserving'}
+local all, sums = {pool}, {}
+for _, name in ipairs(redis.call('SMEMBERS', keys.pool_groups(args.pool))) do all[#all + 1] = accounts.group(args.pool, name) end
+for _, name in ipairs(redis.call('SMEMBERS', keys.pool_policies(args.pool))) do all[#all + 1] = accounts.policy(args.pool, name) end
+for _, account in ipairs(all) do sums[account] = {used = {}, fixed = {}, kept = {}, promised = {}, reserving = {}} end
+
+local function add(account, column, key, amount)
+  local sum = sums[account][column]
+  sum[key] = (sum[key] or 0) + amount
+end
+
+local function add_all(path, ask, column)
+  for _, account in ipairs(path) do
+    for _, key in ipairs(ask.keys) do add(account, column, key, ask.of[key]) end
+  end
+end
+
+for _, id in ipairs(redis.call('ZRANGE', keys.pool_active(args.pool), 0, -1)) do
+  local request = requests.load(id)
+  if request and request.pool == args.pool and (request.status == states.allocated or request.status == states.preempting) then
+    local lane = lanes.of(request)
+    local path = accounts.path(args.pool, lane.component)
+    add_all(path, lane.ask, 'used')
+    if lane.fixed then add_all(path, lane.ask, 'fixed') end
+  end
+end
+local owner = holds.owner(pool)
+if owner then add_all(owner.path, owner.lane.ask, 'kept') end
+for _, account in ipairs(all) do
+  for key, reserved in pairs(account.reserved) do
+    if account ~= pool and reserved > 0 then
+      add(promises.parent(pool, account), 'promised', key, reserved)
+      add(pool, 'reserving', key, 1)
+    end
+  end
+end
+
+for _, account in ipairs(all) do
+  for _, column in ipairs(COLUMNS) do
+    local is, should, names = account[column], sums[account][column], {}
+    for key in pairs(is) do names[key] = true end
+    for key in pairs(should) do names[key] = true end
+    for key in pairs(names) do
+      if (is[key] or 0) ~= (should[key] or 0) then
+        local where = args.pool .. ' ' .. account.id .. ' ' .. column .. ' ' .. key
+        if findings.add('account', where, amounts.whole(is[key] or 0), amounts.whole(should[key] or 0)) then
+          if should[key] then redis.call('HSET', account.key, column .. ':' .. key, amounts.whole(should[key]))
+          else redis.call('HDEL', account.key, column .. ':' .. key) end
+        end
+      end
+    end
+  end
+end
+if findings.any() and args.repair == '1' then reviews.begin(pool) end
+return reply.audited(findings.all())

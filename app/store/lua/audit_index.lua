@@ -1,0 +1,35 @@
+-- Compare a stretch of a sorted set of requests with the requests: each exists and is in a state that belongs here.
+-- @use findings lanes requests
+-- @keys requests waiting live ended lane lane_walltimes pool_queue pool_active pool_ends
+-- @args kind part cursor count repair
+-- @reply audited differences cursor
+
+findings.begin(args.repair)
+
+local function waits(request) return request.status == states.queued end
+local function holds_units(request) return not waits(request) and next(transitions[request.status]) ~= nil end
+local function over(request) return next(transitions[request.status]) == nil end
+local function shaped(request) return waits(request) and lanes.of(request).id == args.part end
+local function holds_here(request) return holds_units(request) and request.pool == args.part end
+
+local key, belongs = unpack(({
+  requests = {keys.requests(), function() return true end},
+  waiting = {keys.waiting(), waits},
+  live = {keys.live(), holds_units},
+  ended = {keys.ended(), over},
+  lane = {keys.lane(args.part), shaped},
+  lane_walltimes = {keys.lane_walltimes(args.part), shaped},
+  pool_queue = {keys.pool_queue(args.part), waits},
+  pool_active = {keys.pool_active(args.part), holds_here},
+  pool_ends = {keys.pool_ends(args.part), holds_here},
+})[args.kind])
+
+local scanned = redis.call('ZSCAN', key, args.cursor, 'COUNT', args.count)
+for i = 1, #scanned[2], 2 do
+  local id = scanned[2][i]
+  local request = requests.load(id)
+  if not (request and belongs(request)) then
+    if findings.add('stray', key .. ' ' .. id, request and request.status or 'there, but no request', nil) then redis.call('ZREM', key, id) end
+  end
+end
+return reply.audited(findings.all(), scanned[1])

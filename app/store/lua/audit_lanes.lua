@@ -1,0 +1,48 @@
+-- Compare a stretch of a pool's lanes with where each should stand, and that what it is parked on indeed keeps it.
+-- @use accounts amounts findings lanes looks order parking reviews
+-- @keys component_lanes pool_inshare pool_lanes pool_line pool_park pool_parked pool_parks
+-- @args pool cursor count repair
+-- @reply audited differences cursor
+-- @reply not_found
+
+findings.begin(args.repair)
+local pool = accounts.pool(args.pool)
+if not pool then return reply.not_found() end
+
+local function check(id)
+  local lane = lanes.open(id)
+  local path, head, inner = accounts.path(args.pool, lane.component), lanes.head(lane)
+  if not path or not head or redis.call('SISMEMBER', keys.component_lanes(lane.component), id) == 0 then
+    return findings.add('lane', args.pool .. ' ' .. id, 'listed', nil)
+  end
+  local inshare = lanes.inshare(path, lane)
+  local place = order.place(pool, path[1], inner, inshare)
+  local constraint, need = parking.of(pool, id)
+  local park = constraint == 'line' and keys.pool_line(args.pool) or keys.pool_park(args.pool, constraint, need)
+  local share = redis.call('SISMEMBER', keys.pool_inshare(args.pool), id) == 1
+  if share ~= inshare then findings.add('lane', args.pool .. ' ' .. id .. ' in share', share, inshare) end
+  for _, key in ipairs({keys.pool_lanes(args.pool), park}) do
+    local is = tonumber(redis.call('ZSCORE', key, id))
+    if is ~= place then findings.add('lane', key .. ' ' .. id, is and amounts.whole(is), amounts.whole(place)) end
+  end
+  local settled = not pool.is.unsettled and constraint ~= 'line'
+  if settled and looks.room(pool, constraint) >= tonumber(need) then
+    findings.add('lane', args.pool .. ' ' .. id .. ' waits for ' .. constraint, need, 'granted, or parked elsewhere')
+  end
+end
+
+local scanned = {'0', {}}
+if not pool.is.reviewing then
+  scanned = redis.call('HSCAN', keys.pool_parked(args.pool), args.cursor, 'COUNT', args.count)
+  for i = 1, #scanned[2], 2 do check(scanned[2][i]) end
+  local parked = redis.call('ZCARD', keys.pool_line(args.pool))
+  for _, count in ipairs(redis.call('HVALS', keys.pool_parks(args.pool))) do parked = parked + tonumber(count) end
+  local listed = redis.call('HLEN', keys.pool_parked(args.pool))
+  if parked ~= listed then findings.add('parks', args.pool, amounts.whole(parked), amounts.whole(listed)) end
+end
+if findings.any() and args.repair == '1' then
+  for _, id in ipairs(redis.call('HKEYS', keys.pool_parked(args.pool))) do lanes.part(pool, lanes.open(id)) end
+  redis.call('DEL', keys.pool_parks(args.pool), keys.pool_lanes(args.pool), keys.pool_line(args.pool), keys.pool_inshare(args.pool))
+  reviews.begin(pool)
+end
+return reply.audited(findings.all(), scanned[1])

@@ -1,0 +1,77 @@
+-- Compare a stretch of requests with the structures each has to be in, and in no others; repair if asked.
+-- @use accounts amounts clock eligibility findings lanes order requests reviews
+-- @keys requests waiting live ended lane lane_walltimes pool_queue pool_active pool_ends pool_todo component_lanes
+-- @args now after count repair
+-- @reply audited differences last
+
+clock.start(args.now)
+findings.begin(args.repair)
+
+-- Which sorted sets a request should be in: key → score, `true` for any; and `maybe`, the keys it could wrongly be in.
+local function belongs(request, lane)
+  local should, maybe = {}, {keys.waiting(), keys.live(), keys.ended(), keys.lane(lane.id), keys.lane_walltimes(lane.id)}
+  for _, name in ipairs(lanes.pools(lane.component)) do
+    for _, key in ipairs({keys.pool_queue(name), keys.pool_active(name), keys.pool_ends(name)}) do maybe[#maybe + 1] = key end
+  end
+  if request.status == states.queued then
+    local inner = order.inner(tonumber(request.class), tonumber(request.seq))
+    should[keys.waiting()] = true
+    should[keys.lane(lane.id)] = inner
+    if request.walltime_s then should[keys.lane_walltimes(lane.id)] = tonumber(request.walltime_s) end
+    for _, name in ipairs(lanes.pools(lane.component)) do
+      local path = accounts.path(name, lane.component)
+      if redis.call('HEXISTS', keys.pool_todo(name), 'sync ' .. lane.id) == 1 then should[keys.pool_queue(name)] = 'either'
+      elseif lanes.listed(path[#path], lane) then should[keys.pool_queue(name)] = order.score(path[#path], path[1], inner) end
+    end
+  elseif next(transitions[request.status]) then
+    should[keys.live()] = true
+    if request.pool ~= '' then
+      should[keys.pool_active(request.pool)] = tonumber(request.fence)
+      if request.walltime_s then
+        should[keys.pool_ends(request.pool)] = tonumber(request.granted_ms) + tonumber(request.walltime_s) * 1000
+      end
+    end
+  else
+    should[keys.ended()] = tonumber(request.ended_ms)
+  end
+  return should, maybe
+end
+
+local function anew(request, key)
+  local seconds = key == keys.live() and request.lease_s or key == keys.waiting() and request.queue_ttl_s
+  return seconds and clock.after(seconds) or const.EXACT
+end
+
+local function check(id)
+  local request = requests.load(id)
+  if not request then
+    if findings.add('request', id, nil, 'a request') then redis.call('ZREM', keys.requests(), id) end
+    return
+  end
+  local lane = lanes.of(request)
+  local should, maybe = belongs(request, lane)
+  for _, key in ipairs(maybe) do
+    local is, wanted = tonumber(redis.call('ZSCORE', key, id)), should[key]
+    local right = wanted == 'either' or wanted == true and is or wanted == is
+    if not right and findings.add('request', id .. ' ' .. request.status .. ' in ' .. key, is, wanted) then
+      if wanted then redis.call('ZADD', key, amounts.whole(wanted == true and anew(request, key) or wanted), id)
+      else redis.call('ZREM', key, id) end
+    end
+  end
+  if request.status ~= states.queued then return end
+  local listed = redis.call('SISMEMBER', keys.component_lanes(lane.component), lane.id) == 1
+  for _, name in ipairs(lanes.pools(lane.component)) do
+    local path = accounts.path(name, lane.component)
+    local pool, able = path[#path], not eligibility.refusal(path, lane.ask, lane.fixed)
+    if not pool.is.reviewing and (not listed or lanes.listed(pool, lane) ~= able) then
+      if findings.add('lane', name .. ' ' .. lane.id, lanes.listed(pool, lane), able) then
+        redis.call('SADD', keys.component_lanes(lane.component), lane.id)
+        reviews.begin(pool)
+      end
+    end
+  end
+end
+
+local ids = redis.call('ZRANGEBYSCORE', keys.requests(), '(' .. args.after, '+inf', 'WITHSCORES', 'LIMIT', 0, tonumber(args.count))
+for i = 1, #ids, 2 do check(ids[i]) end
+return reply.audited(findings.all(), ids[#ids])

@@ -1,0 +1,30 @@
+"""Which workspaces there are. Written before a workspace's first use, so that nothing in one is ever out of the housekeeping's sight."""
+
+from __future__ import annotations
+
+import time
+
+from app.store.keys import WORKSPACES
+from app.store.scripts import Client
+
+_AGAIN_S = 30
+"""How soon a process writes a name again, should the key be lost."""
+
+
+class Registry:
+    """The set of workspaces on one Redis."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._written: dict[str, float] = {}
+
+    def remember(self, workspace: str) -> None:
+        """Note that a workspace is in use."""
+        now = time.monotonic()
+        if self._written.get(workspace, -_AGAIN_S) + _AGAIN_S <= now:
+            self._client.sadd(WORKSPACES, workspace)
+            self._written[workspace] = now
+
+    def all(self) -> list[str]:
+        """Every workspace ever used, in order."""
+        return sorted(str(name) for name in self._client.smembers(WORKSPACES))
