@@ -294,5 +294,5 @@ def _of_a_cluster(error: errors.RedisClusterException, url: str) -> StoreUnavail
 
 
 def _unavailable(reason: str, url: str, error: Exception) -> StoreUnavailable:
-    detail = re.sub(r"<\S+ - \w+:", "", " ".join(str(error).split()))  # of a Sentinel that was asked, only its error
-    return StoreUnavailable(reason, f"Redis at {redacted(url)} {REASONS[reason]}: {detail[:300]}")
+    said = str(error).partition(" : ")[0] if isinstance(error, MasterNotFoundError) else str(error)  # then it prints clients
+    return StoreUnavailable(reason, f"Redis at {redacted(url)} {REASONS[reason]}: {' '.join(said.split())[:300]}")

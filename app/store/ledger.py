@@ -85,6 +85,15 @@ class Ledger:
         reply = self._change("release", workspace, id=request, fence=fence, outcome=outcome)
         return codec.request(_held(reply, request).fields["request"])
 
+    def release_all(self, workspace: str, held: Sequence[tuple[str, int]], outcome: str = "succeeded") -> list[Request | Refused]:
+        """Give many allocations (id, fence) back in one round trip; each for itself."""
+        frame = self._frame()
+        calls = [("release", workspace, {**frame, "id": one, "fence": fence, "outcome": outcome}) for one, fence in held]
+        replies = self._scripts.pipeline(calls)
+        if any(reply.fields.get("more") == "1" for reply in replies):
+            self._finish(workspace)
+        return [_released(reply, one) for reply, (one, _) in zip(replies, held, strict=True)]
+
     def cancel(self, workspace: str, request: str) -> Request:
         """Leave the queue."""
         reply = self._change("cancel", workspace, id=request)
@@ -191,9 +200,12 @@ class Ledger:
     def _change(self, command: str, workspace: str, **args: Any) -> Reply:
         reply = self._scripts.call(command, workspace, **self._frame(), **args)
         if reply.fields.get("more") == "1":
-            while self.advance(workspace):
-                pass
+            self._finish(workspace)
         return reply
+
+    def _finish(self, workspace: str) -> None:
+        while self.advance(workspace):
+            pass
 
     def _set(
         self, command: str, workspace: str, pool: str, parent: str | None, wanted: GroupAsk | PolicyAsk, **names: Any
@@ -229,6 +241,13 @@ def _outcome(tag: str, flat: list[str]) -> Request | Refused:
     if answered["status"] == State.ALLOCATED and tag == "taken_in" and "lease_s" in answered:
         lapses = str(int(answered["granted_ms"]) + int(answered["lease_s"]) * 1000)
     return codec.request(flat, lapses)
+
+
+def _released(reply: Reply, request: str) -> Request | Refused:
+    try:
+        return codec.request(_held(reply, request).fields["request"])
+    except Refused as no:
+        return no
 
 
 def _found(reply: Reply, kind: str, name: str) -> Reply:

@@ -250,9 +250,9 @@ def test_nothing_by_this_name(url: str, detail: str) -> None:
 
 
 def test_no_sentinel_there() -> None:
-    refused = unavailable("redis+sentinel://:secret@127.0.0.1:1,127.0.0.1:2/main")
+    refused = unavailable("redis+sentinel://:secret@127.0.0.1:1,127.0.0.1:2/main?sentinel_password=secret")
     assert refused.reason == "failing_over"
-    assert str(refused).endswith(": No master found for 'main' : ConnectionError, ConnectionError")
+    assert str(refused).endswith(": No master found for 'main'")
 
 
 @contextmanager

@@ -266,7 +266,7 @@ def test_why_it_ended_at_its_start_is_said(tmp_path: Path, server: Path) -> None
 
 
 def test_a_server_that_never_answers(tmp_path: Path) -> None:
-    silent = executable(tmp_path, "silent", "echo $$ > pid; exec sleep 600")
+    silent = executable(tmp_path, "silent", "exec sleep 600")
     running = EmbeddedRedis(tmp_path, server=silent, ready_within_s=0.3)
     with pytest.raises(StoreUnavailable, match="does not answer in time") as refusal:
         running.start()

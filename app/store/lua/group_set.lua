@@ -15,15 +15,29 @@ if not pool then return reply.not_found('pool') end
 local parent = args.parent == '' and pool or accounts.group(args.pool, args.parent)
 if not parent then return reply.not_found('group') end
 
-local now, depth, above = accounts.group(args.pool, args.group), 1, parent
-while above ~= pool do
-  depth = depth + 1
-  if above.id == 'group:' .. args.group then return reply.refused('circle', above.id, '-', '0', '0') end
-  if depth > DEEPEST then return reply.refused('too_deep', above.id, '-', amounts.whole(depth), amounts.whole(DEEPEST)) end
-  above = promises.parent(pool, above)
+local now = accounts.group(args.pool, args.group)
+
+-- How many groups stand one above the other from `group` to the pool, and whether `now` is one of them.
+local function depth(group)
+  local steps, meets = 0, false
+  while group ~= pool do
+    steps, meets = steps + 1, meets or group == now
+    group = promises.parent(pool, group)
+  end
+  return steps, meets
+end
+
+local above, circle = depth(parent)
+if circle then return reply.refused('circle', now.id, '-', '0', '0') end
+local moves, deepest = now and promises.parent(pool, now) ~= parent, above + 1
+for _, name in ipairs(moves and redis.call('SMEMBERS', keys.pool_groups(args.pool)) or {}) do
+  local steps, below = depth(accounts.group(args.pool, name))
+  if below then deepest = math.max(deepest, above + 1 + steps - depth(now)) end
+end
+if deepest > DEEPEST then
+  return reply.refused('too_deep', 'group:' .. args.group, '-', amounts.whole(deepest), amounts.whole(DEEPEST))
 end
 local wanted = {reserved = amounts.decode(args.reserved).of, limit = amounts.decode(args.limit).of}
-local moves = now and promises.parent(pool, now) ~= parent
 if moves and promises.in_use(now) then return reply.refused('moves_in_use', now.id, '-', '0', '0') end
 local no = promises.refusal(pool, parent, now, 'group:' .. args.group, wanted)
 if no then return reply.refused(unpack(no)) end

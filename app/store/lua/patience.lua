@@ -34,10 +34,10 @@ for i = 1, #places, 2 do
     local path = accounts.path(pool.name, lane.component)
     local id, inner = overdue(lane)
     local place = id and order.place(pool, path[1], inner, lanes.inshare(path, lane))
-    if id and (not at or place < at) then best, at, best_path, best_lane = id, place, path, lane end
+    local why = id and (not at or place < at) and accounts.blocked(path, lane.ask, lane.fixed, false)
+    if why and why.account == 'pool' then best, at, best_path, best_lane = id, place, path, lane end
   end
 end
-local why = best and accounts.blocked(best_path, best_lane.ask, best_lane.fixed, false)
-if not why or why.account ~= 'pool' then return reply.nobody() end
+if not best then return reply.nobody() end
 holds.give(best_path, best_lane, best)
 return reply.given(best)

@@ -11,9 +11,8 @@ local after, count, queued = tonumber(args.after), tonumber(args.count), keys.po
 
 -- The lowest score a waiter of a band can have behind the place `after`.
 local function floor_of(band)
-  local place = after + 1 + const.BAND
-  if pool.is.order ~= 'priority_first' then return math.max(0, place - band * const.BAND) end
-  local ranked, seq = math.floor(place / const.AGES), place % const.AGES
+  if pool.is.order ~= 'priority_first' then return math.max(0, after + 1 + (1 - band) * const.BAND) end
+  local ranked, seq = math.floor((after + 1) / const.AGES) + const.BAND / const.AGES, (after + 1) % const.AGES
   local rank, at = math.floor(ranked / 2), ranked % 2
   if at == band then return rank * const.AGES + seq end
   return (at < band and rank or rank + 1) * const.AGES

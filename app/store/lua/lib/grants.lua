@@ -7,7 +7,17 @@ local stirred = {}  -- pool → true: the order or a hold changed
 
 function grants.raised(name) return raised[name] end
 function grants.stirred() return stirred end
-function grants.stir(pool) stirred[pool.name] = true end
+
+-- The order, a hold or what is free changed: all that was found before may be otherwise now.
+function grants.stir(pool)
+  stirred[pool.name] = true
+  if not pool.is.around then return end
+  pool.is.around = nil
+  redis.call('HDEL', pool.key, 'around')
+end
+
+-- The next pass only goes on where the last one stopped.
+function grants.resume(pool) stirred[pool.name] = true end
 
 -- From here on the pool has been looked at.
 function grants.calm(name)
@@ -16,7 +26,8 @@ end
 
 function grants.raise(pool, account, ask, kinds)
   local set = raised[pool.name] or {}
-  raised[pool.name], stirred[pool.name] = set, true
+  raised[pool.name] = set
+  grants.stir(pool)
   for _, key in ipairs(ask.keys) do
     for _, kind in ipairs(kinds) do set[kind .. '|' .. account.id .. '|' .. key] = true end
   end

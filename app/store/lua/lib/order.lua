@@ -18,7 +18,7 @@ end
 function order.place_of(pool, score, inshare)
   local band = inshare and 0 or 1
   if pool.is.order == 'priority_first' then
-    return (math.floor(score / const.AGES) * 2 + band) * const.AGES + score % const.AGES - const.BAND
+    return (math.floor(score / const.AGES) * 2 + band) * const.AGES - const.BAND + score % const.AGES  -- exact in this order only
   end
   return score + (band - 1) * const.BAND
 end

@@ -1,9 +1,10 @@
 -- The pass after a change: in every pool it stirred, grant in order whatever can be granted, within a budget of looks.
--- @use accounts amounts grants holds looks parking
+-- @use accounts amounts grants holds lanes looks parking
 -- @keys pool_parks pool_needs pool_park pool_line todo
 
 local budget, unfinished
-
+local passing = {}  -- pools a pass is going through, one within the other
+local pass
 
 local function spent()
   budget = budget - 1
@@ -30,6 +31,19 @@ local function unsettled(pool)
   redis.call('SADD', keys.todo(), pool.name)
 end
 
+-- Stirred pools that a lane prefers to this one have their pass first; says whether there was one.
+local function better_first(pool, id)
+  local stirred = grants.stirred()
+  if next(stirred) == nil then return false end
+  for _, name in ipairs(lanes.pools(lanes.open(id).component)) do
+    if name == pool.name then return false end
+    if stirred[name] and not passing[name] then
+      pass(accounts.pool(name))
+      return true
+    end
+  end
+end
+
 local function best_effort(pool, set)
   local constraints = parked_on(pool, set)
   while true do
@@ -39,8 +53,10 @@ local function best_effort(pool, set)
       if id and (not at or place < at) then best, at = id, place end
     end
     if not best then return true end
-    if spent() then return false end
-    looks.at(pool, best, at)
+    if not better_first(pool, best) then
+      if spent() then return false end
+      looks.at(pool, best, at)
+    end
   end
 end
 
@@ -57,8 +73,10 @@ local function strict(pool, set)
   while true do
     local first = redis.call('ZRANGE', keys.pool_line(pool.name), 0, 0, 'WITHSCORES')
     if not first[1] then return true end
-    if spent() then return false end
-    if looks.at(pool, first[1], tonumber(first[2])) == 'pool' then return true end
+    if not better_first(pool, first[1]) then
+      if spent() then return false end
+      if looks.at(pool, first[1], tonumber(first[2])) == 'pool' then return true end
+    end
   end
 end
 
@@ -84,13 +102,21 @@ local function around_hold(pool)
   local owner = holds.owner(pool)
   local why = accounts.blocked(owner.path, owner.lane.ask, owner.lane.fixed, false)
   if why and why.account ~= 'pool' then return grants.end_hold(pool) end
+  local from = tonumber(pool.is.around)  -- how far an earlier round came, if nothing changed since
   for _, lane in ipairs(kept(pool)) do
-    if spent() then return unsettled(pool) end
-    if looks.at(pool, lane.id, lane.place) == true then return grants.stir(pool) end
+    if not from or lane.place > from then
+      if spent() then
+        if from then redis.call('HSET', pool.key, 'around', amounts.whole(from)) end
+        return unsettled(pool)
+      end
+      if looks.at(pool, lane.id, lane.place) == true then return grants.stir(pool) end
+      from = lane.place
+    end
   end
+  if pool.is.around then redis.call('HDEL', pool.key, 'around') end
 end
 
-local function pass(pool)
+local function grant_in_order(pool)
   local set, all = grants.raised(pool.name) or {}, pool.is.unsettled
   grants.calm(pool.name)
   if pool.is.reviewing then
@@ -104,6 +130,12 @@ local function pass(pool)
     redis.call('HDEL', pool.key, 'unsettled')
   end
   if pool.is.patience then around_hold(pool) end
+end
+
+function pass(pool)
+  passing[pool.name] = true
+  grant_in_order(pool)
+  passing[pool.name] = nil
 end
 
 -- Go through every stirred pool. Says whether something is left for a next call.

@@ -25,6 +25,17 @@ local function shut_out(pool, lane)
   redis.call('SADD', keys.orphans(), lane.id)
 end
 
+-- Whether a lane's members stand in the queue as they should: as no rank but one is the same by two rules, the ends tell.
+local function in_order(pool, policy, lane)
+  if redis.call('HEXISTS', keys.pool_todo(pool.name), 'sync ' .. lane.id) == 1 then return false end
+  for _, at in ipairs({0, -1}) do
+    local member = redis.call('ZRANGE', keys.lane(lane.id), at, at, 'WITHSCORES')
+    local score = redis.call('ZSCORE', keys.pool_queue(pool.name), member[1])
+    if not score or tonumber(score) ~= order.score(pool, policy, tonumber(member[2])) then return false end
+  end
+  return true
+end
+
 local function look(path, lane)
   local policy, pool = path[1], path[#path]
   local listed = lanes.listed(pool, lane)
@@ -36,9 +47,7 @@ local function look(path, lane)
     return redis.call('SADD', keys.orphans(), lane.id)
   end
   redis.call('SREM', keys.orphans(), lane.id)
-  local head, inner = lanes.head(lane)
-  local score = redis.call('ZSCORE', keys.pool_queue(pool.name), head)
-  if not listed or not score or tonumber(score) ~= order.score(pool, policy, inner) then resync(pool, lane) end
+  if not listed or not in_order(pool, policy, lane) then resync(pool, lane) end
   lanes.join(path, lane, parking.NEW, 0)
 end
 
@@ -47,12 +56,13 @@ function reviews.step(pool, count)
   local todo, done = keys.pool_todo(pool.name), 0
   local from = redis.call('HGET', todo, 'review')
   local components = redis.call('SMEMBERS', keys.pool_policies(pool.name))
-  table.sort(components, function(a, b) return a .. '|' < b .. '|' end)
+  local at = string.match(from, '^[^|]*')
+  table.sort(components)
   for _, component in ipairs(components) do
-    local ids = component .. '~' > from and redis.call('SMEMBERS', keys.component_lanes(component)) or {}
+    local ids = component >= at and redis.call('SMEMBERS', keys.component_lanes(component)) or {}
     table.sort(ids)
     for _, id in ipairs(ids) do
-      if id > from then
+      if component > at or id > from then
         if done >= count then return done, false end
         look(accounts.path(pool.name, component), lanes.open(id))
         redis.call('HSET', todo, 'review', id)

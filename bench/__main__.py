@@ -1,0 +1,34 @@
+"""`python -m bench [WORD …] [--quick]`: all rows, or those named."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+from redis import Redis
+
+from app.store.connection import connect
+from app.store.embedded import EmbeddedRedis, find_server
+from bench import cycle, depth
+from bench.timing import machine
+
+
+def main() -> None:
+    """Start a server of its own and measure on it."""
+    quick = "--quick" in sys.argv
+    wanted = [word for word in sys.argv[1:] if not word.startswith("-")]
+    with tempfile.TemporaryDirectory() as folder, EmbeddedRedis(Path(folder)) as server:
+        client = connect(server.url, timeout_s=60)
+        assert isinstance(client, Redis)
+        version = client.info("server")
+        print(f"machine: {machine()}; {find_server().name} {version.get('valkey_version') or version['redis_version']}, AOF everysec")
+        if not wanted or "cycle" in wanted:
+            print("cycle: submit, grant, release")
+            cycle.run(client, 1_000 if quick else 4_000)
+        if not wanted or "depth" in wanted:
+            print("depth: the same with others waiting")
+            depth.run(client, (0, 1_000, 10_000) if quick else (0, 1_000, 100_000, 1_000_000))
+
+
+main()

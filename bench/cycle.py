@@ -1,0 +1,63 @@
+"""submit → grant → release through the ledger, one client, against the floor; one call at a time and pipelined."""
+
+from __future__ import annotations
+
+from itertools import count
+
+from redis import Redis
+
+from app.domain.asks import PolicyAsk, PoolAsk, RequestAsk
+from app.domain.ids import request_id
+from app.domain.models import Request
+from app.store.ledger import Ledger
+from bench.floor import bare, issued
+from bench.timing import per_call_us
+
+WORKSPACE = "bench"
+BATCH = 100
+
+
+def run(client: Redis, calls: int) -> None:
+    """Print the row."""
+    client.flushall()
+    ledger = Ledger(client)
+    ledger.create_pool(WORKSPACE, PoolAsk(name="p", capacity={"gpu": 1000}))
+    for number in range(100):
+        ledger.set_policy(WORKSPACE, "p", f"orchestrator/t{number}", PolicyAsk(priority=1, reserved={"gpu": 5}))
+    ask = RequestAsk(component="t0", resources={"gpu": 1})
+
+    def cycle() -> None:
+        held = ledger.submit(WORKSPACE, ask)
+        ledger.release(WORKSPACE, held.id, held.fence or 0)
+
+    def pipelined() -> None:
+        granted = ledger.submit_all(WORKSPACE, [(request_id(), ask, None) for _ in range(BATCH)])
+        ledger.release_all(WORKSPACE, [(held.id, held.fence or 0) for held in granted if isinstance(held, Request)])
+
+    cycle()
+    held: list[Request] = []
+    one_submit = issued(client, lambda: held.append(ledger.submit(WORKSPACE, ask)))
+    fence = str(held[0].fence)
+    one_release = issued(client, lambda: ledger.release(WORKSPACE, held[0].id, held[0].fence or 0))
+    submit = bare(client, one_submit, {held[0].id: 1})
+    release = bare(client, one_release, {held[0].id: 1, fence: 2})
+    numbers = count()
+
+    def floor() -> None:
+        known = f"{next(numbers):020}"
+        submit.run(client, known)
+        release.run(client, known, fence)
+
+    def floor_pipelined() -> None:
+        known = [f"{next(numbers):020}" for _ in range(BATCH)]
+        for script, more in ((submit, []), (release, [fence])):
+            with client.pipeline(transaction=False) as pipe:
+                for one in known:
+                    pipe.evalsha(script.sha, 1, "pk:{bench}:", one, *more)
+                pipe.execute()
+
+    ours, bottom = per_call_us(cycle, calls), per_call_us(floor, calls)
+    piped, piped_bottom = per_call_us(pipelined, calls // BATCH) / BATCH, per_call_us(floor_pipelined, calls // BATCH) / BATCH
+    print(f"  commands in a cycle: {submit.commands} in submit, {release.commands} in release")
+    print(f"  one at a time: {ours:7.1f} us; floor {bottom:7.1f} us; {bottom / ours:.2f} x the rate of the floor (reach 0.5)")
+    print(f"  pipelined:     {piped:7.1f} us; floor {piped_bottom:7.1f} us; {piped_bottom / piped:.2f} x the rate of the floor (reach 0.5)")

@@ -1,0 +1,87 @@
+"""What a cycle costs with others waiting: against the depth of the queue, and against the number of lanes.
+
+Two cycles are timed, as a waiter can matter in two ways. *Beside* the queue: what is submitted fits where none of those waiting
+does, is granted at once, and its release must find out that nobody can profit. *Through* the queue: a release grants the head,
+and a new one of that shape joins, so the depth stays.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from redis import Redis
+
+from app.domain.asks import PolicyAsk, PoolAsk, RequestAsk
+from app.domain.ids import request_id
+from app.store.keys import key
+from app.store.ledger import Ledger
+from bench.timing import per_call_us
+
+WORKSPACE = "bench"
+POLICIES = 100
+CALLS = 300
+
+
+def run(client: Redis, depths: tuple[int, ...]) -> None:
+    """Print the table of depths (in 1,000 lanes) and the table of lanes (at the third depth)."""
+    base = 0.0
+    for waiting in depths:
+        beside, through, memory = measure(client, waiting, 1000)
+        base = base or beside
+        _print(f"{waiting:>9,} waiting in {min(waiting, 1000):>5,} lanes", base, beside, through, memory)
+    for lanes in (1, 10, 100, 1000):
+        beside, through, memory = measure(client, depths[min(2, len(depths) - 1)], lanes)
+        _print(f"{depths[2]:>9,} waiting in {lanes:>5,} lanes", base, beside, through, memory)
+
+
+def _print(what: str, base: float, beside: float, through: float, memory: float) -> None:
+    queued = f"through {through:6.0f} us ({through / base:.2f} x); {memory:5.0f} B a waiter" if through else ""
+    print(f"  {what}: beside {beside:6.0f} us ({beside / base:.2f} x); {queued}")
+
+
+def measure(client: Redis, waiting: int, lanes: int) -> tuple[float, float, float]:
+    """Microseconds of a cycle beside and through the queue, and bytes a waiter takes."""
+    client.flushall()
+    ledger = Ledger(client)
+    ledger.create_pool(WORKSPACE, PoolAsk(name="p", capacity={"gpu": 2_001}))
+    for number in range(POLICIES):
+        ledger.set_policy(WORKSPACE, "p", f"orchestrator/t{number}", PolicyAsk(priority=number % 10, reserved={"gpu": 10}))
+    running: deque[tuple[str, int]] = deque()
+    for number in range(200):
+        held = ledger.submit(WORKSPACE, RequestAsk(component=f"t{number % POLICIES}", resources={"gpu": 10}, lease_s=None))
+        running.append((held.id, held.fence or 0))
+    shapes = [
+        RequestAsk(component=f"t{number % POLICIES}", resources={"gpu": 2 + number // POLICIES}, lease_s=None)
+        for number in range(lanes)
+    ]
+    before = client.info("memory")["used_memory"]
+    for first in range(0, waiting, 200):
+        batch = [(request_id(), shapes[number % lanes], None) for number in range(first, min(first + 200, waiting))]
+        ledger.submit_all(WORKSPACE, batch)
+    memory = (client.info("memory")["used_memory"] - before) / max(1, waiting)
+    small = RequestAsk(component="t0", resources={"gpu": 1})
+
+    def beside() -> None:
+        held = ledger.submit(WORKSPACE, small)
+        ledger.release(WORKSPACE, held.id, held.fence or 0)
+
+    beside_us = per_call_us(beside, CALLS)
+    if not waiting:
+        return beside_us, 0, 0
+    turn = 0
+
+    def through() -> None:
+        nonlocal turn
+        ledger.release(WORKSPACE, *running.popleft())
+        ledger.submit(WORKSPACE, shapes[turn % lanes])
+        turn += 1
+        if not running:
+            _refill(client, running)
+
+    return beside_us, per_call_us(through, CALLS), memory
+
+
+def _refill(client: Redis, running: deque[tuple[str, int]]) -> None:
+    active = client.zrange(key("pool_active", WORKSPACE, "p"), 0, -1)
+    fences = {str(request): int(client.zscore(key("pool_active", WORKSPACE, "p"), request) or 0) for request in active}
+    running.extend(fences.items())

@@ -1,0 +1,25 @@
+"""Timing: the median of rounds, so that one hiccup of the machine does not count."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections.abc import Callable
+
+
+def per_call_us(act: Callable[[], object], calls: int, rounds: int = 5) -> float:
+    """Microseconds a call takes, the median over rounds of so many calls each."""
+    times = []
+    for _ in range(rounds):
+        begun = time.perf_counter()
+        for _ in range(calls):
+            act()
+        times.append((time.perf_counter() - begun) / calls * 1e6)
+    return statistics.median(times)
+
+
+def machine() -> str:
+    """What this was measured on."""
+    memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return f"{os.cpu_count()} cores, {memory_gib:.0f} GiB"
