@@ -82,6 +82,5 @@ def measure(client: Redis, waiting: int, lanes: int) -> tuple[float, float, floa
 
 
 def _refill(client: Redis, running: deque[tuple[str, int]]) -> None:
-    active = client.zrange(key("pool_active", WORKSPACE, "p"), 0, -1)
-    fences = {str(request): int(client.zscore(key("pool_active", WORKSPACE, "p"), request) or 0) for request in active}
-    running.extend(fences.items())
+    for request in map(str, client.zrange(key("pool_active", WORKSPACE, "p"), 0, -1)):
+        running.append((request, int(client.zscore(key("pool_active", WORKSPACE, "p"), request) or 0)))

@@ -32,7 +32,7 @@ def issued(client: Redis, act: Callable[[], object]) -> list[Command]:
     marker = "end-of-recording"
     connection = client.connection_pool.get_connection()
     try:
-        connection.send_command("MONITOR")
+        connection.send_command("MONITOR")  # type: ignore[no-untyped-call]
         connection.read_response()
         act()
         client.echo(marker)
@@ -45,7 +45,7 @@ def issued(client: Redis, act: Callable[[], object]) -> list[Command]:
             if where.endswith("lua"):
                 commands.append(shlex.split(words))
     finally:
-        connection.disconnect()
+        connection.disconnect()  # type: ignore[no-untyped-call]
 
 
 def bare(client: Redis, commands: list[Command], arguments: dict[str, int]) -> Bare:

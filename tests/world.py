@@ -8,9 +8,11 @@ from typing import Any
 from app.domain.asks import GroupAsk, PolicyAsk, PoolAsk, PoolChange, RequestAsk
 from app.domain.clock import ManualClock
 from app.domain.ids import request_id
-from app.domain.models import Pool, Request
+from app.domain.models import Event, Pool, Request
+from app.store.compose import load_commands
+from app.store.keys import prefix
 from app.store.ledger import Ledger, Limits
-from app.store.scripts import Client
+from app.store.scripts import Client, Reply, Scripts
 
 
 class World:
@@ -20,7 +22,8 @@ class World:
         self.client = client
         self.workspace = workspace
         self.clock = ManualClock()
-        self.ledger = Ledger(client, self.clock, Limits(chunk=chunk))
+        self.limits = Limits(chunk=chunk)
+        self.ledger = Ledger(client, self.clock, self.limits)
 
     def pool(self, name: str = "p", settings: dict[str, Any] | None = None, **capacity: int) -> None:
         """Make a pool: `pool("p", gpu=8)`."""
@@ -99,6 +102,31 @@ class World:
     def queue(self, name: str = "p") -> list[str]:
         """Ids in queue order."""
         return self.ledger.queue(self.workspace, name, count=10_000)[0]
+
+    def events(self) -> list[Event]:
+        """Every event, in order."""
+        return self.ledger.events(self.workspace, count=100_000)
+
+    def state(self) -> dict[str, Any]:
+        """Everything there is in Redis, as plain data."""
+        return {key: self._value(key) for key in sorted(self.client.scan_iter(f"{prefix(self.workspace)}*", 1000))}
+
+    def _value(self, key: str) -> Any:
+        kind = self.client.type(key)
+        if kind == "hash":
+            return self.client.hgetall(key)
+        if kind == "zset":
+            return self.client.zrange(key, 0, -1, withscores=True)
+        if kind == "stream":
+            return self.client.xrange(key)
+        return self.client.smembers(key) if kind == "set" else self.client.get(key)
+
+    def call(self, command: str, /, **args: Any) -> Reply:
+        """Call a command as it is, once: no work it leaves is finished here."""
+        frame = {"now": self.clock.now_ms(), "kept": self.limits.events_kept, "chunk": self.limits.chunk}
+        declared = load_commands()[command].args
+        given = {name: value for name, value in frame.items() if name in declared} | args
+        return Scripts(self.client).call(command, self.workspace, **given)
 
 
 def full(component: str) -> str:

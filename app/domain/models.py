@@ -24,7 +24,7 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """An ask and where it stands."""
+    """An ask and where it stands. Position and story are told to who looks, not to who changes it."""
 
     id: str
     component: str

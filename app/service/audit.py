@@ -20,7 +20,12 @@ class Audit:
         found += self._auditor.requests(workspace, repair=repair)
         for pool in pools:
             found += self._auditor.accounts(workspace, pool, repair=repair)
+        self._finish(workspace, repair)
+        for pool in pools:
             found += self._auditor.lanes(workspace, pool, repair=repair)
-        while repair and self._ledger.advance(workspace):
-            pass
+        self._finish(workspace, repair)
         return found
+
+    def _finish(self, workspace: str, repaired: bool) -> None:
+        while repaired and self._ledger.advance(workspace):
+            pass

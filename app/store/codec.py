@@ -41,8 +41,8 @@ def ask(request_id: str, wanted: RequestAsk, key: str | None) -> dict[str, Any]:
     return {**taken, "key": key, "digest": body_digest(wanted)} if key else taken
 
 
-def request(flat: Flat, lapses: str = "", places: Flat = ()) -> Request:
-    """A request out of its hash, the end of its lease and its places in the queues."""
+def request(flat: Flat, lapses: str = "", places: Flat | None = None) -> Request:
+    """A request out of its hash and the end of its lease; and of one that was looked at its places in the queues and its story."""
     at = pairs(flat)
     kind, _, name = at["component"].partition("/")
     fence, pool = at.get("fence"), at.get("pool")
@@ -70,8 +70,8 @@ def request(flat: Flat, lapses: str = "", places: Flat = ()) -> Request:
         ended_ms=_whole(at.get("ended_ms")),
         outcome=at.get("outcome") or None,
         lease_expires_ms=_whole(lapses),
-        position={pool: int(place) for pool, place in pairs(places).items()},
-        story=tuple(_story(at)),
+        position={pool: int(place) for pool, place in pairs(places or ()).items()},
+        story=() if places is None else tuple(_story(at)),
     )
 
 
@@ -123,8 +123,8 @@ def settings(changed: Mapping[str, Any]) -> str:
 
 
 def all_settings(wanted: PoolSettings) -> str:
-    """A new pool's settings: every one is written, but for those that are null."""
-    return json.dumps({name: str(value) for name, value in wanted.model_dump().items() if value is not None})
+    """A new pool's settings, name and value in turn: every one is written, but for those that are null."""
+    return json.dumps([word for name, value in wanted.model_dump().items() if value is not None for word in (name, str(value))])
 
 
 def pool(name: str, fields: Mapping[str, Any]) -> Pool:

@@ -82,17 +82,16 @@ class Ledger:
 
     def release(self, workspace: str, request: str, fence: int, outcome: str = "succeeded") -> Request:
         """Give an allocation back; who fits now has been granted when this returns."""
-        reply = self._change("release", workspace, id=request, fence=fence, outcome=outcome)
-        return codec.request(_held(reply, request).fields["request"])
+        answer = self.release_all(workspace, [(request, fence)], outcome)[0]
+        if isinstance(answer, Refused):
+            raise answer
+        return answer
 
     def release_all(self, workspace: str, held: Sequence[tuple[str, int]], outcome: str = "succeeded") -> list[Request | Refused]:
-        """Give many allocations (id, fence) back in one round trip; each for itself."""
-        frame = self._frame()
-        calls = [("release", workspace, {**frame, "id": one, "fence": fence, "outcome": outcome}) for one, fence in held]
-        replies = self._scripts.pipeline(calls)
-        if any(reply.fields.get("more") == "1" for reply in replies):
-            self._finish(workspace)
-        return [_released(reply, one) for reply, (one, _) in zip(replies, held, strict=True)]
+        """Give allocations (id, fence) back one after the other in one call, each for itself."""
+        taken = json.dumps([(request, str(fence), outcome) for request, fence in held])
+        outcomes = self._change("release", workspace, held=taken).fields["outcomes"]
+        return [_returned(one, *returned) for (one, _), returned in zip(held, outcomes, strict=True)]
 
     def cancel(self, workspace: str, request: str) -> Request:
         """Leave the queue."""
@@ -243,11 +242,10 @@ def _outcome(tag: str, flat: list[str]) -> Request | Refused:
     return codec.request(flat, lapses)
 
 
-def _released(reply: Reply, request: str) -> Request | Refused:
-    try:
-        return codec.request(_held(reply, request).fields["request"])
-    except Refused as no:
-        return no
+def _returned(request: str, tag: str, found: Any, reason: str) -> Request | Refused:
+    if tag == "stale_fence":
+        return StaleFence(request, found, reason)
+    return codec.request(found) if tag == "released" else NotFound("request", request)
 
 
 def _found(reply: Reply, kind: str, name: str) -> Reply:

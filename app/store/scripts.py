@@ -7,8 +7,7 @@ of itself (out of memory, read only, loading …) and what becomes of the connec
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import quote
 
@@ -62,28 +61,26 @@ class Scripts:
     def call(self, command: str, workspace: str, /, **args: Arg) -> Reply:
         """Run a command in a workspace; all of its declared arguments are given and no others."""
         prepared, tail = self._prepared(command, workspace, args)
-        with self._serving():
+        try:
             return _reply(prepared, self._answer(prepared, tail))
+        except (RedisError, RedisClusterException) as error:
+            raise self._judge(error) from error
 
     def pipeline(self, calls: Sequence[Call]) -> list[Reply]:
         """Run many in one round trip, each atomic and in no promised order; an error is raised after all have run."""
         prepared = [self._prepared(*call) for call in calls]
-        with self._serving():
+        try:
             if isinstance(self._client, RedisCluster):  # whose pipeline refuses EVALSHA
                 answers = [self._answer(command, tail) for command, tail in prepared]
             else:
                 answers = self._answers(prepared)
             return [_reply(command, answer) for (command, _), answer in zip(prepared, answers, strict=True)]
-
-    @contextmanager
-    def _serving(self) -> Iterator[None]:
-        """An error that says that Redis cannot serve is raised as StoreUnavailable, any other as it came."""
-        try:
-            yield
         except (RedisError, RedisClusterException) as error:
-            if away := translate(error, _address(self._client)):
-                raise away from error
-            raise
+            raise self._judge(error) from error
+
+    def _judge(self, error: Exception) -> Exception:
+        """StoreUnavailable if the error says that Redis cannot serve, any other as it came."""
+        return translate(error, _address(self._client)) or error
 
     def _prepared(self, name: str, workspace: str, args: Mapping[str, Arg]) -> tuple[Command, Tail]:
         command = self._commands[name]
@@ -149,7 +146,7 @@ def _reply(command: Command, answer: object) -> Reply:
             raise answer
         raise judged from answer
     if isinstance(answer, list) and answer:
-        tag, values = str(_text(answer[0])), [_text(value) for value in answer[1:]]
+        tag, *values = _text(answer)
         names = command.replies.get(tag)
         if names is not None and len(names) == len(values):
             return Reply(tag, dict(zip(names, values, strict=True)))
@@ -157,10 +154,10 @@ def _reply(command: Command, answer: object) -> Reply:
 
 
 def _text(value: object) -> Any:
+    if isinstance(value, list):
+        return [item if type(item) is str else _text(item) for item in value]
     if isinstance(value, bytes):
         return value.decode()
-    if isinstance(value, list):
-        return [_text(item) for item in value]
     return "" if value is None else str(value)
 
 

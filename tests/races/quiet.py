@@ -130,6 +130,8 @@ class Judge:
         """Those who wait although the rules allow them to be granted."""
         owner = self.settings.get("patience")
         bound_after = self.place(self.seen.requests[owner]) if owner else None
+        if owner and self.kept_from(shape(self.seen.requests[owner]), held=False) != "capacity":
+            yield f"{owner} has a hold in {self.pool}, but it is not capacity that keeps it waiting"
         for request in sorted(self.waiting.values(), key=self.place):
             held = bound_after is not None and self.place(request) > bound_after
             kept = self.kept_from(shape(request), held=held)

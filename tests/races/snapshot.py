@@ -64,6 +64,7 @@ class Snapshot:
     def __init__(self, client: Client, workspace: str) -> None:
         begin = prefix(workspace)
         self.keys = {key.removeprefix(begin): value for key, value in dump(client).items() if key.startswith(begin)}
+        self._columns: dict[tuple[str, str], dict[str, int]] = {}
 
     def hash(self, key: str) -> dict[str, str]:
         """A hash; an empty one if there is none."""
@@ -109,9 +110,11 @@ class Snapshot:
 
     def column(self, account: str, name: str) -> dict[str, int]:
         """One column of an account by resource key, without what is none: `used`, `fixed`, `kept`, `limit`, `reserved`."""
-        begin = f"{name}:"
-        found = {field.removeprefix(begin): int(value) for field, value in self.hash(account).items() if field.startswith(begin)}
-        return found if name == "limit" else {key: amount for key, amount in found.items() if amount}
+        if (account, name) not in self._columns:
+            fields = [(field.partition(":"), value) for field, value in self.hash(account).items()]
+            of = {key: int(value) for (column, _, key), value in fields if key and column == name}
+            self._columns[account, name] = of if name == "limit" else {key: amount for key, amount in of.items() if amount}
+        return self._columns[account, name]
 
 
 def shape(request: Record) -> Shape:

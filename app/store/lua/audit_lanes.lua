@@ -1,6 +1,6 @@
 -- Compare a stretch of a pool's lanes with where each should stand, and that what it is parked on indeed keeps it.
 -- @use accounts amounts findings lanes looks order parking reviews
--- @keys component_lanes pool_inshare pool_lanes pool_line pool_park pool_parked pool_parks
+-- @keys component_lanes pool_inshare pool_lanes pool_line pool_needs pool_park pool_parked pool_parks
 -- @args pool cursor count repair
 -- @reply audited differences cursor
 -- @reply not_found
@@ -31,7 +31,7 @@ local function check(id)
   end
 end
 
-local scanned = {'0', {}}
+local scanned, constraints = {'0', {}}, redis.call('HKEYS', keys.pool_parks(args.pool))
 if not pool.is.reviewing then
   scanned = redis.call('HSCAN', keys.pool_parked(args.pool), args.cursor, 'COUNT', args.count)
   for i = 1, #scanned[2], 2 do check(scanned[2][i]) end
@@ -42,6 +42,12 @@ if not pool.is.reviewing then
 end
 if findings.any() and args.repair == '1' then
   for _, id in ipairs(redis.call('HKEYS', keys.pool_parked(args.pool))) do lanes.part(pool, lanes.open(id)) end
+  for _, constraint in ipairs(constraints) do
+    for _, need in ipairs(redis.call('ZRANGE', keys.pool_needs(args.pool, constraint), 0, -1)) do
+      redis.call('DEL', keys.pool_park(args.pool, constraint, need))
+    end
+    redis.call('DEL', keys.pool_needs(args.pool, constraint))
+  end
   redis.call('DEL', keys.pool_parks(args.pool), keys.pool_lanes(args.pool), keys.pool_line(args.pool), keys.pool_inshare(args.pool))
   reviews.begin(pool)
 end

@@ -14,10 +14,7 @@ for _, key in ipairs(capacity.keys) do
   fields[#fields + 1] = 'limit:' .. key
   fields[#fields + 1] = amounts.whole(capacity.of[key])
 end
-for name, value in pairs(cjson.decode(args.settings)) do
-  fields[#fields + 1] = name
-  fields[#fields + 1] = value
-end
+for _, word in ipairs(cjson.decode(args.settings)) do fields[#fields + 1] = word end
 redis.call('HSET', keys.pool(args.name), unpack(fields))
 redis.call('HSET', keys.pools(), args.name, args.description)
 operations.note(args.op)

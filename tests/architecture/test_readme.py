@@ -1,0 +1,89 @@
+"""The README says what the code does: its diagram, its keys, its commands and its program are checked or run."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from redis import Redis
+
+from app.bootstrap import services
+from app.cli.tour import tour
+from app.domain.states import TRANSITIONS
+from app.settings import Settings
+from app.store.keys import KEYS
+from app.store.registry import Registry
+from tests.backends import available, start
+from tests.world import World
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text("utf-8")
+
+
+def block(language: str, with_words: str) -> str:
+    """The code block of a language that holds these words."""
+    blocks = [text for name, text in re.findall(r"^```(\w+)\n(.*?)^```", README, re.M | re.S) if name == language]
+    (found,) = [text for text in blocks if with_words in text]
+    return found
+
+
+def test_the_state_diagram_is_the_table_of_transitions() -> None:
+    ways = re.findall(r"^    (\w+|\[\*\]) --> (\w+)$", block("mermaid", "stateDiagram"), re.M)
+    drawn = {(before, after) for before, after in ways if before != "[*]"}
+    assert drawn == {(str(state), str(after)) for state, ways in TRANSITIONS.items() for after in ways}
+    assert ("[*]", "queued") in ways
+
+
+def test_the_table_of_keys_is_the_list_of_keys() -> None:
+    rows = re.findall(r"^\| `([^`]+)` \| (hash|zset|set|string|stream) \| (.+) \|$", README, re.M)
+    assert rows == [(key.shape, key.type, key.meaning.replace("|", "&#124;")) for key in KEYS.values()]
+
+
+def test_the_tour_tells_what_the_readme_shows() -> None:
+    lines: list[str] = []
+    with start("fake", Path()) as client:
+        tour(services(client, Settings()), lines.append)
+    assert "\n".join(lines) + "\n" == block("text", "under fence 1")
+
+
+def test_the_program_does_what_its_comments_say(tmp_path: Path) -> None:
+    program = block("python", "RequestAsk")
+    expected = [text.strip() for text in re.findall(r"print\(.*#(.*)$", program, re.M)]
+    environment = {**os.environ, "POOLKEEPER_DATA_DIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    environment.pop("POOLKEEPER_REDIS_URL", None)
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.splitlines() == expected
+
+
+@pytest.fixture
+def story(tmp_path: Path) -> object:
+    """The state the README's page on redis-cli looks at, on a plain Redis; gives the words that reach it."""
+    if absent := available("redis") or (None if shutil.which("redis-cli") else "no redis-cli on PATH"):
+        if os.environ.get("CI"):
+            pytest.fail(absent)
+        pytest.skip(absent)
+    with start("redis", tmp_path) as client:
+        assert isinstance(client, Redis)
+        world = World(client, "default")
+        Registry(client).remember("default")
+        world.pool("gpus", gpu=8)
+        world.policy("red", pool="gpus", priority=1)
+        world.policy("blue", pool="gpus", priority=1, reserved={"gpu": 4})
+        world.submit("red", gpu=8, own_id="request-red-1")
+        world.submit("red", gpu=2, own_id="request-red-2")
+        world.submit("blue", gpu=2, own_id="request-blue-1")
+        yield ["redis-cli", "-s", client.connection_pool.connection_kwargs["path"]]
+
+
+def test_every_redis_cli_command_answers_as_shown(story: list[str]) -> None:
+    parts = re.split(r"^\$ redis-cli (.+)\n", block("console", "redis-cli SMEMBERS"), flags=re.M)[1:]
+    assert len(parts) > 10
+    for command, expected in zip(parts[::2], parts[1::2], strict=True):
+        done = subprocess.run([*story, *shlex.split(command)], capture_output=True, text=True, check=True, timeout=20)
+        assert done.stdout == expected, command

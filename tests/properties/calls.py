@@ -1,0 +1,62 @@
+"""The scripts as a caller meets them who repeats every call, or who dies before the work is finished."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from app.store.ledger import Ledger, Limits
+from app.store.scripts import Arg, Reply, Scripts
+from tests.properties.invariants import RETENTION_S, stream_length
+from tests.world import World
+
+HOUSEKEEPING = {"sweep", "advance", "patience"}
+"""What does the next part when called again."""
+PASSING = {"more", "created"}
+"""What is said of the call and not of the thing."""
+
+
+class Died(Exception):  # noqa: N818
+    """The caller is no more; the first script it called has run."""
+
+
+class Calls(Scripts):
+    """Scripts that are called twice, or whose caller dies after the first, when told so."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world.client)
+        self.world, self.twice, self.dying = world, False, False
+
+    def call(self, command: str, workspace: str, /, **args: Arg) -> Reply:
+        """As ever; but the retry of a call has to answer the same and to change nothing."""
+        if self.dying and command == "advance":
+            raise Died
+        reply = super().call(command, workspace, **args)
+        if self.twice and command not in HOUSEKEEPING:
+            before = stream_length(self.world)
+            again = super().call(command, workspace, **args)
+            assert _said(again) == _said(reply), f"{command} {args}: first {reply}, then {again}"
+            assert reply.fields.get("more") == "1" or stream_length(self.world) == before, f"{command} twice is not once"
+        return reply
+
+
+def _said(reply: Reply) -> tuple[str, dict[str, Any]]:
+    fields = {name: value for name, value in reply.fields.items() if name not in PASSING}
+    if "outcomes" in fields:
+        fields["outcomes"] = [(tag in ("known", "taken_in"), _pairs(flat)) for tag, flat in fields["outcomes"]]
+    if "request" in fields:
+        fields["request"] = _pairs(fields["request"])
+    if "pool" in fields:  # a whole pool: its sets come in any order
+        return reply.tag, {}
+    return reply.tag, fields
+
+
+def _pairs(flat: list[str]) -> dict[str, str]:
+    return dict(zip(flat[::2], flat[1::2], strict=True))
+
+
+def a_world(world: World, chunk: int) -> Calls:
+    """Make a world's ledger one of small steps and short memory, called as told."""
+    world.ledger = Ledger(world.client, world.clock, Limits(chunk=chunk, retention_s=RETENTION_S))
+    calls = Calls(world)
+    world.ledger._scripts = calls
+    return calls

@@ -1,0 +1,164 @@
+"""What holds after every step of any history: every key explained, every transition lawful, nothing grantable waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from app.store.keys import prefix
+from tests.properties.oracle import Model
+from tests.properties.reading import model
+from tests.properties.replay import Replay
+from tests.properties.snapshot import Snapshot, events_since, take
+from tests.properties.structures import Structures
+from tests.world import World
+
+RETENTION_S = 40
+
+
+class Checker:
+    """Looks at a workspace after each step, and remembers how it was before."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.seen = self._take()
+        self.model = model(self.seen)
+        self.last_event, self.last_fence, self.told = "0", 0, dict[str, int]()
+        self.starved: dict[tuple[str, str], int] = {}
+        """(pool, request) → since when it has been blocked by capacity and nothing else."""
+
+    def check(self) -> None:
+        """AssertionError with everything that is wrong now."""
+        seen = self._take()
+        now = model(seen)
+        faults = [*Structures(seen, now).faults(), *self._transitions(seen, now), *_worse(self.model, now)]
+        for pool in now.pools:
+            faults += _settled(seen, now, pool)
+        if not seen.unfinished():
+            faults += self._asked(now)
+        self._note_starving(seen, now)
+        self.seen, self.model = seen, now
+        assert not faults, "\n".join(faults)
+
+    def unchanged(self) -> None:
+        """AssertionError unless all is as it was at the last check."""
+        seen = self._take()
+        differ = [key for key in {**seen.data, **self.seen.data} if seen.data.get(key) != self.seen.data.get(key)]
+        assert not differ, f"refused, and yet changed: {[(key, self.seen.data.get(key), seen.data.get(key)) for key in differ]}"
+
+    def impatient(self, pool: str) -> str | None:
+        """The first in order who has lost patience for certain, if patience can be lost here; None if nobody."""
+        settings, now = self.model.pools[pool].settings, self.world.clock.now_ms()
+        if "patience_s" not in settings or settings["queueing"] == "strict" or pool in self.model.holds:
+            return None
+        until = now - int(settings["patience_s"]) * 1000
+        queue = [one.id for one in self.model.queue(pool) if self.starved.get((pool, one.id), now + 1) <= until]
+        return queue[0] if queue else None
+
+    def _take(self) -> Snapshot:
+        return take(self.world.client, self.world.workspace, self.world.clock.now_ms())
+
+    def _transitions(self, seen: Snapshot, now: Model) -> Iterator[str]:
+        replay = Replay(self.model, now, seen, self.seen)
+        for entry, event in events_since(self.world.client, self.world.workspace, self.last_event):
+            yield from replay.step(event, self.last_fence)
+            self.last_event, self.last_fence = entry, int(event["fence"] or 0) if event["event"] == "allocated" else self.last_fence
+            told = self.told[event["request"]] = self.told.get(event["request"], 0) + 1
+            story = seen.get("request", event["request"]).get(f"e{told}", "").split(" ")
+            if story[:3] != [entry, event["event"], event["at"]]:
+                yield f"the story says {story} of {entry} {event}"
+        yield from replay.end(now)
+        for (id_,), fields in seen.of("request"):
+            if int(fields["events"]) != self.told.get(id_, 0):
+                yield f"{id_} tells of {fields['events']} events, the stream of {self.told.get(id_, 0)}"
+        for id_ in set(self.model.requests) - set(now.requests):
+            if self.seen.get("ended").get(id_, seen.now_ms) > seen.now_ms - RETENTION_S * 1000:
+                yield f"{id_} was forgotten too early"
+
+    def _asked(self, now: Model) -> Iterator[str]:
+        world = self.world
+        places: dict[str, dict[str, int]] = {}
+        for pool in now.pools:
+            queue = [one.id for one in now.queue(pool)]
+            if world.queue(pool) != queue:
+                yield f"the queue of {pool} is said to be {world.queue(pool)}, should be {queue}"
+            if pages(world, pool, 2) != queue:
+                yield f"by pages of 2 the queue of {pool} is said to be {pages(world, pool, 2)}, should be {queue}"
+            for place, id_ in enumerate(queue, start=1):
+                places.setdefault(id_, {})[pool] = place
+        for one in now.requests.values():
+            if one.status == "queued" and (found := dict(world.look(one.id).position)) != places.get(one.id, {}):
+                yield f"{one.id} is said to be at {found}, should be at {places.get(one.id)}"
+
+    def _note_starving(self, seen: Snapshot, now: Model) -> None:
+        blocked = {
+            (pool, one.id)
+            for pool in now.pools
+            for one in now.queue(pool)
+            if now.blocked(pool, one) == "capacity" and not seen.unfinished()
+        }
+        self.starved = {key: self.starved.get(key, seen.now_ms) for key in blocked}
+
+
+def pages(world: World, pool: str, count: int) -> list[str]:
+    """A queue, page by page."""
+    ids, after = world.ledger.queue(world.workspace, pool, count=count)
+    while after is not None:
+        more, after = world.ledger.queue(world.workspace, pool, after, count)
+        ids = [*ids, *more]
+    return ids
+
+
+def _worse(before: Model, now: Model) -> Iterator[str]:
+    """Accounts beyond what they may hold, unless they were lowered below it and have not grown since."""
+    for name, pool in now.pools.items():
+        was = before.used(name) if name in before.pools else {}
+        was_fixed = before.used(name, fixed=True) if name in before.pools else {}
+        for account, used in now.used(name).items():
+            for key, units in used.items():
+                if units > pool.limit(account, key) and units > was.get(account, {}).get(key, 0):
+                    yield f"{name} {account} uses {units} of {key}, its limit is {pool.limit(account, key)}"
+        for account, fixed in now.used(name, fixed=True).items():
+            for key, units in fixed.items():
+                reserved = pool.accounts[account].reserved.get(key, 0) if account.startswith("policy:") else units
+                if key in pool.capacity and units > reserved and units > was_fixed.get(account, {}).get(key, 0):
+                    yield f"{name} {account} uses {units} of {key} fixed, it has {reserved} reserved"
+
+
+def _settled(seen: Snapshot, now: Model, pool: str) -> Iterator[str]:
+    """Nothing grantable waits, and every lane is parked on something that it lacks, unless a script left work here."""
+    fields = seen.get("pool", pool)
+    if "reviewing" in fields or "unsettled" in fields or "around" in fields:
+        if pool not in seen.get("todo"):
+            yield f"{pool} is unfinished and not among what is to do"
+        return
+    if grantable := now.grantable(pool):
+        yield f"{[one.id for one in grantable]} could be granted in {pool}"
+    heads = {one.lane: one for one in reversed(now.queue(pool))}
+    for lane, text in seen.get("pool_parked", pool).items():
+        constraint, need, _ = text.split(" ")
+        if constraint == "line":
+            if now.pools[pool].settings["queueing"] != "strict":
+                yield f"{pool}: {lane} stands in a line"
+            continue
+        kind, account, key = constraint.split("|")
+        left = _left(now, pool, kind, account, key)
+        if lane in heads and heads[lane].amounts.get(key, 0) != int(need) or left is None or left >= int(need):
+            yield f"{pool}: {lane} is parked on {text}, where {left} is left"
+
+
+def _left(now: Model, pool: str, kind: str, account: str, key: str) -> int | None:
+    """What a constraint leaves; None if it is not one."""
+    place = now.pools[pool]
+    if account != "pool" and account not in place.accounts:
+        return None
+    if kind == "fixed":
+        return place.accounts[account].reserved.get(key, 0) - now.used(pool, fixed=True)[account][key]
+    left = place.limit(account, key) - now.used(pool)[account][key]
+    owner = now.requests.get(now.holds.get(pool, ""))
+    held = owner.amounts.get(key, 0) if owner and account in place.path(owner.component) else 0
+    return {"limit": left, "held": left - held}.get(kind)
+
+
+def stream_length(world: World) -> int:
+    """How many events there were."""
+    return int(world.client.xlen(prefix(world.workspace) + "events"))

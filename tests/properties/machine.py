@@ -1,0 +1,309 @@
+"""A small world where everybody wants the same few units, and every operation there is, in any order.
+
+What an operation acts on is said by numbers that count modulo what there is, so that any part of a history is a history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+
+from app.domain.asks import RequestAsk, WorkspaceSettings
+from app.domain.errors import Conflict, NotFound, Refused, StaleFence
+from app.store.scripts import Client
+from tests.properties.calls import Calls, Died, a_world
+from tests.properties.invariants import Checker
+from tests.properties.oracle import LIVE, Request
+from tests.world import World, full
+
+KEYS = ("gpu", "lic", "mcpu", "step_run")
+POOLS = ("p", "q", "r")
+COMPONENTS = ("t", "t-b", "u")
+GROUPS = ("g", "h", "k")
+
+few = st.integers(1, 4)
+some = st.integers(0, 40)
+capacities = st.fixed_dictionaries({"gpu": few}, optional=dict.fromkeys(KEYS[1:], few))
+quantities = st.dictionaries(st.sampled_from(("gpu", *KEYS)), st.integers(0, 4), max_size=2)
+settings = st.fixed_dictionaries(
+    {},
+    optional={
+        "order": st.sampled_from(("share_first", "priority_first")),
+        "discipline": st.sampled_from(("reserved", "classes")),
+        "queueing": st.sampled_from(("best_effort", "best_effort", "strict")),
+        "patience_s": st.sampled_from((0, 3, 8, None)),
+    },
+)
+numbers = st.fixed_dictionaries({"reserved": quantities, "limit": quantities})
+parents = st.sampled_from((None, None, *GROUPS))
+asks = st.fixed_dictionaries(
+    {
+        "component": st.sampled_from((*COMPONENTS, COMPONENTS[0], "nobody")),
+        "resources": st.dictionaries(st.sampled_from(("gpu", "gpu", "gpu", "lic", "mcpu")), st.integers(1, 3), max_size=2),
+    },
+    optional={
+        "preemptible": st.booleans(),
+        "preemption_class": st.sampled_from((1, 5, 9)),
+        "walltime_s": st.sampled_from((1, 4, 10)),
+        "lease_s": st.sampled_from((4, 15, None)),
+        "queue_ttl_s": st.sampled_from((6, 30, None)),
+    },
+)
+how = st.sampled_from(("", "", "", "twice", "dying"))
+
+
+class Histories(RuleBasedStateMachine):
+    """Random histories on one client, which the test sets in a subclass."""
+
+    client: Client
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.client.flushall()
+        self.world = World(self.client)
+        self.calls: Calls = a_world(self.world, 200)
+        self.checker = Checker(self.world)
+        self.asked: dict[str, RequestAsk] = {}
+
+    # how an operation is done
+
+    def _do(self, how: str, operation: Callable[[], Any]) -> Any:
+        """The answer or the refusal; None from a caller who died. Then everything is looked at."""
+        self.calls.twice, self.calls.dying = how == "twice", how == "dying"
+        answer: Any = None
+        try:
+            answer = operation()
+        except Refused as no:
+            self.checker.unchanged()
+            answer = no
+        except Died:
+            pass
+        finally:
+            self.calls.twice = self.calls.dying = False
+        self.checker.check()
+        return answer
+
+    def _pick(self, which: int, *statuses: str) -> Request | None:
+        found = sorted(one.id for one in self.checker.model.requests.values() if one.status in statuses)
+        return self.checker.model.requests[found[which % len(found)]] if found else None
+
+    def _pool(self, which: int) -> str:
+        pools = sorted(self.checker.model.pools) or ["p"]
+        return pools[which % len(pools)]
+
+    def _within(self, pool: str, wanted: dict[str, dict[str, int]], wild: bool) -> dict[str, Any]:
+        """Numbers that the pool's capacity allows, unless they shall be wild."""
+        place = self.checker.model.pools.get(pool)
+        if wild or not place:
+            return wanted
+        fitted = {
+            column: {key: min(units, place.capacity[key]) for key, units in of.items() if key in place.capacity}
+            for column, of in wanted.items()
+        }
+        reserved = {key: min(units, fitted["limit"].get(key, units)) for key, units in fitted["reserved"].items()}
+        return {"reserved": reserved, "limit": fitted["limit"]}
+
+    # the rules of the world
+
+    @initialize(
+        chunk=st.sampled_from((1, 2, 3, 200)),
+        pools=st.lists(st.tuples(capacities, settings), min_size=1, max_size=3),
+        policies=st.lists(st.tuples(st.sampled_from(COMPONENTS), some, numbers, few), min_size=2, max_size=5),
+    )
+    def begin(self, chunk: int, pools: list[Any], policies: list[Any]) -> None:
+        self.calls = a_world(self.world, chunk)
+        for name, (capacity, chosen) in zip(POOLS, pools, strict=False):
+            self._do("", lambda name=name, c=capacity, s=chosen: self.world.pool(name, s, **c))
+        for component, pool, wanted, priority in policies:
+            self.set_policy(component, pool, wanted, priority, None, False, "")
+
+    @rule(name=st.sampled_from(POOLS), capacity=capacities, chosen=settings, how=how)
+    def create_pool(self, name: str, capacity: dict[str, int], chosen: dict[str, Any], how: str) -> None:
+        taken = name in self.checker.model.pools
+        answer = self._do(how, lambda: self.world.pool(name, chosen, **capacity))
+        assert isinstance(answer, Conflict) == taken
+
+    @rule(pool=some, capacity=quantities, chosen=settings, how=how)
+    def change_pool(self, pool: int, capacity: dict[str, int], chosen: dict[str, Any], how: str) -> None:
+        self._do(how, lambda: self.world.resize(self._pool(pool), chosen, **capacity))
+
+    @rule(
+        component=st.sampled_from(COMPONENTS),
+        pool=some,
+        wanted=numbers,
+        priority=st.integers(0, 3),
+        group=parents,
+        wild=st.booleans(),
+        how=how,
+    )
+    def set_policy(
+        self, component: str, pool: int, wanted: dict[str, Any], priority: int, group: str | None, wild: bool, how: str
+    ) -> None:
+        name = self._pool(pool)
+        given = self._within(name, wanted, wild)
+        self._do(how, lambda: self.world.policy(component, name, priority=priority, group=group, **given))
+
+    @rule(group=st.sampled_from(GROUPS), pool=some, wanted=numbers, parent=parents, wild=st.booleans(), how=how)
+    def set_group(self, group: str, pool: int, wanted: dict[str, Any], parent: str | None, wild: bool, how: str) -> None:
+        name = self._pool(pool)
+        given = self._within(name, wanted, wild)
+        self._do(how, lambda: self.world.group(group, name, parent=parent, **given))
+
+    @rule(component=st.sampled_from(COMPONENTS), pool=some, how=how)
+    def delete_policy(self, component: str, pool: int, how: str) -> None:
+        self._do(how, lambda: self.world.ledger.delete_policy(self.world.workspace, self._pool(pool), full(component)))
+
+    @rule(group=st.sampled_from(GROUPS), pool=some, how=how)
+    def delete_group(self, group: str, pool: int, how: str) -> None:
+        self._do(how, lambda: self.world.ledger.delete_group(self.world.workspace, self._pool(pool), group))
+
+    @rule(pool=some, how=how)
+    def delete_pool(self, pool: int, how: str) -> None:
+        name, model = self._pool(pool), self.checker.model
+        in_use = bool(name in model.pools and (model.queue(name) or model.holders(name)))
+        answer = self._do(how, lambda: self.world.ledger.delete_pool(self.world.workspace, name))
+        assert isinstance(answer, Conflict) or not in_use
+
+    @rule(unmanaged=st.sampled_from(("allow", "reject")))
+    def configure(self, unmanaged: str) -> None:
+        change = WorkspaceSettings.model_validate({"unmanaged": unmanaged})
+        self._do("", lambda: self.world.ledger.configure(self.world.workspace, change))
+
+    # requests
+
+    def _ask(self, wanted: dict[str, Any]) -> RequestAsk:
+        return self.world.ask(**wanted)
+
+    @rule(wanted=asks, how=how)
+    def submit(self, wanted: dict[str, Any], how: str) -> None:
+        id_ = f"n{len(self.asked):04}"
+        self.asked[id_] = self._ask(wanted)
+        answer = self._do(how, lambda: self.world.ledger.submit(self.world.workspace, self.asked[id_], own_id=id_))
+        assert answer is None or answer.id == id_
+
+    @rule(wanted=asks, how=how)
+    def submit_more(self, wanted: dict[str, Any], how: str) -> None:
+        self.submit(wanted, how)
+
+    @rule(wanted=st.lists(asks, min_size=1, max_size=5), how=how)
+    def submit_batch(self, wanted: list[dict[str, Any]], how: str) -> None:
+        batch = {f"n{len(self.asked) + at:04}": self._ask(one) for at, one in enumerate(wanted)}
+        self.asked.update(batch)
+        self._do(how, lambda: self.world.ledger.submit_all(self.world.workspace, [(id_, ask, None) for id_, ask in batch.items()]))
+
+    @rule(which=some, how=how)
+    def submit_again(self, which: int, how: str) -> None:
+        known = sorted(set(self.asked) & set(self.checker.model.requests))
+        if known:
+            id_ = known[which % len(known)]
+            answer = self._do(how, lambda: self.world.ledger.submit(self.world.workspace, self.asked[id_], own_id=id_))
+            assert answer.id == id_
+            self.checker.unchanged()
+
+    @rule(wanted=asks, key=st.sampled_from(("k1", "k2")), how=how)
+    def submit_with_key(self, wanted: dict[str, Any], key: str, how: str) -> None:
+        id_ = f"n{len(self.asked):04}"
+        first = self.checker.seen.get("idempotency", key).partition(" ")[0]
+        known = self.asked[first] if first in self.checker.model.requests else None
+        self.asked[id_] = self._ask(wanted)
+        answer = self._do(how, lambda: self.world.ledger.submit(self.world.workspace, self.asked[id_], key, id_))
+        if known is None:
+            assert answer is None or answer.id == id_
+        elif known == self.asked[id_]:
+            assert answer.id == first
+        else:
+            assert isinstance(answer, Conflict)
+
+    @rule(which=some, how=how)
+    def release(self, which: int, how: str) -> None:
+        if one := self._pick(which, *LIVE):
+            answer = self._do(how, lambda: self.world.ledger.release(self.world.workspace, one.id, one.fence))
+            assert answer is None or answer.status == "released"
+
+    @rule(which=some, how=how)
+    def release_one_more(self, which: int, how: str) -> None:
+        self.release(which, how)
+
+    @rule(which=some, off=st.sampled_from((-1, 1, 1000)), beat=st.booleans())
+    def come_with_a_stale_fence(self, which: int, off: int, beat: bool) -> None:
+        if one := self._pick(which, *LIVE, "released", "expired", "queued"):
+            ledger = self.world.ledger
+            act = ledger.heartbeat if beat else ledger.release
+            assert isinstance(self._do("", lambda: act(self.world.workspace, one.id, one.fence + off)), StaleFence)
+
+    @rule(which=some, how=how)
+    def beat(self, which: int, how: str) -> None:
+        if one := self._pick(which, *LIVE):
+            answer = self._do(how, lambda: self.world.ledger.heartbeat(self.world.workspace, one.id, one.fence))
+            lease = self.asked[one.id].lease_s
+            assert answer.lease_expires_ms == (self.world.clock.now_ms() + lease * 1000 if lease else None)
+
+    @rule(which=some, how=how)
+    def beat_too_late(self, which: int, how: str) -> None:
+        if one := self._pick(which, "released", "expired"):
+            answer = self._do(how, lambda: self.world.ledger.heartbeat(self.world.workspace, one.id, one.fence))
+            assert isinstance(answer, StaleFence)
+
+    @rule(which=some, how=how)
+    def cancel(self, which: int, how: str) -> None:
+        if one := self._pick(which, "queued", "queued", "allocated"):
+            answer = self._do(how, lambda: self.world.ledger.cancel(self.world.workspace, one.id))
+            assert one.status == "queued" or isinstance(answer, Conflict)
+            assert one.status != "queued" or answer is None or answer.status == "cancelled"
+
+    @rule(which=some, how=how)
+    def drop(self, which: int, how: str) -> None:
+        if one := self._pick(which, "queued", "released", *LIVE):
+            self._do(how, lambda: self.world.ledger.drop(self.world.workspace, one.id))
+
+    @rule(which=some)
+    def poll(self, which: int) -> None:
+        if one := self._pick(which, "queued", "allocated"):
+            self._do("", lambda: self.world.look(one.id, poll=True))
+            ttl = self.asked[one.id].queue_ttl_s
+            due = self.checker.seen.get("waiting").get(one.id)
+            assert one.status != "queued" or ttl is None or due == self.world.clock.now_ms() + ttl * 1000
+
+    @rule()
+    def ask_for_who_is_not_there(self) -> None:
+        for act in (self.world.ledger.cancel, self.world.ledger.drop, self.world.ledger.look):
+            assert isinstance(self._do("", lambda act=act: act(self.world.workspace, "n9999")), NotFound)
+
+    # time
+
+    @rule(seconds=st.sampled_from((0.5, 1, 3, 5, 9, 30)), how=how)
+    def pass_time(self, seconds: float, how: str) -> None:
+        self.world.clock.advance(seconds)
+        self._do(how, lambda: self.world.ledger.sweep(self.world.workspace))
+        for pool in sorted(self.checker.model.pools):
+            self._lose_patience(pool)
+
+    def _lose_patience(self, pool: str) -> None:
+        expected, busy, before = self.checker.impatient(pool), self.checker.seen.unfinished(), self.checker.model
+        given = self._do("", lambda: self.world.ledger.give_patience(self.world.workspace, pool))
+        if expected and not busy:
+            queue = [one.id for one in before.queue(pool)]
+            assert given, f"{expected} lost patience in {pool}"
+            assert queue.index(given) <= queue.index(expected), f"{given} got the hold of {pool}, {expected} stands before"
+        if given:
+            one, patience_s = before.requests[given], int(before.pools[pool].settings["patience_s"])
+            assert before.blocked(pool, one) == "capacity", f"{given} got the hold of {pool}: {before.blocked(pool, one)}"
+            assert one.submitted_ms <= self.world.clock.now_ms() - patience_s * 1000
+
+    @rule()
+    def go_on(self) -> None:
+        self._do("", lambda: self.world.ledger.advance(self.world.workspace))
+
+    @rule()
+    def finish(self) -> None:
+        def through() -> None:
+            for _ in range(1000):
+                if not self.world.ledger.advance(self.world.workspace):
+                    return
+            raise AssertionError("it does not come to an end")
+
+        self._do("", through)
+        assert not self.checker.seen.unfinished(), "finished, and something is left"

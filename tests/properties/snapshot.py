@@ -1,0 +1,112 @@
+"""Everything a workspace has in Redis at one moment, as plain data, every key of it named by its kind.
+
+What is read here is only sorted and named; what it should be is the business of `oracle` and `structures`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from app.store.keys import KEYS, prefix
+from app.store.scripts import Client
+
+Value = Any
+"""A hash or sorted set as a dict, a set as a set, a string as a text."""
+
+_PARTS = {"lane": r"[^:]+", "constraint": r".+", "key": r".+"}
+"""What stands for a part of a key, if it is more than a word without colon and bar."""
+
+
+def _pattern(shape: str) -> re.Pattern[str]:
+    words = re.split(r"<(\w+)>", shape)
+    text = [_PARTS.get(word, r"[^:|]+").join("()") if at % 2 else re.escape(word) for at, word in enumerate(words)]
+    return re.compile("".join(text))
+
+
+_KINDS = {name: _pattern(key.shape) for name, key in KEYS.items()}
+
+
+def kind_of(key: str) -> tuple[str, tuple[str, ...]]:
+    """The one kind of key this is, and its parts; AssertionError if it is none or two."""
+    found = [(name, match.groups()) for name, pattern in _KINDS.items() if (match := pattern.fullmatch(key))]
+    assert len(found) == 1, f"the key {key} is of kinds {found}"
+    return found[0]
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """One workspace: (kind, parts) → value, and the time it was read at."""
+
+    now_ms: int
+    data: dict[tuple[str, ...], Value]
+
+    def get(self, kind: str, *parts: str) -> Value:
+        """The value of a key; empty if there is none."""
+        empty: dict[str, Value] = {"set": set(), "string": "", "stream": []}
+        return self.data.get((kind, *parts), empty.get(KEYS[kind].type, {}))
+
+    def of(self, kind: str) -> Iterator[tuple[tuple[str, ...], Value]]:
+        """Parts and value of every key of a kind."""
+        return ((key[1:], value) for key, value in self.data.items() if key[0] == kind)
+
+    def unfinished(self) -> bool:
+        """Whether a bounded script left something for the next one."""
+        marks = ("reviewing", "unsettled", "around")
+        pools = any(mark in pool for _, pool in self.of("pool") for mark in marks)
+        return bool(pools or self.get("todo") or self.get("orphans") or any(self.of("pool_todo")))
+
+
+def take(client: Client, workspace: str, now_ms: int) -> Snapshot:
+    """Read it all, but for the stream of events, which `events_since` reads."""
+    start = prefix(workspace)
+    named = sorted(str(key) for key in client.scan_iter(match=start + "*", count=1000))
+    kinds = [kind_of(key[len(start) :]) for key in named]
+    with client.pipeline(transaction=False) as pipe:
+        for key, (kind, _) in zip(named, kinds, strict=True):
+            _read(pipe, key, KEYS[kind].type)
+        values = pipe.execute()
+    data: dict[tuple[str, ...], Value] = {}
+    for (kind, parts), value in zip(kinds, values, strict=True):
+        data[kind, *parts] = _plain(KEYS[kind].type, value)
+    return Snapshot(now_ms, data)
+
+
+def _read(pipe: Any, key: str, redis_type: str) -> None:
+    if redis_type == "hash":
+        pipe.hgetall(key)
+    elif redis_type == "set":
+        pipe.smembers(key)
+    elif redis_type == "zset":
+        pipe.zrange(key, 0, -1, withscores=True)
+    elif redis_type == "string":
+        pipe.get(key)
+    else:
+        pipe.xlen(key)
+
+
+def _plain(redis_type: str, value: Any) -> Value:
+    if redis_type != "zset":
+        return value
+    scores = {member: int(score) for member, score in value}
+    assert all(scores[member] == score for member, score in value), f"a score is no whole number: {value}"
+    return scores
+
+
+def events_since(client: Client, workspace: str, last: str) -> list[tuple[str, dict[str, str]]]:
+    """Entries of the workspace's stream behind one."""
+    return [(str(entry), dict(fields)) for entry, fields in client.xrange(prefix(workspace) + "events", min=f"({last}")]
+
+
+def amounts(text: str) -> dict[str, int]:
+    """`gpu=2,step_run=1` as a mapping."""
+    pairs = (pair.split("=") for pair in text.split(","))
+    return {key: int(count) for key, count in pairs}
+
+
+def columns(account: dict[str, str], name: str) -> dict[str, int]:
+    """One column of an account's hash, by key, less what is 0."""
+    found = {field[len(name) + 1 :]: int(value) for field, value in account.items() if field.startswith(name + ":")}
+    return {key: value for key, value in found.items() if value}

@@ -1,0 +1,247 @@
+"""What every key must hold, derived from the plain facts: the whole of Redis is explained, or what differs is told.
+
+`faults` yields what is wrong at any time, unfinished work or not. Places and scores are judged by the order they make, and
+only where nothing is unfinished.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+from app.domain.ordering import AGES, CLASSES, PRIORITIES
+from tests.properties.oracle import BOUNDLESS, LIVE, Model, Request
+from tests.properties.snapshot import Snapshot, columns
+
+FINAL = {"preempted", "released", "expired", "cancelled", "rejected"}
+POOL_COLUMNS = {"limit", "used", "fixed", "kept", "promised", "reserving"}
+COLUMNS = {"limit", "reserved", "used", "fixed", "kept", "promised"}
+POOL_FIELDS = {"discipline", "order", "queueing", "patience_s", "patience", "reviewing", "unsettled", "around"}
+FIELDS = {"group": {"weight", "parent"}, "policy": {"weight", "group", "priority"}}
+
+
+class Structures:
+    """The keys of one snapshot beside the model read from it."""
+
+    def __init__(self, seen: Snapshot, model: Model) -> None:
+        self.seen, self.model = seen, model
+        self.queued = [one for one in model.requests.values() if one.status == "queued"]
+
+    def faults(self) -> Iterator[str]:
+        """Everything that is not as it must be."""
+        yield from self._states()
+        yield from self._lanes()
+        yield from self._components()
+        yield from self._unexplained()
+        for pool in self.model.pools:
+            yield from self._accounts(pool)
+            yield from self._members(pool)
+            yield from self._parking(pool)
+            yield from self._hold(pool)
+            yield from self._shares(pool)
+            if "reviewing" not in self.seen.get("pool", pool):
+                yield from self._listed(pool)
+                if not self.seen.get("pool_todo", pool):
+                    yield from self._scores(pool)
+
+    def _same(self, expected: Any, kind: str, *parts: str) -> Iterator[str]:
+        found = self.seen.get(kind, *parts)
+        if found != expected:
+            yield f"{kind} {' '.join(parts)}: {found}, should be {expected}"
+
+    # requests
+
+    def _states(self) -> Iterator[str]:
+        by_status: dict[str, set[str]] = {}
+        for one in self.model.requests.values():
+            by_status.setdefault(one.status, set()).add(one.id)
+        sets = {"waiting": {"queued"}, "live": LIVE, "ended": FINAL}
+        for name, statuses in sets.items():
+            expected = set().union(*(by_status.get(status, set()) for status in statuses))
+            if set(self.seen.get(name)) != expected:
+                yield f"{name}: {sorted(self.seen.get(name))}, should be {sorted(expected)}"
+        if set(by_status) - {"queued"} - LIVE - FINAL:
+            yield f"states that do not exist: {sorted(by_status)}"
+        yield from self._same({one.id: one.number for one in self.model.requests.values()}, "requests")
+        for (id_,), fields in self.seen.of("request"):
+            yield from self._times(id_, fields)
+
+    def _times(self, id_: str, fields: dict[str, str]) -> Iterator[str]:
+        status, now = fields["status"], self.seen.now_ms
+        if status in FINAL and self.seen.get("ended").get(id_) != int(fields["ended_ms"]):
+            yield f"{id_} ended at {fields['ended_ms']}, by `ended` at {self.seen.get('ended').get(id_)}"
+        for name, of, since in (("waiting", "queue_ttl_s", "submitted_ms"), ("live", "lease_s", "granted_ms")):
+            if id_ in self.seen.get(name):
+                at, length = self.seen.get(name)[id_], fields.get(of)
+                first = int(fields[since]) + int(length) * 1000 if length else BOUNDLESS
+                last = now + int(length) * 1000 if length else BOUNDLESS
+                if not first <= at <= last:
+                    yield f"{name} {id_}: {at} is not from {first} to {last}"
+
+    def _lanes(self) -> Iterator[str]:
+        lanes: dict[str, list[Request]] = {}
+        for one in self.queued:
+            lanes.setdefault(one.lane, []).append(one)
+        found = {parts[0] for parts, _ in self.seen.of("lane")}
+        if found != set(lanes):
+            yield f"lanes: {sorted(found)}, should be {sorted(lanes)}"
+        for lane, members in lanes.items():
+            inner = {one.id: (CLASSES - 1 - one.rank) * AGES + one.number for one in members}
+            yield from self._same(inner, "lane", lane)
+            yield from self._same({one.id: one.walltime_s for one in members if one.walltime_s}, "lane_walltimes", lane)
+        for component in {one.component for one in self.model.requests.values()}:
+            own = {lane for lane in lanes if lane.startswith(component + "|")}
+            yield from self._same(own, "component_lanes", component)
+        if not self.seen.get("orphans") <= set(lanes):
+            yield f"orphans that are no lanes: {self.seen.get('orphans') - set(lanes)}"
+
+    def _components(self) -> Iterator[str]:
+        yield from self._same(set(self.model.pools), "todo") if not self.seen.get("todo") <= set(self.model.pools) else ()
+        if set(self.seen.get("pools")) != set(self.model.pools):
+            yield f"pools: {self.seen.get('pools')}, should be {sorted(self.model.pools)}"
+        policies: dict[str, dict[str, int]] = {}
+        for name, pool in self.model.pools.items():
+            for account in pool.accounts.values():
+                if account.name.startswith("policy:"):
+                    policies.setdefault(account.name[7:], {})[name] = -account.priority
+            for kind in ("policy", "group"):
+                names = {account[len(kind) + 1 :] for account in pool.accounts if account.startswith(kind + ":")}
+                yield from self._same(names, "pool_policies" if kind == "policy" else "pool_groups", name)
+        found = {parts[0]: value for parts, value in self.seen.of("component")}
+        if found != policies:
+            yield f"component: {found}, should be {policies}"
+
+    def _unexplained(self) -> Iterator[str]:
+        for key in self.seen.data:
+            if (key[0].startswith("pool_") or key[0] in FIELDS) and key[1] not in self.model.pools:
+                yield f"{key} of a pool that is not there"
+            if key[0] in ("component_lanes", "lane_walltimes") and not self.seen.data[key]:
+                yield f"{key} is empty"
+
+    # accounts
+
+    def _accounts(self, pool: str) -> Iterator[str]:
+        place = self.model.pools[pool]
+        raw = {"pool": self.seen.get("pool", pool)}
+        for name in place.accounts:
+            kind, _, own = name.partition(":")
+            raw[name] = self.seen.get(kind, pool, own)
+        for column, sums in (("used", self.model.used(pool)), ("fixed", self.model.used(pool, fixed=True))):
+            for name, fields in raw.items():
+                if columns(fields, column) != +sums[name]:
+                    yield f"{pool} {name} {column}: {columns(fields, column)}, should be {dict(sums[name])}"
+        for name, fields in raw.items():
+            promised: dict[str, int] = {}
+            for account in place.accounts.values():
+                if (account.parent or "pool") == name:
+                    for key, units in account.reserved.items():
+                        promised[key] = promised.get(key, 0) + units
+            if columns(fields, "promised") != {key: units for key, units in promised.items() if units}:
+                yield f"{pool} {name} promised: {columns(fields, 'promised')}, should be {promised}"
+            known = POOL_FIELDS if name == "pool" else FIELDS[name.partition(":")[0]]
+            of = POOL_COLUMNS if name == "pool" else COLUMNS
+            strange = [field for field in fields if field.partition(":")[0] not in (of if ":" in field else known)]
+            if strange:
+                yield f"{pool} {name} has {strange}"
+        keys = [key for account in place.accounts.values() for key, units in account.reserved.items() if units]
+        if columns(raw["pool"], "reserving") != {key: keys.count(key) for key in keys}:
+            yield f"{pool} reserving: {columns(raw['pool'], 'reserving')}, should be {keys}"
+
+    def _members(self, pool: str) -> Iterator[str]:
+        holders = self.model.holders(pool)
+        yield from self._same({one.id: one.fence for one in holders}, "pool_active", pool)
+        ends = {one.id: one.granted_ms + one.walltime_s * 1000 for one in holders if one.walltime_s}
+        yield from self._same(ends, "pool_ends", pool)
+        if not set(self.seen.get("pool_queue", pool)) <= {one.id for one in self.queued}:
+            yield f"{pool} queue: {self.seen.get('pool_queue', pool)} are not all queued"
+
+    def _hold(self, pool: str) -> Iterator[str]:
+        owner = self.model.holds.get(pool)
+        holds = self.seen.get("pool_holds", pool)
+        if set(holds) != ({owner} if owner else set()) or any(not text.startswith("patience ") for text in holds.values()):
+            yield f"{pool} holds: {holds}, should be of {owner}"
+        one = self.model.requests.get(owner or "")
+        if owner and (not one or one.status != "queued" or pool not in self.model.preferred(one.component)):
+            yield f"{pool}: {owner} has a hold and does not wait"
+            return
+        place = self.model.pools[pool]
+        path = place.path(one.component) if one else []
+        for name in ("pool", *place.accounts):
+            kind, _, own = name.partition(":")
+            kept = columns(self.seen.get("pool", pool) if name == "pool" else self.seen.get(kind, pool, own), "kept")
+            if kept != (dict(one.amounts) if one and name in path else {}):
+                yield f"{pool} {name} kept: {kept}, hold of {owner}"
+
+    # lanes of a pool
+
+    def _parking(self, pool: str) -> Iterator[str]:
+        places, parked = self.seen.get("pool_lanes", pool), self.seen.get("pool_parked", pool)
+        if set(places) != set(parked):
+            yield f"{pool} lanes {sorted(places)}, parked {sorted(parked)}"
+            return
+        parks: dict[tuple[str, str], dict[str, int]] = {}
+        line = {}
+        for lane, text in parked.items():
+            constraint, need, since = text.split(" ")
+            if int(since) > self.seen.now_ms:
+                yield f"{pool} {lane} is parked since {since}"
+            if constraint == "line":
+                line[lane] = places[lane]
+            else:
+                parks.setdefault((constraint, need), {})[lane] = places[lane]
+        yield from self._same(line, "pool_line", pool)
+        found = {parts[1:]: value for parts, value in self.seen.of("pool_park") if parts[0] == pool}
+        if found != parks:
+            yield f"{pool} parks: {found}, should be {parks}"
+        counts: dict[str, str] = {}
+        needs: dict[str, dict[str, int]] = {}
+        for (constraint, need), lanes in parks.items():
+            counts[constraint] = str(int(counts.get(constraint, 0)) + len(lanes))
+            needs.setdefault(constraint, {})[need] = int(need)
+        yield from self._same(counts, "pool_parks", pool)
+        found = {parts[1]: value for parts, value in self.seen.of("pool_needs") if parts[0] == pool}
+        if found != needs:
+            yield f"{pool} needs: {found}, should be {needs}"
+        if len(set(places.values())) < len(places):
+            yield f"{pool}: lanes share a place: {places}"
+
+    def _shares(self, pool: str) -> Iterator[str]:
+        place, expected = self.model.pools[pool], {}
+        listed = self.seen.get("pool_parked", pool)
+        for lane in listed:
+            component, kind, text = lane.split("|")
+            policy = place.policy(component)
+            for key, _, units in (pair.partition("=") for pair in text.split(",")):
+                if policy and policy.reserved.get(key, 0) > 0:
+                    expected.setdefault((component, kind, key), {})[lane] = int(units)
+        found = {parts[1:]: value for parts, value in self.seen.of("pool_share") if parts[0] == pool}
+        if "reviewing" in self.seen.get("pool", pool):
+            strange = [lane for lanes in found.values() for lane in lanes if lane not in listed]
+            yield from (f"{pool} share: {lane} is not listed" for lane in strange)
+        elif found != expected:
+            yield f"{pool} shares: {found}, should be {expected}"
+        if not self.seen.get("pool_inshare", pool) <= set(listed):
+            yield f"{pool} inshare: {self.seen.get('pool_inshare', pool)}"
+
+    def _listed(self, pool: str) -> Iterator[str]:
+        queue = self.model.queue(pool)
+        heads: dict[str, Request] = {}
+        for one in queue:
+            heads.setdefault(one.lane, one)
+        places = self.seen.get("pool_lanes", pool)
+        if sorted(places, key=lambda lane: places[lane]) != list(heads):
+            yield f"{pool} lanes: {places}, should be in order {list(heads)}"
+        inshare = {lane for lane, one in heads.items() if self.model.in_share(pool, one)}
+        yield from self._same(inshare, "pool_inshare", pool)
+
+    def _scores(self, pool: str) -> Iterator[str]:
+        scores = {}
+        for one in self.model.queue(pool):
+            policy = self.model.pools[pool].policy(one.component)
+            assert policy
+            low, weight = CLASSES - 1 - one.rank, PRIORITIES - 1 - policy.priority
+            classes = self.model.pools[pool].settings["discipline"] == "classes"
+            scores[one.id] = (low * PRIORITIES + weight if classes else weight * CLASSES + low) * AGES + one.number
+        yield from self._same(scores, "pool_queue", pool)
+        assert all(a < b for a, b in pairwise(sorted(scores.values())))

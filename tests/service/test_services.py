@@ -1,0 +1,124 @@
+"""The services: what may not reach the store does not, many are taken in at once, and the housekeeping finds every workspace."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.bootstrap import Services, services
+from app.domain.asks import PolicyAsk, PoolAsk, PoolChange, RequestAsk, WorkspaceSettings
+from app.domain.clock import ManualClock
+from app.domain.errors import Conflict, NotFound, Refused
+from app.domain.models import Swept
+from app.domain.states import State
+from app.settings import Settings
+from app.store.scripts import Client
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def here(client: Client, clock: ManualClock) -> Services:
+    return services(client, Settings(), clock)
+
+
+def seed(here: Services, workspace: str = "w", gpu: int = 2) -> None:
+    here.pools.create(workspace, PoolAsk(name="p", capacity={"gpu": gpu}))
+    here.pools.set_policy(workspace, "p", "t", PolicyAsk())
+
+
+BAD_NAMES = ["", "a b", "a:b", "a{b}", "ü", "x" * 64, "a\n", "-a", "a|b", "a/b"]
+
+
+@pytest.mark.parametrize("bad", BAD_NAMES)
+def test_no_bad_name_reaches_the_store(here: Services, bad: str) -> None:
+    ask = RequestAsk(component="t")
+    for call in (
+        lambda: here.requests.submit(bad, ask),
+        lambda: here.requests.submit_all(bad, [ask]),
+        lambda: here.requests.poll(bad, "r"),
+        lambda: here.requests.release(bad, "r", 1),
+        lambda: here.pools.view("w", bad),
+        lambda: here.pools.update("w", bad, PoolChange()),
+        lambda: here.pools.set_policy("w", "p", bad, PolicyAsk()),
+        lambda: here.pools.delete_policy("w", "p", "t", bad),
+        lambda: here.pools.delete_group("w", "p", bad),
+    ):
+        with pytest.raises(ValueError, match="is no name"):
+            call()
+
+
+@pytest.mark.parametrize("bad", ["", "x" * 256, "ü", "a\nb"])
+def test_no_bad_idempotency_key_reaches_the_store(here: Services, bad: str) -> None:
+    with pytest.raises(ValueError, match="printable"):
+        here.requests.submit("w", RequestAsk(component="t"), bad)
+
+
+def test_a_thousand_are_taken_in_in_order(here: Services) -> None:
+    seed(here, gpu=400)
+    asks = [RequestAsk(component="t", resources={"gpu": 1}) for _ in range(1000)]
+    keys = [f"k{number // 2}" for number in range(1000)]
+    answers = here.requests.submit_all("w", asks, keys)
+    assert not any(isinstance(answer, Refused) for answer in answers)
+    granted = [answer for answer in answers if answer.status == State.ALLOCATED]  # type: ignore[union-attr]
+    assert len(granted) == 800, "every second one is the same request again"
+    assert len({answer.id for answer in answers}) == 500  # type: ignore[union-attr]
+    page, last = here.pools.queue("w", "p", count=60)
+    assert [request.number for request in page] == list(range(401, 461))
+    page, last = here.pools.queue("w", "p", last, count=60)
+    assert [request.number for request in page] == list(range(461, 501))
+    assert last is None
+
+
+def test_one_refused_in_a_batch_stands_in_its_place(here: Services) -> None:
+    seed(here)
+    asks = [RequestAsk(component="t", resources={"gpu": amount}) for amount in (1, 2)]
+    first, second = here.requests.submit_all("w", asks, ["k", "k"])
+    assert first.status == State.ALLOCATED  # type: ignore[union-attr]
+    assert isinstance(second, Conflict)
+
+
+def test_pages_of_requests_go_back_in_time(here: Services) -> None:
+    seed(here)
+    ids = [here.requests.submit("w", RequestAsk(component="t", resources={"gpu": 1})).id for _ in range(5)]
+    seen, before = [], None
+    while True:
+        page, before = here.requests.newest("w", before, count=2)
+        seen += [request.id for request in page]
+        if before is None:
+            break
+    assert seen == ids[::-1]
+
+
+def test_the_housekeeping_finds_every_workspace_and_one_broken_does_not_stop_it(
+    here: Services, client: Client, clock: ManualClock
+) -> None:
+    for workspace in ("a", "b", "c"):
+        seed(here, workspace)
+        here.requests.submit(workspace, RequestAsk(component="t", resources={"gpu": 2}, lease_s=5))
+        here.requests.submit(workspace, RequestAsk(component="t", resources={"gpu": 1}, queue_ttl_s=4))
+        here.requests.submit(workspace, RequestAsk(component="t", resources={"gpu": 1}, queue_ttl_s=60))
+    client.delete("pk:{b}:live")
+    client.set("pk:{b}:live", "not a sorted set")
+    clock.advance(5)
+    assert here.housekeeping.tidy_all() == {name: Swept(lapsed=1, forgotten=1) for name in ("a", "c")}
+    assert here.pools.view("a", "p").used["gpu"] == 1
+    for _ in range(2):  # what was granted meanwhile lapses first, and is kept as long again
+        clock.advance(8 * 86_400)
+        here.housekeeping.tidy("a")
+    assert here.requests.newest("a")[0] == []
+
+
+def test_a_pool_and_its_parts_by_name(here: Services) -> None:
+    seed(here)
+    assert here.pools.names("w") == ["p"]
+    assert here.pools.policy("w", "p", "t").name == "orchestrator/t"
+    with pytest.raises(NotFound, match="no policy orchestrator/u in pool p"):
+        here.pools.policy("w", "p", "u")
+    here.pools.configure("w", WorkspaceSettings(unmanaged="allow"))
+    assert here.requests.submit("w", RequestAsk(component="stranger")).status == State.ALLOCATED
+    here.pools.delete_policy("w", "p", "t")
+    here.pools.delete("w", "p")
+    assert here.pools.names("w") == []
