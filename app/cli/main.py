@@ -35,8 +35,9 @@ def main() -> None:
 
 @main.command()
 @CONFIG
+@click.option("--tour/--no-tour", "touring", default=True, help="Show the core at work first, in a workspace of its own.")
 @click.option("--once", is_flag=True, help="Show the core at work, then stop.")
-def up(config: Path | None, once: bool) -> None:
+def up(config: Path | None, touring: bool, once: bool) -> None:
     """Start Redis if none is set, show the core at work, and keep house until Ctrl-C.
 
     \b
@@ -46,7 +47,8 @@ def up(config: Path | None, once: bool) -> None:
     settings = _settings(config)
     with _clear_errors(), _until_stopped() as stopped, running(settings) as here:
         click.echo(f"Poolkeeper is on {_where(here)}")
-        tour(here.services, click.echo)
+        if touring:
+            tour(here.services, click.echo)
         if once:
             return
         click.echo("Keeping house. Look in with: " + _look_in(here))

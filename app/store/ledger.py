@@ -236,7 +236,7 @@ def _outcome(tag: str, flat: list[str]) -> Request | Refused:
     if tag == "taken":
         return Conflict("id_taken", "this id is another request's")
     answered = codec.pairs(flat)
-    lapses = ""
+    lapses = answered.get("lapses", "")
     if answered["status"] == State.ALLOCATED and tag == "taken_in" and "lease_s" in answered:
         lapses = str(int(answered["granted_ms"]) + int(answered["lease_s"]) * 1000)
     return codec.request(flat, lapses)

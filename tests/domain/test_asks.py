@@ -27,7 +27,6 @@ from app.domain.asks import (
     body_digest,
     malformed,
 )
-from app.domain.clock import Clock, ManualClock, RedisClock
 from app.domain.ordering import EXACT
 
 KINDS: list[type[Ask]] = [
@@ -499,20 +498,3 @@ DIFFERENT: list[dict[str, Any]] = [
 def test_each_other_body_has_another_digest() -> None:
     digests = [body_digest(a_request(**given)) for given in DIFFERENT]
     assert len(set(digests)) == len(DIFFERENT)
-
-
-# The clock
-
-
-def test_a_clock_moved_by_hand() -> None:
-    clock = ManualClock(1_000)
-    clock.advance(1.5)
-    clock.advance(0)
-    assert clock.now_ms() == 2_500
-    with pytest.raises(ValueError, match="time does not go back"):
-        clock.advance(-1)
-
-
-def test_the_clock_of_redis_leaves_it_to_the_script() -> None:
-    clock: Clock = RedisClock()
-    assert clock.now_ms() is None

@@ -13,6 +13,8 @@ HOUSEKEEPING = {"sweep", "advance", "patience"}
 """What does the next part when called again."""
 PASSING = {"more", "created"}
 """What is said of the call and not of the thing."""
+LATER = {"lapses"}
+"""What a request that is known already also tells."""
 
 
 class Died(Exception):  # noqa: N818
@@ -42,7 +44,7 @@ class Calls(Scripts):
 def _said(reply: Reply) -> tuple[str, dict[str, Any]]:
     fields = {name: value for name, value in reply.fields.items() if name not in PASSING}
     if "outcomes" in fields:
-        fields["outcomes"] = [(tag in ("known", "taken_in"), _pairs(flat)) for tag, flat in fields["outcomes"]]
+        fields["outcomes"] = [("taken_in" if tag == "known" else tag, *map(_pairs, rest)) for tag, *rest in fields["outcomes"]]
     if "request" in fields:
         fields["request"] = _pairs(fields["request"])
     if "pool" in fields:  # a whole pool: its sets come in any order
@@ -50,8 +52,10 @@ def _said(reply: Reply) -> tuple[str, dict[str, Any]]:
     return reply.tag, fields
 
 
-def _pairs(flat: list[str]) -> dict[str, str]:
-    return dict(zip(flat[::2], flat[1::2], strict=True))
+def _pairs(flat: list[str] | str) -> dict[str, str] | str:
+    if isinstance(flat, str):
+        return flat
+    return {name: value for name, value in zip(flat[::2], flat[1::2], strict=True) if name not in LATER}
 
 
 def a_world(world: World, chunk: int) -> Calls:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from app.store.keys import prefix
@@ -61,7 +62,8 @@ class Checker:
         replay = Replay(self.model, now, seen, self.seen)
         for entry, event in events_since(self.world.client, self.world.workspace, self.last_event):
             yield from replay.step(event, self.last_fence)
-            self.last_event, self.last_fence = entry, int(event["fence"] or 0) if event["event"] == "allocated" else self.last_fence
+            self.last_event = entry
+            self.last_fence = int(event["fence"]) if event["event"] == "allocated" else self.last_fence
             told = self.told[event["request"]] = self.told.get(event["request"], 0) + 1
             story = seen.get("request", event["request"]).get(f"e{told}", "").split(" ")
             if story[:3] != [entry, event["event"], event["at"]]:
@@ -111,16 +113,16 @@ def pages(world: World, pool: str, count: int) -> list[str]:
 def _worse(before: Model, now: Model) -> Iterator[str]:
     """Accounts beyond what they may hold, unless they were lowered below it and have not grown since."""
     for name, pool in now.pools.items():
-        was = before.used(name) if name in before.pools else {}
-        was_fixed = before.used(name, fixed=True) if name in before.pools else {}
         for account, used in now.used(name).items():
+            was = before.used(name).get(account, Counter()) if name in before.pools else Counter()
             for key, units in used.items():
-                if units > pool.limit(account, key) and units > was.get(account, {}).get(key, 0):
+                if units > pool.limit(account, key) and units > was[key]:
                     yield f"{name} {account} uses {units} of {key}, its limit is {pool.limit(account, key)}"
         for account, fixed in now.used(name, fixed=True).items():
+            was = before.used(name, fixed=True).get(account, Counter()) if name in before.pools else Counter()
             for key, units in fixed.items():
                 reserved = pool.accounts[account].reserved.get(key, 0) if account.startswith("policy:") else units
-                if key in pool.capacity and units > reserved and units > was_fixed.get(account, {}).get(key, 0):
+                if key in pool.capacity and units > reserved and units > was[key]:
                     yield f"{name} {account} uses {units} of {key} fixed, it has {reserved} reserved"
 
 
@@ -142,7 +144,7 @@ def _settled(seen: Snapshot, now: Model, pool: str) -> Iterator[str]:
             continue
         kind, account, key = constraint.split("|")
         left = _left(now, pool, kind, account, key)
-        if lane in heads and heads[lane].amounts.get(key, 0) != int(need) or left is None or left >= int(need):
+        if (lane in heads and heads[lane].amounts.get(key, 0) != int(need)) or left is None or left >= int(need):
             yield f"{pool}: {lane} is parked on {text}, where {left} is left"
 
 

@@ -6,10 +6,11 @@ What an operation acts on is said by numbers that count modulo what there is, so
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from app.domain.asks import RequestAsk, WorkspaceSettings
 from app.domain.errors import Conflict, NotFound, Refused, StaleFence
@@ -53,6 +54,11 @@ asks = st.fixed_dictionaries(
     },
 )
 how = st.sampled_from(("", "", "", "twice", "dying"))
+
+
+def there_is(*statuses: str) -> Callable[[Any], bool]:
+    """Whether there is a request in one of these states."""
+    return lambda machine: any(one.status in statuses for one in machine.checker.model.requests.values())
 
 
 class Histories(RuleBasedStateMachine):
@@ -116,7 +122,7 @@ class Histories(RuleBasedStateMachine):
     def begin(self, chunk: int, pools: list[Any], policies: list[Any]) -> None:
         self.calls = a_world(self.world, chunk)
         for name, (capacity, chosen) in zip(POOLS, pools, strict=False):
-            self._do("", lambda name=name, c=capacity, s=chosen: self.world.pool(name, s, **c))
+            self.create_pool(name, capacity, chosen, "")
         for component, pool, wanted, priority in policies:
             self.set_policy(component, pool, wanted, priority, None, False, "")
 
@@ -192,8 +198,10 @@ class Histories(RuleBasedStateMachine):
     def submit_batch(self, wanted: list[dict[str, Any]], how: str) -> None:
         batch = {f"n{len(self.asked) + at:04}": self._ask(one) for at, one in enumerate(wanted)}
         self.asked.update(batch)
-        self._do(how, lambda: self.world.ledger.submit_all(self.world.workspace, [(id_, ask, None) for id_, ask in batch.items()]))
+        asked = [(id_, ask, None) for id_, ask in batch.items()]
+        self._do(how, lambda: self.world.ledger.submit_all(self.world.workspace, asked))
 
+    @precondition(there_is("queued", *LIVE))
     @rule(which=some, how=how)
     def submit_again(self, which: int, how: str) -> None:
         known = sorted(set(self.asked) & set(self.checker.model.requests))
@@ -217,16 +225,19 @@ class Histories(RuleBasedStateMachine):
         else:
             assert isinstance(answer, Conflict)
 
+    @precondition(there_is(*LIVE))
     @rule(which=some, how=how)
     def release(self, which: int, how: str) -> None:
         if one := self._pick(which, *LIVE):
             answer = self._do(how, lambda: self.world.ledger.release(self.world.workspace, one.id, one.fence))
             assert answer is None or answer.status == "released"
 
+    @precondition(there_is(*LIVE))
     @rule(which=some, how=how)
     def release_one_more(self, which: int, how: str) -> None:
         self.release(which, how)
 
+    @precondition(there_is(*LIVE, "queued"))
     @rule(which=some, off=st.sampled_from((-1, 1, 1000)), beat=st.booleans())
     def come_with_a_stale_fence(self, which: int, off: int, beat: bool) -> None:
         if one := self._pick(which, *LIVE, "released", "expired", "queued"):
@@ -234,6 +245,7 @@ class Histories(RuleBasedStateMachine):
             act = ledger.heartbeat if beat else ledger.release
             assert isinstance(self._do("", lambda: act(self.world.workspace, one.id, one.fence + off)), StaleFence)
 
+    @precondition(there_is(*LIVE))
     @rule(which=some, how=how)
     def beat(self, which: int, how: str) -> None:
         if one := self._pick(which, *LIVE):
@@ -241,12 +253,14 @@ class Histories(RuleBasedStateMachine):
             lease = self.asked[one.id].lease_s
             assert answer.lease_expires_ms == (self.world.clock.now_ms() + lease * 1000 if lease else None)
 
+    @precondition(there_is("released", "expired"))
     @rule(which=some, how=how)
     def beat_too_late(self, which: int, how: str) -> None:
         if one := self._pick(which, "released", "expired"):
             answer = self._do(how, lambda: self.world.ledger.heartbeat(self.world.workspace, one.id, one.fence))
             assert isinstance(answer, StaleFence)
 
+    @precondition(there_is("queued"))
     @rule(which=some, how=how)
     def cancel(self, which: int, how: str) -> None:
         if one := self._pick(which, "queued", "queued", "allocated"):
@@ -254,11 +268,13 @@ class Histories(RuleBasedStateMachine):
             assert one.status == "queued" or isinstance(answer, Conflict)
             assert one.status != "queued" or answer is None or answer.status == "cancelled"
 
+    @precondition(there_is("queued", *LIVE))
     @rule(which=some, how=how)
     def drop(self, which: int, how: str) -> None:
         if one := self._pick(which, "queued", "released", *LIVE):
             self._do(how, lambda: self.world.ledger.drop(self.world.workspace, one.id))
 
+    @precondition(there_is("queued"))
     @rule(which=some)
     def poll(self, which: int) -> None:
         if one := self._pick(which, "queued", "allocated"):
@@ -269,8 +285,9 @@ class Histories(RuleBasedStateMachine):
 
     @rule()
     def ask_for_who_is_not_there(self) -> None:
-        for act in (self.world.ledger.cancel, self.world.ledger.drop, self.world.ledger.look):
-            assert isinstance(self._do("", lambda act=act: act(self.world.workspace, "n9999")), NotFound)
+        acts: list[Callable[[str, str], Any]] = [self.world.ledger.cancel, self.world.ledger.drop, self.world.ledger.look]
+        for act in acts:
+            assert isinstance(self._do("", partial(act, self.world.workspace, "n9999")), NotFound)
 
     # time
 

@@ -30,7 +30,7 @@ def _account(name: str, fields: dict[str, str], parent: str | None) -> Account:
 
 
 def _column(fields: dict[str, str], column: str) -> dict[str, int]:
-    pairs = (field.partition(":") + (value,) for field, value in fields.items())
+    pairs = ((*field.partition(":"), value) for field, value in fields.items())
     return {key: int(value) for name, _, key, value in pairs if key and name == column}
 
 

@@ -97,7 +97,8 @@ def _plain(redis_type: str, value: Any) -> Value:
 
 def events_since(client: Client, workspace: str, last: str) -> list[tuple[str, dict[str, str]]]:
     """Entries of the workspace's stream behind one."""
-    return [(str(entry), dict(fields)) for entry, fields in client.xrange(prefix(workspace) + "events", min=f"({last}")]
+    found: Any = client.xrange(prefix(workspace) + "events", min=f"({last}")
+    return [(entry, dict(fields)) for entry, fields in found]
 
 
 def amounts(text: str) -> dict[str, int]:

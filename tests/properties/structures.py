@@ -6,6 +6,7 @@ only where nothing is unfinished.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
@@ -132,12 +133,10 @@ class Structures:
                 if columns(fields, column) != +sums[name]:
                     yield f"{pool} {name} {column}: {columns(fields, column)}, should be {dict(sums[name])}"
         for name, fields in raw.items():
-            promised: dict[str, int] = {}
+            promised = Counter[str]()
             for account in place.accounts.values():
-                if (account.parent or "pool") == name:
-                    for key, units in account.reserved.items():
-                        promised[key] = promised.get(key, 0) + units
-            if columns(fields, "promised") != {key: units for key, units in promised.items() if units}:
+                promised.update(account.reserved if (account.parent or "pool") == name else {})
+            if columns(fields, "promised") != +promised:
                 yield f"{pool} {name} promised: {columns(fields, 'promised')}, should be {promised}"
             known = POOL_FIELDS if name == "pool" else FIELDS[name.partition(":")[0]]
             of = POOL_COLUMNS if name == "pool" else COLUMNS
@@ -200,14 +199,14 @@ class Structures:
             counts[constraint] = str(int(counts.get(constraint, 0)) + len(lanes))
             needs.setdefault(constraint, {})[need] = int(need)
         yield from self._same(counts, "pool_parks", pool)
-        found = {parts[1]: value for parts, value in self.seen.of("pool_needs") if parts[0] == pool}
-        if found != needs:
-            yield f"{pool} needs: {found}, should be {needs}"
+        lacked = {parts[1]: value for parts, value in self.seen.of("pool_needs") if parts[0] == pool}
+        if lacked != needs:
+            yield f"{pool} needs: {lacked}, should be {needs}"
         if len(set(places.values())) < len(places):
             yield f"{pool}: lanes share a place: {places}"
 
     def _shares(self, pool: str) -> Iterator[str]:
-        place, expected = self.model.pools[pool], {}
+        place, expected = self.model.pools[pool], dict[tuple[str, ...], dict[str, int]]()
         listed = self.seen.get("pool_parked", pool)
         for lane in listed:
             component, kind, text = lane.split("|")

@@ -23,12 +23,12 @@ from tests.world import World, full
 WORKSPACE: Final = "races"
 COMPONENTS: Final = ("a", "b", "c", "d")
 ODDS: Final = {
-    "submit": 30,
+    "submit": 34,
     "submit_some": 4,
-    "release": 22,
+    "release": 16,
     "heartbeat": 8,
-    "cancel": 6,
-    "drop": 4,
+    "cancel": 4,
+    "drop": 3,
     "poll": 4,
     "pass_time": 3,
     "sweep": 4,
@@ -101,13 +101,13 @@ class Trader(World):
     def an_ask(self) -> RequestAsk:
         """Some of this and that."""
         pick = self.random
-        wanted: dict[str, Any] = {"gpu": pick.choice((1, 1, 1, 2, 3, 5)), "preemptible": pick.random() < 0.8}
+        wanted: dict[str, Any] = {"gpu": pick.choice((1, 1, 1, 2, 3, 5)), "preemptible": pick.random() < 0.85}
         if pick.random() < 0.3:
             wanted["licence"] = 1
         if pick.random() < 0.3:
             wanted["walltime_s"] = pick.choice((10, 100))
         wanted["preemption_class"] = pick.choice((3, 5, 5, 7))
-        wanted["lease_s"], wanted["queue_ttl_s"] = pick.choice((1, 30, 30, None)), pick.choice((2, 60, None))
+        wanted["lease_s"], wanted["queue_ttl_s"] = pick.choice((1, 30, 30, None)), pick.choice((5, None, None))
         return self.ask(pick.choice(COMPONENTS), **wanted)
 
     def submit_one(self) -> None:
@@ -176,7 +176,7 @@ class Trader(World):
         if self.number >= 2:
             return
         pool, step = "pq"[self.number], -1 if self.mix.shrinking else 1
-        resource, furthest = self.random.choice((("gpu", 3 if self.mix.shrinking else 30), ("licence", 1 if self.mix.shrinking else 6)))
+        resource, furthest = self.random.choice((("gpu", 3 if self.mix.shrinking else 12), ("licence", 1 if self.mix.shrinking else 5)))
         if (now := self.view(pool).capacity[resource]) != furthest:
             World.resize(self, pool, **{resource: now + step})
 

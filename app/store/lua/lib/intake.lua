@@ -1,6 +1,6 @@
 -- Taking in one ask: the same request again, or granted at once, or queued in every eligible pool, or rejected.
 -- @use accounts amounts clock eligibility grants lanes looks order queue requests
--- @keys meta requests idempotency request
+-- @keys meta requests idempotency request live
 
 -- The request an idempotency key, or a repeated call, already made: tag and request; nil if this ask is new.
 local function again(ask, request)
@@ -48,7 +48,10 @@ function intake.take(ask, remember_s)
   local request, fields = {id = ask.id}, ask.fields
   for i = 1, #fields, 2 do request[fields[i]] = fields[i + 1] end
   local tag, known = again(ask, request)
-  if tag then return tag, requests.flat(known) end
+  if tag then
+    known.lapses = known.lease_s and redis.call('ZSCORE', keys.live(), known.id) or nil
+    return tag, requests.flat(known)
+  end
   local seq = amounts.whole(redis.call('HINCRBY', keys.meta(), 'seq', 1))
   requests.move(request, states.queued, 'submitted', {'seq', seq, 'submitted_ms', amounts.whole(clock.now)}, fields)
   place(request, lanes.of(request), fields)

@@ -1,0 +1,121 @@
+"""Every transition has exactly one event, on the workspace's stream and in the request's own story."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from app.domain.models import Event, Request
+from app.domain.states import State
+from app.store.ledger import Ledger, Limits
+from tests.world import World
+
+
+def told(world: World, request: Request) -> list[tuple[str, State | None, State]]:
+    """What the stream tells of a request: event, from, to."""
+    return [(event.event, event.came_from, event.to) for event in world.events() if event.request == request.id]
+
+
+def begun(*after: tuple[str, State, State]) -> list[tuple[str, State | None, State]]:
+    """A story that begins as all do."""
+    return [("submitted", None, State.QUEUED), *after]
+
+
+GRANTED = ("allocated", State.QUEUED, State.ALLOCATED)
+
+
+def test_an_event_in_full(world: World) -> None:
+    world.pool(gpu=2)
+    world.policy("kind/name")
+    request = world.submit("kind/name", gpu=1)
+    common: dict[str, Any] = {
+        "request": request.id, "at_ms": world.clock.now_ms(), "component": "kind/name", "resources": {"gpu": 1, "step_run": 1},
+        "reason": None, "by": None,
+    }  # fmt: skip
+    first, second = world.events()
+    assert first == Event(
+        id=first.id, event="submitted", came_from=None, to=State.QUEUED, pool=None, fence=None, **common,
+    )  # fmt: skip
+    assert second == Event(
+        id=second.id, event="allocated", came_from=State.QUEUED, to=State.ALLOCATED, pool="p", fence=1, **common,
+    )  # fmt: skip
+
+
+def test_each_way_through_life(world: World) -> None:
+    world.pool(gpu=1)
+    world.policy()
+    released = world.submit(gpu=1)
+    cancelled, lost, forgotten = world.submit(gpu=1), world.submit(gpu=1), world.submit(gpu=1, queue_ttl_s=5)
+    rejected, shut_out = world.submit(gpu=2), world.submit(gpu=1)
+    world.cancel(cancelled)
+    world.drop(lost)
+    world.pass_time(5)
+    world.policy(limit={"gpu": 0})
+    world.release(released)
+    world.policy()
+    lapsed = world.submit(gpu=1, lease_s=5)
+    dropped = world.submit(gpu=1)
+    world.pass_time(5)
+    world.drop(dropped)
+    assert told(world, released) == begun(GRANTED, ("released", State.ALLOCATED, State.RELEASED))
+    assert told(world, cancelled) == begun(("cancelled", State.QUEUED, State.CANCELLED))
+    assert told(world, lost) == begun(("cancelled", State.QUEUED, State.CANCELLED))
+    assert told(world, forgotten) == begun(("expired", State.QUEUED, State.EXPIRED))
+    assert told(world, rejected) == told(world, shut_out) == begun(("rejected", State.QUEUED, State.REJECTED))
+    assert told(world, lapsed) == begun(GRANTED, ("expired", State.ALLOCATED, State.EXPIRED))
+    assert told(world, dropped) == begun(GRANTED, ("released", State.ALLOCATED, State.RELEASED))
+    reasons = [event.reason for event in world.events() if event.reason]
+    assert reasons == ["exceeds_capacity", "dropped", "not_polled", "exceeds_limit", "lease_lapsed", "dropped"]
+
+
+def test_a_request_tells_its_own_story(world: World) -> None:
+    world.pool(gpu=1)
+    world.policy()
+    a, b = world.submit(gpu=1), world.submit(gpu=1)
+    world.clock.advance(3)
+    world.drop(a)
+    for request in (a, b):
+        of_stream = [
+            (event.id, event.event, event.at_ms, event.pool, event.reason, event.by)
+            for event in world.events() if event.request == request.id
+        ]  # fmt: skip
+        story = world.look(request).story
+        assert [(line.id, line.event, line.at_ms, line.pool, line.reason, line.by) for line in story] == of_stream
+    assert [(line.event, line.pool, line.reason) for line in world.look(a).story] == [
+        ("submitted", None, None), ("allocated", "p", None), ("released", "p", "dropped"),
+    ]  # fmt: skip
+
+
+def test_events_are_read_from_where_one_stopped(world: World) -> None:
+    world.pool(gpu=9)
+    world.policy()
+    world.submit_all([world.ask(gpu=1) for _ in range(5)])
+    whole, read, after = world.events(), [], "0"
+    while page := world.ledger.events(world.workspace, after, 3):
+        read += page
+        after = page[-1].id
+    assert (read, len(whole)) == (whole, 10)
+    assert world.ledger.events(world.workspace, whole[-1].id, 3) == []
+
+
+def test_the_stream_is_capped_and_the_story_is_not_lost_with_it(world: World) -> None:
+    world.ledger = Ledger(world.client, world.clock, Limits(events_kept=100))
+    world.pool(gpu=1)
+    world.policy()
+    first = world.submit(gpu=1)
+    for _ in range(10):
+        world.submit_all([world.ask(gpu=2) for _ in range(50)])
+    assert 100 <= len(world.events()) <= 300
+    assert [line.event for line in world.look(first).story] == ["submitted", "allocated"]
+
+
+def test_what_changes_nothing_tells_nothing(world: World) -> None:
+    world.pool(gpu=1)
+    world.policy()
+    a, b = world.submit(gpu=1, lease_s=60), world.submit(gpu=1, queue_ttl_s=60)
+    before = world.events()
+    world.ledger.heartbeat(world.workspace, a.id, 1)
+    world.look(b, poll=True)
+    world.policy(priority=7)
+    world.resize(gpu=1, settings={"queueing": "strict"})
+    world.pass_time(1)
+    assert world.events() == before

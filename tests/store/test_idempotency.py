@@ -1,0 +1,183 @@
+"""Each call twice is once: by an idempotency key, by its own id, by what it finds, or by the id of an operation."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from app.domain.asks import RequestAsk
+from app.domain.errors import Conflict
+from app.domain.models import Request
+from app.store import codec
+from app.store.compose import load_commands
+from tests.world import World
+
+
+def test_one_key_and_body_make_one_request(world: World) -> None:
+    world.pool(gpu=2)
+    world.policy(priority=1)
+    a = world.submit(gpu=1, key="k1", lease_s=10)
+    before = world.state()
+    assert world.submit(gpu=1, key="k1", lease_s=10) == a
+    with pytest.raises(Conflict) as refused:
+        world.submit(gpu=2, key="k1")
+    assert (refused.value.code, world.state(), world.used()) == ("idempotency_conflict", before, {"gpu": 1})
+    assert str(refused.value) == f"this idempotency key made request {a.id} of another body"
+
+
+def test_a_repeated_submit_tells_what_became_of_the_request(world: World) -> None:
+    world.pool(gpu=1)
+    world.policy()
+    a, b = world.submit(gpu=1, key="a"), world.submit(gpu=1, key="b", lease_s=10)
+    assert world.submit(gpu=1, key="b", lease_s=10) == b
+    world.release(a)
+    world.clock.advance(5)
+    again = world.submit(gpu=1, key="b", lease_s=10)
+    assert (again.status, again.lease_expires_ms, again.fence) == ("allocated", world.clock.now_ms() + 5000, 2)
+    assert world.submit(gpu=1, key="a").status == "released"
+
+
+def test_bodies_are_compared_by_what_they_say(world: World) -> None:
+    world.pool(gpu=1, tpu=1)
+    world.policy()
+    a = world.submit(key="k", gpu=1, tpu=1)
+    assert world.submit(key="k", resources={"tpu": 1, "gpu": 1}, preemptible=True, retries=3).id == a.id
+    for other in ({"retries": 2}, {"labels": {"a": "b"}}, {"preemptible": False}, {"walltime_s": 9}):
+        with pytest.raises(Conflict):
+            world.submit(key="k", gpu=1, tpu=1, **other)
+
+
+@pytest.mark.parametrize("key", ["k", " ", "a b:c|d{e}", "x" * 255, '"\\'])
+def test_any_printable_key_does(world: World, key: str) -> None:
+    world.pool(gpu=2)
+    world.policy()
+    assert world.submit(gpu=1, key=key).id == world.submit(gpu=1, key=key).id
+    assert world.used() == {"gpu": 1}
+
+
+def test_keys_of_one_batch_count_among_each_other(world: World) -> None:
+    world.pool(gpu=4)
+    world.policy()
+    asks = [("a" * 20, world.ask(gpu=1), "k"), ("b" * 20, world.ask(gpu=1), "k"), ("c" * 20, world.ask(gpu=2), "k")]
+    first, second, third = world.ledger.submit_all(world.workspace, asks)
+    assert isinstance(first, Request)
+    assert (first, getattr(third, "code", None), world.used()) == (second, "idempotency_conflict", {"gpu": 1})
+
+
+def test_a_key_of_a_request_long_gone_is_free_again(world: World) -> None:
+    world.pool(gpu=1)
+    world.policy()
+    a = world.submit(gpu=1, key="k")
+    world.release(a)
+    world.pass_time(8 * 86_400)
+    b = world.submit(gpu=1, key="k")
+    assert (b.id != a.id, b.status) == (True, "allocated")
+
+
+def test_an_own_id_is_taken_once(world: World) -> None:
+    world.pool(gpu=4)
+    world.policy()
+    a = world.submit(gpu=1, own_id="me")
+    before = world.state()
+    assert world.submit(gpu=1, own_id="me") == a
+    with pytest.raises(Conflict) as refused:
+        world.submit(gpu=2, own_id="me")
+    assert (refused.value.code, world.state()) == ("id_taken", before)
+
+
+def test_release_cancel_and_drop_say_the_first_outcome_again(world: World) -> None:
+    world.pool(gpu=1)
+    world.policy()
+    a, b, c = (world.submit(gpu=1) for _ in range(3))
+    cancelled, released = world.cancel(b), world.release(a, outcome="failed")
+    dropped = world.drop(c)
+    before = world.state()
+    world.clock.advance(5)
+    again = [world.cancel(b), world.ledger.release(world.workspace, a.id, 1, "succeeded"), world.drop(c)]
+    assert (again, world.state()) == ([cancelled, released, dropped], before)
+
+
+# ---- every command there is, called twice as it is when an answer was lost on the way
+
+Args = Callable[[dict[str, Request]], dict[str, Any]]
+
+
+def story(world: World) -> dict[str, Request]:
+    """Something of everything, and time that has passed."""
+    world.pool(gpu=4, settings={"patience_s": 30})
+    world.pool("spare", gpu=1)
+    world.group("g", reserved={"gpu": 2})
+    world.group("h")
+    world.policy("t", group="g", reserved={"gpu": 1})
+    world.policy("u")
+    world.policy("gone")
+    story = {"held": world.submit("t", gpu=3, lease_s=100), "short": world.submit("u", gpu=1, lease_s=10)}
+    story |= {"big": world.submit("t", gpu=4), "small": world.submit("u", gpu=1), "last": world.submit("u", gpu=2, queue_ttl_s=5)}
+    world.clock.advance(50)
+    return story
+
+
+def _submit(_: dict[str, Request]) -> dict[str, Any]:
+    wanted = RequestAsk(component="u", resources={"gpu": 1})
+    return {"remember_s": 60, "asks": json.dumps([codec.ask("one", wanted, "k"), codec.ask("two", wanted, None)])}
+
+
+_NEW = {"reserved": "gpu=1", "limit": "gpu=2", "weight": 2, "pool": "p"}
+TWICE: dict[str, Args] = {
+    "advance": lambda _: {},
+    "audit_accounts": lambda _: {"pool": "p", "repair": True},
+    "audit_index": lambda _: {"kind": "pool_queue", "part": "p", "cursor": "0", "count": 100, "repair": True},
+    "audit_lanes": lambda _: {"pool": "p", "cursor": "0", "count": 100, "repair": True},
+    "audit_requests": lambda _: {"after": -1, "count": 100, "repair": True},
+    "cancel": lambda of: {"id": of["big"].id},
+    "drop": lambda of: {"id": of["held"].id},
+    "events": lambda _: {"after": "0", "count": 3},
+    "group_delete": lambda _: {"op": "o", "pool": "p", "group": "h"},
+    "group_set": lambda _: {"group": "new", "parent": "", **_NEW},
+    "heartbeat": lambda of: {"id": of["held"].id, "fence": 1},
+    "lanes_of": lambda _: {"pool": "p"},
+    "listed": lambda _: {"before": 2**53 - 1, "count": 2},
+    "look": lambda of: {"id": of["last"].id, "poll": True},
+    "patience": lambda _: {"pool": "p"},
+    "policy_delete": lambda _: {"op": "o", "pool": "p", "component": "orchestrator/gone"},
+    "policy_set": lambda _: {"component": "x/y", "priority": 3, "group": "", **_NEW},
+    "pool_create": lambda _: {"op": "o", "name": "q", "description": "d", "capacity": "gpu=1", "settings": '{"patience_s":"1"}'},
+    "pool_delete": lambda _: {"op": "o", "name": "spare"},
+    "pool_update": lambda _: {"name": "p", "description": "=d", "capacity": "gpu=5", "settings": '{"patience_s":""}'},
+    "pool_view": lambda _: {"name": "p"},
+    "pools": lambda _: {},
+    "queued": lambda _: {"pool": "p", "after": -(2**53), "count": 2},
+    "release": lambda of: {"held": json.dumps([[of["held"].id, "1", "succeeded"]])},
+    "submit": _submit,
+    "sweep": lambda _: {"retention_s": 100},
+    "workspace_set": lambda _: {"settings": '{"unmanaged":"allow"}'},
+}
+SAYS_WHAT_IT_DID_ITSELF = {"group_set", "patience", "policy_set", "submit", "sweep"}
+"""Their answers tell what this very call did (made, given, ended …), so that the second differs."""
+
+
+def test_every_command_is_tried_twice() -> None:
+    assert TWICE.keys() == load_commands().keys()
+
+
+@pytest.mark.parametrize("command", sorted(TWICE))
+def test_a_call_twice_is_once(world: World, command: str) -> None:
+    args = TWICE[command](story(world))
+    first = world.call(command, **args)
+    after = world.state()
+    second = world.call(command, **args)
+    assert world.state() == after
+    if command not in SAYS_WHAT_IT_DID_ITSELF:
+        assert (second.tag, sorted(str(second.fields))) == (first.tag, sorted(str(first.fields)))
+
+
+def test_a_change_done_twice_is_not_done_to_what_came_between(world: World) -> None:
+    world.call("pool_create", op="1", name="p", description="", capacity="gpu=1", settings="{}")
+    world.call("pool_delete", op="2", name="p")
+    world.call("pool_create", op="3", name="p", description="", capacity="gpu=2", settings="{}")
+    assert world.call("pool_delete", op="2", name="p").tag == "deleted"
+    assert world.call("pool_create", op="1", name="p", description="", capacity="gpu=1", settings="{}").tag == "created"
+    assert world.view().capacity == {"gpu": 2}
