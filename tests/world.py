@@ -27,7 +27,9 @@ class World:
 
     def pool(self, name: str = "p", settings: dict[str, Any] | None = None, **capacity: int) -> None:
         """Make a pool: `pool("p", gpu=8)`."""
-        self.ledger.create_pool(self.workspace, PoolAsk.model_validate({"name": name, "capacity": capacity, "settings": settings or {}}))
+        self.ledger.create_pool(
+            self.workspace, PoolAsk.model_validate({"name": name, "capacity": capacity, "settings": settings or {}})
+        )
 
     def resize(self, name: str = "p", settings: dict[str, Any] | None = None, **capacity: int) -> None:
         """Merge into a pool's capacity and settings."""
@@ -47,7 +49,9 @@ class World:
         kind, _, name = full(component).partition("/")
         fields = {key: wanted.pop(key) for key in list(wanted) if key in RequestAsk.model_fields}
         fields.setdefault("resources", wanted)
-        return RequestAsk.model_validate({"component": name, "component_type": kind, "lease_s": None, "queue_ttl_s": None, **fields})
+        return RequestAsk.model_validate(
+            {"component": name, "component_type": kind, "lease_s": None, "queue_ttl_s": None, **fields}
+        )
 
     def submit(self, component: str = "t", key: str | None = None, own_id: str | None = None, **wanted: Any) -> Request:
         """Submit an ask; without a word of it, nothing lapses and nothing goes stale."""

@@ -95,8 +95,9 @@ def _reason(at: Mapping[str, str]) -> Reason | None:
 def _story(at: Mapping[str, str]) -> Iterable[Told]:
     for number in range(1, int(at.get("events", 0)) + 1):
         if told := at.get(f"e{number}"):
-            entry, event, at_ms, pool, reason, by = ("" if word == "-" else word for word in told.split(" "))
-            yield Told(entry, event, int(at_ms), pool or None, reason or None, by or None)
+            entry, event, at_ms, *rest = told.split(" ")
+            pool, reason, by = [None if word in ("", "-") else word for word in (*rest, "-", "-", "-")[:3]]
+            yield Told(entry, event, int(at_ms), pool, reason, by)
 
 
 def event(entry_id: str, at: Mapping[str, str]) -> Event:

@@ -6,7 +6,6 @@ What an operation acts on is said by numbers that count modulo what there is, so
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from hypothesis import strategies as st
@@ -24,11 +23,19 @@ KEYS = ("gpu", "lic", "mcpu", "step_run")
 POOLS = ("p", "q", "r")
 COMPONENTS = ("t", "t-b", "u")
 GROUPS = ("g", "h", "k")
+Shapes = tuple[dict[str, int], ...]
+SHAPES: Shapes = ({"gpu": 2}, {"gpu": 1}, {"gpu": 3}, {"gpu": 1, "lic": 1}, {"gpu": 1, "mcpu": 2}, {"mcpu": 3}, {})
 
 few = st.integers(1, 4)
 some = st.integers(0, 40)
-capacities = st.fixed_dictionaries({"gpu": few}, optional=dict.fromkeys(KEYS[1:], few))
-quantities = st.dictionaries(st.sampled_from(("gpu", *KEYS)), st.integers(0, 4), max_size=2)
+rarely = st.sampled_from((False, False, False, False, True))
+capacities = st.fixed_dictionaries(
+    {"gpu": st.sampled_from((4, 3, 2))},
+    optional={"lic": few, "mcpu": st.sampled_from((6, 4)), "step_run": st.sampled_from((5, 3))},
+)
+quantities = st.dictionaries(st.sampled_from(("gpu", "gpu", *KEYS)), st.sampled_from((3, 2, 1, 4, 0)), max_size=2)
+shares = st.sampled_from(({}, {"gpu": 1}, {"gpu": 1, "step_run": 1}, {"gpu": 2}, {"mcpu": 2}))
+limits = st.sampled_from(({}, {}, {"gpu": 3}, {"gpu": 2}, {"step_run": 2}, {"mcpu": 3}))
 settings = st.fixed_dictionaries(
     {},
     optional={
@@ -38,22 +45,22 @@ settings = st.fixed_dictionaries(
         "patience_s": st.sampled_from((0, 3, 8, None)),
     },
 )
-numbers = st.fixed_dictionaries({"reserved": quantities, "limit": quantities})
-parents = st.sampled_from((None, None, *GROUPS))
+new_settings = settings.map(lambda chosen: {"patience_s": 2, **chosen})
+numbers = st.fixed_dictionaries({"reserved": quantities | shares, "limit": quantities | limits | limits})
+parents = st.sampled_from((None, *GROUPS))
 asks = st.fixed_dictionaries(
     {
-        "component": st.sampled_from((*COMPONENTS, COMPONENTS[0], "nobody")),
-        "resources": st.dictionaries(st.sampled_from(("gpu", "gpu", "gpu", "lic", "mcpu")), st.integers(1, 3), max_size=2),
-    },
-    optional={
-        "preemptible": st.booleans(),
-        "preemption_class": st.sampled_from((1, 5, 9)),
-        "walltime_s": st.sampled_from((1, 4, 10)),
-        "lease_s": st.sampled_from((4, 15, None)),
-        "queue_ttl_s": st.sampled_from((6, 30, None)),
+        "component": st.sampled_from((*COMPONENTS * 3, "nobody")),
+        "resources": st.sampled_from(SHAPES),
+        "preemptible": st.sampled_from((True, True, True, False)),
+        "preemption_class": st.sampled_from((1, 5, 5, 9)),
+        "walltime_s": st.sampled_from((None, None, 1, 4, 10)),
+        "lease_s": st.sampled_from((None, None, 4, 15)),
+        "queue_ttl_s": st.sampled_from((None, None, 6, 30)),
     },
 )
-how = st.sampled_from(("", "", "", "twice", "dying"))
+batches = st.lists(asks, min_size=2, max_size=8)
+how = st.sampled_from(("", "", "", "", "twice", "dying"))
 
 
 def there_is(*statuses: str) -> Callable[[Any], bool]:
@@ -100,6 +107,11 @@ class Histories(RuleBasedStateMachine):
         pools = sorted(self.checker.model.pools) or ["p"]
         return pools[which % len(pools)]
 
+    def _group(self, pool: str, wanted: str | None) -> str | None:
+        """A group the pool has, if it has any."""
+        groups = sorted(name[6:] for name in self.checker.model.pools[pool].accounts if name.startswith("group:"))
+        return groups[GROUPS.index(wanted) % len(groups)] if wanted and groups else None
+
     def _within(self, pool: str, wanted: dict[str, dict[str, int]], wild: bool) -> dict[str, Any]:
         """Numbers that the pool's capacity allows, unless they shall be wild."""
         place = self.checker.model.pools.get(pool)
@@ -116,17 +128,20 @@ class Histories(RuleBasedStateMachine):
 
     @initialize(
         chunk=st.sampled_from((1, 2, 3, 200)),
-        pools=st.lists(st.tuples(capacities, settings), min_size=1, max_size=3),
-        policies=st.lists(st.tuples(st.sampled_from(COMPONENTS), some, numbers, few), min_size=2, max_size=5),
+        pools=st.lists(st.tuples(capacities, new_settings), min_size=1, max_size=3),
+        policies=st.lists(st.tuples(some, shares, limits, few), min_size=5, max_size=7),
+        crowd=batches,
     )
-    def begin(self, chunk: int, pools: list[Any], policies: list[Any]) -> None:
+    def begin(self, chunk: int, pools: list[Any], policies: list[Any], crowd: list[dict[str, Any]]) -> None:
         self.calls = a_world(self.world, chunk)
         for name, (capacity, chosen) in zip(POOLS, pools, strict=False):
             self.create_pool(name, capacity, chosen, "")
-        for component, pool, wanted, priority in policies:
-            self.set_policy(component, pool, wanted, priority, None, False, "")
+        for at, (pool, reserved, limit, priority) in enumerate(policies):
+            wanted = {"reserved": reserved if at else {}, "limit": limit}
+            self.set_policy(COMPONENTS[at % 3], pool if at > 2 else 0, wanted, priority, None, False, "")
+        self.submit_batch(crowd, "")
 
-    @rule(name=st.sampled_from(POOLS), capacity=capacities, chosen=settings, how=how)
+    @rule(name=st.sampled_from(POOLS), capacity=capacities, chosen=new_settings, how=how)
     def create_pool(self, name: str, capacity: dict[str, int], chosen: dict[str, Any], how: str) -> None:
         taken = name in self.checker.model.pools
         answer = self._do(how, lambda: self.world.pool(name, chosen, **capacity))
@@ -142,7 +157,7 @@ class Histories(RuleBasedStateMachine):
         wanted=numbers,
         priority=st.integers(0, 3),
         group=parents,
-        wild=st.booleans(),
+        wild=rarely,
         how=how,
     )
     def set_policy(
@@ -150,13 +165,15 @@ class Histories(RuleBasedStateMachine):
     ) -> None:
         name = self._pool(pool)
         given = self._within(name, wanted, wild)
-        self._do(how, lambda: self.world.policy(component, name, priority=priority, group=group, **given))
+        over = group if wild or name not in self.checker.model.pools else self._group(name, group)
+        self._do(how, lambda: self.world.policy(component, name, priority=priority, group=over, **given))
 
-    @rule(group=st.sampled_from(GROUPS), pool=some, wanted=numbers, parent=parents, wild=st.booleans(), how=how)
+    @rule(group=st.sampled_from(GROUPS), pool=some, wanted=numbers, parent=parents, wild=rarely, how=how)
     def set_group(self, group: str, pool: int, wanted: dict[str, Any], parent: str | None, wild: bool, how: str) -> None:
         name = self._pool(pool)
         given = self._within(name, wanted, wild)
-        self._do(how, lambda: self.world.group(group, name, parent=parent, **given))
+        above = parent if wild or name not in self.checker.model.pools else self._group(name, parent)
+        self._do(how, lambda: self.world.group(group, name, parent=above, **given))
 
     @rule(component=st.sampled_from(COMPONENTS), pool=some, how=how)
     def delete_policy(self, component: str, pool: int, how: str) -> None:
@@ -164,7 +181,9 @@ class Histories(RuleBasedStateMachine):
 
     @rule(group=st.sampled_from(GROUPS), pool=some, how=how)
     def delete_group(self, group: str, pool: int, how: str) -> None:
-        self._do(how, lambda: self.world.ledger.delete_group(self.world.workspace, self._pool(pool), group))
+        name = self._pool(pool)
+        known = self._group(name, group) if name in self.checker.model.pools else None
+        self._do(how, lambda: self.world.ledger.delete_group(self.world.workspace, name, known or group))
 
     @rule(pool=some, how=how)
     def delete_pool(self, pool: int, how: str) -> None:
@@ -190,11 +209,7 @@ class Histories(RuleBasedStateMachine):
         answer = self._do(how, lambda: self.world.ledger.submit(self.world.workspace, self.asked[id_], own_id=id_))
         assert answer is None or answer.id == id_
 
-    @rule(wanted=asks, how=how)
-    def submit_more(self, wanted: dict[str, Any], how: str) -> None:
-        self.submit(wanted, how)
-
-    @rule(wanted=st.lists(asks, min_size=1, max_size=5), how=how)
+    @rule(wanted=batches, how=how)
     def submit_batch(self, wanted: list[dict[str, Any]], how: str) -> None:
         batch = {f"n{len(self.asked) + at:04}": self._ask(one) for at, one in enumerate(wanted)}
         self.asked.update(batch)
@@ -232,9 +247,28 @@ class Histories(RuleBasedStateMachine):
             answer = self._do(how, lambda: self.world.ledger.release(self.world.workspace, one.id, one.fence))
             assert answer is None or answer.status == "released"
 
+    # the usual, which a choice among all rules would make too rare
+
+    @rule(wanted=asks, how=how)
+    def submit_more(self, wanted: dict[str, Any], how: str) -> None:
+        self.submit(wanted, how)
+
+    @rule(wanted=batches, how=how)
+    def submit_more_at_once(self, wanted: list[dict[str, Any]], how: str) -> None:
+        self.submit_batch(wanted, how)
+
+    @rule(seconds=st.sampled_from((1, 3)))
+    def pass_a_little_time(self, seconds: float) -> None:
+        self.pass_time(seconds, "")
+
     @precondition(there_is(*LIVE))
     @rule(which=some, how=how)
-    def release_one_more(self, which: int, how: str) -> None:
+    def release_more(self, which: int, how: str) -> None:
+        self.release(which, how)
+
+    @precondition(there_is(*LIVE))
+    @rule(which=some, how=how)
+    def release_still_more(self, which: int, how: str) -> None:
         self.release(which, how)
 
     @precondition(there_is(*LIVE, "queued"))
@@ -283,11 +317,10 @@ class Histories(RuleBasedStateMachine):
             due = self.checker.seen.get("waiting").get(one.id)
             assert one.status != "queued" or ttl is None or due == self.world.clock.now_ms() + ttl * 1000
 
-    @rule()
-    def ask_for_who_is_not_there(self) -> None:
-        acts: list[Callable[[str, str], Any]] = [self.world.ledger.cancel, self.world.ledger.drop, self.world.ledger.look]
-        for act in acts:
-            assert isinstance(self._do("", partial(act, self.world.workspace, "n9999")), NotFound)
+    @rule(act=st.sampled_from(("cancel", "drop", "look")))
+    def ask_for_who_is_not_there(self, act: str) -> None:
+        operation: Callable[[str, str], Any] = getattr(self.world.ledger, act)
+        assert isinstance(self._do("", lambda: operation(self.world.workspace, "n9999")), NotFound)
 
     # time
 

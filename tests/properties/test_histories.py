@@ -33,7 +33,7 @@ def test_every_history_keeps_the_rules(servers: Servers, backend: str, seed: int
 
     if not longer:
         hypothesis.seed(seed)(Here)
-    run_state_machine_as_test(  # type: ignore[no-untyped-call]
+    run_state_machine_as_test(
         Here,
         settings=hypothesis.settings(
             max_examples=int(longer) // len(SEEDS) if longer else AS_EVER,

@@ -16,6 +16,12 @@ def faults(seen: Snapshot, *, lowered: bool = False) -> list[str]:
     return found if lowered else found + list(_bounds(seen))
 
 
+def demand(found: list[str]) -> None:
+    """Nothing is wrong, or all of it is said; also where pytest explains no assertion, as in another process."""
+    if found:
+        raise AssertionError("\n".join(found))
+
+
 def _differ(what: str, here: object, wanted: object) -> Iterator[str]:
     if here != wanted:
         if isinstance(here, set) and isinstance(wanted, set):

@@ -19,7 +19,7 @@ def check(client: Client, ledger: Ledger, workspace: str, *, lowered: bool = Fal
     """Everything is right and nothing is left to do; what is seen."""
     assert not ledger.advance(workspace), "something was left unfinished"
     seen = Snapshot(client, workspace)
-    assert [*anytime.faults(seen, lowered=lowered), *faults(seen)] == []
+    anytime.demand([*anytime.faults(seen, lowered=lowered), *faults(seen)])
     # the place for an audit by the service: it must find nothing here
     return seen
 

@@ -115,7 +115,11 @@ def story(world: World) -> dict[str, Request]:
     world.policy("u")
     world.policy("gone")
     story = {"held": world.submit("t", gpu=3, lease_s=100), "short": world.submit("u", gpu=1, lease_s=10)}
-    story |= {"big": world.submit("t", gpu=4), "small": world.submit("u", gpu=1), "last": world.submit("u", gpu=2, queue_ttl_s=5)}
+    story |= {
+        "big": world.submit("t", gpu=4),
+        "small": world.submit("u", gpu=1),
+        "last": world.submit("u", gpu=2, queue_ttl_s=5),
+    }
     world.clock.advance(50)
     return story
 
@@ -144,7 +148,13 @@ TWICE: dict[str, Args] = {
     "patience": lambda _: {"pool": "p"},
     "policy_delete": lambda _: {"op": "o", "pool": "p", "component": "orchestrator/gone"},
     "policy_set": lambda _: {"component": "x/y", "priority": 3, "group": "", **_NEW},
-    "pool_create": lambda _: {"op": "o", "name": "q", "description": "d", "capacity": "gpu=1", "settings": '{"patience_s":"1"}'},
+    "pool_create": lambda _: {
+        "op": "o",
+        "name": "q",
+        "description": "d",
+        "capacity": "gpu=1",
+        "settings": '{"patience_s":"1"}',
+    },
     "pool_delete": lambda _: {"op": "o", "name": "spare"},
     "pool_update": lambda _: {"name": "p", "description": "=d", "capacity": "gpu=5", "settings": '{"patience_s":""}'},
     "pool_view": lambda _: {"name": "p"},

@@ -201,7 +201,7 @@ def test_the_time_of_the_server_is_used_if_no_clock_is_given(world: World) -> No
     world.policy()
     ledger = Ledger(world.client)
     request = ledger.submit(world.workspace, world.ask(gpu=1, lease_s=60))
-    seconds, micros = (int(part) for part in world.client.time())  # type: ignore[misc, union-attr]
+    seconds, micros = (int(part) for part in world.client.time())
     assert 0 <= seconds * 1000 + micros // 1000 - request.submitted_ms < 60_000
     assert request.lease_expires_ms == request.submitted_ms + 60_000
     assert ledger.sweep(world.workspace) == Swept()

@@ -22,10 +22,10 @@ def refusal(world: World, act: Callable[[], Any]) -> Refused:
 
 
 def test_a_new_pool_in_full(world: World) -> None:
-    asked = {"name": "p", "description": "Größe \"8\"", "capacity": {"gpu": 8, "tpu": 2}, "settings": {"queueing": "strict"}}
+    asked = {"name": "p", "description": 'Größe "8"', "capacity": {"gpu": 8, "tpu": 2}, "settings": {"queueing": "strict"}}
     world.ledger.create_pool(world.workspace, PoolAsk.model_validate(asked))
     pool = world.view()
-    assert (pool.name, pool.description, pool.capacity) == ("p", "Größe \"8\"", {"gpu": 8, "tpu": 2})
+    assert (pool.name, pool.description, pool.capacity) == ("p", 'Größe "8"', {"gpu": 8, "tpu": 2})
     assert (pool.used, pool.used_fixed, pool.held, pool.free, pool.borrowed) == ({}, {}, {}, {"gpu": 8, "tpu": 2}, {})
     settings = {"discipline": "reserved", "order": "share_first", "queueing": "strict", "patience_s": 300}
     assert (pool.settings, pool.queue_length, pool.active_count, pool.unfinished) == (settings, 0, 0, False)
@@ -119,7 +119,8 @@ def test_a_pool_keeps_at_least_one_key_and_at_most_as_many_as_may_be_asked(world
     world.pool(gpu=8)
     no = refusal(world, lambda: world.resize(gpu=0))
     assert (type(no), no.code) == (AgainstTheRules, "no_capacity_left")
-    world.resize(**{f"k{number}": 1 for number in range(31)})
+    more: dict[str, Any] = {f"k{number}": 1 for number in range(31)}
+    world.resize(**more)
     no = refusal(world, lambda: world.resize(one_more=1))
     assert (type(no), no.code) == (AgainstTheRules, "too_many_keys")
     world.resize(one_more=1, gpu=0)
@@ -127,7 +128,6 @@ def test_a_pool_keeps_at_least_one_key_and_at_most_as_many_as_may_be_asked(world
 
 def test_the_first_of_several_changes_that_is_refused_refuses_all(world: World) -> None:
     world.pool(gpu=8, tpu=1)
-    world.submit_all([])
     world.policy(reserved={"tpu": 1})
     assert refusal(world, lambda: world.resize(gpu=16, tpu=0, settings={"queueing": "strict"})).code == "breaks_policy"
 
@@ -144,7 +144,7 @@ def test_a_pool_is_deleted_with_all_that_is_its_own(world: World) -> None:
     no = refusal(world, lambda: world.ledger.delete_pool("test", "p"))
     assert str(no) == "pool p is in use: 0 queued, 1 active"
     for each in world.client.zrange("pk:{test}:pool:p:active", 0, -1):
-        world.drop(world.look(each))
+        world.drop(world.look(str(each)))
     world.ledger.delete_pool("test", "p")
     left = {key.split(":")[2] for key in set(world.state()) - before}
     assert left <= {"meta", "requests", "request", "events", "ended", "operation"}

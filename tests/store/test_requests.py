@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -36,7 +38,7 @@ def test_settings_round_up_and_override(world: World) -> None:
 def test_everything_asked_comes_back(world: World) -> None:
     world.pool(gpu=4)
     world.policy("kind/name")
-    said = {
+    said: dict[str, Any] = {
         "preemptible": True, "preemption_class": 3, "checkpoint": "auto", "checkpoint_minutes": 7, "walltime_s": 60,
         "retries": -1, "lease_s": 30, "queue_ttl_s": 40, "labels": {"team/x": "grün \"1\" | \\"},
     }  # fmt: skip
@@ -162,7 +164,7 @@ def test_a_dropped_waiter_is_cancelled_and_a_final_request_stays_as_it_is(world:
 
 def test_what_is_not_there_is_not_found(world: World) -> None:
     ghost = "0" * 20
-    acts = [
+    acts: list[Callable[[], Any]] = [
         lambda: world.look(ghost), lambda: world.ledger.cancel("test", ghost), lambda: world.ledger.drop("test", ghost),
         lambda: world.ledger.release("test", ghost, 1), lambda: world.ledger.heartbeat("test", ghost, 1),
     ]  # fmt: skip

@@ -11,9 +11,7 @@ function grants.stirred() return stirred end
 -- The order, a hold or what is free changed: all that was found before may be otherwise now.
 function grants.stir(pool)
   stirred[pool.name] = true
-  if not pool.is.around then return end
-  pool.is.around = nil
-  redis.call('HDEL', pool.key, 'around')
+  holds.reached(pool, nil)
 end
 
 -- The next pass only goes on where the last one stopped.

@@ -1,6 +1,6 @@
 -- Looking at one waiter or lane: may it be granted now, and if not, what keeps it.
 -- @use accounts amounts clock grants holds lanes order parking
--- @keys pool_line lane_walltimes lane
+-- @keys pool_line pool_needs pool_park lane_walltimes lane
 
 local BACKFILL = 32  -- of those in a lane that would end in time, the first in order among so many is taken
 
@@ -24,6 +24,32 @@ local function backfill(pool, lane, owner)
     if not at or inner < at then first, at = id, inner end
   end
   return first
+end
+
+-- The first in order of those parked on one of these constraints that it has room for, and its place.
+function looks.first(pool, constraints)
+  local best, at = nil, nil
+  for _, constraint in ipairs(constraints) do
+    local id, place = parking.first(pool, constraint, looks.room(pool, constraint))
+    if id and (not at or place < at) then best, at = id, place end
+  end
+  return best, at
+end
+
+-- Lanes kept by a hold that would fit without it, in order.
+function looks.kept(pool)
+  local found = {}
+  for _, constraint in ipairs(parking.constraints(pool)) do
+    local id, key = string.match(constraint, '^held|([^|]+)|(.+)$')
+    local needs = id and redis.call('ZRANGEBYSCORE', keys.pool_needs(pool.name, constraint), '-inf',
+      amounts.whole(accounts.room('limit', accounts.named(pool.name, id), pool, key))) or {}
+    for _, need in ipairs(needs) do
+      local here = redis.call('ZRANGE', keys.pool_park(pool.name, constraint, need), 0, -1, 'WITHSCORES')
+      for i = 1, #here, 2 do found[#found + 1] = {id = here[i], place = tonumber(here[i + 1])} end
+    end
+  end
+  table.sort(found, function(a, b) return a.place < b.place end)
+  return found
 end
 
 -- Grant somebody of a lane (true), or park it on what keeps it and say which account that is of.

@@ -67,6 +67,18 @@ function parking.leave(pool, id)
   redis.call('HDEL', keys.pool_parked(pool.name), id)
 end
 
+-- The constraints of a set (of all, if nil) that somebody is parked on.
+function parking.constraints(pool, set)
+  if not set then return redis.call('HKEYS', keys.pool_parks(pool.name)) end
+  local asked, some = {}, {}
+  for constraint in pairs(set) do asked[#asked + 1] = constraint end
+  if #asked == 0 then return some end
+  for i, count in ipairs(redis.call('HMGET', keys.pool_parks(pool.name), unpack(asked))) do
+    if count then some[#some + 1] = asked[i] end
+  end
+  return some
+end
+
 -- The first in order among those on a constraint that need no more than there is room.
 function parking.first(pool, constraint, room)
   local best, at = nil, nil

@@ -1,6 +1,6 @@
 -- The pass after a change: in every pool it stirred, grant in order whatever can be granted, within a budget of looks.
--- @use accounts amounts grants holds lanes looks parking
--- @keys pool_parks pool_needs pool_park pool_line todo
+-- @use accounts grants holds lanes looks parking
+-- @keys pool_line todo
 
 local budget, unfinished
 local passing = {}  -- pools a pass is going through, one within the other
@@ -9,18 +9,6 @@ local pass
 local function spent()
   budget = budget - 1
   return budget < 0
-end
-
--- The constraints of a set (of all, if nil) that somebody is parked on.
-local function parked_on(pool, set)
-  if not set then return redis.call('HKEYS', keys.pool_parks(pool.name)) end
-  local asked, some = {}, {}
-  for constraint in pairs(set) do asked[#asked + 1] = constraint end
-  if #asked == 0 then return some end
-  for i, count in ipairs(redis.call('HMGET', keys.pool_parks(pool.name), unpack(asked))) do
-    if count then some[#some + 1] = asked[i] end
-  end
-  return some
 end
 
 -- Work is left: the next script, or the next round of the housekeeping, goes on.
@@ -45,13 +33,9 @@ local function better_first(pool, id)
 end
 
 local function best_effort(pool, set)
-  local constraints = parked_on(pool, set)
+  local constraints = parking.constraints(pool, set)
   while true do
-    local best, at = nil, nil
-    for _, constraint in ipairs(constraints) do
-      local id, place = parking.first(pool, constraint, looks.room(pool, constraint))
-      if id and (not at or place < at) then best, at = id, place end
-    end
+    local best, at = looks.first(pool, constraints)
     if not best then return true end
     if not better_first(pool, best) then
       if spent() then return false end
@@ -62,7 +46,7 @@ end
 
 -- Strict: those a limit kept come back into the line when it has room; then the first of the line, until capacity keeps one.
 local function strict(pool, set)
-  for _, constraint in ipairs(parked_on(pool, set)) do
+  for _, constraint in ipairs(parking.constraints(pool, set)) do
     local id, place = parking.first(pool, constraint, looks.room(pool, constraint))
     while id do
       if spent() then return false end
@@ -80,22 +64,6 @@ local function strict(pool, set)
   end
 end
 
--- Lanes kept by a hold that would fit without it, in order.
-local function kept(pool)
-  local found = {}
-  for _, constraint in ipairs(redis.call('HKEYS', keys.pool_parks(pool.name))) do
-    local id, key = string.match(constraint, '^held|([^|]+)|(.+)$')
-    local needs = id and redis.call('ZRANGEBYSCORE', keys.pool_needs(pool.name, constraint), '-inf',
-      amounts.whole(accounts.room('limit', accounts.named(pool.name, id), pool, key))) or {}
-    for _, need in ipairs(needs) do
-      local here = redis.call('ZRANGE', keys.pool_park(pool.name, constraint, need), 0, -1, 'WITHSCORES')
-      for i = 1, #here, 2 do found[#found + 1] = {id = here[i], place = tonumber(here[i + 1])} end
-    end
-  end
-  table.sort(found, function(a, b) return a.place < b.place end)
-  return found
-end
-
 -- While somebody has a hold: it ends if a limit keeps its owner; those it keeps look again, as they may now stand before the
 -- owner, or end before it could start.
 local function around_hold(pool)
@@ -103,17 +71,17 @@ local function around_hold(pool)
   local why = accounts.blocked(owner.path, owner.lane.ask, owner.lane.fixed, false)
   if why and why.account ~= 'pool' then return grants.end_hold(pool) end
   local from = tonumber(pool.is.around)  -- how far an earlier round came, if nothing changed since
-  for _, lane in ipairs(kept(pool)) do
+  for _, lane in ipairs(looks.kept(pool)) do
     if not from or lane.place > from then
       if spent() then
-        if from then redis.call('HSET', pool.key, 'around', amounts.whole(from)) end
+        holds.reached(pool, from)
         return unsettled(pool)
       end
       if looks.at(pool, lane.id, lane.place) == true then return grants.stir(pool) end
       from = lane.place
     end
   end
-  if pool.is.around then redis.call('HDEL', pool.key, 'around') end
+  holds.reached(pool, nil)
 end
 
 local function grant_in_order(pool)

@@ -40,3 +40,14 @@ function queue.leave(id, lane)
   end
   return stirred
 end
+
+-- Whether a lane's members have the scores they should: by another rule at most one class keeps its own, so the ends tell.
+function queue.in_order(path, lane)
+  local policy, pool = path[1], path[#path]
+  for _, at in ipairs({0, -1}) do
+    local member = redis.call('ZRANGE', keys.lane(lane.id), at, at, 'WITHSCORES')
+    local score = redis.call('ZSCORE', keys.pool_queue(pool.name), member[1])
+    if not score or tonumber(score) ~= order.score(pool, policy, tonumber(member[2])) then return false end
+  end
+  return true
+end

@@ -24,6 +24,12 @@ local function put(request, fields, name, value)
   fields[#fields + 1] = value
 end
 
+-- Words as one text, `-` for none; those at the end go without saying, as every waiter bears a line.
+local function line(words)
+  while words[#words] == '-' do words[#words] = nil end
+  return table.concat(words, ' ')
+end
+
 -- Note a transition: its event on the stream, and state, story and `news` (name, value in turn) among the fields to write.
 function requests.move(request, to, event, news, fields)
   local from = request.status
@@ -35,8 +41,8 @@ function requests.move(request, to, event, news, fields)
   local told = (tonumber(request.events) or 0) + 1
   put(request, fields, 'status', to)
   put(request, fields, 'events', amounts.whole(told))
-  put(request, fields, 'e' .. amounts.whole(told), table.concat({entry, event, amounts.whole(clock.now), request.pool or '-',
-    request.reason or '-', request.by or '-'}, ' '))
+  put(request, fields, 'e' .. amounts.whole(told), line({entry, event, amounts.whole(clock.now), request.pool or '-',
+    request.reason or '-', request.by or '-'}))
   if told > 64 then redis.call('HDEL', keys.request(request.id), 'e' .. amounts.whole(told - 63)) end
 end
 

@@ -25,19 +25,8 @@ local function shut_out(pool, lane)
   redis.call('SADD', keys.orphans(), lane.id)
 end
 
--- Whether a lane's members stand in the queue as they should: as no rank but one is the same by two rules, the ends tell.
-local function in_order(pool, policy, lane)
-  if redis.call('HEXISTS', keys.pool_todo(pool.name), 'sync ' .. lane.id) == 1 then return false end
-  for _, at in ipairs({0, -1}) do
-    local member = redis.call('ZRANGE', keys.lane(lane.id), at, at, 'WITHSCORES')
-    local score = redis.call('ZSCORE', keys.pool_queue(pool.name), member[1])
-    if not score or tonumber(score) ~= order.score(pool, policy, tonumber(member[2])) then return false end
-  end
-  return true
-end
-
 local function look(path, lane)
-  local policy, pool = path[1], path[#path]
+  local pool = path[#path]
   local listed = lanes.listed(pool, lane)
   if eligibility.refusal(path, lane.ask, lane.fixed) then
     if listed then return shut_out(pool, lane) end
@@ -47,7 +36,8 @@ local function look(path, lane)
     return redis.call('SADD', keys.orphans(), lane.id)
   end
   redis.call('SREM', keys.orphans(), lane.id)
-  if not listed or not in_order(pool, policy, lane) then resync(pool, lane) end
+  local busy = redis.call('HEXISTS', keys.pool_todo(pool.name), 'sync ' .. lane.id) == 1
+  if not listed or busy or not queue.in_order(path, lane) then resync(pool, lane) end
   lanes.join(path, lane, parking.NEW, 0)
 end
 

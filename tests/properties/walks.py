@@ -1,0 +1,200 @@
+"""Histories drawn by weight, so that the world stays crowded: each a list of steps as data, which any part of can be walked.
+
+A state machine of hypothesis tries everything alike; most of what goes wrong in a queue needs one that is full, a hold, and
+the right thing leaving. A history that fails is cut down to the steps it takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+from tests.properties.machine import COMPONENTS, GROUPS, KEYS, POOLS, SHAPES, Histories
+
+Step = tuple[str, dict[str, Any]]
+
+WEIGHTS = {
+    "submit": 10, "submit_batch": 5, "submit_again": 1, "submit_with_key": 1, "release": 16, "cancel": 3, "drop": 2,
+    "pass_time": 9, "come_with_a_stale_fence": 1, "beat": 2, "beat_too_late": 1, "poll": 1, "go_on": 3, "finish": 1,
+    "change_pool": 2, "set_policy": 3, "set_group": 2, "delete_policy": 1, "delete_group": 1, "delete_pool": 1,
+    "create_pool": 1, "configure": 1,
+}  # fmt: skip
+
+
+class Walk:
+    """One history being drawn; how often what is done differs from one to the next."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = Random(seed)
+        self.weights = {name: weight * self.rng.choice((0.3, 1, 1, 3)) for name, weight in WEIGHTS.items()}
+        self.careless = self.rng.choice((0, 0.1, 0.3, 0.6))
+
+    def steps(self, count: int) -> list[Step]:
+        """The beginning, and so many steps."""
+        names = self.rng.choices(list(self.weights), list(self.weights.values()), k=count)
+        return [("begin", self._begin()), *((name, getattr(self, f"_{name}")()) for name in names)]
+
+    def _some(self) -> int:
+        return self.rng.randrange(40)
+
+    def _how(self) -> str:
+        return self.rng.choice(("twice", "dying")) if self.rng.random() < self.careless else ""
+
+    def _which(self) -> dict[str, Any]:
+        return {"which": self._some(), "how": self._how()}
+
+    _submit_again = _release = _cancel = _drop = _beat = _beat_too_late = _which
+
+    def _begin(self) -> dict[str, Any]:
+        rng = self.rng
+        pools = [(self._capacity(), self._new_settings()) for _ in range(rng.choice((1, 1, 2, 3)))]
+        policies = [(at, self._shares(), self._limits(), rng.randrange(3)) for at in range(rng.randint(3, 8))]
+        return {"chunk": rng.choice((1, 2, 3, 200, 200)), "pools": pools, "policies": policies, "crowd": self._crowd(8)}
+
+    # what the world is made of
+
+    def _capacity(self) -> dict[str, int]:
+        rare = {"lic": 2, "mcpu": 6, "step_run": 6}
+        return {"gpu": self.rng.randint(3, 6), **{key: units for key, units in rare.items() if self.rng.random() < 0.4}}
+
+    def _settings(self) -> dict[str, Any]:
+        chosen = {
+            "order": self.rng.choice(("share_first", "priority_first")),
+            "discipline": self.rng.choice(("reserved", "classes")),
+            "queueing": self.rng.choice(("best_effort", "best_effort", "strict")),
+            "patience_s": self.rng.choice((0, 1, 3, 8, None)),
+        }
+        return {name: value for name, value in chosen.items() if self.rng.random() < 0.5}
+
+    def _new_settings(self) -> dict[str, Any]:
+        return {"patience_s": 2, **self._settings()}
+
+    def _shares(self) -> dict[str, int]:
+        return self.rng.choice(({}, {"gpu": 1}, {"gpu": 1}, {"gpu": 2}, {"gpu": 1, "step_run": 1}, {"mcpu": 2}))
+
+    def _limits(self) -> dict[str, int]:
+        return self.rng.choice(({}, {}, {}, {"gpu": 4}, {"gpu": 3}, {"gpu": 2}, {"step_run": 3}, {"mcpu": 4}))
+
+    def _numbers(self) -> dict[str, Any]:
+        return {"reserved": self._shares(), "limit": self._limits()}
+
+    def _parent(self) -> str | None:
+        return self.rng.choice((None, *GROUPS))
+
+    def _wild(self) -> bool:
+        return self.rng.random() < 0.1
+
+    def _create_pool(self) -> dict[str, Any]:
+        name = self.rng.choice(POOLS)
+        return {"name": name, "capacity": self._capacity(), "chosen": self._new_settings(), "how": self._how()}
+
+    def _change_pool(self) -> dict[str, Any]:
+        keys = self.rng.sample(KEYS, self.rng.randrange(3))
+        capacity = {key: self.rng.choice((6, 5, 4, 3, 2, 1, 0)) for key in keys}
+        return {"pool": self._some(), "capacity": capacity, "chosen": self._settings(), "how": self._how()}
+
+    def _set_policy(self) -> dict[str, Any]:
+        priority, component = self.rng.randrange(3), self.rng.choice(COMPONENTS)
+        place = {"pool": self._some(), "group": self._parent(), "wild": self._wild(), "how": self._how()}
+        return {"component": component, "wanted": self._numbers(), "priority": priority, **place}
+
+    def _set_group(self) -> dict[str, Any]:
+        place = {"pool": self._some(), "parent": self._parent(), "wild": self._wild(), "how": self._how()}
+        return {"group": self.rng.choice(GROUPS), "wanted": self._numbers(), **place}
+
+    def _delete_policy(self) -> dict[str, Any]:
+        return {"component": self.rng.choice(COMPONENTS), "pool": self._some(), "how": self._how()}
+
+    def _delete_group(self) -> dict[str, Any]:
+        return {"group": self.rng.choice(GROUPS), "pool": self._some(), "how": self._how()}
+
+    def _delete_pool(self) -> dict[str, Any]:
+        return {"pool": self._some(), "how": self._how()}
+
+    def _configure(self) -> dict[str, Any]:
+        return {"unmanaged": self.rng.choice(("reject", "allow"))}
+
+    # requests and time
+
+    def _ask(self) -> dict[str, Any]:
+        rng = self.rng
+        return {
+            "component": rng.choice((*COMPONENTS * 4, "nobody")),
+            "resources": rng.choice((*SHAPES, *SHAPES[:3])),
+            "preemptible": rng.random() < 0.8,
+            "preemption_class": rng.choice((1, 5, 5, 5, 9)),
+            "walltime_s": rng.choice((None, None, 1, 3, 6, 12)),
+            "lease_s": rng.choice((None, None, None, 5, 15)),
+            "queue_ttl_s": rng.choice((None, None, None, 8, 30)),
+        }
+
+    def _crowd(self, count: int) -> list[dict[str, Any]]:
+        return [self._ask() for _ in range(count)]
+
+    def _submit(self) -> dict[str, Any]:
+        return {"wanted": self._ask(), "how": self._how()}
+
+    def _submit_batch(self) -> dict[str, Any]:
+        return {"wanted": self._crowd(self.rng.randint(2, 6)), "how": self._how()}
+
+    def _submit_with_key(self) -> dict[str, Any]:
+        return {"wanted": self._ask(), "key": self.rng.choice(("k1", "k2")), "how": self._how()}
+
+    def _come_with_a_stale_fence(self) -> dict[str, Any]:
+        return {"which": self._some(), "off": self.rng.choice((-1, 1)), "beat": self.rng.random() < 0.5}
+
+    def _poll(self) -> dict[str, Any]:
+        return {"which": self._some()}
+
+    def _pass_time(self) -> dict[str, Any]:
+        return {"seconds": self.rng.choice((0.5, 1, 1, 2, 4, 9)), "how": self._how()}
+
+    def _go_on(self) -> dict[str, Any]:
+        return {}
+
+    _finish = _go_on
+
+
+def go(machine: type[Histories], steps: Sequence[Step]) -> None:
+    """Walk a history in an empty world."""
+    world = machine()
+    for name, chosen in steps:
+        getattr(world, name)(**chosen)
+
+
+def shortest(machine: type[Histories], steps: list[Step], tries: int = 400) -> list[Step]:
+    """As little of a history that fails as still fails: fewer steps, then fewer asks at once."""
+    size = len(steps) // 2
+    while size and tries > 0:
+        for start in range(1, len(steps), size):  # the first is the beginning
+            tries -= 1
+            fewer = steps[:start] + steps[start + size :]
+            if fails(machine, fewer):
+                steps = fewer
+                break
+        else:
+            size //= 2
+    for at in range(len(steps)):
+        steps = _thinner(machine, steps, at)
+    return steps
+
+
+def _thinner(machine: type[Histories], steps: list[Step], at: int) -> list[Step]:
+    name, chosen = steps[at]
+    for field, value in chosen.items():
+        for place in reversed(range(len(value) if isinstance(value, list) else 0)):
+            less = {**steps[at][1], field: [one for i, one in enumerate(steps[at][1][field]) if i != place]}
+            fewer = [*steps[:at], (name, less), *steps[at + 1 :]]
+            if fails(machine, fewer):
+                steps = fewer
+    return steps
+
+
+def fails(machine: type[Histories], steps: Sequence[Step]) -> bool:
+    """Whether something is wrong in this history."""
+    try:
+        go(machine, steps)
+    except Exception:
+        return True
+    return False

@@ -1,0 +1,166 @@
+"""A test per declared reply of every command: each is brought about once, and none is left out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from app.domain.asks import RequestAsk
+from app.store import codec
+from app.store.compose import load_commands
+from app.store.scripts import Reply
+from tests.world import World
+
+Act = Callable[[World], Reply]
+ACTS: dict[tuple[str, str], Act] = {}
+
+
+def replies(command: str, tag: str) -> Callable[[Act], Act]:
+    """Marks what brings a reply about; it is given a workspace with pool `p` (gpu 2), group `g` and policy `t` in it."""
+
+    def note(act: Act) -> Act:
+        ACTS[command, tag] = act
+        return act
+
+    return note
+
+
+def simply(command: str, tag: str, **args: Any) -> None:
+    """A reply that needs nothing but the call."""
+    ACTS[command, tag] = lambda world: world.call(command, **args)
+
+
+NOBODY, NOWHERE = "0" * 20, "nowhere"
+NUMBERS: dict[str, Any] = {"reserved": "", "limit": "", "weight": 1}
+PAGE: dict[str, Any] = {"cursor": "0", "count": 10, "repair": False}
+
+simply("advance", "advanced")
+simply("audit_accounts", "audited", pool="p", repair=False)
+simply("audit_accounts", "not_found", pool=NOWHERE, repair=False)
+simply("audit_index", "audited", kind="live", part="", **PAGE)
+simply("audit_lanes", "audited", pool="p", **PAGE)
+simply("audit_lanes", "not_found", pool=NOWHERE, **PAGE)
+simply("audit_requests", "audited", after=-1, count=10, repair=False)
+simply("cancel", "not_found", id=NOBODY)
+simply("drop", "not_found", id=NOBODY)
+simply("events", "found", after="0", count=10)
+simply("group_delete", "deleted", op="o", pool="p", group="h")
+simply("group_delete", "in_use", op="o", pool="p", group="g")
+simply("group_delete", "not_found", op="o", pool="p", group=NOWHERE)
+simply("group_set", "set", pool="p", group="new", parent="g", **NUMBERS)
+simply("group_set", "refused", pool="p", group="new", parent="", **NUMBERS | {"reserved": "gpu=3"})
+simply("group_set", "not_found", pool="p", group="new", parent=NOWHERE, **NUMBERS)
+simply("heartbeat", "not_found", id=NOBODY, fence=1)
+simply("lanes_of", "found", pool="p")
+simply("listed", "page", before=1, count=10)
+simply("look", "not_found", id=NOBODY, poll=False)
+simply("patience", "nobody", pool="p")
+simply("policy_delete", "deleted", op="o", pool="p", component="orchestrator/t")
+simply("policy_delete", "not_found", op="o", pool="p", component="orchestrator/nobody")
+simply("policy_set", "set", pool="p", component="x/y", priority=1, group="", **NUMBERS)
+simply("policy_set", "refused", pool="p", component="x/y", priority=1, group="", **NUMBERS | {"limit": "tpu=1"})
+simply("policy_set", "not_found", pool=NOWHERE, component="x/y", priority=1, group="", **NUMBERS)
+simply("pool_create", "created", op="o", name="q", description="", capacity="gpu=1", settings="{}")
+simply("pool_create", "exists", op="o", name="p", description="", capacity="gpu=1", settings="{}")
+simply("pool_delete", "deleted", op="o", name="p")
+simply("pool_delete", "not_found", op="o", name=NOWHERE)
+simply("pool_update", "updated", name="p", description="", capacity="gpu=3", settings="{}")
+simply("pool_update", "refused", name="p", description="", capacity="gpu=0", settings="{}")
+simply("pool_update", "not_found", name=NOWHERE, description="", capacity="", settings="{}")
+simply("pool_view", "found", name="p")
+simply("pool_view", "not_found", name=NOWHERE)
+simply("pools", "found")
+simply("queued", "page", pool="p", after=-(2**53), count=10)
+simply("queued", "not_found", pool=NOWHERE, after=-(2**53), count=10)
+simply("sweep", "swept", retention_s=1)
+simply("workspace_set", "set", settings="{}")
+
+
+@replies("cancel", "cancelled")
+def _(world: World) -> Reply:
+    world.submit(gpu=2)
+    return world.call("cancel", id=world.submit(gpu=1).id)
+
+
+@replies("cancel", "conflict")
+def _(world: World) -> Reply:
+    return world.call("cancel", id=world.submit(gpu=1).id)
+
+
+@replies("drop", "dropped")
+def _(world: World) -> Reply:
+    return world.call("drop", id=world.submit(gpu=1).id)
+
+
+@replies("heartbeat", "alive")
+def _(world: World) -> Reply:
+    return world.call("heartbeat", id=world.submit(gpu=1).id, fence=1)
+
+
+@replies("heartbeat", "stale_fence")
+def _(world: World) -> Reply:
+    return world.call("heartbeat", id=world.submit(gpu=1).id, fence=2)
+
+
+@replies("look", "found")
+def _(world: World) -> Reply:
+    return world.call("look", id=world.submit(gpu=1).id, poll=True)
+
+
+@replies("patience", "given")
+def _(world: World) -> Reply:
+    world.submit(gpu=1)
+    world.submit(gpu=2)
+    world.clock.advance(300)
+    return world.call("patience", pool="p")
+
+
+@replies("policy_delete", "in_use")
+def _(world: World) -> Reply:
+    world.submit(gpu=1)
+    return world.call("policy_delete", op="o", pool="p", component="orchestrator/t")
+
+
+@replies("pool_delete", "in_use")
+def _(world: World) -> Reply:
+    world.submit(gpu=1)
+    return world.call("pool_delete", op="o", name="p")
+
+
+@replies("release", "taken")
+def _(world: World) -> Reply:
+    held = [[world.submit(gpu=1).id, "1", "succeeded"], [world.submit(gpu=1).id, "1", "failed"], [NOBODY, "1", "failed"]]
+    reply = world.call("release", held=json.dumps(held))
+    assert [outcome[0] for outcome in reply.fields["outcomes"]] == ["released", "stale_fence", "not_found"]
+    return reply
+
+
+@replies("submit", "taken")
+def _(world: World) -> Reply:
+    one, other = (RequestAsk(component="t", resources={"gpu": gpu}) for gpu in (1, 2))
+    sent = [("a", one, "k"), ("b", one, "k"), ("c", other, "k"), ("a", other, None)]
+    asks = [codec.ask(*each) for each in sent]
+    reply = world.call("submit", remember_s=60, asks=json.dumps(asks))
+    assert [outcome[0] for outcome in reply.fields["outcomes"]] == ["taken_in", "known", "conflict", "taken"]
+    return reply
+
+
+DECLARED = {(command.name, tag) for command in load_commands().values() for tag in command.replies}
+
+
+def test_every_declared_reply_is_brought_about() -> None:
+    assert ACTS.keys() == DECLARED
+
+
+@pytest.mark.parametrize(("command", "tag"), sorted(ACTS), ids=[f"{command}-{tag}" for command, tag in sorted(ACTS)])
+def test_reply(world: World, command: str, tag: str) -> None:
+    world.pool(gpu=2)
+    world.group("g")
+    world.group("h")
+    world.group("below", parent="g")
+    world.policy()
+    reply = ACTS[command, tag](world)
+    assert (reply.tag, tuple(reply.fields)) == (tag, load_commands()[command].replies[tag])

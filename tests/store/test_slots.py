@@ -1,0 +1,96 @@
+"""No script touches a key of another slot: with a line `#!lua` before them, servers since Redis 7 see to that.
+
+(Without that line a cluster lets a script touch any key it did not declare, and the mistake shows only with a second shard.)
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from redis.exceptions import ResponseError
+
+from app.domain.asks import WorkspaceSettings
+from app.store.compose import Command, load_commands
+from app.store.scripts import Client, Reply, Scripts
+from tests.conftest import Servers
+from tests.store.conftest import findings
+from tests.world import World
+
+
+def guarded(command: Command) -> Command:
+    """The command with the line that makes the server strict."""
+    text = "#!lua\n" + command.text
+    return replace(command, text=text, sha=hashlib.sha1(text.encode()).hexdigest())
+
+
+class Guarded(Scripts):
+    """Calls guarded commands, and notes which."""
+
+    def __init__(self, client: Client) -> None:
+        super().__init__(client, {name: guarded(command) for name, command in load_commands().items()})
+        self.called: set[str] = set()
+
+    def call(self, command: str, workspace: str, /, **args: Any) -> Reply:
+        self.called.add(command)
+        return super().call(command, workspace, **args)
+
+
+@pytest.fixture(params=["cluster", "redis"])
+def strict(request: pytest.FixtureRequest, servers: Servers) -> Client:
+    """A cluster of one node, and a plain server."""
+    client = servers.client(request.param)
+    if int(client.info("server")["redis_version"].split(".")[0]) < 7:
+        pytest.skip("#!lua is known since Redis 7")
+    return client
+
+
+def live(world: World) -> None:
+    """A story that goes through every command that writes."""
+    world.pool(gpu=4, settings={"patience_s": 5})
+    world.pool("q", tpu=1)
+    world.group("g", reserved={"gpu": 2})
+    world.policy("a", group="g", reserved={"gpu": 1}, limit={"gpu": 4})
+    world.policy("b", priority=3)
+    world.policy("a", "q")
+    held, short = world.submit("a", gpu=2, lease_s=60, walltime_s=60, key="k"), world.submit("b", gpu=1, lease_s=8)
+    waiting = [world.submit("a", gpu=4), world.submit("b", gpu=3, walltime_s=9), world.submit("b", gpu=2, queue_ttl_s=3)]
+    world.look(waiting[0], poll=True)
+    world.pass_time(9)
+    world.ledger.heartbeat(world.workspace, held.id, 1)
+    world.cancel(waiting[1])
+    world.resize(gpu=5)
+    world.resize("q", tpu=2)
+    world.policy("b", limit={"gpu": 1})
+    world.release(held)
+    world.drop(waiting[0])
+    assert world.status(held, short, *waiting) == ["released", "expired", "released", "cancelled", "expired"]
+    world.ledger.configure(world.workspace, WorkspaceSettings(unmanaged="allow"))
+    world.release(world.submit("stranger", gpu=1))
+    world.ledger.advance(world.workspace)
+    for component, pool in (("a", "p"), ("b", "p"), ("a", "q")):
+        world.ledger.delete_policy(world.workspace, pool, f"orchestrator/{component}")
+    world.ledger.delete_group(world.workspace, "p", "g")
+    world.ledger.delete_pool(world.workspace, "q")
+
+
+def test_no_script_touches_another_slot(strict: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    scripts = Guarded(strict)
+    for place in ("app.store.ledger", "app.store.auditor"):
+        monkeypatch.setattr(f"{place}.Scripts", lambda _: scripts)
+    world = World(strict)
+    live(world)
+    assert (world.view().used, world.queue(), len(world.events()) > 10) == ({}, [], True)
+    world.ledger.newest(world.workspace)
+    assert findings(world) == []
+    assert scripts.called == load_commands().keys()
+
+
+def test_the_guard_sees_a_key_of_another_slot(servers: Servers) -> None:
+    client = servers.client("cluster")
+    text = "#!lua\nreturn redis.call('SET', 'pk:{elsewhere}:meta', '1')"
+    with pytest.raises(ResponseError, match="do not hash to the same slot"):
+        client.eval(text, 1, "pk:{here}:")
+    assert client.get("pk:{elsewhere}:meta") is None
