@@ -22,7 +22,8 @@ def main() -> None:
         client = connect(server.url, timeout_s=60)
         assert isinstance(client, Redis)
         version = client.info("server")
-        print(f"machine: {machine()}; {find_server().name} {version.get('valkey_version') or version['redis_version']}, AOF everysec")
+        number = version.get("valkey_version") or version["redis_version"]
+        print(f"machine: {machine()}; {find_server().name} {number}, AOF everysec")
         if not wanted or "cycle" in wanted:
             print("cycle: submit, grant, release")
             cycle.run(client, 1_000 if quick else 4_000)

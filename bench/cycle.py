@@ -59,5 +59,5 @@ def run(client: Redis, calls: int) -> None:
     ours, bottom = per_call_us(cycle, calls), per_call_us(floor, calls)
     piped, piped_bottom = per_call_us(pipelined, calls // BATCH) / BATCH, per_call_us(floor_pipelined, calls // BATCH) / BATCH
     print(f"  commands in a cycle: {submit.commands} in submit, {release.commands} in release")
-    print(f"  one at a time: {ours:7.1f} us; floor {bottom:7.1f} us; {bottom / ours:.2f} x the rate of the floor (reach 0.5)")
-    print(f"  pipelined:     {piped:7.1f} us; floor {piped_bottom:7.1f} us; {piped_bottom / piped:.2f} x the rate of the floor (reach 0.5)")
+    for how, us, least in (("one at a time", ours, bottom), ("pipelined", piped, piped_bottom)):
+        print(f"  {how:<13}: {us:7.1f} us; floor {least:7.1f} us; {least / us:.2f} x the rate of the floor (reach 0.5)")

@@ -40,7 +40,7 @@ _RULES: dict[str, tuple[type[Refused], str]] = {
     "reserved_beyond_limit": (AgainstTheRules, "{account} reserves {wants} of {key}, more than its limit of {bound}"),
     "limit_beyond_capacity": (AgainstTheRules, "{account} limits {key} to {wants}; the pool has {bound}"),
     "overpromised": (AgainstTheRules, "children of {account} would reserve {wants} of {key} in all; it has {bound} to give"),
-    "reserved_below_children": (AgainstTheRules, "{account} would reserve {wants} of {key}; its children reserve {bound} of it"),
+    "reserved_below_children": (AgainstTheRules, "{account} would reserve {wants} of {key}; its children reserve {bound}"),
     "circle": (AgainstTheRules, "{account} would be above itself"),
     "too_deep": (AgainstTheRules, "groups may be nested {bound} deep"),
     "no_capacity_left": (AgainstTheRules, "a pool has at least one key"),

@@ -27,7 +27,9 @@ class Requests:
         self._enter(workspace)
         return self._ledger.submit(workspace, ask, checked_key(key))
 
-    def submit_all(self, workspace: str, asks: Sequence[RequestAsk], keys: Sequence[str | None] = ()) -> list[Request | Refused]:
+    def submit_all(
+        self, workspace: str, asks: Sequence[RequestAsk], keys: Sequence[str | None] = ()
+    ) -> list[Request | Refused]:
         """Take in many, in order, each wholly or not at all."""
         self._enter(workspace)
         given = [checked_key(key) for key in keys] or [None] * len(asks)

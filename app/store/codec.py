@@ -42,7 +42,7 @@ def ask(request_id: str, wanted: RequestAsk, key: str | None) -> dict[str, Any]:
 
 
 def request(flat: Flat, lapses: str = "", places: Flat | None = None) -> Request:
-    """A request out of its hash and the end of its lease; and of one that was looked at its places in the queues and its story."""
+    """A request out of its hash and the end of its lease; of one that was looked at also its places and its story."""
     at = pairs(flat)
     kind, _, name = at["component"].partition("/")
     fence, pool = at.get("fence"), at.get("pool")

@@ -87,7 +87,9 @@ class Ledger:
             raise answer
         return answer
 
-    def release_all(self, workspace: str, held: Sequence[tuple[str, int]], outcome: str = "succeeded") -> list[Request | Refused]:
+    def release_all(
+        self, workspace: str, held: Sequence[tuple[str, int]], outcome: str = "succeeded"
+    ) -> list[Request | Refused]:
         """Give allocations (id, fence) back one after the other in one call, each for itself."""
         taken = json.dumps([(request, str(fence), outcome) for request, fence in held])
         outcomes = self._change("release", workspace, held=taken).fields["outcomes"]
@@ -213,6 +215,7 @@ class Ledger:
         reply = self._change(
             command,
             workspace,
+            op=_operation(),
             pool=pool,
             reserved=amounts.encode(wanted.reserved),
             limit=amounts.encode(wanted.limit),

@@ -1,4 +1,4 @@
-"""Which workspaces there are. Written before a workspace's first use, so that nothing in one is ever out of the housekeeping's sight."""
+"""Which workspaces there are: written before the first use of each, so that the housekeeping misses nothing."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ README = (ROOT / "README.md").read_text("utf-8")
 
 def block(language: str, with_words: str) -> str:
     """The code block of a language that holds these words."""
-    blocks = [text for name, text in re.findall(r"^```(\w+)\n(.*?)^```", README, re.M | re.S) if name == language]
+    blocks: list[str] = [text for name, text in re.findall(r"^```(\w+)\n(.*?)^```", README, re.M | re.S) if name == language]
     (found,) = [text for text in blocks if with_words in text]
     return found
 
@@ -57,7 +57,9 @@ def test_the_program_does_what_its_comments_say(tmp_path: Path) -> None:
     expected = [text.strip() for text in re.findall(r"print\(.*#(.*)$", program, re.M)]
     environment = {**os.environ, "POOLKEEPER_DATA_DIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
     environment.pop("POOLKEEPER_REDIS_URL", None)
-    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True, timeout=60
+    )
     assert done.stdout.splitlines() == expected
 
 

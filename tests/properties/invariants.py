@@ -129,7 +129,7 @@ def _worse(before: Model, now: Model) -> Iterator[str]:
 def _settled(seen: Snapshot, now: Model, pool: str) -> Iterator[str]:
     """Nothing grantable waits, and every lane is parked on something that it lacks, unless a script left work here."""
     fields = seen.get("pool", pool)
-    if "reviewing" in fields or "unsettled" in fields or "around" in fields:
+    if "reviewing" in fields or "unsettled" in fields:
         if pool not in seen.get("todo"):
             yield f"{pool} is unfinished and not among what is to do"
         return

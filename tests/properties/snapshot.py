@@ -54,7 +54,7 @@ class Snapshot:
 
     def unfinished(self) -> bool:
         """Whether a bounded script left something for the next one."""
-        marks = ("reviewing", "unsettled", "around")
+        marks = ("reviewing", "unsettled")
         pools = any(mark in pool for _, pool in self.of("pool") for mark in marks)
         return bool(pools or self.get("todo") or self.get("orphans") or any(self.of("pool_todo")))
 

@@ -18,7 +18,7 @@ from tests.properties.snapshot import Snapshot, columns
 FINAL = {"preempted", "released", "expired", "cancelled", "rejected"}
 POOL_COLUMNS = {"limit", "used", "fixed", "kept", "promised", "reserving"}
 COLUMNS = {"limit", "reserved", "used", "fixed", "kept", "promised"}
-POOL_FIELDS = {"discipline", "order", "queueing", "patience_s", "patience", "reviewing", "unsettled", "around"}
+POOL_FIELDS = {"discipline", "order", "queueing", "patience_s", "patience", "reviewing", "unsettled"}
 FIELDS = {"group": {"weight", "parent"}, "policy": {"weight", "group", "priority"}}
 
 

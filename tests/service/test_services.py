@@ -1,4 +1,4 @@
-"""The services: what may not reach the store does not, many are taken in at once, and the housekeeping finds every workspace."""
+"""The services: bad names do not reach the store, many asks are taken in at once, the housekeeping finds every workspace."""
 
 from __future__ import annotations
 

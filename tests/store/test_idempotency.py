@@ -129,7 +129,7 @@ def _submit(_: dict[str, Request]) -> dict[str, Any]:
     return {"remember_s": 60, "asks": json.dumps([codec.ask("one", wanted, "k"), codec.ask("two", wanted, None)])}
 
 
-_NEW = {"reserved": "gpu=1", "limit": "gpu=2", "weight": 2, "pool": "p"}
+_NEW = {"op": "o", "reserved": "gpu=1", "limit": "gpu=2", "weight": 2, "pool": "p"}
 TWICE: dict[str, Args] = {
     "advance": lambda _: {},
     "audit_accounts": lambda _: {"pool": "p", "repair": True},
@@ -165,7 +165,7 @@ TWICE: dict[str, Args] = {
     "sweep": lambda _: {"retention_s": 100},
     "workspace_set": lambda _: {"settings": '{"unmanaged":"allow"}'},
 }
-SAYS_WHAT_IT_DID_ITSELF = {"group_set", "patience", "policy_set", "submit", "sweep"}
+SAYS_WHAT_IT_DID_ITSELF = {"patience", "submit", "sweep"}
 """Their answers tell what this very call did (made, given, ended …), so that the second differs."""
 
 
@@ -181,13 +181,13 @@ def test_a_call_twice_is_once(world: World, command: str) -> None:
     second = world.call(command, **args)
     assert world.state() == after
     if command not in SAYS_WHAT_IT_DID_ITSELF:
-        assert (second.tag, sorted(str(second.fields))) == (first.tag, sorted(str(first.fields)))
+        assert second == first
 
 
 def test_a_change_done_twice_is_not_done_to_what_came_between(world: World) -> None:
-    world.call("pool_create", op="1", name="p", description="", capacity="gpu=1", settings="{}")
+    world.call("pool_create", op="1", name="p", description="", capacity="gpu=1", settings="[]")
     world.call("pool_delete", op="2", name="p")
-    world.call("pool_create", op="3", name="p", description="", capacity="gpu=2", settings="{}")
+    world.call("pool_create", op="3", name="p", description="", capacity="gpu=2", settings="[]")
     assert world.call("pool_delete", op="2", name="p").tag == "deleted"
-    assert world.call("pool_create", op="1", name="p", description="", capacity="gpu=1", settings="{}").tag == "created"
+    assert world.call("pool_create", op="1", name="p", description="", capacity="gpu=1", settings="[]").tag == "created"
     assert world.view().capacity == {"gpu": 2}

@@ -34,7 +34,7 @@ def simply(command: str, tag: str, **args: Any) -> None:
 
 
 NOBODY, NOWHERE = "0" * 20, "nowhere"
-NUMBERS: dict[str, Any] = {"reserved": "", "limit": "", "weight": 1}
+NUMBERS: dict[str, Any] = {"op": "o", "reserved": "", "limit": "", "weight": 1}
 PAGE: dict[str, Any] = {"cursor": "0", "count": 10, "repair": False}
 
 simply("advance", "advanced")

@@ -1,7 +1,7 @@
 -- Make a group between a pool and its policies, or replace its numbers and parent.
--- @use accounts amounts clock grants promises requests reviews rounds
+-- @use accounts amounts clock grants operations promises requests reviews rounds
 -- @keys group pool_groups
--- @args now kept chunk pool group parent reserved limit weight
+-- @args now kept chunk op pool group parent reserved limit weight
 -- @reply set created more
 -- @reply refused code account key wants bound
 -- @reply not_found what
@@ -10,6 +10,8 @@ local DEEPEST = 8
 
 clock.start(args.now)
 requests.keep(args.kept)
+local before = operations.done(args.op)
+if before then return reply.set(before, 0) end
 local pool = accounts.pool(args.pool)
 if not pool then return reply.not_found('pool') end
 local parent = args.parent == '' and pool or accounts.group(args.pool, args.parent)
@@ -50,5 +52,7 @@ promises.write(key, now, wanted)
 redis.call('HSET', key, 'weight', args.weight)
 if args.parent ~= '' then redis.call('HSET', key, 'parent', args.parent) else redis.call('HDEL', key, 'parent') end
 redis.call('SADD', keys.pool_groups(args.pool), args.group)
+local created = now and 0 or 1
+operations.note(args.op, created)
 reviews.begin(pool)
-return reply.set(now and 0 or 1, rounds.advance(tonumber(args.chunk)))
+return reply.set(created, rounds.advance(tonumber(args.chunk)))

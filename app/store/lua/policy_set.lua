@@ -1,13 +1,15 @@
 -- Connect a component to a pool, or replace how it is connected.
--- @use accounts amounts clock grants promises requests reviews rounds
+-- @use accounts amounts clock grants operations promises requests reviews rounds
 -- @keys policy component pool_policies
--- @args now kept chunk pool component priority group reserved limit weight
+-- @args now kept chunk op pool component priority group reserved limit weight
 -- @reply set created more
 -- @reply refused code account key wants bound
 -- @reply not_found what
 
 clock.start(args.now)
 requests.keep(args.kept)
+local before = operations.done(args.op)
+if before then return reply.set(before, 0) end
 local pool = accounts.pool(args.pool)
 if not pool then return reply.not_found('pool') end
 local parent = args.group == '' and pool or accounts.group(args.pool, args.group)
@@ -29,5 +31,7 @@ redis.call('HSET', key, 'priority', args.priority, 'weight', args.weight)
 if args.group ~= '' then redis.call('HSET', key, 'group', args.group) else redis.call('HDEL', key, 'group') end
 redis.call('SADD', keys.pool_policies(args.pool), args.component)
 redis.call('ZADD', keys.component(args.component), '-' .. args.priority, args.pool)
+local created = now and 0 or 1
+operations.note(args.op, created)
 reviews.begin(pool)
-return reply.set(now and 0 or 1, rounds.advance(tonumber(args.chunk)))
+return reply.set(created, rounds.advance(tonumber(args.chunk)))

@@ -8,14 +8,7 @@ local stirred = {}  -- pool → true: the order or a hold changed
 function grants.raised(name) return raised[name] end
 function grants.stirred() return stirred end
 
--- The order, a hold or what is free changed: all that was found before may be otherwise now.
-function grants.stir(pool)
-  stirred[pool.name] = true
-  holds.reached(pool, nil)
-end
-
--- The next pass only goes on where the last one stopped.
-function grants.resume(pool) stirred[pool.name] = true end
+function grants.stir(pool) stirred[pool.name] = true end
 
 -- From here on the pool has been looked at.
 function grants.calm(name)

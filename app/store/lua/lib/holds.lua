@@ -29,13 +29,6 @@ function holds.finish(pool, owner)
   redis.call('HDEL', keys.pool_holds(pool.name), owner.request.id)
 end
 
--- How far a pass came among those a hold keeps, for the next to go on there; nil when it is through, or all may be otherwise.
-function holds.reached(pool, place)
-  if not place and not pool.is.around then return end
-  pool.is.around = place and amounts.whole(place)
-  if place then redis.call('HSET', pool.key, 'around', pool.is.around) else redis.call('HDEL', pool.key, 'around') end
-end
-
 local function roomy(room, ask)
   for _, left in pairs(room) do
     for _, key in ipairs(ask.keys) do

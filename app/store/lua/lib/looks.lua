@@ -11,11 +11,8 @@ function looks.room(pool, constraint)
   return accounts.room(kind, accounts.named(pool.name, id), pool, key)
 end
 
--- Among those of a lane that will have ended before the owner of a hold could start, the first in order.
-local function backfill(pool, lane, owner)
-  if redis.call('EXISTS', keys.lane_walltimes(lane.id)) == 0 then return nil end
-  local shadow = holds.shadow(pool, owner)
-  if not shadow then return nil end
+-- Among those of a lane that will have ended by then, the first in order: its id and inner number.
+local function ended_by(lane, shadow)
   local short = redis.call('ZRANGEBYSCORE', keys.lane_walltimes(lane.id), '-inf',
     amounts.whole(math.floor((shadow - clock.now) / 1000)), 'LIMIT', 0, BACKFILL)
   local first, at = nil, nil
@@ -23,21 +20,11 @@ local function backfill(pool, lane, owner)
     local inner = tonumber(redis.call('ZSCORE', keys.lane(lane.id), id))
     if not at or inner < at then first, at = id, inner end
   end
-  return first
-end
-
--- The first in order of those parked on one of these constraints that it has room for, and its place.
-function looks.first(pool, constraints)
-  local best, at = nil, nil
-  for _, constraint in ipairs(constraints) do
-    local id, place = parking.first(pool, constraint, looks.room(pool, constraint))
-    if id and (not at or place < at) then best, at = id, place end
-  end
-  return best, at
+  return first, at
 end
 
 -- Lanes kept by a hold that would fit without it, in order.
-function looks.kept(pool)
+local function kept(pool)
   local found = {}
   for _, constraint in ipairs(parking.constraints(pool)) do
     local id, key = string.match(constraint, '^held|([^|]+)|(.+)$')
@@ -52,18 +39,49 @@ function looks.kept(pool)
   return found
 end
 
--- Grant somebody of a lane (true), or park it on what keeps it and say which account that is of.
-function looks.at(pool, id, place)
-  local lane, owner = lanes.open(id), holds.owner(pool)
+-- Who of a lane that a hold keeps may pass its owner: all if the lane stands before it by now, else who ends before the owner
+-- could start (`instead`). `at` is the place it is granted by. The owner's start is foreseen once and noted in `owner`.
+local function passes_owner(pool, found, owner)
+  found.at = found.place
+  if found.place < owner.place then return true end
+  local lane = lanes.open(found.id)
+  if redis.call('EXISTS', keys.lane_walltimes(lane.id)) == 0 then return false end
+  if owner.shadow == nil then owner.shadow = holds.shadow(pool, owner) or false end
+  if not owner.shadow then return false end
+  local first, inner = ended_by(lane, owner.shadow)
+  if not first then return false end
   local path = accounts.path(pool.name, lane.component)
-  local why = accounts.blocked(path, lane.ask, lane.fixed, owner and place > owner.place)
-  local who = not why and lanes.head(lane) or why and why.kind == 'held' and backfill(pool, lane, owner)
+  found.instead, found.at = first, order.place(pool, path[1], inner, lanes.inshare(path, lane))
+  return true
+end
+
+-- The first in order of the lanes worth a look: those parked on one of these constraints that it has room for, and those that
+-- may pass the owner of a hold.
+function looks.first(pool, constraints, owner)
+  local best = nil
+  for _, constraint in ipairs(constraints) do
+    local id, place = parking.first(pool, constraint, looks.room(pool, constraint))
+    if id and (not best or place < best.at) then best = {id = id, place = place, at = place} end
+  end
+  for _, found in ipairs(owner and kept(pool) or {}) do
+    if best and found.place >= best.at then break end
+    if passes_owner(pool, found, owner) and (not best or found.at < best.at) then best = found end
+  end
+  return best
+end
+
+-- Grant somebody of a lane that was found (true), or park it on what keeps it and say which account that is of.
+function looks.at(pool, found, owner)
+  local lane = lanes.open(found.id)
+  local path = accounts.path(pool.name, lane.component)
+  local why = accounts.blocked(path, lane.ask, lane.fixed, owner and found.place > owner.place)
+  local who = not why and lanes.head(lane) or why and why.kind == 'held' and found.instead
   if who then
     grants.waiter(path, lane, who)
     return true
   end
   local strict = pool.is.queueing == 'strict' and why.account == 'pool'
-  parking.park(pool, id, strict and 'line' or parking.constraint(why), strict and 0 or why.need, place)
+  parking.park(pool, lane.id, strict and 'line' or parking.constraint(why), strict and 0 or why.need, found.place)
   return why.account
 end
 

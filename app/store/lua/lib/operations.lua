@@ -1,12 +1,13 @@
--- A change that answers otherwise when done twice remembers that it was done, for a caller whose first answer was lost.
+-- A change that answers otherwise when done twice remembers its answer, for a caller whose first one was lost.
 -- @keys operation
 
 local REMEMBERED_S = 600
 
+-- What the operation answered when it was done; nil if it was not.
 function operations.done(id)
-  return redis.call('EXISTS', keys.operation(id)) == 1
+  return redis.call('GET', keys.operation(id)) or nil
 end
 
-function operations.note(id)
-  redis.call('SET', keys.operation(id), 'done', 'EX', REMEMBERED_S)
+function operations.note(id, answer)
+  redis.call('SET', keys.operation(id), answer or 'done', 'EX', REMEMBERED_S)
 end

@@ -32,14 +32,21 @@ local function better_first(pool, id)
   end
 end
 
+-- In order, whoever can be granted; a hold ends as soon as a limit keeps its owner.
 local function best_effort(pool, set)
   local constraints = parking.constraints(pool, set)
   while true do
-    local best, at = looks.first(pool, constraints)
-    if not best then return true end
-    if not better_first(pool, best) then
+    local owner = holds.owner(pool)
+    local why = owner and accounts.blocked(owner.path, owner.lane.ask, owner.lane.fixed, false)
+    if why and why.account ~= 'pool' then
+      grants.end_hold(pool)
+      owner, constraints = nil, parking.constraints(pool)
+    end
+    local found = looks.first(pool, constraints, owner)
+    if not found then return true end
+    if not better_first(pool, found.id) then
       if spent() then return false end
-      looks.at(pool, best, at)
+      looks.at(pool, found, owner)
     end
   end
 end
@@ -59,29 +66,9 @@ local function strict(pool, set)
     if not first[1] then return true end
     if not better_first(pool, first[1]) then
       if spent() then return false end
-      if looks.at(pool, first[1], tonumber(first[2])) == 'pool' then return true end
+      if looks.at(pool, {id = first[1], place = tonumber(first[2])}) == 'pool' then return true end
     end
   end
-end
-
--- While somebody has a hold: it ends if a limit keeps its owner; those it keeps look again, as they may now stand before the
--- owner, or end before it could start.
-local function around_hold(pool)
-  local owner = holds.owner(pool)
-  local why = accounts.blocked(owner.path, owner.lane.ask, owner.lane.fixed, false)
-  if why and why.account ~= 'pool' then return grants.end_hold(pool) end
-  local from = tonumber(pool.is.around)  -- how far an earlier round came, if nothing changed since
-  for _, lane in ipairs(looks.kept(pool)) do
-    if not from or lane.place > from then
-      if spent() then
-        holds.reached(pool, from)
-        return unsettled(pool)
-      end
-      if looks.at(pool, lane.id, lane.place) == true then return grants.stir(pool) end
-      from = lane.place
-    end
-  end
-  holds.reached(pool, nil)
 end
 
 local function grant_in_order(pool)
@@ -97,7 +84,6 @@ local function grant_in_order(pool)
     pool.is.unsettled = nil
     redis.call('HDEL', pool.key, 'unsettled')
   end
-  if pool.is.patience then around_hold(pool) end
 end
 
 function pass(pool)

@@ -17,7 +17,7 @@ function rounds.advance(count)
   end
   for _, name in ipairs(pools) do
     local pool = accounts.pool(name)
-    if pool and pool.is.unsettled then grants.resume(pool) end
+    if pool and pool.is.unsettled then grants.stir(pool) end
   end
   if passes.settle(left) == 1 then return 1 end
   for _, name in ipairs(pools) do
