@@ -6,12 +6,10 @@ import secrets
 import time
 
 _DIGITS = "0123456789abcdefghjkmnpqrstvwxyz"
-
-
-def _digits(number: int, count: int) -> str:
-    return "".join(_DIGITS[number >> 5 * place & 31] for place in reversed(range(count)))
+_PAIRS = [high + low for high in _DIGITS for low in _DIGITS]
 
 
 def request_id() -> str:
     """Twenty letters and digits: milliseconds (45 bits), then chance (55 bits)."""
-    return _digits(time.time_ns() // 1_000_000, 9) + _digits(secrets.randbits(55), 11)
+    number = time.time_ns() // 1_000_000 << 55 | secrets.randbits(55)
+    return "".join([_PAIRS[number >> place & 1023] for place in range(90, -1, -10)])

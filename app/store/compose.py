@@ -4,9 +4,13 @@
 its contract: a sentence, `@use` libraries, `@keys` the file builds and, for commands, `@args` in order and one `@reply` per
 outcome. A composed text is
 
-1. a prelude with only what is used: `keys`, `args`, `states`, `transitions`, `const`, `reply`; all of it runs on every call
+1. a prelude with only what is used: `args`, `transitions`, `reply`, and constants that are tables; all of it runs on every call
 2. every library once, each after those it uses, inside `do … end` so that its locals do not count (Lua allows 200)
 3. the command
+
+What is known when composing is written out and costs a call nothing: `keys.pool(name)` becomes `(prefix .. 'pool:' .. name)`,
+`states.queued` its text, `const.EXACT` its number. Lines stay as they are, so an error is found where it was written.
+`transitions` is one text to search, ` queued>allocated … `, which is made without a table.
 """
 
 from __future__ import annotations
@@ -20,35 +24,15 @@ from functools import cache
 from itertools import takewhile
 from pathlib import Path
 
-from app.domain import ordering
-from app.domain.amounts import MAX_KEYS, UNBOUNDED
-from app.domain.states import TRANSITIONS, State
+from app.domain.states import TRANSITIONS
 from app.store.keys import KEYS
+from app.store.resolve import CONSTANTS, Malformed, resolved, silenced
 
 FOLDER = Path(__file__).parent / "lua"
-CONSTANTS = {name: str(value) for name, value in vars(ordering).items() if name.isupper()} | {"MAX_KEYS": str(MAX_KEYS)}
-CONSTANTS["UNBOUNDED"] = f"{{{', '.join(f'{key} = true' for key in sorted(UNBOUNDED))}}}"
-
 _KEYWORDS = "and break do else elseif end false for function if in local nil not or repeat return then true until while"
 _TAKEN = "prefix keys args states transitions const reply KEYS ARGV redis server cjson string table math os bit struct cmsgpack"
-_SILENT = re.compile(
-    r"""--\[(=*)\[.*?\]\1\]|--[^\n]*|\[(=*)\[.*?\]\2\]|'(?:\\.|[^'\\\n])*'|"(?:\\.|[^"\\\n])*\"""",
-    re.DOTALL,
-)
-"""Comments and strings."""
 _MENTION = re.compile(r"(?<![\w:])(?<!(?<!\.)\.)([A-Za-z_]\w*)(?:\s*\.(?!\.)\s*([A-Za-z_]\w*))?")
 """A name that is not a field of something (`..` may stand before it), and the field of it that follows."""
-
-
-class Malformed(Exception):  # noqa: N818
-    """A Lua file that is not what its head says."""
-
-    def __init__(self, file: str, line: int, message: str) -> None:
-        super().__init__(file, line, message)
-        self.file, self.line, self.message = file, line, message
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line}: {self.message}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +142,7 @@ def _check_names(file: str, line: int, kind: str, names: list[str]) -> None:
 
 
 def _mentioned(text: str) -> dict[str, dict[str, int]]:
-    code = _SILENT.sub(lambda silent: re.sub(r"[^\n]", " ", silent[0]), text)
+    code = silenced(text)
     mentioned: dict[str, dict[str, int]] = {}
     for number, line in enumerate(code.split("\n"), 1):
         for mention in _MENTION.finditer(line):
@@ -179,7 +163,6 @@ def _check(source: Source, libraries: Mapping[str, Source]) -> None:
     _known(source, "library", source.declared["use"], libraries)
     _known(source, "key", source.declared["keys"], KEYS)
     _known(source, "state", source.fields("states"), TRANSITIONS)
-    _known(source, "state", source.fields("transitions"), TRANSITIONS)
     _known(source, "constant", source.fields("const"), CONSTANTS)
     _same(source, "@use", used)
     for kind in ("keys", "args", "reply"):
@@ -236,7 +219,7 @@ def _compose(command: Source, libraries: list[Source]) -> Command:
     spans = []
     for source in (*libraries, command):
         before, after = ([f"local {source.name} = {{}}", "do"], ["end"]) if source.is_library else ([], [])
-        lines += [*before, *source.text.split("\n")]
+        lines += [*before, *resolved(source.text, source.file).split("\n")]
         spans.append((len(lines) - source.text.count("\n"), len(lines), source.file))
         lines += after
     text = "\n".join(lines) + "\n"
@@ -255,29 +238,21 @@ def _compose(command: Source, libraries: list[Source]) -> Command:
 def _prelude(command: Source, sources: list[Source]) -> list[str]:
     """What the files take for granted, and nothing they do not mention."""
     lines: list[str] = []
-    if keys := sorted({name for source in sources for name in source.fields("keys")}):
-        lines += ["local prefix = KEYS[1]", "local keys = {}", *map(_key_function, keys)]
+    if any("keys" in source.mentioned for source in sources):
+        lines.append("local prefix = KEYS[1]")
     if args := command.declared["args"]:
         lines.append("local args = " + _fields({name: f"ARGV[{place}]" for place, name in enumerate(args, 1)}))
-    if any("states" in source.mentioned for source in sources):
-        lines.append("local states = " + _fields({str(state): f"'{state}'" for state in State}))
     if any("transitions" in source.mentioned for source in sources):
-        ways = {str(state): _fields(dict.fromkeys(sorted(after), "true")) for state, after in TRANSITIONS.items()}
-        lines.append("local transitions = " + _fields(ways))
-    if constants := sorted({name for source in sources for name in source.fields("const")}):
-        lines.append("local const = " + _fields({name: CONSTANTS[name] for name in constants}))
+        ways = (f"{state}>{to}" for state, after in TRANSITIONS.items() for to in sorted(after))
+        lines.append(f"local transitions = ' {' '.join(ways)} '")
+    mentioned = sorted({name for source in sources for name in source.fields("const")})
+    if tables := {name: CONSTANTS[name] for name in mentioned if not CONSTANTS[name].isdigit()}:
+        lines.append("local const = " + _fields(tables))
     return [*lines, *_reply_functions(command)]
 
 
 def _fields(fields: Mapping[str, str]) -> str:
     return "{" + ", ".join(f"{field} = {value}" for field, value in fields.items()) + "}"
-
-
-def _key_function(name: str) -> str:
-    """`keys.<name>`, which builds the key from what its shape has to be given."""
-    pieces = re.split(r"<(\w+)>", KEYS[name].shape)
-    parts = ["prefix", *(piece if place % 2 else f"'{piece}'" for place, piece in enumerate(pieces) if piece)]
-    return f"function keys.{name}({', '.join(KEYS[name].parameters)}) return {' .. '.join(parts)} end"
 
 
 def _reply_functions(command: Source) -> list[str]:

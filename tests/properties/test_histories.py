@@ -1,11 +1,13 @@
 """Random histories on the fake and on a real server: after every step, everything that must hold does.
 
-`HISTORIES=2000 make test ARGS="tests/properties"` tries that many histories (of 50 steps) on each, by chance and not as ever.
+Two ways to make one: walks draw their steps by weight, so that the world stays crowded; the state machine of hypothesis tries
+everything alike. `HISTORIES=2000 make test ARGS="tests/properties"` tries that many of each, new ones each time.
 """
 
 from __future__ import annotations
 
 import os
+import time
 
 import hypothesis
 import pytest
@@ -14,33 +16,59 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from tests.conftest import Servers
 from tests.properties.machine import Histories
+from tests.properties.walks import Walk, fails, go, shortest
 
-STEPS = 50
-SEEDS = (1, 2, 3, 4)
-AS_EVER = 10
-"""Histories of each seed."""
+LONGER = int(os.environ.get("HISTORIES", 0))
+STEPS = 60
+PARTS = range(4)
+"""A part is a test of its own, so that several processes can share the work."""
+WALKS = {"fake": 10, "redis": 30}
+MACHINES = 9
+"""Histories of each part, where no more are asked for; a real server is several times as fast as the fake."""
+
+on_both = pytest.mark.parametrize("backend", ["fake", "redis"])
+in_parts = pytest.mark.parametrize("part", PARTS)
+long = pytest.mark.timeout(24 * 3600 if LONGER else 300)
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(3600 * 12)
-@pytest.mark.parametrize("backend", ["fake", "redis"])
-@pytest.mark.parametrize("seed", SEEDS)
-def test_every_history_keeps_the_rules(servers: Servers, backend: str, seed: int) -> None:
-    longer = os.environ.get("HISTORIES")
+def machine(servers: Servers, backend: str) -> type[Histories]:
+    """Histories on one backend."""
 
     class Here(Histories):
         client = servers.client(backend)
 
-    if not longer:
-        hypothesis.seed(seed)(Here)
-    run_state_machine_as_test(
-        Here,
-        settings=hypothesis.settings(
-            max_examples=int(longer) // len(SEEDS) if longer else AS_EVER,
-            stateful_step_count=STEPS,
-            deadline=None,
-            database=None,
-            print_blob=True,
-            suppress_health_check=list(HealthCheck),
-        ),
+    return Here
+
+
+@pytest.mark.slow
+@long
+@on_both
+@in_parts
+def test_every_walk_keeps_the_rules(servers: Servers, backend: str, part: int) -> None:
+    here = machine(servers, backend)
+    first, count = (time.time_ns() // 1000, max(1, LONGER // len(PARTS))) if LONGER else (part * WALKS[backend], WALKS[backend])
+    for seed in range(first, first + count):
+        steps = Walk(seed).steps(STEPS)
+        if fails(here, steps):
+            steps = shortest(here, steps)
+            print(f"Walk({seed}) at its shortest:", *steps, sep="\n  ")
+            go(here, steps)
+            pytest.fail(f"Walk({seed}) failed, but not again")
+
+
+@pytest.mark.slow
+@long
+@on_both
+@in_parts
+def test_every_history_keeps_the_rules(servers: Servers, backend: str, part: int) -> None:
+    here = machine(servers, backend)
+    if not LONGER:
+        hypothesis.seed(part)(here)
+    chosen = hypothesis.settings(
+        max_examples=max(1, LONGER // len(PARTS)) if LONGER else MACHINES,
+        stateful_step_count=STEPS,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
     )
+    run_state_machine_as_test(here, settings=chosen)

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from app.domain import ordering
-from app.domain.states import State
 from app.store.compose import Malformed, composed, load_commands
+from app.store.resolve import resolved
 
 MALFORMED = Path(__file__).parent / "malformed"
 REFUSED = {
@@ -45,7 +45,8 @@ REFUSED = {
     "unknown_key": "do_it.lua:2: there is no key cellar",
     "unknown_library": "do_it.lua:2: there is no library pools",
     "unknown_state": "do_it.lua:5: there is no state waiting",
-    "unknown_transition": "do_it.lua:4: there is no state waiting",
+    "key_uncalled": "do_it.lua:5: a key is always called: keys.name(…)",
+    "key_miscalled": "do_it.lua:5: keys.pool takes 1 values, not 2",
     "unknown_word": "do_it.lua:2: @returns is not known: only @use, @keys, @args and @reply are",
     "word_without_names": "do_it.lua:2: @use names nothing",
 }
@@ -64,7 +65,7 @@ TREE = {
 -- @reply refused
 
 local left = accounts.left(keys.pool(args.id)) - args.amount
-if left > const.EXACT or not transitions.queued[states.allocated] then return reply.refused() end
+if left > const.EXACT or not string.find(transitions, ' queued>' .. states.allocated, 1, true) then return reply.refused() end
 queue.drop(args.id..args.now)
 return reply.granted(states.allocated, left)
 """,
@@ -127,23 +128,32 @@ def test_libraries_stand_once_and_after_those_they_use(tmp_path: Path) -> None:
     assert commands["look"].libraries == ("clock",)
     opened = re.findall(r"^local (\w+) = {}\ndo\n--", commands["grant"].text, re.MULTILINE)
     assert opened == ["clock", "accounts", "queue"]
-    assert commands["grant"].text.endswith(TREE["grant.lua"])
+    assert commands["grant"].text.endswith(TREE["grant.lua"].replace("states.allocated", "'allocated'").replace("const.EXACT", str(ordering.EXACT)))
+
+
+KEYS_WRITTEN_OUT = {
+    "keys.live()": "(prefix .. 'live')",
+    "keys.pool(name)": "(prefix .. 'pool:' .. name)",
+    "keys.pool(a .. b)": "(prefix .. 'pool:' .. (a .. b))",
+    "keys.pool(f('x, y', {1, 2}))": "(prefix .. 'pool:' .. (f('x, y', {1, 2})))",
+    "keys.policy(keys.live(), ')')": "(prefix .. 'pool:' .. ((prefix .. 'live')) .. ':policy:' .. (')'))",
+    "keys.pool_park(p, c, n) .. 'keys.live()'": "(prefix .. 'pool:' .. p .. ':park:' .. c .. '|' .. n) .. 'keys.live()'",
+}
+
+
+@pytest.mark.parametrize("written", KEYS_WRITTEN_OUT)
+def test_keys_are_written_out_where_they_are_built(written: str) -> None:
+    assert resolved(f"return {written} -- keys.live()", "x.lua") == f"return {KEYS_WRITTEN_OUT[written]} -- keys.live()"
 
 
 def test_the_prelude_has_what_is_used(tmp_path: Path) -> None:
     prelude = load_commands(planted(tmp_path, TREE))["grant"].text.partition("local clock = {}")[0].split("\n")
-    assert prelude[:7] == [
+    assert prelude[:3] == [
         "local prefix = KEYS[1]",
-        "local keys = {}",
-        "function keys.policy(pool, component) return prefix .. 'pool:' .. pool .. ':policy:' .. component end",
-        "function keys.pool(pool) return prefix .. 'pool:' .. pool end",
         "local args = {now = ARGV[1], id = ARGV[2], amount = ARGV[3]}",
-        "local states = {" + ", ".join(f"{state} = '{state}'" for state in State) + "}",
-        prelude[6],
+        prelude[2],
     ]
-    assert prelude[6].startswith("local transitions = {queued = {allocated = true, cancelled = true, expired = true,")
-    assert prelude[6].endswith("rejected = {}}")
-    assert prelude[7] == "local const = {EXACT = 9007199254740991}"
+    assert prelude[2].startswith("local transitions = ' queued>allocated queued>cancelled queued>expired queued>rejected ")
     assert "function reply.granted(state, left) return {'granted', _plain(state), _plain(left)} end" in prelude
     assert "function reply.refused() return {'refused'} end" in prelude
 
@@ -163,7 +173,8 @@ def test_constants_are_plain(tmp_path: Path) -> None:
     commands = load_commands(planted(tmp_path, tree))
     assert commands["room"].text.startswith("local const = {UNBOUNDED = {mcpu = true, memory_mb = true, step_run = true}}\n")
     text = commands["sum"].text
-    assert text.startswith("local const = {" + ", ".join(f"{name} = {getattr(ordering, name)}" for name in names) + "}\n")
+    assert " + ".join(str(getattr(ordering, name)) for name in names) in text
+    assert "const" not in text
 
 
 def test_lines_lead_back_to_their_files(tmp_path: Path) -> None:

@@ -7,8 +7,8 @@
 findings.begin(args.repair)
 
 local function waits(request) return request.status == states.queued end
-local function holds_units(request) return not waits(request) and next(transitions[request.status]) ~= nil end
-local function over(request) return next(transitions[request.status]) == nil end
+local function over(request) return not string.find(transitions, ' ' .. request.status .. '>', 1, true) end
+local function holds_units(request) return not waits(request) and not over(request) end
 local function shaped(request) return waits(request) and lanes.of(request).id == args.part end
 local function holds_here(request) return holds_units(request) and request.pool == args.part end
 

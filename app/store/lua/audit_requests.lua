@@ -23,7 +23,7 @@ local function belongs(request, lane)
       if redis.call('HEXISTS', keys.pool_todo(name), 'sync ' .. lane.id) == 1 then should[keys.pool_queue(name)] = 'either'
       elseif lanes.listed(path[#path], lane) then should[keys.pool_queue(name)] = order.score(path[#path], path[1], inner) end
     end
-  elseif next(transitions[request.status]) then
+  elseif string.find(transitions, ' ' .. request.status .. '>', 1, true) then
     should[keys.live()] = true
     if request.pool ~= '' then
       should[keys.pool_active(request.pool)] = tonumber(request.fence)

@@ -39,11 +39,11 @@ local function kept(pool)
   return found
 end
 
--- Who of a lane that a hold keeps may pass its owner: all if the lane stands before it by now, else who ends before the owner
+-- Who of a lane that a hold keeps may go on: all if it is the owner's or stands before it by now, else who ends before the owner
 -- could start (`instead`). `at` is the place it is granted by. The owner's start is foreseen once and noted in `owner`.
 local function passes_owner(pool, found, owner)
   found.at = found.place
-  if found.place < owner.place then return true end
+  if found.place <= owner.place then return true end
   local lane = lanes.open(found.id)
   if redis.call('EXISTS', keys.lane_walltimes(lane.id)) == 0 then return false end
   if owner.shadow == nil then owner.shadow = holds.shadow(pool, owner) or false end

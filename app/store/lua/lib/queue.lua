@@ -1,6 +1,6 @@
 -- Who waits: into a lane and the queues of its pools, and out of all of them at once.
 -- @use accounts amounts lanes order
--- @keys lane lane_walltimes component_lanes pool_queue waiting orphans
+-- @keys lane lane_walltimes component_lanes pool_queue pool_todo waiting orphans
 
 function queue.enter(request, lane, inner, deadline)
   redis.call('ZADD', keys.lane(lane.id), amounts.whole(inner), request.id)
@@ -50,4 +50,16 @@ function queue.in_order(path, lane)
     if not score or tonumber(score) ~= order.score(pool, policy, tonumber(member[2])) then return false end
   end
   return true
+end
+
+-- A lane's members have to enter, leave or move in the pool's queue: what is unfinished begins with the first of them.
+function queue.resync(pool, lane)
+  redis.call('HSET', keys.pool_todo(pool.name), 'sync ' .. lane.id, '-inf')
+end
+
+-- Before somebody joins a lane that a review has yet to come to: whoever stands at its ends then would hide the others.
+function queue.foresee(path, lane)
+  local pool = path[#path]
+  if not pool.is.reviewing or redis.call('EXISTS', keys.lane(lane.id)) == 0 then return end
+  if not queue.in_order(path, lane) then queue.resync(pool, lane) end
 end

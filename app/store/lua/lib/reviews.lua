@@ -10,15 +10,10 @@ function reviews.begin(pool)
   redis.call('SADD', keys.todo(), pool.name)
 end
 
--- A lane's members have to enter, leave or move in the pool's queue; `from` is the inner number to begin at.
-local function resync(pool, lane)
-  redis.call('HSET', keys.pool_todo(pool.name), 'sync ' .. lane.id, '-inf')
-end
-
 local function shut_out(pool, lane)
   if pool.is.patience and lanes.of(requests.load(pool.is.patience)) == lane then grants.end_hold(pool) end
   lanes.part(pool, lane)
-  resync(pool, lane)
+  queue.resync(pool, lane)
   for _, name in ipairs(lanes.pools(lane.component)) do
     if lanes.listed(accounts.pool(name), lane) then return end
   end
@@ -37,7 +32,7 @@ local function look(path, lane)
   end
   redis.call('SREM', keys.orphans(), lane.id)
   local busy = redis.call('HEXISTS', keys.pool_todo(pool.name), 'sync ' .. lane.id) == 1
-  if not listed or busy or not queue.in_order(path, lane) then resync(pool, lane) end
+  if not listed or busy or not queue.in_order(path, lane) then queue.resync(pool, lane) end
   lanes.join(path, lane, parking.NEW, 0)
 end
 

@@ -1,0 +1,81 @@
+"""What is known of a Lua text when it is composed, written out: keys, states and numbers cost a call nothing."""
+
+from __future__ import annotations
+
+import re
+
+from app.domain import ordering
+from app.domain.amounts import MAX_KEYS, UNBOUNDED
+from app.store.keys import KEYS
+
+CONSTANTS = {name: str(value) for name, value in vars(ordering).items() if name.isupper()} | {"MAX_KEYS": str(MAX_KEYS)}
+CONSTANTS["UNBOUNDED"] = f"{{{', '.join(f'{key} = true' for key in sorted(UNBOUNDED))}}}"
+
+_SILENT = re.compile(
+    r"""--\[(=*)\[.*?\]\1\]|--[^\n]*|\[(=*)\[.*?\]\2\]|'(?:\\.|[^'\\\n])*'|"(?:\\.|[^"\\\n])*\"""",
+    re.DOTALL,
+)
+"""Comments and strings."""
+_KNOWN = re.compile(r"(?<![\w:])(?<!(?<!\.)\.)(keys|states|const)\s*\.\s*(\w+)")
+"""A key, a state or a constant that is mentioned."""
+
+
+class Malformed(Exception):  # noqa: N818
+    """A Lua file that is not what its head says."""
+
+    def __init__(self, file: str, line: int, message: str) -> None:
+        super().__init__(file, line, message)
+        self.file, self.line, self.message = file, line, message
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}: {self.message}"
+
+
+def silenced(text: str) -> str:
+    """The text with blanks for what is said in comments and strings."""
+    return _SILENT.sub(lambda silent: re.sub(r"[^\n]", " ", silent[0]), text)
+
+
+def resolved(text: str, file: str) -> str:
+    """The text with its keys, states and numbers written out, the last mention first, so that a key may hold another."""
+    for mention in reversed([*_KNOWN.finditer(silenced(text))]):
+        table, name, (start, end) = mention[1], mention[2], mention.span()
+        if table == "keys":
+            inside, end = _arguments(file, silenced(text), text, end)
+            if len(inside) != len(KEYS[name].parameters):
+                line = text.count("\n", 0, start) + 1
+                raise Malformed(file, line, f"keys.{name} takes {len(KEYS[name].parameters)} values, not {len(inside)}")
+            known = _key(name, inside)
+        else:
+            known = f"'{name}'" if table == "states" else CONSTANTS[name]
+            if not known.isdigit() and table == "const":
+                continue
+        text = text[:start] + known + text[end:]
+    return text
+
+
+def _arguments(file: str, silenced: str, text: str, at: int) -> tuple[list[str], int]:
+    """What stands between the brackets that begin at `at`, split at its commas, and where they end."""
+    if silenced[at : at + 1] != "(":
+        raise Malformed(file, text.count("\n", 0, at) + 1, "a key is always called: keys.name(…)")
+    depth, parts, begun = 1, [], at + 1
+    for place in range(at + 1, len(silenced)):
+        depth += (silenced[place] in "([{") - (silenced[place] in ")]}")
+        if depth == 0 or (depth == 1 and silenced[place] == ","):
+            parts.append(text[begun:place].strip())
+            begun = place + 1
+        if depth == 0:
+            return [part for part in parts if part], place + 1
+    raise Malformed(file, text.count("\n", 0, at) + 1, "a bracket is not closed")
+
+
+def _key(name: str, given: list[str]) -> str:
+    """The key, built from what its shape has to be given."""
+    pieces, parts = re.split(r"<(\w+)>", KEYS[name].shape), ["prefix"]
+    values = iter(value if re.fullmatch(r"[\w.]+", value) else f"({value})" for value in given)
+    for place, piece in enumerate(pieces):
+        if place % 2:
+            parts.append(next(values))
+        elif piece:
+            parts.append(f"'{piece}'")
+    return f"({' .. '.join(parts)})"

@@ -1,0 +1,5 @@
+-- Do it.
+-- @keys pool
+-- @reply done key
+
+return reply.done(keys.pool('p', 'q'))

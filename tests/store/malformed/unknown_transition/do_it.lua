@@ -1,5 +1,0 @@
--- Do it.
--- @reply done
-
-local after = transitions.waiting
-return reply.done()
