@@ -159,7 +159,11 @@ class Ledger:
 
     def delete_policy(self, workspace: str, pool: str, component: str) -> None:
         """Part a component from a pool while nothing of it waits or runs there."""
-        reply = self._change("policy_delete", workspace, op=_operation(), pool=pool, component=component)
+        args = {"op": _operation(), "pool": pool, "component": component}
+        reply = self._change("policy_delete", workspace, **args)
+        while reply.tag == "unfinished":
+            self._finish(workspace)
+            reply = self._change("policy_delete", workspace, **args)
         _unused(_found(reply, "policy", f"{component} in pool {pool}"), f"policy {component}")
 
     def set_group(self, workspace: str, pool: str, group: str, wanted: GroupAsk) -> bool:

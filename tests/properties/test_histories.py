@@ -22,7 +22,7 @@ LONGER = int(os.environ.get("HISTORIES", 0))
 STEPS = 60
 PARTS = range(4)
 """A part is a test of its own, so that several processes can share the work."""
-WALKS = {"fake": 10, "redis": 30}
+WALKS = {"fake": 9, "redis": 24}
 MACHINES = 9
 """Histories of each part, where no more are asked for; a real server is several times as fast as the fake."""
 

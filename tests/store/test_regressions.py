@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+
 from app.store.ledger import Ledger, Limits
+from app.store.scripts import Client
 from tests.world import World
 
 
@@ -59,3 +62,20 @@ def test_newcomers_at_both_ends_of_a_lane_do_not_hide_that_the_rest_has_to_move(
     while world.ledger.advance(world.workspace):
         pass
     assert world.queue() == [first.id, moves.id, last.id, waits.id]
+
+
+def test_a_policy_parted_while_its_queue_is_brought_in_line_leaves_nobody_in_it(client: Client) -> None:
+    world = World(client, chunk=1)
+    for name in ("p", "q"):
+        world.pool(name, gpu=1)
+        world.policy("other", pool=name)
+        world.policy(pool=name)
+    holders = [world.submit("other", gpu=1), world.submit("other", gpu=1)]
+    for _ in range(3):
+        world.submit(gpu=1)
+    shut_out = {"priority": 0, "group": "", "reserved": "", "limit": "gpu=0", "weight": 1}
+    assert world.call("policy_set", op="1", pool="p", component="orchestrator/t", **shut_out).fields["more"] == "1"
+    world.call("policy_delete", op="2", pool="p", component="orchestrator/t")
+    world.call("release", held=json.dumps([[holders[1].id, "2", "succeeded"]]))  # one of them leaves through q meanwhile
+    world.ledger.delete_policy("test", "p", "orchestrator/t")
+    assert client.exists("pk:{test}:pool:p:queue") == 0

@@ -58,6 +58,16 @@ simply("lanes_of", "found", pool="p")
 simply("listed", "page", before=1, count=10)
 simply("look", "not_found", id=NOBODY, poll=False)
 simply("patience", "nobody", pool="p")
+
+
+@replies("policy_delete", "unfinished")
+def _while_its_queue_is_being_brought_in_line(world: World) -> Reply:
+    world.submit(gpu=2)
+    world.submit(gpu=1)
+    world.call("pool_update", chunk=1, name="p", description="", capacity="", settings='{"discipline":"classes"}')
+    return world.call("policy_delete", op="o", pool="p", component="orchestrator/t")
+
+
 simply("policy_delete", "deleted", op="o", pool="p", component="orchestrator/t")
 simply("policy_delete", "not_found", op="o", pool="p", component="orchestrator/nobody")
 simply("policy_set", "set", pool="p", component="x/y", priority=1, group="", **NUMBERS)

@@ -1,9 +1,10 @@
 -- Part a component from a pool, while nothing of it waits or runs there.
 -- @use accounts clock lanes operations promises requests reviews rounds
--- @keys policy component component_lanes lane pool_policies
+-- @keys policy component component_lanes lane pool_policies pool_todo
 -- @args now kept chunk op pool component
 -- @reply deleted more
 -- @reply in_use queued active
+-- @reply unfinished
 -- @reply not_found
 
 clock.start(args.now)
@@ -12,6 +13,7 @@ if operations.done(args.op) then return reply.deleted(0) end
 local pool = accounts.pool(args.pool)
 local policy = pool and accounts.policy(args.pool, args.component)
 if not policy then return reply.not_found() end
+if redis.call('EXISTS', keys.pool_todo(args.pool)) == 1 then return reply.unfinished() end  -- its queue may still name some
 local queued, active = 0, policy.used.step_run or 0
 for _, id in ipairs(redis.call('SMEMBERS', keys.component_lanes(args.component))) do
   if lanes.listed(pool, lanes.open(id)) then queued = queued + redis.call('ZCARD', keys.lane(id)) end

@@ -1,0 +1,55 @@
+"""A client killed between any two of its calls loses nothing: whoever comes next finishes the work, and a repeated change says
+what it would have said."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.store.scripts import Client
+from tests.conftest import Servers
+from tests.faults.stories import CHANGES, WORKSPACE, again, furnish, state, tell
+from tests.races import quiet
+from tests.races.processes import CONTEXT
+from tests.world import World
+
+
+def run(client: Client, diary: Path, last: int, *, sent: bool) -> int | None:
+    """The story in a process that dies at the given call; how the process ended."""
+    path = client.connection_pool.connection_kwargs["path"]  # type: ignore[union-attr]
+    process = CONTEXT.Process(target=tell, args=(path, diary, last, sent))
+    process.start()
+    process.join(60)
+    if process.is_alive():
+        process.kill()
+        process.join()
+        raise AssertionError("the story does not end")
+    return process.exitcode
+
+
+def whole(client: Client, diary: Path) -> tuple[int, dict[str, Any]]:
+    """The story with nobody killed: how many calls it takes, and what becomes of everything."""
+    furnish(client)
+    assert run(client, diary, 0, sent=False) == 0
+    return int(diary.read_text().split()[1]), state(client)
+
+
+@pytest.mark.parametrize("sent", [False, True], ids=["before a call", "with the answer unread"])
+def test_a_client_killed_anywhere(servers: Servers, tmp_path: Path, sent: bool) -> None:
+    client, diary = servers.client("redis"), tmp_path / "diary"
+    calls, wanted = whole(client, diary)
+    assert calls > 2 * len(CHANGES), "the changes are not made in pieces"
+    for last in range(1, calls + 1):
+        furnish(client)
+        assert run(client, diary, last, sent=sent) == -signal.SIGKILL
+        survivor = World(client, WORKSPACE, chunk=1)
+        while survivor.ledger.advance(WORKSPACE):
+            pass
+        quiet.check(client, survivor.ledger, WORKSPACE, lowered=True)
+        for name in list(CHANGES)[int(diary.read_text()) :]:
+            again(survivor, name)
+        quiet.check(client, survivor.ledger, WORKSPACE, lowered=True)
+        assert state(client) == wanted, f"killed at call {last} of {calls}"
