@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from app.store.keys import WORKSPACES
-from app.store.scripts import Client
+from app.store.scripts import Client, serving
 
 _AGAIN_S = 30
 """How soon a process writes a name again, should the key be lost."""
@@ -22,9 +22,11 @@ class Registry:
         """Note that a workspace is in use."""
         now = time.monotonic()
         if self._written.get(workspace, -_AGAIN_S) + _AGAIN_S <= now:
-            self._client.sadd(WORKSPACES, workspace)
+            with serving(self._client):
+                self._client.sadd(WORKSPACES, workspace)
             self._written[workspace] = now
 
     def all(self) -> list[str]:
         """Every workspace ever used, in order."""
-        return sorted(str(name) for name in self._client.smembers(WORKSPACES))
+        with serving(self._client):
+            return sorted(str(name) for name in self._client.smembers(WORKSPACES))

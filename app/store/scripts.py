@@ -7,7 +7,7 @@ of itself (out of memory, read only, loading …) and what becomes of the connec
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import quote
 
@@ -22,8 +22,6 @@ from app.store.keys import prefix
 
 Client: TypeAlias = Redis | RedisCluster
 Arg: TypeAlias = str | bytes | int | bool | None
-Call: TypeAlias = tuple[str, str, Mapping[str, Arg]]
-"""The command, the workspace and the arguments."""
 Tail: TypeAlias = tuple[Arg, ...]
 """What follows the script in EVAL and EVALSHA: the number of keys, the one key, the arguments."""
 
@@ -61,26 +59,8 @@ class Scripts:
     def call(self, command: str, workspace: str, /, **args: Arg) -> Reply:
         """Run a command in a workspace; all of its declared arguments are given and no others."""
         prepared, tail = self._prepared(command, workspace, args)
-        try:
+        with serving(self._client):
             return _reply(prepared, self._answer(prepared, tail))
-        except (RedisError, RedisClusterException) as error:
-            raise self._judge(error) from error
-
-    def pipeline(self, calls: Sequence[Call]) -> list[Reply]:
-        """Run many in one round trip, each atomic and in no promised order; an error is raised after all have run."""
-        prepared = [self._prepared(*call) for call in calls]
-        try:
-            if isinstance(self._client, RedisCluster):  # whose pipeline refuses EVALSHA
-                answers = [self._answer(command, tail) for command, tail in prepared]
-            else:
-                answers = self._answers(prepared)
-            return [_reply(command, answer) for (command, _), answer in zip(prepared, answers, strict=True)]
-        except (RedisError, RedisClusterException) as error:
-            raise self._judge(error) from error
-
-    def _judge(self, error: Exception) -> Exception:
-        """StoreUnavailable if the error says that Redis cannot serve, any other as it came."""
-        return translate(error, _address(self._client)) or error
 
     def _prepared(self, name: str, workspace: str, args: Mapping[str, Arg]) -> tuple[Command, Tail]:
         command = self._commands[name]
@@ -93,27 +73,25 @@ class Scripts:
         answer = self._run("EVALSHA", command.sha, *tail)
         return self._run("EVAL", command.text, *tail) if isinstance(answer, NoScriptError) else answer
 
-    def _answers(self, prepared: list[tuple[Command, Tail]]) -> list[object]:
-        answers = self._run_all([("EVALSHA", command.sha, *tail) for command, tail in prepared])
-        unknown = [place for place, answer in enumerate(answers) if isinstance(answer, NoScriptError)]
-        again = self._run_all([("EVAL", prepared[place][0].text, *prepared[place][1]) for place in unknown])
-        for place, answer in zip(unknown, again, strict=True):
-            answers[place] = answer
-        return answers
-
     def _run(self, *words: Arg) -> object:
         try:
             return self._client.execute_command(*words)  # type: ignore[no-untyped-call]
         except ResponseError as error:
             return error
 
-    def _run_all(self, lines: list[tuple[Arg, ...]]) -> list[object]:
-        if not lines:
-            return []
-        with self._client.pipeline(transaction=False) as pipe:
-            for words in lines:
-                pipe.execute_command(*words)
-            return list(pipe.execute(raise_on_error=False))
+
+class serving:  # noqa: N801 - reads as a word
+    """What Redis says when it cannot serve becomes StoreUnavailable; any other error goes on as it came."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, RedisError | RedisClusterException) and (away := translate(error, _address(self._client))):
+            raise away from error
 
 
 def _address(client: Client) -> str:

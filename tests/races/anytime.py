@@ -23,9 +23,9 @@ def demand(found: list[str]) -> None:
 
 
 def _differ(what: str, here: object, wanted: object) -> Iterator[str]:
-    if here != wanted:
-        if isinstance(here, set) and isinstance(wanted, set):
-            here, wanted = f"too many {sorted(here - wanted)}", f"missing {sorted(wanted - here)}"
+    if isinstance(here, set) and isinstance(wanted, set) and here != wanted:
+        yield f"{what}: too many {sorted(here - wanted)}, missing {sorted(wanted - here)}"
+    elif here != wanted:
         yield f"{what}: {here}, but should be {wanted}"
 
 
@@ -78,7 +78,12 @@ def _accounts(seen: Snapshot) -> Iterator[str]:
 
 def accounts(seen: Snapshot) -> list[str]:
     """The keys of all accounts there are."""
-    parts = [f"pool:{pool}:{kind}:{name}" for pool in seen.pools for kind in ("group", "policy") for name, _ in seen.parts(pool, kind)]
+    parts = [
+        f"pool:{pool}:{kind}:{name}"
+        for pool in seen.pools
+        for kind in ("group", "policy")
+        for name, _ in seen.parts(pool, kind)
+    ]
     return [f"pool:{pool}" for pool in seen.pools] + parts
 
 
@@ -139,7 +144,9 @@ def _parking(seen: Snapshot) -> Iterator[str]:
             if constraint != "line":
                 parks[constraint] += 1
                 needs[f"{begin}:needs:{constraint}"].add(need)
-        here = {key: set(value) for key, value in seen.keys.items() if key == f"{begin}:line" or key.startswith(f"{begin}:park:")}
+        here = {
+            key: set(value) for key, value in seen.keys.items() if key == f"{begin}:line" or key.startswith(f"{begin}:park:")
+        }
         yield from _differ(f"where the lanes of {pool} are parked", here, dict(wanted))
         counted = {name: int(count) for name, count in seen.hash(f"{begin}:parks").items()}
         yield from _differ(f"parks of {pool}", counted, dict(parks))

@@ -16,7 +16,9 @@ from types import TracebackType
 from typing import Any, Final
 
 CONTEXT: Final = get_context("forkserver")
-CONTEXT.set_forkserver_preload(["__main__", "tests.races.trading", "tests.races.duels", "tests.faults.stories", "tests.faults.load"])
+CONTEXT.set_forkserver_preload(
+    ["__main__", "tests.races.trading", "tests.races.duels", "tests.faults.stories", "tests.faults.load"]
+)
 
 TIMES: Final = int(os.environ.get("POOLKEEPER_TEST_TIMES", "1"))
 """How much longer than usual the races and crashes go on: `POOLKEEPER_TEST_TIMES=20 pytest tests/races tests/faults`."""
@@ -30,7 +32,7 @@ def _report(pipe: Any, work: Callable[..., object], job: tuple[Any, ...]) -> Non
 
 
 class Crew:
-    """Processes that do the same work, each with a job (the arguments) of its own; as a context, so that none is left behind."""
+    """Processes that do the same work, each with a job (the arguments) of its own; a context, so that none is left behind."""
 
     def __init__(self, work: Callable[..., Any], jobs: Iterable[tuple[Any, ...]]) -> None:
         self._work, self._jobs = work, list(jobs)

@@ -7,6 +7,8 @@ from typing import Any, TypeAlias
 
 from app.domain.amounts import UNBOUNDED
 from app.domain.ordering import EXACT
+from app.service.audit import Audit
+from app.store.auditor import Auditor
 from app.store.ledger import Ledger
 from app.store.scripts import Client
 from tests.races import anytime
@@ -20,7 +22,7 @@ def check(client: Client, ledger: Ledger, workspace: str, *, lowered: bool = Fal
     assert not ledger.advance(workspace), "something was left unfinished"
     seen = Snapshot(client, workspace)
     anytime.demand([*anytime.faults(seen, lowered=lowered), *faults(seen)])
-    # the place for an audit by the service: it must find nothing here
+    assert Audit(ledger, Auditor(client)).run(workspace) == [], "the audit finds something"
     return seen
 
 
@@ -54,9 +56,7 @@ class Judge:
         self.capacity = seen.column(f"pool:{pool}", "limit")
         parts = [f"pool:{pool}:{kind}:{name}" for kind in ("policy", "group") for name, _ in seen.parts(pool, kind)]
         self.share_keys = {key for part in parts for key in seen.column(part, "reserved")}
-        self.waiting = {
-            name: request for name, request in seen.of_status("queued").items() if self.eligible(shape(request))
-        }
+        self.waiting = {name: request for name, request in seen.of_status("queued").items() if self.eligible(shape(request))}
 
     def total(self, key: str) -> int:
         """The capacity, also of a key the pool does not list."""

@@ -1,4 +1,4 @@
-"""One process of many that do everything at once to one workspace: seeded, so that its own decisions are the same every time."""
+"""One process of many that do everything at once to one workspace; seeded, so that its own decisions can be repeated."""
 
 from __future__ import annotations
 
@@ -42,6 +42,10 @@ ODDS: Final = {
 }
 
 
+ALIKE: Final = ("pass_time", "view")
+"""Verbs that mean the same here as in any world."""
+
+
 class SharedClock:
     """A time that all processes share, and each may move on."""
 
@@ -60,7 +64,7 @@ class SharedClock:
 
 @dataclass(frozen=True)
 class Mix:
-    """What a crowd does: how much, in which pieces, and whether capacities grow (and never shrink) or shrink (and never grow)."""
+    """What a crowd does: how much, in which pieces, and whether capacities only grow or only shrink."""
 
     seed: int
     operations: int
@@ -86,9 +90,8 @@ class Trader(World):
         verbs, odds = list(ODDS), list(ODDS.values())
         for turn in range(self.mix.operations):
             verb = self.random.choices(verbs, odds)[0]
-            act: Callable[[], object] = getattr(self, verb if verb not in ("submit", "release", "cancel", "drop") else f"{verb}_one")
             try:
-                act()
+                getattr(self, f"{verb}_one" if hasattr(World, verb) and verb not in ALIKE else verb)()
                 self.done[verb] += 1
             except Refused as no:
                 self.done[f"{verb}: {no.code}"] += 1
@@ -121,7 +124,8 @@ class Trader(World):
 
     def any_of(self, structure: str) -> str | None:
         """Somebody of it, whoever submitted it; the others may be quicker."""
-        return self.client.zrandmember(key(structure, WORKSPACE))  # type: ignore[no-any-return]
+        found = self.client.zrandmember(key(structure, WORKSPACE))
+        return None if found is None else str(found)
 
     def release_one(self) -> None:
         """Give back what some request holds, sometimes with another's fence."""
@@ -171,14 +175,15 @@ class Trader(World):
 
     # pools and policies
 
-    def resize(self) -> None:
+    def resize_one(self) -> None:
         """Each pool is resized by one process, one step in the direction of the mix, so that it never goes the other way."""
         if self.number >= 2:
             return
         pool, step = "pq"[self.number], -1 if self.mix.shrinking else 1
-        resource, furthest = self.random.choice((("gpu", 3 if self.mix.shrinking else 12), ("licence", 1 if self.mix.shrinking else 5)))
-        if (now := self.view(pool).capacity[resource]) != furthest:
-            World.resize(self, pool, **{resource: now + step})
+        furthest = {"gpu": 3, "licence": 1} if self.mix.shrinking else {"gpu": 12, "licence": 5}
+        resource = self.random.choice(sorted(furthest))
+        if (now := self.view(pool).capacity[resource]) != furthest[resource]:
+            self.resize(pool, None, **{resource: now + step})
 
     def set_policy(self) -> None:
         """Another priority and share; a limit, in pool q, is only lowered where capacities are."""
@@ -200,7 +205,7 @@ class Trader(World):
                 ("patience_s", (0, 5, None)),
             ]
         )
-        World.resize(self, self.random.choice(("p", "q")), settings={setting: self.random.choice(values)})
+        self.resize(self.random.choice(("p", "q")), settings={setting: self.random.choice(values)})
 
     def come_and_go(self) -> None:
         """A third pool is made, joined, left and deleted, by whoever comes first."""

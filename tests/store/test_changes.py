@@ -178,7 +178,8 @@ def test_nobody_is_granted_past_others_while_a_pool_is_being_looked_at(client: C
     world.policy("b", priority=1)
     held, waiting = world.submit("a", gpu=2), world.submit("b", gpu=2)
     fill(world, "b", gpu=2)
-    once(world, "policy_set", op="1", pool="p", component="orchestrator/b", priority=9, group="", reserved="", limit="", weight=1)
+    numbers = {"priority": 9, "group": "", "reserved": "", "limit": "", "weight": 1}
+    once(world, "policy_set", op="1", pool="p", component="orchestrator/b", **numbers)
     world.call("drop", id=held.id)
     late = world.submit("a", gpu=1)
     while world.ledger.advance(world.workspace):

@@ -13,7 +13,7 @@ import pytest
 
 from app.domain import ordering
 from app.store.compose import Malformed, composed, load_commands
-from app.store.resolve import resolved
+from app.store.resolve import Malformed, resolved
 
 MALFORMED = Path(__file__).parent / "malformed"
 REFUSED = {

@@ -174,8 +174,6 @@ def test_arguments_arrive_as_text(scripts: Scripts, given: Any, said: str) -> No
 def test_other_arguments_are_refused(scripts: Scripts, given: Any) -> None:
     with pytest.raises(TypeError):
         scripts.call("echo", "w", **given)
-    with pytest.raises(TypeError):
-        scripts.pipeline([("count", "w", {}), ("echo", "w", given)])
     assert scripts.call("count", "w").fields == {"seq": "1"}
 
 
@@ -186,25 +184,12 @@ def test_a_server_that_forgot_the_scripts_is_told_again(scripts: Scripts, client
     assert scripts.call("count", "w").fields == {"seq": "3"}
 
 
-def test_a_pipeline_answers_in_order(scripts: Scripts, client: Client) -> None:
-    scripts.call("echo", "w", a=0, b=0)  # the one script that is known
-    replies = scripts.pipeline(
-        [("echo", "w", {"a": n, "b": n * n}) for n in range(3)] + [("count", "w", {}), ("count", "v", {})]
-    )
-    assert [reply.fields for reply in replies[:3]] == [{"a": str(n), "b": str(n * n)} for n in range(3)]
-    assert replies[3:] == [Reply("counted", {"seq": "1"})] * 2
-    client.script_flush()
-    assert [reply.fields["seq"] for reply in scripts.pipeline([("count", "w", {}), ("count", "w", {})])] == ["2", "3"]
-    assert scripts.pipeline([]) == []
-
-
 @pytest.mark.parametrize(("how", "where"), [("library", "lib/counters.lua:10"), ("here", "fail.lua:8")])
 def test_a_bug_says_in_which_file_and_line(scripts: Scripts, how: str, where: str) -> None:
-    for call in (lambda: scripts.call("fail", "w", how=how), lambda: scripts.pipeline([("fail", "w", {"how": how})])):
-        with pytest.raises(ScriptBug, match=f"^fail at {where}: ") as bug:
-            call()
-        assert (bug.value.command, bug.value.where) == ("fail", where)
-        assert bug.value.text == str(bug.value.__cause__)
+    with pytest.raises(ScriptBug, match=f"^fail at {where}: ") as bug:
+        scripts.call("fail", "w", how=how)
+    assert (bug.value.command, bug.value.where) == ("fail", where)
+    assert bug.value.text == str(bug.value.__cause__)
 
 
 def test_a_command_of_redis_that_fails_is_a_bug(scripts: Scripts, client: Client) -> None:
@@ -217,12 +202,6 @@ def test_a_command_of_redis_that_fails_is_a_bug(scripts: Scripts, client: Client
 def test_an_answer_that_is_not_declared_is_a_bug(scripts: Scripts, how: str) -> None:
     with pytest.raises(ScriptBug, match="which it does not declare"):
         scripts.call("fail", "w", how=how)
-
-
-def test_a_pipeline_runs_all_before_it_raises(scripts: Scripts) -> None:
-    with pytest.raises(ScriptBug):
-        scripts.pipeline([("count", "w", {}), ("fail", "w", {"how": "here"}), ("count", "w", {})])
-    assert scripts.call("count", "w").fields == {"seq": "4"}
 
 
 @pytest.fixture
@@ -246,7 +225,7 @@ def test_what_the_server_says_of_itself_is_not_a_bug(real: Redis, commands: dict
         real.config_set(setting, 0)
     real.replicaof("127.0.0.1", "1")
     with pytest.raises(StoreUnavailable, match="is read-only"):
-        scripts.pipeline([("count", "w", {})])
+        scripts.call("count", "w")
 
 
 def test_a_busy_server_and_a_killed_script_are_not_bugs(real: Redis, commands: dict[str, Any]) -> None:

@@ -13,12 +13,12 @@ if operations.done(args.op) then return reply.deleted(0) end
 local pool = accounts.pool(args.pool)
 local policy = pool and accounts.policy(args.pool, args.component)
 if not policy then return reply.not_found() end
-if redis.call('EXISTS', keys.pool_todo(args.pool)) == 1 then return reply.unfinished() end  -- its queue may still name some
 local queued, active = 0, policy.used.step_run or 0
 for _, id in ipairs(redis.call('SMEMBERS', keys.component_lanes(args.component))) do
   if lanes.listed(pool, lanes.open(id)) then queued = queued + redis.call('ZCARD', keys.lane(id)) end
 end
 if queued + active > 0 then return reply.in_use(queued, active) end
+if redis.call('EXISTS', keys.pool_todo(args.pool)) == 1 then return reply.unfinished() end  -- its queue may still name some
 
 promises.book(pool, promises.parent(pool, policy), policy.reserved, -1)
 redis.call('DEL', keys.policy(args.pool, args.component))

@@ -47,9 +47,8 @@ function holds.shadow(pool, owner)
   end
   local ends = redis.call('ZRANGE', keys.pool_ends(pool.name), 0, EXAMINED - 1, 'WITHSCORES')
   for i = 1, #ends, 2 do
-    local running = requests.load(ends[i])
-    local held = amounts.decode(running.resources)
-    for _, account in ipairs(accounts.path(pool.name, running.component)) do
+    local component, held = requests.holding(ends[i])
+    for _, account in ipairs(accounts.path(pool.name, component)) do
       for _, key in ipairs(room[account] and held.keys or {}) do
         if room[account][key] then room[account][key] = room[account][key] + held.of[key] end
       end

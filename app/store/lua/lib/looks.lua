@@ -23,36 +23,43 @@ local function ended_by(lane, shadow)
   return first, at
 end
 
--- Lanes kept by a hold that would fit without it, in order.
-local function kept(pool)
-  local found = {}
-  for _, constraint in ipairs(parking.constraints(pool)) do
-    local id, key = string.match(constraint, '^held|([^|]+)|(.+)$')
-    local needs = id and redis.call('ZRANGEBYSCORE', keys.pool_needs(pool.name, constraint), '-inf',
-      amounts.whole(accounts.room('limit', accounts.named(pool.name, id), pool, key))) or {}
-    for _, need in ipairs(needs) do
-      local here = redis.call('ZRANGE', keys.pool_park(pool.name, constraint, need), 0, -1, 'WITHSCORES')
-      for i = 1, #here, 2 do found[#found + 1] = {id = here[i], place = tonumber(here[i + 1])} end
-    end
-  end
-  table.sort(found, function(a, b) return a.place < b.place end)
-  return found
-end
+local passing = {}  -- pool → those found that may pass the owner of its hold, until somebody is granted
 
--- Who of a lane that a hold keeps may go on: all if it is the owner's or stands before it by now, else who ends before the owner
--- could start (`instead`). `at` is the place it is granted by. The owner's start is foreseen once and noted in `owner`.
+-- Something changed: what was found is found again.
+function looks.afresh(pool) passing[pool.name] = nil end
+
+-- Whether somebody of a lane that a hold keeps may go on: all if it is the owner's or stands before it by now, else who ends
+-- before the owner could start (`instead`). `at` is the place it is granted by. The owner's start is foreseen once.
 local function passes_owner(pool, found, owner)
   found.at = found.place
   if found.place <= owner.place then return true end
   local lane = lanes.open(found.id)
   if redis.call('EXISTS', keys.lane_walltimes(lane.id)) == 0 then return false end
   if owner.shadow == nil then owner.shadow = holds.shadow(pool, owner) or false end
-  if not owner.shadow then return false end
-  local first, inner = ended_by(lane, owner.shadow)
+  local first, inner = nil, nil
+  if owner.shadow then first, inner = ended_by(lane, owner.shadow) end
   if not first then return false end
   local path = accounts.path(pool.name, lane.component)
   found.instead, found.at = first, order.place(pool, path[1], inner, lanes.inshare(path, lane))
   return true
+end
+
+-- Of the lanes a hold keeps that would fit without it, those that may pass its owner.
+local function passers(pool, owner)
+  local list = {}
+  for _, constraint in ipairs(parking.constraints(pool)) do
+    local id, key = string.match(constraint, '^held|([^|]+)|(.+)$')
+    local needs = id and redis.call('ZRANGEBYSCORE', keys.pool_needs(pool.name, constraint), '-inf',
+      amounts.whole(accounts.room('limit', accounts.named(pool.name, id), pool, key))) or {}
+    for _, need in ipairs(needs) do
+      local here = redis.call('ZRANGE', keys.pool_park(pool.name, constraint, need), 0, -1, 'WITHSCORES')
+      for i = 1, #here, 2 do
+        local found = {id = here[i], place = tonumber(here[i + 1])}
+        if passes_owner(pool, found, owner) then list[found.id] = found end
+      end
+    end
+  end
+  return list
 end
 
 -- The first in order of the lanes worth a look: those parked on one of these constraints that it has room for, and those that
@@ -63,9 +70,10 @@ function looks.first(pool, constraints, owner)
     local id, place = parking.first(pool, constraint, looks.room(pool, constraint))
     if id and (not best or place < best.at) then best = {id = id, place = place, at = place} end
   end
-  for _, found in ipairs(owner and kept(pool) or {}) do
-    if best and found.place >= best.at then break end
-    if passes_owner(pool, found, owner) and (not best or found.at < best.at) then best = found end
+  if not owner then return best end
+  passing[pool.name] = passing[pool.name] or passers(pool, owner)
+  for _, found in pairs(passing[pool.name]) do
+    if not best or found.at < best.at then best = found end
   end
   return best
 end
@@ -77,11 +85,16 @@ function looks.at(pool, found, owner)
   local why = accounts.blocked(path, lane.ask, lane.fixed, owner and found.place > owner.place)
   local who = not why and lanes.head(lane) or why and why.kind == 'held' and found.instead
   if who then
+    passing = {}
     grants.waiter(path, lane, who)
     return true
   end
   local strict = pool.is.queueing == 'strict' and why.account == 'pool'
   parking.park(pool, lane.id, strict and 'line' or parking.constraint(why), strict and 0 or why.need, found.place)
+  if owner and passing[pool.name] then
+    local again = why.kind == 'held' and {id = found.id, place = found.place}
+    passing[pool.name][found.id] = again and passes_owner(pool, again, owner) and again or nil
+  end
   return why.account
 end
 

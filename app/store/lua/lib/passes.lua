@@ -35,6 +35,7 @@ end
 -- In order, whoever can be granted; a hold ends as soon as a limit keeps its owner.
 local function best_effort(pool, set)
   local constraints = parking.constraints(pool, set)
+  looks.afresh(pool)
   while true do
     local owner = holds.owner(pool)
     local why = owner and accounts.blocked(owner.path, owner.lane.ask, owner.lane.fixed, false)

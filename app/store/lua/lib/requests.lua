@@ -17,6 +17,12 @@ function requests.load(id)
   return request
 end
 
+-- Whose a request is, and the amounts it asks.
+function requests.holding(id)
+  local two = redis.call('HMGET', keys.request(id), 'component', 'resources')
+  return two[1], amounts.decode(two[2])
+end
+
 -- What will be written: name and value in turn, so that one HSET does it.
 local function put(request, fields, name, value)
   request[name] = value
