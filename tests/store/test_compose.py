@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from app.domain import ordering
-from app.store.compose import Malformed, composed, load_commands
+from app.store.compose import composed, load_commands
 from app.store.resolve import Malformed, resolved
 
 MALFORMED = Path(__file__).parent / "malformed"
