@@ -108,12 +108,12 @@ class Ledger:
 
     # pools, groups, policies
 
-    def create_pool(self, workspace: str, wanted: PoolAsk) -> None:
-        """Make a pool."""
+    def create_pool(self, workspace: str, wanted: PoolAsk, operation: str | None = None) -> None:
+        """Make a pool. A caller that names the operation may repeat it, as with the deletions."""
         reply = self._scripts.call(
             "pool_create",
             workspace,
-            op=_operation(),
+            op=operation or _operation(),
             name=wanted.name,
             description=wanted.description,
             capacity=amounts.encode(wanted.capacity),
@@ -134,9 +134,9 @@ class Ledger:
         )
         _allowed(_found(reply, "pool", name))
 
-    def delete_pool(self, workspace: str, name: str) -> None:
+    def delete_pool(self, workspace: str, name: str, operation: str | None = None) -> None:
         """Delete a pool, its groups and policies, while nobody waits for it or holds anything of it."""
-        reply = _found(self._scripts.call("pool_delete", workspace, op=_operation(), name=name), "pool", name)
+        reply = _found(self._scripts.call("pool_delete", workspace, op=operation or _operation(), name=name), "pool", name)
         _unused(reply, f"pool {name}")
 
     def pools(self, workspace: str) -> list[str]:
@@ -157,9 +157,9 @@ class Ledger:
         """Connect a component (`type/name`) to a pool or replace how it is; says whether it is new."""
         return self._set("policy_set", workspace, pool, wanted.group, wanted, component=component, priority=wanted.priority)
 
-    def delete_policy(self, workspace: str, pool: str, component: str) -> None:
+    def delete_policy(self, workspace: str, pool: str, component: str, operation: str | None = None) -> None:
         """Part a component from a pool while nothing of it waits or runs there."""
-        args = {"op": _operation(), "pool": pool, "component": component}
+        args = {"op": operation or _operation(), "pool": pool, "component": component}
         reply = self._change("policy_delete", workspace, **args)
         while reply.tag == "unfinished":
             self._finish(workspace)
@@ -170,9 +170,9 @@ class Ledger:
         """Make a group or replace its numbers and parent; says whether it is new."""
         return self._set("group_set", workspace, pool, wanted.parent, wanted, own_group=group)
 
-    def delete_group(self, workspace: str, pool: str, group: str) -> None:
+    def delete_group(self, workspace: str, pool: str, group: str, operation: str | None = None) -> None:
         """Delete a group without children."""
-        reply = self._change("group_delete", workspace, op=_operation(), pool=pool, group=group)
+        reply = self._change("group_delete", workspace, op=operation or _operation(), pool=pool, group=group)
         if _found(reply, "group", f"{group} in pool {pool}").tag == "in_use":
             raise Conflict("in_use", f"group {group} is the parent of {reply.fields['child'].replace(':', ' ', 1)}")
 

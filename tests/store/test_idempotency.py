@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from app.domain.asks import RequestAsk
-from app.domain.errors import Conflict
+from app.domain.asks import PoolAsk, RequestAsk
+from app.domain.errors import Conflict, NotFound
 from app.domain.models import Request
 from app.store import codec
 from app.store.compose import load_commands
@@ -191,3 +191,17 @@ def test_a_change_done_twice_is_not_done_to_what_came_between(world: World) -> N
     assert world.call("pool_delete", op="2", name="p").tag == "deleted"
     assert world.call("pool_create", op="1", name="p", description="", capacity="gpu=1", settings="[]").tag == "created"
     assert world.view().capacity == {"gpu": 2}
+
+
+def test_an_operation_that_is_named_may_be_repeated_by_its_caller(world: World) -> None:
+    wanted = PoolAsk(name="p", capacity={"gpu": 1})
+    for _ in range(2):
+        world.ledger.create_pool(world.workspace, wanted, operation="made")
+    with pytest.raises(Conflict):
+        world.ledger.create_pool(world.workspace, wanted, operation="other")
+    world.policy()
+    for _ in range(2):
+        world.ledger.delete_policy(world.workspace, "p", "orchestrator/t", operation="parted")
+        world.ledger.delete_pool(world.workspace, "p", operation="gone")
+    with pytest.raises(NotFound):
+        world.ledger.delete_pool(world.workspace, "p")
