@@ -62,10 +62,11 @@ simply("patience", "nobody", pool="p")
 
 @replies("policy_delete", "unfinished")
 def _while_its_queue_is_being_brought_in_line(world: World) -> Reply:
+    world.policy("idle")
     world.submit(gpu=2)
     world.submit(gpu=1)
     world.call("pool_update", chunk=1, name="p", description="", capacity="", settings='{"discipline":"classes"}')
-    return world.call("policy_delete", op="o", pool="p", component="orchestrator/t")
+    return world.call("policy_delete", op="o", pool="p", component="orchestrator/idle")
 
 
 simply("policy_delete", "deleted", op="o", pool="p", component="orchestrator/t")
