@@ -41,11 +41,9 @@ def ask(request_id: str, wanted: RequestAsk, key: str | None) -> dict[str, Any]:
     return {**taken, "key": key, "digest": body_digest(wanted)} if key else taken
 
 
-def request(flat: Flat, lapses: str = "", places: Flat | None = None) -> Request:
+def request(at: Mapping[str, str], lapses: str = "", places: Flat | None = None) -> Request:
     """A request out of its hash and the end of its lease; of one that was looked at also its places and its story."""
-    at = pairs(flat)
     kind, _, name = at["component"].partition("/")
-    fence, pool = at.get("fence"), at.get("pool")
     return Request(
         id=at["id"],
         component=name,
@@ -64,8 +62,8 @@ def request(flat: Flat, lapses: str = "", places: Flat | None = None) -> Request
         submitted_ms=int(at["submitted_ms"]),
         number=int(at["seq"]),
         reason=_reason(at),
-        pool=pool or None,
-        fence=_whole(fence),
+        pool=at.get("pool") or None,
+        fence=_whole(at.get("fence")),
         granted_ms=_whole(at.get("granted_ms")),
         ended_ms=_whole(at.get("ended_ms")),
         outcome=at.get("outcome") or None,

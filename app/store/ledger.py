@@ -53,21 +53,21 @@ class Ledger:
 
     def submit_all(self, workspace: str, asks: Sequence[tuple[str, RequestAsk, str | None]]) -> list[Request | Refused]:
         """Take in asks (id, ask, idempotency key) one after the other in one call, each wholly or not at all."""
-        taken = json.dumps([codec.ask(*one) for one in asks])
-        reply = self._change("submit", workspace, remember_s=self._limits.idempotency_ttl_s, asks=taken)
-        return [_outcome(tag, flat) for tag, flat in reply.fields["outcomes"]]
+        taken = [codec.ask(*one) for one in asks]
+        reply = self._change("submit", workspace, remember_s=self._limits.idempotency_ttl_s, asks=json.dumps(taken))
+        return [_outcome(tag, ask, flat) for ask, (tag, flat) in zip(taken, reply.fields["outcomes"], strict=True)]
 
     def look(self, workspace: str, request: str, *, poll: bool = False) -> Request:
         """A request as it stands. With `poll` its owner has asked for it, so it will not expire for a while."""
         reply = self._scripts.call("look", workspace, now=self._clock.now_ms(), id=request, poll=poll)
         fields = _found(reply, "request", request).fields
-        return codec.request(fields["request"], fields["lapses"], fields["places"])
+        return codec.request(codec.pairs(fields["request"]), fields["lapses"], fields["places"])
 
     def newest(self, workspace: str, before: int | None = None, count: int = 100) -> tuple[list[Request], int | None]:
         """A page of requests, newest first; and the number to ask for those before it (None: that was all)."""
         reply = self._scripts.call("listed", workspace, before=EXACT if before is None else before, count=count)
         last = reply.fields["last"]
-        return [codec.request(flat) for flat in reply.fields["found"]], int(last) if last else None
+        return [codec.request(codec.pairs(flat)) for flat in reply.fields["found"]], int(last) if last else None
 
     def events(self, workspace: str, after: str = "0", count: int = 100) -> list[Event]:
         """A stretch of the workspace's stream after an entry."""
@@ -100,11 +100,11 @@ class Ledger:
         reply = self._change("cancel", workspace, id=request)
         if reply.tag == "conflict":
             raise Conflict("not_queued", f"{request} is {reply.fields['status']}, and only a queued request can be cancelled")
-        return codec.request(_found(reply, "request", request).fields["request"])
+        return codec.request(codec.pairs(_found(reply, "request", request).fields["request"]))
 
     def drop(self, workspace: str, request: str) -> Request:
         """End a request whatever its state; a final one stays as it is."""
-        return codec.request(_found(self._change("drop", workspace, id=request), "request", request).fields["request"])
+        return codec.request(codec.pairs(_found(self._change("drop", workspace, id=request), "request", request).fields["request"]))
 
     # pools, groups, policies
 
@@ -236,23 +236,25 @@ def _operation() -> str:
     return secrets.token_hex(8)
 
 
-def _outcome(tag: str, flat: list[str]) -> Request | Refused:
+def _outcome(tag: str, ask: dict[str, Any], flat: list[str]) -> Request | Refused:
+    if tag == "taken_in":
+        at = codec.pairs(ask["fields"] + flat)
+        at["id"], lapses = ask["id"], ""
+        if at["status"] == State.ALLOCATED and "lease_s" in at:
+            lapses = str(int(at["granted_ms"]) + int(at["lease_s"]) * 1000)
+        return codec.request(at, lapses)
+    at = codec.pairs(flat)
+    if tag == "known":
+        return codec.request(at, at["lapses"])
     if tag == "conflict":
-        known = codec.pairs(flat)["id"]
-        return Conflict("idempotency_conflict", f"this idempotency key made request {known} of another body")
-    if tag == "taken":
-        return Conflict("id_taken", "this id is another request's")
-    answered = codec.pairs(flat)
-    lapses = answered.get("lapses", "")
-    if answered["status"] == State.ALLOCATED and tag == "taken_in" and "lease_s" in answered:
-        lapses = str(int(answered["granted_ms"]) + int(answered["lease_s"]) * 1000)
-    return codec.request(flat, lapses)
+        return Conflict("idempotency_conflict", f"this idempotency key made request {at['id']} of another body")
+    return Conflict("id_taken", "this id is another request's")
 
 
 def _returned(request: str, tag: str, found: Any, reason: str) -> Request | Refused:
     if tag == "stale_fence":
         return StaleFence(request, found, reason)
-    return codec.request(found) if tag == "released" else NotFound("request", request)
+    return codec.request(codec.pairs(found)) if tag == "released" else NotFound("request", request)
 
 
 def _found(reply: Reply, kind: str, name: str) -> Reply:

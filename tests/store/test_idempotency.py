@@ -169,6 +169,15 @@ SAYS_WHAT_IT_DID_ITSELF = {"patience", "submit", "sweep"}
 """Their answers tell what this very call did (made, given, ended …), so that the second differs."""
 
 
+def told(answer: Any) -> Any:
+    """An answer with its requests as mappings: of a name that comes twice the last counts."""
+    if isinstance(answer, dict):
+        return {name: told(value) for name, value in answer.items()}
+    if isinstance(answer, list):
+        return codec.pairs(answer) if "component" in answer[::2] else [told(value) for value in answer]
+    return answer
+
+
 def test_every_command_is_tried_twice() -> None:
     assert TWICE.keys() == load_commands().keys()
 
@@ -181,7 +190,8 @@ def test_a_call_twice_is_once(world: World, command: str) -> None:
     second = world.call(command, **args)
     assert world.state() == after
     if command not in SAYS_WHAT_IT_DID_ITSELF:
-        assert second == first
+        assert told(second.fields) == told(first.fields)
+        assert second.tag == first.tag
 
 
 def test_a_change_done_twice_is_not_done_to_what_came_between(world: World) -> None:

@@ -44,14 +44,16 @@ local function place(request, lane, fields)
   requests.finish(request, states.rejected, 'rejected', eligibility.reasons(lane.component, lane.ask, lane.fixed), fields)
 end
 
--- Tag and the request as one flat list.
+-- Tag and a flat list: of a known request all there is, of a new one what the ask did not say already.
 function intake.take(ask, remember_s)
-  local request, fields = {id = ask.id}, ask.fields
+  local request, fields, said = {id = ask.id}, ask.fields, #ask.fields
   for i = 1, #fields, 2 do request[fields[i]] = fields[i + 1] end
   local tag, known = again(ask, request)
   if tag then
-    known.lapses = known.lease_s and redis.call('ZSCORE', keys.live(), known.id) or nil
-    return tag, requests.flat(known)
+    local flat = requests.flat(known)
+    flat[#flat + 1] = 'lapses'
+    flat[#flat + 1] = known.lease_s and redis.call('ZSCORE', keys.live(), known.id) or ''
+    return tag, flat
   end
   local seq = amounts.whole(redis.call('HINCRBY', keys.meta(), 'seq', 1))
   requests.move(request, states.queued, 'submitted', {'seq', seq, 'submitted_ms', amounts.whole(clock.now)}, fields)
@@ -59,7 +61,5 @@ function intake.take(ask, remember_s)
   requests.write(request, fields)
   redis.call('ZADD', keys.requests(), seq, ask.id)
   if ask.key then redis.call('SET', keys.idempotency(ask.key), ask.id .. ' ' .. ask.digest, 'EX', remember_s) end
-  fields[#fields + 1] = 'id'
-  fields[#fields + 1] = ask.id
-  return 'taken_in', fields
+  return 'taken_in', {unpack(fields, said + 1)}
 end

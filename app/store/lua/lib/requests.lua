@@ -3,6 +3,7 @@
 -- @keys request events ended
 
 local kept
+local flat = {}  -- id → name and value in turn, of what was loaded, with what was written since behind
 
 -- How many entries the stream of events keeps, about.
 function requests.keep(events)
@@ -13,6 +14,7 @@ function requests.load(id)
   local raw = redis.call('HGETALL', keys.request(id))
   if #raw == 0 then return nil end
   local request = {id = id}
+  flat[id] = raw
   for i = 1, #raw, 2 do request[raw[i]] = raw[i + 1] end
   return request
 end
@@ -54,6 +56,8 @@ end
 
 function requests.write(request, fields)
   redis.call('HSET', keys.request(request.id), unpack(fields))
+  local loaded = flat[request.id]
+  for i = 1, loaded and #fields or 0 do loaded[#loaded + 1] = fields[i] end
 end
 
 -- Into a final state, with its reason and when.
@@ -65,12 +69,10 @@ function requests.finish(request, to, event, news, fields)
   redis.call('ZADD', keys.ended(), now, request.id)
 end
 
--- A whole request as one flat list, for an answer.
+-- A request that was loaded, whole and as one flat list, for an answer; of a name that comes twice the last counts.
 function requests.flat(request)
-  local flat = {}
-  for name, value in pairs(request) do
-    flat[#flat + 1] = name
-    flat[#flat + 1] = value
-  end
-  return flat
+  local whole = flat[request.id]
+  whole[#whole + 1] = 'id'
+  whole[#whole + 1] = request.id
+  return whole
 end
