@@ -11,7 +11,7 @@ from app.domain.ids import request_id
 from app.domain.models import Request
 from app.store.ledger import Ledger
 from bench.floor import bare, issued
-from bench.timing import per_call_us
+from bench.timing import side_by_side_us
 
 WORKSPACE = "bench"
 BATCH = 100
@@ -56,8 +56,8 @@ def run(client: Redis, calls: int) -> None:
                     pipe.evalsha(script.sha, 1, "pk:{bench}:", one, *more)
                 pipe.execute()
 
-    ours, bottom = per_call_us(cycle, calls), per_call_us(floor, calls)
-    piped, piped_bottom = per_call_us(pipelined, calls // BATCH) / BATCH, per_call_us(floor_pipelined, calls // BATCH) / BATCH
+    ours, bottom = side_by_side_us(cycle, floor, calls // 2)
+    piped, piped_bottom = (us / BATCH for us in side_by_side_us(pipelined, floor_pipelined, calls // BATCH))
     print(f"  commands in a cycle: {submit.commands} in submit, {release.commands} in release")
     for how, us, least in (("one at a time", ours, bottom), ("pipelined", piped, piped_bottom)):
         print(f"  {how:<13}: {us:7.1f} us; floor {least:7.1f} us; {least / us:.2f} x the rate of the floor (reach 0.5)")

@@ -104,7 +104,8 @@ class Ledger:
 
     def drop(self, workspace: str, request: str) -> Request:
         """End a request whatever its state; a final one stays as it is."""
-        return codec.request(codec.pairs(_found(self._change("drop", workspace, id=request), "request", request).fields["request"]))
+        reply = _found(self._change("drop", workspace, id=request), "request", request)
+        return codec.request(codec.pairs(reply.fields["request"]))
 
     # pools, groups, policies
 
