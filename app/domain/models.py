@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import NamedTuple
 
 from app.domain.amounts import Amounts
 from app.domain.reasons import Reason
@@ -22,8 +24,7 @@ class Told:
     by: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(NamedTuple):  # made for every answer, and three times as fast to make as a frozen dataclass
     """An ask and where it stands. Position and story are told to who looks, not to who changes it."""
 
     id: str
@@ -49,7 +50,7 @@ class Request:
     ended_ms: int | None = None
     outcome: str | None = None
     lease_expires_ms: int | None = None
-    position: Mapping[str, int] = field(default_factory=dict)
+    position: Mapping[str, int] = MappingProxyType({})
     story: tuple[Told, ...] = ()
 
 

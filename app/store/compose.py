@@ -69,6 +69,7 @@ class Command:
     text: str
     sha: str
     spans: tuple[tuple[int, int, str], ...]
+    given: frozenset[str]
 
     @property
     def file(self) -> str:
@@ -232,6 +233,7 @@ def _compose(command: Source, libraries: list[Source]) -> Command:
         text=text,
         sha=hashlib.sha1(text.encode()).hexdigest(),
         spans=tuple(spans),
+        given=frozenset(command.declared["args"]),
     )
 
 

@@ -64,7 +64,7 @@ class Scripts:
 
     def _prepared(self, name: str, workspace: str, args: Mapping[str, Arg]) -> tuple[Command, Tail]:
         command = self._commands[name]
-        if args.keys() != set(command.args):
+        if args.keys() != command.given:
             missing, unknown = sorted(set(command.args) - args.keys()), sorted(args.keys() - set(command.args))
             raise TypeError(f"{name}: missing {missing}, unknown {unknown}")
         return command, (1, prefix(workspace), *[_argument(args[arg]) for arg in command.args])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -47,7 +46,7 @@ def test_everything_asked_comes_back(world: World) -> None:
     assert (request.component_type, request.component, request.number) == ("kind", "name", 1)
     assert (request.submitted_ms, request.granted_ms) == (world.clock.now_ms(), world.clock.now_ms())
     assert (request.pool, request.fence, request.ended_ms, request.position) == ("p", 1, None, {})
-    assert replace(world.look(request), story=()) == request
+    assert world.look(request)._replace(story=()) == request
 
 
 def test_defaults_of_an_ask(world: World) -> None:
