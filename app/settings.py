@@ -5,7 +5,6 @@ The defaults live here, so that an installed package needs no file; `config/defa
 
 from __future__ import annotations
 
-import math
 import os
 import tomllib
 from collections.abc import Callable, Mapping
@@ -13,6 +12,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+YEARS_S = 10 * 365 * 86_400
 DEFAULT_FILE = Path(__file__).resolve().parent.parent / "config" / "default.toml"
 
 
@@ -35,8 +35,8 @@ def _text(value: object) -> str:
     return value
 
 
-def _number(value: object, least: float) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value < least:
+def _number(value: object, least: float, most: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= most:
         raise ValueError
     return value
 
@@ -66,13 +66,12 @@ def one_of(*words: str) -> Kind:
 
 def seconds(least: float) -> Kind:
     """A duration, in seconds and parts of them."""
-    return Kind(f"a number of seconds, at least {least:g}", lambda value: float(_number(value, least)), float)
+    return Kind(f"a number of seconds, from {least:g} to {YEARS_S}", lambda value: float(_number(value, least, YEARS_S)), float)
 
 
-def whole(what: str, least: int = 1, most: float = math.inf) -> Kind:
+def whole(what: str, most: int, least: int = 1) -> Kind:
     """A whole number of something."""
-    bounds = f"at least {least}" if most == math.inf else f"from {least} to {most:g}"
-    return Kind(f"a whole number of {what}, {bounds}", lambda value: _whole(value, least, most), int)
+    return Kind(f"a whole number of {what}, from {least} to {most}", lambda value: _whole(value, least, most), int)
 
 
 URL = Kind("a URL, or nothing for the embedded server", lambda value: _text(value).strip() or None)
@@ -94,9 +93,9 @@ class Settings:
     redis_timeout_s: float = setting(5.0, seconds(0.1))
     cleanup_interval_s: float = setting(5.0, seconds(0.1))
     audit_interval_s: float = setting(600.0, seconds(1))
-    retention_s: int = setting(7 * 24 * 3600, whole("seconds", least=0))
-    events_kept: int = setting(100_000, whole("events"))
-    idempotency_ttl_s: int = setting(24 * 3600, whole("seconds"))
+    retention_s: int = setting(7 * 24 * 3600, whole("seconds", least=0, most=YEARS_S))
+    events_kept: int = setting(100_000, whole("events", most=10**9))
+    idempotency_ttl_s: int = setting(24 * 3600, whole("seconds", most=YEARS_S))
     chunk: int = setting(200, whole("requests", most=1000))  # Lua cannot unpack much more
     log_level: str = setting("info", one_of("debug", "info", "warning", "error"))
 

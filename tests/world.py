@@ -105,7 +105,11 @@ class World:
 
     def queue(self, name: str = "p") -> list[str]:
         """Ids in queue order."""
-        return self.ledger.queue(self.workspace, name, count=10_000)[0]
+        ids, last = self.ledger.queue(self.workspace, name, count=1000)
+        while last is not None:
+            more, last = self.ledger.queue(self.workspace, name, last, count=1000)
+            ids += more
+        return ids
 
     def events(self) -> list[Event]:
         """Every event, in order."""

@@ -67,7 +67,10 @@ def audit(config: Path | None, workspaces: tuple[str, ...], repair: bool) -> Non
     """
     differ = 0
     with _clear_errors(), running(_settings(config)) as here:
-        for workspace in workspaces or here.services.registry.all():
+        known = here.services.registry.all()
+        if unknown := [workspace for workspace in workspaces if workspace not in known]:
+            raise ValueError(f"there is no workspace {', '.join(unknown)}; there are: {', '.join(known) or 'none'}")
+        for workspace in workspaces or known:
             found = here.services.audit.run(workspace, repair=repair)
             for difference in found:
                 click.echo(f"{workspace}: {difference}")
@@ -82,8 +85,11 @@ def audit(config: Path | None, workspaces: tuple[str, ...], repair: bool) -> Non
 def tidy(config: Path | None) -> None:
     """Do one round of the housekeeping: lapsed leases, forgotten waiters, lost patience, old requests, unfinished work."""
     with _clear_errors(), running(_settings(config)) as here:
-        for workspace, swept in here.services.housekeeping.tidy_all().items():
+        done = here.services.housekeeping.tidy_all()
+        for workspace, swept in done.items():
             click.echo(f"{workspace}: {swept.lapsed} leases lapsed, {swept.forgotten} waiters forgotten, {swept.pruned} pruned")
+        if len(done) < len(here.services.registry.all()):
+            raise ValueError("not every workspace could be tidied; see above")
 
 
 def _settings(config: Path | None) -> Settings:
@@ -128,6 +134,8 @@ def _keep_house(here: Running, settings: Settings, stopped: threading.Event) -> 
         if not here.alive:
             raise StoreUnavailable("unreachable", "the embedded Redis has ended; its log is in the data folder")
         try:
+            if here.server:
+                here.server.health()
             here.services.housekeeping.tidy_all()
             if time.monotonic() - audited >= settings.audit_interval_s:
                 audited = time.monotonic()

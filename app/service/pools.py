@@ -6,7 +6,8 @@ from app.domain.asks import GroupAsk, PolicyAsk, PoolAsk, PoolChange, WorkspaceS
 from app.domain.errors import NotFound
 from app.domain.models import Account, Policy, Pool, Request
 from app.domain.names import component_id
-from app.service.requests import checked_name
+from app.domain.ordering import BAND
+from app.service.requests import checked_count, checked_name
 from app.store.ledger import Ledger
 from app.store.registry import Registry
 
@@ -41,8 +42,10 @@ class Pools:
         self._ledger.delete_pool(checked_name(workspace), checked_name(pool))
 
     def queue(self, workspace: str, pool: str, after: int | None = None, count: int = 100) -> tuple[list[Request], int | None]:
-        """A page of the queue in order, and where the next begins (None: that was all)."""
-        ids, last = self._ledger.queue(checked_name(workspace), checked_name(pool), after, count)
+        """A page of the queue in order, at times short, and where the next begins (None: that was all)."""
+        if after is not None and (type(after) is not int or abs(after) > BAND):
+            raise ValueError("after is where an earlier page ended")
+        ids, last = self._ledger.queue(checked_name(workspace), checked_name(pool), after, checked_count(count))
         return [self._ledger.look(workspace, request) for request in ids], last
 
     def set_policy(self, workspace: str, pool: str, component: str, ask: PolicyAsk, kind: str = "orchestrator") -> Policy:

@@ -151,7 +151,8 @@ class FolderLock:
         os.close(self.file)
         return StoreMisconfigured(
             f"the data folder {folder} is in use by another service, process {service}, and its server, process {server}: "
-            "stop it, or set POOLKEEPER_DATA_DIR to a folder of your own"
+            f"stop it, share it by POOLKEEPER_REDIS_URL=unix://{folder}/{SOCKET_FILE}, "
+            "or set POOLKEEPER_DATA_DIR to a folder of your own"
         )
 
     def sign(self, server: int = 0) -> None:

@@ -23,6 +23,9 @@ from app.domain.states import State
 from app.store import codec
 from app.store.scripts import Client, Reply, Scripts
 
+ROUNDS = 100_000
+"""Rounds a caller goes on with unfinished work: enough for millions of waiters, and an end if the books are broken."""
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -55,7 +58,14 @@ class Ledger:
         """Take in asks (id, ask, idempotency key) one after the other in one call, each wholly or not at all."""
         taken = [codec.ask(*one) for one in asks]
         reply = self._change("submit", workspace, remember_s=self._limits.idempotency_ttl_s, asks=json.dumps(taken))
-        return [_outcome(tag, ask, flat) for ask, (tag, flat) in zip(taken, reply.fields["outcomes"], strict=True)]
+        answers = [_outcome(tag, ask, flat) for ask, (tag, flat) in zip(taken, reply.fields["outcomes"], strict=True)]
+        if reply.fields["more"] != "1":
+            return answers
+        return [self._anew(workspace, answer) for answer in answers]
+
+    def _anew(self, workspace: str, answer: Request | Refused) -> Request | Refused:
+        """What was queued while work was unfinished, as it stands when that is done."""
+        return self.look(workspace, answer.id) if isinstance(answer, Request) and answer.status == State.QUEUED else answer
 
     def look(self, workspace: str, request: str, *, poll: bool = False) -> Request:
         """A request as it stands. With `poll` its owner has asked for it, so it will not expire for a while."""
@@ -149,7 +159,7 @@ class Ledger:
         return codec.pool(name, _found(self._scripts.call("pool_view", workspace, name=name), "pool", name).fields)
 
     def queue(self, workspace: str, name: str, after: int | None = None, count: int = 100) -> tuple[list[str], int | None]:
-        """A page of a pool's queue, in order: ids, and where the next page begins (None: that was all)."""
+        """A page of a pool's queue, in order: ids, at times few, and where the next begins (None: that was all)."""
         reply = self._scripts.call("queued", workspace, pool=name, after=-BAND - 1 if after is None else after, count=count)
         fields = _found(reply, "pool", name).fields
         return fields["ids"], int(fields["last"]) if fields["last"] else None
@@ -210,8 +220,10 @@ class Ledger:
         return reply
 
     def _finish(self, workspace: str) -> None:
-        while self.advance(workspace):
-            pass
+        for _ in range(ROUNDS):
+            if not self.advance(workspace):
+                return
+        raise RuntimeError(f"unfinished work of workspace {workspace} makes no progress; run poolkeeperd audit --repair")
 
     def _set(
         self, command: str, workspace: str, pool: str, parent: str | None, wanted: GroupAsk | PolicyAsk, **names: Any

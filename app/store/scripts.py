@@ -18,7 +18,7 @@ from redis.sentinel import SentinelConnectionPool
 
 from app.store.compose import Command, load_commands
 from app.store.connection import translate
-from app.store.keys import prefix
+from app.store.keys import key, prefix
 
 Client: TypeAlias = Redis | RedisCluster
 Arg: TypeAlias = str | bytes | int | bool | None
@@ -67,7 +67,7 @@ class Scripts:
         if args.keys() != command.given:
             missing, unknown = sorted(set(command.args) - args.keys()), sorted(args.keys() - set(command.args))
             raise TypeError(f"{name}: missing {missing}, unknown {unknown}")
-        return command, (1, prefix(workspace), *[_argument(args[arg]) for arg in command.args])
+        return command, (2, prefix(workspace), key("meta", workspace), *[_argument(args[arg]) for arg in command.args])
 
     def _answer(self, command: Command, tail: Tail) -> object:
         answer = self._run("EVALSHA", command.sha, *tail)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 
+from app.domain.models import Request
+from app.service.audit import Audit
+from app.store.auditor import Auditor
 from app.store.ledger import Ledger, Limits
 from app.store.scripts import Client
 from tests.world import World
@@ -79,3 +82,100 @@ def test_a_policy_parted_while_its_queue_is_brought_in_line_leaves_nobody_in_it(
     world.call("release", held=json.dumps([[holders[1].id, "2", "succeeded"]]))  # one of them leaves through q meanwhile
     world.ledger.delete_policy("test", "p", "orchestrator/t")
     assert client.exists("pk:{test}:pool:p:queue") == 0
+
+
+def test_many_constraints_may_rise_at_once(world: World) -> None:
+    """More than unpack takes: policies × keys × kinds."""
+    keys = {f"k{number}": 400 for number in range(31)}
+    world.pool("p", None, **keys)
+    for number in range(150):
+        world.policy(f"t{number}", limit=dict.fromkeys(keys, 2))
+        world.submit(f"t{number}", lease_s=5, resources=dict.fromkeys(keys, 2))
+    waiting = world.submit("t0", resources=dict.fromkeys(keys, 2))
+    assert world.status(waiting) == ["queued"]
+    world.clock.advance(5)
+    assert world.ledger.sweep("test").lapsed == 150
+    assert world.status(waiting) == ["allocated"]
+
+
+def left_by_a_dead_caller(client: Client) -> tuple[World, Request]:
+    """Twenty wait for one unit each; a release freed thirty, but its caller died after the first of several calls."""
+    world = World(client, chunk=5)
+    world.pool(gpu=50)
+    world.policy()
+    world.policy("big")
+    holder = world.submit("big", gpu=50)
+    for _ in range(20):
+        world.submit(gpu=1)
+    world.call("release", held=json.dumps([[holder.id, "1", "succeeded"]]))
+    assert 0 < world.view().queue_length < 20
+    return world, holder
+
+
+def test_a_repeated_release_goes_on_with_what_the_first_left(client: Client) -> None:
+    world, holder = left_by_a_dead_caller(client)
+    world.release(holder, fence=1)
+    assert world.view().queue_length == 0
+
+
+def test_whoever_submits_next_goes_on_with_what_was_left_and_is_told_how_it_stands_then(client: Client) -> None:
+    world, _ = left_by_a_dead_caller(client)
+    assert world.submit(gpu=1).status == "allocated"
+    assert world.view().queue_length == 0
+
+
+def test_the_audit_finds_nothing_in_a_pool_that_is_being_looked_at(client: Client) -> None:
+    world = World(client, chunk=1)
+    world.pool(gpu=1)
+    world.policy()
+    world.submit(gpu=1)
+    for gpu in (1, 1, 1):
+        world.submit(gpu=gpu)
+    world.call("pool_update", name="p", description="", capacity="", settings='{"discipline":"classes"}')
+    assert world.view().unfinished
+    assert Audit(world.ledger, Auditor(client, world.clock, 3)).run("test") == []
+
+
+def test_a_page_of_the_queue_passes_over_only_so_many_in_share(client: Client) -> None:
+    world = World(client)
+    world.pool(gpu=10)
+    world.policy("owner", reserved={"gpu": 5}, priority=1)
+    world.policy("lender")
+    world.submit("lender", gpu=10)
+    world.submit_all([world.ask("owner", gpu=1) for _ in range(900)])
+    last = world.submit("lender", gpu=1)
+    ids, _ = world.ledger.queue("test", "p", count=5)
+    assert len(ids) == 5
+    assert world.queue()[-1] == last.id
+    assert len(world.queue()) == 901
+
+
+def test_a_lost_request_does_not_stop_its_pool(client: Client) -> None:
+    world = World(client)
+    world.pool(gpu=2, settings={"patience_s": 1})
+    world.policy()
+    holder = world.submit(gpu=2, lease_s=3)
+    owner = world.submit(gpu=2)
+    other = world.submit(gpu=1)
+    world.pass_time(1)
+    assert [hold.request for hold in world.view().holds] == [owner.id]
+    for lost in (owner, holder):
+        client.delete(f"pk:{{test}}:request:{lost.id}")
+    world.submit(gpu=1)
+    world.pass_time(5)
+    audit = Audit(world.ledger, Auditor(client, world.clock, 3))
+    assert audit.run("test", repair=True)
+    assert audit.run("test") == []
+    assert world.status(other) == ["allocated"]
+
+
+def test_lost_counters_never_count_again_what_they_counted(client: Client) -> None:
+    world = World(client)
+    world.pool(gpu=2)
+    world.policy()
+    world.submit(gpu=1)
+    client.delete("pk:{test}:meta")
+    audit = Audit(world.ledger, Auditor(client, world.clock, 3))
+    assert {found.where for found in audit.run("test", repair=True)} == {"seq", "fence"}
+    assert audit.run("test") == []
+    assert world.submit(gpu=1).fence == 2

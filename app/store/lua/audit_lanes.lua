@@ -1,6 +1,6 @@
 -- Compare a stretch of a pool's lanes with where each should stand, and that what it is parked on indeed keeps it.
 -- @use accounts amounts findings lanes looks order parking reviews
--- @keys component_lanes pool_inshare pool_lanes pool_line pool_needs pool_park pool_parked pool_parks
+-- @keys component_lanes todo pool_todo pool_inshare pool_lanes pool_line pool_needs pool_park pool_parked pool_parks
 -- @args pool cursor count repair
 -- @reply audited differences cursor
 -- @reply not_found
@@ -8,6 +8,11 @@
 findings.begin(args.repair)
 local pool = accounts.pool(args.pool)
 if not pool then return reply.not_found() end
+
+local left = pool.is.reviewing or pool.is.unsettled or redis.call('EXISTS', keys.pool_todo(args.pool)) == 1
+if left and redis.call('SISMEMBER', keys.todo(), args.pool) == 0 then
+  if findings.add('todo', args.pool, nil, 'listed') then redis.call('SADD', keys.todo(), args.pool) end
+end
 
 local function check(id)
   local lane = lanes.open(id)

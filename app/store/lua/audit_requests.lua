@@ -1,6 +1,6 @@
 -- Compare a stretch of requests with the structures each has to be in, and in no others; repair if asked.
 -- @use accounts amounts clock eligibility findings lanes order requests reviews
--- @keys requests waiting live ended lane lane_walltimes pool_queue pool_active pool_ends pool_todo component_lanes
+-- @keys request meta requests waiting live ended lane lane_walltimes pool_queue pool_active pool_ends pool_todo component_lanes
 -- @args now after count repair
 -- @reply audited differences last
 
@@ -20,7 +20,7 @@ local function belongs(request, lane)
     if request.walltime_s then should[keys.lane_walltimes(lane.id)] = tonumber(request.walltime_s) end
     for _, name in ipairs(lanes.pools(lane.component)) do
       local path = accounts.path(name, lane.component)
-      if redis.call('HEXISTS', keys.pool_todo(name), 'sync ' .. lane.id) == 1 then should[keys.pool_queue(name)] = 'either'
+      if path[#path].is.reviewing or redis.call('HEXISTS', keys.pool_todo(name), 'sync ' .. lane.id) == 1 then should[keys.pool_queue(name)] = 'either'
       elseif lanes.listed(path[#path], lane) then should[keys.pool_queue(name)] = order.score(path[#path], path[1], inner) end
     end
   elseif string.find(transitions, ' ' .. request.status .. '>', 1, true) then
@@ -72,6 +72,18 @@ local function check(id)
   end
 end
 
+local function counted(name, least)
+  local is = tonumber(redis.call('HGET', keys.meta(), name)) or 0
+  if is >= least then return end
+  if findings.add('counter', name, amounts.whole(is), 'at least ' .. amounts.whole(least)) then
+    redis.call('HSET', keys.meta(), name, amounts.whole(least))
+  end
+end
+
 local ids = redis.call('ZRANGEBYSCORE', keys.requests(), '(' .. args.after, '+inf', 'WITHSCORES', 'LIMIT', 0, tonumber(args.count))
-for i = 1, #ids, 2 do check(ids[i]) end
+for i = 1, #ids, 2 do
+  check(ids[i])
+  counted('seq', tonumber(ids[i + 1]))
+  counted('fence', tonumber(redis.call('HGET', keys.request(ids[i]), 'fence') or 0))
+end
 return reply.audited(findings.all(), ids[#ids])

@@ -10,7 +10,7 @@ requests.keep(args.kept)
 
 local request = requests.load(args.id)
 if not request then return reply.not_found() end
-if request.status == states.cancelled then return reply.cancelled(requests.flat(request), 0) end
+if request.status == states.cancelled then return reply.cancelled(requests.flat(request), passes.settle(tonumber(args.chunk))) end
 if request.status ~= states.queued then return reply.conflict(request.status) end
 
 local fields = {}

@@ -18,7 +18,7 @@ elseif request.status == states.allocated or request.status == states.preempting
   grants.back(request)
   requests.finish(request, states.released, 'released', {'reason', 'dropped'}, fields)
 else
-  return reply.dropped(requests.flat(request), 0)
+  return reply.dropped(requests.flat(request), passes.settle(tonumber(args.chunk)))
 end
 requests.write(request, fields)
 local more = passes.settle(tonumber(args.chunk))

@@ -8,7 +8,7 @@
 
 clock.start(args.now)
 requests.keep(args.kept)
-if operations.done(args.op) then return reply.deleted(0) end
+if operations.done(args.op) then return reply.deleted(rounds.advance(tonumber(args.chunk))) end
 local pool = accounts.pool(args.pool)
 local group = pool and accounts.group(args.pool, args.group)
 if not group then return reply.not_found() end

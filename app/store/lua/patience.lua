@@ -19,7 +19,7 @@ local function overdue(lane)
       '(' .. amounts.whole(order.inner(class, const.AGES)), 'WITHSCORES', 'LIMIT', 0, 1)
     if oldest[1] then
       local request = requests.load(oldest[1])
-      if tonumber(request.queued_ms or request.submitted_ms) <= since_ms then return oldest[1], tonumber(oldest[2]) end
+      if request and tonumber(request.queued_ms or request.submitted_ms) <= since_ms then return oldest[1], tonumber(oldest[2]) end
     end
   end
 end

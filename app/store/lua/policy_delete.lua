@@ -1,6 +1,6 @@
 -- Part a component from a pool, while nothing of it waits or runs there.
 -- @use accounts clock lanes operations promises requests reviews rounds
--- @keys policy component component_lanes lane pool_policies pool_todo
+-- @keys policy component component_lanes lane pool_policies pool_todo todo
 -- @args now kept chunk op pool component
 -- @reply deleted more
 -- @reply in_use queued active
@@ -9,7 +9,7 @@
 
 clock.start(args.now)
 requests.keep(args.kept)
-if operations.done(args.op) then return reply.deleted(0) end
+if operations.done(args.op) then return reply.deleted(rounds.advance(tonumber(args.chunk))) end
 local pool = accounts.pool(args.pool)
 local policy = pool and accounts.policy(args.pool, args.component)
 if not policy then return reply.not_found() end
@@ -18,7 +18,10 @@ for _, id in ipairs(redis.call('SMEMBERS', keys.component_lanes(args.component))
   if lanes.listed(pool, lanes.open(id)) then queued = queued + redis.call('ZCARD', keys.lane(id)) end
 end
 if queued + active > 0 then return reply.in_use(queued, active) end
-if redis.call('EXISTS', keys.pool_todo(args.pool)) == 1 then return reply.unfinished() end  -- its queue may still name some
+if redis.call('EXISTS', keys.pool_todo(args.pool)) == 1 then  -- its queue may still name some
+  redis.call('SADD', keys.todo(), args.pool)
+  return reply.unfinished()
+end
 
 promises.book(pool, promises.parent(pool, policy), policy.reserved, -1)
 redis.call('DEL', keys.policy(args.pool, args.component))

@@ -9,7 +9,7 @@
 clock.start(args.now)
 requests.keep(args.kept)
 local before = operations.done(args.op)
-if before then return reply.set(before, 0) end
+if before then return reply.set(before, rounds.advance(tonumber(args.chunk))) end
 local pool = accounts.pool(args.pool)
 if not pool then return reply.not_found('pool') end
 local parent = args.group == '' and pool or accounts.group(args.pool, args.group)

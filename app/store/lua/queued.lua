@@ -31,10 +31,15 @@ local function is_inshare(id)
   return redis.call('SISMEMBER', keys.pool_inshare(args.pool), lanes.of(request).id) == 1
 end
 
+local skipped, SKIPPED = 0, 500  -- of those in share, so many at most are passed over in one call
+
 -- The next of a stream, read ahead by one; borrowers are the queue less those in share.
 local function fetch(stream)
   repeat
     stream.id = nil
+    skipped = skipped + (stream.lane and 0 or 1)
+    stream.stalled = not stream.lane and skipped > SKIPPED + count
+    if stream.stalled then return end
     local next_one = redis.call('ZRANGEBYSCORE', stream.lane and keys.lane(stream.lane) or queued, stream.from, '+inf', 'WITHSCORES',
       'LIMIT', 0, 1)
     if not next_one[1] then return end
@@ -51,6 +56,9 @@ while #ids < count do
   local first
   for _, stream in ipairs(streams) do
     if stream.id and (not first or stream.place < first.place) then first = stream end
+  end
+  if borrowers.stalled and not (first and first.place < borrowers.place) then
+    return reply.page(ids, places, amounts.whole(borrowers.place))
   end
   if not first then return reply.page(ids, places, '') end
   ids[#ids + 1], places[#places + 1] = first.id, amounts.whole(first.place)

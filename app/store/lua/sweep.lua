@@ -1,6 +1,6 @@
 -- End what time has ended, a bounded part at a time: lapsed leases, waiters nobody polls for, and requests kept long enough.
 -- @use amounts clock grants lanes passes requests
--- @keys live waiting ended requests request
+-- @keys live waiting ended requests request meta
 -- @args now kept chunk retention_s
 -- @reply swept lapsed forgotten pruned more
 
@@ -12,19 +12,23 @@ local function due(key, until_ms)
   return redis.call('ZRANGEBYSCORE', key, '-inf', until_ms, 'LIMIT', 0, count)
 end
 
-local function expire(id, reason, leave)
+local function expire(set, id, reason, leave)
   local request, fields = requests.load(id), {}
+  if not request then return redis.call('ZREM', set, id) end  -- lost; what it held is found by the audit
   leave(request)
   requests.finish(request, states.expired, 'expired', {'reason', reason}, fields)
   requests.write(request, fields)
 end
 
+-- A write that a server out of memory refuses, before any it would let pass: nothing lapses while heartbeats are refused.
+redis.call('HSET', keys.meta(), 'swept_ms', now)
+
 local lapsed = due(keys.live(), now)
-for _, id in ipairs(lapsed) do expire(id, 'lease_lapsed', grants.back) end
+for _, id in ipairs(lapsed) do expire(keys.live(), id, 'lease_lapsed', grants.back) end
 
 local forgotten = due(keys.waiting(), now)
 for _, id in ipairs(forgotten) do
-  expire(id, 'not_polled', function(request) grants.unqueue(request, lanes.of(request)) end)
+  expire(keys.waiting(), id, 'not_polled', function(request) grants.unqueue(request, lanes.of(request)) end)
 end
 
 local pruned = due(keys.ended(), amounts.whole(clock.now - tonumber(args.retention_s) * 1000))

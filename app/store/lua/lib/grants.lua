@@ -73,7 +73,8 @@ end
 -- Grant one that waits.
 function grants.waiter(path, lane, id)
   local request, fields = requests.load(id), {}
-  grants.unqueue(request, lane)
+  grants.unqueue(request or {id = id}, lane)
+  if not request then return end  -- lost
   grants.give(path, lane, request, fields)
   requests.write(request, fields)
 end

@@ -8,6 +8,12 @@ local EXAMINED = 500  -- running allocations looked at, at most, to foresee when
 function holds.owner(pool)
   if not pool.is.patience then return nil end
   local request = requests.load(pool.is.patience)
+  if not request then  -- lost; what was kept for it is found by the audit
+    redis.call('HDEL', keys.pool_holds(pool.name), pool.is.patience)
+    redis.call('HDEL', pool.key, 'patience')
+    pool.is.patience = nil
+    return nil
+  end
   local lane = lanes.of(request)
   local path = accounts.path(pool.name, lane.component)
   local inner = order.inner(tonumber(request.class), tonumber(request.seq))

@@ -72,9 +72,11 @@ function parking.constraints(pool, set)
   if not set then return redis.call('HKEYS', keys.pool_parks(pool.name)) end
   local asked, some = {}, {}
   for constraint in pairs(set) do asked[#asked + 1] = constraint end
-  if #asked == 0 then return some end
-  for i, count in ipairs(redis.call('HMGET', keys.pool_parks(pool.name), unpack(asked))) do
-    if count then some[#some + 1] = asked[i] end
+  for first = 1, #asked, 1000 do  -- as many as unpack takes for sure
+    local counts = redis.call('HMGET', keys.pool_parks(pool.name), unpack(asked, first, math.min(#asked, first + 999)))
+    for i, count in ipairs(counts) do
+      if count then some[#some + 1] = asked[first + i - 1] end
+    end
   end
   return some
 end

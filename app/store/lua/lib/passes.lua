@@ -1,6 +1,6 @@
 -- The pass after a change: in every pool it stirred, grant in order whatever can be granted, within a budget of looks.
 -- @use accounts grants holds lanes looks parking
--- @keys pool_line todo
+-- @keys pool_line todo orphans
 
 local budget, unfinished
 local passing = {}  -- pools a pass is going through, one within the other
@@ -93,13 +93,18 @@ function pass(pool)
   passing[pool.name] = nil
 end
 
--- Go through every stirred pool. Says whether something is left for a next call.
-function passes.settle(count)
+-- Go through every stirred pool. Says whether a pass was not finished.
+function passes.run(count)
   budget, unfinished = count, false
   local name = next(grants.stirred())
   while name do
     pass(accounts.pool(name))
     name = next(grants.stirred())
   end
-  return unfinished and 1 or 0
+  return unfinished
+end
+
+-- The same, and whether anything at all is left for a next call, be it of an earlier one: 1 or 0.
+function passes.settle(count)
+  return (passes.run(count) or redis.call('EXISTS', keys.todo(), keys.orphans()) > 0) and 1 or 0
 end

@@ -63,3 +63,10 @@ function queue.foresee(path, lane)
   if not pool.is.reviewing or redis.call('EXISTS', keys.lane(lane.id)) == 0 then return end
   if not queue.in_order(path, lane) then queue.resync(pool, lane) end
 end
+
+-- A lane nobody is in any more leaves every pool.
+function queue.forget(lane)
+  redis.call('SREM', keys.component_lanes(lane.component), lane.id)
+  redis.call('SREM', keys.orphans(), lane.id)
+  for _, name in ipairs(lanes.pools(lane.component)) do lanes.part(accounts.pool(name), lane) end
+end

@@ -22,6 +22,7 @@ end
 
 local function look(path, lane)
   local pool = path[#path]
+  if not lanes.head(lane) then return queue.forget(lane) end
   local listed = lanes.listed(pool, lane)
   if eligibility.refusal(path, lane.ask, lane.fixed) then
     if listed then return shut_out(pool, lane) end
@@ -39,7 +40,7 @@ end
 -- Look at up to `count` lanes; says how many were looked at, and whether that was all.
 function reviews.step(pool, count)
   local todo, done = keys.pool_todo(pool.name), 0
-  local from = redis.call('HGET', todo, 'review')
+  local from = redis.call('HGET', todo, 'review') or ''
   local components = redis.call('SMEMBERS', keys.pool_policies(pool.name))
   local at = string.match(from, '^[^|]*')
   table.sort(components)
@@ -94,12 +95,13 @@ function reviews.reject(count)
   local done = 0
   for _, id in ipairs(redis.call('SMEMBERS', keys.orphans())) do
     local lane = lanes.open(id)
-    for _, who in ipairs(redis.call('ZRANGE', keys.lane(id), 0, count - done - 1)) do
-      local reasons = eligibility.reasons(lane.component, lane.ask, lane.fixed)
-      if not reasons then break end
+    local reasons = eligibility.reasons(lane.component, lane.ask, lane.fixed)
+    local members = reasons and redis.call('ZRANGE', keys.lane(id), 0, count - done - 1) or {}
+    if #members == 0 then redis.call('SREM', keys.orphans(), id) end
+    for _, who in ipairs(members) do
       local request, fields = requests.load(who), {}
       queue.leave(who, lane)
-      requests.finish(request, states.rejected, 'rejected', reasons, fields)
+      requests.finish(request, states.rejected, 'rejected', {unpack(reasons)}, fields)
       requests.write(request, fields)
       done = done + 1
     end

@@ -19,7 +19,7 @@ function rounds.advance(count)
     local pool = accounts.pool(name)
     if pool and pool.is.unsettled then grants.stir(pool) end
   end
-  if passes.settle(left) == 1 then return 1 end
+  if passes.run(left) then return 1 end
   for _, name in ipairs(pools) do
     local pool = accounts.pool(name)
     if pool and not all_of(reviews.sync(pool, left)) then return 1 end
