@@ -36,20 +36,31 @@ class Calls(Scripts):
         if self.twice and command not in HOUSEKEEPING:
             before = stream_length(self.world)
             again = super().call(command, workspace, **args)
-            assert _said(again) == _said(reply), f"{command} {args}: first {reply}, then {again}"
+            assert _said(again, reply) == _said(reply, reply), f"{command} {args}: first {reply}, then {again}"
             assert reply.fields.get("more") == "1" or stream_length(self.world) == before, f"{command} twice is not once"
         return reply
 
 
-def _said(reply: Reply) -> tuple[str, dict[str, Any]]:
+def _said(reply: Reply, first: Reply) -> tuple[str, dict[str, Any]]:
     fields = {name: value for name, value in reply.fields.items() if name not in PASSING}
     if "outcomes" in fields:
-        fields["outcomes"] = [("taken_in" if tag == "known" else tag, *map(_pairs, rest)) for tag, *rest in fields["outcomes"]]
+        pairs = zip(fields["outcomes"], first.fields["outcomes"], strict=True)
+        fields["outcomes"] = [_outcome(outcome, said) for outcome, said in pairs]
     if "request" in fields:
         fields["request"] = _pairs(fields["request"])
     if "pool" in fields:  # a whole pool: its sets come in any order
         return reply.tag, {}
     return reply.tag, fields
+
+
+def _outcome(outcome: list[Any], first: list[Any]) -> tuple[Any, ...]:
+    """One outcome; of a request that was new when first called only what was said of it then, as the ask said the rest."""
+    tag, *rest = outcome
+    told = [_pairs(flat) for flat in rest]
+    if first[0] == "taken_in":
+        news = _pairs(first[1])
+        told = [{name: value for name, value in flat.items() if name in news} for flat in told if isinstance(flat, dict)]
+    return ("taken_in" if tag == "known" and first[0] == "taken_in" else tag, *told)
 
 
 def _pairs(flat: list[str] | str) -> dict[str, str] | str:
