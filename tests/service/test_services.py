@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from app.bootstrap import Services, services
@@ -122,3 +124,34 @@ def test_a_pool_and_its_parts_by_name(here: Services) -> None:
     here.pools.delete_policy("w", "p", "t")
     here.pools.delete("w", "p")
     assert here.pools.names("w") == []
+
+
+@pytest.mark.parametrize("bad", ["vacated", "", "\ud800", "x" * 60_000])
+def test_no_other_outcome_reaches_the_store(here: Services, bad: str) -> None:
+    with pytest.raises(ValueError, match="succeeded or failed"):
+        here.requests.release("w", "r", 1, bad)
+
+
+@pytest.mark.parametrize("bad", [0, -1, 2**53, True, "2", 1.0])
+def test_no_bad_number_reaches_the_store(here: Services, bad: Any) -> None:
+    for call in (
+        lambda: here.requests.heartbeat("w", "r", bad),
+        lambda: here.requests.release("w", "r", bad),
+        lambda: here.requests.newest("w", count=bad),
+        lambda: here.pools.queue("w", "p", count=bad),
+    ):
+        with pytest.raises(ValueError, match=r"whole number|rows"):
+            call()
+
+
+@pytest.mark.parametrize("bad", ["x", "1-2-3", "", "-", "1\n", "٣"])
+def test_no_bad_cursor_reaches_the_store(here: Services, bad: str) -> None:
+    with pytest.raises(ValueError, match="event's id"):
+        here.requests.events("w", bad)
+
+
+@pytest.mark.parametrize("bad", ["\ud800", "a b", "x" * 64])
+def test_what_can_be_no_id_is_not_there(here: Services, bad: str) -> None:
+    for call in (here.requests.poll, here.requests.look, here.requests.cancel, here.requests.drop):
+        with pytest.raises(NotFound):
+            call("w", bad)
