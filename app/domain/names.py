@@ -37,11 +37,6 @@ IdempotencyKey = Annotated[str, Field(strict=True, pattern=IDEMPOTENCY_PATTERN)]
 """What a client repeats to say that it means the same submission."""
 
 
-def is_key(text: str) -> bool:
-    """Whether this is a resource key."""
-    return re.fullmatch(KEY_PATTERN, text) is not None
-
-
 def is_name(text: str) -> bool:
     """Whether this is a name."""
     return re.fullmatch(NAME_PATTERN, text) is not None

@@ -179,3 +179,27 @@ def test_lost_counters_never_count_again_what_they_counted(client: Client) -> No
     assert {found.where for found in audit.run("test", repair=True)} == {"seq", "fence"}
     assert audit.run("test") == []
     assert world.submit(gpu=1).fence == 2
+
+
+def test_a_hold_whose_owner_was_lost_stops_no_change(client: Client) -> None:
+    for change in ("move", "strict", "shut out"):
+        client.flushall()
+        world = World(client)
+        world.pool(gpu=4, settings={"patience_s": 1})
+        world.group("g")
+        world.policy("holder")
+        world.policy()
+        world.submit("holder", gpu=4)
+        owner = world.submit(gpu=2)
+        other = world.submit(gpu=2)
+        world.pass_time(1)
+        assert [hold.request for hold in world.view().holds] == [owner.id]
+        client.delete(f"pk:{{test}}:request:{owner.id}")
+        if change == "move":
+            world.policy(group="g")
+        elif change == "strict":
+            world.resize(settings={"queueing": "strict"})
+        else:
+            world.policy(limit={"gpu": 1})
+        assert world.view().holds == ()
+        assert world.look(other).status in ("queued", "rejected")

@@ -26,6 +26,7 @@ end
 
 function grants.end_hold(pool)
   local owner = holds.owner(pool)
+  if not owner then return end
   holds.finish(pool, owner)
   for _, account in ipairs(owner.path) do grants.raise(pool, account, owner.lane.ask, {'held'}) end
 end

@@ -17,6 +17,13 @@ function queue.stand(path, request, lane, inner, constraint, need)
   elseif lanes.head(lane) == request.id then lanes.seat(path, lane) end
 end
 
+-- A lane nobody is in any more leaves every pool.
+function queue.forget(lane)
+  redis.call('SREM', keys.component_lanes(lane.component), lane.id)
+  redis.call('SREM', keys.orphans(), lane.id)
+  for _, name in ipairs(lanes.pools(lane.component)) do lanes.part(accounts.pool(name), lane) end
+end
+
 -- Leave every queue. Says in which pools somebody else may now stand first.
 function queue.leave(id, lane)
   local was = lanes.head(lane) == id
@@ -24,10 +31,6 @@ function queue.leave(id, lane)
   redis.call('ZREM', keys.lane_walltimes(lane.id), id)
   redis.call('ZREM', keys.waiting(), id)
   local last = redis.call('EXISTS', keys.lane(lane.id)) == 0
-  if last then
-    redis.call('SREM', keys.component_lanes(lane.component), lane.id)
-    redis.call('SREM', keys.orphans(), lane.id)
-  end
   local stirred = {}
   for _, name in ipairs(lanes.pools(lane.component)) do
     redis.call('ZREM', keys.pool_queue(name), id)
@@ -35,9 +38,10 @@ function queue.leave(id, lane)
     local pool = path[#path]
     if was and lanes.listed(pool, lane) then
       stirred[#stirred + 1] = pool
-      if last then lanes.part(pool, lane) else lanes.seat(path, lane) end
+      if not last then lanes.seat(path, lane) end
     end
   end
+  if last then queue.forget(lane) end
   return stirred
 end
 
@@ -62,11 +66,4 @@ function queue.foresee(path, lane)
   local pool = path[#path]
   if not pool.is.reviewing or redis.call('EXISTS', keys.lane(lane.id)) == 0 then return end
   if not queue.in_order(path, lane) then queue.resync(pool, lane) end
-end
-
--- A lane nobody is in any more leaves every pool.
-function queue.forget(lane)
-  redis.call('SREM', keys.component_lanes(lane.component), lane.id)
-  redis.call('SREM', keys.orphans(), lane.id)
-  for _, name in ipairs(lanes.pools(lane.component)) do lanes.part(accounts.pool(name), lane) end
 end

@@ -1,5 +1,5 @@
 -- After a change of a pool, a group or a policy: every lane's eligibility, share and place again, a bounded part at a time.
--- @use accounts amounts eligibility grants lanes order parking requests queue
+-- @use accounts amounts eligibility grants holds lanes order parking requests queue
 -- @keys pool_policies pool_todo pool_queue component_lanes todo orphans lane
 
 -- From now on nobody is granted in the pool until all its lanes have been looked at.
@@ -11,7 +11,8 @@ function reviews.begin(pool)
 end
 
 local function shut_out(pool, lane)
-  if pool.is.patience and lanes.of(requests.load(pool.is.patience)) == lane then grants.end_hold(pool) end
+  local owner = holds.owner(pool)
+  if owner and owner.lane == lane then grants.end_hold(pool) end
   lanes.part(pool, lane)
   queue.resync(pool, lane)
   for _, name in ipairs(lanes.pools(lane.component)) do
@@ -101,8 +102,10 @@ function reviews.reject(count)
     for _, who in ipairs(members) do
       local request, fields = requests.load(who), {}
       queue.leave(who, lane)
-      requests.finish(request, states.rejected, 'rejected', {unpack(reasons)}, fields)
-      requests.write(request, fields)
+      if request then  -- else it was lost
+        requests.finish(request, states.rejected, 'rejected', {unpack(reasons)}, fields)
+        requests.write(request, fields)
+      end
       done = done + 1
     end
     if done >= count then return done, false end
