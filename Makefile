@@ -58,9 +58,9 @@ clean: ## remove .venv and all caches; data/ stays
 # The project itself is installed without its dependencies and without build isolation: hatchling comes from constraints.txt
 # as well, so nothing is ever downloaded that has no hash there. What uv cannot do (an index only pip is told of), pip tries.
 INSTALL_ALL := --quiet --require-hashes -r constraints.txt
-INSTALL_SELF := --quiet --no-deps --no-build-isolation -e .
+INSTALL_SELF := --quiet --no-deps --no-build-isolation -e . -e ./client
 
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml client/pyproject.toml constraints.txt
 	@for each in $(or $(PYTHON),python3 python3.14 python3.13 python3.12 python3.11); do \
 		if "$$each" -c '$(NEW_ENOUGH)' >/dev/null 2>&1; then python=$$each; break; fi; \
 	done; \

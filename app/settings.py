@@ -74,7 +74,31 @@ def whole(what: str, most: int, least: int = 1) -> Kind:
     return Kind(f"a whole number of {what}, from {least} to {most}", lambda value: _whole(value, least, most), int)
 
 
+def _flag(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError
+    return value
+
+
+_FLAGS = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False, "": False}
+
+
+def _parse_flag(text: str) -> bool:
+    if text.strip().lower() not in _FLAGS:
+        raise ValueError
+    return _FLAGS[text.strip().lower()]
+
+
+def _host(value: object) -> str:
+    if not _text(value).strip() or len(_text(value).split()) != 1:
+        raise ValueError
+    return _text(value).strip()
+
+
+FLAG = Kind("true or false", _flag, _parse_flag)
+HOST = Kind("a host name or address", _host)
 URL = Kind("a URL, or nothing for the embedded server", lambda value: _text(value).strip() or None)
+BROKER = Kind("a URL, or nothing for the Redis of the ledger", lambda value: _text(value).strip() or None)
 FOLDER = Kind("the path of a folder", _path)
 
 
@@ -98,6 +122,16 @@ class Settings:
     idempotency_ttl_s: int = setting(24 * 3600, whole("seconds", most=YEARS_S))
     chunk: int = setting(200, whole("requests", most=1000))  # Lua cannot unpack much more
     log_level: str = setting("info", one_of("debug", "info", "warning", "error"))
+    log_format: str = setting("json", one_of("json", "text"))
+    host: str = setting("127.0.0.1", HOST)
+    port: int = setting(8080, whole("a port", least=0, most=65535))
+    require_token: bool = setting(False, FLAG)
+    rate_per_s: int = setting(0, whole("requests a second", least=0, most=10**6))
+    max_body_bytes: int = setting(4 * 2**20, whole("bytes", least=1024, most=2**30))
+    api_processes: int = setting(2, whole("processes", most=64))
+    api_threads: int = setting(400, whole("threads", least=8, most=10_000))
+    broker_url: str | None = setting(None, BROKER, shown=False)
+    worker_processes: int = setting(2, whole("processes", most=64))
 
     @classmethod
     def read(cls, path: Path | None = None, environ: Mapping[str, str] = os.environ) -> Settings:

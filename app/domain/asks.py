@@ -124,6 +124,12 @@ class PoolSettings(Settings):
     """Whether others may pass the first one that is blocked by capacity."""
     patience_s: Seconds | None = 300
     """How long a waiter blocked by capacity is passed before capacity is held for it; null is for ever."""
+    grace_s: Seconds = 30
+    """How long who has to leave is given between being told to terminate and the end; 0 is none. Nobody has to leave yet."""
+    checkpoint_timeout_s: Seconds = 600
+    """How long who has to leave may take to save its work."""
+    max_deferral_s: Seconds = 300
+    """How long who has to leave may put that off, in all."""
 
 
 class PoolAsk(Ask):
