@@ -8,16 +8,24 @@ from dataclasses import dataclass
 
 from app.domain.clock import Clock
 from app.service.audit import Audit
+from app.service.declaring import Declaring
 from app.service.housekeeping import Housekeeping
+from app.service.lists import Listing
 from app.service.pools import Pools
 from app.service.requests import Requests
+from app.service.rounds import Rounds
+from app.service.tokens import Tokens
+from app.service.waiting import House, Waiting
 from app.settings import Settings
 from app.store.auditor import Auditor
 from app.store.connection import check, connect
-from app.store.embedded import EmbeddedRedis
+from app.store.embedded import EmbeddedRedis, FolderInUse
 from app.store.ledger import Ledger, Limits
+from app.store.lists import Lists
 from app.store.registry import Registry
 from app.store.scripts import Client
+from app.store.tokens import TokenStore
+from app.store.wakeups import Wakeups
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +34,13 @@ class Services:
 
     requests: Requests
     pools: Pools
+    lists: Listing
     housekeeping: Housekeeping
     audit: Audit
+    rounds: Rounds
+    tokens: Tokens
+    waiting: Waiting
+    declaring: Declaring
     registry: Registry
 
 
@@ -40,11 +53,19 @@ def services(client: Client, settings: Settings, clock: Clock | None = None) -> 
         idempotency_ttl_s=settings.idempotency_ttl_s,
     )
     ledger, registry = Ledger(client, clock, limits), Registry(client)
+    housekeeping, audit = Housekeeping(ledger, registry), Audit(ledger, Auditor(client, clock, settings.chunk))
+    requests = Requests(ledger, registry)
+    house = House(polls=settings.api_threads * 3 // 4, streams=settings.api_threads // 8)
     return Services(
-        requests=Requests(ledger, registry),
+        requests=requests,
         pools=Pools(ledger, registry),
-        housekeeping=Housekeeping(ledger, registry),
-        audit=Audit(ledger, Auditor(client, clock, settings.chunk)),
+        lists=Listing(ledger, Lists(client)),
+        housekeeping=housekeeping,
+        audit=audit,
+        rounds=Rounds(ledger, registry, housekeeping, audit),
+        tokens=Tokens(TokenStore(client, clock), settings.rate_per_s),
+        waiting=Waiting(requests, Wakeups(client), house),
+        declaring=Declaring(ledger, registry),
         registry=registry,
     )
 
@@ -64,14 +85,29 @@ class Running:
 
 
 @contextmanager
-def running(settings: Settings) -> Iterator[Running]:
-    """The services on the Redis that is set, or on an embedded one that lives as long as the context. It has answered."""
+def running(settings: Settings, *, serving: bool = False) -> Iterator[Running]:
+    """The services on the Redis that is set, or on an embedded one that lives as long as the context. It has answered.
+
+    With `serving` the embedded one is offered to all who come without it: they are on it while this one runs, and one that
+    serves already is an error.
+    """
     with ExitStack() as stack:
-        server = None
-        if not settings.redis_url:
-            server = stack.enter_context(EmbeddedRedis(settings.data_dir, appendfsync=settings.appendfsync))
-        url = server.url if server else str(settings.redis_url)
+        url, server = settings.redis_url, None
+        if not url:
+            url, server = _embedded(settings, stack, serving=serving)
         client = connect(url, settings.redis_timeout_s)
         check(client, url)
         stack.callback(client.close)
         yield Running(services(client, settings), url, server)
+
+
+def _embedded(settings: Settings, stack: ExitStack, *, serving: bool) -> tuple[str, EmbeddedRedis | None]:
+    """Where an embedded server answers: one of our own, or that of the service which has the data folder."""
+    own = EmbeddedRedis(settings.data_dir, appendfsync=settings.appendfsync, offered=serving)
+    try:
+        stack.enter_context(own)
+    except FolderInUse as taken:
+        if serving or not taken.url:
+            raise
+        return taken.url, None
+    return own.url, own

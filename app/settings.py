@@ -129,7 +129,7 @@ class Settings:
     rate_per_s: int = setting(0, whole("requests a second", least=0, most=10**6))
     max_body_bytes: int = setting(4 * 2**20, whole("bytes", least=1024, most=2**30))
     api_processes: int = setting(2, whole("processes", most=64))
-    api_threads: int = setting(400, whole("threads", least=8, most=10_000))
+    api_threads: int = setting(640, whole("threads", least=8, most=10_000))
     broker_url: str | None = setting(None, BROKER, shown=False)
     worker_processes: int = setting(2, whole("processes", most=64))
 

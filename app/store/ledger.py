@@ -15,12 +15,13 @@ from typing import Any
 from app.domain import amounts
 from app.domain.asks import GroupAsk, PolicyAsk, PoolAsk, PoolChange, RequestAsk, WorkspaceSettings
 from app.domain.clock import Clock, RedisClock
+from app.domain.difference import Step
 from app.domain.errors import Conflict, NotFound, Refused, StaleFence, refused
 from app.domain.ids import request_id
 from app.domain.models import Beat, Event, Pool, Request, Swept
-from app.domain.ordering import BAND, EXACT
+from app.domain.ordering import BAND
 from app.domain.states import State
-from app.store import codec
+from app.store import codec, declaring
 from app.store.scripts import Client, Reply, Scripts
 
 ROUNDS = 100_000
@@ -73,16 +74,14 @@ class Ledger:
         fields = _found(reply, "request", request).fields
         return codec.request(codec.pairs(fields["request"]), fields["lapses"], fields["places"])
 
-    def newest(self, workspace: str, before: int | None = None, count: int = 100) -> tuple[list[Request], int | None]:
-        """A page of requests, newest first; and the number to ask for those before it (None: that was all)."""
-        reply = self._scripts.call("listed", workspace, before=EXACT if before is None else before, count=count)
-        last = reply.fields["last"]
-        return [codec.request(codec.pairs(flat)) for flat in reply.fields["found"]], int(last) if last else None
-
     def events(self, workspace: str, after: str = "0", count: int = 100) -> list[Event]:
         """A stretch of the workspace's stream after an entry."""
         entries = self._scripts.call("events", workspace, after=after, count=count).fields["entries"]
         return [codec.event(entry, codec.pairs(fields)) for entry, fields in entries]
+
+    def last_event(self, workspace: str) -> str:
+        """The id of the newest event, to have those after it; "0-0" if there is none."""
+        return str(self._scripts.call("last_event", workspace).fields["id"])
 
     def heartbeat(self, workspace: str, request: str, fence: int) -> Beat:
         """Prolong a lease."""
@@ -187,6 +186,15 @@ class Ledger:
         if _found(reply, "group", f"{group} in pool {pool}").tag == "in_use":
             raise Conflict("in_use", f"group {group} is the parent of {reply.fields['child'].replace(':', ' ', 1)}")
 
+    def declare(self, workspace: str, steps: Sequence[Step], operation: str | None = None) -> bool:
+        """Make pools as declared, all of it or nothing; False, and nothing done, if one is not what it was planned against."""
+        args = {"op": operation or _operation(), "changes": declaring.encode(steps)}
+        reply = self._change("declare", workspace, **args)
+        while reply.tag == "unfinished":
+            self._finish(workspace)
+            reply = self._change("declare", workspace, **args)
+        return declaring.done(reply)
+
     def configure(self, workspace: str, change: WorkspaceSettings) -> None:
         """Change settings of the workspace."""
         self._scripts.call("workspace_set", workspace, settings=codec.settings(change.changed()))
@@ -207,6 +215,14 @@ class Ledger:
         """One round of what bounded scripts left unfinished; says whether something is still left."""
         reply = self._scripts.call("advance", workspace, **self._frame())
         return bool(reply.fields["more"] == "1")
+
+    def take_lease(self, workspace: str, task: str, token: str, ttl_s: int) -> bool:
+        """Take a task of the housekeeping for this workspace; False if another token has it. It lapses after `ttl_s`."""
+        return self._scripts.call("lease_take", workspace, task=task, token=token, ttl_ms=ttl_s * 1000).tag == "taken"
+
+    def give_lease_back(self, workspace: str, task: str, token: str) -> None:
+        """Let go of a task, if this token still has it."""
+        self._scripts.call("lease_give_back", workspace, task=task, token=token)
 
     # how it is called
 

@@ -13,10 +13,7 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
-from app.bootstrap import services
-from app.cli.tour import tour
 from app.domain.states import TRANSITIONS
-from app.settings import Settings
 from app.store.keys import KEYS
 from app.store.registry import Registry
 from tests.backends import available, start
@@ -41,15 +38,8 @@ def test_the_state_diagram_is_the_table_of_transitions() -> None:
 
 
 def test_the_table_of_keys_is_the_list_of_keys() -> None:
-    rows = re.findall(r"^\| `([^`]+)` \| (hash|zset|set|string|stream) \| (.+) \|$", README, re.M)
+    rows = re.findall(r"^\| `([^`]+)` \| (hash|zset|set|string|stream|channel) \| (.+) \|$", README, re.M)
     assert rows == [(key.shape, key.type, key.meaning.replace("|", "&#124;")) for key in KEYS.values()]
-
-
-def test_the_tour_tells_what_the_readme_shows() -> None:
-    lines: list[str] = []
-    with start("fake", Path()) as client:
-        tour(services(client, Settings()), lines.append)
-    assert "\n".join(lines) + "\n" == block("text", "under fence 1")
 
 
 def test_the_program_does_what_its_comments_say(tmp_path: Path) -> None:

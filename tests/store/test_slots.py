@@ -13,8 +13,12 @@ import pytest
 from redis.exceptions import ResponseError
 
 from app.domain.asks import WorkspaceSettings
+from app.domain.declared import DeclaredGroup, DeclaredPolicy, DeclaredPool, declared
+from app.domain.difference import Step
+from app.domain.tokens import Role, Token
 from app.store.compose import Command, load_commands
 from app.store.scripts import Client, Reply, Scripts
+from app.store.tokens import TokenStore
 from tests.conftest import Servers
 from tests.store.conftest import findings
 from tests.world import World
@@ -70,15 +74,31 @@ def live(world: World) -> None:
     world.ledger.configure(world.workspace, WorkspaceSettings(unmanaged="allow"))
     world.release(world.submit("stranger", gpu=1))
     world.ledger.advance(world.workspace)
+    world.ledger.last_event(world.workspace)
+    world.ledger.take_lease(world.workspace, "audit", "a", 60)
+    world.ledger.give_lease_back(world.workspace, "audit", "a")
+    live_with_tokens(TokenStore(world.client, world.clock))
     for component, pool in (("a", "p"), ("b", "p"), ("a", "q")):
         world.ledger.delete_policy(world.workspace, pool, f"orchestrator/{component}")
     world.ledger.delete_group(world.workspace, "p", "g")
     world.ledger.delete_pool(world.workspace, "q")
+    empty = declared(world.view())
+    groups, policies = [DeclaredGroup(name="h")], [DeclaredPolicy(component="c")]
+    full = DeclaredPool(name="p", capacity={"gpu": 2}, groups=groups, policies=policies)
+    for before, after in ((empty, full), (full, None), (None, full), (full, empty)):
+        assert world.ledger.declare(world.workspace, [Step(before, after)])
+
+
+def live_with_tokens(store: TokenStore) -> None:
+    """Every command of the service's own records."""
+    token = store.create("digest", Token(id="1", name="ci", role=Role.VIEWER, workspaces=("*",)), lasts_s=60)
+    assert (store.find("digest"), store.all(), store.throttle("1", 1)) == (token, [token], 0)
+    assert store.revoke("ci") == token
 
 
 def test_no_script_touches_another_slot(strict: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     scripts = Guarded(strict)
-    for place in ("app.store.ledger", "app.store.auditor"):
+    for place in ("app.store.ledger", "app.store.auditor", "app.store.tokens"):
         monkeypatch.setattr(f"{place}.Scripts", lambda _: scripts)
     world = World(strict)
     live(world)

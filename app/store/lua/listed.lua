@@ -1,13 +1,29 @@
--- A page of requests, newest first, before a number of submission.
--- @use requests
+-- A page of requests, newest first, before a number of submission: of so many looked at those that are as wanted.
+-- @use requests rows
 -- @keys requests
--- @args before count
+-- @args before count scan wanted
 -- @reply page found last
 
-local found = {}
-local ids = redis.call('ZREVRANGEBYSCORE', keys.requests(), '(' .. args.before, '-inf', 'WITHSCORES', 'LIMIT', 0, tonumber(args.count))
-for i = 1, #ids, 2 do
-  local request = requests.load(ids[i])
-  if request then found[#found + 1] = requests.flat(request) end
+local wanted, count, scan = cjson.decode(args.wanted), tonumber(args.count), tonumber(args.scan)
+
+local function is_wanted(request)
+  local kind, name = request.component:match('^([^/]*)/(.*)$')
+  if wanted.status and not wanted.status[request.status] then return false end
+  if wanted.kind and kind ~= wanted.kind or wanted.name and name ~= wanted.name then return false end
+  if wanted.pool and request.pool ~= wanted.pool then return false end
+  if not wanted.labels then return true end
+  local labels = request.labels and cjson.decode(request.labels) or {}
+  for key, value in pairs(wanted.labels) do
+    if labels[key] ~= value then return false end
+  end
+  return true
 end
-return reply.page(found, ids[#ids])
+
+local found = {}
+local ids = redis.call('ZREVRANGEBYSCORE', keys.requests(), '(' .. args.before, '-inf', 'WITHSCORES', 'LIMIT', 0, scan + 1)
+for i = 1, math.min(#ids, 2 * scan), 2 do
+  local request = requests.load(ids[i])
+  if request and is_wanted(request) then found[#found + 1] = rows.of(request) end
+  if #found == count or i == 2 * scan - 1 then return reply.page(found, i + 1 < #ids and ids[i + 1] or '') end
+end
+return reply.page(found, '')

@@ -1,6 +1,6 @@
 -- Requests: the ask as it came, the state it is in, and its story.
 -- @use amounts clock
--- @keys request events ended
+-- @keys request events changed ended
 
 local kept
 local flat = {}  -- id → name and value in turn, of what was loaded, with what was written since behind
@@ -46,6 +46,7 @@ function requests.move(request, to, event, news, fields)
   local entry = redis.call('XADD', keys.events(), 'MAXLEN', '~', kept, '*', 'event', event, 'request', request.id,
     'at', amounts.whole(clock.now), 'component', request.component, 'resources', request.resources, 'from', from or '', 'to', to,
     'pool', request.pool or '', 'fence', request.fence or '', 'reason', request.reason or '', 'by', request.by or '')
+  redis.pcall('PUBLISH', keys.changed(request.id), to)  -- who may not publish is slower to be heard, and no change fails for it
   local told = (tonumber(request.events) or 0) + 1
   put(request, fields, 'status', to)
   put(request, fields, 'events', amounts.whole(told))

@@ -1,0 +1,82 @@
+"""Who calls, and whether he may: the token, its workspace, its permission, its rate."""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+
+from app.api.errors import Malformed, Refusal
+from app.domain.names import NAME_PATTERN, RULES, is_name
+from app.domain.tokens import ANYBODY, Permission, Token
+from app.service.tokens import Tokens
+
+
+class Access:
+    """The door. With `required` it lets nobody in without a token, even while there is none."""
+
+    def __init__(self, tokens: Tokens, *, required: bool) -> None:
+        self._tokens, self._required = tokens, required
+
+    @property
+    def needs_token(self) -> bool:
+        """Whether one is needed just now."""
+        return self._required or self._tokens.exist()
+
+    def caller(self, authorization: str | None, host: str) -> Token:
+        """Whose token this is; without one everybody may do everything, where none is needed."""
+        if authorization is None:
+            if self.needs_token:
+                raise _who_are_you("no_token", "a token is needed: Authorization: Bearer <token>")
+            _check_host(host)
+            return ANYBODY
+        scheme, _, secret = authorization.partition(" ")
+        if scheme.lower() != "bearer" or not secret.strip():
+            raise _who_are_you("no_token", "Authorization must be Bearer and a token")
+        token = self._tokens.recognise(secret.strip())
+        if token is None:
+            raise _who_are_you("unknown_token", "this token is unknown, expired or revoked")
+        return token
+
+    def workspace(self, token: Token, header: str | None) -> str:
+        """The workspace that is meant, if the token may use it."""
+        workspace = "default" if header is None else header.strip()
+        if not is_name(workspace):
+            raise Malformed([("Poolkeeper-Workspace", RULES[NAME_PATTERN])], "a header")
+        if not token.may_use(workspace):
+            raise Refusal(403, "other_workspace", f"this token is not for workspace {workspace}")
+        return workspace
+
+    def allow(self, token: Token, permission: Permission) -> None:
+        """Raises unless the token has the permission, and has not called too often."""
+        if not token.may(permission):
+            raise forbidden(permission)
+        wait_s = self._tokens.throttled(token)
+        if wait_s is not None:
+            after = {"Retry-After": str(max(1, math.ceil(wait_s)))}
+            raise Refusal(429, "too_many_requests", f"this token calls too often; again in {wait_s:.2f} s", after)
+
+
+def forbidden(permission: Permission) -> Refusal:
+    """The answer to who lacks a permission."""
+    return Refusal(403, "not_permitted", f"this token may not {permission}")
+
+
+def _who_are_you(code: str, detail: str) -> Refusal:
+    return Refusal(401, code, detail, {"WWW-Authenticate": 'Bearer realm="poolkeeper"'})
+
+
+def _check_host(host: str) -> None:
+    """Without tokens only who names this machine is served: a page in a browser, sent here by a lying name server, does not."""
+    name = host.rsplit(":", 1)[0] if host.count(":") == 1 or "]" in host else host
+    if not is_loopback(name.strip("[]")):
+        raise Refusal(403, "foreign_host", "without tokens only requests to localhost are served")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether this names the machine itself and cannot be reached from others."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,54 @@
+"""The Flask application, made of the table of routes."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from flask import Flask, Response
+from werkzeug.exceptions import HTTPException
+
+from app.api import docs, openapi
+from app.api.access import Access
+from app.api.dispatch import Dispatch
+from app.api.metrics import Counted
+from app.api.route import Route
+from app.api.routes import AT_ROOT, PREFIX, ROUTES
+from app.bootstrap import Services
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """What of the settings is HTTP's own."""
+
+    token_required: bool = False
+    max_body_bytes: int = 4 * 2**20
+
+
+def create(services: Services, choices: Choices | None = None, counted: Counted | None = None) -> Flask:
+    """An application that serves these services."""
+    choices = choices or Choices()
+    app = Flask("poolkeeper", static_folder=None)
+    app.config["MAX_CONTENT_LENGTH"] = choices.max_body_bytes
+    app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False
+    app.url_map.strict_slashes = True
+    access = Access(services.tokens, required=choices.token_required)
+    counted = counted or Counted()
+    dispatch = Dispatch(services, access, counted)
+    for route in AT_ROOT:
+        _add(app, dispatch, route, "")
+    for route in ROUTES:
+        _add(app, dispatch, route, PREFIX)
+    document = openapi.written()
+    app.add_url_rule(f"{PREFIX}/openapi.json", "openapi", lambda: Response(document, mimetype="application/json"))
+    docs.add(app)
+    app.before_request(dispatch.begin)
+    app.after_request(dispatch.end)
+    app.register_error_handler(HTTPException, dispatch.refuse)
+    app.register_error_handler(Exception, dispatch.refuse)
+    return app
+
+
+def _add(app: Flask, dispatch: Dispatch, route: Route, prefix: str) -> None:
+    rule = prefix + re.sub(r"{(\w+)}", r"<\1>", route.path)
+    app.add_url_rule(rule, route.name, dispatch.view(route), methods=[route.method])

@@ -1,0 +1,193 @@
+"""From a request to a handler and back: the door, the arguments, the answer, the line in the log."""
+
+from __future__ import annotations
+
+import logging
+import re
+import secrets
+import socket
+import ssl
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from flask import Response, g, request
+from pydantic import BaseModel, ValidationError
+from werkzeug.datastructures import MultiDict
+from werkzeug.exceptions import RequestEntityTooLarge
+
+from app.api import errors, reading
+from app.api.access import Access
+from app.api.metrics import Counted
+from app.api.route import STREAM, Call, Route
+from app.bootstrap import Services
+from app.domain.asks import Ask
+from app.domain.names import NAME_PATTERN, RULES, is_name
+from app.domain.tokens import ANYBODY, Token
+
+access_log = logging.getLogger("poolkeeper.access")
+log = logging.getLogger("poolkeeper.api")
+
+JSON = re.compile(r"application/(?:[\w.+-]+\+)?json", re.ASCII)
+REQUEST_ID = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
+
+
+class Dispatch:
+    """Serves routes."""
+
+    def __init__(self, services: Services, access: Access, counted: Counted) -> None:
+        self._services, self._access, self._counted = services, access, counted
+
+    def view(self, route: Route) -> Callable[..., Response]:
+        """The function that Flask calls for a route."""
+
+        def serve(**path: str) -> Response:
+            g.route = route
+            return self._serve(route, path)
+
+        return serve
+
+    def _serve(self, route: Route, path: Mapping[str, str]) -> Response:
+        call = self._call(route)
+        return self._answer(route, call, route.handler(call, **self._arguments(route, path)))
+
+    def _call(self, route: Route) -> Call:
+        token, workspace = ANYBODY, "default"
+        if route.may:
+            token = g.token = self._access.caller(request.headers.get("Authorization"), request.host)
+            workspace = g.workspace = self._access.workspace(token, request.headers.get("Poolkeeper-Workspace"))
+            self._access.allow(token, route.may)
+        sock = request.environ.get("gunicorn.socket")
+        call = Call(self._services, token, workspace, request.headers, lambda: has_hung_up(sock), self._counted)
+        if route.may:
+            call.token_needed = self._access.needs_token
+        return call
+
+    def _arguments(self, route: Route, path: Mapping[str, str]) -> dict[str, Any]:
+        given: dict[str, Any] = {name: _name(name, value) for name, value in path.items()}
+        query = _query(route, request.args)
+        if route.takes_query:
+            given["query"] = query
+        if route.body:
+            given["body"] = _body(route.body, absent_is_empty=route.body_may_be_absent)
+        reading.done(request.environ.get("gunicorn.socket"))
+        return given
+
+    def _answer(self, route: Route, call: Call, answer: object) -> Response:
+        if isinstance(answer, Response):
+            response = answer
+        else:
+            status, body = answer if isinstance(answer, tuple) else (route.statuses[0], answer)
+            response = written(body, status)
+        response.headers.update(call.says)
+        return response
+
+    # ---- around every request
+
+    def begin(self) -> None:
+        """Give the request an id, and start its clock."""
+        given = request.headers.get("X-Request-Id", "")
+        g.request_id = given if REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
+        g.begun = time.perf_counter()
+
+    def end(self, response: Response) -> Response:
+        """Count it, log it, and say its id."""
+        response.headers["X-Request-Id"] = g.request_id
+        taken_s = time.perf_counter() - g.begun
+        route: Route | None = g.get("route")
+        name = route.path if route else "none"
+        self._counted.request(request.method if route else "none", name, response.status_code, taken_s)
+        if route is None or route.may:
+            token: Token = g.get("token", ANYBODY)
+            access_log.info(
+                "%s %s %s",
+                request.method,
+                request.path,
+                response.status_code,
+                extra={
+                    "request_id": g.request_id,
+                    "route": name,
+                    "status": response.status_code,
+                    "ms": round(taken_s * 1000, 2),
+                    "workspace": g.get("workspace"),
+                    "token": token.name,
+                },
+            )
+        return response
+
+    def refuse(self, error: Exception) -> Response:
+        """The problem document of an error; a bug is logged with its trace, and said to be one."""
+        request_id = g.get("request_id")
+        refused = errors.reply(error, request_id)
+        if refused is None:
+            log.exception("%s %s failed", request.method, request.path, extra={"request_id": request_id})
+            refused = errors.bug(request_id)
+        response = written(refused.body, refused.status, errors.PROBLEM_TYPE, exclude_none=True)
+        response.headers.update(refused.headers)
+        return response
+
+
+def written(body: object, status: int, kind: str = "application/json", *, exclude_none: bool = False) -> Response:
+    """An answer as JSON; None is no content. What is both asked and answered leaves out what goes without saying."""
+    if body is None:
+        return Response(status=204)
+    assert isinstance(body, BaseModel)
+    text = body.model_dump_json(by_alias=True, exclude_none=exclude_none, exclude_defaults=isinstance(body, Ask))
+    return Response(text, status, mimetype=kind)
+
+
+def _name(what: str, value: str) -> str:
+    if not is_name(value):
+        raise errors.Malformed([(what, RULES[NAME_PATTERN])], "the path")
+    return value
+
+
+def _query(route: Route, given: MultiDict[str, str]) -> Any:
+    repeatable = route.query.repeatable()
+    twice = [(name, "is given more than once") for name in given if name not in repeatable and len(given.getlist(name)) > 1]
+    if twice:
+        raise errors.Malformed(twice, "the query")
+    if not given:
+        return route.query()
+    try:
+        return route.query.model_validate({name: given.getlist(name) if name in repeatable else given[name] for name in given})
+    except ValidationError as wrong:
+        raise errors.Malformed.of(wrong, "the query") from wrong
+
+
+def _body(kind: type[Ask], *, absent_is_empty: bool) -> Ask:
+    try:
+        data = request.get_data(cache=False)
+    except RequestEntityTooLarge:
+        limit = request.max_content_length
+        raise errors.Refusal(413, "body_too_large", f"a body may have {limit} bytes") from None
+    if not data and absent_is_empty:
+        return kind()
+    if not JSON.fullmatch(request.mimetype):
+        raise errors.Refusal(415, "not_json", "the body has to be JSON, and Content-Type to say so: application/json")
+    if not data:
+        raise errors.Malformed([("", "is empty, and has to be JSON")])
+    try:
+        return kind.model_validate_json(data)
+    except ValidationError as wrong:
+        raise errors.Malformed.of(wrong) from wrong
+
+
+def has_hung_up(sock: Any) -> bool:
+    """Whether the other end of a connection is closed; whatever it sent stays to be read."""
+    if not isinstance(sock, socket.socket) or isinstance(sock, ssl.SSLSocket):
+        return False
+    try:
+        return sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
+    except (BlockingIOError, InterruptedError):
+        return False
+    except OSError:
+        return True
+
+
+def endless(stream: Iterator[str]) -> Response:
+    """A stream of events."""
+    response = Response(stream, mimetype=STREAM)
+    response.headers["Cache-Control"] = "no-store"
+    response.headers["X-Accel-Buffering"] = "no"
+    return response

@@ -1,0 +1,57 @@
+"""The API, browsable at `/docs`: Swagger UI out of its package, so that it works without any other host."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+from flask import Flask, Response, abort, send_from_directory
+
+from app.api.routes import PREFIX
+
+FILES = ("swagger-ui.css", "swagger-ui-bundle.js", "favicon-32x32.png")
+POLICY = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; connect-src 'self'; "
+PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Poolkeeper API</title>
+<link rel="stylesheet" href="/docs/swagger-ui.css">
+<link rel="icon" href="/docs/favicon-32x32.png">
+</head>
+<body>
+<div id="api"></div>
+<script src="/docs/swagger-ui-bundle.js"></script>
+<script src="/docs/start.js"></script>
+</body>
+</html>
+"""
+START = f"""SwaggerUIBundle({{
+  url: "{PREFIX}/openapi.json", dom_id: "#api", deepLinking: true, displayRequestDuration: true, validatorUrl: null,
+}});
+"""
+
+
+def add(app: Flask) -> None:
+    """The page and its files."""
+    app.add_url_rule("/docs", "docs", _page, methods=["GET"])
+    app.add_url_rule("/docs/start.js", "docs start", lambda: Response(START, mimetype="text/javascript"), methods=["GET"])
+    app.add_url_rule("/docs/<name>", "docs file", _file, methods=["GET"])
+
+
+def _page() -> Response:
+    return Response(PAGE, mimetype="text/html", headers={"Content-Security-Policy": POLICY + "frame-ancestors 'none'"})
+
+
+def _file(name: str) -> Response:
+    if name not in FILES:
+        abort(404, "there is no such file")
+    return send_from_directory(_folder(), name, max_age=3600)
+
+
+def _folder() -> Path:
+    package = find_spec("flask_swagger_ui")
+    assert package is not None
+    assert package.origin is not None
+    return Path(package.origin).parent / "dist"

@@ -1,0 +1,69 @@
+"""Events: what happens in a workspace, as it happens."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator, Iterator
+from contextlib import closing
+
+from flask import Response
+
+from app.api.answers import EventAnswer, Page
+from app.api.dispatch import endless
+from app.api.errors import Malformed
+from app.api.questions import EVENT_PATTERN, EventsQuery
+from app.api.route import STREAM, Call
+from app.domain.models import Event
+
+RETRY_MS = 2000
+"""When a client comes back after a stream has ended."""
+
+
+def every(call: Call, query: EventsQuery) -> Page[EventAnswer] | Response:
+    """A stream of events (SSE) that goes on after `Last-Event-ID`; with `Accept: application/json` a page of those there are."""
+    if wants_list(call.headers.get("Accept", "")):
+        return _listed(call, query)
+    after = _after(call, query)
+    stream = call.services.waiting.events(call.workspace, after)
+    next(stream)  # what is wrong is known now, while there is still a status to say it with
+    return endless(_streamed(call, query, after, stream))
+
+
+def wants_list(accept: str) -> bool:
+    """Whether JSON is asked for, and a stream is not."""
+    return "application/json" in accept and STREAM not in accept
+
+
+def _listed(call: Call, query: EventsQuery) -> Page[EventAnswer]:
+    found = call.services.requests.events(call.workspace, query.after or "0", query.limit)
+    items = [EventAnswer.of(event) for event in found if _is_wanted(call, query, event)]
+    return Page(items=items, next_cursor=found[-1].id if len(found) == query.limit else None)
+
+
+def _after(call: Call, query: EventsQuery) -> str:
+    given = call.headers.get("Last-Event-ID") or query.after
+    if given is None:
+        return call.services.requests.last_event(call.workspace)
+    if not re.fullmatch(EVENT_PATTERN, given):
+        raise Malformed([("Last-Event-ID", "is not the id of an event")], "a header")
+    return given
+
+
+def _streamed(call: Call, query: EventsQuery, after: str, stream: Generator[Event | None]) -> Iterator[str]:
+    with closing(stream):
+        yield f"retry: {RETRY_MS}\n: listening after {after}\n\n"
+        for event in stream:
+            if event is None:
+                yield ": alive\n\n"
+            elif _is_wanted(call, query, event):
+                yield f"id: {event.id}\nevent: {event.event}\ndata: {EventAnswer.of(event).model_dump_json(by_alias=True)}\n\n"
+
+
+def _is_wanted(call: Call, query: EventsQuery, event: Event) -> bool:
+    kind, _, name = event.component.partition("/")
+    return (
+        (query.pool is None or event.pool == query.pool)
+        and (query.component is None or name == query.component)
+        and (query.request is None or event.request == query.request)
+        and call.token.may_see(kind, name)
+    )

@@ -1,0 +1,44 @@
+"""Pools: what there is to share."""
+
+from __future__ import annotations
+
+from app.api.answers import Page, PoolAnswer, RequestAnswer
+from app.api.paging import page_of
+from app.api.questions import Paged, ViewQuery
+from app.api.requests import idempotency_key
+from app.api.route import Call
+from app.domain.asks import PoolAsk, PoolChange
+
+
+def create(call: Call, body: PoolAsk) -> PoolAnswer:
+    """Make a pool. With an `Idempotency-Key` it may be repeated."""
+    return PoolAnswer.of(call.services.pools.create(call.workspace, body, idempotency_key(call)))
+
+
+def every(call: Call, query: Paged) -> Page[PoolAnswer]:
+    """All pools, by name."""
+    names, follows = page_of(call.services.pools.names(call.workspace), query)
+    return Page(items=[PoolAnswer.of(pool) for pool in call.services.pools.those(call.workspace, names)], next_cursor=follows)
+
+
+def show(call: Call, pool: str) -> PoolAnswer:
+    """One pool."""
+    return PoolAnswer.of(call.services.pools.view(call.workspace, pool))
+
+
+def change(call: Call, pool: str, body: PoolChange) -> PoolAnswer:
+    """Merge a change into a pool: what is not given stays, a capacity of 0 removes its key."""
+    return PoolAnswer.of(call.services.pools.update(call.workspace, pool, body))
+
+
+def delete(call: Call, pool: str) -> None:
+    """Delete a pool with its groups and policies, while nobody waits for it or holds anything of it."""
+    call.services.pools.delete(call.workspace, pool)
+
+
+def requests(call: Call, pool: str, query: ViewQuery) -> Page[RequestAnswer]:
+    """Those who hold units of a pool, in order of grant, and those who wait, in queue order with their places."""
+    rows, follows = call.services.lists.of_pool(call.workspace, pool, query.view, query.cursor, query.limit)
+    seen = [row for row in rows if call.token.may_see(row.request.component_type, row.request.component)]
+    items = [RequestAnswer.of(row.request, {pool: row.place} if row.place else {}) for row in seen]
+    return Page(items=items, next_cursor=follows)

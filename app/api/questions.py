@@ -1,0 +1,135 @@
+"""What may be asked beside the asks of the domain: query strings, and the small bodies of what holders do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SkipValidation
+
+from app.domain.asks import Ask, RequestAsk
+from app.domain.names import LABEL_PATTERN, Name
+from app.domain.ordering import EXACT
+from app.domain.states import State
+from app.service.checks import PAGE
+
+BATCH = 1000
+"""Asks of one batch, at most."""
+LONGEST_POLL_S = 60
+EVENT_PATTERN = r"^[0-9]{1,16}(-[0-9]{1,16})?$"
+
+Fence = Annotated[int, Field(ge=1, le=EXACT)]
+
+
+class Query(BaseModel):
+    """A query string: texts that are read as what they shall be; unknown ones are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    @classmethod
+    def repeatable(cls) -> frozenset[str]:
+        """Those that may be given more than once."""
+        return frozenset(name for name, of in cls.model_fields.items() if of.annotation == Sequence[str] or _is_list(of))
+
+
+def _is_list(of: Any) -> bool:
+    return getattr(of.annotation, "__origin__", None) is list
+
+
+class Nothing(Query):
+    """No parameters."""
+
+
+class Paged(Query):
+    """Which part of a list."""
+
+    limit: Annotated[int, Field(ge=1, le=PAGE)] = 100
+    """How many rows at most."""
+    cursor: Annotated[str, Field(pattern=r"^[a-z0-9.:_-]{1,80}$")] | None = None
+    """The `next_cursor` of the page before."""
+
+
+class ComponentQuery(Query):
+    """The other half of a component's name."""
+
+    component_type: Name = "orchestrator"
+    """What kind of component it is."""
+
+
+class ComponentPaged(Paged, ComponentQuery):
+    """A component's list."""
+
+
+class RequestsQuery(Paged):
+    """Which requests. Each filter narrows; of a repeated `status` any will do, of a repeated `label` all must hold."""
+
+    status: Annotated[list[State], Field(max_length=len(State))] = []
+    component: Name | None = None
+    component_type: Name | None = None
+    pool: Name | None = None
+    """Where they are or were allocated."""
+    label: Annotated[list[Annotated[str, Field(pattern=LABEL_PATTERN[:-1] + r":.{0,255}$")]], Field(max_length=32)] = []
+    """`key:value`."""
+
+
+class ViewQuery(Paged):
+    """Whose of a pool."""
+
+    view: Literal["queued", "active", "all"] = "queued"
+    """Those who wait, those who hold units, or both."""
+
+
+class PollQuery(Query):
+    """How long to wait, and for what."""
+
+    wait_s: Annotated[float, Field(ge=0, le=LONGEST_POLL_S, allow_inf_nan=False)] = 0
+    """Answer when the status differs from `status`, or after so long."""
+    status: State | None = None
+    """The status you know; without it, the one at the time of the call."""
+
+
+class EventsQuery(Query):
+    """Which events."""
+
+    after: Annotated[str, Field(pattern=EVENT_PATTERN)] | None = None
+    """Only those after this one (`0`: from the first that is kept). Without it and without `Last-Event-ID`: from now on; of
+    a list: from the first."""
+    limit: Annotated[int, Field(ge=1, le=PAGE)] = 100
+    """Of a list: how many at most."""
+    pool: Name | None = None
+    component: Name | None = None
+    request: Name | None = None
+
+
+class PruneQuery(Query):
+    """How much the file says."""
+
+    prune: bool = False
+    """Whether pools that are not in it are deleted."""
+
+
+class BatchAsk(Ask):
+    """Many asks at once."""
+
+    requests: Annotated[list[SkipValidation[RequestAsk]], Field(min_length=1, max_length=BATCH)]
+    """Each is taken in for itself, in order; one that is malformed is answered in its place."""
+
+
+class HeartbeatAsk(Ask):
+    """I am here."""
+
+    fence: Fence
+    """The allocation's, as the grant told it."""
+
+
+class ReleaseAsk(Ask):
+    """I am done."""
+
+    fence: Fence
+    """The allocation's, as the grant told it."""
+    outcome: Literal["succeeded", "failed"] = "succeeded"
+    """What became of the work."""
+
+
+class EmptyAsk(Ask):
+    """Nothing needs to be said."""

@@ -1,0 +1,28 @@
+"""What runs the service asks of it: is it alive, can it serve, what does it count."""
+
+from __future__ import annotations
+
+from flask import Response
+
+from app.api.answers import HealthAnswer
+from app.api.metrics import page
+from app.api.route import Call
+
+TEXT = "text/plain; version=0.0.4; charset=utf-8"
+
+
+def alive(call: Call) -> HealthAnswer:
+    """Whether this process answers at all."""
+    return HealthAnswer(status="ok")
+
+
+def ready(call: Call) -> HealthAnswer:
+    """Whether Redis answers and knows the scripts."""
+    call.services.requests.last_event("default")
+    return HealthAnswer(status="ok")
+
+
+def metrics(call: Call) -> Response:
+    """What Prometheus asks for: of the workspaces that the token may use."""
+    workspaces = [one for one in call.services.registry.all() if call.token.may_use(one)]
+    return Response(page(call.counted, call.services, workspaces), mimetype=TEXT)

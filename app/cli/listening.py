@@ -1,0 +1,59 @@
+"""Where the API listens: whether it can, and whether it may."""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import os
+import socket
+from collections.abc import Callable
+
+from app.settings import BadSetting, Settings
+
+_WHY = {
+    errno.EADDRINUSE: "port {port} of {host} is in use: stop who listens there, or set POOLKEEPER_PORT to another",
+    errno.EADDRNOTAVAIL: "POOLKEEPER_HOST: {host} is not an address of this machine",
+    errno.EACCES: "port {port} needs more rights than this user has: set POOLKEEPER_PORT to one above 1023",
+}
+
+
+def only_here(host: str) -> bool:
+    """Whether nobody but this machine can reach the address."""
+    return all(ipaddress.ip_address(address[4][0]).is_loopback for address in _addresses(host, 0))
+
+
+def bindable(host: str, port: int) -> int:
+    """The port, or a free one for 0; ValueError in one line if nobody can listen there."""
+    family, kind, protocol, _, address = _addresses(host, port)[0]
+    with socket.socket(family, kind, protocol) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(address)
+            probe.listen(1)
+        except OSError as error:
+            why = _WHY.get(error.errno or 0, "cannot listen on port {port} of {host}: " + os.strerror(error.errno or 0))
+            raise ValueError(why.format(host=host, port=port)) from error
+        return int(probe.getsockname()[1])
+
+
+def _addresses(host: str, port: int) -> list[tuple[socket.AddressFamily, socket.SocketKind, int, str, tuple[str, int]]]:
+    try:
+        return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)  # type: ignore[return-value]
+    except OSError as error:
+        raise ValueError(f"POOLKEEPER_HOST: {host} cannot be resolved: {error.strerror}") from error
+
+
+def may_listen(settings: Settings, tokens_exist: Callable[[], bool]) -> None:
+    """BadSetting if others could reach a service that asks nobody who they are."""
+    if settings.require_token or only_here(settings.host) or tokens_exist():
+        return
+    raise BadSetting(
+        f"POOLKEEPER_HOST is {settings.host}, which others can reach, and there is no token yet, so anybody could do anything: "
+        "set POOLKEEPER_REQUIRE_TOKEN=1, or make one first with `poolkeeperd token create NAME --role admin`"
+    )
+
+
+def reached_at(settings: Settings, port: int) -> str:
+    """The address as somebody on this machine would use it."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -1,0 +1,44 @@
+"""The processes of the service: what each is started with.
+
+They run in the folder of the packages and not where the command was given: gunicorn and Celery import from the current
+folder first, and somebody's own `app` or `workers` in it would be taken for ours.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from app.settings import DEFAULT_FILE, Settings
+
+ROOT = Path(__file__).resolve().parents[2]
+CONFIG_FOLDERS = (DEFAULT_FILE.parent, ROOT / "app" / "config")
+"""Where the files of `config/` are: beside the packages, or in one if they came as a wheel."""
+
+_PYTHON = (sys.executable, "-P", "-m")
+_CELERY = (*_PYTHON, "celery", "--quiet", "--app", "workers.celery_app")
+_QUIETLY = ("--without-gossip", "--without-mingle", "--without-heartbeat")
+
+
+def config_file(name: str) -> Path | None:
+    """A file of `config/`, wherever it was installed."""
+    return next((folder / name for folder in CONFIG_FOLDERS if (folder / name).exists()), None)
+
+
+def commands() -> dict[str, tuple[str, ...]]:
+    """By name, what each process is started with."""
+    return {
+        "api": (*_PYTHON, "gunicorn", "--config", str(config_file("gunicorn.conf.py")), "app.api.wsgi:application()"),
+        "worker": (*_CELERY, "worker", *_QUIETLY, "--hostname", "poolkeeper@%h"),
+        "beat": (*_CELERY, "beat", "--pidfile="),
+    }
+
+
+def environment(settings: Settings, config: Path | None, **more: object) -> dict[str, str]:
+    """What a process is to know: the settings of here, with every path in full, and then `more` of them."""
+    known = dict(os.environ)
+    if named := config or known.get("POOLKEEPER_CONFIG"):
+        known["POOLKEEPER_CONFIG"] = str(Path(named).expanduser().absolute())
+    known["POOLKEEPER_DATA_DIR"] = str(settings.data_dir.absolute())
+    return known | {f"POOLKEEPER_{name.upper()}": str(value) for name, value in more.items()}

@@ -1,0 +1,85 @@
+"""`poolkeeperd api`, `worker` and `beat`: one process of the service each, on a Redis that runs elsewhere."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import click
+
+from app.bootstrap import services
+from app.cli.listening import bindable, may_listen, only_here
+from app.cli.processes import ROOT, commands, environment
+from app.cli.surroundings import CONFIG, clear_errors, read_settings
+from app.settings import BadSetting, Settings
+from app.store.broker import broker
+from app.store.connection import StoreUnavailable, connect, parse
+
+
+@click.command()
+@CONFIG
+def api(config: Path | None) -> None:
+    """Serve the HTTP API. A Redis that is away is waited for: until then every answer is 503."""
+    settings = read_settings(config)
+    with clear_errors():
+        _needs_redis(settings, "api")
+        parse(str(settings.redis_url))
+        bindable(settings.host, settings.port)
+        reachable = not only_here(settings.host)
+        _refuse_strangers(settings)
+    # Should the last token be revoked later, a service that others can reach must not open to everybody.
+    _become("api", environment(settings, config, **({"require_token": 1} if reachable else {})))
+
+
+@click.command()
+@CONFIG
+def worker(config: Path | None) -> None:
+    """Do what beat's ticks ask for: housekeeping and audit. Any number may run."""
+    settings = read_settings(config)
+    with clear_errors():
+        _needs_redis(settings, "worker")
+        broker(str(settings.broker_url or settings.redis_url))
+    _become("worker", environment(settings, config))
+
+
+@click.command()
+@CONFIG
+def beat(config: Path | None) -> None:
+    """Tick: tell the workers when it is time. One is enough, and more do no harm."""
+    settings = read_settings(config)
+    with clear_errors():
+        _needs_redis(settings, "beat")
+        broker(str(settings.broker_url or settings.redis_url))
+    _become("beat", environment(settings, config))
+
+
+def _needs_redis(settings: Settings, name: str) -> None:
+    if not settings.redis_url:
+        click.echo(f"poolkeeperd: {name} needs POOLKEEPER_REDIS_URL; `poolkeeperd up` runs everything with its own", err=True)
+        sys.exit(2)
+
+
+def _refuse_strangers(settings: Settings) -> None:
+    try:
+        may_listen(settings, lambda: _tokens_exist(settings))
+    except BadSetting as wrong:
+        click.echo(f"poolkeeperd: {wrong}", err=True)
+        sys.exit(2)
+
+
+def _tokens_exist(settings: Settings) -> bool:
+    """Whether there are tokens; taken for granted while nobody can say, for the service then asks for one."""
+    try:
+        client = connect(str(settings.redis_url), settings.redis_timeout_s)
+        return services(client, settings).tokens.exist()
+    except StoreUnavailable as away:
+        click.echo(f"poolkeeperd: {away}; until it is back every answer is 503, and then a token is asked for", err=True)
+        return True
+
+
+def _become(name: str, known: Mapping[str, str]) -> None:
+    command = commands()[name]
+    os.chdir(ROOT)
+    os.execve(command[0], command, known)

@@ -1,0 +1,178 @@
+"""Keeps the processes of the service running beside each other, and ends them in order.
+
+Each is in a session of its own, so that a Ctrl-C is for us alone, and none outlives us. One that ends is started again after a
+pause that grows; one that never stands and ends again and again ends it all. So it is with the embedded Redis, which comes
+back with its data and at its address, so that the others need not notice more than a few refused calls.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from app.store.child import Child
+from app.store.connection import StoreMisconfigured, StoreUnavailable
+from app.store.embedded import EmbeddedRedis
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
+STANDS_AFTER_S = 10
+"""Who has lived so long stands: what ends it later is another matter."""
+ENDS, WITHIN_S = 5, 60
+"""So many ends in so short a time, and it is given up if it never stood."""
+LARGEST_LOG = 20 * 2**20
+
+
+class GaveUp(ValueError):  # noqa: N818 - a state of the world
+    """A process cannot be kept running; the message says which, and what it said last."""
+
+
+class Pauses:
+    """When to try again what has ended."""
+
+    def __init__(self, name: str, now: Callable[[], float] = time.monotonic) -> None:
+        self._name, self._now = name, now
+        self._ends: deque[float] = deque(maxlen=ENDS)
+        self._begun = now()
+        self._in_a_row, self.stood = 0, False
+
+    def begin(self) -> None:
+        """It runs."""
+        self._begun = self._now()
+
+    def look(self) -> None:
+        """It still runs."""
+        if self._now() - self._begun >= STANDS_AFTER_S:
+            self.stood, self._in_a_row = True, 0
+
+    def end(self, why: str) -> float:
+        """It has ended; the seconds until it should run again, or GaveUp."""
+        self._ends.append(self._now())
+        if not self.stood and len(self._ends) == ENDS and self._ends[-1] - self._ends[0] <= WITHIN_S:
+            raise GaveUp(f"{self._name} ended {ENDS} times in a row and never stood; {why}")
+        self._in_a_row += 1
+        return float(min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** (self._in_a_row - 1)))
+
+
+class Part:
+    """One process, and its successors."""
+
+    def __init__(self, name: str, command: Sequence[str], env: Mapping[str, str], cwd: Path, log: Path) -> None:
+        self.name, self._command, self._env, self._cwd, self.log = name, command, env, cwd, log
+        self._child: Child | None = None
+        self._due = 0.0
+        self.pauses = Pauses(name)
+        if log.exists():
+            log.replace(log.with_suffix(".log.1"))
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs."""
+        return self._child is not None and self._child.alive
+
+    @property
+    def pid(self) -> int | None:
+        """The process that runs, if one does."""
+        return self._child.pid if self._child and self._child.alive else None
+
+    def watch(self, say: Callable[[str], None]) -> None:
+        """Start it if it is due, and notice if it has ended."""
+        if self._child and self._child.alive:
+            return self.pauses.look()
+        if self._child:
+            self._lament(self._child, say)
+        elif time.monotonic() >= self._due:
+            self._child = Child(self._command, self.log, env=self._env, cwd=self._cwd)
+            self.pauses.begin()
+        return None
+
+    def _lament(self, ended: Child, say: Callable[[str], None]) -> None:
+        self._child = None
+        ended.kill()  # what it left behind holds its port, or its place in a queue
+        why = f"exit code {ended.exit_code}, log {self.log}, last words: {_one_line(ended.last_words(1))}"
+        pause = self.pauses.end(why)
+        self._due = time.monotonic() + pause
+        say(f"{self.name} ended, {why}; it is started again in {pause:g} s")
+
+    def cut_log(self) -> None:
+        """Keep what it wrote from filling the disk: the last part moves aside, and the file begins anew."""
+        with suppress(OSError):
+            if self.log.stat().st_size > LARGEST_LOG:
+                shutil.copyfile(self.log, self.log.with_suffix(".log.1"))
+                os.truncate(self.log, 0)
+
+    def tell(self, sign: signal.Signals) -> None:
+        """Send a signal, without waiting for what it does; SIGKILL is for all of its session."""
+        if self._child:
+            self._child.tell(sign)
+
+    def stop(self, patience_s: float) -> None:
+        """End it, gently for a while."""
+        if self._child:
+            self._child.stop(patience_s)
+
+
+class Supervisor:
+    """The parts of the service, the embedded Redis (if it is ours), and how they are kept."""
+
+    def __init__(self, parts: Sequence[Part], server: EmbeddedRedis | None, say: Callable[[str], None]) -> None:
+        self._parts = {part.name: part for part in parts}
+        self._server, self._say = server, say
+        self._server_pauses = Pauses("the embedded Redis")
+        self._server_due: float | None = None
+        self._logs_cut = time.monotonic()
+
+    def watch(self) -> None:
+        """Look once after everything; GaveUp if there is no point in going on."""
+        self._watch_server()
+        for part in self._parts.values():
+            part.watch(self._say)
+        if time.monotonic() - self._logs_cut > 10:
+            self._logs_cut = time.monotonic()
+            for part in self._parts.values():
+                part.cut_log()
+
+    def stands(self, name: str) -> None:
+        """It has been seen to work."""
+        self._parts[name].pauses.stood = True
+
+    def pids(self) -> dict[str, int | None]:
+        """Who runs."""
+        return {name: part.pid for name, part in self._parts.items()}
+
+    def _watch_server(self) -> None:
+        if not self._server:
+            return
+        if self._server.alive:
+            self._server_pauses.look()
+        elif self._server_due is None:
+            pause = self._server_pauses.end(f"its log is in {self._server.data_dir}")
+            self._server_due = time.monotonic() + pause
+            self._say(f"the embedded Redis ended; it is started again in {pause:g} s with its data")
+        elif time.monotonic() >= self._server_due:
+            self._server_due = None
+            try:
+                self._server.start()
+                self._server_pauses.begin()
+            except (StoreMisconfigured, StoreUnavailable) as wrong:
+                self._say(f"the embedded Redis cannot be started: {_one_line(str(wrong))}")
+
+    def stop(self) -> None:
+        """End all parts: the API first, whose requests are finished; beat; the worker. Redis is for the caller to stop."""
+        self._parts["api"].stop(12)
+        self._parts["beat"].stop(1)
+        self._parts["worker"].stop(4)
+
+    def kill(self) -> None:
+        """End all parts at once; safe in a handler of signals, for it waits for nothing."""
+        for part in self._parts.values():
+            part.tell(signal.SIGKILL)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())[-300:] or "none"

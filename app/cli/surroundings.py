@@ -1,0 +1,40 @@
+"""What every command of `poolkeeperd` stands in: its settings, and a clear line for whatever is wrong around it."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+
+from app.domain.errors import Refused
+from app.settings import BadSetting, Settings
+from app.store.connection import StoreMisconfigured, StoreUnavailable
+
+CONFIG = click.option(
+    "--config", type=click.Path(path_type=Path, dir_okay=False), help="Settings file; POOLKEEPER_* variables go before it."
+)
+
+
+def read_settings(config: Path | None) -> Settings:
+    """The settings, with logging set up by them; a wrong one is one line and exit code 2."""
+    try:
+        settings = Settings.read(config)
+    except BadSetting as wrong:
+        click.echo(f"poolkeeperd: {wrong}", err=True)
+        sys.exit(2)
+    logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    return settings
+
+
+@contextmanager
+def clear_errors() -> Iterator[None]:
+    """What is wrong with the surroundings or refused is one line and exit code 1, not a traceback."""
+    try:
+        yield
+    except (StoreMisconfigured, StoreUnavailable, Refused, ValueError) as wrong:
+        click.echo(f"poolkeeperd: {wrong}", err=True)
+        sys.exit(1)

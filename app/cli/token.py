@@ -1,0 +1,120 @@
+"""`poolkeeperd token`: who may use the service. What programs want is on stdout, the words around it are on stderr."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from app.bootstrap import running
+from app.cli.surroundings import CONFIG, clear_errors, read_settings
+from app.domain.tokens import Role, Token
+
+_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
+_HEAD = ("ID", "NAME", "ROLE", "WORKSPACES", "COMPONENTS", "RATE", "CREATED", "EXPIRES")
+
+
+class Duration(click.ParamType[int]):
+    """A number with its unit, as seconds: 90d, 12h."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Seconds; the usage error names the units."""
+        written = re.fullmatch(r"(\d{1,9})([smhdw])", str(value), re.ASCII)
+        if not written:
+            self.fail(f"{value!r} is not a number and one of s, m, h, d, w: 90d, say", param, ctx)
+        return int(written[1]) * _UNITS_S[written[2]]
+
+
+@click.group()
+def token() -> None:
+    """Make, list and revoke the tokens that the service knows its callers by.
+
+    Without one, and unless the setting require_token says otherwise, whoever is on this machine may do everything.
+    """
+
+
+@token.command()
+@CONFIG
+@click.argument("name")
+@click.option("--role", required=True, type=click.Choice([role.value for role in Role]), help="What it may do.")
+@click.option(
+    "--workspace", "workspaces", multiple=True, default=["default"], show_default=True,
+    help="Where it is good; may be repeated, and '*' is everywhere.",
+)  # fmt: skip
+@click.option(
+    "--component", "components", multiple=True,
+    help="For whom a requester may ask: a name, or type/name; may be repeated.",
+)  # fmt: skip
+@click.option("--sensitive", is_flag=True, help="It may ask in preemption class 10.")
+@click.option("--rate", type=int, help="Requests a second, 0 for as many as it likes; without it the setting rate_per_s.")
+@click.option("--expires", type=Duration(), help="How long it is good, such as 90d; without it, until it is revoked.")
+def create(
+    config: Path | None,
+    name: str,
+    role: str,
+    workspaces: tuple[str, ...],
+    components: tuple[str, ...],
+    sensitive: bool,
+    rate: int | None,
+    expires: int | None,
+) -> None:
+    """Make a token called NAME and print its secret, which is not shown again.
+
+    \b
+    TOKEN=$(poolkeeperd token create ci --role operator)
+    poolkeeperd token create nightly --role requester --component team-ml --expires 90d
+    """
+    with clear_errors(), running(read_settings(config)) as here:
+        made, secret = here.services.tokens.create(
+            name, role, workspaces, components, sensitive=sensitive, rate=rate, expires_s=expires
+        )
+    click.echo(f"token {made.name}, id {made.id}: {_role(made)} in {_workspaces(made)}. Its secret, shown only now:", err=True)
+    click.echo(secret)
+
+
+@token.command("list")
+@CONFIG
+def show(config: Path | None) -> None:
+    """Show every token, the oldest first, without its secret, which nobody knows."""
+    with clear_errors(), running(read_settings(config)) as here:
+        tokens = here.services.tokens.all()
+    for line in _aligned([_HEAD, *map(_row, tokens)]):
+        click.echo(line)
+
+
+@token.command()
+@CONFIG
+@click.argument("name_or_id")
+def revoke(config: Path | None, name_or_id: str) -> None:
+    """Make the token NAME_OR_ID worthless, within a second."""
+    with clear_errors(), running(read_settings(config)) as here:
+        revoked = here.services.tokens.revoke(name_or_id)
+    click.echo(f"token {revoked.name}, id {revoked.id}, is revoked", err=True)
+
+
+def _row(token: Token) -> tuple[str, ...]:
+    rate = "default" if token.rate_per_s is None else str(token.rate_per_s or "unlimited")
+    times = _time(token.created_ms), _time(token.expires_ms) if token.expires_ms else "never"
+    return token.id, token.name, _role(token), _workspaces(token), ",".join(token.components) or "-", rate, *times
+
+
+def _role(token: Token) -> str:
+    return f"{token.role}+sensitive" if token.sensitive else token.role
+
+
+def _workspaces(token: Token) -> str:
+    return ",".join(token.workspaces)
+
+
+def _time(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True)).rstrip() for row in rows]

@@ -1,0 +1,197 @@
+"""`poolkeeperd up`: the whole service on this machine, with a Redis of its own unless one is named, until Ctrl-C."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.client import HTTPConnection, HTTPException
+from pathlib import Path
+from types import FrameType
+from urllib.parse import urlsplit
+
+import click
+
+from app.bootstrap import Running, running
+from app.cli.listening import bindable, may_listen, reached_at
+from app.cli.processes import ROOT, commands, config_file, environment
+from app.cli.supervisor import Part, Supervisor
+from app.cli.surroundings import CONFIG, clear_errors, read_settings
+from app.domain.declared import Declaration
+from app.service import declaring
+from app.settings import BadSetting, Settings
+from app.store.broker import broker
+from app.store.connection import redacted
+
+LOOK_EVERY_S = 0.05
+NOT_YET_S = 30
+"""After which somebody who waits for it to be ready is told why it is not."""
+
+TRY = """Try:
+  poolkeeper pool list
+  poolkeeper request submit --component research --resource gpu=2
+  poolkeeper request list
+"""
+
+
+@dataclass
+class Stop:
+    """Set by the first Ctrl-C or SIGTERM; a second one hurries."""
+
+    asked: threading.Event = field(default_factory=threading.Event)
+    supervisor: Supervisor | None = None
+
+    def on_signal(self, _number: int, _frame: FrameType | None) -> None:
+        """What the signals do. While there is nothing to be stopped in order, they interrupt."""
+        if self.asked.is_set() and self.supervisor:
+            self.supervisor.kill()
+        self.asked.set()
+        if not self.supervisor:
+            raise KeyboardInterrupt
+
+
+@click.command()
+@CONFIG
+@click.option("--pools", "file", type=click.Path(path_type=Path, dir_okay=False), help="What to declare if there are no pools.")
+@click.option("--no-pools", is_flag=True, help="Begin without pools.")
+def up(config: Path | None, file: Path | None, no_pools: bool) -> None:
+    """Run Poolkeeper: a Redis if none is set, the API, a worker and beat, until Ctrl-C.
+
+    \b
+    poolkeeperd up
+    POOLKEEPER_REDIS_URL=redis://127.0.0.1:6379/0 poolkeeperd up --pools our-pools.yaml
+    """
+    settings = read_settings(config)
+    with clear_errors(), _stopping() as stop:
+        pools = None if no_pools else _pools(file)
+        port = bindable(settings.host, settings.port)
+        if settings.redis_url:
+            broker(settings.broker_url or settings.redis_url)
+        with running(settings, serving=True) as here:
+            _refuse_strangers(settings, here)
+            _declare(here, pools)
+            secret = _first_token(settings, here)
+            known = environment(settings, config, redis_url=here.url, port=port)
+            supervisor = Supervisor(_parts(settings, known), here.server, lambda line: click.echo(line, err=True))
+            _serve(supervisor, stop, _Door(settings, port, here, secret))
+    click.echo("stopped")
+
+
+@contextmanager
+def _stopping() -> Iterator[Stop]:
+    """What Ctrl-C and SIGTERM mean; one that comes before anything serves just ends it."""
+    stop = Stop()
+    before = {number: signal.signal(number, stop.on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    except KeyboardInterrupt:
+        pass
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _pools(file: Path | None) -> Declaration | None:
+    """What the file says, else the sample that comes along; a file that was named must be there."""
+    file = file or config_file("pools.yaml")
+    if not file:
+        return None
+    try:
+        return declaring.read(file.read_text("utf-8"))
+    except OSError as error:
+        raise ValueError(f"{file}: cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise ValueError(f"{file}: {error}") from error
+
+
+def _refuse_strangers(settings: Settings, here: Running) -> None:
+    try:
+        may_listen(settings, here.services.tokens.exist)
+    except BadSetting as wrong:
+        click.echo(f"poolkeeperd: {wrong}", err=True)
+        sys.exit(2)
+
+
+def _declare(here: Running, pools: Declaration | None) -> None:
+    if pools and not here.services.pools.names("default"):
+        here.services.declaring.apply("default", pools)
+
+
+def _first_token(settings: Settings, here: Running) -> str | None:
+    """Somebody must be able to begin."""
+    if not settings.require_token or here.services.tokens.exist():
+        return None
+    return here.services.tokens.create("up", "admin", ["*"])[1]
+
+
+def _parts(settings: Settings, known: dict[str, str]) -> list[Part]:
+    logs = settings.data_dir.absolute() / "log"
+    logs.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return [Part(name, command, known, ROOT, logs / f"{name}.log") for name, command in commands().items()]
+
+
+@dataclass(frozen=True, slots=True)
+class _Door:
+    """Where the service is entered."""
+
+    settings: Settings
+    port: int
+    here: Running
+    secret: str | None
+
+    @property
+    def url(self) -> str:
+        return reached_at(self.settings, self.port)
+
+    def answers(self) -> str:
+        """What /readyz says: nothing when it is well, else why not."""
+        parts = urlsplit(self.url)
+        connection = HTTPConnection(str(parts.hostname), parts.port, timeout=2)
+        try:
+            connection.request("GET", "/readyz")
+            answer = connection.getresponse()
+            return "" if answer.status == 200 else f"{answer.status} {answer.read(500).decode(errors='replace')}"
+        except (OSError, HTTPException) as error:
+            return str(error)
+        finally:
+            connection.close()
+
+    def sign(self) -> str:
+        """What is said when it is open."""
+        data = self.settings.data_dir.absolute()
+        redis = f"embedded, data in {data}" if self.here.server else redacted(self.here.url)
+        lines = [f"Poolkeeper is ready at {self.url} (documentation: {self.url}/docs)", f"Redis: {redis}; logs: {data / 'log'}"]
+        if self.secret:
+            lines.append(f"Admin token, shown only now: export POOLKEEPER_TOKEN={self.secret}")
+        return "\n".join([*lines, TRY + "Ctrl-C stops."])
+
+
+def _serve(supervisor: Supervisor, stop: Stop, door: _Door) -> None:
+    stop.supervisor = supervisor
+    try:
+        _open(supervisor, stop, door)
+        while not stop.asked.wait(LOOK_EVERY_S):
+            supervisor.watch()
+    finally:
+        supervisor.stop()
+        stop.supervisor = None if not stop.asked.is_set() else stop.supervisor
+
+
+def _open(supervisor: Supervisor, stop: Stop, door: _Door) -> None:
+    """Returns when it is ready, or is to stop."""
+    late = time.monotonic() + NOT_YET_S
+    while not stop.asked.is_set():
+        supervisor.watch()
+        why = door.answers()
+        if not why:
+            supervisor.stands("api")
+            return click.echo(door.sign())
+        if time.monotonic() > late:
+            late = float("inf")
+            click.echo(f"not ready yet: {why}", err=True)
+        stop.asked.wait(LOOK_EVERY_S)
+    return None

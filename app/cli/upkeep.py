@@ -1,0 +1,47 @@
+"""`poolkeeperd tidy` and `audit`: by hand what the workers do by the clock, and the repair that is only done by hand."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from app.bootstrap import running
+from app.cli.surroundings import CONFIG, clear_errors, read_settings
+
+
+@click.command()
+@CONFIG
+@click.argument("workspaces", nargs=-1)
+@click.option("--repair", is_flag=True, help="Put right what is found.")
+def audit(config: Path | None, workspaces: tuple[str, ...], repair: bool) -> None:
+    """Recompute every account and queue of WORKSPACES (all, if none is named), and say what differs.
+
+    Exit code 0: nothing differs, or it was repaired. 3: something does.
+    """
+    differ = 0
+    with clear_errors(), running(read_settings(config)) as here:
+        known = here.services.registry.all()
+        if unknown := [workspace for workspace in workspaces if workspace not in known]:
+            raise ValueError(f"there is no workspace {', '.join(unknown)}; there are: {', '.join(known) or 'none'}")
+        for workspace in workspaces or known:
+            found = here.services.audit.run(workspace, repair=repair)
+            for difference in found:
+                click.echo(f"{workspace}: {difference}")
+            click.echo(f"{workspace}: {len(found)} differences{' repaired' if found and repair else ''}")
+            differ += len(found)
+    if differ and not repair:
+        sys.exit(3)
+
+
+@click.command()
+@CONFIG
+def tidy(config: Path | None) -> None:
+    """Do one round of the housekeeping: lapsed leases, forgotten waiters, lost patience, old requests, unfinished work."""
+    with clear_errors(), running(read_settings(config)) as here:
+        done = here.services.housekeeping.tidy_all()
+        for workspace, swept in done.items():
+            click.echo(f"{workspace}: {swept.lapsed} leases lapsed, {swept.forgotten} waiters forgotten, {swept.pruned} pruned")
+        if len(done) < len(here.services.registry.all()):
+            raise ValueError("not every workspace could be tidied; see above")

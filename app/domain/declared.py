@@ -1,0 +1,129 @@
+"""A workspace as one file says it shall be: pools, each complete with its groups and policies.
+
+What is not said has its default, and a group or policy that is not listed is not to be. Only what is malformed in itself is
+refused here; `promises` judges whether the numbers agree with each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from typing import get_args
+
+from pydantic import Field, field_validator
+
+from app.domain.asks import Ask, GroupAsk, PolicyAsk, PoolAsk, PoolSettings
+from app.domain.models import Account, Policy, Pool
+from app.domain.names import Name, component_id
+
+
+class _Named(Ask):
+    name: Name
+    """What it is called."""
+
+
+class _Connected(Ask):
+    component: Name
+    """Who asks."""
+    component_type: Name = "orchestrator"
+    """What kind of component asks."""
+
+
+class DeclaredGroup(GroupAsk, _Named):
+    """A group of a pool, by name."""
+
+
+class DeclaredPolicy(PolicyAsk, _Connected):
+    """A component's policy in a pool."""
+
+    @property
+    def name(self) -> str:
+        """The component as it is written elsewhere: `type/name`."""
+        return component_id(self.component_type, self.component)
+
+
+class DeclaredPool(PoolAsk):
+    """A pool and everything that has an account in it."""
+
+    groups: list[DeclaredGroup] = Field(default=[])
+    """All of its groups, in any order; those not listed are removed."""
+    policies: list[DeclaredPolicy] = Field(default=[])
+    """All of its policies; those not listed are removed."""
+
+    @field_validator("groups")
+    @classmethod
+    def _groups_once(cls, groups: list[DeclaredGroup]) -> list[DeclaredGroup]:
+        _each_once("group", (group.name for group in groups))
+        return groups
+
+    @field_validator("policies")
+    @classmethod
+    def _policies_once(cls, policies: list[DeclaredPolicy]) -> list[DeclaredPolicy]:
+        _each_once("policy", (policy.name for policy in policies))
+        return policies
+
+
+class Declaration(Ask):
+    """Pools as they shall be."""
+
+    pools: list[DeclaredPool] = Field(default=[])
+    """Each complete; a pool that is not listed is left alone unless asked otherwise."""
+
+    @field_validator("pools")
+    @classmethod
+    def _pools_once(cls, pools: list[DeclaredPool]) -> list[DeclaredPool]:
+        _each_once("pool", (pool.name for pool in pools))
+        return pools
+
+
+def _each_once(kind: str, names: Iterable[Hashable]) -> None:
+    seen = set()
+    for name in names:
+        if name in seen:
+            raise ValueError(f"must list every {kind} once; {name} is there twice")
+        seen.add(name)
+
+
+def declared(pool: Pool) -> DeclaredPool:
+    """A pool as it stands, as a file would say it."""
+    return DeclaredPool(
+        name=pool.name,
+        description=pool.description,
+        capacity=dict(sorted(pool.capacity.items())),
+        settings=_settings(pool),
+        groups=[_group(pool.groups[name]) for name in sorted(pool.groups)],
+        policies=[_policy(pool.policies[name]) for name in sorted(pool.policies)],
+    )
+
+
+def _settings(pool: Pool) -> PoolSettings:
+    """A setting that was never written, because it is newer than the pool, has its default."""
+    known = PoolSettings.model_fields
+    said = {name: value for name, value in pool.settings.items() if value is not None or _may_be_null(name)}
+    return PoolSettings.model_validate({name: value for name, value in said.items() if name in known})
+
+
+def _may_be_null(setting: str) -> bool:
+    return type(None) in get_args(PoolSettings.model_fields[setting].annotation)
+
+
+def _group(account: Account) -> DeclaredGroup:
+    return DeclaredGroup(
+        name=account.name,
+        parent=account.parent,
+        reserved=dict(sorted(account.reserved.items())),
+        limit=dict(sorted(account.limit.items())),
+        weight=account.weight,
+    )
+
+
+def _policy(policy: Policy) -> DeclaredPolicy:
+    kind, _, name = policy.name.partition("/")
+    return DeclaredPolicy(
+        component=name,
+        component_type=kind,
+        priority=policy.priority,
+        reserved=dict(sorted(policy.reserved.items())),
+        limit=dict(sorted(policy.limit.items())),
+        weight=policy.weight,
+        group=policy.parent,
+    )

@@ -1,0 +1,178 @@
+"""The difference between pools as they are and as they shall be, as a person would write it down.
+
+A plan reads in this order:
+
+1. the pools of the file, in its order: the pool itself, then its groups, then its policies
+2. of groups and of policies: those of the file in its order, then those that go, by name
+3. pools that go, by name; what is in them goes along without being listed
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from app.domain.asks import PoolSettings
+from app.domain.declared import Declaration, DeclaredGroup, DeclaredPolicy, DeclaredPool
+
+Action: TypeAlias = Literal["create", "update", "delete"]
+Kind: TypeAlias = Literal["pool", "group", "policy"]
+Account: TypeAlias = DeclaredGroup | DeclaredPolicy
+
+FIELDS = ("description", "capacity", "setting", "priority", "parent", "reserved", "limit", "weight", "group")
+"""What lines begin with, in their order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What becomes of one pool, group or policy, in lines such as `reserved gpu: 4 -> 2`."""
+
+    action: Action
+    kind: Kind
+    pool: str
+    name: str
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A pool that changes: as it is (None: not there) and as it shall be (None: gone)."""
+
+    before: DeclaredPool | None
+    after: DeclaredPool | None
+
+    @property
+    def name(self) -> str:
+        """The pool it is about."""
+        return (self.after or self.before).name  # type: ignore[union-attr]  # one of them is there
+
+    @property
+    def touched(self) -> int:
+        """How many pools, groups and policies it creates, changes or deletes."""
+        if self.after is None and self.before is not None:
+            return 1 + len(self.before.groups) + len(self.before.policies)
+        return len(list(_changes(self)))
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What has to change, for people; and the steps, as the ledger takes them."""
+
+    changes: tuple[Change, ...]
+    steps: tuple[Step, ...]
+
+    @property
+    def sentence(self) -> str:
+        """All of it in one sentence."""
+        if not self.changes:
+            return "nothing to change"
+        create, change, delete = (
+            sum(one.action == action for one in self.changes) for action in ("create", "update", "delete")
+        )
+        return f"{create} to create, {change} to change, {delete} to delete"
+
+
+def difference(present: Mapping[str, DeclaredPool], wanted: Declaration, *, prune: bool = False) -> Plan:
+    """What makes the present pools (by name) the wanted ones; with `prune`, those not wanted go."""
+    steps = [Step(present.get(pool.name), pool) for pool in wanted.pools]
+    if prune:
+        kept = {pool.name for pool in wanted.pools}
+        steps += [Step(present[name], None) for name in sorted(present) if name not in kept]
+    told = [(step, tuple(_changes(step))) for step in steps]
+    return Plan(
+        changes=tuple(change for _, changes in told for change in changes),
+        steps=tuple(step for step, changes in told if changes),
+    )
+
+
+def changed(before: Sequence[Account], after: Sequence[Account]) -> tuple[list[Account], list[Account]]:
+    """Of the groups, or the policies, of a pool: those to be set, and those to be deleted."""
+    then, now = {account.name: account for account in before}, {account.name for account in after}
+    return (
+        [account for account in after if account != then.get(account.name)],
+        [then[name] for name in sorted(then) if name not in now],
+    )
+
+
+def _changes(step: Step) -> Iterator[Change]:
+    before, after = step.before, step.after
+    if after is None:
+        yield Change("delete", "pool", step.name, step.name, _contents(before))
+        return
+    lines = _lines(_pool_facts(before) if before else None, _pool_facts(after))
+    if before is None or lines:
+        yield Change("update" if before else "create", "pool", step.name, step.name, lines)
+    yield from _account_changes("group", step.name, before.groups if before else (), after.groups)
+    yield from _account_changes("policy", step.name, before.policies if before else (), after.policies)
+
+
+def _account_changes(kind: Kind, pool: str, before: Sequence[Account], after: Sequence[Account]) -> Iterator[Change]:
+    known = {account.name: account for account in before}
+    wanted, gone = changed(before, after)
+    for account in wanted:
+        was = known.get(account.name)
+        lines = _lines(_facts(was) if was else None, _facts(account))
+        yield Change("update" if was else "create", kind, pool, account.name, lines)
+    for account in gone:
+        yield Change("delete", kind, pool, account.name, _said(_facts(account)))
+
+
+def _contents(pool: DeclaredPool | None) -> tuple[str, ...]:
+    """What a pool takes along when it goes."""
+    if pool is None:
+        return ()
+    along = [f"group {group.name}" for group in pool.groups] + [f"policy {policy.name}" for policy in pool.policies]
+    return (*_said(_pool_facts(pool)), *(f"with {name}" for name in along))
+
+
+def _pool_facts(pool: DeclaredPool) -> dict[str, str]:
+    said = pool.model_dump(exclude={"name", "groups", "policies"}, exclude_defaults=True)
+    if "description" in said:
+        said["description"] = json.dumps(said["description"], ensure_ascii=False)
+    said["setting"] = said.pop("settings", {})
+    return _flat(said)
+
+
+def _facts(account: Account) -> dict[str, str]:
+    return _flat(account.model_dump(exclude={"name", "component", "component_type"}, exclude_defaults=True))
+
+
+def _flat(said: Mapping[str, Any]) -> dict[str, str]:
+    """What is said beyond the defaults, label → value, the keys of a mapping each for itself and in order."""
+    facts = {}
+    for field, value in said.items():
+        of = {f"{field} {key}": value[key] for key in sorted(value)} if isinstance(value, Mapping) else {field: value}
+        facts.update({label: _text(one) for label, one in of.items()})
+    return facts
+
+
+def _text(value: object) -> str:
+    return "none" if value is None else str(value)
+
+
+def _lines(before: Mapping[str, str] | None, after: Mapping[str, str]) -> tuple[str, ...]:
+    if before is None:
+        return _said(after)
+    labels = sorted({*after, *before}, key=lambda label: (FIELDS.index(label.partition(" ")[0]), label))
+    pairs = ((label, before.get(label), after.get(label)) for label in labels)
+    return tuple(
+        f"{label}: {_unsaid(label) if was is None else was} -> {_unsaid(label, gone=True) if now is None else now}"
+        for label, was, now in pairs
+        if was != now
+    )
+
+
+def _said(facts: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(f"{label}: {value}" for label, value in facts.items())
+
+
+def _unsaid(label: str, *, gone: bool = False) -> str:
+    """What goes without saying."""
+    field, _, of = label.partition(" ")
+    if field == "setting":
+        return _text(PoolSettings.model_fields[of].default)
+    if field == "capacity" and gone:
+        return "removed"
+    return {"limit": "as the pool", "priority": "0", "weight": "1"}.get(field, "none")

@@ -1,0 +1,89 @@
+"""Whether what a declaration promises can be kept: the rules of pools, groups and policies, for a whole wanted state.
+
+The scripts judge one change beside what there is; here everything is known at once, so the order of changes is no question.
+Each pool is judged for itself, by
+
+1. parents: each group and policy is below a group of the file or the pool, nobody above itself, not too deep
+2. each account for itself: its keys are the pool's, reserved <= limit <= capacity
+3. each parent: what its children reserve in all
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from app.domain.amounts import Amounts
+from app.domain.declared import Declaration, DeclaredGroup, DeclaredPolicy, DeclaredPool
+from app.domain.errors import AgainstTheRules, NotFound, Refused, refused
+
+DEEPEST = 8
+"""How many groups may stand one above the other."""
+
+
+def check(wanted: Declaration) -> None:
+    """Raise what the ledger would say, with the pool it is about, unless all of it can be."""
+    for pool in wanted.pools:
+        if refusal := _refusal(pool):
+            raise AgainstTheRules(refusal.code, f"pool {pool.name}: {refusal}")
+
+
+def _refusal(pool: DeclaredPool) -> Refused | None:
+    groups = {group.name: group for group in pool.groups}
+    for _, above in _accounts(pool):
+        if above is not None and above not in groups:
+            return NotFound("group", above)
+    for group in pool.groups:
+        if no := _misplaced(group, groups):
+            return no
+    for account, _ in _accounts(pool):
+        if no := _disagreeing(account, pool.capacity):
+            return no
+    return _overpromised(pool, groups)
+
+
+def _accounts(pool: DeclaredPool) -> list[tuple[DeclaredGroup | DeclaredPolicy, str | None]]:
+    """Every group and policy, and the name of the group above it."""
+    return [*((group, group.parent) for group in pool.groups), *((policy, policy.group) for policy in pool.policies)]
+
+
+def _label(account: DeclaredGroup | DeclaredPolicy) -> str:
+    return f"{'group' if isinstance(account, DeclaredGroup) else 'policy'}:{account.name}"
+
+
+def _misplaced(group: DeclaredGroup, groups: dict[str, DeclaredGroup]) -> Refused | None:
+    way, above = {group.name: None}, group.parent
+    while above is not None:
+        if above in way:
+            return refused("circle", f"group:{above}", "-", "0", "0")
+        way[above], above = None, groups[above].parent
+    if len(way) > DEEPEST:
+        return refused("too_deep", _label(group), "-", str(len(way)), str(DEEPEST))
+    return None
+
+
+def _disagreeing(account: DeclaredGroup | DeclaredPolicy, capacity: Amounts) -> Refused | None:
+    for key, reserved in sorted(account.reserved.items()):
+        if key not in capacity:
+            return refused("unknown_key", "pool", key, str(reserved), "0")
+        limit = account.limit.get(key, capacity[key])
+        if reserved > limit:
+            return refused("reserved_beyond_limit", _label(account), key, str(reserved), str(limit))
+    for key, limit in sorted(account.limit.items()):
+        if key not in capacity:
+            return refused("unknown_key", "pool", key, str(limit), "0")
+        if limit > capacity[key]:
+            return refused("limit_beyond_capacity", _label(account), key, str(limit), str(capacity[key]))
+    return None
+
+
+def _overpromised(pool: DeclaredPool, groups: dict[str, DeclaredGroup]) -> Refused | None:
+    sums: dict[str | None, Counter[str]] = {}
+    for account, above in _accounts(pool):
+        sums.setdefault(above, Counter()).update(account.reserved)
+    for above, promised in sums.items():
+        given = pool.capacity if above is None else groups[above].reserved
+        for key, total in sorted(promised.items()):
+            if total > given.get(key, 0):
+                label = "pool" if above is None else f"group:{above}"
+                return refused("overpromised", label, key, str(total), str(given.get(key, 0)))
+    return None

@@ -1,0 +1,102 @@
+"""Who may do what: a token has one role, for some workspaces, and perhaps the right to the sensitive class beside it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+
+from app.domain.names import component_id
+
+EVERYWHERE = "*"
+"""Stands for every workspace."""
+
+
+class Permission(StrEnum):
+    """What can be allowed."""
+
+    READ = "read"
+    """Look at anything."""
+    SUBMIT = "submit"
+    """Ask for resources."""
+    ACT = "act"
+    """Heartbeat, release, cancel and checkpoint of a request."""
+    DROP = "drop"
+    """End a request whatever its state."""
+    SHAPE = "shape"
+    """Create, change and delete pools, groups, policies, the declaration and the settings of a workspace."""
+    SENSITIVE = "sensitive"
+    """Ask in preemption class 10."""
+
+
+class Role(StrEnum):
+    """What a token is for."""
+
+    ADMIN = "admin"
+    OPERATOR = "operator"
+    REQUESTER = "requester"
+    VIEWER = "viewer"
+
+
+ROLES: MappingProxyType[Role, frozenset[Permission]] = MappingProxyType(
+    {
+        Role.ADMIN: frozenset(Permission),
+        Role.OPERATOR: frozenset({Permission.READ, Permission.SUBMIT, Permission.ACT, Permission.DROP}),
+        Role.REQUESTER: frozenset({Permission.READ, Permission.SUBMIT, Permission.ACT}),
+        Role.VIEWER: frozenset({Permission.READ}),
+    }
+)
+"""What each role allows. A requester submits and acts only for the components its token lists."""
+
+
+def full_component(text: str) -> str:
+    """A component as `type/name`; the plain name stands for the type orchestrator."""
+    return text if "/" in text else component_id("orchestrator", text)
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """What is known of the bearer of a secret, without the secret."""
+
+    id: str
+    name: str
+    role: Role
+    workspaces: tuple[str, ...]
+    components: tuple[str, ...] = ()
+    sensitive: bool = False
+    rate_per_s: int | None = None  # None: the service's default; 0: as many as it likes
+    created_ms: int = 0
+    expires_ms: int | None = None
+
+    @property
+    def permissions(self) -> frozenset[Permission]:
+        """All it allows, in its workspaces and, for a requester, for its components."""
+        return ROLES[self.role] | ({Permission.SENSITIVE} if self.sensitive else frozenset())
+
+    def may(self, permission: Permission) -> bool:
+        """Whether it allows this at all."""
+        return permission in self.permissions
+
+    def may_use(self, workspace: str) -> bool:
+        """Whether it is good in this workspace."""
+        return EVERYWHERE in self.workspaces or workspace in self.workspaces
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether it is bound to components: it sees and acts for theirs and no others."""
+        return self.role is Role.REQUESTER
+
+    def may_see(self, component_type: str, component: str) -> bool:
+        """Whether it may look at this component's requests."""
+        return self.may(Permission.READ) and (not self.is_limited or self.may_act_for(component_type, component))
+
+    def may_act_for(self, component_type: str, component: str) -> bool:
+        """Whether it may submit and act for this component."""
+        if not self.may(Permission.ACT):
+            return False
+        listed = {full_component(each) for each in self.components}
+        return not self.is_limited or component_id(component_type, component) in listed
+
+
+ANYBODY = Token(id="anonymous", name="anonymous", role=Role.ADMIN, workspaces=(EVERYWHERE,))
+"""Who comes without a token where none is needed."""

@@ -1,0 +1,45 @@
+"""What reaches the store has been looked at: names become parts of keys, numbers become scores."""
+
+from __future__ import annotations
+
+from app.domain.errors import NotFound
+from app.domain.names import is_idempotency_key, is_name
+from app.domain.ordering import EXACT
+
+PAGE = 1000
+"""Rows of a page, at most."""
+
+
+def checked_name(name: str) -> str:
+    """The name, if it is one; names become parts of keys, so nothing else may reach the store."""
+    if not is_name(name):
+        raise ValueError(f"{name!r} is no name: letters, digits and _ . -, at most 63, the first a letter or digit")
+    return name
+
+
+def checked_id(request: str) -> str:
+    """The id of a request; what can be none is not there."""
+    if not is_name(request):
+        raise NotFound("request", ascii(request)[:80])
+    return request
+
+
+def checked_number(what: str, number: int) -> int:
+    """A whole number from 1 that Redis counts exactly."""
+    if type(number) is not int or not 1 <= number <= EXACT:
+        raise ValueError(f"{what} is a whole number, at least 1")
+    return number
+
+
+def checked_count(count: int) -> int:
+    """How many rows a page may have."""
+    if type(count) is not int or not 1 <= count <= PAGE:
+        raise ValueError(f"a page has 1 to {PAGE} rows")
+    return count
+
+
+def checked_key(key: str | None) -> str | None:
+    """The idempotency key, if it may be one."""
+    if key is not None and not is_idempotency_key(key):
+        raise ValueError("an idempotency key is 1 to 255 printable ASCII characters")
+    return key

@@ -1,0 +1,104 @@
+"""Declarative pools: what a workspace is as one file, what would have to change, and making it so.
+
+A plan is made from pools as they were a moment ago and carried out by one script, which does nothing if they are that no
+longer; then a new plan is made. So there is no lock, no order to get wrong, and no state in between that anybody could see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import yaml
+from pydantic import ValidationError
+
+from app.domain import promises
+from app.domain.asks import malformed
+from app.domain.declared import Declaration, DeclaredPool, declared
+from app.domain.difference import Plan, difference
+from app.domain.errors import AgainstTheRules, Conflict, NotFound
+from app.service.checks import checked_name
+from app.service.documents import Unreadable, plain
+from app.store.ledger import Ledger
+from app.store.registry import Registry
+
+ATTEMPTS = 5
+"""How often a plan is made anew because somebody else changed a pool."""
+
+MOST = 2000
+"""Pools, groups and policies that one declaration may change: one script changes them, and nobody is served meanwhile."""
+
+
+class BadFile(ValueError):  # noqa: N818
+    """A file that is no declaration: in one line, and as (field, reason) where it could be read at all."""
+
+    def __init__(self, line: str, faults: Sequence[tuple[str, str]] = ()) -> None:
+        super().__init__(line)
+        self.faults = tuple(faults)
+
+
+def read(text: str) -> Declaration:
+    """The declaration a YAML text is; BadFile says in one line what is wrong with it."""
+    try:
+        return Declaration.model_validate(plain(text))
+    except Unreadable as error:
+        raise BadFile(str(error)) from error
+    except ValidationError as error:
+        faults = malformed(error)
+        field, reason = faults[0]
+        more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
+        raise BadFile(f"{field or 'the file'}: {reason}{more}", faults) from error
+
+
+def write(wanted: Declaration) -> str:
+    """The YAML text that `read` makes the same of; what has its default is left out."""
+    return yaml.safe_dump(wanted.model_dump(exclude_defaults=True), sort_keys=False, allow_unicode=True)
+
+
+class Declaring:
+    """The pools of every workspace, as files."""
+
+    def __init__(self, ledger: Ledger, registry: Registry) -> None:
+        self._ledger, self._registry = ledger, registry
+
+    def export(self, workspace: str) -> Declaration:
+        """The workspace as it is; applied, it changes nothing."""
+        pools = self._ledger.pools(checked_name(workspace))
+        return Declaration(pools=list(self._present(workspace, pools).values()))
+
+    def plan(self, workspace: str, wanted: Declaration, prune: bool = False) -> Plan:
+        """What `apply` would change."""
+        promises.check(wanted)
+        present = self._present(checked_name(workspace), self._concerned(workspace, wanted, prune))
+        return _bounded(difference(present, wanted, prune=prune))
+
+    def apply(self, workspace: str, wanted: Declaration, prune: bool = False) -> Plan:
+        """Make it so, all of it or nothing, and say what was changed. With `prune`, pools that are not listed go."""
+        for _ in range(ATTEMPTS):
+            plan = self.plan(workspace, wanted, prune)
+            if not plan.steps:
+                return plan
+            self._registry.remember(workspace)
+            if self._ledger.declare(workspace, plan.steps):
+                return plan
+        raise Conflict("changed_meanwhile", "others keep changing these pools; nothing was done")
+
+    def _concerned(self, workspace: str, wanted: Declaration, prune: bool) -> Iterable[str]:
+        listed = [pool.name for pool in wanted.pools]
+        return dict.fromkeys([*listed, *self._ledger.pools(workspace)]) if prune else listed
+
+    def _present(self, workspace: str, pools: Iterable[str]) -> dict[str, DeclaredPool]:
+        """Those of the pools that are there, each as of one moment."""
+        present = {}
+        for pool in pools:
+            try:
+                present[pool] = declared(self._ledger.view_pool(workspace, pool))
+            except NotFound:
+                continue
+        return present
+
+
+def _bounded(plan: Plan) -> Plan:
+    touched = sum(step.touched for step in plan.steps)
+    if touched > MOST:
+        raise AgainstTheRules("too_many_changes", f"this changes {touched} pools, groups and policies; {MOST} are most at once")
+    return plan

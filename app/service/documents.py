@@ -1,0 +1,76 @@
+"""YAML that people wrote, as plain data: one document, read safely and strictly.
+
+YAML can say the same thing twice, by duplicate keys, or a billion times, by aliases, and by tags it can mean anything; none of
+that has a place in a file of settings. So a document is first gone through event by event, which costs no more than its length, and only then made into
+data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+import yaml
+
+MOST_CHARACTERS = 2_000_000
+DEEPEST = 32
+"""How far lists and mappings may be nested."""
+
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class Unreadable(ValueError):  # noqa: N818
+    """What is wrong with a document, in one line."""
+
+
+class _Once(_Loader):  # type: ignore[misc]  # the C one where it is built in, and ten times as fast
+    """Refuses a key that is there twice."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen: set[Hashable] = set()
+        for key_node, _ in node.value:
+            if key_node.tag == "tag:yaml.org,2002:merge":
+                raise Unreadable(f"line {key_node.start_mark.line + 1}: merge keys are not allowed")
+            key = self.construct_object(key_node, deep=True)
+            if isinstance(key, Hashable):  # what is not is refused below
+                if key in seen:
+                    raise Unreadable(f"line {key_node.start_mark.line + 1}: {key} is there twice")
+                seen.add(key)
+        return super().construct_mapping(node, deep)  # type: ignore[no-any-return]
+
+
+def plain(text: str) -> Any:
+    """The data of the one document in a text; Unreadable for anything else."""
+    if len(text) > MOST_CHARACTERS:
+        raise Unreadable(f"must have at most {MOST_CHARACTERS} characters")
+    try:
+        _inspect(text)
+        return yaml.load(text, _Once)
+    except Unreadable:
+        raise
+    except yaml.MarkedYAMLError as error:
+        raise Unreadable(_located(error)) from error
+    except (yaml.YAMLError, ValueError, OverflowError) as error:
+        raise Unreadable(f"is no YAML: {' '.join(str(error).split())[:200]}") from error
+
+
+def _inspect(text: str) -> None:
+    depth = 0
+    for event in yaml.parse(text, _Loader):
+        line = event.start_mark.line + 1 if event.start_mark else 1
+        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
+            raise Unreadable(f"line {line}: anchors and aliases are not allowed")
+        if isinstance(event, yaml.ScalarEvent | yaml.CollectionStartEvent) and event.tag:
+            raise Unreadable(f"line {line}: tags are not allowed")
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > DEEPEST:
+                raise Unreadable(f"line {line}: nested too deep")
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+
+
+def _located(error: yaml.MarkedYAMLError) -> str:
+    mark = error.problem_mark or error.context_mark
+    where = f"line {mark.line + 1}: " if mark else ""
+    return f"{where}{error.problem or error.context or 'is no YAML'}"

@@ -1,0 +1,157 @@
+"""Tokens: made, told apart, throttled and revoked.
+
+A secret is 32 bytes of chance, so that its SHA-256 is as good as a slow hash and costs nothing: that is what is kept. What a
+process found it remembers for a second, so that a request makes no call of its own for it, and a revoked token is refused
+within that second.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import secrets
+import time
+from collections.abc import Callable, Iterable
+from threading import Lock
+
+from app.domain.names import NAME_PATTERN, RULES, is_name
+from app.domain.tokens import EVERYWHERE, Role, Token
+from app.store.tokens import TokenStore
+
+REMEMBERED_S = 1.0
+REMEMBERED = 1000
+"""How many secrets a process remembers at a time; only good ones."""
+
+MOST_PER_S = 10**6
+LONGEST_S = 10 * 365 * 86_400
+_LONG_AGO = False, float("-inf")
+_SECRET = re.compile(r"pk_[A-Za-z0-9_-]{43}")
+
+
+class Tokens:
+    """The tokens of the service."""
+
+    def __init__(self, store: TokenStore, default_rate: int = 0, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._store, self._default_rate, self._monotonic = store, default_rate, monotonic
+        self._remembered: dict[str, tuple[Token, float]] = {}
+        self._exist = _LONG_AGO
+        self._lock = Lock()
+
+    def create(
+        self,
+        name: str,
+        role: str,
+        workspaces: Iterable[str],
+        components: Iterable[str] = (),
+        *,
+        sensitive: bool = False,
+        rate: int | None = None,
+        expires_s: int | None = None,
+    ) -> tuple[Token, str]:
+        """A new token and its secret, which nobody can tell again. ValueError says what cannot be."""
+        token = Token(
+            id=secrets.token_hex(6),
+            name=_named("a token", name),
+            role=_role(role),
+            workspaces=_workspaces(workspaces),
+            components=_components(role, components),
+            sensitive=sensitive,
+            rate_per_s=_within("requests a second", rate, 0, MOST_PER_S),
+        )
+        lasts_s = _within("seconds it lasts", expires_s, 1, LONGEST_S)
+        secret = "pk_" + secrets.token_urlsafe(32)
+        made = self._store.create(_digest(secret), token, lasts_s)
+        self._exist = _LONG_AGO
+        return made, secret
+
+    def all(self) -> list[Token]:
+        """Every token, the oldest first; those that have expired are among them until they are revoked."""
+        return self._store.all()
+
+    def revoke(self, id_or_name: str) -> Token:
+        """Make a token worthless: here at once, in other processes within a second."""
+        revoked = self._store.revoke(id_or_name)
+        with self._lock:
+            self._remembered.clear()
+            self._exist = _LONG_AGO
+        return revoked
+
+    def recognise(self, secret: str) -> Token | None:
+        """Whose secret this is; None if it is nobody's, or that of a token that has expired or was revoked."""
+        if not _SECRET.fullmatch(secret):
+            return None
+        digest, now = _digest(secret), self._monotonic()
+        token, until = self._remembered.get(digest, (None, now))
+        if token and now < until:
+            return token
+        token = self._store.find(digest)
+        self._remember(digest, token, now + REMEMBERED_S)
+        return token
+
+    def _remember(self, digest: str, token: Token | None, until: float) -> None:
+        with self._lock:
+            self._remembered.pop(digest, None)
+            if token:
+                self._remembered[digest] = token, until
+            if len(self._remembered) > REMEMBERED:
+                del self._remembered[next(iter(self._remembered))]
+
+    def exist(self) -> bool:
+        """Whether there is any token, also one that has expired; as of a second ago."""
+        there_are, until = self._exist
+        now = self._monotonic()
+        if now >= until:
+            there_are = bool(self._store.all())
+            self._exist = there_are, now + REMEMBERED_S
+        return there_are
+
+    def throttled(self, token: Token) -> float | None:
+        """Count a request of a token: None if it may pass, else the seconds until one may."""
+        rate = self._default_rate if token.rate_per_s is None else token.rate_per_s
+        wait_ms = self._store.throttle(token.id, rate) if rate else 0
+        return wait_ms / 1000 if wait_ms else None
+
+
+def _digest(secret: str) -> str:
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def _named(what: str, name: str) -> str:
+    if not is_name(name):
+        raise ValueError(f"{what} cannot be called {name!r}: it {RULES[NAME_PATTERN]}")
+    return name
+
+
+def _role(role: str) -> Role:
+    if role not in list(Role):
+        raise ValueError(f"there is no role {role!r}; there are: {', '.join(Role)}")
+    return Role(role)
+
+
+def _workspaces(names: Iterable[str]) -> tuple[str, ...]:
+    workspaces = tuple(dict.fromkeys(names))
+    if not workspaces:
+        raise ValueError(f"a token is for one workspace at least, or for all: {EVERYWHERE}")
+    if EVERYWHERE in workspaces:
+        return (EVERYWHERE,)
+    return tuple(_named("a workspace", name) for name in workspaces)
+
+
+def _components(role: str, names: Iterable[str]) -> tuple[str, ...]:
+    components = tuple(dict.fromkeys(names))
+    if role == Role.REQUESTER and not components:
+        raise ValueError("a requester acts for the components it lists: name one at least")
+    if role != Role.REQUESTER and components:
+        raise ValueError(f"only a requester lists components, and this is to be {role}")
+    for component in components:
+        kind, slash, name = component.rpartition("/")
+        if slash:
+            _named("a component type", kind)
+        _named("a component", name)
+    return components
+
+
+def _within(what: str, number: int | None, least: int, most: int) -> int | None:
+    if number is not None and not least <= number <= most:
+        raise ValueError(f"{number} {what}: it must be from {least} to {most}")
+    return number

@@ -1,0 +1,169 @@
+"""Waiting for others' doings: until a request changes, and for the events of a workspace as they come.
+
+Who waits holds a thread of the process, so the seats are counted, and where none is left the answer comes at once. A waiter
+looks when something was said, and now and then in case nothing was: hearing of a change is quick, and not hearing of it is late
+and never wrong.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from threading import Lock
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+from app.domain.models import Event, Request
+from app.domain.states import State
+from app.service.checks import PAGE, checked_name
+from app.service.requests import Requests
+from app.store.connection import StoreUnavailable
+from app.store.wakeups import Wakeups, Watch
+
+Kind: TypeAlias = Literal["poll", "stream"]
+
+LOOK_S: Final = 5.0
+"""How long a waiter goes without looking, at most."""
+GONE_S: Final = 2.0
+"""How long a client may be gone before it is noticed, about."""
+ALIVE_S: Final = 10.0
+"""How long a stream says nothing, at most."""
+GATHER_S: Final = 0.05
+"""Between two looks of a stream, at least: what comes meanwhile comes together."""
+
+
+class HouseFull(Exception):  # noqa: N818 - a state of the world
+    """As many wait in this process as may; later there will be room."""
+
+
+class Told(NamedTuple):
+    """A request as it stands, and whether there was no seat to wait for its change."""
+
+    request: Request
+    full: bool = False
+
+
+class House:
+    """The seats of one process: all who wait take one, and streams at most so many of them."""
+
+    def __init__(self, polls: int, streams: int) -> None:
+        self.seats, self.stream_seats = polls, streams
+        self._taken: dict[Kind, int] = {"poll": 0, "stream": 0}
+        self._refused: dict[Kind, int] = {"poll": 0, "stream": 0}
+        self._lock = Lock()
+
+    @contextmanager
+    def seat(self, kind: Kind) -> Iterator[bool]:
+        """A seat for as long as the context; False if there is none."""
+        seated = self._take(kind)
+        try:
+            yield seated
+        finally:
+            if seated:
+                with self._lock:
+                    self._taken[kind] -= 1
+
+    def taken(self) -> dict[Kind, int]:
+        """How many sit there now, by what they wait for."""
+        with self._lock:
+            return dict(self._taken)
+
+    def refused(self) -> dict[Kind, int]:
+        """How many found no seat so far."""
+        with self._lock:
+            return dict(self._refused)
+
+    def _take(self, kind: Kind) -> bool:
+        with self._lock:
+            full = sum(self._taken.values()) >= self.seats or (kind == "stream" and self._taken[kind] >= self.stream_seats)
+            (self._refused if full else self._taken)[kind] += 1
+            return not full
+
+
+class Waiting:
+    """Long polls and streams of one process."""
+
+    def __init__(self, requests: Requests, wakeups: Wakeups, house: House) -> None:
+        self.house = house
+        self._requests, self._wakeups = requests, wakeups
+
+    def changed(
+        self, workspace: str, request: str, unlike: State | None, wait_s: float, gone: Callable[[], bool] = lambda: False
+    ) -> Told:
+        """A request once its state is not `unlike` (None: not what it is now).
+
+        Or as it is when time is up, the client has gone, the process ends, or there is no seat. To wait is to poll: the
+        request does not go stale meanwhile.
+        """
+        until = time.monotonic() + wait_s
+        now = self._requests.poll(workspace, request)
+        state = now.status if unlike is None else unlike
+        if now.status != state or wait_s <= 0:
+            return Told(now)
+        with self.house.seat("poll") as seated:
+            if not seated:
+                return Told(now, full=True)
+            with self._wakeups.watch(workspace, request) as watch:
+                return Told(self._awaited(watch, workspace, request, state, until, gone))
+
+    def _awaited(
+        self, watch: Watch, workspace: str, request: str, state: State, until: float, gone: Callable[[], bool]
+    ) -> Request:
+        while True:
+            now = self._requests.poll(workspace, request)
+            if now.status != state or watch.closed or time.monotonic() >= until:
+                return now
+            look_again_s = min(LOOK_S, now.queue_ttl_s / 3) if now.queue_ttl_s else LOOK_S
+            if not _stays(watch, min(until, time.monotonic() + look_again_s), gone):
+                return now
+
+    def events(self, workspace: str, after: str, alive_every_s: float = ALIVE_S) -> Generator[Event | None]:
+        """Events of the workspace after one of them, until the process ends or the caller closes it.
+
+        The first is always None, as soon as it is known that all is well; what is not (HouseFull, StoreUnavailable, a bad name
+        or id) is raised in its place. Later None is a sign of life after so long a silence, and a Redis that is away is waited
+        for.
+        """
+        with self.house.seat("stream") as seated:
+            if not seated:
+                raise HouseFull("there are as many streams as there may be")
+            with self._wakeups.watch(checked_name(workspace)) as watch:
+                page = self._requests.events(workspace, after, PAGE)
+                yield None
+                yield from self._stream(watch, workspace, after, page, alive_every_s)
+
+    def _stream(
+        self, watch: Watch, workspace: str, after: str, page: list[Event], alive_every_s: float
+    ) -> Iterator[Event | None]:
+        told = time.monotonic()
+        while not watch.closed:
+            yield from page
+            if page:
+                after, told = page[-1].id, time.monotonic()
+            elif time.monotonic() >= told + alive_every_s:
+                yield None
+                told = time.monotonic()
+            if len(page) < PAGE:
+                time.sleep(GATHER_S)
+                watch.wait(max(0.0, min(LOOK_S, told + alive_every_s - time.monotonic())))
+            page = self._next(workspace, after)
+
+    def _next(self, workspace: str, after: str) -> list[Event]:
+        try:
+            return self._requests.events(workspace, after, PAGE)
+        except StoreUnavailable:
+            return []
+
+    def close(self) -> None:
+        """Let everybody go, for good."""
+        self._wakeups.close()
+
+
+def _stays(watch: Watch, until: float, gone: Callable[[], bool]) -> bool:
+    """Wait until something is said, or until then; False as soon as it is seen that the client has gone."""
+    said = False
+    while not said and (left := until - time.monotonic()) > 0:
+        said = watch.wait(min(left, GONE_S))
+        if gone():
+            return False
+    return True

@@ -1,0 +1,116 @@
+"""A process that ends with this one whatever ends this one.
+
+A thread that lives as long as the child starts it, and the kernel sends it SIGTERM when that thread is gone (Linux). SIGTERM
+and not SIGKILL, so that it can put its things in order.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from pathlib import Path
+from subprocess import DEVNULL, Popen
+from threading import Event, Thread
+
+_LAUNCH = """
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
+if os.getppid() == int(sys.argv[1]):  # else the parent died before it could be watched
+    os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+
+class Child:
+    """A process that lasts no longer than this one, in a session of its own so that a Ctrl-C is not for it."""
+
+    def __init__(
+        self,
+        command: Sequence[str | Path],
+        output: Path,
+        holding: Iterable[int] = (),
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+    ) -> None:
+        self._command, self._output, self._holding = command, output, tuple(holding)
+        self._env, self._cwd = env, cwd
+        self._output_before = output.stat().st_size if output.exists() else 0
+        self._ended = Event()
+        started: Future[Popen[bytes]] = Future()
+        Thread(target=self._keep, args=(started,), name="keeper", daemon=True).start()
+        self._process = started.result()
+
+    def _keep(self, started: Future[Popen[bytes]]) -> None:
+        """Starts the child and waits for its end, all in one thread: the kernel watches the thread that started it."""
+        try:
+            process = self._spawn()
+        except BaseException as error:
+            started.set_exception(error)
+            return
+        started.set_result(process)
+        process.wait()
+        self._ended.set()
+
+    def _spawn(self) -> Popen[bytes]:
+        watched = [sys.executable, "-ISc", _LAUNCH, str(os.getpid())] if sys.platform == "linux" else []
+        with self._output.open("ab") as log:
+            return Popen(
+                [*watched, *self._command],
+                stdin=DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=self._holding,
+                start_new_session=True,
+                umask=0o077,
+                env=self._env,
+                cwd=self._cwd,
+            )
+
+    @property
+    def pid(self) -> int:
+        """The id of the process."""
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether it still runs."""
+        return not self._ended.is_set()
+
+    @property
+    def exit_code(self) -> int | None:
+        """What it ended with, negative for a signal; None while it runs."""
+        return None if self.alive else self._process.returncode
+
+    def ended_within(self, seconds: float) -> bool:
+        """Waits for the end, but not longer; whether it came."""
+        return self._ended.wait(seconds)
+
+    def stop(self, patience_s: float = 10) -> None:
+        """Asks it to end, and after a while makes it; nothing that it started is left."""
+        if self.alive:
+            self.tell(signal.SIGTERM)
+            self._ended.wait(patience_s)
+        self.kill()
+
+    def kill(self) -> None:
+        """Makes it end at once, and with it what it left in its session."""
+        self.tell(signal.SIGKILL)
+        self._ended.wait()
+
+    def tell(self, sign: signal.Signals) -> None:
+        """Sends a signal and does not wait; SIGKILL goes to all of its session."""
+        with suppress(ProcessLookupError, PermissionError):  # macOS says the latter of a group that has ended
+            if sign == signal.SIGKILL:
+                os.killpg(self.pid, sign)
+            elif self.alive:
+                self._process.send_signal(sign)
+
+    def last_words(self, lines: int = 10) -> str:
+        """The end of what it wrote."""
+        said = self._output.read_bytes()
+        said = said[self._output_before :] if len(said) >= self._output_before else said  # the log may have been cut since
+        return "\n".join(said.decode(errors="replace").splitlines()[-lines:])

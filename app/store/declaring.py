@@ -1,0 +1,73 @@
+"""What the script `declare` is given: for each pool that changes how it was, how it shall be, and who goes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from app.domain import amounts
+from app.domain.asks import PoolSettings
+from app.domain.declared import DeclaredGroup, DeclaredPolicy, DeclaredPool
+from app.domain.difference import Step, changed
+from app.domain.errors import Conflict, refused
+from app.store.scripts import Reply
+
+Account = DeclaredGroup | DeclaredPolicy
+
+
+def encode(steps: Iterable[Step]) -> str:
+    """Steps as one text. What a step leaves alone is told only as how it was, for the script to compare."""
+    return json.dumps([_step(step) for step in steps])
+
+
+def _step(step: Step) -> dict[str, Any]:
+    was, wanted = step.before, step.after
+    said: dict[str, Any] = {"name": step.name, "gone": {"groups": [], "policies": []}}
+    if was:
+        said["before"] = _pool(was, was.groups, was.policies)
+    if wanted:
+        groups, lost_groups = changed(was.groups if was else (), wanted.groups)
+        policies, lost_policies = changed(was.policies if was else (), wanted.policies)
+        said["after"] = _pool(wanted, groups, policies)
+        said["gone"] = {"groups": [one.name for one in lost_groups], "policies": [one.name for one in lost_policies]}
+    return said
+
+
+def _pool(pool: DeclaredPool, groups: Sequence[Account], policies: Sequence[Account]) -> dict[str, Any]:
+    return {
+        "description": pool.description,
+        "capacity": amounts.encode(pool.capacity),
+        "settings": _settings(pool.settings),
+        "groups": [_row(group) for group in groups],
+        "policies": [_row(policy) for policy in policies],
+    }
+
+
+def _settings(settings: PoolSettings) -> list[tuple[str, str]]:
+    return [(name, "" if value is None else str(value)) for name, value in settings.model_dump().items()]
+
+
+def _row(account: Account) -> dict[str, str]:
+    above, priority = (account.group, str(account.priority)) if isinstance(account, DeclaredPolicy) else (account.parent, "")
+    return {
+        "name": account.name,
+        "above": above or "",
+        "priority": priority,
+        "weight": str(account.weight),
+        "reserved": amounts.encode(account.reserved),
+        "limit": amounts.encode(account.limit),
+    }
+
+
+def done(reply: Reply) -> bool:
+    """Whether the script did it; False if a pool had changed meanwhile. What forbids it is raised, with its pool."""
+    fields = reply.fields
+    if reply.tag == "in_use":
+        inside = "" if fields["account"] == "pool" else f": {fields['account'].replace(':', ' ', 1)}"
+        used = f"{fields['queued']} queued, {fields['active']} active"
+        raise Conflict("in_use", f"pool {fields['pool']}{inside} is in use: {used}")
+    if reply.tag == "refused":
+        no = refused(**{name: value for name, value in fields.items() if name != "pool"})
+        raise Conflict(no.code, f"pool {fields['pool']}: {no}")
+    return reply.tag == "declared"

@@ -1,0 +1,98 @@
+-- Make pools, their groups and their policies as declared: all of it at once, or nothing if anything forbids it.
+-- @use accounts amounts clock declared grants operations promises requests reviews rounds
+-- @keys pool pools pool_groups pool_policies pool_holds pool_todo todo component
+-- @args now kept chunk op changes
+-- @reply declared more
+-- @reply changed pool
+-- @reply unfinished
+-- @reply in_use pool account queued active
+-- @reply refused pool code account key wants bound
+
+clock.start(args.now)
+requests.keep(args.kept)
+if operations.done(args.op) then return reply.declared(rounds.advance(tonumber(args.chunk))) end
+local changes = cjson.decode(args.changes)
+for _, change in ipairs(changes) do
+  if not declared.as_planned(change) then return reply.changed(change.name) end
+  if declared.unfinished(change) then return reply.unfinished() end
+end
+for _, change in ipairs(changes) do
+  local used, no = declared.in_use(change), declared.refusal(change)
+  if used then return reply.in_use(change.name, unpack(used)) end
+  if no then return reply.refused(change.name, unpack(no)) end
+end
+
+-- Where an account is entered as a child.
+local function parent(pool, above) return above == '' and pool or accounts.group(pool.name, above) end
+
+-- What is promised to those that change or go is struck out of the books; by that time all are what they were.
+local function strike_out(pool, kind, names)
+  for _, name in ipairs(names) do
+    local now = kind.account(pool.name, name)
+    if now then promises.book(pool, promises.parent(pool, now), now.reserved, -1) end
+  end
+end
+
+local function remove(pool, kind, names)
+  for _, name in ipairs(names) do
+    local key = kind.key(pool.name, name)
+    redis.call('DEL', key)
+    accounts.forget(key)
+    redis.call('SREM', kind.names(pool.name), name)
+    if kind.rows == 'policies' then redis.call('ZREM', keys.component(name), pool.name) end
+  end
+end
+
+local function write(pool, kind, row)
+  local key = kind.key(pool.name, row.name)
+  promises.write(key, kind.account(pool.name, row.name), {reserved = amounts.decode(row.reserved).of, limit = amounts.decode(row.limit).of})
+  redis.call('HSET', key, 'weight', row.weight)
+  if row.above ~= '' then redis.call('HSET', key, kind.above, row.above) else redis.call('HDEL', key, kind.above) end
+  redis.call('SADD', kind.names(pool.name), row.name)
+  if kind.rows == 'policies' then
+    redis.call('HSET', key, 'priority', row.priority)
+    redis.call('ZADD', keys.component(row.name), '-' .. row.priority, pool.name)
+  end
+end
+
+-- Capacity, settings (an empty one is unset) and description.
+local function write_pool(name, after)
+  local key = keys.pool(name)
+  promises.write(key, accounts.pool(name), {reserved = {}, limit = amounts.decode(after.capacity).of})
+  for _, setting in ipairs(after.settings) do
+    if setting[2] ~= '' then redis.call('HSET', key, unpack(setting)) else redis.call('HDEL', key, setting[1]) end
+  end
+  redis.call('HSET', keys.pools(), name, after.description)
+end
+
+local function delete_pool(pool)
+  for _, kind in ipairs(declared.KINDS) do remove(pool, kind, redis.call('SMEMBERS', kind.names(pool.name))) end
+  redis.call('DEL', pool.key, keys.pool_policies(pool.name), keys.pool_groups(pool.name), keys.pool_holds(pool.name), keys.pool_todo(pool.name))
+  redis.call('HDEL', keys.pools(), pool.name)
+  redis.call('SREM', keys.todo(), pool.name)
+end
+
+-- Everybody is struck out before anybody is written, and written before anybody is entered: so there is no order to get wrong.
+local function make(change)
+  local pool, after = accounts.pool(change.name), change.after
+  if not after then return delete_pool(pool) end
+  if pool and pool.is.patience and #declared.movers(change) > 0 then grants.end_hold(pool) end
+  for _, kind in ipairs(pool and declared.KINDS or {}) do
+    for _, row in ipairs(after[kind.rows]) do strike_out(pool, kind, {row.name}) end
+    strike_out(pool, kind, change.gone[kind.rows])
+  end
+  write_pool(change.name, after)
+  pool = accounts.pool(change.name)
+  for _, kind in ipairs(declared.KINDS) do
+    remove(pool, kind, change.gone[kind.rows])
+    for _, row in ipairs(after[kind.rows]) do write(pool, kind, row) end
+  end
+  for _, kind in ipairs(declared.KINDS) do
+    for _, row in ipairs(after[kind.rows]) do promises.book(pool, parent(pool, row.above), amounts.decode(row.reserved).of, 1) end
+  end
+  reviews.begin(pool)
+end
+
+for _, change in ipairs(changes) do make(change) end
+operations.note(args.op)
+return reply.declared(rounds.advance(tonumber(args.chunk)))

@@ -1,0 +1,17 @@
+-- Let one more request of a token pass, or say how long (ms) it has to wait: its rate on average, and bursts of one second's worth.
+-- @use clock
+-- @keys rate
+-- @args now token per_s
+-- @reply allowed
+-- @reply wait ms
+
+-- The generic cell rate algorithm: each request takes its slice of time, and the end of the last slice may be a second ahead.
+local AHEAD_MS, ROUNDING_MS, FORGOTTEN_MS = 1000, 0.5, 10000
+
+clock.start(args.now)
+local taken = math.max(clock.now, tonumber(redis.call('GET', keys.rate(args.token)) or 0)) + 1000 / tonumber(args.per_s)
+local early = taken - clock.now - AHEAD_MS
+if early > ROUNDING_MS then return reply.wait(math.ceil(early)) end
+
+redis.call('SET', keys.rate(args.token), string.format('%.3f', taken), 'PX', FORGOTTEN_MS)
+return reply.allowed()

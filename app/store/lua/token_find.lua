@@ -1,0 +1,10 @@
+-- The record of the token whose secret has this digest, unless it has expired.
+-- @use clock tokens
+-- @args now digest
+-- @reply found record
+-- @reply not_found
+
+clock.start(args.now)
+local record = tokens.live(args.digest)
+if not record then return reply.not_found() end
+return reply.found(record)

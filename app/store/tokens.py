@@ -1,0 +1,93 @@
+"""The tokens on one Redis, and how much of its rate each has used: the service's own records, in no workspace of anybody."""
+
+from __future__ import annotations
+
+import hmac
+import json
+import secrets
+from typing import Any
+
+from app.domain.clock import Clock, RedisClock
+from app.domain.errors import Conflict, NotFound
+from app.domain.tokens import Role, Token
+from app.store.keys import OWN
+from app.store.scripts import Client, Scripts
+
+
+class TokenStore:
+    """Tokens by the digest of their secret; the secrets themselves never come here."""
+
+    def __init__(self, client: Client, clock: Clock | None = None) -> None:
+        self._scripts = Scripts(client)
+        self._clock = clock or RedisClock()
+
+    def create(self, digest: str, token: Token, lasts_s: int | None = None) -> Token:
+        """Keep a token, and answer it with its times, which are Redis's. A name or id that is taken is a conflict."""
+        reply = self._scripts.call(
+            "token_create",
+            OWN,
+            now=self._clock.now_ms(),
+            digest=digest,
+            name=token.name,
+            record=_record(digest, token),
+            lasts_s=lasts_s,
+        )
+        if reply.tag == "taken":
+            raise Conflict("token_exists", f"there is a token {token.name} already")
+        return _token(json.loads(reply.fields["record"]))
+
+    def find(self, digest: str) -> Token | None:
+        """The token of this digest, unless it has expired."""
+        reply = self._scripts.call("token_find", OWN, now=self._clock.now_ms(), digest=digest)
+        if reply.tag == "not_found":
+            return None
+        record = json.loads(reply.fields["record"])
+        return _token(record) if hmac.compare_digest(record["digest"], digest) else None
+
+    def all(self) -> list[Token]:
+        """Every token, the oldest first; those that have expired are among them until they are revoked."""
+        records = self._scripts.call("token_list", OWN).fields["records"]
+        return sorted((_token(json.loads(record)) for record in records), key=lambda token: (token.created_ms, token.id))
+
+    def revoke(self, id_or_name: str, operation: str | None = None) -> Token:
+        """Forget a token. A caller that names the operation may repeat it."""
+        op = operation or secrets.token_hex(16)
+        reply = self._scripts.call("token_revoke", OWN, now=self._clock.now_ms(), op=op, id_or_name=id_or_name)
+        if reply.tag == "not_found":
+            raise NotFound("token", id_or_name)
+        return _token(json.loads(reply.fields["record"]))
+
+    def throttle(self, token: str, per_s: int) -> int:
+        """Count one more request of a token: 0 if it may pass, else the milliseconds until one may."""
+        reply = self._scripts.call("throttle", OWN, now=self._clock.now_ms(), token=token, per_s=per_s)
+        return int(reply.fields["ms"]) if reply.tag == "wait" else 0
+
+
+def _record(digest: str, token: Token) -> str:
+    """What is kept, but for the times: the script puts those before it."""
+    return json.dumps(
+        {
+            "digest": digest,
+            "id": token.id,
+            "name": token.name,
+            "role": token.role,
+            "sensitive": token.sensitive,
+            "workspaces": token.workspaces,
+            "components": token.components,
+            "rate_per_s": token.rate_per_s,
+        }
+    )
+
+
+def _token(record: dict[str, Any]) -> Token:
+    return Token(
+        id=record["id"],
+        name=record["name"],
+        role=Role(record["role"]),
+        workspaces=tuple(record["workspaces"]),
+        components=tuple(record["components"]),
+        sensitive=record["sensitive"],
+        rate_per_s=record["rate_per_s"],
+        created_ms=record["created_ms"],
+        expires_ms=record.get("expires_ms"),
+    )

@@ -1,0 +1,60 @@
+"""What is asked, as the JSON the API takes. What is not given is left out, so that the server's defaults count."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import EllipsisType
+from typing import Any
+
+
+def ask(
+    component: str,
+    *,
+    component_type: str | None = None,
+    resources: Mapping[str, int] | None = None,
+    settings: Mapping[str, Any] | None = None,
+    preemptible: bool | None = None,
+    preemption_class: int | None = None,
+    checkpoint: str | None = None,
+    checkpoint_minutes: int | None = None,
+    walltime_s: int | None = None,
+    retries: int | None = None,
+    lease_s: int | EllipsisType | None = ...,
+    queue_ttl_s: int | EllipsisType | None = ...,
+    labels: Mapping[str, str] | None = None,
+    **amounts: int,
+) -> dict[str, Any]:
+    """One ask; `gpu=2` means `resources={"gpu": 2}`. None as `lease_s` or `queue_ttl_s` means none, `...` the default."""
+    named = {
+        "component": component,
+        "component_type": component_type,
+        "resources": _together(resources or {}, amounts) or None,
+        "settings": dict(settings) if settings else None,
+        "preemptible": preemptible,
+        "preemption_class": preemption_class,
+        "checkpoint": checkpoint,
+        "checkpoint_minutes": checkpoint_minutes,
+        "walltime_s": walltime_s,
+        "retries": retries,
+        "labels": dict(labels) if labels else None,
+    }
+    lasting = {name: value for name, value in (("lease_s", lease_s), ("queue_ttl_s", queue_ttl_s)) if value is not ...}
+    return {name: value for name, value in named.items() if value is not None} | lasting
+
+
+def account(
+    *,
+    reserved: Mapping[str, int] | None = None,
+    limit: Mapping[str, int] | None = None,
+    weight: int | None = None,
+    **others: Any,
+) -> dict[str, Any]:
+    """What a policy and a group have in common, and what each has besides."""
+    named = {"reserved": reserved, "limit": limit, "weight": weight} | others
+    return {name: dict(value) if isinstance(value, Mapping) else value for name, value in named.items() if value is not None}
+
+
+def _together(resources: Mapping[str, int], amounts: Mapping[str, int]) -> dict[str, int]:
+    for key in resources.keys() & amounts.keys():
+        raise TypeError(f"{key} is asked twice: in resources and by name")
+    return {**resources, **amounts}

@@ -1,0 +1,249 @@
+"""Calls of the API: JSON to the server and back, again when that is safe, and refusals as exceptions.
+
+Tried again, with pauses that double and vary, are: an answer of 429 or 503 (the pause it asks for is kept), a connection that
+was cut or timed out, and no server. What could do harm when done twice is tried again only if it surely was not done:
+the server was not reached, or said 429. Safe twice are GET, PUT, PATCH and DELETE, what has an `Idempotency-Key` (what the
+server knows by one gets one here, if it was given none), and the actions below, which the server answers alike the second time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from copy import copy
+from typing import Any, Self
+from urllib.parse import urlencode
+
+from poolkeeper import configuration, stream
+from poolkeeper.errors import NotFound, PoolkeeperError, Refused, TooManyRequests, Unavailable, refusal
+from poolkeeper.transport import Answer, Transport
+
+PREFIX = "/api/v1"
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
+LONGEST_WISH_S = 60.0
+"""The longest Retry-After that is waited for; beyond it, the refusal is raised at once."""
+
+KEY = "Idempotency-Key"
+KEYED_POSTS = frozenset({"/pools", "/requests", "/requests/batch"})
+"""What the server does once for each key."""
+REPEATABLE_POSTS = ("/heartbeat", "/release", "/cancel", "/plan", "/dry-run")
+
+
+class Calls:
+    """Everything the API has, by method and path; threads may share one."""
+
+    def __init__(
+        self,
+        url: str | None = None,
+        token: str | None = None,
+        workspace: str | None = None,
+        *,
+        timeout_s: float = 10.0,
+        tries: int = 5,
+        sleep: Callable[[float], object] = time.sleep,
+    ) -> None:
+        self.configuration = configuration.read(url, token, workspace)
+        self.url, self.workspace = self.configuration.url, self.configuration.workspace
+        self.timeout_s, self.tries, self._sleep = timeout_s, max(1, tries), sleep
+        self._transport = Transport(self.url)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes idle connections; the client stays usable."""
+        self._transport.close()
+
+    def twin(self, *, timeout_s: float | None = None, tries: int | None = None) -> Self:
+        """A client of the same server, in the same name, that shares nothing with this one."""
+        other = copy(self)
+        other._transport = Transport(self.url)
+        other.timeout_s, other.tries = timeout_s or self.timeout_s, tries or self.tries
+        return other
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, Any] | None = None,
+        body: Any = None,
+        headers: Mapping[str, str] | None = None,
+        timeout_s: float | None = None,
+    ) -> Any:
+        """The decoded answer (None if it is empty); Refused, or one of its kinds, if there is none or it is a refusal.
+
+        `timeout_s` is for one try. A deletion that had to be repeated and then finds nothing is done.
+        """
+        return decoded(self.answer(method, path, query=query, body=body, headers=headers, timeout_s=timeout_s))
+
+    def items(self, path: str, *, query: Mapping[str, Any] | None = None, page: int = 200) -> Iterator[dict[str, Any]]:
+        """The rows of a list, page after page."""
+        cursor = None
+        while True:
+            answer = self.call("GET", path, query={**(query or {}), "limit": page, "cursor": cursor})
+            yield from answer["items"]
+            cursor = answer.get("next_cursor")
+            if cursor is None:
+                return
+
+    def events(
+        self, *, after: str | None = None, pool: str | None = None, component: str | None = None, request: str | None = None
+    ) -> Iterator[dict[str, Any]]:
+        """Events as they happen, without end: from now on, or after the event of this id ("0": from the beginning).
+
+        A stream that breaks is taken up again after the last event, however long that takes; only a first connection that
+        cannot be had raises.
+        """
+        query = {"pool": pool, "component": component, "request": request}
+        return stream.events(self._open_stream, query, after, self._sleep)
+
+    def answer(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, Any] | None = None,
+        body: Any = None,
+        headers: Mapping[str, str] | None = None,
+        timeout_s: float | None = None,
+        tries: int | None = None,
+    ) -> Answer:
+        """As `call`, with the status and the headers, and with as many tries as wanted."""
+        sent = None if body is None else json.dumps(body, allow_nan=False).encode()
+        target, all_headers = PREFIX + path + _query(query), self._headers(headers, sent)
+        if method == "POST" and path in KEYED_POSTS:
+            all_headers.setdefault(KEY, new_key())
+        repeatable = method != "POST" or KEY in all_headers or path.endswith(REPEATABLE_POSTS)
+        repeated, tries = False, tries or self.tries
+        for number in range(1, tries + 1):
+            trouble = self._try(method, target, sent, all_headers, timeout_s or self.timeout_s, repeatable, repeated)
+            if isinstance(trouble, Answer):
+                return trouble
+            undone = surely_not_done(trouble)
+            if number == tries or not (repeatable or undone) or (trouble.retry_after_s or 0) > LONGEST_WISH_S:
+                raise trouble
+            repeated = repeated or not undone
+            self._sleep(pause_s(number, trouble.retry_after_s))
+        raise AssertionError("the last try returns or raises")
+
+    def _try(
+        self,
+        method: str,
+        target: str,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        timeout_s: float,
+        repeatable: bool,
+        repeated: bool,
+    ) -> Answer | Refused:
+        """The answer, or the trouble that may pass; what will not pass is raised."""
+        from http.client import HTTPException
+
+        try:
+            answer = self._transport.exchange(method, target, body, headers, timeout_s, repeatable=repeatable)
+        except (OSError, HTTPException) as error:
+            return unreachable(self.url, error, repeated=repeated)
+        if answer.status < 300:
+            return answer
+        trouble = refusal(answer.status, _problem(answer), answer.retry_after_s, repeated=repeated)
+        if isinstance(trouble, NotFound) and method == "DELETE" and repeated:
+            return Answer(204, {}, b"")
+        if isinstance(trouble, (Unavailable, TooManyRequests)):
+            return trouble
+        raise trouble
+
+    def _headers(self, given: Mapping[str, str] | None, body: bytes | None) -> dict[str, str]:
+        headers = {"Accept": "application/json", "Poolkeeper-Workspace": self.workspace}
+        if self.configuration.token:
+            headers["Authorization"] = f"Bearer {self.configuration.token}"
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        return headers | {KEY if name.lower() == KEY.lower() else name: text for name, text in (given or {}).items()}
+
+    def _open_stream(self, query: Mapping[str, Any], last_id: str | None) -> stream.Source:
+        """A connection of its own, on which events come; Refused or Unavailable if there is none."""
+        from http.client import HTTPException
+
+        headers = self._headers({"Accept": "text/event-stream", "Cache-Control": "no-store"}, None)
+        if last_id is not None:
+            headers["Last-Event-ID"] = last_id
+        connection = self._transport.open(stream.SILENCE_S)
+        try:
+            response = self._transport.send(connection, "GET", f"{PREFIX}/events{_query(query)}", None, headers)
+            if response.status >= 300:
+                said = {name.lower(): text for name, text in response.getheaders()}
+                answer = Answer(response.status, said, response.read())
+                raise refusal(answer.status, _problem(answer), answer.retry_after_s, repeated=False)
+        except (OSError, HTTPException) as error:
+            connection.close()
+            raise unreachable(self.url, error, repeated=False) from error
+        except BaseException:
+            connection.close()
+            raise
+        return stream.Source(response, connection)
+
+
+def new_key() -> str:
+    """An idempotency key that nobody else has."""
+    return os.urandom(16).hex()
+
+
+def pause_s(tried: int, retry_after_s: float | None = None) -> float:
+    """How long to wait after so many tries: doubling, at random within a half, on top of what the server asks for."""
+    from random import uniform
+
+    longest: float = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(tried - 1, 10))
+    return (retry_after_s or 0.0) + longest * uniform(0.5, 1.0)
+
+
+def decoded(answer: Answer) -> Any:
+    """The JSON of an answer; None if it is empty."""
+    if not answer.body:
+        return None
+    try:
+        return json.loads(answer.body)
+    except ValueError as error:
+        raise PoolkeeperError(f"the answer is not JSON, so this is no Poolkeeper: {answer.body[:80]!r}") from error
+
+
+def unreachable(url: str, error: Exception, *, repeated: bool) -> Unavailable:
+    """What there is to say when no answer came."""
+    reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    trouble = Unavailable(f"no answer from {url}: {reason}", code="unreachable", repeated=repeated)
+    trouble.__cause__ = error
+    return trouble
+
+
+def surely_not_done(trouble: Refused) -> bool:
+    """Whether the server has refused the call, or was not reached with it."""
+    from socket import gaierror
+
+    return not isinstance(trouble, Unavailable) or isinstance(trouble.__cause__, (ConnectionRefusedError, gaierror))
+
+
+def _problem(answer: Answer) -> dict[str, Any]:
+    try:
+        found = json.loads(answer.body)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _query(query: Mapping[str, Any] | None) -> str:
+    """What is None is left out; a list repeats its name."""
+    pairs = [(name, _text(each)) for name, value in (query or {}).items() for each in _each(value) if each is not None]
+    return f"?{urlencode(pairs)}" if pairs else ""
+
+
+def _each(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, (list, tuple, set, frozenset)) else [value]
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,62 @@
+"""What policies and groups have in common: their options, and changing only what is given of something that is put whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias, TypeVar
+
+import click
+
+from poolkeeper.cli import kinds
+
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+Change: TypeAlias = Callable[[Mapping[str, Any], Sequence[str]], dict[str, Any]]
+"""What is there, and which fields are put → the whole to put."""
+
+RESERVED = click.option(
+    "--reserved", type=kinds.Amounts(removable=True), multiple=True, help="What is its own: gpu=4. May be repeated."
+)
+LIMIT = click.option(
+    "--limit", type=kinds.Amounts(removable=True), multiple=True, help="The most it may use: gpu=8; else the pool's total."
+)
+WEIGHT = click.option("--weight", type=click.IntRange(min=1), help="Its part among its siblings (1).")
+
+
+def group_option(word: str, about: str) -> Callable[[Decorated], Decorated]:
+    """An option that names a group of the pool."""
+    return click.option(word, word.removeprefix("--"), type=kinds.GROUP, help=about)
+
+
+def given(said: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields that were given, as the service takes them; a key that is `none` is left out."""
+    whole = {field: _whole(field, value) for field, value in said.items() if value not in (None, ())}
+    for field in ("reserved", "limit"):
+        if field in whole:
+            whole[field] = {key: amount for key, amount in whole[field].items() if amount is not None}
+    return whole
+
+
+def changed(said: Mapping[str, Any], cleared: Mapping[str, bool]) -> Change:
+    """What makes a whole out of what is there and what was given; nothing given is wrong usage."""
+    news = {field: _whole(field, value) for field, value in said.items() if value not in (None, ())}
+    gone = [field for field, clear in cleared.items() if clear]
+    if both := [field for field in gone if field in news]:
+        raise click.UsageError(f"--{both[0]} and --no-{both[0]} exclude each other", click.get_current_context())
+    if not news and not gone:
+        raise click.UsageError("nothing to change was given", click.get_current_context())
+
+    def apply(present: Mapping[str, Any], fields: Sequence[str]) -> dict[str, Any]:
+        whole = {field: present[field] for field in fields if present.get(field) is not None}
+        for field, value in news.items():
+            whole[field] = _merged(whole.get(field, {}), value) if isinstance(value, dict) else value
+        return {field: value for field, value in whole.items() if field not in gone}
+
+    return apply
+
+
+def _whole(field: str, value: Any) -> Any:
+    return kinds.merged(value, f"--{field}") if isinstance(value, tuple) else value
+
+
+def _merged(present: Mapping[str, int], news: Mapping[str, int | None]) -> dict[str, int]:
+    return {key: amount for key, amount in {**present, **news}.items() if amount is not None}

@@ -1,0 +1,98 @@
+"""`poolkeeper plan`, `apply` and `export`: pools, groups and policies as one file. The service compares and changes; here it is
+only read and written."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from poolkeeper.cli import options, output, papers
+from poolkeeper.cli.asking import agreed
+from poolkeeper.cli.exits import Exit
+from poolkeeper.cli.grammar import Verb
+from poolkeeper.cli.refusals import Failed
+from poolkeeper.cli.text import one_line, printable
+
+FILE = click.option("-f", "--file", "name", metavar="FILE", required=True, help="The file; - is stdin.")
+PRUNE = click.option("--prune", is_flag=True, help="Also delete what is not in the file.")
+SIGNS = {"create": ("+", "green"), "update": ("~", "yellow"), "delete": ("-", "red")}
+
+
+@click.command("plan", cls=Verb, example="poolkeeper plan -f pools.yaml --exit-code\npoolkeeper export | poolkeeper plan -f -")
+@FILE
+@PRUNE
+@click.option("--exit-code", is_flag=True, help="End with 10 if there is something to change.")
+def plan(name: str, prune: bool, exit_code: bool) -> None:
+    """Show what `apply` would change; nothing is changed."""
+    planned = options.call("POST", "/declaration/plan", query={"prune": prune}, body=papers.read(name))
+    _show(planned)
+    if exit_code and planned["changes"]:
+        click.get_current_context().exit(Exit.CHANGES)
+
+
+@click.command("apply", cls=Verb, example="poolkeeper apply -f pools.yaml\npoolkeeper apply -f pools.yaml --prune --yes")
+@FILE
+@PRUNE
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+def apply(name: str, prune: bool, yes: bool) -> None:
+    """Make pools, groups and policies what the file says; on a terminal the changes are shown first, and asked for."""
+    declared = papers.read(name)
+    client = options.client()
+    planned = client.call("POST", "/declaration/plan", query={"prune": prune}, body=declared)
+    if not planned["changes"]:
+        return _show(planned)
+    if not yes and not agreed(lambda: _question(planned)):
+        raise Failed("nothing was changed")
+    return _show(client.call("PUT", "/declaration", query={"prune": prune}, body=declared))
+
+
+@click.command("export", cls=Verb, example="poolkeeper export > pools.yaml\npoolkeeper export -f pools.yaml --yes")
+@click.option("-f", "--file", "name", metavar="FILE", default="-", help="Where to; - is stdout, the default.")
+@click.option("--yes", "-y", is_flag=True, help="Even if there is such a file.")
+def export(name: str, yes: bool) -> None:
+    """Write pools, groups and policies as a file for `apply`."""
+    declared = options.call("GET", "/declaration")
+    if options.said().output == "name":
+        return output.listing(declared["pools"], (), lambda row: str(row["name"]))
+    if options.said().output == "json" and name == "-":
+        return output.data(declared)
+    written = papers.written(declared)
+    if name == "-":
+        return click.echo(written, nl=False)
+    return _save(Path(name), written, yes=yes)
+
+
+def _save(path: Path, written: str, *, yes: bool) -> None:
+    if path.exists() and not yes and not (sys.stdin.isatty() and agreed(lambda: f"write over {path}?")):
+        raise Failed(f"{path} is there already", hints=["--yes writes over it"])
+    try:
+        path.write_text(written, encoding="utf-8")
+    except OSError as error:
+        raise Failed(f"{path} cannot be written: {error.strerror}") from error
+    click.echo(f"wrote {path}", err=True)
+
+
+def _question(planned: Mapping[str, Any]) -> str:
+    click.echo("\n".join(_lines(planned)), err=True)
+    return "change that?"
+
+
+def _show(planned: Mapping[str, Any]) -> None:
+    names = [_name(change) for change in planned["changes"]]
+    output.one(planned, "\n".join(names), lambda: click.echo("\n".join([*_lines(planned), one_line(planned["sentence"])])))
+
+
+def _lines(planned: Mapping[str, Any]) -> Iterator[str]:
+    for change in planned["changes"]:
+        sign, colour = SIGNS.get(change["action"], ("?", "white"))
+        yield click.style(printable(f"{sign} {change['kind']} {_name(change)}"), fg=colour)
+        yield from (f"    {one_line(line)}" for line in change["lines"])
+
+
+def _name(change: Mapping[str, Any]) -> str:
+    """`gpus` for a pool, `gpus/research` for what is in it."""
+    return str(change["pool"]) if change["kind"] == "pool" else f"{change['pool']}/{change['name']}"

@@ -1,0 +1,59 @@
+"""`poolkeeper events`: what happened, and what happens."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import click
+
+from poolkeeper.cli import kinds, options, output, stories, text
+from poolkeeper.cli.grammar import Verb
+from poolkeeper.cli.output import Column
+
+COLUMNS = (
+    Column("TIME", lambda row: text.clock(row["at"])),
+    Column("REQUEST", lambda row: row["request"]),
+    Column("COMPONENT", text.component),
+    Column("ASKS", text.asks),
+    Column("WHAT", stories.told, long=True),
+    Column("ID", lambda row: row["id"], wide=True),
+)
+
+
+@click.command(
+    "events", cls=Verb, example="poolkeeper events --pool gpus --follow\npoolkeeper events --since 1763467200000-0 -o json"
+)
+@click.option("--follow", "-f", is_flag=True, help="Go on as they happen, until Ctrl-C; without --since from now.")
+@click.option("--pool", type=kinds.POOL, help="Only of this pool.")
+@click.option("--component", type=kinds.COMPONENT, help="Only of this component.")
+@click.option("--request", type=kinds.REQUEST, help="Only of this request.")
+@click.option("--since", metavar="ID", help="After the event with this id (-o wide shows it); 0 is from the beginning.")
+def events(follow: bool, pool: str | None, component: tuple[str, str] | None, request: str | None, since: str | None) -> None:
+    """What happened, oldest first."""
+    wanted = {"pool": pool, "component": component[1] if component else None, "request": request}
+    if follow:
+        return _follow(options.client().events(after=since, **wanted))
+    rows = options.client().items("/events", query={**wanted, "after": since or "0"})
+    return output.listing(rows, COLUMNS, lambda row: str(row["id"]))
+
+
+def _follow(found: Iterator[Mapping[str, Any]]) -> None:
+    for event in found:
+        click.echo(_line(event))
+
+
+def _line(event: Mapping[str, Any]) -> str:
+    """An event by itself: a line, or a YAML document."""
+    said = options.said().output
+    if said == "json":
+        return json.dumps(event, ensure_ascii=False)
+    if said == "yaml":
+        import yaml
+
+        return "---\n" + str(yaml.safe_dump(dict(event), sort_keys=False, allow_unicode=True)).rstrip()
+    if said == "name":
+        return str(event["id"])
+    words = [text.clock(event["at"]), event["request"], text.component(event), text.asks(event), stories.told(event)]
+    return text.one_line("  ".join(map(str, [*words, event["id"]] if said == "wide" else words)))

@@ -1,0 +1,42 @@
+"""Exit codes: every way the program can end, for scripts to tell apart. The help of `poolkeeper` lists them."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class Exit(IntEnum):
+    """How the program ended."""
+
+    OK = 0
+    REFUSED = 1
+    USAGE = 2
+    NOT_FOUND = 3
+    DENIED = 4
+    UNAVAILABLE = 5
+    REJECTED = 6
+    TIMED_OUT = 7
+    ENDED = 8
+    CHANGES = 10
+    INTERRUPTED = 130
+
+
+MEANINGS: dict[Exit, str] = {
+    Exit.OK: "done",
+    Exit.REFUSED: "refused: against the rules or the present state",
+    Exit.USAGE: "wrong usage, or malformed input",
+    Exit.NOT_FOUND: "there is nothing of that name",
+    Exit.DENIED: "not allowed, or the token is not known",
+    Exit.UNAVAILABLE: "the service cannot be reached or is overloaded",
+    Exit.REJECTED: "the request was rejected: no pool can ever grant it",
+    Exit.TIMED_OUT: "the time to wait was up; the request stays queued",
+    Exit.ENDED: "the request ended before it was granted to you: released, expired, cancelled or preempted",
+    Exit.CHANGES: "plan --exit-code: there is something to change",
+    Exit.INTERRUPTED: "stopped by Ctrl-C",
+}
+"""Each in words for people."""
+
+
+def listed() -> str:
+    """The table of the help page."""
+    return "\n".join(f"{code.value:>5}  {meaning}" for code, meaning in MEANINGS.items())

@@ -1,0 +1,113 @@
+"""What commands are made of: verbs with an example and the global options, nouns that group them, a root that loads late."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import Any
+
+import click
+
+from poolkeeper.cli import options, refusals
+from poolkeeper.cli.exits import Exit, listed
+
+HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
+
+
+class Verb(click.Command):
+    """A command that does something."""
+
+    def __init__(self, *words: Any, example: str = "", **how: Any) -> None:
+        super().__init__(*words, **how)
+        self.example = example
+        self.common = options.of_verb()
+        self.params = [*self.params, *self.common]
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Its own options; the global ones in one line."""
+        own = [param for param in self.get_params(ctx) if param not in self.common]
+        records = [record for param in own if (record := param.get_help_record(ctx)) and isinstance(param, click.Option)]
+        with formatter.section("Options"):
+            formatter.write_dl(records)
+        with formatter.section("Global options"):
+            formatter.write_text("-o, --no-headers, --url, --token, --workspace: see `poolkeeper --help`")
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The example."""
+        with formatter.section("Examples"):
+            for line in self.example.strip().splitlines():
+                formatter.write(f"{'':>{formatter.current_indent}}{line.strip()}\n")
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Do it; what is not found is told with what is near."""
+        from poolkeeper.errors import NotFound
+
+        try:
+            return super().invoke(ctx)
+        except NotFound as missing:
+            refusals.add_near_names(missing, ctx.params)
+            raise
+
+
+class Noun(click.Group):
+    """What verbs are about."""
+
+    command_class = Verb
+
+
+class Root(click.Group):
+    """The program. Its commands are imported when they are used; every way it can end is an exit code."""
+
+    def __init__(self, *words: Any, modules: Mapping[str, tuple[str, str]], **how: Any) -> None:
+        super().__init__(*words, **how)
+        self.modules = modules
+        self.params = [*self.params, *options.of_root()]
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Their names, in the order of the help page."""
+        return list(self.modules)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """One of them, imported now."""
+        if cmd_name not in self.modules:
+            return None
+        module = import_module(f"poolkeeper.cli.{self.modules[cmd_name][0]}")
+        command: click.Command = getattr(module, cmd_name)
+        return command
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does, with suggestions of what is not yet imported."""
+        if args[0] not in self.modules and not args[0].startswith("-") and not ctx.resilient_parsing:
+            raise click.exceptions.NoSuchCommand(args[0], possibilities=self.modules, ctx=ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Their names and what they are about, without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, about) for name, (_, about) in self.modules.items()])
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The exit codes."""
+        with formatter.section("Exit codes"):
+            formatter.write(listed() + "\n")
+
+    def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, **how: Any) -> Any:  # type: ignore[override]
+        """Run, and leave with an exit code; never with a traceback for what is not a bug."""
+        try:
+            code = super().main(args, prog_name, standalone_mode=False, **how)
+        except Exception as wrong:
+            code = refusals.told(wrong)
+            if code is None:
+                raise
+        sys.exit(code if isinstance(code, int) else Exit.OK)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Do it; whoever reads our output may stop reading."""
+        try:
+            done = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            refusals.stop_writing()
+            return Exit.OK
+        return done

@@ -1,0 +1,244 @@
+"""Kinds of values on the command line: names, components, amounts, durations, settings, labels; refused in one clear line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from poolkeeper.cli import completions
+from poolkeeper.cli.text import DEFAULT_TYPE, UNIT_SECONDS
+
+LARGEST = 2**53 - 1
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
+_DURATION = re.compile(r"(?:(\d{1,9})d)?(?:(\d{1,9})h)?(?:(\d{1,9})m)?(?:(\d{1,9})s?)?")
+
+
+class Name(click.ParamType[str]):
+    """A name, completed from those there are."""
+
+    name = "name"
+
+    def __init__(self, *listing: str) -> None:
+        self.listing = listing
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The name itself."""
+        if not _NAME.fullmatch(value):
+            self.fail(f"{value!r} is no name: 1 to 63 of A-Z a-z 0-9 _ . - beginning with a letter or digit", param, ctx)
+        return value
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Names that begin so; none if the service does not answer at once."""
+        return [CompletionItem(name) for name in completions.names(ctx, self.listing) if name.startswith(incomplete)]
+
+
+class Component(click.ParamType[tuple[str | None, str]]):
+    """`team` or `step_operator/team`: (type or None, name)."""
+
+    name = "component"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str | None, str]:
+        """Both parts."""
+        if isinstance(value, tuple):
+            return value
+        kind, slash, name = value.rpartition("/")
+        if not all(_NAME.fullmatch(part) for part in ([kind, name] if slash else [name])):
+            self.fail(f"{value!r} is no component: NAME or TYPE/NAME, such as team-ml or step_operator/team-ml", param, ctx)
+        return kind or None, name
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """The components with a policy in the pool that was named."""
+        known = completions.names(ctx, ("pools", "{pool}", "policies"), "component")
+        return [CompletionItem(name) for name in known if name.startswith(incomplete)]
+
+
+class Amounts(click.ParamType[dict[str, int | None]]):
+    """`gpu=2,mcpu=4000`, or the same as JSON or YAML. With `removable`, `none` instead of a number says: not any more."""
+
+    name = "amounts"
+
+    def __init__(self, *, removable: bool = False) -> None:
+        self.removable = removable
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        """As in the usage line."""
+        return "KEY=UNITS[,…]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> dict[str, int | None]:
+        """Key → units."""
+        if isinstance(value, dict):
+            return value
+        try:
+            return parse_amounts(value, removable=self.removable)
+        except ValueError as wrong:
+            self.fail(str(wrong), param, ctx)
+
+
+def parse_amounts(text: str, *, removable: bool = False) -> dict[str, int | None]:
+    """The amounts a person wrote; ValueError says what is wrong with which."""
+    found: dict[str, int | None] = {}
+    for key, amount in _pairs_in(text):
+        if key in found:
+            raise ValueError(f"{key} is given twice")
+        found[key] = _units(key, amount, removable=removable)
+    return found
+
+
+def _pairs_in(text: str) -> Iterable[tuple[str, str]]:
+    if not text.strip():
+        raise ValueError("is empty; write amounts like gpu=2,mcpu=4000")
+    if "=" in text and not text.lstrip().startswith("{"):
+        return [_pair(part) for part in text.split(",")]
+    return _pairs_of_yaml(text)
+
+
+def _pair(part: str) -> tuple[str, str]:
+    key, equals, amount = (each.strip() for each in part.partition("="))
+    if not (key and equals and amount):
+        raise ValueError(f"{part.strip()!r} is no amount; write it like gpu=2")
+    return key, amount
+
+
+def _pairs_of_yaml(text: str) -> list[tuple[str, str]]:
+    """JSON is YAML; the scalars stay as they were written, so that nothing is made into another number on the way."""
+    import yaml
+
+    try:
+        top = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.YAMLError as error:
+        raise ValueError(f"{text!r} is neither KEY=UNITS,… nor JSON nor YAML") from error
+    if not isinstance(top, yaml.MappingNode):
+        raise ValueError(f"{text!r} is no amount; write it like gpu=2")
+    nested = [key.value for key, amount in top.value if not isinstance(amount, yaml.ScalarNode)]
+    if nested:
+        raise ValueError(f"{nested[0]}: must be a whole number")
+    return [(str(key.value), amount.value) for key, amount in top.value]
+
+
+def _units(key: str, amount: str, *, removable: bool) -> int | None:
+    if removable and amount in ("none", "null"):
+        return None
+    if not (amount.isascii() and amount.isdigit()):
+        raise ValueError(f"{key}: must be a whole number, not {amount}")
+    if len(amount) > 16 or int(amount) > LARGEST:
+        raise ValueError(f"{key}: must be at most {LARGEST}")
+    return int(amount)
+
+
+def merged(given: Iterable[dict[str, Any]], option: str) -> dict[str, Any]:
+    """What an option that may be given several times says in all."""
+    found: dict[str, Any] = {}
+    for each in given:
+        if twice := found.keys() & each.keys():
+            raise click.BadOptionUsage(option, f"{option}: {', '.join(sorted(twice))} is given twice")
+        found.update(each)
+    return found
+
+
+NONE = "none"
+"""What a duration of None is called on the command line; click takes None itself for not given."""
+
+
+class Duration(click.ParamType[int | str]):
+    """`90`, `90s`, `15m`, `2h`, `1d`, `1h30m` as seconds; `none` too, where there may be none."""
+
+    name = "duration"
+
+    def __init__(self, *, none: bool = False) -> None:
+        self.none = none
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        """As in the usage line."""
+        return "DURATION|none" if self.none else "DURATION"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
+        """Seconds, or NONE."""
+        if isinstance(value, int):
+            return value
+        if self.none and value.lower() in (NONE, "null"):
+            return NONE
+        try:
+            return parse_duration(value)
+        except ValueError:
+            self.fail(f"{value!r} is no duration; write 90, 90s, 15m, 2h or 1d{', or none' if self.none else ''}", param, ctx)
+
+
+def parse_duration(text: str) -> int:
+    """Seconds."""
+    written = _DURATION.fullmatch(text.strip())
+    if written is None or not text.strip():
+        raise ValueError(text)
+    return sum(int(count or 0) * length for count, length in zip(written.groups(), UNIT_SECONDS.values(), strict=True))
+
+
+def seconds(duration: int | str) -> int | None:
+    """What the API calls it: none is null."""
+    return None if duration == NONE else int(duration)
+
+
+class Setting(click.ParamType[dict[str, Any]]):
+    """`queueing=strict`, `patience_s=5m`, `patience_s=none`."""
+
+    name = "setting"
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        """As in the usage line."""
+        return "KEY=VALUE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> dict[str, Any]:
+        """One setting, its value as JSON would have it."""
+        if isinstance(value, dict):
+            return value
+        key, equals, said = (part.strip() for part in value.partition("="))
+        if not (key and equals and said):
+            self.fail(f"{value!r} is no setting; write it like queueing=strict", param, ctx)
+        return {key: _typed(key, said)}
+
+
+def _typed(key: str, said: str) -> Any:
+    if said in (NONE, "null"):
+        return None
+    if key.endswith("_s"):
+        try:
+            return parse_duration(said)
+        except ValueError:
+            return said  # the service says what it may be
+    return said
+
+
+class Label(click.ParamType[dict[str, str]]):
+    """`owner=ana`."""
+
+    name = "label"
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        """As in the usage line."""
+        return "KEY=VALUE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> dict[str, str]:
+        """One label."""
+        if isinstance(value, dict):
+            return value
+        key, equals, said = value.partition("=")
+        if not (key and equals):
+            self.fail(f"{value!r} is no label; write it like owner=ana", param, ctx)
+        return {key: said}
+
+
+def typed_component(component: tuple[str | None, str], kind: str | None) -> tuple[str, str]:
+    """(type, name) of a component and the option --type, which may say the same but nothing else."""
+    written, name = component
+    if written and kind and written != kind:
+        raise click.BadOptionUsage("--type", f"--type {kind} is not the type of {written}/{name}")
+    return written or kind or DEFAULT_TYPE, name
+
+
+POOL = Name("pools")
+GROUP = Name("pools", "{pool}", "groups")
+REQUEST = Name("requests")
+PLAIN = Name()
+COMPONENT = Component()

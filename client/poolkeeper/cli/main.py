@@ -1,0 +1,38 @@
+"""The entry point: the program's nouns and verbs, and where each is. Nothing but click is imported for its help."""
+
+from __future__ import annotations
+
+import click
+
+from poolkeeper.cli.grammar import HELP, Root
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "pool": ("pools", "Named capacities: create, list, describe, update, delete, requests."),
+    "policy": ("policies", "Who may use a pool, and how much: attach, list, show, update, detach."),
+    "group": ("groups", "Inner nodes between a pool and its policies: create, list, show, update, delete."),
+    "request": ("requests", "Asks for capacity: submit, list, describe, wait, release, cancel, delete."),
+    "plan": ("declarations", "Show what `apply` would change."),
+    "apply": ("declarations", "Make pools, groups and policies what a file says."),
+    "export": ("declarations", "Write pools, groups and policies as such a file."),
+    "events": ("events", "What happened, as it happens with --follow."),
+    "workspace": ("workspaces", "Settings of the whole workspace: show, update."),
+    "whoami": ("identity", "Who the service says you are, and what you may."),
+    "login": ("identity", "Keep address, token and workspace for the next time."),
+    "logout": ("identity", "Forget what `login` kept."),
+    "completion": ("shells", "Print the script that completes commands and names in your shell."),
+}
+"""Name of a command → its module, and what the help page says of it."""
+
+
+def _root() -> Root:
+    program = Root(
+        "poolkeeper",
+        modules=COMMANDS,
+        context_settings=HELP,
+        help="Poolkeeper shares scarce capacity between the teams of an ML platform.\n\n"
+        "Results go to stdout, messages to stderr. Options of this page may also stand after the verb.",
+    )
+    return click.version_option(package_name="poolkeeper", message="poolkeeper %(version)s")(program)
+
+
+main = _root()

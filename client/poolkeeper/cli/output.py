@@ -1,0 +1,135 @@
+"""Answers on stdout: tables for people, JSON, YAML, bare names for programs. Tables are cut to a terminal, never in a pipe."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from poolkeeper.cli.options import said
+from poolkeeper.cli.text import one_line, printable
+
+Row = Mapping[str, Any]
+
+STYLES = {
+    "allocated": "green",
+    "queued": "yellow",
+    "preempting": "magenta",
+    "released": "dim",
+    "cancelled": "dim",
+    "rejected": "red",
+    "expired": "red",
+    "preempted": "red",
+}
+"""How a status looks where there are colours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table: its title and what of a row it shows. `wide`: only in -o wide; `long`: may take two lines."""
+
+    title: str
+    cell: Callable[[Any], Any]
+    wide: bool = False
+    long: bool = False
+
+
+def listing(rows: Iterable[Row], columns: Sequence[Column], name: Callable[[Row], str]) -> None:
+    """A list, as was asked for."""
+    output = said().output
+    if output == "name":
+        for row in rows:
+            click.echo(name(row))
+    elif output in ("json", "yaml"):
+        data(list(rows))
+    else:
+        table(rows, columns, wide=output == "wide")
+
+
+def one(item: Row, name: str, describe: Callable[[], None]) -> None:
+    """One thing, as was asked for; `describe` prints it for people."""
+    output = said().output
+    if output == "name":
+        click.echo(name)
+    elif output in ("json", "yaml"):
+        data(item)
+    else:
+        describe()
+
+
+def done(item: Row | None, name: str, sentence: str) -> None:
+    """What was done: a sentence for people, the thing itself for programs."""
+    if item is not None or said().output == "name":
+        one(item or {}, name, lambda: click.echo(printable(sentence)))
+    elif not said().for_programs:
+        click.echo(printable(sentence))
+
+
+def data(value: Any) -> None:
+    """A value as JSON or YAML."""
+    if said().output == "yaml":
+        import yaml
+
+        click.echo(yaml.safe_dump(value, sort_keys=False, allow_unicode=True), nl=False)
+    else:
+        click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def fields(pairs: Iterable[tuple[str, Any]]) -> None:
+    """Names and values below each other, for people."""
+    shown = [(name, one_line(value)) for name, value in pairs if value not in (None, "")]
+    width = max(len(name) for name, _ in shown) + 2
+    for name, value in shown:
+        click.echo(f"{name + ':':<{width}}{value}")
+
+
+def heading(text: str) -> None:
+    """A line over a part of a description."""
+    click.echo(f"\n{printable(text)}")
+
+
+def table(rows: Iterable[Row], columns: Sequence[Column], *, wide: bool | None = None, indent: int = 0) -> None:
+    """A table: by rich on a terminal, else plain and aligned."""
+    if wide is None:
+        wide = said().output == "wide"
+    shown = [column for column in columns if wide or not column.wide]
+    cells = [[_cell(column.cell(row)) for column in shown] for row in rows]
+    if sys.stdout.isatty():
+        _on_a_terminal(shown, cells, indent)
+    else:
+        _in_a_pipe(shown, cells, indent)
+
+
+def _cell(value: Any) -> str:
+    """A cell is never empty, so that a line can be cut into words by a script; what stands before the text stays."""
+    text = "-" if value is None or value == "" else str(value)
+    lead = len(text) - len(text.lstrip(" "))
+    return " " * lead + one_line(text)
+
+
+def _in_a_pipe(columns: Sequence[Column], cells: list[list[str]], indent: int) -> None:
+    lines = [[column.title for column in columns], *cells] if said().headers else cells
+    if not lines:
+        return
+    widths = [max(len(line[at]) for line in lines) for at in range(len(columns))]
+    for line in lines:
+        padded = "  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True))
+        click.echo(" " * indent + padded.rstrip())
+
+
+def _on_a_terminal(columns: Sequence[Column], cells: list[list[str]], indent: int) -> None:
+    from rich.console import Console
+    from rich.padding import Padding
+    from rich.table import Table
+    from rich.text import Text
+
+    drawn = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=said().headers, header_style="bold")
+    for column in columns:
+        drawn.add_column(column.title, no_wrap=not column.long, overflow="fold" if column.long else "ellipsis")
+    for line in cells:
+        drawn.add_row(*(Text(cell, style=STYLES.get(cell, "")) for cell in line))
+    Console(highlight=False).print(Padding(drawn, (0, 0, 0, indent)))

@@ -1,0 +1,189 @@
+"""`poolkeeper request`: asks for capacity."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from poolkeeper.cli import kinds, options, output, stories, text, views
+from poolkeeper.cli.asking import agreed
+from poolkeeper.cli.exits import Exit
+from poolkeeper.cli.grammar import Noun
+from poolkeeper.cli.refusals import Failed, say
+from poolkeeper.cli.submission import ask_of, ask_options
+from poolkeeper.cli.waiting import wait_for
+
+ID = click.argument("request", metavar="ID", type=kinds.REQUEST)
+TIMEOUT = click.option("--timeout", type=kinds.Duration(), help="How long to wait at most; then the exit code is 7.")
+TYPE = click.option("--type", "kind", type=kinds.PLAIN, help="Type of the component.")
+STATUSES = ("queued", "allocated", "preempting", "preempted", "released", "expired", "cancelled", "rejected")
+
+request = Noun("request", help="Requests: asks for several resources at once, granted whole or not at all.")
+
+
+@request.command(
+    "submit",
+    example="poolkeeper request submit --component team-ml --resource gpu=2 --lease none\n"
+    "poolkeeper request submit --component team-ml --gpu-count 1 --memory 16GiB --label owner=ana --wait --timeout 10m -o name",
+)
+@ask_options
+@click.option("--key", help="Idempotency key: the same key and the same ask give the same request back.")
+@click.option("--wait", is_flag=True, help="Until it is granted, or can no longer be.")
+@TIMEOUT
+def submit(key: str | None, wait: bool, timeout: int | None, **said: Any) -> None:
+    """Ask for capacity: allocated, queued or rejected (exit code 6) at once."""
+    if timeout is not None and not wait:
+        raise click.UsageError("--timeout is for --wait", click.get_current_context())
+    headers = {"Idempotency-Key": key or secrets.token_hex(16)}
+    client = options.client()
+    found = client.call("POST", "/requests", body=ask_of(said), headers=headers)
+    if wait and found["status"] == "queued":
+        found = wait_for(client, found, timeout)
+    _tell(found, waited=wait)
+
+
+@request.command(
+    "list",
+    example="poolkeeper request list --status queued --status allocated --label owner=ana\n"
+    "poolkeeper request list --component team-ml -o wide",
+)
+@click.option("--status", type=click.Choice(STATUSES), multiple=True, help="Only with this status. May be repeated.")
+@click.option("--component", type=kinds.COMPONENT, help="Only of this component.")
+@TYPE
+@click.option("--pool", type=kinds.POOL, help="Only queued in this pool or allocated from it.")
+@click.option("--label", "labels", type=kinds.Label(), multiple=True, help="Only with this label. May be repeated.")
+@views.LIMIT
+def list_(
+    status: tuple[str, ...],
+    component: tuple[str | None, str] | None,
+    kind: str | None,
+    pool: str | None,
+    labels: tuple[dict[str, str], ...],
+    limit: int,
+) -> None:
+    """List requests, newest first."""
+    written, name = component or (None, None)
+    query = {
+        "status": status,
+        "component": name,
+        "component_type": written or kind,
+        "pool": pool,
+        "label": [f"{key}:{value}" for label in labels for key, value in label.items()],
+    }
+    views.limited_requests("/requests", query, limit)
+
+
+@request.command("describe", example="poolkeeper request describe 01kad5rgbxn0fg1v4f2t")
+@ID
+def describe(request: str) -> None:
+    """Show a request and its story."""
+    client = options.client()
+    found = dict(client.call("GET", _path(request)))
+    found["story"] = list(client.items(options.path("requests", request, "events")))
+    output.one(found, request, lambda: stories.describe(found))
+
+
+@request.command("wait", example="poolkeeper request wait 01kad5rgbxn0fg1v4f2t --timeout 5m && ./train.sh")
+@ID
+@TIMEOUT
+def wait(request: str, timeout: int | None) -> None:
+    """Wait until a request is granted (exit code 0), or can no longer be (6, 8)."""
+    client = options.client()
+    found = client.call("GET", _path(request))
+    if found["status"] == "queued":
+        found = wait_for(client, found, timeout)
+    _tell(found, waited=True)
+
+
+@request.command(
+    "release",
+    example="poolkeeper request release 01kad5rgbxn0fg1v4f2t\n"
+    "poolkeeper request release 01kad5rgbxn0fg1v4f2t --fence 7 --failed",
+)
+@ID
+@click.option("--fence", type=click.IntRange(min=0), help="The fence it is held under; else the present one is read first.")
+@click.option("--failed", is_flag=True, help="The work has failed.")
+def release(request: str, fence: int | None, failed: bool) -> None:
+    """Give a request's units back; who can be granted with them is granted at once."""
+    client = options.client()
+    fence = _present_fence(client.call("GET", _path(request))) if fence is None else fence
+    body = {"fence": fence, "outcome": "failed" if failed else "succeeded"}
+    found = client.call("POST", options.path("requests", request, "release"), body=body)
+    output.done(found, request, sentence(found))
+
+
+@request.command("heartbeat", example="poolkeeper request heartbeat 01kad5rgbxn0fg1v4f2t --fence 7")
+@ID
+@click.option("--fence", type=click.IntRange(min=0), help="The fence it is held under; else the present one is read first.")
+def heartbeat(request: str, fence: int | None) -> None:
+    """Prolong the lease of a request, from a shell script that holds it."""
+    client = options.client()
+    fence = _present_fence(client.call("GET", _path(request))) if fence is None else fence
+    beat = client.call("POST", options.path("requests", request, "heartbeat"), body={"fence": fence})
+    until = f"until {text.clock(beat['lease_expires_at'])}" if beat["lease_expires_at"] else "without a lease"
+    output.done(beat, request, f"request {request}: {beat['directive']}, {until}")
+
+
+@request.command("cancel", example="poolkeeper request cancel 01kad5rgbxn0fg1v4f2t")
+@ID
+def cancel(request: str) -> None:
+    """Take a request out of the queue."""
+    found = options.call("POST", options.path("requests", request, "cancel"))
+    output.done(found, request, sentence(found))
+
+
+@request.command("delete", example="poolkeeper request delete 01kad5rgbxn0fg1v4f2t --yes")
+@ID
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+def delete(request: str, yes: bool) -> None:
+    """Drop a request whatever its state: a waiter is cancelled, a holder loses its units at once. For operators."""
+    client = options.client()
+    if not yes and not agreed(lambda: f"drop it? {sentence(client.call('GET', _path(request)))}"):
+        raise Failed("nothing was dropped")
+    found = client.call("DELETE", _path(request))
+    output.done(found, request, sentence(found or {"id": request, "status": "gone"}))
+
+
+def sentence(found: Mapping[str, Any]) -> str:
+    """How a request stands, in a line."""
+    status, where = found["status"], f" in {found['pool']}" if found.get("pool") else ""
+    told = f"request {found['id']}: {status}"
+    if status in ("allocated", "preempting"):
+        return f"{told}{where or ', tied to no pool,'} under fence {found['fence']}"
+    if status == "queued":
+        place = text.position(found)
+        return told + (f", position {place}" if place else "")
+    why = text.why(found)
+    return told + (f": {why}" if why else "")
+
+
+def _tell(found: Mapping[str, Any], *, waited: bool) -> None:
+    """Say how it stands; the exit code says so too."""
+    output.done(found, str(found["id"]), sentence(found))
+    status = found["status"]
+    if status == "allocated" and found["lease_s"] and not options.said().for_programs:
+        say(f"its lease lapses in {text.duration(found['lease_s'])} unless a heartbeat prolongs it (--lease none: never)")
+    code = {
+        "queued": Exit.TIMED_OUT if waited else Exit.OK,
+        "allocated": Exit.OK,
+        "preempting": Exit.OK,
+        "rejected": Exit.REJECTED,
+    }
+    click.get_current_context().exit(code.get(status, Exit.ENDED if waited else Exit.OK))
+
+
+def _present_fence(found: Mapping[str, Any]) -> int:
+    if found["fence"] is None:
+        raise Failed(f"{sentence(found)}; it holds nothing", hints=_instead(found))
+    return int(found["fence"])
+
+
+def _instead(found: Mapping[str, Any]) -> list[str]:
+    return [f"to leave the queue: poolkeeper request cancel {found['id']}"] if found["status"] == "queued" else []
+
+
+def _path(request: str) -> str:
+    return options.path("requests", request)

@@ -1,0 +1,97 @@
+"""A request in full, and what happened to it, told in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from poolkeeper.cli import output, text
+
+SENTENCES = {
+    "submitted": "was submitted",
+    "allocated": "was granted{in_pool}",
+    "released": "gave its units back",
+    "rejected": "was rejected",
+    "expired": "expired",
+    "cancelled": "left the queue",
+    "preempting": "was told to leave{in_pool}",
+    "preempted": "was preempted{in_pool}",
+    "reprieved": "may stay{in_pool} after all",
+    "requeued": "went back to the queue",
+}
+"""Each event in words; one that is not here is told by its name."""
+
+REASONS = {
+    "no_policy": "no pool has a policy for its component",
+    "lease_lapsed": "no heartbeat came before its lease lapsed",
+    "not_polled": "nobody asked for it while it was queued",
+    "dropped": "an operator dropped it",
+}
+
+
+def told(line: Mapping[str, Any]) -> str:
+    """A line of a story, or an event, as a sentence."""
+    in_pool = f" in {line['pool']}" if line.get("pool") else ""
+    said = SENTENCES.get(line["event"], str(line["event"])).format(in_pool=in_pool)
+    if reason := line.get("reason"):
+        said += f": {REASONS.get(reason, reason)}"
+    return said + (f" (on account of {line['by']})" if line.get("by") else "")
+
+
+def describe(found: Mapping[str, Any]) -> None:
+    """Everything there is to say of a request."""
+    output.fields(_facts(found))
+    refusals = (found.get("reason") or {}).get("pools") or []
+    if len(refusals) > 1:
+        output.heading("What each pool said")
+        for refusal in refusals:
+            click.echo(f"  {text.one_line(refusal['message'])}")
+    output.heading("Story")
+    for line in found["story"]:
+        click.echo(f"  {text.clock(line['at'])}  {text.one_line(told(line))}")
+
+
+def _facts(found: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    holds = found["status"] in ("allocated", "preempting")
+    return [
+        ("Request", found["id"]),
+        ("Component", text.component(found)),
+        ("Asks", text.asks(found)),
+        ("Status", found["status"]),
+        ("Why", text.why(found)),
+        ("Outcome", found.get("outcome")),
+        ("Pool", found["pool"]),
+        ("Position", text.position(found)),
+        ("Fence", found["fence"]),
+        ("Lease", _lease(found, holds=holds)),
+        ("Directive", found["directive"] if found["directive"] != "continue" else None),
+        ("Preemptible", f"yes, class {found['preemption_class']}" if found["preemptible"] else "no"),
+        ("Checkpoint", _checkpoint(found)),
+        ("Walltime", text.duration(found["walltime_s"]) if found["walltime_s"] else None),
+        ("Retries", "without bound" if found["retries"] < 0 else f"{found['retries']}, {found['preemptions']} used"),
+        ("Queue TTL", text.duration(found["queue_ttl_s"])),
+        ("Resumes", found["checkpoint_reference"] or ("yes" if found["resume"] else None)),
+        ("Preempted by", found["preempted_by"]),
+        ("Labels", text.pairs(found["labels"]) if found["labels"] else None),
+        ("Submitted", _when(found["submitted_at"])),
+        ("Granted", _when(found["granted_at"])),
+        ("Ended", _when(found["ended_at"])),
+    ]
+
+
+def _lease(found: Mapping[str, Any], *, holds: bool) -> str:
+    until = f", until {text.clock(found['lease_expires_at'])}" if holds and found["lease_expires_at"] else ""
+    return text.duration(found["lease_s"]) + until
+
+
+def _checkpoint(found: Mapping[str, Any]) -> str | None:
+    if found["checkpoint"] == "none":
+        return None
+    minutes = found.get("checkpoint_minutes")
+    return str(found["checkpoint"]) + (f", {text.plural(minutes, 'minute')}" if minutes else "")
+
+
+def _when(at: str | None) -> str | None:
+    return f"{text.clock(at)} ({text.age(at)} ago)" if at else None

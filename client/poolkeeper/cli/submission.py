@@ -1,0 +1,66 @@
+"""What a person may say of a new request, and the ask the service takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import reduce
+from typing import Any, TypeVar
+
+import click
+
+from poolkeeper.cli import kinds
+
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+
+_OPTIONS = (
+    click.option("--component", type=kinds.COMPONENT, required=True, help="Who asks: NAME or TYPE/NAME."),
+    click.option("--type", "kind", type=kinds.PLAIN, help="Type of the component, orchestrator if not said."),
+    click.option(
+        "--resource",
+        "--resources",
+        "resources",
+        type=kinds.Amounts(),
+        multiple=True,
+        help="What it asks: gpu=2,mcpu=4000, or as JSON or YAML. May be repeated.",
+    ),
+    click.option("--gpu-count", type=click.IntRange(min=0), help="The same as gpu=N."),
+    click.option("--cpu-count", type=click.FloatRange(min=0), help="CPUs and parts of them: 0.5 is mcpu=500."),
+    click.option("--memory", metavar="SIZE", help="Such as 16GiB or 512MB: becomes memory_mb, rounded up."),
+    click.option("--fixed", is_flag=True, help="Not preemptible: only from what is its policy's own."),
+    click.option("--class", "preemption_class", type=click.IntRange(0, 10), help="How dear it is to stop (5)."),
+    click.option("--checkpoint", type=click.Choice(["none", "manual", "auto"]), help="Whether it can save its work (none)."),
+    click.option("--checkpoint-minutes", type=click.IntRange(min=1), help="How long an auto checkpoint takes."),
+    click.option("--walltime", type=kinds.Duration(), help="A promise to be done so long after the grant."),
+    click.option("--retries", type=click.IntRange(min=-1), help="How often it may go back to the queue (3); -1: always."),
+    click.option("--lease", type=kinds.Duration(none=True), help="How long after a heartbeat its units are taken back (60s)."),
+    click.option("--queue-ttl", type=kinds.Duration(none=True), help="How long it stays queued when nobody asks for it (10m)."),
+    click.option("--label", "labels", type=kinds.Label(), multiple=True, help="For people, and searchable. May be repeated."),
+)
+
+
+def ask_options(command: Decorated) -> Decorated:
+    """Every option of an ask, in the order of the help."""
+    return reduce(lambda done, option: option(done), reversed(_OPTIONS), command)
+
+
+def ask_of(said: Mapping[str, Any]) -> dict[str, Any]:
+    """The body of a submit; what was not said is left to the service."""
+    kind, name = kinds.typed_component(said["component"], said["kind"])
+    ask: dict[str, Any] = {"component": name, "component_type": kind}
+    ask |= _some(
+        {
+            "resources": kinds.merged(said["resources"], "--resource"),
+            "settings": _some({field: said[field] for field in ("gpu_count", "cpu_count", "memory")}),
+            "labels": kinds.merged(said["labels"], "--label"),
+        },
+        without=({},),
+    )
+    plain = ("preemption_class", "checkpoint", "checkpoint_minutes", "retries")
+    ask |= _some({field: said[field] for field in plain})
+    durations = {"walltime_s": said["walltime"], "lease_s": said["lease"], "queue_ttl_s": said["queue_ttl"]}
+    ask |= {field: kinds.seconds(value) for field, value in _some(durations).items()}
+    return ask | ({"preemptible": False} if said["fixed"] else {})
+
+
+def _some(fields: Mapping[str, Any], without: tuple[Any, ...] = ()) -> dict[str, Any]:
+    return {field: value for field, value in fields.items() if value is not None and value not in without}

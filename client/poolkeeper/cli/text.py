@@ -1,0 +1,93 @@
+"""Values as people read them: amounts, ages, durations, names; and nothing that could steer a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+UNIT_SECONDS = {"d": 86_400, "h": 3600, "m": 60, "s": 1}
+DEFAULT_TYPE = "orchestrator"
+
+
+def printable(text: str) -> str:
+    """The text without characters that move the cursor or change colours; line breaks stay."""
+    return "".join(char if char.isprintable() or char == "\n" else "?" for char in text)
+
+
+def one_line(value: Any) -> str:
+    """Anything as one printable line."""
+    return printable(" ".join(str(value).split()))
+
+
+def amounts(of: Mapping[str, int] | None, *, all_keys: bool = True) -> str:
+    """Amounts as they are typed: `gpu=2,mcpu=4000`. Without `all_keys` the `step_run` everybody asks is left out."""
+    shown = {key: amount for key, amount in (of or {}).items() if all_keys or key != "step_run"}
+    return ",".join(f"{key}={amount}" for key, amount in shown.items()) or "-"
+
+
+def asks(request: Mapping[str, Any]) -> str:
+    """What a request asks."""
+    return amounts(request["resources"], all_keys=len(request["resources"]) == 1)
+
+
+def pairs(of: Mapping[str, Any] | None) -> str:
+    """Settings and labels: `queueing=strict patience_s=none`."""
+    return " ".join(f"{key}={'none' if value is None else value}" for key, value in (of or {}).items()) or "-"
+
+
+def component(of: Mapping[str, Any]) -> str:
+    """Who asks, as it is typed: `team`, or `step_operator/team` if its type is not the usual one."""
+    name, kind = of["component"], of.get("component_type", DEFAULT_TYPE)
+    return str(name) if kind == DEFAULT_TYPE else f"{kind}/{name}"
+
+
+def duration(seconds: int | None) -> str:
+    """A duration as it is typed: `1h30m`; `none` for none."""
+    if seconds is None:
+        return "none"
+    parts = []
+    for unit, length in UNIT_SECONDS.items():
+        count, seconds = divmod(seconds, length)
+        if count:
+            parts.append(f"{count}{unit}")
+    return "".join(parts) or "0s"
+
+
+def age(at: str | None, now: datetime | None = None) -> str:
+    """How long ago that was, roughly: `42s`, `5m`, `3h`, `2d`."""
+    if not at:
+        return "-"
+    seconds = max(0, int(((now or datetime.now(UTC)) - moment(at)).total_seconds()))
+    for unit, length, least in (("s", 1, 120), ("m", 60, 7200), ("h", 3600, 172_800)):
+        if seconds < least:
+            return f"{seconds // length}{unit}"
+    return f"{seconds // 86_400}d"
+
+
+def moment(at: str) -> datetime:
+    """A time of the API."""
+    return datetime.fromisoformat(at)
+
+
+def clock(at: str | None) -> str:
+    """A time of the API as people read it, to the second and in UTC."""
+    return f"{moment(at).astimezone(UTC):%Y-%m-%d %H:%M:%S}Z" if at else "-"
+
+
+def why(of: Mapping[str, Any]) -> str:
+    """Why a request is where it is, in a sentence."""
+    reason = of.get("reason")
+    return one_line(reason["message"]) if reason else ""
+
+
+def position(of: Mapping[str, Any]) -> str:
+    """Where a waiter stands: `2 in gpus`, in several pools `2 in gpus, 1 in spare`."""
+    return ", ".join(f"{place} in {pool}" for pool, place in (of.get("position") or {}).items())
+
+
+def plural(count: int, word: str) -> str:
+    """`1 policy`, `2 policies`."""
+    if count == 1:
+        return f"1 {word}"
+    return f"{count} {word[:-1]}ies" if word.endswith("y") else f"{count} {word}s"

@@ -1,0 +1,119 @@
+"""What is shown of pools, policies, groups, requests and events: the columns of every table, and lists that have an end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+import click
+
+from poolkeeper.cli import options, output, text
+from poolkeeper.cli.output import Column, Row
+from poolkeeper.cli.refusals import say
+
+PAGE = 200
+LIMIT = click.option(
+    "--limit", type=click.IntRange(min=0), default=100, show_default=True, metavar="N", help="How many at most; 0 is all."
+)
+
+POOLS = (
+    Column("NAME", lambda row: row["name"]),
+    Column("CAPACITY", lambda row: text.amounts(row["capacity"])),
+    Column("USED", lambda row: text.amounts(_some(row["used"]))),
+    Column("FREE", lambda row: text.amounts(row["free"])),
+    Column("BORROWED", lambda row: text.amounts(_some(row["borrowed"])), wide=True),
+    Column("HELD", lambda row: text.amounts(_some(row["held"])), wide=True),
+    Column("ACTIVE", lambda row: row["active_count"]),
+    Column("QUEUED", lambda row: row["queue_length"]),
+    Column("SETTINGS", lambda row: text.pairs(row["settings"]), wide=True, long=True),
+    Column("DESCRIPTION", lambda row: row["description"], wide=True, long=True),
+)
+
+KEYS = (
+    Column("KEY", lambda row: row["key"]),
+    Column("CAPACITY", lambda row: row["capacity"][row["key"]]),
+    Column("USED", lambda row: row["used"].get(row["key"], 0)),
+    Column("BORROWED", lambda row: row["borrowed"].get(row["key"], 0)),
+    Column("FREE", lambda row: row["free"].get(row["key"], 0)),
+    Column("HELD", lambda row: row["held"].get(row["key"], 0)),
+)
+
+_ACCOUNT = (
+    Column("RESERVED", lambda row: text.amounts(_some(row["reserved"]))),
+    Column("LIMIT", lambda row: text.amounts(row["limit"])),
+    Column("USED", lambda row: text.amounts(_some(row["used"]))),
+    Column("BORROWED", lambda row: text.amounts(_some(row["borrowed"]))),
+)
+_WEIGHT = Column("WEIGHT", lambda row: row["weight"], wide=True)
+
+POLICIES = (
+    Column("COMPONENT", text.component),
+    Column("PRIORITY", lambda row: row["priority"]),
+    *_ACCOUNT,
+    Column("QUEUED", lambda row: row["queued"]),
+    Column("GROUP", lambda row: row["group"]),
+    _WEIGHT,
+)
+
+POLICIES_OF_A_COMPONENT = (Column("POOL", lambda row: row["pool"]), *POLICIES)
+
+GROUPS = (
+    Column("GROUP", lambda row: "  " * row["depth"] + row["name"]),
+    *_ACCOUNT,
+    _WEIGHT,
+)
+
+REQUESTS = (
+    Column("ID", lambda row: row["id"]),
+    Column("COMPONENT", text.component),
+    Column("ASKS", text.asks),
+    Column("STATUS", lambda row: row["status"]),
+    Column("POOL", lambda row: row["pool"]),
+    Column("PLACE", lambda row: place(row)),
+    Column("AGE", lambda row: text.age(row["submitted_at"])),
+    Column("CLASS", lambda row: row["preemption_class"], wide=True),
+    Column("PREEMPTIBLE", lambda row: "yes" if row["preemptible"] else "no", wide=True),
+    Column("LABELS", lambda row: text.pairs(row["labels"]), wide=True, long=True),
+    Column("WHY", text.why, long=True),
+)
+
+QUEUE = tuple(column for column in REQUESTS if column.title in ("ID", "COMPONENT", "ASKS", "PLACE", "AGE"))
+
+CHANGES = {"create": "+", "update": "~", "delete": "-"}
+
+
+def place(request: Mapping[str, Any]) -> str:
+    """Where it stands: its place in the queues while it waits, its fence while it holds."""
+    if request["status"] in ("allocated", "preempting"):
+        return f"fence {request['fence']}"
+    return text.position(request) if request["status"] == "queued" else ""
+
+
+def tree(groups: Sequence[Row]) -> list[dict[str, Any]]:
+    """Groups below their parents, each with its depth; in the order of their names."""
+    children: dict[str | None, list[Row]] = {}
+    for group in sorted(groups, key=lambda row: str(row["name"])):
+        children.setdefault(group["parent"], []).append(group)
+
+    def below(parent: str | None, depth: int) -> Iterator[dict[str, Any]]:
+        for group in children.get(parent, ()):
+            yield {**group, "depth": depth}
+            yield from below(group["name"], depth + 1)
+
+    return list(below(None, 0))
+
+
+def limited_requests(path: str, query: Mapping[str, Any], limit: int) -> None:
+    """A list of requests; if it goes on beyond `limit`, a line on stderr says so."""
+    rows = options.client().items(path, query=query, page=min(limit + 1, PAGE) if limit else PAGE)
+    found = list(islice(rows, limit + 1) if limit else rows)
+    more = bool(limit) and len(found) > limit
+    output.listing(found[:limit] if limit else found, REQUESTS, lambda row: str(row["id"]))
+    if more:
+        say(f"there are more than these {limit}; --limit 0 lists all")
+
+
+def _some(of: Mapping[str, int]) -> dict[str, int]:
+    """Without what is 0."""
+    return {key: amount for key, amount in of.items() if amount}

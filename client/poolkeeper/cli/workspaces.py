@@ -1,0 +1,29 @@
+"""`poolkeeper workspace`: the settings of a whole workspace."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from poolkeeper.cli import kinds, options, output
+from poolkeeper.cli.grammar import Noun
+from poolkeeper.cli.text import pairs
+
+workspace = Noun("workspace", help="Settings of the whole workspace.")
+
+
+@workspace.command("show", example="poolkeeper workspace show")
+def show() -> None:
+    """Show the workspace and its settings."""
+    found = options.call("GET", "/workspace")
+    facts = [("Workspace", found["name"]), ("Settings", pairs(found["settings"]))]
+    output.one(found, str(found["name"]), lambda: output.fields(facts))
+
+
+@workspace.command("update", example="poolkeeper workspace update --setting unmanaged=allow")
+@click.option("--setting", "settings", type=kinds.Setting(), multiple=True, required=True, help="unmanaged=reject or =allow.")
+def update(settings: tuple[dict[str, Any], ...]) -> None:
+    """Change settings of the workspace."""
+    found = options.call("PATCH", "/workspace", body=kinds.merged(settings, "--setting"))
+    output.done(found, str(found["name"]), f"updated workspace {found['name']}: {pairs(found['settings'])}")

@@ -1,0 +1,299 @@
+"""Poolkeeper's API, typed: a method for each thing there is to do. Everything else is there by `call`, `items` and `events`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from types import EllipsisType
+from typing import Any
+from urllib.parse import quote
+
+from poolkeeper.asks import account, ask
+from poolkeeper.calls import KEY, Calls, new_key
+from poolkeeper.errors import Refused, refusal
+from poolkeeper.holding import Allocation, OnDirective
+from poolkeeper.models import Caller, Group, Heartbeat, Plan, Policy, Pool, Request, Told
+from poolkeeper.waiting import wait
+
+BATCH = 1000
+"""Asks of one batch."""
+
+
+class Client(Calls):
+    """Poolkeeper over HTTP. What is not given is read from POOLKEEPER_URL, POOLKEEPER_TOKEN and POOLKEEPER_WORKSPACE, then from
+    the file that `poolkeeper login` writes. Threads may share one, and a forked child may go on using it."""
+
+    # ---- requests
+
+    def submit(
+        self,
+        component: str,
+        *,
+        component_type: str | None = None,
+        resources: Mapping[str, int] | None = None,
+        settings: Mapping[str, Any] | None = None,
+        preemptible: bool | None = None,
+        preemption_class: int | None = None,
+        checkpoint: str | None = None,
+        checkpoint_minutes: int | None = None,
+        walltime_s: int | None = None,
+        retries: int | None = None,
+        lease_s: int | EllipsisType | None = ...,
+        queue_ttl_s: int | EllipsisType | None = ...,
+        labels: Mapping[str, str] | None = None,
+        idempotency_key: str | None = None,
+        **amounts: int,
+    ) -> Request:
+        """Ask for capacity: the request as it stands, allocated, queued or rejected. `gpu=2` means `resources={"gpu": 2}`.
+
+        With the same `idempotency_key` the same request comes back; without one a key is made, so that a retry is safe.
+        """
+        body = ask(
+            component,
+            component_type=component_type,
+            resources=resources,
+            settings=settings,
+            preemptible=preemptible,
+            preemption_class=preemption_class,
+            checkpoint=checkpoint,
+            checkpoint_minutes=checkpoint_minutes,
+            walltime_s=walltime_s,
+            retries=retries,
+            lease_s=lease_s,
+            queue_ttl_s=queue_ttl_s,
+            labels=labels,
+            **amounts,
+        )
+        return self.submit_ask(body, idempotency_key or new_key())
+
+    def submit_ask(self, body: Mapping[str, Any], idempotency_key: str) -> Request:
+        """Submit what `poolkeeper.ask` made, under this key."""
+        answer = self.call("POST", "/requests", body=dict(body), headers={KEY: idempotency_key})
+        return Request.from_json(answer)
+
+    def submit_many(self, asks: Sequence[Mapping[str, Any]], *, idempotency_key: str | None = None) -> list[Request | Refused]:
+        """Submit what `poolkeeper.ask` made, in order, each wholly or not at all; a malformed one is answered by its refusal.
+
+        The key is for all of them: with the same one the same requests come back.
+        """
+        key = idempotency_key or new_key()
+        answers: list[Request | Refused] = []
+        for first in range(0, len(asks), BATCH):
+            headers = {KEY: f"{key}/{first}" if first else key}
+            body = {"requests": [dict(each) for each in asks[first : first + BATCH]]}
+            rows = self.call("POST", "/requests/batch", body=body, headers=headers)
+            answers += [_request_or_refusal(row) for row in rows["items"]]
+        return answers
+
+    def request(self, request_id: str) -> Request:
+        """A request as it stands; of a queued one this counts as asking for it."""
+        return Request.from_json(self.call("GET", f"/requests/{_part(request_id)}"))
+
+    def requests(
+        self,
+        *,
+        status: str | Sequence[str] | None = None,
+        component: str | None = None,
+        component_type: str | None = None,
+        pool: str | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> Iterator[Request]:
+        """The requests of the workspace that are so, newest first."""
+        label = [f"{key}:{value}" for key, value in (labels or {}).items()]
+        query = {"status": status, "component": component, "component_type": component_type, "pool": pool, "label": label}
+        return map(Request.from_json, self.items("/requests", query=query))
+
+    def story(self, request_id: str) -> list[Told]:
+        """What happened to a request, oldest first."""
+        return [Told.from_json(row) for row in self.call("GET", f"/requests/{_part(request_id)}/events")["items"]]
+
+    def wait(self, request_id: str, timeout_s: float | None = None) -> Request:
+        """The request as soon as it is no longer queued, whatever it is then; TimedOut when it takes longer than that.
+
+        A server that is away for less than five minutes is waited for as well.
+        """
+        return wait(self, request_id, f"/requests/{_part(request_id)}", timeout_s, self._sleep)
+
+    def heartbeat(self, request_id: str, fence: int) -> Heartbeat:
+        """Prolong the lease; StaleFence if there is nothing to prolong."""
+        return Heartbeat.from_json(self.call("POST", f"/requests/{_part(request_id)}/heartbeat", body={"fence": fence}))
+
+    def release(self, request_id: str, fence: int, outcome: str = "succeeded") -> Request:
+        """Give the units back; the work has `succeeded` or `failed`."""
+        body = {"fence": fence, "outcome": outcome}
+        return Request.from_json(self.call("POST", f"/requests/{_part(request_id)}/release", body=body))
+
+    def cancel(self, request_id: str) -> Request:
+        """Leave the queue; Conflict (`not_queued`) if it was granted or has ended otherwise."""
+        return Request.from_json(self.call("POST", f"/requests/{_part(request_id)}/cancel"))
+
+    def drop(self, request_id: str) -> Request:
+        """End a request whatever its state; for operators."""
+        return Request.from_json(self.call("DELETE", f"/requests/{_part(request_id)}"))
+
+    def allocation(
+        self,
+        component: str,
+        *,
+        component_type: str | None = None,
+        resources: Mapping[str, int] | None = None,
+        settings: Mapping[str, Any] | None = None,
+        preemptible: bool | None = None,
+        preemption_class: int | None = None,
+        checkpoint: str | None = None,
+        checkpoint_minutes: int | None = None,
+        walltime_s: int | None = None,
+        retries: int | None = None,
+        lease_s: int | EllipsisType | None = ...,
+        queue_ttl_s: int | EllipsisType | None = ...,
+        labels: Mapping[str, str] | None = None,
+        idempotency_key: str | None = None,
+        wait_s: float | None = None,
+        on_directive: OnDirective | None = None,
+        **amounts: int,
+    ) -> Allocation:
+        """Capacity for the length of a `with` block: waited for (`wait_s`), kept by heartbeats, given back whatever happens.
+
+        The rest is as in `submit`; what holds inside the block is said at `Allocation`.
+        """
+        body = ask(
+            component,
+            component_type=component_type,
+            resources=resources,
+            settings=settings,
+            preemptible=preemptible,
+            preemption_class=preemption_class,
+            checkpoint=checkpoint,
+            checkpoint_minutes=checkpoint_minutes,
+            walltime_s=walltime_s,
+            retries=retries,
+            lease_s=lease_s,
+            queue_ttl_s=queue_ttl_s,
+            labels=labels,
+            **amounts,
+        )
+        return Allocation(self, body, idempotency_key, wait_s, on_directive)
+
+    # ---- pools, groups, policies
+
+    def pools(self) -> list[Pool]:
+        """Every pool."""
+        return [Pool.from_json(row) for row in self.items("/pools")]
+
+    def pool(self, name: str) -> Pool:
+        """One pool."""
+        return Pool.from_json(self.call("GET", f"/pools/{_part(name)}"))
+
+    def create_pool(
+        self, name: str, capacity: Mapping[str, int], *, description: str = "", settings: Mapping[str, Any] | None = None
+    ) -> Pool:
+        """A new pool; Conflict (`pool_exists`) if there is one of that name already."""
+        body = {"name": name, "capacity": dict(capacity), "description": description, "settings": dict(settings or {})}
+        return Pool.from_json(self.call("POST", "/pools", body=body))
+
+    def update_pool(
+        self,
+        name: str,
+        *,
+        capacity: Mapping[str, int] | None = None,
+        description: str | None = None,
+        settings: Mapping[str, Any] | None = None,
+    ) -> Pool:
+        """Change what is given: keys of `capacity` that are not named stay, and 0 takes one out."""
+        given = {"capacity": capacity, "description": description, "settings": settings}
+        body = {field: value for field, value in given.items() if value is not None}
+        return Pool.from_json(self.call("PATCH", f"/pools/{_part(name)}", body=body))
+
+    def delete_pool(self, name: str) -> None:
+        """Delete a pool in which nothing is queued or active."""
+        self.call("DELETE", f"/pools/{_part(name)}")
+
+    def policies(self, pool: str) -> list[Policy]:
+        """The policies of a pool."""
+        return [Policy.from_json(row) for row in self.items(f"/pools/{_part(pool)}/policies")]
+
+    def component_policies(self, component: str, component_type: str = "orchestrator") -> list[Policy]:
+        """A component's policies in all pools."""
+        query = {"component_type": component_type}
+        return [Policy.from_json(row) for row in self.items(f"/components/{_part(component)}/policies", query=query)]
+
+    def set_policy(
+        self,
+        pool: str,
+        component: str,
+        *,
+        component_type: str = "orchestrator",
+        priority: int | None = None,
+        reserved: Mapping[str, int] | None = None,
+        limit: Mapping[str, int] | None = None,
+        weight: int | None = None,
+        group: str | None = None,
+    ) -> Policy:
+        """Create or replace a policy: what is not given is the default again."""
+        body = account(priority=priority, reserved=reserved, limit=limit, weight=weight, group=group)
+        query = {"component_type": component_type}
+        return Policy.from_json(self.call("PUT", _policy_path(pool, component), query=query, body=body))
+
+    def policy(self, pool: str, component: str, component_type: str = "orchestrator") -> Policy:
+        """One policy."""
+        query = {"component_type": component_type}
+        return Policy.from_json(self.call("GET", _policy_path(pool, component), query=query))
+
+    def delete_policy(self, pool: str, component: str, component_type: str = "orchestrator") -> None:
+        """Detach a component from a pool in which nothing of it is queued or active."""
+        self.call("DELETE", _policy_path(pool, component), query={"component_type": component_type})
+
+    def groups(self, pool: str) -> list[Group]:
+        """The groups of a pool."""
+        return [Group.from_json(row) for row in self.items(f"/pools/{_part(pool)}/groups")]
+
+    def set_group(
+        self,
+        pool: str,
+        group: str,
+        *,
+        parent: str | None = None,
+        reserved: Mapping[str, int] | None = None,
+        limit: Mapping[str, int] | None = None,
+        weight: int | None = None,
+    ) -> Group:
+        """Create or replace a group: what is not given is the default again."""
+        body = account(parent=parent, reserved=reserved, limit=limit, weight=weight)
+        return Group.from_json(self.call("PUT", f"/pools/{_part(pool)}/groups/{_part(group)}", body=body))
+
+    def delete_group(self, pool: str, group: str) -> None:
+        """Delete a group that has nothing below it."""
+        self.call("DELETE", f"/pools/{_part(pool)}/groups/{_part(group)}")
+
+    # ---- the workspace
+
+    def whoami(self) -> Caller:
+        """Who the server takes us for, and what we may do."""
+        return Caller.from_json(self.call("GET", "/whoami"))
+
+    def declaration(self) -> dict[str, Any]:
+        """The workspace's pools, groups and policies as one document."""
+        document: dict[str, Any] = self.call("GET", "/declaration")
+        return document
+
+    def plan(self, declaration: Mapping[str, Any], *, prune: bool = False) -> Plan:
+        """What `apply` would change."""
+        return Plan.from_json(self.call("POST", "/declaration/plan", query={"prune": prune}, body=dict(declaration)))
+
+    def apply(self, declaration: Mapping[str, Any], *, prune: bool = False) -> Plan:
+        """Make the workspace as declared; `prune` also deletes pools that are not in it."""
+        return Plan.from_json(self.call("PUT", "/declaration", query={"prune": prune}, body=dict(declaration)))
+
+
+def _part(name: str) -> str:
+    """A name as one part of a path, whatever is in it."""
+    return quote(name, safe="") or "%20"
+
+
+def _policy_path(pool: str, component: str) -> str:
+    return f"/pools/{_part(pool)}/policies/{_part(component)}"
+
+
+def _request_or_refusal(row: Mapping[str, Any]) -> Request | Refused:
+    if "id" in row:
+        return Request.from_json(row)
+    return refusal(int(row.get("status") or 0), row, None, repeated=False)

@@ -1,0 +1,67 @@
+"""Which server, as whom, in which workspace: what is given, else the variables, else the file, else the defaults.
+
+The file is `~/.config/poolkeeper/config.json` (under XDG_CONFIG_HOME, if that is set), with `url`, `token` and `workspace`.
+Its token is for its own server: with another URL from elsewhere it is left out, so that it cannot go where it does not belong.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from poolkeeper.errors import PoolkeeperError
+
+URL = "http://127.0.0.1:8080"
+WORKSPACE = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """Where calls go, and in whose name."""
+
+    url: str = URL
+    token: str | None = field(default=None, repr=False)
+    workspace: str = WORKSPACE
+
+
+def file_path(environ: Mapping[str, str] = os.environ) -> Path:
+    """Where the file is, or would be."""
+    folder = environ.get("XDG_CONFIG_HOME") or ""
+    base = Path(folder) if os.path.isabs(folder) else Path.home() / ".config"
+    return base / "poolkeeper" / "config.json"
+
+
+def read(
+    url: str | None = None, token: str | None = None, workspace: str | None = None, *, environ: Mapping[str, str] = os.environ
+) -> Configuration:
+    """What is given first, then what is set; an empty text counts as not set."""
+    url, token = url or environ.get("POOLKEEPER_URL"), token or environ.get("POOLKEEPER_TOKEN")
+    workspace = workspace or environ.get("POOLKEEPER_WORKSPACE")
+    stored = {} if url and token and workspace else read_file(file_path(environ))
+    home = _trimmed(stored.get("url") or URL)
+    chosen = _trimmed(url or home)
+    if chosen == home:
+        token = token or stored.get("token")
+    return Configuration(chosen, (token or "").strip() or None, (workspace or stored.get("workspace") or WORKSPACE).strip())
+
+
+def read_file(path: Path) -> dict[str, str]:
+    """What the file says; nothing if there is none."""
+    try:
+        found = json.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise PoolkeeperError(f"{path} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise PoolkeeperError(f"{path} is not JSON: {error}") from error
+    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values() if value is not None):
+        raise PoolkeeperError(f"{path} is not an object of url, token and workspace")
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def _trimmed(url: str) -> str:
+    return url.strip().rstrip("/")

@@ -1,0 +1,135 @@
+"""What can go wrong with a call. A refusal is an answer: it carries the problem document the server sent, and its message is
+the sentence for people in it, on one line.
+
+`repeated` says that an earlier try of the same call may have been carried out although its answer was lost; who asks for
+something that can happen only once (a deletion, a cancel) then has to look before taking the refusal at its word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from poolkeeper.models import Request
+
+
+class PoolkeeperError(Exception):
+    """Anything this package raises on purpose; the message is one line for people."""
+
+
+class Refused(PoolkeeperError):  # noqa: N818 - names what happened, as its kinds do
+    """The server says no, and why: a status, a stable code, a sentence, and the fields that are wrong."""
+
+    def __init__(
+        self,
+        detail: str,
+        *,
+        status: int = 0,
+        code: str = "",
+        problem: Mapping[str, Any] | None = None,
+        retry_after_s: float | None = None,
+        repeated: bool = False,
+    ) -> None:
+        super().__init__(" ".join(detail.split()))
+        self.detail, self.status, self.code = str(self), status, code
+        self.problem: dict[str, Any] = dict(problem or {})
+        self.errors: list[dict[str, str]] = list(self.problem.get("errors") or [])
+        self.retry_after_s, self.repeated = retry_after_s, repeated
+
+
+class Malformed(Refused):
+    """400: the ask itself is wrong; `errors` names the fields."""
+
+
+class Denied(Refused):
+    """401 or 403: no token, not a valid one, or not one for this."""
+
+
+class NotFound(Refused):
+    """404: there is nothing of that name."""
+
+
+class Conflict(Refused):
+    """409: the present state does not allow it."""
+
+
+class StaleFence(Conflict):
+    """409: the caller does not, or no longer, hold the units; they may be somebody else's by now, so it has to stop."""
+
+    @property
+    def directive(self) -> str:
+        """What the holder has to do: `kill`."""
+        return str(self.problem.get("directive") or "kill")
+
+    @property
+    def request_status(self) -> str | None:
+        """What became of the request, if the server said so."""
+        return self.problem.get("request_status")
+
+
+class AgainstTheRules(Refused):
+    """422: well-formed, but it cannot be."""
+
+
+class TooManyRequests(Refused):
+    """429: slower; raised when the pauses that were asked for did not help."""
+
+
+class Unavailable(Refused):
+    """503, a connection that was cut, or no server at all (then `status` is 0), and all tries are used up."""
+
+
+class NotGranted(PoolkeeperError):  # noqa: N818
+    """A request that was waited for ended in another way; `request` says how."""
+
+    def __init__(self, request: Request, message: str | None = None) -> None:
+        reason = request.reason.message if request.reason else "no reason is given"
+        super().__init__(message or f"request {request.id} is {request.status}: {reason}")
+        self.request = request
+
+
+class Rejected(NotGranted):
+    """It could never be granted; `request.reason` says what each pool answered."""
+
+
+class TimedOut(NotGranted, TimeoutError):  # noqa: N818
+    """It was still queued when the time was up; `request` is how it stood last."""
+
+
+class AllocationLost(PoolkeeperError):  # noqa: N818
+    """The units are not, or perhaps not (`suspected`), ours any more: stop what uses them."""
+
+    def __init__(self, message: str, *, suspected: bool = False) -> None:
+        super().__init__(message)
+        self.suspected = suspected
+
+
+_BY_STATUS: dict[int, type[Refused]] = {
+    400: Malformed,
+    401: Denied,
+    403: Denied,
+    404: NotFound,
+    409: Conflict,
+    422: AgainstTheRules,
+    429: TooManyRequests,
+    502: Unavailable,  # what stands before the server could not reach it
+    503: Unavailable,
+    504: Unavailable,
+}
+
+
+def refusal(status: int, problem: Mapping[str, Any], retry_after_s: float | None, *, repeated: bool) -> Refused:
+    """The error of an answer; what is in its problem document may be missing, as when something else than the server spoke."""
+    code = str(problem.get("code") or "")
+    kind = StaleFence if code == "stale_fence" else _BY_STATUS.get(status, Refused)
+    detail = str(problem.get("detail") or problem.get("title") or f"{status} {_phrase(status)}")
+    return kind(detail, status=status, code=code, problem=problem, retry_after_s=retry_after_s, repeated=repeated)
+
+
+def _phrase(status: int) -> str:
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return "is not a status"

@@ -1,0 +1,100 @@
+"""Keeping a lease: heartbeats from a thread of their own, on a connection of their own.
+
+The thread shares nothing with the others but an Event that ends it and a few values that it sets whole, so that neither a busy
+main thread nor a server that does not answer holds anybody up. Only code that never lets go of the interpreter's lock for a
+third of the lease could; `poolkeeper run`, which keeps the lease from another process, is for such work.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import datetime
+from threading import Event, Thread
+from typing import TYPE_CHECKING
+
+from poolkeeper.calls import pause_s
+from poolkeeper.errors import NotFound, PoolkeeperError, StaleFence
+
+if TYPE_CHECKING:
+    from poolkeeper.client import Client
+
+LONGEST_INTERVAL_S = 20.0
+"""A long lease is prolonged as often as this, for the directives that come with the answer."""
+SHORTEST_TIMEOUT_S = 0.25
+
+
+def now_s() -> float:
+    """A clock that only goes forward, also while the machine sleeps where the system can tell."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+
+
+class Heartbeats:
+    """The heartbeats of one allocation, from `start` to `stop`, and what was learnt by them."""
+
+    def __init__(
+        self,
+        client: Client,
+        request_id: str,
+        fence: int,
+        lease_s: float | None,
+        vouched_s: float,
+        tell: Callable[[str], object],
+    ) -> None:
+        self.directive = "continue"
+        self.deadline: datetime | None = None
+        self.lost_because: str | None = None
+        self._request_id, self._fence, self._lease_s, self._tell = request_id, fence, lease_s, tell
+        self._vouched_s = vouched_s  # when what was last acknowledged had been sent: the lease began no earlier
+        self._interval_s = min(LONGEST_INTERVAL_S, lease_s / 3 if lease_s else LONGEST_INTERVAL_S)
+        timeout_s = min(client.timeout_s, max(SHORTEST_TIMEOUT_S, self._interval_s))
+        self._client = client.twin(timeout_s=timeout_s, tries=1)
+        self._stop = Event()
+        self._thread = Thread(target=self._keep, name=f"poolkeeper-heartbeats-{request_id}", daemon=True)
+
+    @property
+    def suspected(self) -> bool:
+        """Whether the lease may have lapsed: its length has gone by since the last heartbeat that was acknowledged was sent."""
+        return self._lease_s is not None and now_s() >= self._vouched_s + self._lease_s
+
+    def start(self) -> None:
+        """From now on."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """No more; one that is on its way is no longer listened to."""
+        self._stop.set()
+
+    def _keep(self) -> None:
+        failures = 0
+        pause = self._interval_s - (now_s() - self._vouched_s)
+        while not self._stop.wait(max(0.0, pause)):
+            failures = 0 if self._beat() else failures + 1
+            pause = min(self._interval_s, pause_s(failures)) if failures else self._interval_s
+            if self.lost_because:
+                break
+        self._client.close()
+
+    def _beat(self) -> bool:
+        """One heartbeat; whether it was answered. Whatever goes wrong, the next one may do better."""
+        sent_s = now_s()
+        try:
+            beat = self._client.heartbeat(self._request_id, self._fence)
+        except (StaleFence, NotFound) as gone:
+            self._lose(gone)
+        except PoolkeeperError:
+            return False
+        else:
+            self._vouched_s, self.deadline = sent_s, beat.deadline
+            self._direct(beat.directive)
+        return True
+
+    def _lose(self, gone: StaleFence | NotFound) -> None:
+        if not self._stop.is_set():  # else it is us who gave it back
+            self.lost_because = str(gone)
+            self._direct(gone.directive if isinstance(gone, StaleFence) else "kill")
+
+    def _direct(self, directive: str) -> None:
+        if directive != self.directive and not self._stop.is_set():
+            self.directive = directive
+            self._tell(directive)

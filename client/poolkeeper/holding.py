@@ -1,0 +1,241 @@
+"""An allocation for the length of a `with` block.
+
+Going in: submit under a key of its own, wait, and if anything stops that (the time is up, Ctrl-C, no server) leave nothing
+behind: what waits is cancelled and what was granted meanwhile is released; when the submit's own answer was lost, its key
+tells what became of it. Inside: heartbeats. Going out: release, `failed` if the block raised.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from threading import Thread
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from poolkeeper.calls import new_key, surely_not_done
+from poolkeeper.errors import (
+    AllocationLost,
+    Conflict,
+    NotFound,
+    NotGranted,
+    PoolkeeperError,
+    Refused,
+    Rejected,
+    StaleFence,
+    TimedOut,
+)
+from poolkeeper.heartbeats import Heartbeats, now_s
+
+if TYPE_CHECKING:
+    from poolkeeper.client import Client
+    from poolkeeper.models import Request
+
+OnDirective = Callable[["Allocation", str], object]
+"""Called in a thread of its own whenever the directive changes, so that it may take its time."""
+
+TRIES_TO_UNDO = 2
+
+Held = TypeVar("Held")
+
+
+class Allocation:
+    """Units held for the length of a block; made by `Client.allocation`, for one use.
+
+    **What is known of the lease.** Only the server decides who holds the units. `lost` is True once it has said that we do not.
+    As long as it cannot be reached nothing is known: heartbeats go on, and from the moment at which the lease may have lapsed
+    (its length after the last acknowledged heartbeat was *sent*, by a clock of this machine) `suspected` is True. It becomes
+    False again when a heartbeat gets through, because then the lease was kept all the time. `ensure()` raises AllocationLost in
+    both cases, as before a step that only the holder may do one has to be sure; work that harms nobody can go on while
+    it is only suspected.
+
+    **At the end** AllocationLost is raised if the units were taken from us while the block ran, unless the block itself raised;
+    then it is a note on that error. A lease that lapsed only because the release came late harmed nobody and is not
+    an error. If the server cannot be told at all, the units come back when the lease lapses, and there is a RuntimeWarning;
+    without a lease, Unavailable is raised.
+    """
+
+    def __init__(
+        self, client: Client, body: Mapping[str, Any], key: str | None, wait_s: float | None, on_directive: OnDirective | None
+    ) -> None:
+        self._client, self._body, self._wait_s, self._on_directive = client, body, wait_s, on_directive
+        self._key, self._key_is_new = key or new_key(), key is None
+        self._request: Request | None = None
+        self._heartbeats: Heartbeats | None = None
+        self._owner = 0
+
+    # ---- what is held
+
+    @property
+    def request(self) -> Request:
+        """The request, as it was granted."""
+        return _entered(self._request)
+
+    @property
+    def fence(self) -> int:
+        """The number that proves the allocation, for whoever wants to check it."""
+        return self.request.fence or 0
+
+    @property
+    def pool(self) -> str | None:
+        """Where the units are; None if the workspace lets this component do without."""
+        return self.request.pool
+
+    @property
+    def resources(self) -> Mapping[str, int]:
+        """What is held."""
+        return self.request.resources
+
+    @property
+    def directive(self) -> str:
+        """What we have to do: `continue`, or else `checkpoint`, `terminate`, `kill`."""
+        return _entered(self._heartbeats).directive
+
+    @property
+    def deadline(self) -> datetime | None:
+        """By when, by the server's clock."""
+        return _entered(self._heartbeats).deadline
+
+    @property
+    def lost(self) -> bool:
+        """Whether the server said that the units are not ours any more."""
+        return _entered(self._heartbeats).lost_because is not None
+
+    @property
+    def suspected(self) -> bool:
+        """Whether they may not be, since no heartbeat got through for as long as the lease lasts."""
+        return _entered(self._heartbeats).suspected
+
+    def ensure(self) -> None:
+        """Returns if the units are surely ours at this moment; AllocationLost if not."""
+        heartbeats = _entered(self._heartbeats)
+        if heartbeats.lost_because:
+            raise AllocationLost(heartbeats.lost_because)
+        if heartbeats.suspected:
+            raise AllocationLost(f"no heartbeat of {self.request.id} gets through, its lease may have lapsed", suspected=True)
+
+    # ---- going in
+
+    def __enter__(self) -> Self:
+        if self._owner:
+            raise RuntimeError("an allocation is for one use; make another")
+        self._owner = os.getpid()
+        try:
+            return self._enter()
+        except NotGranted:
+            raise
+        except BaseException as error:
+            if self._request or not (isinstance(error, Refused) and surely_not_done(error) and not error.repeated):
+                self._undo(error)
+            raise
+
+    def _enter(self) -> Self:
+        vouched_s = now_s()
+        self._request = self._client.submit_ask(self._body, self._key)
+        at_once = self._request.holds and self._key_is_new
+        self._request = self._granted(self._request)
+        if not at_once:  # it may have been granted long ago, while the server could not be reached
+            vouched_s = now_s()
+            self._client.heartbeat(self.request.id, self.fence)
+        self._heartbeats = Heartbeats(self._client, self.request.id, self.fence, self.request.lease_s, vouched_s, self._tell)
+        self._heartbeats.start()
+        return self
+
+    def _granted(self, request: Request) -> Request:
+        """The request once it holds its units; NotGranted if it never will."""
+        try:
+            request = self._client.wait(request.id, self._wait_s) if request.queued else request
+        except TimedOut as late:
+            request = self._left_at_last(late)
+        if request.status == "rejected":
+            raise Rejected(request)
+        if not request.holds:
+            raise NotGranted(request)
+        return request
+
+    def _left_at_last(self, late: TimedOut) -> Request:
+        """The request, granted in the very last moment; else out of the queue, and TimedOut."""
+        try:
+            request = _leave(self._client, late.request.id)
+        except PoolkeeperError as trouble:
+            late.add_note(f"it could not be cancelled: {trouble}")
+            raise late from None
+        if not request.holds:
+            raise late
+        return request
+
+    def _undo(self, error: BaseException) -> None:
+        """Leaves nothing behind; if that fails, the queue's and the lease's own ends will do it."""
+        if self._heartbeats:
+            self._heartbeats.stop()
+        client = self._client.twin(tries=TRIES_TO_UNDO)
+        try:
+            request = self._request or client.submit_ask(self._body, self._key)
+            request = _leave(client, request.id)
+            if request.holds and request.fence is not None:
+                client.release(request.id, request.fence, "failed")
+        except PoolkeeperError as trouble:
+            error.add_note(f"the request may still wait or hold units: {trouble}")
+        finally:
+            client.close()
+
+    def _tell(self, directive: str) -> None:
+        if self._on_directive:
+            name = f"poolkeeper-{directive}-{self.request.id}"
+            Thread(target=self._on_directive, args=(self, directive), name=name, daemon=True).start()
+
+    # ---- going out
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if os.getpid() != self._owner:  # a fork of the block leaves; the holder is still in it
+            return
+        heartbeats = _entered(self._heartbeats)
+        suspected = heartbeats.suspected
+        heartbeats.stop()
+        try:
+            self._release("succeeded" if kind is None else "failed")
+        except (StaleFence, NotFound) as gone:
+            late = isinstance(gone, StaleFence) and gone.request_status == "expired" and not suspected and not self.lost
+            if not late:
+                _raise_or_note(AllocationLost(str(gone)), error)
+        except PoolkeeperError as trouble:
+            self._not_released(trouble, error)
+
+    def _release(self, outcome: str) -> None:
+        """Gives the units back, also when a Ctrl-C comes just then."""
+        try:
+            self._client.release(self.request.id, self.fence, outcome)
+        except PoolkeeperError:
+            raise
+        except BaseException:
+            self._client.release(self.request.id, self.fence, outcome)
+            raise
+
+    def _not_released(self, trouble: PoolkeeperError, error: BaseException | None) -> None:
+        if error is not None or self.request.lease_s is None:
+            _raise_or_note(trouble, error)
+            return
+        text = f"request {self.request.id} could not be released, its units come back when its lease lapses: {trouble}"
+        warnings.warn(text, RuntimeWarning, stacklevel=3)
+
+
+def _leave(client: Client, request_id: str) -> Request:
+    """The request, cancelled if it waited, else as it is."""
+    try:
+        return client.cancel(request_id)
+    except Conflict:
+        return client.request(request_id)
+
+
+def _raise_or_note(trouble: PoolkeeperError, error: BaseException | None) -> None:
+    if error is None:
+        raise trouble
+    error.add_note(f"{type(trouble).__name__}: {trouble}")
+
+
+def _entered(value: Held | None) -> Held:
+    if value is None:
+        raise RuntimeError("the block of this allocation was not entered")
+    return value

@@ -1,0 +1,204 @@
+"""What the API answers, as frozen records. A field that is not known here is passed over: a newer server may say more, and an
+older one less."""
+
+# ruff: noqa: RUF009 - what is called there makes fields
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from datetime import datetime
+from typing import Any, Self
+
+HOLDING = frozenset({"allocated", "preempting"})
+"""The states in which a request holds units."""
+
+WAITING = "queued"
+
+
+class Record:
+    """Made from a JSON object."""
+
+    __slots__ = ()
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> Self:
+        """The record of an answer."""
+        given = [each for each in fields(cls) if each.name in document]  # type: ignore[arg-type]  # each kind is a dataclass
+        return cls(**{each.name: _read(document[each.name], each.metadata.get("read")) for each in given})
+
+
+def _read(value: Any, reader: Callable[[Any], Any] | None) -> Any:
+    return value if reader is None or value is None else reader(value)
+
+
+def _time() -> Any:
+    return field(default=None, metadata={"read": datetime.fromisoformat})
+
+
+def _part(kind: type[Record]) -> Any:
+    return field(default=None, metadata={"read": kind.from_json})
+
+
+def _parts(kind: type[Record]) -> Any:
+    return field(default=(), metadata={"read": lambda rows: tuple(kind.from_json(row) for row in rows)})
+
+
+def _map() -> Any:
+    return field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Reason(Record):
+    """Why a request is where it is; `pools` has what each pool said."""
+
+    code: str
+    message: str = ""
+    pools: tuple[Mapping[str, Any], ...] = field(default=(), metadata={"read": tuple})
+
+
+@dataclass(frozen=True, slots=True)
+class Request(Record):
+    """One ask and where it stands."""
+
+    id: str
+    status: str
+    component: str = ""
+    component_type: str = "orchestrator"
+    reason: Reason | None = _part(Reason)
+    resources: Mapping[str, int] = _map()
+    preemptible: bool = True
+    preemption_class: int = 5
+    checkpoint: str = "none"
+    checkpoint_minutes: int | None = None
+    walltime_s: int | None = None
+    retries: int = 0
+    lease_s: int | None = None
+    queue_ttl_s: int | None = None
+    preemptions: int = 0
+    resume: bool = False
+    checkpoint_reference: str | None = None
+    submitted_at: datetime | None = _time()
+    granted_at: datetime | None = _time()
+    ended_at: datetime | None = _time()
+    outcome: str | None = None
+    pool: str | None = None
+    fence: int | None = None
+    lease_expires_at: datetime | None = _time()
+    directive: str | None = None
+    position: Mapping[str, int] = _map()
+    preempted_by: Any = None
+    labels: Mapping[str, str] = _map()
+
+    @property
+    def queued(self) -> bool:
+        """Whether it waits."""
+        return self.status == WAITING
+
+    @property
+    def holds(self) -> bool:
+        """Whether it has its units."""
+        return self.status in HOLDING
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat(Record):
+    """What a heartbeat was answered: until when the lease lasts, and what the holder has to do by when."""
+
+    id: str
+    status: str
+    lease_expires_at: datetime | None = _time()
+    directive: str = "continue"
+    deadline: datetime | None = _time()
+
+
+@dataclass(frozen=True, slots=True)
+class Pool(Record):
+    """A named capacity and its use."""
+
+    name: str
+    description: str = ""
+    capacity: Mapping[str, int] = _map()
+    used: Mapping[str, int] = _map()
+    held: Mapping[str, int] = _map()
+    free: Mapping[str, int] = _map()
+    borrowed: Mapping[str, int] = _map()
+    queue_length: int = 0
+    active_count: int = 0
+    settings: Mapping[str, Any] = _map()
+
+
+@dataclass(frozen=True, slots=True)
+class Policy(Record):
+    """What a component may have of a pool, and has."""
+
+    pool: str
+    component: str
+    component_type: str = "orchestrator"
+    priority: int = 0
+    reserved: Mapping[str, int] = _map()
+    limit: Mapping[str, int] = _map()
+    weight: int = 1
+    group: str | None = None
+    used: Mapping[str, int] = _map()
+    used_fixed: Mapping[str, int] = _map()
+    borrowed: Mapping[str, int] = _map()
+    queued: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Group(Record):
+    """A node between a pool and its policies."""
+
+    pool: str
+    name: str
+    parent: str | None = None
+    weight: int = 1
+    reserved: Mapping[str, int] = _map()
+    limit: Mapping[str, int] = _map()
+    used: Mapping[str, int] = _map()
+    used_fixed: Mapping[str, int] = _map()
+    borrowed: Mapping[str, int] = _map()
+
+
+@dataclass(frozen=True, slots=True)
+class Told(Record):
+    """One line of a request's story."""
+
+    id: str
+    event: str
+    at: datetime | None = _time()
+    pool: str | None = None
+    reason: Any = None
+    by: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Caller(Record):
+    """Who the server takes us for, and what we may do."""
+
+    name: str
+    roles: tuple[str, ...] = field(default=(), metadata={"read": tuple})
+    workspaces: tuple[str, ...] = field(default=(), metadata={"read": tuple})
+    components: tuple[str, ...] = field(default=(), metadata={"read": tuple})
+    workspace: str | None = None
+    permissions: tuple[str, ...] = field(default=(), metadata={"read": tuple})
+
+
+@dataclass(frozen=True, slots=True)
+class Change(Record):
+    """One difference between a declaration and what is."""
+
+    action: str
+    kind: str
+    pool: str
+    name: str = ""
+    lines: tuple[str, ...] = field(default=(), metadata={"read": tuple})
+
+
+@dataclass(frozen=True, slots=True)
+class Plan(Record):
+    """All differences, and one sentence about them."""
+
+    changes: tuple[Change, ...] = _parts(Change)
+    sentence: str = ""

@@ -1,0 +1,100 @@
+"""Events as the server sends them (text/event-stream), taken up again after the last one whenever the stream breaks.
+
+The server says something every ten seconds; silence for three times as long counts as broken.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from poolkeeper.errors import TooManyRequests, Unavailable
+
+if TYPE_CHECKING:
+    from http.client import HTTPConnection, HTTPResponse
+
+SILENCE_S = 30.0
+FIRST_TRIES = 5
+LONGEST_PAUSE_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """An open stream."""
+
+    response: HTTPResponse
+    connection: HTTPConnection
+
+    def close(self) -> None:
+        """Ends it."""
+        self.response.close()
+        self.connection.close()
+
+
+class Reader:
+    """Lines become events; `last_id` is where to go on, and `retry_s` when, if the server says."""
+
+    def __init__(self, last_id: str | None) -> None:
+        self.last_id, self.retry_s = last_id, 0.0
+        self._id = last_id
+        self._data: list[str] = []
+
+    def take(self, line: str) -> dict[str, Any] | None:
+        """The event that this line completes, if it does."""
+        if not line:
+            return self._complete()
+        name, _, value = line.partition(":")
+        value = value.removeprefix(" ")
+        if name == "data":
+            self._data.append(value)
+        elif name == "id" and "\0" not in value:
+            self._id = value or None
+        elif name == "retry" and value.isascii() and value.isdigit():
+            self.retry_s = min(LONGEST_PAUSE_S, int(value) / 1000)
+        return None
+
+    def _complete(self) -> dict[str, Any] | None:
+        data, self._data, self.last_id = self._data, [], self._id
+        return json.loads("\n".join(data)) if data else None
+
+
+Opener = Callable[[Mapping[str, Any], str | None], Source]
+
+
+def events(
+    opened: Opener, query: Mapping[str, Any], after: str | None, sleep: Callable[[float], object]
+) -> Iterator[dict[str, Any]]:
+    """Every event after that one, for as long as the caller wants more."""
+    from http.client import HTTPException
+
+    last_id, failures, ever = after, 0, False
+    while True:
+        try:
+            source = opened({**query, "after": last_id}, last_id)
+        except (Unavailable, TooManyRequests) as trouble:
+            failures += 1
+            if not ever and failures >= FIRST_TRIES:
+                raise
+            sleep(_pause_s(failures, trouble.retry_after_s))
+            continue
+        reader, ever = Reader(last_id), True
+        try:
+            for line in source.response:
+                if (event := reader.take(line.decode().rstrip("\r\n"))) is not None:
+                    failures = 0
+                    yield event
+        except (OSError, HTTPException, ValueError):
+            pass  # cut, silent, or half a line: begin anew after the last whole event
+        finally:
+            last_id = reader.last_id
+            source.close()
+        failures += 1
+        sleep(_pause_s(failures, reader.retry_s))
+
+
+def _pause_s(failures: int, retry_after_s: float | None) -> float:
+    from poolkeeper.calls import pause_s
+
+    return min(LONGEST_PAUSE_S, pause_s(failures, retry_after_s))

@@ -1,0 +1,141 @@
+"""Bytes to the server and back: keep-alive connections, each used by one call at a time.
+
+A call takes an idle connection or opens one; nothing is locked, so that no thread waits for another and a fork finds no lock
+held. A connection belongs to the process that opened it. One that the server has closed meanwhile is replaced at once.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from poolkeeper.errors import PoolkeeperError
+
+if TYPE_CHECKING:
+    from http.client import HTTPConnection, HTTPResponse
+
+IDLE_KEPT = 16
+"""Idle connections kept for the next call; more are closed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back, whatever its status; the names of headers are in lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def retry_after_s(self) -> float | None:
+        """How long to stay away, if the server said so in seconds."""
+        text = self.headers.get("retry-after", "").strip()
+        return float(text) if text.isascii() and text.isdigit() else None
+
+
+class Transport:
+    """The connections to one server."""
+
+    def __init__(self, url: str) -> None:
+        parts = _split(url)
+        self._secure, self._host, self._port, self._prefix = parts
+        self._idle: deque[tuple[int, HTTPConnection]] = deque()
+
+    def exchange(
+        self, method: str, target: str, body: bytes | None, headers: Mapping[str, str], timeout_s: float, *, repeatable: bool
+    ) -> Answer:
+        """One call. OSError or HTTPException without an answer; what is not repeatable is sent once at most."""
+        while True:
+            connection = self._take_idle()
+            fresh = connection is None
+            connection = connection or self.open(timeout_s)
+            try:
+                return self._exchange_on(connection, method, target, body, headers, timeout_s)
+            except ConnectionError:
+                if fresh or not repeatable:
+                    raise
+
+    def open(self, timeout_s: float) -> HTTPConnection:
+        """A connection of the caller's own, which connects when first used."""
+        from http.client import HTTPConnection, HTTPSConnection
+
+        kind = HTTPSConnection if self._secure else HTTPConnection
+        return kind(self._host, self._port, timeout=timeout_s)
+
+    def send(
+        self, connection: HTTPConnection, method: str, target: str, body: bytes | None, headers: Mapping[str, str]
+    ) -> HTTPResponse:
+        """Asks, and returns as soon as the answer begins."""
+        try:
+            connection.request(method, self._prefix + target, body, dict(headers))
+        except (BrokenPipeError, ConnectionResetError):
+            if connection.sock is None:
+                raise
+            # A server that refuses a large body answers before it has read it all.
+        return connection.getresponse()
+
+    def close(self) -> None:
+        """Closes what is idle; the next call opens anew."""
+        while self._idle:
+            self._idle.pop()[1].close()
+
+    def _exchange_on(
+        self,
+        connection: HTTPConnection,
+        method: str,
+        target: str,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        timeout_s: float,
+    ) -> Answer:
+        try:
+            connection.timeout = timeout_s
+            if connection.sock is not None:
+                connection.sock.settimeout(timeout_s)
+            response = self.send(connection, method, target, body, headers)
+            answer = Answer(response.status, {name.lower(): text for name, text in response.getheaders()}, response.read())
+        except BaseException:  # a Ctrl-C as well: half an answer may still be on its way
+            connection.close()
+            raise
+        self._give_back(connection)
+        return answer
+
+    def _take_idle(self) -> HTTPConnection | None:
+        while True:
+            try:
+                owner, connection = self._idle.pop()
+            except IndexError:
+                return None
+            if owner == os.getpid() and connection.sock is not None and not _has_input(connection.sock.fileno()):
+                return connection
+            connection.close()
+
+    def _give_back(self, connection: HTTPConnection) -> None:
+        if len(self._idle) < IDLE_KEPT and connection.sock is not None:  # http.client closed it if the server will
+            self._idle.append((os.getpid(), connection))
+        else:
+            connection.close()
+
+
+def _has_input(file: int) -> bool:
+    """Whether there is something to read where nothing is expected: its end."""
+    if not hasattr(select, "poll"):  # Windows
+        return bool(select.select([file], [], [], 0)[0])
+    poll = select.poll()
+    poll.register(file, select.POLLIN)
+    return bool(poll.poll(0))
+
+
+def _split(url: str) -> tuple[bool, str, int | None, str]:
+    try:
+        parts = urlsplit(url)
+        if parts.scheme in ("http", "https") and parts.hostname and not parts.query and not parts.fragment:
+            return parts.scheme == "https", parts.hostname, parts.port, parts.path.rstrip("/")
+    except ValueError:
+        pass
+    raise PoolkeeperError(f"{url!r} is not the URL of a server: http://host:port or https://host:port")

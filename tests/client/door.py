@@ -1,0 +1,95 @@
+"""A door between a client and the real API: everything passes, until a test closes it or tells it to lose answers."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from select import select
+from threading import Lock, Thread
+from types import TracebackType
+
+Wanted = Callable[[bytes], bool]
+
+
+class Door:
+    """A way to the API that can be cut; `url` is where it begins."""
+
+    def __init__(self, port: int) -> None:
+        self._port, self._lock = port, Lock()
+        self._loses: list[Wanted] = []
+        self._open = True
+        self._inside: set[socket.socket] = set()
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listening.getsockname()[1]}"
+        self.lost = 0
+
+    def __enter__(self) -> Door:
+        Thread(target=self._serve, name="door", daemon=True).start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._listening.close()
+        self.close()
+
+    def loses_answer_to(self, *beginnings: str) -> None:
+        """The next call that begins so (`POST /api/v1/requests `) is carried out, and its answer lost with the connection."""
+        with self._lock:
+            self._loses += [lambda asked, first=first.encode(): asked.startswith(first) for first in beginnings]
+
+    def close(self) -> None:
+        """Nobody gets through, and who is inside is thrown out."""
+        with self._lock:
+            self._open = False
+            for inside in self._inside:
+                inside.shutdown(socket.SHUT_RDWR)
+            self._inside.clear()
+
+    def open(self) -> None:
+        """As before."""
+        with self._lock:
+            self._open = True
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                client, _ = self._listening.accept()
+            except OSError:
+                return
+            Thread(target=self._pass_on, args=(client,), name="in the door", daemon=True).start()
+
+    def _pass_on(self, client: socket.socket) -> None:
+        with client, socket.create_connection(("127.0.0.1", self._port)) as server:
+            with self._lock:
+                if not self._open:
+                    return
+                self._inside.add(client)
+            try:
+                self._exchange(client, server)
+            except OSError:
+                pass
+            finally:
+                with self._lock:
+                    self._inside.discard(client)
+
+    def _exchange(self, client: socket.socket, server: socket.socket) -> None:
+        doomed = False
+        while True:
+            ready = select([client, server], [], [])[0]
+            if client in ready:
+                if not (asked := client.recv(1 << 16)):
+                    return
+                doomed = doomed or self._is_doomed(asked)
+                server.sendall(asked)
+            if server in ready:
+                answer = server.recv(1 << 16)
+                if doomed or not answer:
+                    return
+                client.sendall(answer)
+
+    def _is_doomed(self, asked: bytes) -> bool:
+        with self._lock:
+            match = next((wanted for wanted in self._loses if wanted(asked)), None)
+            if match:
+                self._loses.remove(match)
+                self.lost += 1
+            return match is not None

@@ -1,0 +1,167 @@
+"""A stand-in for the server that says what a test tells it to, and misbehaves on request.
+
+It listens on the loopback address and answers each call with the next act of its script; without one it says 200 and what
+it was asked. Every call is noted, with the connection it came on.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Event, Thread
+from types import TracebackType
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Heard:
+    """One call, as it arrived."""
+
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    body: Any
+    connection: int
+
+
+class Handler(BaseHTTPRequestHandler):
+    """Takes a call in, and does the next act."""
+
+    protocol_version = "HTTP/1.1"
+    standin: StandIn
+
+    def _serve(self) -> None:
+        text = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        heard = Heard(self.command, self.path, headers, json.loads(text) if text else None, self.client_address[1])
+        self.standin.heard.append(heard)
+        act = self.standin.acts.popleft() if self.standin.acts else says({"path": self.path})
+        act(self)
+
+    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _serve
+
+    def say(self, status: int, body: bytes, headers: Mapping[str, str]) -> None:
+        """A whole answer."""
+        self.send_response(status)
+        for name, value in {"Content-Length": str(len(body)), **headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def cut(self) -> None:
+        """The connection is reset, now."""
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.close_connection = True
+        self.connection.close()
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - so named above
+        """Nothing: the test has `heard`."""
+
+    def finish(self) -> None:
+        """The connection has ended, by whomever."""
+        try:
+            super().finish()
+        except (OSError, ValueError):
+            pass
+        self.standin.connections_ended += 1
+
+
+Act = Callable[[Handler], None]
+
+
+class StandIn:
+    """The server, as long as its context; `url` is where."""
+
+    def __init__(self) -> None:
+        self.heard: list[Heard] = []
+        self.acts: deque[Act] = deque()
+        self.ended = Event()
+        self.connections_ended = 0
+        handler = type("ItsHandler", (Handler,), {"standin": self})
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        self._server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+
+    def __enter__(self) -> StandIn:
+        Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.ended.set()
+        self._server.shutdown()
+        self._server.server_close()
+
+    def script(self, *acts: Act) -> None:
+        """What to do with the calls to come, in order."""
+        self.acts.extend(acts)
+
+
+def says(body: Any, status: int = 200, **headers: str) -> Act:
+    """An answer of JSON; `retry_after="1"` is the header Retry-After."""
+    text = b"" if body is None else json.dumps(body).encode()
+    named = {name.replace("_", "-").title(): value for name, value in headers.items()}
+    return lambda handler: handler.say(status, text, {"Content-Type": "application/json", **named})
+
+
+def refuses(status: int, code: str, detail: str = "no", retry_after: str | None = None, **more: Any) -> Act:
+    """A problem document."""
+    problem = {"type": "about:blank", "title": "No", "status": status, "code": code, "detail": detail, **more}
+    return says(problem, status, **({"retry_after": retry_after} if retry_after else {}))
+
+
+def says_text(status: int, body: bytes, kind: str = "text/html") -> Act:
+    """An answer that is not JSON."""
+    return lambda handler: handler.say(status, body, {"Content-Type": kind})
+
+
+def cuts(handler: Handler) -> None:
+    """Takes the call in, and resets the connection instead of answering."""
+    handler.cut()
+
+
+def cuts_midway(handler: Handler) -> None:
+    """Begins an answer, and resets the connection in the middle of it."""
+    handler.send_response(200)
+    handler.send_header("Content-Length", "1000")
+    handler.end_headers()
+    handler.wfile.write(b'{"half": ')
+    handler.wfile.flush()
+    handler.cut()
+
+
+def then_closes(act: Act) -> Act:
+    """Answers, lets the client believe that the connection stays, and closes it."""
+
+    def both(handler: Handler) -> None:
+        act(handler)
+        handler.close_connection = True
+
+    return both
+
+
+def hangs(handler: Handler) -> None:
+    """Says nothing for as long as the test goes on."""
+    handler.standin.ended.wait(30)
+    handler.cut()
+
+
+def streams(*chunks: str) -> Act:
+    """A stream of events that ends after these."""
+
+    def act(handler: Handler) -> None:
+        handler.send_response(200)
+        handler.send_header("Content-Type", "text/event-stream")
+        handler.send_header("Transfer-Encoding", "chunked")
+        handler.end_headers()
+        for chunk in chunks:
+            text = chunk.encode()
+            handler.wfile.write(b"%x\r\n%b\r\n" % (len(text), text))
+            handler.wfile.flush()
+        handler.cut()
+
+    return act

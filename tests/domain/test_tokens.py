@@ -1,0 +1,64 @@
+"""Roles and tokens: who may do what, where and for whom."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from app.domain.tokens import ANYBODY, ROLES, Permission, Role, Token, full_component
+
+ONE = Token(id="1", name="one", role=Role.OPERATOR, workspaces=("default",))
+ALLOWED = {
+    Role.ADMIN: {"read", "submit", "act", "drop", "shape", "sensitive"},
+    Role.OPERATOR: {"read", "submit", "act", "drop"},
+    Role.REQUESTER: {"read", "submit", "act"},
+    Role.VIEWER: {"read"},
+}
+
+
+def test_every_role_is_listed() -> None:
+    assert ROLES.keys() == set(Role) == ALLOWED.keys()
+
+
+@pytest.mark.parametrize("role", Role)
+@pytest.mark.parametrize("permission", Permission)
+def test_a_role_allows_what_it_is_for(role: Role, permission: Permission) -> None:
+    assert replace(ONE, role=role).may(permission) is (permission in ALLOWED[role])
+
+
+@pytest.mark.parametrize("role", Role)
+def test_sensitive_is_beside_the_role(role: Role) -> None:
+    token = replace(ONE, role=role, sensitive=True)
+    assert token.permissions == ALLOWED[role] | {"sensitive"}
+    assert token.may(Permission.SENSITIVE)
+
+
+def test_a_token_is_good_in_its_workspaces() -> None:
+    token = replace(ONE, workspaces=("a", "b"))
+    assert [token.may_use(workspace) for workspace in ("a", "b", "c", "*", "")] == [True, True, False, False, False]
+    assert replace(ONE, workspaces=("*",)).may_use("anything")
+    assert not replace(ONE, workspaces=()).may_use("default")
+
+
+def test_a_requester_acts_for_its_components() -> None:
+    token = replace(ONE, role=Role.REQUESTER, components=("ml", "batch/nightly"))
+    asked = [("orchestrator", "ml"), ("batch", "nightly"), ("batch", "ml"), ("orchestrator", "nightly"), ("orchestrator", "m")]
+    assert [token.may_act_for(*one) for one in asked] == [True, True, False, False, False]
+    assert not replace(ONE, role=Role.REQUESTER).may_act_for("orchestrator", "ml")
+
+
+def test_who_may_act_at_all_acts_for_everybody_unless_a_requester() -> None:
+    acting = {role: replace(ONE, role=role).may_act_for("orchestrator", "ml") for role in Role}
+    assert acting == {Role.ADMIN: True, Role.OPERATOR: True, Role.REQUESTER: False, Role.VIEWER: False}
+
+
+def test_a_plain_component_is_of_the_type_orchestrator() -> None:
+    assert [full_component(text) for text in ("ml", "batch/ml")] == ["orchestrator/ml", "batch/ml"]
+
+
+def test_anybody_may_do_everything() -> None:
+    assert ANYBODY.permissions == set(Permission)
+    assert ANYBODY.may_use("default")
+    assert ANYBODY.may_act_for("x", "y")
+    assert (ANYBODY.name, ANYBODY.role, ANYBODY.rate_per_s, ANYBODY.expires_ms) == ("anonymous", "admin", None, None)

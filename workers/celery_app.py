@@ -1,0 +1,58 @@
+"""The Celery app, made from the settings: `celery -A workers.celery_app worker`, and `beat`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from celery import Celery, signals
+
+from app import logs
+from app.settings import Settings
+from app.store.broker import broker
+from app.store.connection import StoreMisconfigured
+from workers.schedule import schedule
+
+QUEUE = "poolkeeper"
+
+
+def make(settings: Settings) -> Celery:
+    """The app these settings ask for; StoreMisconfigured if there is no broker to use."""
+    url = settings.broker_url or settings.redis_url
+    if not url:
+        raise StoreMisconfigured("set POOLKEEPER_REDIS_URL (or let `poolkeeperd up` start a Redis and the workers)")
+    through = broker(url)
+    made = Celery("poolkeeper", broker=through.url, include=["workers.tasks"], set_as_current=False)
+    made.conf.update(_how(settings), broker_transport_options=dict(through.options), broker_use_ssl=dict(through.ssl) or None)
+    return made
+
+
+def _how(settings: Settings) -> dict[str, Any]:
+    return {
+        "task_default_queue": QUEUE,
+        "task_ignore_result": True,
+        "task_serializer": "json",
+        "accept_content": ["json"],
+        "task_acks_late": True,
+        "task_soft_time_limit": 330,  # longer than a round lets itself take, and raised in a call that hangs
+        "task_time_limit": 360,
+        "task_publish_retry_policy": {"max_retries": 1, "interval_start": 0.1},  # the next tick is as good as this one
+        "worker_prefetch_multiplier": 1,
+        "worker_concurrency": settings.worker_processes,
+        "worker_enable_remote_control": False,
+        "worker_cancel_long_running_tasks_on_connection_loss": False,  # rounds do not need the broker
+        "broker_connection_retry_on_startup": True,
+        "broker_connection_max_retries": None,
+        "broker_connection_timeout": 2,
+        "beat_scheduler": "workers.schedule:Ticks",
+        "beat_max_loop_interval": 5,
+        "beat_schedule": schedule(settings),
+    }
+
+
+@signals.setup_logging.connect
+def _set_up_logging(**_: object) -> None:
+    logs.begin(_settings)
+
+
+_settings = Settings.read()
+app = make(_settings)

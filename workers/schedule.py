@@ -1,0 +1,50 @@
+"""When beat ticks: a schedule in memory, which has nothing worth keeping, and no more ticks than somebody takes."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from celery.beat import ScheduleEntry, Scheduler
+from kombu import Producer
+
+from app.settings import Settings
+
+log = logging.getLogger(__name__)
+
+AT_MOST = 20
+"""Ticks left waiting in the queue; while there are more, nobody works, and others would only be in the way later."""
+
+SKEW_S = 30
+"""A tick that came too late is dropped, by the worker's clock, which may be ahead of beat's by this much."""
+
+
+def schedule(settings: Settings) -> dict[str, dict[str, Any]]:
+    """The ticks these settings ask for."""
+    return {
+        "cleanup": _every(settings.cleanup_interval_s, "workers.tasks.cleanup"),
+        "audit": _every(settings.audit_interval_s, "workers.tasks.audit"),
+    }
+
+
+def _every(interval_s: float, task: str) -> dict[str, Any]:
+    return {"task": task, "schedule": interval_s, "options": {"expires": max(interval_s, SKEW_S)}}
+
+
+class Ticks(Scheduler):
+    """Sends a tick when its time has come, unless many wait already."""
+
+    def apply_entry(self, entry: ScheduleEntry, producer: Producer | None = None) -> None:
+        """Sends it, leaves it, or says why it could not."""
+        try:
+            if self._waiting() < AT_MOST:
+                self.apply_async(entry, producer=producer, advance=False)
+            else:
+                log.warning("tick %s is left out: %d wait already, so no worker takes them", entry.name, AT_MOST)
+        except Exception as error:  # of any library below; the next tick tries again
+            log.warning("tick %s could not be sent: %s", entry.name, error)
+
+    def _waiting(self) -> int:
+        with self.app.connection_for_write() as connection:
+            channel: Any = connection.channel()
+            return int(channel.queue_declare(queue=self.app.conf.task_default_queue).message_count)
