@@ -1,4 +1,4 @@
-"""How gunicorn serves the API, by the settings of Poolkeeper: `gunicorn -c config/gunicorn.conf.py 'app.api.wsgi:application()'`."""
+"""How gunicorn serves the API, by the settings of Poolkeeper: what `poolkeeperd api` hands to `gunicorn --config`."""
 
 import os
 import shutil

@@ -97,7 +97,8 @@ class RequestAnswer(Answer):
     resources: Amounts
     preemptible: bool
     preemption_class: int
-    checkpoint: Literal["none", "manual", "auto"]
+    checkpoint: str
+    """`none`, `manual` or `auto`."""
     checkpoint_minutes: int | None
     walltime_s: int | None
     retries: int

@@ -21,7 +21,7 @@ RETRY_AFTER_S = 1
 """When Redis is away, or every seat is taken: soon, as either may change any moment."""
 
 
-class Refusal(Exception):
+class Refusal(Exception):  # noqa: N818
     """Something only HTTP can be wrong about: a status, a code and a sentence."""
 
     def __init__(self, status: int, code: str, detail: str, headers: Mapping[str, str] | None = None) -> None:
@@ -56,6 +56,9 @@ STATUSES: tuple[tuple[type[Exception], int], ...] = (  # the first that fits
 
 CODES = {404: "no_such_route", 405: "method_not_allowed", 413: "body_too_large", 415: "not_json", 400: "malformed"}
 """Codes of what werkzeug refuses by itself."""
+
+
+SENTENCES = {404: "there is no such route; /docs has those there are", 405: "this route does not know this verb"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +107,6 @@ def _of_werkzeug(error: HTTPException, request_id: str | None) -> Reply | None:
     status = error.code or 500
     if status >= 500 or status < 400:
         return None
-    headers = {name: value for name, value in error.get_headers() if name in ("Allow", "WWW-Authenticate")}
-    said = (error.description or HTTPStatus(status).phrase).strip()
+    headers = {name: value for name, value in error.get_headers() if name == "Allow"}
+    said = SENTENCES.get(status) or (error.description or HTTPStatus(status).phrase).strip()
     return _reply(status, CODES.get(status, "refused"), said, request_id, headers)

@@ -20,7 +20,7 @@ RETRY_MS = 2000
 
 
 def every(call: Call, query: EventsQuery) -> Page[EventAnswer] | Response:
-    """A stream of events (SSE) that goes on after `Last-Event-ID`; with `Accept: application/json` a page of those there are."""
+    """A stream of events (SSE), going on after `Last-Event-ID`; with `Accept: application/json` a page of those there are."""
     if wants_list(call.headers.get("Accept", "")):
         return _listed(call, query)
     after = _after(call, query)

@@ -1,4 +1,4 @@
-"""What Prometheus is told: counted in the processes (requests), and read from Redis when it asks (pools), which is exact on each.
+"""What Prometheus is told: requests, counted in the processes, and pools, read from Redis when it asks.
 
 Counters of several processes meet in files (`PROMETHEUS_MULTIPROC_DIR`, set by gunicorn's configuration). What is in Redis is
 read at the moment of the scrape and kept nowhere, so it is the same whichever process answers.

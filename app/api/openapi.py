@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 from http import HTTPStatus
 from importlib.metadata import version
@@ -21,11 +21,14 @@ from app.domain.names import IDEMPOTENCY_PATTERN, NAME_PATTERN
 
 Mode: TypeAlias = Literal["validation", "serialization"]
 Schema: TypeAlias = dict[str, Any]
+References: TypeAlias = Mapping[tuple[Any, Mode], Schema]
+"""Model and mode → a reference to its schema."""
 
 REFERENCE = "#/components/schemas/{model}"
-SECURED = [{"token": []}]
-DESCRIPTION = """Shares scarce capacity between the teams of an ML platform: ask for several resources at once, be told allocated,
-queued or rejected, hold what was granted by heartbeats under a fence, and give it back.
+SECURED: list[Schema] = [{}, {"token": []}]
+"""With a token, and on the loopback address perhaps without."""
+DESCRIPTION = """Shares scarce capacity between the teams of an ML platform: ask for several resources at once, be told
+allocated, queued or rejected, hold what was granted by heartbeats under a fence, and give it back.
 
 Every error is a problem document (RFC 9457) with a stable `code`. Lists are told in pages: `limit` and `cursor`."""
 
@@ -72,7 +75,7 @@ def document() -> Schema:
     }
 
 
-def _schemas(routes: Iterable[Route]) -> tuple[dict[tuple[type[BaseModel], Mode], Schema], dict[str, Schema]]:
+def _schemas(routes: Iterable[Route]) -> tuple[References, dict[str, Schema]]:
     """A reference to the schema of every model of the table, by model and mode; and all the schemas, by name."""
     models: dict[tuple[type[BaseModel], Mode], None] = {(Problem, "serialization"): None}
     for route in routes:
@@ -85,7 +88,7 @@ def _schemas(routes: Iterable[Route]) -> tuple[dict[tuple[type[BaseModel], Mode]
     return references, definitions["$defs"]
 
 
-def _operation(route: Route, references: dict[tuple[type[BaseModel], Mode], Schema], schemas: dict[str, Schema]) -> Schema:
+def _operation(route: Route, references: References, schemas: dict[str, Schema]) -> Schema:
     said = inspect.getdoc(route.handler) or ""
     summary, _, more = said.partition("\n")
     operation: Schema = {
@@ -98,7 +101,7 @@ def _operation(route: Route, references: dict[tuple[type[BaseModel], Mode], Sche
         | {str(status): _failure(status, references) for status in route.failures},
     }
     if route.may:
-        operation["security"] = [{}, *SECURED]
+        operation["security"] = SECURED
     if route.body:
         body = {"application/json": {"schema": references[(route.body, "validation")]}}
         operation["requestBody"] = {"required": not route.body_may_be_absent, "content": body}
@@ -125,7 +128,8 @@ def _given(schema: Schema) -> Schema:
     kinds = [kind for kind in schema.get("anyOf", []) if kind.get("type") != "null"]
     if len(kinds) != 1:
         return {key: value for key, value in schema.items() if key != "description"}
-    return kinds[0]
+    given: Schema = kinds[0]
+    return given
 
 
 def _in_headers(route: Route) -> list[Schema]:
@@ -133,7 +137,7 @@ def _in_headers(route: Route) -> list[Schema]:
     return [{"name": name, "in": "header", "required": False, **HEADERS[name]} for name in names]
 
 
-def _success(route: Route, status: int, references: dict[tuple[type[BaseModel], Mode], Schema]) -> Schema:
+def _success(route: Route, status: int, references: References) -> Schema:
     found: Schema = {"description": HTTPStatus(status).phrase}
     if status != 204:
         shaped = {"schema": references[(route.answer, "serialization")]} if route.answer else {"schema": {"type": "string"}}
@@ -141,7 +145,7 @@ def _success(route: Route, status: int, references: dict[tuple[type[BaseModel], 
     return found
 
 
-def _failure(status: int, references: dict[tuple[type[BaseModel], Mode], Schema]) -> Schema:
+def _failure(status: int, references: References) -> Schema:
     problem = {PROBLEM_TYPE: {"schema": references[(Problem, "serialization")]}}
     found: Schema = {"description": HTTPStatus(status).phrase, "content": problem}
     return found | ({"headers": RETRY_AFTER} if status in (429, 503) else {})

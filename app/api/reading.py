@@ -1,8 +1,8 @@
-"""Who is being read from: a client that takes too long over sending its request is cut off, so that it holds no thread for good.
+"""Who is being read from: a client that takes too long over sending its request is cut off, and holds its thread no more.
 
 The worker notes the connection when a thread begins with it, the dispatch when the request has been read whole; the worker's
-main loop looks now and then for those that are overdue. It is the main loop, too, that closes connections, so a descriptor noted
-here is never somebody else's by then.
+main loop looks now and then for those that are overdue. It is the main loop, too, that closes connections, so a descriptor
+noted here is never somebody else's by then.
 """
 
 from __future__ import annotations

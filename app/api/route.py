@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, get_type_hints
 
 from pydantic import BaseModel
+from werkzeug.datastructures import Headers
 
 from app.api.metrics import Counted
 from app.api.questions import EmptyAsk, Nothing, Query
@@ -26,7 +27,7 @@ class Call:
     services: Services
     token: Token
     workspace: str
-    headers: Mapping[str, str]
+    headers: Headers
     gone: Callable[[], bool]
     """Whether the client has hung up."""
     counted: Counted
@@ -80,7 +81,8 @@ class Route:
     @cached_property
     def query(self) -> type[Query]:
         """What the query string is read as."""
-        return self._hints.get("query", Nothing)
+        query: type[Query] = self._hints.get("query", Nothing)
+        return query
 
     @property
     def takes_query(self) -> bool:

@@ -15,7 +15,7 @@ SEND_WITHIN_S = 30
 """How long a client may take no byte of what it is sent."""
 
 stopping: list[Callable[[], None]] = []
-"""What is to be done first when this process is told to stop: long polls answer and streams end, or nobody would wait for them."""
+"""What is done first when this process is told to stop: long polls answer and streams end, as nobody would wait for them."""
 
 
 class Worker(ThreadWorker):  # type: ignore[misc]

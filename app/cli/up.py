@@ -22,6 +22,7 @@ from app.cli.processes import ROOT, commands, config_file, environment
 from app.cli.supervisor import Part, Supervisor
 from app.cli.surroundings import CONFIG, clear_errors, read_settings
 from app.domain.declared import Declaration
+from app.domain.errors import Refused
 from app.service import declaring
 from app.settings import BadSetting, Settings
 from app.store.broker import broker
@@ -118,7 +119,10 @@ def _refuse_strangers(settings: Settings, here: Running) -> None:
 
 def _declare(here: Running, pools: Declaration | None) -> None:
     if pools and not here.services.pools.names("default"):
-        here.services.declaring.apply("default", pools)
+        try:
+            here.services.declaring.apply("default", pools)
+        except Refused as why:
+            raise ValueError(f"the pools cannot be declared: {why}; begin without them by --no-pools") from why
 
 
 def _first_token(settings: Settings, here: Running) -> str | None:
@@ -178,7 +182,6 @@ def _serve(supervisor: Supervisor, stop: Stop, door: _Door) -> None:
             supervisor.watch()
     finally:
         supervisor.stop()
-        stop.supervisor = None if not stop.asked.is_set() else stop.supervisor
 
 
 def _open(supervisor: Supervisor, stop: Stop, door: _Door) -> None:

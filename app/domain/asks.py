@@ -204,14 +204,22 @@ def malformed(error: ValidationError) -> list[tuple[str, str]]:
 
 
 _REASONS = {
+    "bool_parsing": "must be true or false",
     "bool_type": "must be true or false",
     "dict_type": "must be an object",
+    "enum": "must be {expected}",
     "extra_forbidden": "is not a field here",
     "finite_number": "must be a finite number",
+    "float_parsing": "must be a number",
     "float_type": "must be a number",
     "greater_than_equal": "must be at least {ge}",
+    "int_from_float": "must be a whole number",
+    "int_parsing": "must be a whole number",
+    "int_parsing_size": "must be a smaller number",
     "int_type": "must be a whole number",
+    "json_invalid": "is no JSON: {error}",
     "less_than_equal": "must be at most {le}",
+    "list_type": "must be a list",
     "literal_error": "must be {expected}",
     "missing": "is required",
     "model_type": "must be an object",
@@ -231,6 +239,6 @@ def _field(location: tuple[int | str, ...]) -> str:
 def _reason(fault: Mapping[str, Any]) -> str:
     context = fault.get("ctx", {})
     if fault["type"] == "string_pattern_mismatch":
-        return RULES[context["pattern"]]
+        return RULES.get(context["pattern"], f"must match {context['pattern']}")
     reason = _REASONS.get(fault["type"])
     return str(fault["msg"]) if reason is None else reason.format(**context)

@@ -1,8 +1,8 @@
 """YAML that people wrote, as plain data: one document, read safely and strictly.
 
 YAML can say the same thing twice, by duplicate keys, or a billion times, by aliases, and by tags it can mean anything; none of
-that has a place in a file of settings. So a document is first gone through event by event, which costs no more than its length, and only then made into
-data.
+that has a place in a file of settings. So a document is first gone through event by event, which costs no more than its length,
+and only then made into data.
 """
 
 from __future__ import annotations

@@ -32,8 +32,16 @@ CLEANUP_ROUND_S, AUDIT_ROUND_S = 20, 300
 class Rounds:
     """Goes through the workspaces, and leaves out those that somebody else is at."""
 
-    def __init__(self, ledger: Ledger, registry: Registry, housekeeping: Housekeeping, audit: Audit) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        registry: Registry,
+        housekeeping: Housekeeping,
+        audit: Audit,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._ledger, self._registry, self._housekeeping, self._audit = ledger, registry, housekeeping, audit
+        self._monotonic = monotonic
 
     def cleanup(self) -> dict[str, Outcome]:
         """Every workspace is tidied; says what became of each that it came to."""
@@ -48,12 +56,12 @@ class Rounds:
             log.error("workspace %s differs: %s", workspace, difference)
 
     def _round(self, task: str, work: Callable[[str], object], lease_s: int, round_s: float) -> dict[str, Outcome]:
-        until, outcomes = time.monotonic() + round_s, dict[str, Outcome]()
+        until, outcomes = self._monotonic() + round_s, dict[str, Outcome]()
         try:
             workspaces = self._registry.all()
             random.shuffle(workspaces)
             for workspace in workspaces:
-                if time.monotonic() > until:
+                if self._monotonic() > until:
                     log.warning("%s came to %d of %d workspaces in %g s", task, len(outcomes), len(workspaces), round_s)
                     break
                 outcomes[workspace] = self._one(task, workspace, work, lease_s)

@@ -69,7 +69,7 @@ class Lists:
         return found
 
     def active(self, workspace: str, pool: str, after: int, count: int) -> tuple[list[Request], int | None]:
-        """A page of those who hold units of a pool, in order of grant, and the fence the next begins after (None: that was all)."""
+        """A page of those who hold units of a pool, in order of grant, and the fence to go on after (None: that was all)."""
         reply = self._scripts.call("active", workspace, pool=pool, after=after, count=count)
         if reply.tag == "not_found":
             raise NotFound("pool", pool)

@@ -80,7 +80,7 @@ def workspace() -> str:
 
 
 @pytest.fixture
-def pool(api: Api, workspace: str) -> Iterator[Client]:
+def client(api: Api, workspace: str) -> Iterator[Client]:
     """A client of the real API, in a workspace with a pool `gpus` of 8 gpu and a policy of `team` that reserves 4."""
     with Client(api.url, workspace=workspace) as client:
         client.create_pool("gpus", {"gpu": 8})
@@ -96,10 +96,10 @@ def door(api: Api) -> Iterator[Door]:
 
 
 @pytest.fixture
-def behind(door: Door, pool: Client) -> Iterator[Client]:
-    """A client like `pool` that reaches the API through the door only."""
-    with Client(door.url, workspace=pool.workspace) as client:
-        yield client
+def behind(door: Door, client: Client) -> Iterator[Client]:
+    """A client like `client` that reaches the API through the door only."""
+    with Client(door.url, workspace=client.workspace) as other:
+        yield other
 
 
 @pytest.fixture

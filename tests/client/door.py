@@ -28,6 +28,7 @@ class Door:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._listening.shutdown(socket.SHUT_RDWR)  # wakes who accepts
         self._listening.close()
         self.close()
 

@@ -1,0 +1,104 @@
+"""The difference as a person reads it, and the steps it is for the ledger."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from app.domain.declared import Declaration, DeclaredPool
+from app.domain.difference import Change, Plan, difference
+
+Said = dict[str, Any]
+
+
+def a_pool(**said: Any) -> Said:
+    """A pool of 8 gpu and 2 tpu; more can be said."""
+    return {"name": "p", "capacity": {"gpu": 8, "tpu": 2}} | said
+
+
+def plan(present: list[Said], wanted: list[Said], *, prune: bool = False) -> Plan:
+    known = [DeclaredPool.model_validate(pool) for pool in present]
+    return difference({pool.name: pool for pool in known}, Declaration.model_validate({"pools": wanted}), prune=prune)
+
+
+def lines(before: Said, after: Said) -> list[str]:
+    """What one pool's plan says, whatever it is about."""
+    return [line for change in plan([before], [after]).changes for line in change.lines]
+
+
+def policy(**said: Any) -> Said:
+    return a_pool(policies=[{"component": "c", **said}])
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "line"),
+    [
+        (policy(reserved={"gpu": 4}), policy(reserved={"gpu": 2}), "reserved gpu: 4 -> 2"),
+        (policy(), policy(reserved={"gpu": 2}), "reserved gpu: none -> 2"),
+        (policy(limit={"gpu": 8}), policy(), "limit gpu: 8 -> as the pool"),
+        (policy(), policy(limit={"gpu": 0}), "limit gpu: as the pool -> 0"),
+        (policy(priority=1), policy(priority=10), "priority: 1 -> 10"),
+        (policy(weight=3), policy(), "weight: 3 -> 1"),
+        (a_pool(), a_pool(capacity={"gpu": 8}), "capacity tpu: 2 -> removed"),
+        (a_pool(), a_pool(capacity={"gpu": 8, "tpu": 2, "npu": 1}), "capacity npu: none -> 1"),
+        (a_pool(), a_pool(settings={"queueing": "strict"}), "setting queueing: best_effort -> strict"),
+        (a_pool(settings={"patience_s": None}), a_pool(), "setting patience_s: none -> 300"),
+        (a_pool(), a_pool(description='the "big" ones\n'), 'description: none -> "the \\"big\\" ones\\n"'),
+    ],
+)
+def test_a_line(before: Said, after: Said, line: str) -> None:
+    assert lines(before, after) == [line]
+
+
+def test_another_parent_is_a_line() -> None:
+    before = a_pool(groups=[{"name": "g"}, {"name": "h"}], policies=[{"component": "c"}])
+    after = a_pool(groups=[{"name": "g"}, {"name": "h", "parent": "g"}], policies=[{"component": "c", "group": "h"}])
+    assert lines(before, after) == ["parent: none -> g", "group: none -> h"]
+
+
+def test_lines_of_one_account_keep_their_order() -> None:
+    before = policy(priority=1, reserved={"tpu": 1}, limit={"tpu": 1, "gpu": 4})
+    after = policy(weight=2, reserved={"gpu": 1, "tpu": 2}, limit={"gpu": 5, "tpu": 2})
+    assert lines(before, after) == [
+        "priority: 1 -> 0",
+        "reserved gpu: none -> 1",
+        "reserved tpu: 1 -> 2",
+        "limit gpu: 4 -> 5",
+        "limit tpu: 1 -> 2",
+        "weight: 1 -> 2",
+    ]
+
+
+def test_a_plan_reads_from_the_top() -> None:
+    before = a_pool(groups=[{"name": "old"}], policies=[{"component": "a", "group": "old", "priority": 1}, {"component": "b"}])
+    after = a_pool(
+        description="d", groups=[{"name": "new"}], policies=[{"component": "c", "limit": {"gpu": 1}}, {"component": "b", "weight": 2}]
+    )  # fmt: skip
+    known = [{"name": "z", "capacity": {"x": 1}, "policies": [{"component": "a"}]}, before]
+    fresh = {"name": "q", "capacity": {"x": 1}, "groups": [{"name": "g"}]}
+    told = plan(known, [fresh, after], prune=True)
+    assert told.changes == (
+        Change("create", "pool", "q", "q", ("capacity x: 1",)),
+        Change("create", "group", "q", "g", ()),
+        Change("update", "pool", "p", "p", ('description: none -> "d"',)),
+        Change("create", "group", "p", "new", ()),
+        Change("delete", "group", "p", "old", ()),
+        Change("create", "policy", "p", "orchestrator/c", ("limit gpu: 1",)),
+        Change("update", "policy", "p", "orchestrator/b", ("weight: 1 -> 2",)),
+        Change("delete", "policy", "p", "orchestrator/a", ("priority: 1", "group: old")),
+        Change("delete", "pool", "z", "z", ("capacity x: 1", "with policy orchestrator/a")),
+    )
+    assert told.sentence == "4 to create, 2 to change, 3 to delete"
+    assert [(step.name, step.touched) for step in told.steps] == [("q", 2), ("p", 6), ("z", 2)]
+
+
+def test_what_is_so_already_is_no_change() -> None:
+    before = a_pool(policies=[{"component": "a"}, {"component": "b", "reserved": {"gpu": 1, "tpu": 1}}])
+    after = a_pool(policies=[{"component": "b", "reserved": {"tpu": 1, "gpu": 1}}, {"component": "a", "weight": 1}])
+    told = plan([before, {"name": "q", "capacity": {"x": 1}}], [after])
+    assert (told.changes, told.steps, told.sentence) == ((), (), "nothing to change")
+
+
+def test_an_explicit_nothing_is_a_change_for_it_keeps_the_key() -> None:
+    assert lines(policy(reserved={"tpu": 0}), policy()) == ["reserved tpu: 0 -> none"]
