@@ -10,7 +10,7 @@ from redis import Redis
 
 from app.store.connection import connect
 from app.store.embedded import EmbeddedRedis, find_server
-from bench import cycle, depth
+from bench import cycle, depth, service
 from bench.timing import machine
 
 
@@ -30,6 +30,10 @@ def main() -> None:
         if not wanted or "depth" in wanted:
             print("depth: the same with others waiting")
             depth.run(client, (0, 1_000, 10_000) if quick else (0, 1_000, 100_000, 1_000_000))
+        if not wanted or "http" in wanted:
+            print("http: the service under gunicorn")
+            service.run(client, server.url, quick=quick)
 
 
-main()
+if __name__ == "__main__":  # and not in the process of the clients, which imports this
+    main()

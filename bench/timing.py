@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 
 def per_call_us(act: Callable[[], object], calls: int, rounds: int = 5) -> float:
@@ -25,6 +26,11 @@ def side_by_side_us(
     """Microseconds a call of each takes: rounds in turn, so that both meet the same weather; the medians."""
     pairs = [(per_call_us(ours, calls, 1), per_call_us(floor, calls, 1)) for _ in range(rounds)]
     return statistics.median(one for one, _ in pairs), statistics.median(two for _, two in pairs)
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """The smallest value that so large a share does not exceed."""
+    return sorted(values)[max(0, math.ceil(len(values) * share) - 1)]
 
 
 def machine() -> str:

@@ -53,11 +53,21 @@ def test_each_setting_can_be_a_variable() -> None:
         "POOLKEEPER_IDEMPOTENCY_TTL_S": "60",
         "POOLKEEPER_CHUNK": "1000",
         "POOLKEEPER_LOG_LEVEL": "error",
+        "POOLKEEPER_LOG_FORMAT": "text",
+        "POOLKEEPER_HOST": "::1",
+        "POOLKEEPER_PORT": "0",
+        "POOLKEEPER_REQUIRE_TOKEN": "yes",
+        "POOLKEEPER_RATE_PER_S": "50",
+        "POOLKEEPER_MAX_BODY_BYTES": "1024",
+        "POOLKEEPER_API_PROCESSES": "1",
+        "POOLKEEPER_API_THREADS": "8",
+        "POOLKEEPER_BROKER_URL": "redis://b",
+        "POOLKEEPER_WORKER_PROCESSES": "4",
     }
     assert environ.keys() == {f"POOLKEEPER_{each.name.upper()}" for each in fields(Settings)}
-    assert Settings.read(environ=environ) == Settings(
-        None, Path("/srv/poolkeeper"), "always", 2.5, 1.0, 60.0, 0, 10, 60, 1000, "error"
-    )
+    ledger = (None, Path("/srv/poolkeeper"), "always", 2.5, 1.0, 60.0, 0, 10, 60, 1000)
+    service = ("error", "text", "::1", 0, True, 50, 1024, 1, 8, "redis://b", 4)
+    assert Settings.read(environ=environ) == Settings(*ledger, *service)
 
 
 def test_settings_cannot_be_changed() -> None:
@@ -110,6 +120,13 @@ def test_a_file_with_a_wrong_setting_is_refused_in_one_line(tmp_path: Path, text
         ("POOLKEEPER_REDIS_TIMEOUT_S", "inf"),
         ("POOLKEEPER_LOG_LEVEL", "loud"),
         ("POOLKEEPER_DATA_DIR", ""),
+        ("POOLKEEPER_HOST", " "),
+        ("POOLKEEPER_HOST", "here and there"),
+        ("POOLKEEPER_PORT", "65536"),
+        ("POOLKEEPER_PORT", "-1"),
+        ("POOLKEEPER_REQUIRE_TOKEN", "perhaps"),
+        ("POOLKEEPER_API_THREADS", "7"),
+        ("POOLKEEPER_LOG_FORMAT", "xml"),
     ],
 )
 def test_a_wrong_variable_is_refused_by_name(name: str, text: str) -> None:

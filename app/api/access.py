@@ -67,8 +67,8 @@ def _who_are_you(code: str, detail: str) -> Refusal:
 
 def _check_host(host: str) -> None:
     """Without tokens only who names this machine is served: a page in a browser, sent here by a lying name server, does not."""
-    name = host.rsplit(":", 1)[0] if host.count(":") == 1 or "]" in host else host
-    if not is_loopback(name.strip("[]")):
+    name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+    if not is_loopback(name):
         raise Refusal(403, "foreign_host", "without tokens only requests to localhost are served")
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Annotated, Any, Generic, Literal, TypeVar
+from typing import Annotated, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from app.domain import models
-from app.domain.names import component_id
 from app.domain.reasons import PoolRefusal, Reason
 from app.domain.states import LIVE, State
 
@@ -236,112 +235,6 @@ class EventAnswer(Answer):
         )
 
 
-class PoolAnswer(Answer):
-    """A pool as it stands. Amounts of keys that are not named are 0."""
-
-    name: str
-    description: str
-    capacity: Amounts
-    used: Amounts
-    held: Amounts
-    """Kept free for somebody who waits."""
-    free: Amounts
-    """What nobody uses, held or not."""
-    borrowed: Amounts
-    """What policies use beyond their reserved."""
-    queue_length: int
-    active_count: int
-    settings: Mapping[str, str | int | None]
-
-    @classmethod
-    def of(cls, pool: models.Pool) -> PoolAnswer:
-        """The answer for a pool."""
-        return cls(
-            name=pool.name,
-            description=pool.description,
-            capacity=pool.capacity,
-            used=_listed(pool.used, pool.capacity),
-            held=_listed(pool.held, pool.capacity),
-            free=pool.free,
-            borrowed=pool.borrowed,
-            queue_length=pool.queue_length,
-            active_count=pool.active_count,
-            settings=pool.settings,
-        )
-
-
-def _listed(amounts: Amounts, capacity: Amounts) -> dict[str, int]:
-    """Of every key the pool lists; what is counted beside them (unmetered keys) is nobody's worry."""
-    return {key: amounts.get(key, 0) for key in capacity}
-
-
-class AccountAnswer(Answer):
-    """What a group or a policy is promised, may use and uses."""
-
-    pool: str
-    reserved: Amounts
-    limit: Amounts
-    """Keys not named are limited by the pool alone."""
-    weight: int
-    used: Amounts
-    used_fixed: Amounts
-    """The part of it that is not preemptible."""
-    borrowed: Amounts
-
-
-class GroupAnswer(AccountAnswer):
-    """A group."""
-
-    name: str
-    parent: str | None
-
-    @classmethod
-    def of(cls, pool: models.Pool, group: models.Account) -> GroupAnswer:
-        """The answer for a group."""
-        return cls(name=group.name, parent=group.parent, **_account(pool, group))
-
-
-class PolicyAnswer(AccountAnswer):
-    """A policy."""
-
-    component: str
-    component_type: str
-    priority: int
-    group: str | None
-    queued: int
-    """How many of its component wait for this pool."""
-
-    @classmethod
-    def of(cls, pool: models.Pool, policy: models.Policy) -> PolicyAnswer:
-        """The answer for a policy."""
-        kind, _, name = policy.name.partition("/")
-        return cls(
-            component=name,
-            component_type=kind,
-            priority=policy.priority,
-            group=policy.parent,
-            queued=policy.queued,
-            **_account(pool, policy),
-        )
-
-
-def _account(pool: models.Pool, account: models.Account) -> dict[str, Any]:
-    return {
-        "pool": pool.name,
-        "reserved": account.reserved,
-        "limit": account.limit,
-        "weight": account.weight,
-        "used": _listed(account.used, pool.capacity),
-        "used_fixed": _listed(account.used_fixed, pool.capacity),
-        "borrowed": {key: amount for key, amount in account.borrowed.items() if key in pool.capacity},
-    }
-
-
-def policies(pool: models.Pool) -> Iterable[PolicyAnswer]:
-    """A pool's policies, the highest priority first."""
-    return [PolicyAnswer.of(pool, one) for one in sorted(pool.policies.values(), key=lambda one: (-one.priority, one.name))]
-
-
 class WorkspaceAnswer(Answer):
     """A workspace and its settings."""
 
@@ -392,8 +285,3 @@ class Problem(Answer):
     request_id: str | None = None
     errors: list[FieldFault] | None = None
     """Of malformed input: every fault."""
-
-
-def named(component_type: str, component: str) -> str:
-    """A component in one text."""
-    return component_id(component_type, component)

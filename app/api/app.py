@@ -32,8 +32,10 @@ def create(services: Services, choices: Choices | None = None, counted: Counted 
     app.config["MAX_CONTENT_LENGTH"] = choices.max_body_bytes
     app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False
     app.url_map.strict_slashes = True
+    app.url_map.merge_slashes = False  # a path is what it says, or 404: no redirects
     access = Access(services.tokens, required=choices.token_required)
     counted = counted or Counted()
+    services.waiting.house.tell = counted.seated
     dispatch = Dispatch(services, access, counted)
     for route in AT_ROOT:
         _add(app, dispatch, route, "")

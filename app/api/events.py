@@ -35,7 +35,7 @@ def wants_list(accept: str) -> bool:
 
 
 def _listed(call: Call, query: EventsQuery) -> Page[EventAnswer]:
-    found = call.services.requests.events(call.workspace, query.after or "0", query.limit)
+    found = call.services.requests.events(call.workspace, query.cursor or query.after or "0", query.limit)
     items = [EventAnswer.of(event) for event in found if _is_wanted(call, query, event)]
     return Page(items=items, next_cursor=found[-1].id if len(found) == query.limit else None)
 

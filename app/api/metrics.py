@@ -16,7 +16,6 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
 from app.bootstrap import Services
-from app.domain.models import Pool
 
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 AMOUNTS = ("capacity", "used", "borrowed", "held")
@@ -80,7 +79,7 @@ class Pools(Collector):
         }
         waits = GaugeMetricFamily("poolkeeper_policy_queue_length", "Requests that wait.", labels=(*words, "component"))
         for workspace in self._workspaces:
-            for pool in self._pools(workspace):
+            for pool in self._services.pools.those(workspace, self._services.pools.names(workspace)):
                 where = (workspace, pool.name)
                 _rows(amounts, pool, where, pool.capacity)
                 for name, family in counts.items():
@@ -90,9 +89,6 @@ class Pools(Collector):
                     waits.add_metric((*where, policy.name), policy.queued)
         yield from (*amounts.values(), *counts.values(), *policies.values(), waits)
 
-    def _pools(self, workspace: str) -> Iterator[Pool]:
-        for name in self._services.pools.names(workspace):
-            yield self._services.pools.view(workspace, name)
 
 
 def _rows(families: dict[str, GaugeMetricFamily], of: Any, where: tuple[str, ...], keys: Iterable[str]) -> None:

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from app.api.errors import Malformed
 from app.api.questions import Paged
+from app.domain.ordering import EXACT
 
 Row = TypeVar("Row")
 
@@ -24,9 +25,10 @@ def number_of(cursor: str | None) -> int | None:
     with told_by_us():
         if cursor is None:
             return None
-        if not cursor.isdecimal() or len(cursor) > 16:
+        number = int(cursor) if cursor.isdecimal() and len(cursor) <= 16 else 0
+        if not 1 <= number <= EXACT:
             raise ValueError
-        return int(cursor)
+        return number
 
 
 @contextmanager

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from app.api import answers
-from app.api.answers import GroupAnswer, Page, PolicyAnswer
+from app.api import accounts
+from app.api.accounts import GroupAnswer, PolicyAnswer
+from app.api.answers import Page
 from app.api.paging import page_of
 from app.api.questions import ComponentPaged, ComponentQuery, Paged
 from app.api.route import Call
 from app.domain.asks import GroupAsk, PolicyAsk
 from app.domain.errors import NotFound
+from app.domain.names import component_id
 
 
 def every(call: Call, pool: str, query: Paged) -> Page[PolicyAnswer]:
     """A pool's policies, the highest priority first."""
-    items, follows = page_of(list(answers.policies(call.services.pools.view(call.workspace, pool))), query)
+    items, follows = page_of((accounts.policies(call.services.pools.view(call.workspace, pool))), query)
     return Page(items=list(items), next_cursor=follows)
 
 
@@ -26,7 +28,7 @@ def put(call: Call, pool: str, component: str, query: ComponentQuery, body: Poli
 def show(call: Call, pool: str, component: str, query: ComponentQuery) -> PolicyAnswer:
     """A component's policy in a pool."""
     view = call.services.pools.view(call.workspace, pool)
-    named = answers.named(query.component_type, component)
+    named = component_id(query.component_type, component)
     if found := view.policies.get(named):
         return PolicyAnswer.of(view, found)
     raise NotFound("policy", f"{named} in pool {pool}")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from app.api.answers import Page, PoolAnswer, RequestAnswer
-from app.api.paging import page_of
+from app.api.accounts import PoolAnswer
+from app.api.answers import Page, RequestAnswer
+from app.api.paging import page_of, told_by_us
 from app.api.questions import Paged, ViewQuery
 from app.api.requests import idempotency_key
 from app.api.route import Call
@@ -38,7 +39,8 @@ def delete(call: Call, pool: str) -> None:
 
 def requests(call: Call, pool: str, query: ViewQuery) -> Page[RequestAnswer]:
     """Those who hold units of a pool, in order of grant, and those who wait, in queue order with their places."""
-    rows, follows = call.services.lists.of_pool(call.workspace, pool, query.view, query.cursor, query.limit)
+    with told_by_us():
+        rows, follows = call.services.lists.of_pool(call.workspace, pool, query.view, query.cursor, query.limit)
     seen = [row for row in rows if call.token.may_see(row.request.component_type, row.request.component)]
     items = [RequestAnswer.of(row.request, {pool: row.place} if row.place else {}) for row in seen]
     return Page(items=items, next_cursor=follows)

@@ -104,13 +104,11 @@ class Route:
     @property
     def failures(self) -> tuple[int, ...]:
         """Every status it refuses with."""
-        found = {503, *self.refusals}
+        found = {400, 503, *self.refusals}  # 400 at least for a query parameter it does not know
         if self.may:
-            found |= {400, 401, 403, 429}
+            found |= {401, 403, 429}
         if self.path_names:
-            found |= {400, 404}
-        if self.query is not Nothing:
-            found.add(400)
+            found.add(404)
         if self.body:
-            found |= {400, 413, 415}
+            found |= {413, 415}
         return tuple(sorted(found))

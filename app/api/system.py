@@ -25,4 +25,4 @@ def ready(call: Call) -> HealthAnswer:
 def metrics(call: Call) -> Response:
     """What Prometheus asks for: of the workspaces that the token may use."""
     workspaces = [one for one in call.services.registry.all() if call.token.may_use(one)]
-    return Response(page(call.counted, call.services, workspaces), mimetype=TEXT)
+    return Response(page(call.counted, call.services, workspaces), content_type=TEXT)

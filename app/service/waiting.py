@@ -51,6 +51,8 @@ class House:
         self._taken: dict[Kind, int] = {"poll": 0, "stream": 0}
         self._refused: dict[Kind, int] = {"poll": 0, "stream": 0}
         self._lock = Lock()
+        self.tell: Callable[[Kind, int], None] = lambda kind, change: None
+        """Told of each who sits down (1) or gets up (-1)."""
 
     @contextmanager
     def seat(self, kind: Kind) -> Iterator[bool]:
@@ -62,6 +64,7 @@ class House:
             if seated:
                 with self._lock:
                     self._taken[kind] -= 1
+                self.tell(kind, -1)
 
     def taken(self) -> dict[Kind, int]:
         """How many sit there now, by what they wait for."""
@@ -77,7 +80,9 @@ class House:
         with self._lock:
             full = sum(self._taken.values()) >= self.seats or (kind == "stream" and self._taken[kind] >= self.stream_seats)
             (self._refused if full else self._taken)[kind] += 1
-            return not full
+        if not full:
+            self.tell(kind, 1)
+        return not full
 
 
 class Waiting:

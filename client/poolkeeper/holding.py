@@ -191,34 +191,38 @@ class Allocation:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if os.getpid() != self._owner:  # a fork of the block leaves; the holder is still in it
             return
-        heartbeats = _entered(self._heartbeats)
-        suspected = heartbeats.suspected
+        heartbeats, outcome = _entered(self._heartbeats), "succeeded" if kind is None else "failed"
+        sure = not (self.lost or self.suspected)
         heartbeats.stop()
         try:
-            self._release("succeeded" if kind is None else "failed")
+            trouble: PoolkeeperError | None = _ended_by_others(self._release(outcome), outcome)
         except (StaleFence, NotFound) as gone:
-            late = isinstance(gone, StaleFence) and gone.request_status == "expired" and not suspected and not self.lost
-            if not late:
-                _raise_or_note(AllocationLost(str(gone)), error)
-        except PoolkeeperError as trouble:
-            self._not_released(trouble, error)
+            late = isinstance(gone, StaleFence) and gone.request_status == "expired" and sure
+            trouble = None if late else AllocationLost(str(gone))
+        except PoolkeeperError as refused:
+            trouble = self._not_released(refused, quiet=error is None)
+        if trouble and error is None:
+            raise trouble
+        if trouble and error is not None:
+            error.add_note(f"{type(trouble).__name__}: {trouble}")
 
-    def _release(self, outcome: str) -> None:
-        """Gives the units back, also when a Ctrl-C comes just then."""
+    def _release(self, outcome: str) -> Request:
+        """Gives the units back, also when a Ctrl-C comes just then; the request as it is then."""
         try:
-            self._client.release(self.request.id, self.fence, outcome)
+            return self._client.release(self.request.id, self.fence, outcome)
         except PoolkeeperError:
             raise
         except BaseException:
             self._client.release(self.request.id, self.fence, outcome)
             raise
 
-    def _not_released(self, trouble: PoolkeeperError, error: BaseException | None) -> None:
-        if error is not None or self.request.lease_s is None:
-            _raise_or_note(trouble, error)
-            return
+    def _not_released(self, trouble: PoolkeeperError, *, quiet: bool) -> PoolkeeperError | None:
+        """What to raise or note; only a warning if the block ended quietly and the lease ends by itself."""
+        if not quiet or self.request.lease_s is None:
+            return trouble
         text = f"request {self.request.id} could not be released, its units come back when its lease lapses: {trouble}"
         warnings.warn(text, RuntimeWarning, stacklevel=3)
+        return None
 
 
 def _leave(client: Client, request_id: str) -> Request:
@@ -229,10 +233,12 @@ def _leave(client: Client, request_id: str) -> Request:
         return client.request(request_id)
 
 
-def _raise_or_note(trouble: PoolkeeperError, error: BaseException | None) -> None:
-    if error is None:
-        raise trouble
-    error.add_note(f"{type(trouble).__name__}: {trouble}")
+def _ended_by_others(request: Request, outcome: str) -> AllocationLost | None:
+    """AllocationLost if the request had ended before it was released with this outcome: an operator dropped it."""
+    if request.outcome == outcome:
+        return None
+    why = f": {request.reason.message}" if request.reason else ""
+    return AllocationLost(f"request {request.id} is {request.status}, and not by its holder{why}")
 
 
 def _entered(value: Held | None) -> Held:

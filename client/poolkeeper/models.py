@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any, Self
 
+from poolkeeper.errors import PoolkeeperError
+
 HOLDING = frozenset({"allocated", "preempting"})
 """The states in which a request holds units."""
 
@@ -23,9 +25,12 @@ class Record:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Self:
-        """The record of an answer."""
-        given = [each for each in fields(cls) if each.name in document]  # type: ignore[arg-type]  # each kind is a dataclass
-        return cls(**{each.name: _read(document[each.name], each.metadata.get("read")) for each in given})
+        """The record of an answer; PoolkeeperError if it is something else."""
+        try:
+            given = [each for each in fields(cls) if each.name in document]  # type: ignore[arg-type]  # each kind is a dataclass
+            return cls(**{each.name: _read(document[each.name], each.metadata.get("read")) for each in given})
+        except (TypeError, ValueError, AttributeError) as error:
+            raise PoolkeeperError(f"this is no answer of Poolkeeper's: {document!r:.200}") from error
 
 
 def _read(value: Any, reader: Callable[[Any], Any] | None) -> Any:

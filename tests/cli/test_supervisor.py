@@ -21,9 +21,7 @@ DIES = "print('first'); print('no such thing', flush=True); raise SystemExit(7)"
 def parts(tmp_path: Path) -> Iterator[list[Part]]:
     """`api`, `worker` and `beat`, the worker one that dies at once."""
     programs = {"api": LIVES, "worker": DIES, "beat": LIVES}
-    made = [
-        Part(name, [sys.executable, "-c", program], {}, tmp_path, tmp_path / f"{name}.log") for name, program in programs.items()
-    ]
+    made = [Part(name, [sys.executable, "-c", text], {}, tmp_path, tmp_path / f"{name}.log") for name, text in programs.items()]
     yield made
     for part in made:
         part.stop(0)

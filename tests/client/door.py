@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
 from select import select
 from threading import Lock, Thread
 from types import TracebackType
-
-Wanted = Callable[[bytes], bool]
 
 
 class Door:
@@ -16,7 +13,7 @@ class Door:
 
     def __init__(self, port: int) -> None:
         self._port, self._lock = port, Lock()
-        self._loses: list[Wanted] = []
+        self._losing: list[bytes] = []
         self._open = True
         self._inside: set[socket.socket] = set()
         self._listening = socket.create_server(("127.0.0.1", 0))
@@ -32,10 +29,10 @@ class Door:
         self._listening.close()
         self.close()
 
-    def loses_answer_to(self, *beginnings: str) -> None:
+    def loses_answer_to(self, beginning: str) -> None:
         """The next call that begins so (`POST /api/v1/requests `) is carried out, and its answer lost with the connection."""
         with self._lock:
-            self._loses += [lambda asked, first=first.encode(): asked.startswith(first) for first in beginnings]
+            self._losing.append(beginning.encode())
 
     def close(self) -> None:
         """Nobody gets through, and who is inside is thrown out."""
@@ -89,8 +86,8 @@ class Door:
 
     def _is_doomed(self, asked: bytes) -> bool:
         with self._lock:
-            match = next((wanted for wanted in self._loses if wanted(asked)), None)
+            match = next((beginning for beginning in self._losing if asked.startswith(beginning)), None)
             if match:
-                self._loses.remove(match)
+                self._losing.remove(match)
                 self.lost += 1
             return match is not None

@@ -11,6 +11,7 @@ import socket
 import struct
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Event, Thread
@@ -43,7 +44,7 @@ class Handler(BaseHTTPRequestHandler):
         act = self.standin.acts.popleft() if self.standin.acts else says({"path": self.path})
         act(self)
 
-    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _serve
+    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _serve  # noqa: N815 - so the library wants them called
 
     def say(self, status: int, body: bytes, headers: Mapping[str, str]) -> None:
         """A whole answer."""
@@ -64,10 +65,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def finish(self) -> None:
         """The connection has ended, by whomever."""
-        try:
+        with suppress(OSError, ValueError):
             super().finish()
-        except (OSError, ValueError):
-            pass
         self.standin.connections_ended += 1
 
 

@@ -132,13 +132,29 @@ def test_a_pool_with_its_defaults() -> None:
         "name": "p",
         "description": "",
         "capacity": {"gpu": 8},
-        "settings": {"discipline": "reserved", "order": "share_first", "queueing": "best_effort", "patience_s": 300},
+        "settings": {
+            "discipline": "reserved",
+            "order": "share_first",
+            "queueing": "best_effort",
+            "patience_s": 300,
+            "grace_s": 30,
+            "checkpoint_timeout_s": 600,
+            "max_deferral_s": 300,
+        },
     }
 
 
 @pytest.mark.parametrize("patience_s", [0, 1, TEN_YEARS_S, None])
 def test_the_settings_of_a_pool(patience_s: int | None) -> None:
-    settings = {"discipline": "classes", "order": "priority_first", "queueing": "strict", "patience_s": patience_s}
+    settings = {
+        "discipline": "classes",
+        "order": "priority_first",
+        "queueing": "strict",
+        "patience_s": patience_s,
+        "grace_s": 0,
+        "checkpoint_timeout_s": TEN_YEARS_S,
+        "max_deferral_s": 1,
+    }
     assert a_pool(settings=settings).settings.model_dump() == settings
 
 
@@ -331,6 +347,10 @@ SETTINGS: list[tuple[dict[str, Any], str, str]] = [
     ({"order": "newest_first"}, "order", "must be 'share_first' or 'priority_first'"),
     ({"queueing": "fifo"}, "queueing", "must be 'best_effort' or 'strict'"),
     ({"patience_s": -1}, "patience_s", "must be at least 0"),
+    ({"grace_s": None}, "grace_s", WHOLE),
+    ({"grace_s": -1}, "grace_s", "must be at least 0"),
+    ({"checkpoint_timeout_s": 0.5}, "checkpoint_timeout_s", WHOLE),
+    ({"max_deferral_s": TEN_YEARS_S + 1}, "max_deferral_s", "must be at most 315360000"),
     ({"patience_s": 1.5}, "patience_s", WHOLE),
     ({"patience_s": True}, "patience_s", WHOLE),
     ({"patience_s": TEN_YEARS_S + 1}, "patience_s", "must be at most 315360000"),

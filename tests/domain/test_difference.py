@@ -73,8 +73,10 @@ def test_lines_of_one_account_keep_their_order() -> None:
 def test_a_plan_reads_from_the_top() -> None:
     before = a_pool(groups=[{"name": "old"}], policies=[{"component": "a", "group": "old", "priority": 1}, {"component": "b"}])
     after = a_pool(
-        description="d", groups=[{"name": "new"}], policies=[{"component": "c", "limit": {"gpu": 1}}, {"component": "b", "weight": 2}]
-    )  # fmt: skip
+        description="d",
+        groups=[{"name": "new"}],
+        policies=[{"component": "c", "limit": {"gpu": 1}}, {"component": "b", "weight": 2}],
+    )
     known = [{"name": "z", "capacity": {"x": 1}, "policies": [{"component": "a"}]}, before]
     fresh = {"name": "q", "capacity": {"x": 1}, "groups": [{"name": "g"}]}
     told = plan(known, [fresh, after], prune=True)

@@ -31,10 +31,10 @@ def chain(length: int) -> dict[str, dict[str, Any]]:
     return {f"g{at}": {"parent": f"g{at - 1}"} if at else {} for at in range(length)}
 
 
-G = {"gpu": 4}
+NO_TPU = "the pool has no tpu; a policy's and a group's keys are among the pool's"
 BREACHES: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
-    ({}, {"a": {"reserved": {"tpu": 1}}}, "unknown_key", "the pool has no tpu; a policy's and a group's keys are among the pool's"),
-    ({"g": {"limit": {"tpu": 0}}}, {}, "unknown_key", "the pool has no tpu; a policy's and a group's keys are among the pool's"),
+    ({}, {"a": {"reserved": {"tpu": 1}}}, "unknown_key", NO_TPU),
+    ({"g": {"limit": {"tpu": 0}}}, {}, "unknown_key", NO_TPU),
     (
         {},
         {"a": {"reserved": {"gpu": 3}, "limit": {"gpu": 2}}},
@@ -55,16 +55,23 @@ BREACHES: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
         "overpromised",
         "children of group g would reserve 5 of gpu in all; it has 4 to give",
     ),
-    ({"g": {}}, {"a": {"group": "g", "reserved": {"gpu": 1}}}, "overpromised", "children of group g would reserve 1 of gpu in all; it has 0 to give"),
+    (
+        {"g": {}},
+        {"a": {"group": "g", "reserved": {"gpu": 1}}},
+        "overpromised",
+        "children of group g would reserve 1 of gpu in all; it has 0 to give",
+    ),
     ({}, {"a": {"group": "g"}}, "no_such_group", "there is no group g"),
     ({"g": {"parent": "h"}}, {}, "no_such_group", "there is no group h"),
     ({"g": {"parent": "g"}}, {}, "circle", "group g would be above itself"),
     ({"g": {"parent": "h"}, "h": {"parent": "g"}}, {}, "circle", "group g would be above itself"),
     (chain(9), {}, "too_deep", "groups may be nested 8 deep"),
-]  # fmt: skip
+]
 
 
-@pytest.mark.parametrize(("groups", "policies", "code", "sentence"), BREACHES, ids=[f"{at}-{b[2]}" for at, b in enumerate(BREACHES)])
+@pytest.mark.parametrize(
+    ("groups", "policies", "code", "sentence"), BREACHES, ids=[f"{at}-{b[2]}" for at, b in enumerate(BREACHES)]
+)
 def test_a_breach_is_told_with_its_pool(groups: dict[str, Any], policies: dict[str, Any], code: str, sentence: str) -> None:
     assert judged(groups, policies, gpu=8) == (code, f"pool p: {sentence}")
 
@@ -74,7 +81,10 @@ def test_a_breach_is_told_with_its_pool(groups: dict[str, Any], policies: dict[s
     [
         ({}, {}),
         (chain(8), {"a": {"group": "g7"}}),
-        ({"g": {"reserved": {"gpu": 8}}}, {"a": {"group": "g", "reserved": {"gpu": 5}}, "b": {"group": "g", "reserved": {"gpu": 3}}}),
+        (
+            {"g": {"reserved": {"gpu": 8}}},
+            {"a": {"group": "g", "reserved": {"gpu": 5}}, "b": {"group": "g", "reserved": {"gpu": 3}}},
+        ),
         ({"h": {"parent": "g"}, "g": {}}, {"a": {"group": "h", "reserved": {"gpu": 0}}}),
         ({}, {"a": {"limit": {"gpu": 0}}, "b": {"reserved": {"gpu": 8}, "limit": {"gpu": 8}}}),
     ],

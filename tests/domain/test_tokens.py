@@ -48,6 +48,13 @@ def test_a_requester_acts_for_its_components() -> None:
     assert not replace(ONE, role=Role.REQUESTER).may_act_for("orchestrator", "ml")
 
 
+def test_a_requester_sees_its_components_and_the_others_see_all() -> None:
+    token = replace(ONE, role=Role.REQUESTER, components=("ml",))
+    assert (token.may_see("orchestrator", "ml"), token.may_see("batch", "ml")) == (True, False)
+    assert [role for role in Role if not replace(ONE, role=role).may_see("batch", "ml")] == [Role.REQUESTER]
+    assert [role for role in Role if replace(ONE, role=role).is_limited] == [Role.REQUESTER]
+
+
 def test_who_may_act_at_all_acts_for_everybody_unless_a_requester() -> None:
     acting = {role: replace(ONE, role=role).may_act_for("orchestrator", "ml") for role in Role}
     assert acting == {Role.ADMIN: True, Role.OPERATOR: True, Role.REQUESTER: False, Role.VIEWER: False}

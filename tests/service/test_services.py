@@ -67,11 +67,11 @@ def test_a_thousand_are_taken_in_in_order(here: Services) -> None:
     granted = [answer for answer in answers if answer.status == State.ALLOCATED]  # type: ignore[union-attr]
     assert len(granted) == 800, "every second one is the same request again"
     assert len({answer.id for answer in answers}) == 500  # type: ignore[union-attr]
-    page, last = here.pools.queue("w", "p", count=60)
-    assert [request.number for request in page] == list(range(401, 461))
-    page, last = here.pools.queue("w", "p", last, count=60)
-    assert [request.number for request in page] == list(range(461, 501))
-    assert last is None
+    page, cursor = here.lists.of_pool("w", "p", "queued", count=60)
+    assert [(row.request.number, row.place) for row in page] == [(400 + place, place) for place in range(1, 61)]
+    page, cursor = here.lists.of_pool("w", "p", "queued", cursor, count=60)
+    assert [(row.request.number, row.place) for row in page] == [(400 + place, place) for place in range(61, 101)]
+    assert cursor is None
 
 
 def test_one_refused_in_a_batch_stands_in_its_place(here: Services) -> None:
@@ -80,18 +80,6 @@ def test_one_refused_in_a_batch_stands_in_its_place(here: Services) -> None:
     first, second = here.requests.submit_all("w", asks, ["k", "k"])
     assert first.status == State.ALLOCATED  # type: ignore[union-attr]
     assert isinstance(second, Conflict)
-
-
-def test_pages_of_requests_go_back_in_time(here: Services) -> None:
-    seed(here)
-    ids = [here.requests.submit("w", RequestAsk(component="t", resources={"gpu": 1})).id for _ in range(5)]
-    seen, before = [], None
-    while True:
-        page, before = here.requests.newest("w", before, count=2)
-        seen += [request.id for request in page]
-        if before is None:
-            break
-    assert seen == ids[::-1]
 
 
 def test_the_housekeeping_finds_every_workspace_and_one_broken_does_not_stop_it(
@@ -110,7 +98,7 @@ def test_the_housekeeping_finds_every_workspace_and_one_broken_does_not_stop_it(
     for _ in range(2):  # what was granted meanwhile lapses first, and is kept as long again
         clock.advance(8 * 86_400)
         here.housekeeping.tidy("a")
-    assert here.requests.newest("a")[0] == []
+    assert here.lists.requests("a")[0] == []
 
 
 def test_a_pool_and_its_parts_by_name(here: Services) -> None:
@@ -137,8 +125,8 @@ def test_no_bad_number_reaches_the_store(here: Services, bad: Any) -> None:
     for call in (
         lambda: here.requests.heartbeat("w", "r", bad),
         lambda: here.requests.release("w", "r", bad),
-        lambda: here.requests.newest("w", count=bad),
-        lambda: here.pools.queue("w", "p", count=bad),
+        lambda: here.lists.requests("w", count=bad),
+        lambda: here.lists.of_pool("w", "p", count=bad),
     ):
         with pytest.raises(ValueError, match=r"whole number|rows"):
             call()

@@ -139,15 +139,18 @@ def _declare(_: dict[str, Request]) -> dict[str, Any]:
 
 _NEW = {"op": "o", "reserved": "gpu=1", "limit": "gpu=2", "weight": 2, "pool": "p"}
 TWICE: dict[str, Args] = {
+    "active": lambda _: {"pool": "p", "after": 0, "count": 2},
     "advance": lambda _: {},
     "audit_accounts": lambda _: {"pool": "p", "repair": True},
     "audit_index": lambda _: {"kind": "pool_queue", "part": "p", "cursor": "0", "count": 100, "repair": True},
     "audit_lanes": lambda _: {"pool": "p", "cursor": "0", "count": 100, "repair": True},
     "audit_requests": lambda _: {"after": -1, "count": 100, "repair": True},
     "cancel": lambda of: {"id": of["big"].id},
+    "component_pools": lambda _: {"component": "orchestrator/t"},
     "declare": _declare,
     "drop": lambda of: {"id": of["held"].id},
     "events": lambda _: {"after": "0", "count": 3},
+    "fetched": lambda of: {"ids": json.dumps([of["held"].id, of["big"].id])},
     "group_delete": lambda _: {"op": "o", "pool": "p", "group": "h"},
     "group_set": lambda _: {"group": "new", "parent": "", **_NEW},
     "heartbeat": lambda of: {"id": of["held"].id, "fence": 1},
@@ -155,7 +158,7 @@ TWICE: dict[str, Args] = {
     "last_event": lambda _: {},
     "lease_give_back": lambda _: {"task": "audit", "token": "a"},
     "lease_take": lambda _: {"task": "audit", "token": "a", "ttl_ms": 60_000},
-    "listed": lambda _: {"before": 2**53 - 1, "count": 2},
+    "listed": lambda _: {"before": 2**53 - 1, "count": 2, "scan": 4, "wanted": '{"status": {"queued": true}}'},
     "look": lambda of: {"id": of["last"].id, "poll": True},
     "patience": lambda _: {"pool": "p"},
     "policy_delete": lambda _: {"op": "o", "pool": "p", "component": "orchestrator/gone"},
@@ -181,6 +184,7 @@ TWICE: dict[str, Args] = {
     "token_list": lambda _: {},
     "token_revoke": lambda _: {"op": "o", "id_or_name": "ci"},
     "workspace_set": lambda _: {"settings": '{"unmanaged":"allow"}'},
+    "workspace_view": lambda _: {},
 }
 SAYS_WHAT_IT_DID_ITSELF = {"patience", "submit", "sweep", "throttle"}
 """Their answers tell what this very call did (made, given, ended …), so that the second differs."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.domain.asks import PoolAsk, PoolChange
+from app.domain.asks import PoolAsk, PoolChange, PoolSettings
 from app.domain.errors import AgainstTheRules, Conflict, NotFound, Refused
 from tests.world import World
 
@@ -27,7 +27,7 @@ def test_a_new_pool_in_full(world: World) -> None:
     pool = world.view()
     assert (pool.name, pool.description, pool.capacity) == ("p", 'Größe "8"', {"gpu": 8, "tpu": 2})
     assert (pool.used, pool.used_fixed, pool.held, pool.free, pool.borrowed) == ({}, {}, {}, {"gpu": 8, "tpu": 2}, {})
-    settings = {"discipline": "reserved", "order": "share_first", "queueing": "strict", "patience_s": 300}
+    settings = PoolSettings(queueing="strict").model_dump()
     assert (pool.settings, pool.queue_length, pool.active_count, pool.unfinished) == (settings, 0, 0, False)
     assert (pool.groups, pool.policies, pool.holds) == ({}, {}, ())
 

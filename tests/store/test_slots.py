@@ -17,6 +17,7 @@ from app.domain.declared import DeclaredGroup, DeclaredPolicy, DeclaredPool, dec
 from app.domain.difference import Step
 from app.domain.tokens import Role, Token
 from app.store.compose import Command, load_commands
+from app.store.lists import Lists, Wanted
 from app.store.scripts import Client, Reply, Scripts
 from app.store.tokens import TokenStore
 from tests.conftest import Servers
@@ -96,14 +97,22 @@ def live_with_tokens(store: TokenStore) -> None:
     assert store.revoke("ci") == token
 
 
+def look_through(lists: Lists, world: World) -> None:
+    """Every command that lists."""
+    found, _ = lists.requests(world.workspace, Wanted(), None, 10)
+    assert lists.fetch(world.workspace, [request.id for request in found]) == found
+    assert lists.active(world.workspace, "p", 0, 10) == ([], None)
+    assert (lists.pools_of(world.workspace, "orchestrator/nobody"), lists.unmanaged(world.workspace)) == ([], "allow")
+
+
 def test_no_script_touches_another_slot(strict: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     scripts = Guarded(strict)
-    for place in ("app.store.ledger", "app.store.auditor", "app.store.tokens"):
+    for place in ("app.store.ledger", "app.store.auditor", "app.store.tokens", "app.store.lists"):
         monkeypatch.setattr(f"{place}.Scripts", lambda _: scripts)
     world = World(strict)
     live(world)
     assert (world.view().used, world.queue(), len(world.events()) > 10) == ({}, [], True)
-    world.ledger.newest(world.workspace)
+    look_through(Lists(strict), world)
     assert findings(world) == []
     assert scripts.called == load_commands().keys()
 

@@ -47,7 +47,7 @@ def apply(name: str, prune: bool, yes: bool) -> None:
         return _show(planned)
     if not yes and not agreed(lambda: _question(planned)):
         raise Failed("nothing was changed")
-    return _show(client.call("PUT", "/declaration", query={"prune": prune}, body=declared))
+    return _show(client.call("PUT", "/declaration", query={"prune": prune}, body=declared), "done: ")
 
 
 @click.command("export", cls=Verb, example="poolkeeper export > pools.yaml\npoolkeeper export -f pools.yaml --yes")
@@ -81,9 +81,10 @@ def _question(planned: Mapping[str, Any]) -> str:
     return "change that?"
 
 
-def _show(planned: Mapping[str, Any]) -> None:
+def _show(planned: Mapping[str, Any], word: str = "") -> None:
     names = [_name(change) for change in planned["changes"]]
-    output.one(planned, "\n".join(names), lambda: click.echo("\n".join([*_lines(planned), one_line(planned["sentence"])])))
+    if names or not options.said().output == "name":
+        output.one(planned, "\n".join(names), lambda: click.echo("\n".join([*_lines(planned), word + one_line(planned["sentence"])])))
 
 
 def _lines(planned: Mapping[str, Any]) -> Iterator[str]:

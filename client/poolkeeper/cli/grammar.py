@@ -55,6 +55,10 @@ class Noun(click.Group):
 
     command_class = Verb
 
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The verbs as they were written, not by the alphabet."""
+        return list(self.commands)
+
 
 class Root(click.Group):
     """The program. Its commands are imported when they are used; every way it can end is an exit code."""

@@ -14,7 +14,7 @@ from poolkeeper.cli.text import DEFAULT_TYPE, UNIT_SECONDS
 
 LARGEST = 2**53 - 1
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
-_DURATION = re.compile(r"(?:(\d{1,9})d)?(?:(\d{1,9})h)?(?:(\d{1,9})m)?(?:(\d{1,9})s?)?")
+_DURATION = re.compile(r"(?:(\d{1,9})d)?(?:(\d{1,9})h)?(?:(\d{1,9})m)?(?:(\d{1,9})s?)?", re.ASCII)
 
 
 class Name(click.ParamType[str]):

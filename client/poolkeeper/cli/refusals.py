@@ -15,6 +15,14 @@ from poolkeeper.cli.text import printable
 
 PROGRAM = "poolkeeper"
 
+HINTS = {
+    "no_token": ["`poolkeeper login` keeps one; POOLKEEPER_TOKEN goes before it"],
+    "unknown_token": ["`poolkeeper login` keeps another; POOLKEEPER_TOKEN goes before it"],
+    "unreachable": ["where is it? --url, POOLKEEPER_URL, or `poolkeeper login --url …` once"],
+    "not_queued": ["who holds units gives them back by `poolkeeper request release`"],
+}
+"""What helps with some refusals, by their code."""
+
 
 class Failed(click.ClickException):
     """The program itself says no: a sentence, an exit code, and perhaps what would help."""
@@ -46,10 +54,8 @@ def _of_the_service(wrong: Exception) -> int | None:
     from poolkeeper import errors
 
     if isinstance(wrong, errors.Refused):
-        hints = [*_fields(wrong), *getattr(wrong, "hints", ())]
+        hints = [*_fields(wrong), *getattr(wrong, "hints", ()), *HINTS.get(wrong.code, ())]
         return _say(_code(wrong), _detail(wrong), *hints)
-    if isinstance(wrong, errors.Unavailable):
-        return _say(Exit.UNAVAILABLE, str(wrong))
     if isinstance(wrong, errors.PoolkeeperError):
         return _say(Exit.REFUSED, str(wrong))
     return None

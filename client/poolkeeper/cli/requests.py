@@ -82,7 +82,7 @@ def describe(request: str) -> None:
     """Show a request and its story."""
     client = options.client()
     found = dict(client.call("GET", _path(request)))
-    found["story"] = list(client.items(options.path("requests", request, "events")))
+    found["story"] = client.call("GET", options.path("requests", request, "events"))["items"]
     output.one(found, request, lambda: stories.describe(found))
 
 

@@ -1,0 +1,192 @@
+"""Many clients in one thread: sockets of the loopback address that are kept alive, each with one request under way at most.
+
+They are as cheap as can be in Python, since they run on the cores of the server they measure.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import selectors
+import socket
+import time
+from collections.abc import Iterable, Mapping
+
+_LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
+PATIENCE_S = 30
+
+
+def request(method: str, path: str, body: object = None, headers: Mapping[str, str] | None = None) -> bytes:
+    """A request as it is sent."""
+    text = b"" if body is None else json.dumps(body).encode()
+    said = {"Host": "localhost", "Content-Type": "application/json", "Content-Length": str(len(text)), **(headers or {})}
+    head = "".join(f"{name}: {value}\r\n" for name, value in said.items())
+    return f"{method} {path} HTTP/1.1\r\n{head}\r\n".encode() + text
+
+
+class Caller:
+    """One client."""
+
+    def __init__(self, port: int) -> None:
+        self.sock = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S)
+        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._come = b""
+
+    def send(self, sent: bytes) -> None:
+        """Ask."""
+        self._come = b""
+        self.sock.sendall(sent)
+
+    def receive(self) -> bytes | None:
+        """The body of the answer if this was the last of it, else None; anything but a success is an error."""
+        piece = self.sock.recv(262_144)
+        self._come += piece
+        head, end, body = self._come.partition(b"\r\n\r\n")
+        if piece and (not end or len(body) < _length(head)):
+            return None
+        if not head.startswith(b"HTTP/1.1 2"):
+            raise RuntimeError(f"answered {self._come[:500]!r}")
+        return body
+
+    def ask(self, sent: bytes) -> bytes:
+        """Ask, and wait for the answer."""
+        self.send(sent)
+        while (body := self.receive()) is None:
+            pass
+        return body
+
+    def close(self) -> None:
+        """Hang up."""
+        self.sock.close()
+
+
+def _length(head: bytes) -> int:
+    found = _LENGTH.search(head)
+    return int(found[1]) if found else 0
+
+
+class Callers:
+    """So many clients, asking at the same time."""
+
+    def __init__(self, port: int, count: int) -> None:
+        self.all = [Caller(port) for _ in range(count)]
+        self._selector = selectors.DefaultSelector()
+        for caller in self.all:
+            self._selector.register(caller.sock, selectors.EVENT_READ, caller)
+
+    def close(self) -> None:
+        """Hang up."""
+        self._selector.close()
+        for caller in self.all:
+            caller.close()
+
+    def come(self) -> Iterable[tuple[Caller, bytes]]:
+        """Who has an answer by now, and what; waits for something to come."""
+        ready = self._selector.select(PATIENCE_S)
+        if not ready:
+            raise RuntimeError(f"nothing was answered in {PATIENCE_S} s")
+        for key, _ in ready:
+            if (body := key.data.receive()) is not None:
+                yield key.data, body
+
+    def seconds(self, sent: bytes, calls: int) -> float:
+        """How long so many calls take, one after the other with each client."""
+        begun, left, under_way = time.perf_counter(), calls, 0
+        for caller in self.all[:calls]:
+            caller.send(sent)
+            left, under_way = left - 1, under_way + 1
+        while under_way:
+            for caller, _ in self.come():
+                under_way -= 1
+                if left:
+                    caller.send(sent)
+                    left, under_way = left - 1, under_way + 1
+        return time.perf_counter() - begun
+
+
+# ---- what is run in a process of its own
+
+
+def seconds(port: int, clients: int, sent: bytes, calls: int) -> float:
+    """How long so many calls take."""
+    callers = Callers(port, clients)
+    try:
+        return callers.seconds(sent, calls)
+    finally:
+        callers.close()
+
+
+def handed_on(port: int, waiters: list[str], holder: tuple[str, int], releases: int, headers: Mapping[str, str]) -> list[float]:
+    """One release after the other, while every waiter is in a long poll: seconds until the poll of the next one is answered.
+
+    The waiters stand in one queue in this order, for what the holder (request and fence) has. At the end all polls are answered.
+    """
+    polls, hand = Callers(port, len(waiters)), Caller(port)
+    try:
+        for caller, waiter in zip(polls.all, waiters, strict=True):
+            caller.send(_poll(waiter, headers))
+        _wait_until_held(hand, len(waiters))
+        took, done = [], set()
+        for next_caller in polls.all[:releases]:
+            begun = time.perf_counter()
+            hand.send(_release(*holder, headers))
+            answer = next(body for caller, body in _answers(polls, done) if caller is next_caller)
+            took.append(time.perf_counter() - begun)
+            while hand.receive() is None:
+                pass
+            granted = json.loads(answer)
+            holder = granted["id"], granted["fence"]
+        return took
+    finally:
+        polls.close()
+        hand.close()
+
+
+def all_at_once(port: int, waiters: list[str], holder: tuple[str, int], headers: Mapping[str, str]) -> list[float]:
+    """One release that grants every waiter, all of them in long polls: seconds until each is answered, in order."""
+    polls, hand = Callers(port, len(waiters)), Caller(port)
+    try:
+        for caller, waiter in zip(polls.all, waiters, strict=True):
+            caller.send(_poll(waiter, headers))
+        _wait_until_held(hand, len(waiters))
+        begun, took = time.perf_counter(), []
+        hand.send(_release(*holder, headers))
+        while len(took) < len(waiters):
+            for _, body in polls.come():
+                took.append(time.perf_counter() - begun)
+                assert json.loads(body)["status"] == "allocated", body
+        return took
+    finally:
+        polls.close()
+        hand.close()
+
+
+def _answers(polls: Callers, done: set[Caller]) -> Iterable[tuple[Caller, bytes]]:
+    while True:
+        for caller, body in polls.come():
+            if caller in done or json.loads(body)["status"] != "allocated":
+                raise RuntimeError(f"a poll was answered that nobody meant: {body[:300]!r}")
+            done.add(caller)
+            yield caller, body
+
+
+def _poll(waiter: str, headers: Mapping[str, str]) -> bytes:
+    return request("GET", f"/api/v1/requests/{waiter}?wait_s=60&status=queued", headers=headers)
+
+
+def _release(held: str, fence: int, headers: Mapping[str, str]) -> bytes:
+    return request("POST", f"/api/v1/requests/{held}/release", {"fence": fence}, headers)
+
+
+def _wait_until_held(caller: Caller, polls: int) -> None:
+    """Returns when the server counts so many polls."""
+    until = time.monotonic() + PATIENCE_S
+    while (held := _held(caller)) < polls:
+        if time.monotonic() > until:
+            raise RuntimeError(f"only {held} of {polls} polls are held")
+        time.sleep(0.1)
+
+
+def _held(caller: Caller) -> float:
+    page = caller.ask(request("GET", "/metrics")).decode()
+    return sum(float(line.split()[-1]) for line in page.splitlines() if line.startswith('poolkeeper_http_waiting{kind="poll"'))

@@ -1,0 +1,127 @@
+"""The service over HTTP, under gunicorn as `poolkeeperd api` runs it: a submit against an empty view, a batch, long polls."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from socket import create_server
+from typing import Any
+
+from redis import Redis
+
+from app.api.questions import BATCH
+from app.cli.processes import ROOT, commands
+from app.domain.asks import PolicyAsk, PoolAsk, RequestAsk
+from app.domain.ids import request_id
+from app.domain.models import Request
+from app.store.child import Child
+from app.store.ledger import Ledger
+from bench import callers
+from bench.site import EMPTY
+from bench.timing import quantile
+
+WORKSPACE = "bench"
+HEADERS = {"Poolkeeper-Workspace": WORKSPACE}
+CLIENTS = 8
+BATCHES = 4
+WAITERS = 500
+ASK = {"component": "t0", "resources": {"gpu": 1}}
+
+Act = Callable[..., Any]
+
+
+def run(client: Redis, url: str, *, quick: bool) -> None:
+    """Print the rows."""
+    with serving(url) as port, ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        apart: Act = lambda act, *args: pool.submit(act, *args).result()
+        submits(client, port, apart, calls=200 if quick else 800)
+        polls(client, port, apart, releases=50 if quick else 500)
+
+
+@contextmanager
+def serving(url: str) -> Iterator[int]:
+    """The API on this Redis, with the empty view beside it; its port."""
+    with tempfile.TemporaryDirectory() as folder:
+        port = _free_port()
+        *start, _ = commands()["api"]
+        known = {name: value for name, value in os.environ.items() if not name.startswith("POOLKEEPER_")}
+        known |= {"POOLKEEPER_REDIS_URL": url, "POOLKEEPER_PORT": str(port)}
+        child = Child([*start, "bench.site:application()"], Path(folder) / "api.log", env=known, cwd=ROOT)
+        try:
+            _wait_until_ready(child, port)
+            yield port
+        finally:
+            child.stop()
+
+
+def submits(client: Redis, port: int, apart: Act, calls: int, rounds: int = 7) -> None:
+    """Requests that are granted, one a call and many a call, in turn with the empty view; each turn finds an empty pool."""
+    ours = callers.request("POST", "/api/v1/requests", ASK, HEADERS)
+    empty = callers.request("POST", EMPTY, ASK, HEADERS)
+    batch = callers.request("POST", "/api/v1/requests/batch", {"requests": [ASK] * BATCH}, HEADERS)
+    turns = (("ours", ours, calls, 1), ("empty", empty, calls, 1), ("batch", batch, BATCHES, BATCH))
+    times: dict[str, list[float]] = {name: [] for name, *_ in turns}
+    for number in range(rounds + 1):
+        for name, sent, count, each in turns:
+            _pool(client, units=10**6)
+            taken = apart(callers.seconds, port, CLIENTS, sent, count) / count / each
+            if number:  # the first time is to warm up
+                times[name].append(taken * 1e6)
+    one, none, many = (statistics.median(times[name]) for name, *_ in turns)
+    print(f"  POST /requests, granted, {CLIENTS} clients: {one:6.0f} us, an empty view {none:6.0f} us: "
+          f"{none / one:.2f} x its rate (reach 0.5)")  # fmt: skip
+    print(f"  in batches of {BATCH:,}: {many:6.0f} us each: {one / many:.1f} x the single rate (reach 5)")
+
+
+def polls(client: Redis, port: int, apart: Act, releases: int) -> None:
+    """A queue of waiters in long polls, handed one unit from each to the next; and then all of them granted at once."""
+    held, waiters = _queue(client, WAITERS, units=1)
+    took = apart(callers.handed_on, port, waiters, held, releases, HEADERS)
+    print(f"  a release to the answer of the next of {WAITERS} long polls: p50 {quantile(took, 0.5) * 1000:.1f} ms, "
+          f"p99 {quantile(took, 0.99) * 1000:.1f} ms (reach 50), {len(took)} releases")  # fmt: skip
+    held, waiters = _queue(client, WAITERS, units=WAITERS)
+    took = apart(callers.all_at_once, port, waiters, held, HEADERS)
+    print(f"  one release that grants all {WAITERS}: the first answered after {took[0] * 1000:.0f} ms, half after "
+          f"{quantile(took, 0.5) * 1000:.0f} ms, all after {took[-1] * 1000:.0f} ms")  # fmt: skip
+
+
+def _pool(client: Redis, units: int) -> Ledger:
+    """A pool of so many units, and nothing else in Redis."""
+    client.flushall()
+    ledger = Ledger(client)
+    ledger.create_pool(WORKSPACE, PoolAsk(name="p", capacity={"gpu": units}))
+    ledger.set_policy(WORKSPACE, "p", "orchestrator/t0", PolicyAsk(priority=1))
+    return ledger
+
+
+def _queue(client: Redis, waiters: int, units: int) -> tuple[tuple[str, int], list[str]]:
+    """Somebody who holds all the units, and so many who wait for one each, in order."""
+    ledger = _pool(client, units)
+    held = ledger.submit(WORKSPACE, RequestAsk(component="t0", resources={"gpu": units}))
+    asks = [(request_id(), RequestAsk.model_validate(ASK), None) for _ in range(waiters)]
+    return (held.id, held.fence or 0), [one.id for one in ledger.submit_all(WORKSPACE, asks) if isinstance(one, Request)]
+
+
+def _wait_until_ready(child: Child, port: int) -> None:
+    until = time.monotonic() + 20
+    while True:
+        try:
+            caller = callers.Caller(port)
+            caller.ask(callers.request("GET", "/readyz"))
+            return caller.close()
+        except (OSError, RuntimeError):
+            if not child.alive or time.monotonic() > until:
+                raise RuntimeError(f"the API does not answer; it said:\n{child.last_words()}") from None
+            time.sleep(0.05)
+
+
+def _free_port() -> int:
+    with create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])

@@ -1,0 +1,153 @@
+"""`poolkeeper` as it is run: many small runs within this process, and real processes, also on a terminal of their own."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import re
+import select
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from click.testing import CliRunner
+from poolkeeper.cli.main import main
+
+PROGRAM = Path(sys.executable).with_name("poolkeeper")
+
+
+@dataclass(frozen=True)
+class Ran:
+    """How a run ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """What it printed, which is JSON."""
+        return json.loads(self.out)
+
+    @property
+    def line(self) -> str:
+        """What it printed, which is one line."""
+        assert self.out.count("\n") == 1, self
+        return self.out.rstrip("\n")
+
+
+@dataclass(frozen=True)
+class Program:
+    """The program with an address and a workspace, and no settings but these."""
+
+    url: str
+    folder: Path
+    workspace: str
+
+    def environment(self, **more: str) -> dict[str, str]:
+        """All the variables it sees."""
+        clean = {name: value for name, value in os.environ.items() if not name.startswith("POOLKEEPER_") and name != "NO_COLOR"}
+        own = {"URL": self.url, "WORKSPACE": self.workspace}
+        clean |= {"XDG_CONFIG_HOME": str(self.folder / "config"), "TERM": "xterm-256color"}
+        return clean | {f"POOLKEEPER_{name}": value for name, value in own.items()} | more
+
+    def __call__(self, *words: str, ends: int = 0, feed: str | None = None, **more: str) -> Ran:
+        """A run within this process, which ends with this exit code."""
+        blank = {name: None for name in os.environ if name.startswith("POOLKEEPER_")}
+        result = CliRunner().invoke(main, list(words), input=feed, env={**blank, **self.environment(**more)}, prog_name="poolkeeper")
+        if result.exception and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        ran = Ran(result.exit_code, result.stdout, result.stderr)
+        assert ran.code == ends, ran
+        return ran
+
+    def process(self, *words: str, ends: int = 0, feed: str = "", **more: str) -> Ran:
+        """A run as a process of its own."""
+        done = subprocess.run(
+            [PROGRAM, *words], env=self.environment(**more), input=feed, capture_output=True, text=True, timeout=30, check=False
+        )
+        ran = Ran(done.returncode, done.stdout, done.stderr)
+        assert ran.code == ends, ran
+        return ran
+
+    @contextmanager
+    def started(self, *words: str, **more: str) -> Iterator[subprocess.Popen[str]]:
+        """A process that goes on meanwhile, and ends with the context."""
+        process = subprocess.Popen(
+            [PROGRAM, *words], env=self.environment(**more), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                process.kill()
+            process.communicate(timeout=20)
+
+    @contextmanager
+    def on_a_terminal(self, *words: str, width: int = 200, **more: str) -> Iterator[Terminal]:
+        """A process with a terminal of its own."""
+        terminal = Terminal([str(PROGRAM), *words], self.environment(**more), width)
+        try:
+            yield terminal
+        finally:
+            terminal.close()
+
+
+class Terminal:
+    """A program on a terminal, as somebody before it sees it."""
+
+    def __init__(self, command: Sequence[str], environment: dict[str, str], width: int) -> None:
+        self.seen = ""
+        self._inside, outside = pty.openpty()
+        fcntl.ioctl(outside, termios.TIOCSWINSZ, struct.pack("HHHH", 50, width, 0, 0))
+        self.process = subprocess.Popen(
+            command, env=environment, stdin=outside, stdout=outside, stderr=outside, start_new_session=True, close_fds=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        )  # fmt: skip
+        os.close(outside)
+
+    def type(self, text: str) -> None:
+        """Press keys."""
+        os.write(self._inside, text.encode())
+
+    def until(self, pattern: str, within_s: float = 20) -> str:
+        """What was seen until this was."""
+        until = time.monotonic() + within_s
+        while not re.search(pattern, self.seen):
+            assert self._read(until), f"{pattern!r} was not seen in {self.seen!r}"
+        return self.seen
+
+    def ended(self, within_s: float = 20) -> int:
+        """The exit code; everything was read."""
+        until = time.monotonic() + within_s
+        while self._read(until):
+            pass
+        return self.process.wait(max(0.1, until - time.monotonic()))
+
+    def close(self) -> None:
+        """Whatever state it is in."""
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        os.close(self._inside)
+
+    def _read(self, until: float) -> bool:
+        """Whether there was more."""
+        ready, _, _ = select.select([self._inside], [], [], max(0.0, until - time.monotonic()))
+        if not ready:
+            return False
+        try:
+            read = os.read(self._inside, 65536)
+        except OSError:  # the other end is closed
+            return False
+        self.seen += read.decode()
+        return bool(read)

@@ -1,0 +1,116 @@
+"""What is typed and what is read: amounts, durations, settings, ages; and tables."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+from poolkeeper.cli import kinds, text
+from poolkeeper.cli.kinds import parse_amounts, parse_duration
+
+
+@pytest.mark.parametrize(
+    "written",
+    ["gpu=2,mcpu=4000", " gpu = 2 , mcpu=4000", '{"gpu": 2, "mcpu": 4000}', "gpu: 2\nmcpu: 4000", "{gpu: 2, mcpu: 4000}"],
+)
+def test_amounts_are_pairs_json_or_yaml(written: str) -> None:
+    assert parse_amounts(written) == {"gpu": 2, "mcpu": 4000}
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("", "is empty"),
+        ("gpu", "'gpu' is no amount; write it like gpu=2"),
+        ("gpu=", "'gpu=' is no amount"),
+        ("=2", "'=2' is no amount"),
+        ("gpu=2,,mcpu=1", "'' is no amount"),
+        ("gpu=1.5", "gpu: must be a whole number, not 1.5"),
+        ("gpu=-1", "gpu: must be a whole number, not -1"),
+        ("gpu=two", "gpu: must be a whole number, not two"),
+        ("gpu=1e3", "gpu: must be a whole number, not 1e3"),
+        ("gpu=²", "gpu: must be a whole number, not ²"),
+        ('{"gpu": 1.5}', "gpu: must be a whole number, not 1.5"),
+        ('{"gpu": true}', "gpu: must be a whole number, not true"),
+        ('{"gpu": {"count": 1}}', "gpu: must be a whole number"),
+        ('{"gpu": null}', "gpu: must be a whole number, not null"),
+        ("[gpu, mcpu]", "is no amount"),
+        ('{"gpu": 1', "neither KEY=UNITS"),
+        ("gpu=1,gpu=2", "gpu is given twice"),
+        ('{"gpu": 1, "gpu": 2}', "gpu is given twice"),
+        ("gpu=none", "gpu: must be a whole number, not none"),
+        (f"gpu={2**53}", f"gpu: must be at most {2**53 - 1}"),
+        ("gpu=" + "9" * 5000, f"gpu: must be at most {2**53 - 1}"),
+    ],
+)
+def test_what_is_no_amount_is_said(written: str, said: str) -> None:
+    with pytest.raises(ValueError, match=".") as wrong:
+        parse_amounts(written)
+    assert said in str(wrong.value)
+
+
+def test_numbers_stay_as_they_were_written() -> None:
+    assert parse_amounts("gpu: 010\nmcpu: 9007199254740991") == {"gpu": 10, "mcpu": 2**53 - 1}
+
+
+def test_a_key_can_be_taken_away_where_that_means_something() -> None:
+    assert parse_amounts("gpu=none,mcpu=1", removable=True) == {"gpu": None, "mcpu": 1}
+
+
+@pytest.mark.parametrize(
+    ("written", "seconds"),
+    [("90", 90), ("90s", 90), ("15m", 900), ("2h", 7200), ("1d", 86400), ("1h30m", 5400), ("1d1h1m1s", 90061), ("0", 0)],
+)
+def test_durations(written: str, seconds: int) -> None:
+    assert parse_duration(written) == seconds
+
+
+@pytest.mark.parametrize("written", ["", " ", "m", "1x", "1.5h", "-1", "30m1h", "1h 30m", "none", "٣m"])
+def test_what_is_no_duration(written: str) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011 - it has no message of its own
+        parse_duration(written)
+
+
+@pytest.mark.parametrize(("seconds", "shown"), [(None, "none"), (0, "0s"), (90, "1m30s"), (7200, "2h"), (90061, "1d1h1m1s")])
+def test_durations_are_shown_as_they_are_typed(seconds: int | None, shown: str) -> None:
+    assert text.duration(seconds) == shown
+    assert seconds is None or parse_duration(shown) == seconds
+
+
+@pytest.mark.parametrize(
+    ("written", "value"),
+    [
+        ("queueing=strict", {"queueing": "strict"}),
+        ("patience_s=5m", {"patience_s": 300}),
+        ("patience_s=300", {"patience_s": 300}),
+        ("patience_s=none", {"patience_s": None}),
+        ("patience_s=soon", {"patience_s": "soon"}),  # what it may be is for the service to say
+    ],
+)
+def test_settings(written: str, value: dict[str, object]) -> None:
+    assert kinds.Setting().convert(written, None, None) == value
+
+
+@pytest.mark.parametrize(
+    ("at", "shown"),
+    [
+        ("2026-01-31T11:59:59.500Z", "0s"),
+        ("2026-01-31T11:58:01.000Z", "119s"),
+        ("2026-01-31T11:58:00.000Z", "2m"),
+        ("2026-01-31T10:00:00.000Z", "2h"),
+        ("2026-01-29T12:00:00.000Z", "2d"),
+        ("2026-01-31T12:00:05.000Z", "0s"),  # the clocks differ
+        (None, "-"),
+    ],
+)
+def test_ages(at: str | None, shown: str) -> None:
+    assert text.age(at, datetime(2026, 1, 31, 12, tzinfo=UTC)) == shown
+
+
+def test_nothing_that_is_shown_can_steer_a_terminal() -> None:
+    assert text.one_line("red \x1b[31m alert\x07\nand\u202e more") == "red ?[31m alert? and? more"
+
+
+def test_step_run_is_shown_only_if_it_is_all_there_is() -> None:
+    assert text.asks({"resources": {"gpu": 2, "step_run": 1}}) == "gpu=2"
+    assert text.asks({"resources": {"step_run": 1}}) == "step_run=1"

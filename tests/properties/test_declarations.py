@@ -1,0 +1,207 @@
+"""Random workspaces with work in them, declared to be otherwise: it is made so at once, or nothing is changed at all."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from app.domain import promises
+from app.domain.declared import Declaration, DeclaredPool
+from app.domain.errors import AgainstTheRules, Conflict, Refused
+from app.service.declaring import Declaring, read, write
+from app.store.registry import Registry
+from app.store.scripts import Client
+from tests.conftest import Servers
+from tests.properties.invariants import Checker
+from tests.store.conftest import findings
+from tests.world import World
+
+EXAMPLES = int(os.environ.get("HISTORIES", 0)) or 40
+
+KEYS, GROUPS, COMPONENTS, POOLS = ("gpu", "tpu"), ("g", "h", "k"), ("a", "b", "c"), ("p", "q")
+
+amounts = st.dictionaries(st.sampled_from(KEYS), st.integers(0, 3), max_size=2)
+numbers = st.fixed_dictionaries(
+    {"reserved": st.dictionaries(st.sampled_from(KEYS), st.integers(0, 1), max_size=2), "weight": st.integers(1, 2)},
+    optional={"limit": amounts},
+)
+chances = st.sampled_from((False,) * 11 + (True,))
+
+
+@st.composite
+def pools(draw: st.DrawFn, name: str) -> dict[str, Any]:
+    """A pool whose numbers mostly agree: what a group lacks for its children it is mostly given."""
+    capacity = {"gpu": draw(st.integers(2, 6))} | draw(st.dictionaries(st.just("tpu"), st.integers(1, 3)))
+    said = {"queueing": draw(st.sampled_from(("best_effort", "best_effort", "strict")))}
+    groups: list[dict[str, Any]] = []
+    for group in draw(st.lists(st.sampled_from(GROUPS), unique=True)):
+        above = draw(st.sampled_from((None, *(known["name"] for known in groups))))
+        groups.append({"name": group, "parent": above, **draw(numbers)})
+    policies = []
+    for component in draw(st.lists(st.sampled_from(COMPONENTS), unique=True)):
+        above = draw(st.sampled_from((None, *(known["name"] for known in groups))))
+        policies.append({"component": component, "group": above, "priority": draw(st.integers(0, 2)), **draw(numbers)})
+    if not draw(chances):
+        _agree(capacity, groups, policies)
+    return {"name": name, "capacity": capacity, "settings": said, "groups": groups, "policies": policies}
+
+
+def _agree(capacity: dict[str, int], groups: list[dict[str, Any]], policies: list[dict[str, Any]]) -> None:
+    """Keys the pool lacks go, parents reserve what their children do, limits are no lower; the pool has enough for all."""
+    for account in (*policies, *reversed(groups)):
+        name = account.get("name", "-")
+        children = [one for one in (*groups, *policies) if one.get("parent", one.get("group")) == name]
+        for key in KEYS:
+            if total := sum(child["reserved"].get(key, 0) for child in children):
+                account["reserved"][key] = max(total, account["reserved"].get(key, 0))
+        account["reserved"] = {key: units for key, units in account["reserved"].items() if key in capacity}
+        limit = {key: max(units, account["reserved"].get(key, 0)) for key, units in account.get("limit", {}).items()}
+        account["limit"] = {key: min(units, capacity[key]) for key, units in limit.items() if key in capacity}
+    for key in capacity:
+        top = [one for one in (*groups, *policies) if one.get("parent", one.get("group")) is None]
+        capacity[key] = max(capacity[key], sum(one["reserved"].get(key, 0) for one in top))
+
+
+@dataclass(frozen=True)
+class Story:
+    """What there is, who asks for what of it, and what there shall be."""
+
+    before: dict[str, dict[str, Any]]
+    asks: list[dict[str, Any]]
+    waits_s: float
+    releases: int
+    after: dict[str, dict[str, Any]]
+    prune: bool
+    chunk: int
+
+
+asks = st.fixed_dictionaries(
+    {"component": st.sampled_from(COMPONENTS), "gpu": st.integers(1, 4)},
+    optional={"tpu": st.integers(1, 2), "preemptible": st.booleans(), "walltime_s": st.integers(1, 9)},
+)
+workspaces = st.fixed_dictionaries({}, optional={name: pools(name) for name in POOLS})
+stories = st.builds(
+    Story,
+    before=workspaces,
+    asks=st.lists(asks, max_size=10),
+    waits_s=st.sampled_from((0, 400)),
+    releases=st.integers(0, 3),
+    after=workspaces,
+    prune=st.booleans(),
+    chunk=st.sampled_from((1, 3, 200)),
+)
+
+
+def declaration(workspace: dict[str, dict[str, Any]]) -> Declaration:
+    """The pools of a workspace."""
+    return Declaration.model_validate({"pools": list(workspace.values())})
+
+
+def in_order(pools: list[DeclaredPool]) -> dict[str, Any]:
+    """Pools without regard to the order in which things are listed."""
+    return {
+        pool.name: pool.model_dump(exclude={"groups", "policies"})
+        | {one.name: one.model_dump() for one in pool.groups}
+        | {one.name: one.model_dump() for one in pool.policies}
+        for pool in pools
+    }
+
+
+def seed(world: World, story: Story) -> None:
+    """Pools as they are before, with holders, waiters and holds."""
+    Declaring(world.ledger, Registry(world.client)).apply(world.workspace, declaration(story.before))
+    held = [world.submit(own_id=f"r{at}", **ask) for at, ask in enumerate(story.asks)]
+    if story.waits_s:
+        world.pass_time(story.waits_s)
+    for request in [one for one in held if world.status(one) == ["allocated"]][: story.releases]:
+        world.release(request)
+
+
+def forbidden(world: World, wanted: Declaration, *, prune: bool) -> set[str]:
+    """The conflicts there should be, by the pools as they are seen from outside."""
+    found, named = set(), {pool.name: pool for pool in wanted.pools}
+    for name in world.pools():
+        pool, after = world.view(name), named.get(name)
+        if after is None:
+            found |= {"in_use"} if prune and pool.queue_length + pool.active_count else set()
+            continue
+        found |= {"key_in_use" for key in pool.capacity if key not in after.capacity and pool.used.get(key)}
+        parents = {one.name: one.group for one in after.policies}
+        for policy in pool.policies.values():
+            if policy.name not in parents and (policy.queued or policy.used.get("step_run")):
+                found.add("in_use")
+            if any(policy.used.values()) and parents.get(policy.name, policy.parent) != policy.parent:
+                found.add("moves_in_use")
+        above = {group.name: group.parent for group in after.groups}
+        for group in pool.groups.values():
+            if any(group.used.values()) and above.get(group.name, group.parent) != group.parent:
+                found.add("moves_in_use")
+    return found
+
+
+def against_the_rules(wanted: Declaration) -> bool:
+    try:
+        promises.check(wanted)
+    except Refused:
+        return True
+    return False
+
+
+def from_here(world: World) -> Checker:
+    """Looks at what comes next; what was told before counts as known."""
+    checker = Checker(world)
+    for event in world.events():
+        checker.last_event = event.id
+        checker.last_fence = max(checker.last_fence, event.fence or 0)
+        checker.told[event.request] = checker.told.get(event.request, 0) + 1
+    return checker
+
+
+def live(client: Client, story: Story) -> str:
+    """Lives one story and checks all that must hold; says how it ended."""
+    if against_the_rules(declaration(story.before)):
+        return "nowhere to begin"
+    world = World(client, chunk=story.chunk)
+    declaring = Declaring(world.ledger, Registry(client))
+    seed(world, story)
+    checker = from_here(world)
+    wanted, before = declaration(story.after), world.state()
+    wrong, conflicts = against_the_rules(wanted), forbidden(world, wanted, prune=story.prune)
+    if wrong or conflicts:
+        with pytest.raises(AgainstTheRules if wrong else Conflict) as refused:
+            declaring.apply(world.workspace, wanted, prune=story.prune)
+        assert world.state() == before, "refused, and yet changed"
+        assert wrong or refused.value.code in conflicts
+        return "against the rules" if wrong else refused.value.code
+    plan = declaring.apply(world.workspace, wanted, prune=story.prune)
+    exported, after = declaring.export(world.workspace), world.state()
+    known = in_order(exported.pools)
+    assert {name: known[name] for name in story.after} == in_order(wanted.pools)
+    assert story.after.keys() == known.keys() or not story.prune
+    assert declaring.plan(world.workspace, wanted, story.prune).changes == ()
+    for again in (wanted, exported, read(write(exported))):
+        declaring.apply(world.workspace, again, prune=story.prune)
+    assert (world.state(), findings(world)) == (after, [])
+    checker.check()
+    return "done" if plan.changes else "nothing to do"
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("backend", ["fake", "redis"])
+def test_what_is_declared_is_so_or_nothing_is_changed(servers: Servers, backend: str) -> None:
+    ends: dict[str, int] = {}
+
+    @settings(max_examples=EXAMPLES, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @given(story=stories)
+    def tell(story: Story) -> None:
+        end = live(servers.client(backend), story)
+        ends[end] = ends.get(end, 0) + 1
+
+    tell()
+    print(ends)
+    assert ends.get("done", 0) > EXAMPLES // 4, ends
