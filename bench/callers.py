@@ -123,9 +123,7 @@ def handed_on(port: int, waiters: list[str], holder: tuple[str, int], releases: 
     """
     polls, hand = Callers(port, len(waiters)), Caller(port)
     try:
-        for caller, waiter in zip(polls.all, waiters, strict=True):
-            caller.send(_poll(waiter, headers))
-        _wait_until_held(hand, len(waiters))
+        _hold(polls, hand, waiters, headers)
         took, done = [], set()
         for next_caller in polls.all[:releases]:
             begun = time.perf_counter()
@@ -146,9 +144,7 @@ def all_at_once(port: int, waiters: list[str], holder: tuple[str, int], headers:
     """One release that grants every waiter, all of them in long polls: seconds until each is answered, in order."""
     polls, hand = Callers(port, len(waiters)), Caller(port)
     try:
-        for caller, waiter in zip(polls.all, waiters, strict=True):
-            caller.send(_poll(waiter, headers))
-        _wait_until_held(hand, len(waiters))
+        _hold(polls, hand, waiters, headers)
         begun, took = time.perf_counter(), []
         hand.send(_release(*holder, headers))
         while len(took) < len(waiters):
@@ -178,12 +174,19 @@ def _release(held: str, fence: int, headers: Mapping[str, str]) -> bytes:
     return request("POST", f"/api/v1/requests/{held}/release", {"fence": fence}, headers)
 
 
+def _hold(polls: Callers, hand: Caller, waiters: list[str], headers: Mapping[str, str]) -> None:
+    """Every waiter begins its long poll; returns when the server counts as many, and had none before."""
+    _wait_until_held(hand, 0)
+    for caller, waiter in zip(polls.all, waiters, strict=True):
+        caller.send(_poll(waiter, headers))
+    _wait_until_held(hand, len(waiters))
+
+
 def _wait_until_held(caller: Caller, polls: int) -> None:
-    """Returns when the server counts so many polls."""
     until = time.monotonic() + PATIENCE_S
-    while (held := _held(caller)) < polls:
+    while (held := _held(caller)) != polls:
         if time.monotonic() > until:
-            raise RuntimeError(f"only {held} of {polls} polls are held")
+            raise RuntimeError(f"{held} polls are held, and it should be {polls}")
         time.sleep(0.1)
 
 

@@ -38,7 +38,6 @@ def _how(settings: Settings) -> dict[str, Any]:
         "task_publish_retry_policy": {"max_retries": 1, "interval_start": 0.1},  # the next tick is as good as this one
         "worker_prefetch_multiplier": 1,
         "worker_concurrency": settings.worker_processes,
-        "worker_enable_remote_control": False,
         "worker_cancel_long_running_tasks_on_connection_loss": False,  # rounds do not need the broker
         "broker_connection_retry_on_startup": True,
         "broker_connection_max_retries": None,

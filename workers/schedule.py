@@ -22,6 +22,7 @@ SKEW_S = 30
 def schedule(settings: Settings) -> dict[str, dict[str, Any]]:
     """The ticks these settings ask for."""
     return {
+        "reconcile": _every(settings.reconcile_interval_s, "workers.tasks.reconcile"),
         "cleanup": _every(settings.cleanup_interval_s, "workers.tasks.cleanup"),
         "audit": _every(settings.audit_interval_s, "workers.tasks.audit"),
     }

@@ -18,6 +18,12 @@ def here() -> Services:
 
 
 @app.task
+def reconcile() -> None:
+    """Hold capacity for those who have waited too long."""
+    here().rounds.reconcile()
+
+
+@app.task
 def cleanup() -> None:
     """Tidy every workspace."""
     here().rounds.cleanup()

@@ -90,7 +90,6 @@ class Pools(Collector):
         yield from (*amounts.values(), *counts.values(), *policies.values(), waits)
 
 
-
 def _rows(families: dict[str, GaugeMetricFamily], of: Any, where: tuple[str, ...], keys: Iterable[str]) -> None:
     for name, family in families.items():
         amounts = getattr(of, name)

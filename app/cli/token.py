@@ -73,8 +73,9 @@ def create(
         made, secret = here.services.tokens.create(
             name, role, workspaces, components, sensitive=sensitive, rate=rate, expires_s=expires
         )
-    click.echo(f"token {made.name}, id {made.id}: {_role(made)} in {_workspaces(made)}. Its secret, shown only now:", err=True)
-    click.echo(secret)
+        says = f"token {made.name}, id {made.id}: {_role(made)} in {_workspaces(made)}. Its secret, shown only now:"
+        click.echo(says, err=True)
+        click.echo(secret)
 
 
 @token.command("list")

@@ -24,20 +24,23 @@ class Housekeeping:
         self._ledger, self._registry = ledger, registry
 
     def tidy(self, workspace: str) -> Swept:
-        """One workspace; says what ended."""
+        """What time has ended in one workspace, and what is unfinished there; says what ended."""
         ended = [self._ledger.sweep(workspace)]
         while any((ended[-1].lapsed, ended[-1].forgotten, ended[-1].pruned)) and len(ended) < ROUNDS:
             ended.append(self._ledger.sweep(workspace))
         for _ in range(ROUNDS):
             if not self._ledger.advance(workspace):
                 break
-        for pool in self._ledger.pools(workspace):
-            self._ledger.give_patience(workspace, pool)
         return Swept(
             lapsed=sum(swept.lapsed for swept in ended),
             forgotten=sum(swept.forgotten for swept in ended),
             pruned=sum(swept.pruned for swept in ended),
         )
+
+    def hold(self, workspace: str) -> None:
+        """Capacity is held for the first in each pool who has waited too long."""
+        for pool in self._ledger.pools(workspace):
+            self._ledger.give_patience(workspace, pool)
 
     def tidy_all(self) -> dict[str, Swept]:
         """Every workspace; one that fails is logged and does not stop the others."""
@@ -45,6 +48,7 @@ class Housekeeping:
         for workspace in self._registry.all():
             try:
                 done[workspace] = self.tidy(workspace)
+                self.hold(workspace)
             except Exception:
                 log.exception("tidying of workspace %s failed", workspace)
         return done

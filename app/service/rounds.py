@@ -25,8 +25,8 @@ log = logging.getLogger(__name__)
 
 Outcome = Literal["done", "held", "failed"]
 
-CLEANUP_LEASE_S, AUDIT_LEASE_S = 10, 300
-CLEANUP_ROUND_S, AUDIT_ROUND_S = 20, 300
+RECONCILE_LEASE_S, CLEANUP_LEASE_S, AUDIT_LEASE_S = 10, 10, 300
+RECONCILE_ROUND_S, CLEANUP_ROUND_S, AUDIT_ROUND_S = 20, 20, 300
 
 
 class Rounds:
@@ -42,6 +42,10 @@ class Rounds:
     ) -> None:
         self._ledger, self._registry, self._housekeeping, self._audit = ledger, registry, housekeeping, audit
         self._monotonic = monotonic
+
+    def reconcile(self) -> dict[str, Outcome]:
+        """In every workspace capacity is held for those who have waited too long."""
+        return self._round("reconcile", self._housekeeping.hold, RECONCILE_LEASE_S, RECONCILE_ROUND_S)
 
     def cleanup(self) -> dict[str, Outcome]:
         """Every workspace is tidied; says what became of each that it came to."""

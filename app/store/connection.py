@@ -24,6 +24,8 @@ Client: TypeAlias = Redis | RedisCluster
 
 CONNECT_TIMEOUT_S: Final = 1.0
 RETRIES: Final = 2
+CONNECTIONS: Final = 10_000
+"""As good as no bound: a process has as many calls under way as it has threads, and the library would refuse the 101st."""
 FORMS: Final = (  # with TLS the last two begin with rediss+
     "redis://host:port/db, rediss://host:port/db, unix:///path, "
     "redis+sentinel://host:port,host:port/service/db, redis+cluster://host:port,host:port"
@@ -209,6 +211,7 @@ def connect(url: str, timeout_s: float = 5) -> Client:
         "socket_connect_timeout": min(CONNECT_TIMEOUT_S, timeout_s),
         "socket_timeout": timeout_s,
         "health_check_interval": 30,  # a connection that died while idle is found by a PING, not by a grant
+        "max_connections": CONNECTIONS,
     }
     if target.kind == "cluster":
         return _cluster(target, url, common | target.options | {"socket_timeout": timeout_s / (RETRIES + 1)})

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from copy import copy
 from typing import Any, Self
 from urllib.parse import urlencode
@@ -87,6 +87,8 @@ class Calls:
         cursor = None
         while True:
             answer = self.call("GET", path, query={**(query or {}), "limit": page, "cursor": cursor})
+            if not isinstance(answer, dict) or not isinstance(answer.get("items"), list):
+                raise PoolkeeperError(f"{path} is no list")
             yield from answer["items"]
             cursor = answer.get("next_cursor")
             if cursor is None:
@@ -94,11 +96,11 @@ class Calls:
 
     def events(
         self, *, after: str | None = None, pool: str | None = None, component: str | None = None, request: str | None = None
-    ) -> Iterator[dict[str, Any]]:
+    ) -> Generator[dict[str, Any], None, None]:
         """Events as they happen, without end: from now on, or after the event of this id ("0": from the beginning).
 
         A stream that breaks is taken up again after the last event, however long that takes; only a first connection that
-        cannot be had raises.
+        cannot be had raises, and a refusal. Closing the generator ends the connection.
         """
         query = {"pool": pool, "component": component, "request": request}
         return stream.events(self._open_stream, query, after, self._sleep)

@@ -85,9 +85,12 @@ class NotGranted(PoolkeeperError):  # noqa: N818
     """A request that was waited for ended in another way; `request` says how."""
 
     def __init__(self, request: Request, message: str | None = None) -> None:
-        reason = request.reason.message if request.reason else "no reason is given"
-        super().__init__(message or f"request {request.id} is {request.status}: {reason}")
-        self.request = request
+        super().__init__(request, message)  # so that it can be pickled
+        self.request, self._message = request, message
+
+    def __str__(self) -> str:
+        reason = self.request.reason.message if self.request.reason else "no reason is given"
+        return self._message or f"request {self.request.id} is {self.request.status}: {reason}"
 
 
 class Rejected(NotGranted):

@@ -138,10 +138,16 @@ class Allocation:
         self._request = self._granted(self._request)
         if not at_once:  # it may have been granted long ago, while the server could not be reached
             vouched_s = now_s()
-            self._client.heartbeat(self.request.id, self.fence)
+            self._confirm()
         self._heartbeats = Heartbeats(self._client, self.request.id, self.fence, self.request.lease_s, vouched_s, self._tell)
         self._heartbeats.start()
         return self
+
+    def _confirm(self) -> None:
+        try:
+            self._client.heartbeat(self.request.id, self.fence)
+        except StaleFence as gone:
+            raise AllocationLost(f"it was granted and lost before that was learnt: {gone}") from gone
 
     def _granted(self, request: Request) -> Request:
         """The request once it holds its units; NotGranted if it never will."""

@@ -6,7 +6,7 @@ The server says something every ten seconds; silence for three times as long cou
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -65,7 +65,7 @@ Opener = Callable[[Mapping[str, Any], str | None], Source]
 
 def events(
     opened: Opener, query: Mapping[str, Any], after: str | None, sleep: Callable[[float], object]
-) -> Iterator[dict[str, Any]]:
+) -> Generator[dict[str, Any], None, None]:
     """Every event after that one, for as long as the caller wants more."""
     from http.client import HTTPException
 

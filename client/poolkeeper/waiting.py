@@ -16,6 +16,9 @@ POLL_S = 30.0
 OUTAGE_S = 300.0
 """How long to go on without an answer; by default a queued request expires ten minutes after its last poll."""
 
+EARLY_S = 0.25
+"""The pause after a poll that was answered early for no reason given, as by a server that is about to stop."""
+
 
 def wait(calls: Calls, request: str, path: str, timeout_s: float | None, sleep: Callable[[float], object]) -> Request:
     """The request at this path as soon as it is no longer queued; TimedOut, or Unavailable after too long an absence."""
@@ -37,6 +40,8 @@ def wait(calls: Calls, request: str, path: str, timeout_s: float | None, sleep: 
                 return found
             if answered >= until:
                 raise TimedOut(found, f"request {request} is still queued after {timeout_s:g} s")
+            if not pause and answered - now < min(POLL_S, left) / 2:
+                pause = EARLY_S
             pause = min(pause, until - answered)
         sleep(pause)
 

@@ -63,7 +63,9 @@ class Program:
     def __call__(self, *words: str, ends: int = 0, feed: str | None = None, **more: str) -> Ran:
         """A run within this process, which ends with this exit code."""
         blank = {name: None for name in os.environ if name.startswith("POOLKEEPER_")}
-        result = CliRunner().invoke(main, list(words), input=feed, env={**blank, **self.environment(**more)}, prog_name="poolkeeper")
+        result = CliRunner().invoke(
+            main, list(words), input=feed, env={**blank, **self.environment(**more)}, prog_name="poolkeeper"
+        )
         if result.exception and not isinstance(result.exception, SystemExit):
             raise result.exception
         ran = Ran(result.exit_code, result.stdout, result.stderr)

@@ -92,7 +92,9 @@ def test_help_imports_nothing_heavy(nowhere: Program) -> None:
         "try: main(['--help'])\nexcept SystemExit: pass\n"
         "print(sorted({'rich', 'yaml', 'http.client', 'urllib.request', 'ssl', 'poolkeeper.cli.pools'} & set(sys.modules)), file=sys.stderr)"
     )
-    done = subprocess.run([sys.executable, "-c", program], env=nowhere.environment(), capture_output=True, text=True, timeout=30)
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=nowhere.environment(), capture_output=True, text=True, timeout=30
+    )
     assert done.stderr == "[]\n"
 
 
@@ -173,7 +175,11 @@ def test_fields_that_are_wrong_are_listed(told: Program, standin: StandIn) -> No
     faults = [{"field": "capacity.gpu", "reason": "must be at least 1"}, {"field": "", "reason": "must be an object"}]
     standin.script(refuses(400, "malformed", "the body is malformed: capacity.gpu must be at least 1", errors=faults))
     ran = told("whoami", ends=Exit.USAGE)
-    assert ran.err.splitlines() == ["poolkeeper: the body is malformed", "  capacity.gpu: must be at least 1", "  body: must be an object"]
+    assert ran.err.splitlines() == [
+        "poolkeeper: the body is malformed",
+        "  capacity.gpu: must be at least 1",
+        "  body: must be an object",
+    ]
 
 
 WHO = {"name": "ana", "roles": ["admin"], "workspaces": ["*"], "components": [], "workspace": "w", "permissions": ["read"]}

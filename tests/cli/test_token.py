@@ -47,8 +47,12 @@ def environment(data: Path, **more: str) -> dict[str, str]:
 
 
 def token(data: Path, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
+    return poolkeeperd(data, "token", *words, **more)
+
+
+def poolkeeperd(data: Path, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*COMMAND, "token", *words], env=environment(data, **more), cwd=ROOT, capture_output=True, text=True, timeout=60,
+        [*COMMAND, *words], env=environment(data, **more), cwd=ROOT, capture_output=True, text=True, timeout=60,
         check=False,
     )  # fmt: skip
 
@@ -111,6 +115,9 @@ def test_beside_a_running_service_its_server_is_used(folder: Path) -> None:
         assert "ci" in token(folder, "list").stdout
         assert token(folder, "revoke", known.id).returncode == 0
         assert recognised(url, secret) is None
+        for words in (("audit",), ("tidy",)):
+            done = poolkeeperd(folder, *words)
+            assert (done.returncode, done.stderr) == (0, "")
         assert process.poll() is None
     assert token(folder, "list").stdout.splitlines()[1:] == []
 

@@ -29,10 +29,10 @@ class Door:
         self._listening.close()
         self.close()
 
-    def loses_answer_to(self, beginning: str) -> None:
-        """The next call that begins so (`POST /api/v1/requests `) is carried out, and its answer lost with the connection."""
+    def loses_answer_to(self, beginning: str, times: int = 1) -> None:
+        """The next calls that begin so (`POST /api/v1/requests `) are carried out, and their answers are lost."""
         with self._lock:
-            self._losing.append(beginning.encode())
+            self._losing += [beginning.encode()] * times
 
     def close(self) -> None:
         """Nobody gets through, and who is inside is thrown out."""

@@ -7,6 +7,9 @@ import logging
 import pytest
 
 from app.bootstrap import Services, services
+from app.domain.asks import PolicyAsk, PoolAsk, PoolSettings, RequestAsk
+from app.domain.clock import ManualClock
+from app.domain.states import State
 from app.service.rounds import CLEANUP_ROUND_S, Rounds
 from app.settings import Settings
 from app.store.connection import StoreUnavailable
@@ -33,6 +36,20 @@ def test_a_round_comes_to_every_workspace_and_leaves_no_lease(client: Client, he
     assert here.rounds.audit() == {"a": "done", "b": "done", "c": "done"}
     assert untidy(client) == []
     assert not any(client.exists(key("lease", workspace, task)) for workspace in "abc" for task in ("cleanup", "audit"))
+
+
+def test_reconciling_holds_capacity_for_who_has_waited_too_long_and_ends_nothing(client: Client) -> None:
+    clock = ManualClock()
+    here = services(client, Settings(), clock)
+    here.pools.create("a", PoolAsk(name="p", capacity={"gpu": 1}, settings=PoolSettings(patience_s=10)))
+    here.pools.set_policy("a", "p", "t", PolicyAsk())
+    ask = RequestAsk(component="t", resources={"gpu": 1})
+    held, waits = here.requests.submit("a", ask), here.requests.submit("a", ask)
+    assert (here.rounds.reconcile(), here.pools.view("a", "p").holds) == ({"a": "done"}, ())
+    clock.advance(3600)
+    assert here.rounds.reconcile() == {"a": "done"}
+    assert [hold.request for hold in here.pools.view("a", "p").holds] == [waits.id]
+    assert [here.requests.look("a", one.id).status for one in (held, waits)] == [State.ALLOCATED, State.QUEUED]
 
 
 def test_a_workspace_is_left_to_who_has_its_lease(client: Client, here: Services) -> None:

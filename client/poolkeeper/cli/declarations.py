@@ -84,7 +84,9 @@ def _question(planned: Mapping[str, Any]) -> str:
 def _show(planned: Mapping[str, Any], word: str = "") -> None:
     names = [_name(change) for change in planned["changes"]]
     if names or not options.said().output == "name":
-        output.one(planned, "\n".join(names), lambda: click.echo("\n".join([*_lines(planned), word + one_line(planned["sentence"])])))
+        output.one(
+            planned, "\n".join(names), lambda: click.echo("\n".join([*_lines(planned), word + one_line(planned["sentence"])]))
+        )
 
 
 def _lines(planned: Mapping[str, Any]) -> Iterator[str]:

@@ -56,4 +56,4 @@ def _line(event: Mapping[str, Any]) -> str:
     if said == "name":
         return str(event["id"])
     words = [text.clock(event["at"]), event["request"], text.component(event), text.asks(event), stories.told(event)]
-    return text.one_line("  ".join(map(str, [*words, event["id"]] if said == "wide" else words)))
+    return "  ".join(map(text.one_line, [*words, event["id"]] if said == "wide" else words))

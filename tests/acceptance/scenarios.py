@@ -1,0 +1,72 @@
+"""The acceptance scenarios: files that drive a running Poolkeeper over HTTP and know nothing else of it.
+
+They are kept beside the project, in `shared/acceptance` next to its folder or wherever POOLKEEPER_ACCEPTANCE says; without them
+the tests that play them are skipped.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+_BESIDE = Path(__file__).resolve().parents[3] / "shared" / "acceptance"
+FOLDER = Path(os.environ.get("POOLKEEPER_ACCEPTANCE", _BESIDE))
+FILES = ("10_zenml_examples", "20_ledger", "60_contract")
+
+AT_ONCE = 16
+
+LATER = {
+    "example 16: production takes what the sandbox borrowed": "taking back",
+    "example 16b: without retries the victim ends preempted and says by whom": "taking back",
+    "example 17b: with its reservation unused, non-preemptible production gets its units back": "taking back",
+    "events tell the whole story of a request": "taking back",
+    "explain says why, how many ahead, and who holds it": "explain",
+    "dry run says what would happen and does nothing": "dry run",
+}
+"""Scenarios of what is not there yet, and what they need."""
+
+
+class Scenario(NamedTuple):
+    """One scenario of a file."""
+
+    file: str
+    name: str
+    steps: dict[str, Any]
+
+    def __str__(self) -> str:
+        return f"{self.file}: {self.name}"
+
+
+def scenarios() -> list[Scenario]:
+    """Every scenario of the files."""
+    found = []
+    for file in FILES:
+        path = FOLDER / "scenarios" / f"{file}.yaml"
+        if path.exists():
+            documents = yaml.safe_load_all(path.read_text("utf-8"))
+            found += [Scenario(file, document["name"], document) for document in documents if document]
+    return found
+
+
+def play_all(url: str, wanted: Sequence[Scenario]) -> dict[str, str | None]:
+    """What was wrong with each, if anything; they are played side by side, as each has a workspace of its own."""
+    play = _player()
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        said = threads.map(lambda scenario: play(scenario.steps, url, None), wanted)
+        return dict(zip(map(str, wanted), said, strict=True))
+
+
+def _player() -> Callable[[dict[str, Any], str, str | None], str | None]:
+    spec = importlib.util.spec_from_file_location("acceptance_run", FOLDER / "run.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    play: Callable[[dict[str, Any], str, str | None], str | None] = module.play
+    return play

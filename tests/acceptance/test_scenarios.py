@@ -1,0 +1,69 @@
+"""Every acceptance scenario, against the service as `make up` runs it and on a Redis of one's own. What is to come fails."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack
+from pathlib import Path
+
+import pytest
+from _pytest.mark import ParameterSet
+
+from app.store.child import Child
+from tests.acceptance.scenarios import LATER, Scenario, play_all, scenarios
+from tests.backends import free_port, require, running, serve, short_folder, wait_until_ready
+from tests.cli.processes import COMMAND, environment, wait_until_served
+
+SCENARIOS = scenarios()
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(180),
+    pytest.mark.skipif(not SCENARIOS, reason="the scenarios are not here; POOLKEEPER_ACCEPTANCE names their folder"),
+]
+
+
+def by_up(folder: Path, stack: ExitStack) -> int:
+    """`poolkeeperd up`, with the Redis that comes along."""
+    port = free_port()
+    known = environment(folder, POOLKEEPER_PORT=str(port))
+    stack.enter_context(process(folder, "up", known))
+    return port
+
+
+def by_hand(folder: Path, stack: ExitStack) -> int:
+    """A Redis from PATH; the API, a worker and beat beside it."""
+    require("redis")
+    port, place = free_port(), stack.enter_context(short_folder(folder))
+    stack.enter_context(serve(folder, "--port", "0", "--unixsocket", str(place / "plain.sock")))
+    url = f"unix://{place / 'plain.sock'}"
+    wait_until_ready(url)
+    known = environment(folder, POOLKEEPER_PORT=str(port), POOLKEEPER_REDIS_URL=url)
+    for name in ("api", "worker", "beat"):
+        stack.enter_context(process(folder, name, known))
+    return port
+
+
+def process(folder: Path, name: str, known: dict[str, str]) -> AbstractContextManager[Child]:
+    command = ["/usr/bin/env", "-i", *(f"{key}={value}" for key, value in known.items()), *COMMAND, name]
+    return running(command, folder / f"{name}.log")
+
+
+@pytest.fixture(scope="module", params=[by_up, by_hand], ids=["up", "by_hand"])
+def outcomes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str | None]]:
+    """What was wrong with each scenario, if anything."""
+    folder = tmp_path_factory.mktemp("acceptance")
+    with ExitStack() as stack:
+        port = request.param(folder, stack)
+        wait_until_served(port)
+        yield play_all(f"http://127.0.0.1:{port}", SCENARIOS)
+
+
+def _parameter(scenario: Scenario) -> ParameterSet:
+    needs = LATER.get(scenario.name)
+    marks = [pytest.mark.xfail(reason=f"needs {needs}", strict=True)] if needs else []
+    return pytest.param(scenario, id=str(scenario), marks=marks)
+
+
+@pytest.mark.parametrize("scenario", map(_parameter, SCENARIOS))
+def test_scenario(outcomes: dict[str, str | None], scenario: Scenario) -> None:
+    assert outcomes[str(scenario)] is None
