@@ -119,12 +119,13 @@ def seconds(port: int, clients: int, sent: bytes, calls: int) -> float:
 def handed_on(port: int, waiters: list[str], holder: tuple[str, int], releases: int, headers: Mapping[str, str]) -> list[float]:
     """One release after the other, while every waiter is in a long poll: seconds until the poll of the next one is answered.
 
-    The waiters stand in one queue in this order, for what the holder (request and fence) has. At the end all polls are answered.
+    The waiters stand in one queue in this order, for what the holder (request and fence) has.
     """
     polls, hand = Callers(port, len(waiters)), Caller(port)
     try:
         _hold(polls, hand, waiters, headers)
-        took, done = [], set()
+        took: list[float] = []
+        done: set[Caller] = set()
         for next_caller in polls.all[:releases]:
             begun = time.perf_counter()
             hand.send(_release(*holder, headers))
@@ -145,7 +146,8 @@ def all_at_once(port: int, waiters: list[str], holder: tuple[str, int], headers:
     polls, hand = Callers(port, len(waiters)), Caller(port)
     try:
         _hold(polls, hand, waiters, headers)
-        begun, took = time.perf_counter(), []
+        took: list[float] = []
+        begun = time.perf_counter()
         hand.send(_release(*holder, headers))
         while len(took) < len(waiters):
             for _, body in polls.come():

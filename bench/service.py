@@ -40,7 +40,10 @@ Act = Callable[..., Any]
 def run(client: Redis, url: str, *, quick: bool) -> None:
     """Print the rows."""
     with serving(url) as port, ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        apart: Act = lambda act, *args: pool.submit(act, *args).result()
+
+        def apart(act: Act, *args: object) -> Any:
+            return pool.submit(act, *args).result()
+
         submits(client, port, apart, calls=200 if quick else 800)
         polls(client, port, apart, releases=50 if quick else 500)
 

@@ -1,8 +1,10 @@
 """How gunicorn serves the API, by the settings of Poolkeeper: what `poolkeeperd api` hands to `gunicorn --config`."""
 
+import glob
 import os
 import shutil
 import tempfile
+from importlib import import_module
 
 from gunicorn.glogging import Logger
 
@@ -10,10 +12,15 @@ from app import logs
 from app.settings import Settings
 
 _settings = Settings.read()
-_COUNTERS = "PROMETHEUS_MULTIPROC_DIR"  # where the counters of all processes meet; files of an earlier run would be counted in
+# Where the counters of all processes meet. What a process that was killed said of the moment counts no more.
+_COUNTERS = "PROMETHEUS_MULTIPROC_DIR"
 _own_counters = None if os.environ.get(_COUNTERS) else tempfile.mkdtemp(prefix="poolkeeper-metrics-")
 if _own_counters:
     os.environ[_COUNTERS] = _own_counters
+else:
+    os.makedirs(os.environ[_COUNTERS], exist_ok=True)
+    for _stale in glob.glob(os.path.join(glob.escape(os.environ[_COUNTERS]), "gauge_live*.db")):
+        os.unlink(_stale)
 
 bind = f"[{_settings.host}]:{_settings.port}" if ":" in _settings.host else f"{_settings.host}:{_settings.port}"
 workers = _settings.api_processes
@@ -52,3 +59,8 @@ def on_exit(server):
     """All have ended."""
     if _own_counters:
         shutil.rmtree(_own_counters, ignore_errors=True)
+
+
+def on_starting(server):
+    """What every process needs is loaded once, before they fork; what they connect with is made by each."""
+    import_module("app.api.app")  # not before the folder is set

@@ -12,7 +12,7 @@ import shutil
 import socket
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -143,9 +143,9 @@ def serve(folder: Path, *options: str, server: Path | None = None) -> Iterator[C
 
 
 @contextmanager
-def running(command: Sequence[str | Path], log: Path) -> Iterator[Child]:
+def running(command: Sequence[str | Path], log: Path, env: Mapping[str, str] | None = None) -> Iterator[Child]:
     """A process for as long as the context."""
-    child = Child(command, log)
+    child = Child(command, log, env=env)
     try:
         yield child
     finally:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 from celery import Celery, signals
+from celery.exceptions import CPendingDeprecationWarning
 
 from app import logs
 from app.settings import Settings
@@ -38,6 +40,9 @@ def _how(settings: Settings) -> dict[str, Any]:
         "task_publish_retry_policy": {"max_retries": 1, "interval_start": 0.1},  # the next tick is as good as this one
         "worker_prefetch_multiplier": 1,
         "worker_concurrency": settings.worker_processes,
+        # A lost connection is noticed by its subscription, too. Without, a worker at work, which fetches nothing meanwhile,
+        # fails to acknowledge, and then neither fetches nor notices anything ever again.
+        "worker_enable_remote_control": True,
         "worker_cancel_long_running_tasks_on_connection_loss": False,  # rounds do not need the broker
         "broker_connection_retry_on_startup": True,
         "broker_connection_max_retries": None,
@@ -51,6 +56,11 @@ def _how(settings: Settings) -> dict[str, Any]:
 @signals.setup_logging.connect
 def _set_up_logging(**_: object) -> None:
     logs.begin(_settings)
+
+
+@signals.worker_ready.connect  # Celery's own set-up, before it, makes sure that all of these are shown
+def _spare_warnings(**_: object) -> None:
+    warnings.simplefilter("ignore", CPendingDeprecationWarning)  # of each outage, that rounds go on without the broker
 
 
 _settings = Settings.read()

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import logging
+import random
 import re
-import secrets
 import socket
 import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
+from urllib.parse import quote
 
-from flask import Response, g, request
+from flask import Request, Response, g, request
 from pydantic import BaseModel, ValidationError
 from werkzeug.datastructures import MultiDict
 from werkzeug.exceptions import RequestEntityTooLarge
@@ -42,35 +43,37 @@ class Dispatch:
         """The function that Flask calls for a route."""
 
         def serve(**path: str) -> Response:
+            asked = _asked()
             g.route = route
-            return self._serve(route, path)
+            return self._serve(route, asked, path)
 
         return serve
 
-    def _serve(self, route: Route, path: Mapping[str, str]) -> Response:
-        call = self._call(route)
-        return self._answer(route, call, route.handler(call, **self._arguments(route, path)))
+    def _serve(self, route: Route, asked: Request, path: Mapping[str, str]) -> Response:
+        call = self._call(route, asked)
+        return self._answer(route, call, route.handler(call, **self._arguments(route, asked, path)))
 
-    def _call(self, route: Route) -> Call:
+    def _call(self, route: Route, asked: Request) -> Call:
         token, workspace = ANYBODY, "default"
         if route.may:
-            token = g.token = self._access.caller(request.headers.get("Authorization"), request.host)
-            workspace = g.workspace = self._access.workspace(token, request.headers.get("Poolkeeper-Workspace"))
+            token = g.token = self._access.caller(asked.headers.get("Authorization"), asked.host)
+            workspace = g.workspace = self._access.workspace(token, asked.headers.get("Poolkeeper-Workspace"))
             self._access.allow(token, route.may)
-        sock = request.environ.get("gunicorn.socket")
-        call = Call(self._services, token, workspace, request.headers, lambda: has_hung_up(sock), self._counted)
+        sock = asked.environ.get("gunicorn.socket")
+        call = Call(self._services, token, workspace, asked.headers, lambda: has_hung_up(sock), self._counted)
         if route.may:
             call.token_needed = self._access.needs_token
         return call
 
-    def _arguments(self, route: Route, path: Mapping[str, str]) -> dict[str, Any]:
+    def _arguments(self, route: Route, asked: Request, path: Mapping[str, str]) -> dict[str, Any]:
         given: dict[str, Any] = {name: _name(name, value) for name, value in path.items()}
-        query = _query(route, request.args)
+        query = _query(route, asked.args)
         if route.takes_query:
             given["query"] = query
         if route.body:
-            given["body"] = _body(route.body, absent_is_empty=route.body_may_be_absent)
-        reading.done(request.environ.get("gunicorn.socket"))
+            given["body"] = _body(route.body, asked, absent_is_empty=route.body_may_be_absent)
+        if sock := asked.environ.get("gunicorn.socket"):
+            reading.done(sock.fileno())
         return given
 
     def _answer(self, route: Route, call: Call, answer: object) -> Response:
@@ -87,29 +90,30 @@ class Dispatch:
     def begin(self) -> None:
         """Give the request an id, and start its clock."""
         given = request.headers.get("X-Request-Id", "")
-        g.request_id = given if REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
+        g.request_id = given if REQUEST_ID.fullmatch(given) else f"{random.getrandbits(64):016x}"  # to be found by, no secret
         g.begun = time.perf_counter()
 
     def end(self, response: Response) -> Response:
         """Count it, log it, and say its id."""
-        response.headers["X-Request-Id"] = g.request_id
-        taken_s = time.perf_counter() - g.begun
-        route: Route | None = g.get("route")
+        asked, here = _asked(), g._get_current_object()
+        response.headers["X-Request-Id"] = here.request_id
+        taken_s = time.perf_counter() - here.begun
+        route: Route | None = here.get("route")
         name = route.path if route else "none"
-        self._counted.request(request.method if route else "none", name, response.status_code, taken_s)
+        self._counted.request(asked.method if route else "none", name, response.status_code, taken_s)
         if route is None or route.may:
-            token: Token = g.get("token", ANYBODY)
+            token: Token = here.get("token", ANYBODY)
             access_log.info(
                 "%s %s %s",
-                request.method,
-                request.path,
+                asked.method,
+                quote(asked.path),  # whatever is in it, it is one line
                 response.status_code,
                 extra={
-                    "request_id": g.request_id,
+                    "request_id": here.request_id,
                     "route": name,
                     "status": response.status_code,
                     "ms": round(taken_s * 1000, 2),
-                    "workspace": g.get("workspace"),
+                    "workspace": here.get("workspace"),
                     "token": token.name,
                 },
             )
@@ -120,7 +124,7 @@ class Dispatch:
         request_id = g.get("request_id")
         refused = errors.reply(error, request_id)
         if refused is None:
-            log.exception("%s %s failed", request.method, request.path, extra={"request_id": request_id})
+            log.exception("%s %s failed", request.method, quote(request.path), extra={"request_id": request_id})
             refused = errors.bug(request_id)
         response = written(refused.body, refused.status, errors.PROBLEM_TYPE, exclude_none=True)
         response.headers.update(refused.headers)
@@ -134,6 +138,12 @@ def written(body: object, status: int, kind: str = "application/json", *, exclud
     assert isinstance(body, BaseModel)
     text = body.model_dump_json(by_alias=True, exclude_none=exclude_none, exclude_defaults=isinstance(body, Ask))
     return Response(text, status, mimetype=kind)
+
+
+def _asked() -> Request:
+    """The request itself: Flask's stand-in for it looks it up again for every attribute."""
+    asked: Request = request._get_current_object()  # type: ignore[attr-defined]
+    return asked
 
 
 def _name(what: str, value: str) -> str:
@@ -155,15 +165,15 @@ def _query(route: Route, given: MultiDict[str, str]) -> Any:
         raise errors.Malformed.of(wrong, "the query") from wrong
 
 
-def _body(kind: type[Ask], *, absent_is_empty: bool) -> Ask:
+def _body(kind: type[Ask], asked: Request, *, absent_is_empty: bool) -> Ask:
     try:
-        data = request.get_data(cache=False)
+        data = asked.get_data(cache=False)
     except RequestEntityTooLarge:
-        limit = request.max_content_length
+        limit = asked.max_content_length
         raise errors.Refusal(413, "body_too_large", f"a body may have {limit} bytes") from None
     if not data and absent_is_empty:
         return kind()
-    if not JSON.fullmatch(request.mimetype):
+    if not JSON.fullmatch(asked.mimetype):
         raise errors.Refusal(415, "not_json", "the body has to be JSON, and Content-Type to say so: application/json")
     if not data:
         raise errors.Malformed([("", "is empty, and has to be JSON")])

@@ -24,7 +24,7 @@ def every(call: Call, query: EventsQuery) -> Page[EventAnswer] | Response:
     if wants_list(call.headers.get("Accept", "")):
         return _listed(call, query)
     after = _after(call, query)
-    stream = call.services.waiting.events(call.workspace, after)
+    stream = call.services.waiting.events(call.workspace, after, gone=call.gone)
     next(stream)  # what is wrong is known now, while there is still a status to say it with
     return endless(_streamed(call, query, after, stream))
 
@@ -35,18 +35,22 @@ def wants_list(accept: str) -> bool:
 
 
 def _listed(call: Call, query: EventsQuery) -> Page[EventAnswer]:
-    found = call.services.requests.events(call.workspace, query.cursor or query.after or "0", query.limit)
+    after = query.cursor or _given(call, query) or "0"
+    found = call.services.requests.events(call.workspace, after, query.limit)
     items = [EventAnswer.of(event) for event in found if _is_wanted(call, query, event)]
     return Page(items=items, next_cursor=found[-1].id if len(found) == query.limit else None)
 
 
 def _after(call: Call, query: EventsQuery) -> str:
-    given = call.headers.get("Last-Event-ID") or query.after
-    if given is None:
-        return call.services.requests.last_event(call.workspace)
-    if not re.fullmatch(EVENT_PATTERN, given):
+    return _given(call, query) or call.services.requests.last_event(call.workspace)
+
+
+def _given(call: Call, query: EventsQuery) -> str | None:
+    """After which event the client wants to go on; the header knows better than the URL of a stream that was taken up again."""
+    last = call.headers.get("Last-Event-ID")
+    if last is not None and not re.fullmatch(EVENT_PATTERN, last):
         raise Malformed([("Last-Event-ID", "is not the id of an event")], "a header")
-    return given
+    return last or query.after
 
 
 def _streamed(call: Call, query: EventsQuery, after: str, stream: Generator[Event | None]) -> Iterator[str]:

@@ -85,7 +85,17 @@ def _schemas(routes: Iterable[Route]) -> tuple[References, dict[str, Schema]]:
         if route.answer:
             models[(route.answer, "serialization")] = None
     references, definitions = models_json_schema(list(models), by_alias=True, ref_template=REFERENCE)
-    return references, definitions["$defs"]
+    return references, _closed(definitions["$defs"])
+
+
+def _closed(schema: Any) -> Any:
+    """The schema, with the keys of each map bound to their pattern: pydantic says the pattern, and lets others pass."""
+    if isinstance(schema, list):
+        return [_closed(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    shut = {"additionalProperties": False} if "patternProperties" in schema else {}
+    return {name: _closed(part) for name, part in schema.items()} | shut
 
 
 def _operation(route: Route, references: References, schemas: dict[str, Schema]) -> Schema:

@@ -97,7 +97,7 @@ class EventsQuery(Query):
     limit: Annotated[int, Field(ge=1, le=PAGE)] = 100
     """Of a list: how many at most."""
     cursor: Annotated[str, Field(pattern=EVENT_PATTERN)] | None = None
-    """Of a list: the `next_cursor` of the page before; it goes before `after`."""
+    """Of a list: the `next_cursor` of the page before; it goes before `Last-Event-ID`, and that before `after`."""
     pool: Name | None = None
     component: Name | None = None
     request: Name | None = None

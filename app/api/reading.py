@@ -14,25 +14,35 @@ from contextlib import suppress
 
 WITHIN_S = 20.0
 """How long a request may take to arrive. Ten times what a megabyte takes on a slow line."""
+HURRIED_S = 1.0
+"""How long when there are many of them, or the process ends."""
+SHARE = 8
+"""More than one in so many of the threads are many: half of what long polls and streams leave to others."""
 
 _since: dict[int, float] = {}
 
 
-def begun(sock: socket.socket) -> None:
-    """A thread begins to read from it."""
-    _since[sock.fileno()] = time.monotonic()
+def begun(descriptor: int) -> None:
+    """A thread begins to read from a connection."""
+    _since[descriptor] = time.monotonic()
 
 
-def done(sock: socket.socket | None) -> None:
+def done(descriptor: int) -> None:
     """The request is here, or the connection is done with."""
-    if sock is not None:
-        _since.pop(sock.fileno(), None)
+    _since.pop(descriptor, None)
 
 
-def cut_off(within_s: float = WITHIN_S) -> int:
-    """Shuts every connection that has taken longer: its thread reads an end, and goes on to another client. Says how many."""
+def cut_off(within_s: float, crowded: int) -> int:
+    """Shuts every connection that has taken longer: its thread reads an end, and goes on to another client. Says how many.
+
+    While more than `crowded` are being read they have to be quick, the earliest first, until no more are left than that.
+    """
     now = time.monotonic()
-    overdue = [descriptor for descriptor, since in list(_since.items()) if now - since > within_s]
+    slow = [(since, descriptor) for descriptor, since in list(_since.items()) if now - since > min(within_s, HURRIED_S)]
+    too_many = len(_since) - crowded
+    overdue = [
+        descriptor for place, (since, descriptor) in enumerate(sorted(slow)) if place < too_many or now - since > within_s
+    ]
     for descriptor in overdue:
         _since.pop(descriptor, None)
         with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as again:

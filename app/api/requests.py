@@ -74,6 +74,8 @@ def _problem(error: Exception) -> Problem:
 def every(call: Call, query: RequestsQuery) -> Page[RequestAnswer]:
     """Requests, newest first, those kept that have ended included."""
     labels = dict(label.split(":", 1) for label in query.label)
+    if any(labels[key] != value for key, _, value in (label.partition(":") for label in query.label)):
+        return Page(items=[])  # no request has two values of one label
     wanted = Wanted(query.status, query.component, query.component_type, query.pool, labels)
     found, follows = call.services.lists.requests(call.workspace, wanted, number_of(query.cursor), query.limit)
     items = [RequestAnswer.of(one) for one in found if call.token.may_see(one.component_type, one.component)]
@@ -85,10 +87,9 @@ def show(call: Call, request: str, query: PollQuery) -> RequestAnswer:
 
     When too many wait already, it answers the present state at once, and `Retry-After` says when to ask again.
     """
+    check_holder(call, request)  # before it is polled: who may not see it must not keep it from going stale
     if query.wait_s == 0:
-        return RequestAnswer.of(own(call, call.services.requests.poll(call.workspace, request)))
-    if call.token.is_limited:
-        own(call, call.services.requests.look(call.workspace, request))
+        return RequestAnswer.of(call.services.requests.poll(call.workspace, request))
     told = call.services.waiting.changed(call.workspace, request, query.status, query.wait_s, call.gone)
     if told.full:
         call.says["Retry-After"] = str(AGAIN_S)
@@ -141,7 +142,7 @@ def check_ask(call: Call, ask: RequestAsk) -> None:
 
 
 def check_holder(call: Call, request: str) -> None:
-    """Raises unless the caller may act for the request's component; only a token bound to components has to be looked up."""
+    """Raises unless the caller may see, and so act for, the request's component; only for a limited token is it looked up."""
     if call.token.is_limited:
         own(call, call.services.requests.look(call.workspace, request))
 

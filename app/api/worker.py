@@ -1,10 +1,18 @@
-"""gunicorn's threaded worker, with what it lacks: it says when it is to stop, and lets go of slow clients."""
+"""gunicorn's threaded worker, with what it lacks: it says when it is to stop, and no slow client keeps a thread for long.
+
+A connection takes a thread when it has sent something, and not before. What it then sends has to arrive in time (`reading.py`),
+and so has what it is sent to be taken.
+"""
 
 from __future__ import annotations
 
+import errno
+import selectors
 import socket
 import struct
+import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from gunicorn.workers.gthread import TConn, ThreadWorker
@@ -24,22 +32,55 @@ class Worker(ThreadWorker):  # type: ignore[misc]
     def handle_exit(self, sig: int, frame: Any) -> None:
         """Told to stop gracefully: requests under way are finished, and none is kept waiting."""
         super().handle_exit(sig, frame)
-        for act in stopping:
-            act()
+        _let_go()
+
+    def handle_quit(self, sig: int, frame: Any) -> None:
+        """Told to stop at once: Python waits for the threads even so."""
+        _let_go()
+        super().handle_quit(sig, frame)
+
+    def enqueue_req(self, conn: TConn) -> None:
+        """A new connection waits for its first byte in the main loop, any other is served."""
+        if conn.initialized or conn.data_ready:
+            super().enqueue_req(conn)
+            return
+        conn.sock.setblocking(False)
+        conn.timeout = time.monotonic() + self.cfg.keepalive
+        self.pending_conns.append(conn)
+        self.poller.register(conn.sock, selectors.EVENT_READ, partial(self.on_pending_socket_readable, conn))
 
     def handle(self, conn: TConn) -> object:
         """Serve a request of a connection, in a thread."""
         if not conn.initialized:
             limit = struct.pack("ll", SEND_WITHIN_S, 0)
             conn.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
-        sock = conn.sock
-        reading.begun(sock)
+        descriptor = conn.sock.fileno()
+        reading.begun(descriptor)
         try:
             return super().handle(conn)
         finally:
-            reading.done(sock)
+            reading.done(descriptor)
+
+    def handle_request(self, req: Any, conn: TConn) -> object:
+        """Serve a request that has been read; a client that takes nothing is as good as gone."""
+        try:
+            return super().handle_request(req, conn)
+        except BlockingIOError as stuck:
+            raise ConnectionResetError(errno.ECONNRESET, "the client takes nothing") from stuck
+
+    def _cap_keepalive(self, deadline: float) -> None:
+        """When it ends: nor is a connection waited for that has sent nothing yet."""
+        super()._cap_keepalive(deadline)
+        for conn in self.pending_conns:
+            conn.timeout = min(conn.timeout, deadline)
 
     def murder_pending(self) -> None:
         """Every second or so: connections that sent nothing, and those that send too slowly."""
         super().murder_pending()
-        reading.cut_off()
+        crowded = self.cfg.threads // reading.SHARE
+        reading.cut_off(reading.WITHIN_S if self.alive else reading.HURRIED_S, crowded)
+
+
+def _let_go() -> None:
+    for act in stopping:
+        act()

@@ -19,13 +19,13 @@ _WHY = {
 
 def only_here(host: str) -> bool:
     """Whether nobody but this machine can reach the address."""
-    return all(ipaddress.ip_address(address[4][0]).is_loopback for address in _addresses(host, 0))
+    return all(ipaddress.ip_address(address).is_loopback for _, (address, _) in _addresses(host, 0))
 
 
 def bindable(host: str, port: int) -> int:
     """The port, or a free one for 0; ValueError in one line if nobody can listen there."""
-    family, kind, protocol, _, address = _addresses(host, port)[0]
-    with socket.socket(family, kind, protocol) as probe:
+    family, address = _addresses(host, port)[0]
+    with socket.socket(family) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(address)
@@ -36,11 +36,13 @@ def bindable(host: str, port: int) -> int:
         return int(probe.getsockname()[1])
 
 
-def _addresses(host: str, port: int) -> list[tuple[socket.AddressFamily, socket.SocketKind, int, str, tuple[str, int]]]:
+def _addresses(host: str, port: int) -> list[tuple[socket.AddressFamily, tuple[str, int]]]:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET  # as gunicorn has it
     try:
-        return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)  # type: ignore[return-value]
+        found = socket.getaddrinfo(host, port, family, socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as error:
         raise ValueError(f"POOLKEEPER_HOST: {host} cannot be resolved: {error.strerror}") from error
+    return [(family, (str(address[4][0]), int(address[4][1]))) for address in found]
 
 
 def may_listen(settings: Settings, tokens_exist: Callable[[], bool]) -> None:

@@ -21,9 +21,12 @@ _CELERY = (*_PYTHON, "celery", "--quiet", "--app", "workers.celery_app")
 _QUIETLY = ("--without-gossip", "--without-mingle", "--without-heartbeat")
 
 
-def config_file(name: str) -> Path | None:
-    """A file of `config/`, wherever it was installed."""
-    return next((folder / name for folder in CONFIG_FOLDERS if (folder / name).exists()), None)
+def config_file(name: str) -> Path:
+    """A file of `config/`, wherever it was installed; ValueError if it was not."""
+    for folder in CONFIG_FOLDERS:
+        if (folder / name).exists():
+            return folder / name
+    raise ValueError(f"the installation is not complete: {name} is not in {CONFIG_FOLDERS[0]}")
 
 
 def commands() -> dict[str, tuple[str, ...]]:

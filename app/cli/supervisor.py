@@ -26,6 +26,7 @@ STANDS_AFTER_S = 10
 ENDS, WITHIN_S = 5, 60
 """So many ends in so short a time, and it is given up if it never stood."""
 LARGEST_LOG = 20 * 2**20
+EXAMINED_EVERY_S = 10
 
 
 class GaveUp(ValueError):  # noqa: N818 - a state of the world
@@ -54,7 +55,7 @@ class Pauses:
         """It has ended; the seconds until it should run again, or GaveUp."""
         self._ends.append(self._now())
         if not self.stood and len(self._ends) == ENDS and self._ends[-1] - self._ends[0] <= WITHIN_S:
-            raise GaveUp(f"{self._name} ended {ENDS} times in a row and never stood; {why}")
+            raise GaveUp(f"{self._name} failed {ENDS} times in a row and never stood; at last it {why}")
         self._in_a_row += 1
         return float(min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** (self._in_a_row - 1)))
 
@@ -85,19 +86,25 @@ class Part:
         if self._child and self._child.alive:
             return self.pauses.look()
         if self._child:
-            self._lament(self._child, say)
+            ended, self._child = self._child, None
+            ended.kill()  # what it left behind holds its port, or its place in a queue
+            said = _one_line(ended.last_words(1))
+            self._lament(f"ended, exit code {ended.exit_code}, log {self.log}, last words: {said}", say)
         elif time.monotonic() >= self._due:
-            self._child = Child(self._command, self.log, env=self._env, cwd=self._cwd)
-            self.pauses.begin()
+            self._start(say)
         return None
 
-    def _lament(self, ended: Child, say: Callable[[str], None]) -> None:
-        self._child = None
-        ended.kill()  # what it left behind holds its port, or its place in a queue
-        why = f"exit code {ended.exit_code}, log {self.log}, last words: {_one_line(ended.last_words(1))}"
-        pause = self.pauses.end(why)
+    def _start(self, say: Callable[[str], None]) -> None:
+        self.pauses.begin()
+        try:
+            self._child = Child(self._command, self.log, env=self._env, cwd=self._cwd)
+        except OSError as error:
+            self._lament(f"could not be started: {error}", say)
+
+    def _lament(self, what: str, say: Callable[[str], None]) -> None:
+        pause = self.pauses.end(what)
         self._due = time.monotonic() + pause
-        say(f"{self.name} ended, {why}; it is started again in {pause:g} s")
+        say(f"{self.name} {what}; it is started again in {pause:g} s")
 
     def cut_log(self) -> None:
         """Keep what it wrote from filling the disk: the last part moves aside, and the file begins anew."""
@@ -115,6 +122,7 @@ class Part:
         """End it, gently for a while."""
         if self._child:
             self._child.stop(patience_s)
+            self._child = None
 
 
 class Supervisor:
@@ -125,17 +133,31 @@ class Supervisor:
         self._server, self._say = server, say
         self._server_pauses = Pauses("the embedded Redis")
         self._server_due: float | None = None
-        self._logs_cut = time.monotonic()
+        self._unwell = ""
+        self._examined = time.monotonic()
 
     def watch(self) -> None:
         """Look once after everything; GaveUp if there is no point in going on."""
         self._watch_server()
         for part in self._parts.values():
             part.watch(self._say)
-        if time.monotonic() - self._logs_cut > 10:
-            self._logs_cut = time.monotonic()
-            for part in self._parts.values():
-                part.cut_log()
+        if time.monotonic() - self._examined > EXAMINED_EVERY_S:
+            self._examined = time.monotonic()
+            self._examine()
+
+    def _examine(self) -> None:
+        """What is slow to go wrong: logs that fill the disk, and a Redis that cannot write to it."""
+        for part in self._parts.values():
+            part.cut_log()
+        try:
+            if self._server and self._server.alive:
+                self._server.health()
+            unwell = ""
+        except StoreUnavailable as why:
+            unwell = _one_line(str(why))
+        if unwell != self._unwell:
+            self._say(unwell or "the embedded Redis is well again")
+        self._unwell = unwell
 
     def stands(self, name: str) -> None:
         """It has been seen to work."""
@@ -151,7 +173,7 @@ class Supervisor:
         if self._server.alive:
             self._server_pauses.look()
         elif self._server_due is None:
-            pause = self._server_pauses.end(f"its log is in {self._server.data_dir}")
+            pause = self._server_pauses.end(f"ended; its log is in {self._server.data_dir}")
             self._server_due = time.monotonic() + pause
             self._say(f"the embedded Redis ended; it is started again in {pause:g} s with its data")
         elif time.monotonic() >= self._server_due:

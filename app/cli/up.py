@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import sys
 import threading
@@ -28,6 +29,7 @@ from app.settings import BadSetting, Settings
 from app.store.broker import broker
 from app.store.connection import redacted
 
+METERS = "PROMETHEUS_MULTIPROC_DIR"
 LOOK_EVERY_S = 0.05
 NOT_YET_S = 30
 """After which somebody who waits for it to be ready is told why it is not."""
@@ -77,7 +79,8 @@ def up(config: Path | None, file: Path | None, no_pools: bool) -> None:
             _declare(here, pools)
             secret = _first_token(settings, here)
             known = environment(settings, config, redis_url=here.url, port=port)
-            supervisor = Supervisor(_parts(settings, known), here.server, lambda line: click.echo(line, err=True))
+            parts = _parts(settings, _metered(settings, known))
+            supervisor = Supervisor(parts, here.server, lambda line: click.echo(line, err=True))
             _serve(supervisor, stop, _Door(settings, port, here, secret))
     click.echo("stopped")
 
@@ -96,11 +99,9 @@ def _stopping() -> Iterator[Stop]:
             signal.signal(number, handler)
 
 
-def _pools(file: Path | None) -> Declaration | None:
+def _pools(file: Path | None) -> Declaration:
     """What the file says, else the sample that comes along; a file that was named must be there."""
     file = file or config_file("pools.yaml")
-    if not file:
-        return None
     try:
         return declaring.read(file.read_text("utf-8"))
     except OSError as error:
@@ -136,6 +137,16 @@ def _parts(settings: Settings, known: dict[str, str]) -> list[Part]:
     logs = settings.data_dir.absolute() / "log"
     logs.mkdir(mode=0o700, parents=True, exist_ok=True)
     return [Part(name, command, known, ROOT, logs / f"{name}.log") for name, command in commands().items()]
+
+
+def _metered(settings: Settings, known: dict[str, str]) -> dict[str, str]:
+    """With a place for what the API's processes count, unless there is one; what an earlier run counted is past."""
+    if known.get(METERS):
+        return known
+    folder = settings.data_dir.absolute() / "metrics"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return known | {METERS: str(folder)}
 
 
 @dataclass(frozen=True, slots=True)

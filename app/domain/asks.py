@@ -81,7 +81,7 @@ class RequestAsk(Ask):
     """What kind of component asks."""
     resources: Asked = Field(default={}, examples=[{"gpu": 2}])
     """Resource key → units. `step_run: 1` is always added; with nothing else asked, it is all that is."""
-    settings: ResourceSettings = ResourceSettings()
+    settings: ResourceSettings = Field(default_factory=ResourceSettings)
     """Instead of or along with `resources`."""
     preemptible: bool = True
     """Whether it may borrow beyond its policy's reserved, and be stopped for the owner of what it borrowed."""

@@ -122,8 +122,10 @@ class Waiting:
             if not _stays(watch, min(until, time.monotonic() + look_again_s), gone):
                 return now
 
-    def events(self, workspace: str, after: str, alive_every_s: float = ALIVE_S) -> Generator[Event | None]:
-        """Events of the workspace after one of them, until the process ends or the caller closes it.
+    def events(
+        self, workspace: str, after: str, alive_every_s: float = ALIVE_S, gone: Callable[[], bool] = lambda: False
+    ) -> Generator[Event | None]:
+        """Events of the workspace after one of them, until the process ends, the client has gone or the caller closes it.
 
         The first is always None, as soon as it is known that all is well; what is not (HouseFull, StoreUnavailable, a bad name
         or id) is raised in its place. Later None is a sign of life after so long a silence, and a Redis that is away is waited
@@ -135,10 +137,10 @@ class Waiting:
             with self._wakeups.watch(checked_name(workspace)) as watch:
                 page = self._requests.events(workspace, after, PAGE)
                 yield None
-                yield from self._stream(watch, workspace, after, page, alive_every_s)
+                yield from self._stream(watch, workspace, after, page, alive_every_s, gone)
 
     def _stream(
-        self, watch: Watch, workspace: str, after: str, page: list[Event], alive_every_s: float
+        self, watch: Watch, workspace: str, after: str, page: list[Event], alive_every_s: float, gone: Callable[[], bool]
     ) -> Iterator[Event | None]:
         told = time.monotonic()
         while not watch.closed:
@@ -150,7 +152,8 @@ class Waiting:
                 told = time.monotonic()
             if len(page) < PAGE:
                 time.sleep(GATHER_S)
-                watch.wait(max(0.0, min(LOOK_S, told + alive_every_s - time.monotonic())))
+                if not _stays(watch, min(time.monotonic() + LOOK_S, told + alive_every_s), gone):
+                    return
             page = self._next(workspace, after)
 
     def _next(self, workspace: str, after: str) -> list[Event]:

@@ -2,7 +2,7 @@
 
 The thread shares nothing with the others but an Event that ends it and a few values that it sets whole, so that neither a busy
 main thread nor a server that does not answer holds anybody up. Only code that never lets go of the interpreter's lock for a
-third of the lease could; `poolkeeper run`, which keeps the lease from another process, is for such work.
+third of the lease could.
 """
 
 from __future__ import annotations

@@ -337,7 +337,7 @@ def test_the_story_of_a_request(everywhere: Site) -> None:
     rows = [{key: row[key] for key in row if key != "id"} for row in told.items]
     assert rows == [
         {"event": "submitted", "at": NOW, "pool": None, "reason": None, "by": None},
-        {"event": "allocated", "at": later, "pool": "gpus", "reason": None, "by": held["id"]},
+        {"event": "allocated", "at": later, "pool": "gpus", "reason": None, "by": None},
         {"event": "released", "at": later, "pool": "gpus", "reason": "dropped", "by": None},
     ]
     listed = everywhere.get("/events", headers={"Accept": "application/json"}, request=waits["id"]).items

@@ -8,10 +8,9 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import pytest
-import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 LUA = Path("app/store/lua")
@@ -118,24 +117,3 @@ def test_every_composed_script_is_clean(tmp_path: Path) -> None:
     assert list(tmp_path.rglob("*.lua"))
     checked = run(luacheck, "--config", ".luacheckrc", "--no-color", tmp_path)
     assert checked.returncode == 0, checked.stdout + checked.stderr
-
-
-class TestCompose:
-    """docker-compose.yml, as far as it can be judged without Docker."""
-
-    @pytest.fixture
-    def services(self) -> dict[str, dict[str, Any]]:
-        services: dict[str, dict[str, Any]] = yaml.safe_load(read(Path("docker-compose.yml")))["services"]
-        return services
-
-    def test_who_is_waited_for_has_a_healthcheck(self, services: dict[str, dict[str, Any]]) -> None:
-        waits = [wait for service in services.values() for wait in service.get("depends_on", {}).items()]
-        awaited = {name for name, wait in waits if wait["condition"] == "service_healthy"}
-        assert awaited <= {name for name, service in services.items() if "healthcheck" in service}
-
-    def test_redis_keeps_its_data(self, services: dict[str, dict[str, Any]]) -> None:
-        assert "healthcheck" in services["redis"]
-        assert "redis-data:/data" in services["redis"]["volumes"]
-
-    def test_poolkeeper_is_pointed_at_that_redis(self, services: dict[str, dict[str, Any]]) -> None:
-        assert services["poolkeeper"]["environment"]["POOLKEEPER_REDIS_URL"] == "redis://redis:6379/0"

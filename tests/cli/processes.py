@@ -43,9 +43,18 @@ class Answer:
     body: Any
 
 
-def ask(port: int, method: str, path: str, body: object = None, token: str | None = None, timeout_s: float = 20) -> Answer:
+def ask(
+    port: int,
+    method: str,
+    path: str,
+    body: object = None,
+    token: str | None = None,
+    *,
+    host: str = "127.0.0.1",
+    timeout_s: float = 20,
+) -> Answer:
     """A request to a port of the loopback address."""
-    connection = HTTPConnection("127.0.0.1", port, timeout=timeout_s)
+    connection = HTTPConnection(host, port, timeout=timeout_s)
     headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
     try:
         connection.request(method, path, None if body is None else json.dumps(body), headers)
@@ -85,8 +94,8 @@ def living(pids: dict[int, str]) -> dict[int, str]:
 class Up:
     """`poolkeeperd up`, ready."""
 
-    def __init__(self, process: subprocess.Popen[str], port: int, errors: Path) -> None:
-        self.process, self.port, self.errors = process, port, errors
+    def __init__(self, process: subprocess.Popen[str], host: str, port: int, errors: Path) -> None:
+        self.process, self.host, self.port, self.errors = process, host, port, errors
         self.said: list[str] = []
 
     def wait_until_ready(self) -> None:
@@ -100,7 +109,7 @@ class Up:
 
     def ask(self, method: str, path: str, body: object = None, token: str | None = None) -> Answer:
         """A request to its API."""
-        return ask(self.port, method, f"/api/v1{path}", body, token)
+        return ask(self.port, method, f"/api/v1{path}", body, token, host=self.host)
 
     def pid_of(self, words: str) -> int | None:
         """The first process below it whose command line holds these words."""
@@ -125,7 +134,7 @@ def up(folder: Path, *words: str, **more: str) -> Iterator[Up]:
         process = subprocess.Popen(
             [*COMMAND, "up", *words], env=known, cwd=folder, stdout=subprocess.PIPE, stderr=file, text=True
         )
-    here = Up(process, port, errors)
+    here = Up(process, known.get("POOLKEEPER_HOST", "127.0.0.1"), port, errors)
     try:
         here.wait_until_ready()
         yield here

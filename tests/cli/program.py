@@ -23,6 +23,8 @@ from click.testing import CliRunner
 from poolkeeper.cli.main import main
 
 PROGRAM = Path(sys.executable).with_name("poolkeeper")
+FOR_TERMINALS = ("NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES")
+"""Variables of whoever runs the tests that would change what is drawn."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ class Program:
 
     def environment(self, **more: str) -> dict[str, str]:
         """All the variables it sees."""
-        clean = {name: value for name, value in os.environ.items() if not name.startswith("POOLKEEPER_") and name != "NO_COLOR"}
+        clean = {name: value for name, value in os.environ.items() if not name.startswith(("POOLKEEPER_", *FOR_TERMINALS))}
         own = {"URL": self.url, "WORKSPACE": self.workspace}
         clean |= {"XDG_CONFIG_HOME": str(self.folder / "config"), "TERM": "xterm-256color"}
         return clean | {f"POOLKEEPER_{name}": value for name, value in own.items()} | more
@@ -63,9 +65,8 @@ class Program:
     def __call__(self, *words: str, ends: int = 0, feed: str | None = None, **more: str) -> Ran:
         """A run within this process, which ends with this exit code."""
         blank = {name: None for name in os.environ if name.startswith("POOLKEEPER_")}
-        result = CliRunner().invoke(
-            main, list(words), input=feed, env={**blank, **self.environment(**more)}, prog_name="poolkeeper"
-        )
+        seen = {**blank, **self.environment(**({"POOLKEEPER_TRACEBACK": "1"} | more))}
+        result = CliRunner().invoke(main, list(words), input=feed, env=seen, prog_name="poolkeeper")
         if result.exception and not isinstance(result.exception, SystemExit):
             raise result.exception
         ran = Ran(result.exit_code, result.stdout, result.stderr)
@@ -134,6 +135,15 @@ class Terminal:
         while self._read(until):
             pass
         return self.process.wait(max(0.1, until - time.monotonic()))
+
+    def interrupted(self, within_s: float = 20) -> int:
+        """The exit code after Ctrl-C; pressed again if it came in the moment before Python began to read."""
+        until = time.monotonic() + within_s
+        while self.process.poll() is None and time.monotonic() < until:
+            self.type("\x03")
+            while self._read(time.monotonic() + 0.5):
+                pass
+        return self.process.wait(0.1)
 
     def close(self) -> None:
         """Whatever state it is in."""

@@ -1,4 +1,4 @@
-"""The program as such: its help, its examples, its options before and after the verb, its completions, how it starts and refuses."""
+"""The program as such: help, examples, options before and after the verb, completions, how it starts and how it refuses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from poolkeeper.cli.grammar import Verb
 from poolkeeper.cli.main import COMMANDS, main
 
 from tests.cli.program import PROGRAM, Program
-from tests.client.standin import StandIn, refuses, says
+from tests.client.standin import StandIn, cuts, refuses, says
 
 
 def verbs() -> Iterator[tuple[str, Verb]]:
@@ -42,6 +42,7 @@ def parses(words: list[str]) -> None:
     """Raises unless the words are a command line that the program takes."""
     with main.make_context("poolkeeper", list(words)) as ctx:
         command: click.Command = main
+        name: str | None = None
         rest = [*ctx._protected_args, *ctx.args]
         while isinstance(command, click.Group):
             name, inner, rest = command.resolve_command(ctx, rest)
@@ -90,7 +91,8 @@ def test_help_imports_nothing_heavy(nowhere: Program) -> None:
     program = (
         "import sys\nfrom poolkeeper.cli.main import main\n"
         "try: main(['--help'])\nexcept SystemExit: pass\n"
-        "print(sorted({'rich', 'yaml', 'http.client', 'urllib.request', 'ssl', 'poolkeeper.cli.pools'} & set(sys.modules)), file=sys.stderr)"
+        "heavy = {'rich', 'yaml', 'http.client', 'urllib.request', 'ssl', 'poolkeeper.cli.pools'}\n"
+        "print(sorted(heavy & set(sys.modules)), file=sys.stderr)"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], env=nowhere.environment(), capture_output=True, text=True, timeout=30
@@ -213,15 +215,18 @@ def test_completion_scripts_are_scripts(nowhere: Program, shell: str, tmp_path: 
     script = tmp_path / "script"
     script.write_text(nowhere.process("completion", shell).out)
     assert "_POOLKEEPER_COMPLETE" in script.read_text()
-    assert (checker := shutil.which(shell)) or shell != "bash"
+    checker = shutil.which(shell)
+    assert checker or shell != "bash"
     if checker:
         subprocess.run([checker, "-n", script], check=True, timeout=10)
 
 
 def completed(program: Program, line: str) -> list[str]:
     """What bash would be offered for the last word of this line."""
-    more = {"COMP_WORDS": line, "COMP_CWORD": str(len(line.split(" ")) - 1), "_POOLKEEPER_COMPLETE": "bash_complete"}
-    return [offer.partition(",")[2] for offer in program.process(**more).out.split()]
+    word = str(len(line.split(" ")) - 1)
+    ran = program.process(COMP_WORDS=line, COMP_CWORD=word, _POOLKEEPER_COMPLETE="bash_complete")
+    assert ran.err == ""
+    return [offer.partition(",")[2] for offer in ran.out.split()]
 
 
 def test_commands_and_options_are_completed(nowhere: Program) -> None:
@@ -249,3 +254,31 @@ def test_completion_is_silent_without_a_service(nowhere: Program) -> None:
 
 def test_the_program_is_installed() -> None:
     assert PROGRAM.exists()
+
+
+def test_what_is_no_poolkeeper_is_told_without_a_traceback(told: Program, standin: StandIn) -> None:
+    standin.script(says({"items": [{}], "next_cursor": None}))
+    ran = told("pool", "list", ends=Exit.REFUSED, POOLKEEPER_TRACEBACK="")
+    assert ran.err.splitlines()[0] == "poolkeeper: this should not have happened: KeyError: 'name'"
+    assert ran.err.count("\n") == 2
+
+
+def test_an_answer_that_was_lost_is_spoken_of(told: Program, standin: StandIn) -> None:
+    standin.script(cuts, refuses(409, "pool_exists", "there is a pool gpus already"))
+    ran = told("pool", "create", "gpus", "--capacity", "gpu=1", ends=Exit.REFUSED)
+    assert "an earlier try may have done it" in ran.err.splitlines()[1]
+
+
+def test_a_name_that_is_no_ascii_is_escaped_where_it_must_be(told: Program, standin: StandIn) -> None:
+    who = {**WHO, "name": "→na"}
+    for form in ("json", "table", "name"):
+        standin.script(says(who), says(who))
+        assert "\\u2192na" in told.process("whoami", "-o", form, PYTHONIOENCODING="latin-1").out
+        assert "→na" in told.process("whoami", "-o", form, PYTHONIOENCODING="utf-8").out
+
+
+def test_closed_streams_are_nobodys_trouble(told: Program, standin: StandIn) -> None:
+    standin.script(says({"items": [], "next_cursor": None}))
+    command = f"{shlex.quote(str(PROGRAM))} pool list <&- >&-"
+    done = subprocess.run(["bash", "-c", command], env=told.environment(), stderr=subprocess.PIPE, timeout=30)
+    assert (done.returncode, done.stderr) == (0, b"")

@@ -79,6 +79,12 @@ def test_a_file_that_others_could_read_is_replaced_by_one_they_cannot(fresh: Pro
     assert stat.S_IMODE(kept(fresh).stat().st_mode) == 0o600
 
 
+def test_a_token_in_the_clear_is_warned_of(fresh: Program) -> None:
+    ran = fresh("login", "--url", "http://nowhere.invalid:1", "--token", "t", ends=Exit.UNAVAILABLE)
+    assert ran.err.splitlines()[0] == "http://nowhere.invalid:1 is not encrypted: whoever is on the way can read the token"
+    assert not kept(fresh).exists()
+
+
 def test_logout_forgets(fresh: Program, standin: StandIn) -> None:
     standin.script(says(WHO))
     fresh("login", "--url", standin.url, "--token", "t")

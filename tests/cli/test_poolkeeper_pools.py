@@ -181,6 +181,8 @@ def test_names_that_are_near_are_suggested(poolkeeper: Program) -> None:
         "policy show gpus vison": "did you mean vision?",
         "policy detach gpus nobody": "there are: vision",
         "group show gpus lob": "did you mean lab?",
+        "policy attach gpus team --group lob": "did you mean lab?",
+        "group create gpus audio --parent lob": "did you mean lab?",
         "pool requests zzz": "there are: gpus",
     }.items():
         told = poolkeeper(*words.split(), ends=Exit.NOT_FOUND).err.splitlines()

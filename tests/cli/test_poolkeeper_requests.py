@@ -49,9 +49,9 @@ def test_from_submit_to_release(gpus: Program) -> None:
 
 def test_everything_that_can_be_asked_arrives(gpus: Program) -> None:
     request = submit(
-        gpus, "--resource", "gpu=1,seat=1", "--resources", '{"licence": 2}', "--cpu-count", "0.29", "--memory", "16GiB", "--class", "7",
-        "--checkpoint", "auto", "--checkpoint-minutes", "2", "--walltime", "2h", "--retries", "-1", "--lease", "5m", "--queue-ttl",
-        "none", "--label", "owner=ana", "--label", "why=a=b", "--fixed", ends=Exit.REJECTED,
+        gpus, "--resource", "gpu=1,seat=1", "--resources", '{"licence": 2}', "--cpu-count", "0.29", "--memory", "16GiB",
+        "--class", "7", "--checkpoint", "auto", "--checkpoint-minutes", "2", "--walltime", "2h", "--retries", "-1",
+        "--lease", "5m", "--queue-ttl", "none", "--label", "owner=ana", "--label", "why=a=b", "--fixed", ends=Exit.REJECTED,
     )  # fmt: skip
     found = shown(gpus, request)
     assert found["resources"] == {"gpu": 1, "seat": 1, "licence": 2, "mcpu": 290, "memory_mb": 17180, "step_run": 1}
@@ -215,7 +215,7 @@ def test_ctrl_c_while_waiting_leaves_it_queued_and_says_so(gpus: Program) -> Non
         assert waiting.stderr
         assert waiting.stderr.readline() == f"{waits} queued, position 1 in gpus\n"
         waiting.send_signal(signal.SIGINT)
-        out, err = waiting.communicate(timeout=10)
+        out, err = waiting.communicate(timeout=20)
     assert waiting.returncode == Exit.INTERRUPTED
     assert err == (
         f"no longer waiting; {waits} stays queued (for 10m, unless somebody asks for it). "
@@ -237,8 +237,8 @@ def test_waiting_for_what_is_cancelled_meanwhile(gpus: Program) -> None:
 
 
 REQUEST = {
-    "id": "r1", "component": "team", "component_type": "orchestrator", "status": "queued", "reason": None, "resources": {"gpu": 1},
-    "pool": None, "fence": None, "position": {"gpus": 2}, "queue_ttl_s": None, "lease_s": None, "labels": {},
+    "id": "r1", "component": "team", "component_type": "orchestrator", "status": "queued", "reason": None, "pool": None,
+    "resources": {"gpu": 1}, "fence": None, "position": {"gpus": 2}, "queue_ttl_s": None, "lease_s": None, "labels": {},
 }  # fmt: skip
 
 

@@ -44,23 +44,38 @@ def test_a_table_has_colours_on_a_terminal_only(gpus: Program) -> None:
 
 def test_no_color_is_honoured(gpus: Program) -> None:
     submit(gpus, 4)
-    for words in (("request", "list"), ("plan", "-f", "/dev/null")):
+    paper = gpus.folder / "pools.yaml"
+    paper.write_text("pools: [{name: more, capacity: {gpu: 8}}]")
+    for words in (("request", "list"), ("plan", "-f", str(paper))):
+        with gpus.on_a_terminal(*words) as terminal:
+            assert terminal.ended() == Exit.OK
+        assert re.search(r"\x1b\[[0-9;]*3[0-9]m", terminal.seen)
         with gpus.on_a_terminal(*words, NO_COLOR="1") as terminal:
-            terminal.ended()
-        assert not re.search(r"\x1b\[[0-9;]*3[0-9]m", terminal.seen), terminal.seen
+            assert terminal.ended() == Exit.OK
+        assert not re.search(r"\x1b\[[0-9;]*3[0-9]m", terminal.seen)
 
 
-def test_a_narrow_terminal_cuts_and_a_pipe_does_not(gpus: Program) -> None:
-    label = "x" * 120
-    request = submit(gpus, 9, "--label", f"owner={label}", ends=Exit.REJECTED)
-    with gpus.on_a_terminal("request", "list", width=60) as terminal:
+def test_a_table_fits_the_terminal_and_is_whole_in_a_pipe(gpus: Program) -> None:
+    label = " ".join(["word"] * 20)
+    request = submit(gpus, 9, "--label", f"note={label}", ends=Exit.REJECTED)
+    with gpus.on_a_terminal("request", "list", "-o", "wide", width=130) as terminal:
         assert terminal.ended() == Exit.OK
     lines = COLOUR.sub("", terminal.seen).replace("\r", "").splitlines()
-    assert max(map(len, lines)) <= 60
+    assert max(map(len, lines)) <= 130
+    assert len(lines) > 2
     whole = gpus.process("request", "list", "-o", "wide").out
     assert label in whole
-    assert request in whole
     assert len(whole.splitlines()) == 2
+    assert request in whole
+
+
+def test_an_id_is_never_cut(gpus: Program) -> None:
+    request = submit(gpus, 9, ends=Exit.REJECTED)
+    with gpus.on_a_terminal("request", "list", width=30) as terminal:
+        assert terminal.ended() == Exit.OK
+    assert request in terminal.seen
+    assert "rejected" in terminal.seen
+    assert "…" not in terminal.seen
 
 
 def test_json_on_a_terminal_is_json(gpus: Program) -> None:
@@ -88,8 +103,7 @@ def test_ctrl_c_at_a_question_does_nothing(gpus: Program) -> None:
     held = submit(gpus, 4)
     with gpus.on_a_terminal("request", "delete", held) as terminal:
         terminal.until(r"\[y/N\]: ")
-        terminal.type("\x03")
-        assert terminal.ended() == Exit.INTERRUPTED
+        assert terminal.interrupted() == Exit.INTERRUPTED
     assert "Traceback" not in terminal.seen
     assert gpus("request", "describe", held, "-o", "json").json["status"] == "allocated"
 
@@ -136,8 +150,7 @@ def test_ctrl_c_on_a_live_line(gpus: Program) -> None:
     submit(gpus, 4)
     with gpus.on_a_terminal("request", "submit", "--component", "team", "--resource", "gpu=1", "--wait") as terminal:
         terminal.until(r"queued, position 1 in gpus")
-        terminal.type("\x03")
-        assert terminal.ended() == Exit.INTERRUPTED
+        assert terminal.interrupted() == Exit.INTERRUPTED
     waits = re.search(r"no longer waiting; (\w+) stays queued", terminal.seen)
     assert waits
     assert f"poolkeeper request cancel {waits[1]}" in terminal.seen

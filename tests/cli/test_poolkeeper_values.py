@@ -44,7 +44,7 @@ def test_amounts_are_pairs_json_or_yaml(written: str) -> None:
     ],
 )
 def test_what_is_no_amount_is_said(written: str, said: str) -> None:
-    with pytest.raises(ValueError, match=".") as wrong:
+    with pytest.raises(ValueError, match=r".") as wrong:
         parse_amounts(written)
     assert said in str(wrong.value)
 

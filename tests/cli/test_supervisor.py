@@ -11,6 +11,8 @@ import pytest
 
 from app.cli import supervisor
 from app.cli.supervisor import GaveUp, Part, Pauses, Supervisor
+from app.store.connection import StoreUnavailable
+from app.store.embedded import EmbeddedRedis
 from tests.backends import wait_until
 
 LIVES = "import time; print('here', flush=True); time.sleep(60)"
@@ -49,8 +51,8 @@ def test_five_ends_in_a_minute_are_enough_for_who_never_stood() -> None:
         now[0] += 15
         pauses.end("")
     now[0] += 15
-    with pytest.raises(GaveUp, match="it ended 5 times in a row and never stood; its last words"):
-        pauses.end("its last words")
+    with pytest.raises(GaveUp, match="it failed 5 times in a row and never stood; at last it said no"):
+        pauses.end("said no")
 
 
 def test_what_dies_again_and_again_ends_it_all(parts: list[Part], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,11 +72,41 @@ def test_what_dies_again_and_again_ends_it_all(parts: list[Part], monkeypatch: p
     assert len(said) == 5
     assert said[0].startswith("worker ended, exit code 7, ")
     assert said[0].endswith("last words: no such thing; it is started again in 0.01 s")
-    assert said[-1].startswith("worker ended 5 times in a row and never stood")
+    assert said[-1].startswith("worker failed 5 times in a row and never stood; at last it ended, exit code 7")
     assert kept.pids()["worker"] is None
     assert kept.pids()["api"]
     kept.stop()
     assert set(kept.pids().values()) == {None}
+
+
+def test_what_cannot_even_be_started_is_said_and_tried_again(tmp_path: Path) -> None:
+    said: list[str] = []
+    Part("it", [sys.executable], {}, tmp_path, tmp_path / "no folder" / "it.log").watch(said.append)
+    (line,) = said
+    assert line.startswith("it could not be started: [Errno 2]")
+    assert line.endswith("it is started again in 0.5 s")
+
+
+class Unwell(EmbeddedRedis):
+    """One that runs, and says what it is told to say."""
+
+    said = ""
+    alive = True
+
+    def health(self) -> None:
+        if self.said:
+            raise StoreUnavailable("not_persisting", self.said)
+
+
+def test_a_redis_that_cannot_write_is_said_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "EXAMINED_EVERY_S", -1)
+    said: list[str] = []
+    server = Unwell(tmp_path)
+    kept = Supervisor([], server, said.append)
+    for words in ("", "the disk is full", "the disk is full", "", ""):
+        server.said = words
+        kept.watch()
+    assert said == ["the disk is full", "the embedded Redis is well again"]
 
 
 def test_kill_ends_all_at_once(parts: list[Part]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import subprocess
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.backends import require, short_folder, wait_until
-from tests.cli.processes import Up, descendants, living, run, up, wait_until_served
+from tests.cli.processes import COMMAND, Up, descendants, environment, living, run, up, wait_until_served
 
 POOLS = """
 pools:
@@ -48,7 +49,7 @@ def test_it_serves_until_ctrl_c_and_finishes_what_is_under_way(folder: Path) -> 
         (folder / name).mkdir()
         (folder / name / "__init__.py").write_text("raise SystemExit('not ours')\n")
     begun = time.monotonic()
-    with up(folder) as here:
+    with up(folder, HOME=str(folder)) as here:
         assert time.monotonic() - begun < 15  # a generous bound: five seconds on a machine with nothing else to do
         assert here.said[0].startswith(f"Poolkeeper is ready at http://127.0.0.1:{here.port} ")
         assert str(folder / "data" / "log") in here.said[1]
@@ -64,6 +65,22 @@ def test_it_serves_until_ctrl_c_and_finishes_what_is_under_way(folder: Path) -> 
             assert polling.result(timeout=5).status == 200
         assert (here.said[-1], here.errors.read_text()) == ("stopped", "")
         assert not list((folder / "data").glob("*.sock"))
+        littered = {path.name for path in folder.iterdir()} - {"app", "workers", "gunicorn", "celery"}
+        assert littered == {"data", "errors", "pools.yaml"}
+
+
+@pytest.mark.parametrize("seen", ["data/poolkeeper.lock", "data/redis.sock", "data/log/api.log"])
+def test_ctrl_c_while_it_starts_stops_it_too(folder: Path, seen: str) -> None:
+    known = environment(folder, POOLKEEPER_PORT="0")
+    process = subprocess.Popen(
+        [*COMMAND, "up"], env=known, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    wait_until((folder / seen).exists, f"{seen} is there")
+    below = descendants(process.pid)
+    process.send_signal(signal.SIGINT)
+    said, errors = process.communicate(timeout=30)
+    assert (process.returncode, said.splitlines()[-1], errors) == (0, "stopped", "")
+    assert living(below) == {}
 
 
 def test_killed_it_leaves_nothing_running_and_loses_nothing(folder: Path) -> None:
@@ -119,7 +136,8 @@ def _reason(here: Up, request: dict[str, object]) -> tuple[str, str]:
 
 
 def test_with_tokens_it_makes_the_first_and_shows_it_once(folder: Path) -> None:
-    with up(folder, "--no-pools", POOLKEEPER_REQUIRE_TOKEN="1", POOLKEEPER_HOST="0.0.0.0") as here:
+    with up(folder, "--no-pools", POOLKEEPER_REQUIRE_TOKEN="1", POOLKEEPER_HOST="::1") as here:
+        assert f"http://[::1]:{here.port} " in here.said[0]
         (token,) = [line.rpartition("=")[2] for line in here.said if "POOLKEEPER_TOKEN=" in line]
         assert here.ask("GET", "/pools").status == 401
         assert here.ask("GET", "/pools", token=token).body["items"] == []

@@ -201,7 +201,7 @@ def test_it_closes_while_the_server_is_away(tmp_path: Path) -> None:
         assert (watch.wait(LONG_S), time.monotonic() - begun < 1) == (True, True)
 
 
-def test_in_a_cluster_another_node_will_do(nodes: list[Node]) -> None:  # noqa: F811 - the fixture
+def test_in_a_cluster_another_node_will_do(nodes: list[Node]) -> None:
     (port, first), (other, second) = nodes
     tell(second, "CONFIG SET", "cluster-require-full-coverage", "no")
     channel = key("changed", "test", "r")

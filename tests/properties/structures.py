@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
+from app.domain.asks import PoolSettings
 from app.domain.ordering import AGES, CLASSES, PRIORITIES
 from tests.properties.oracle import BOUNDLESS, LIVE, Model, Request
 from tests.properties.snapshot import Snapshot, columns
@@ -18,7 +19,7 @@ from tests.properties.snapshot import Snapshot, columns
 FINAL = {"preempted", "released", "expired", "cancelled", "rejected"}
 POOL_COLUMNS = {"limit", "used", "fixed", "kept", "promised", "reserving"}
 COLUMNS = {"limit", "reserved", "used", "fixed", "kept", "promised"}
-POOL_FIELDS = {"discipline", "order", "queueing", "patience_s", "patience", "reviewing", "unsettled"}
+POOL_FIELDS = {*PoolSettings.model_fields, "patience", "reviewing", "unsettled"}
 FIELDS = {"group": {"weight", "parent"}, "policy": {"weight", "group", "priority"}}
 
 

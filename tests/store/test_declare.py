@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from app.domain.asks import PoolChange
 from app.domain.declared import Declaration, DeclaredPool, declared
 from app.domain.difference import Plan, Step, difference
 from app.domain.errors import Conflict
@@ -264,6 +265,13 @@ def test_what_is_in_use_does_not_go(world: World) -> None:
     assert refusal(world, FRESH, without) == ("in_use", "pool p: policy orchestrator/t is in use: 1 queued, 1 active")
 
 
+def test_a_policy_somebody_only_waits_for_does_not_go(world: World) -> None:
+    a_pool_in_use(world)
+    world.submit("idle", gpu=3)
+    without = IN_USE | {"policies": IN_USE["policies"][:1]}
+    assert refusal(world, without) == ("in_use", "pool p: policy orchestrator/idle is in use: 1 queued, 0 active")
+
+
 def test_what_holds_units_does_not_move(world: World) -> None:
     a_pool_in_use(world)
     out = IN_USE | {"policies": [{"component": "t"}, {"component": "idle", "priority": 3}]}
@@ -284,6 +292,7 @@ CHANGES: dict[str, Act] = {
     "capacity": lambda w: w.resize(gpu=9),
     "a key": lambda w: w.resize(npu=1),
     "a setting": lambda w: w.resize(settings={"patience_s": 1}),
+    "the description": lambda w: w.ledger.update_pool(w.workspace, "p", PoolChange(description="new")),
     "a policy": lambda w: w.policy("idle", weight=2),
     "a policy's priority": lambda w: w.policy("idle", priority=1),
     "a policy's limit": lambda w: w.policy("idle", limit={"gpu": 3}),

@@ -8,15 +8,17 @@ import time
 import weakref
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from queue import Empty, Queue
 from typing import Any
 
 import pytest
 from redis.cluster import RedisCluster
 
 from app.domain.models import Request
+from app.store import wakeups as module
 from app.store.keys import key
 from app.store.scripts import Client
-from app.store.wakeups import NAME, Wakeups, Watch
+from app.store.wakeups import Wakeups, Watch
 from tests.backends import wait_until
 from tests.conftest import Servers
 from tests.world import World
@@ -239,7 +241,10 @@ def test_close_wakes_everybody_for_good(client: Client) -> None:
 
 def test_a_user_who_may_neither_publish_nor_subscribe_changes_things_all_the_same(servers: Servers) -> None:
     client = servers.client("redis")
-    client.acl_setuser("mute", enabled=True, nopass=True, keys=["pk:*"], categories=["+@all"], reset_channels=True)
+    allowed = key("changed", "heard", "r")
+    client.acl_setuser(
+        "mute", enabled=True, nopass=True, keys=["pk:*"], categories=["+@all"], reset_channels=True, channels=[allowed]
+    )
     path = client.connection_pool.connection_kwargs["path"]  # type: ignore[union-attr]
     try:
         with type(client)(unix_socket_path=path, username="mute", password="", protocol=2, decode_responses=True) as mute:
@@ -250,7 +255,118 @@ def test_a_user_who_may_neither_publish_nor_subscribe_changes_things_all_the_sam
             with wakeups.watch("test", request.id) as watch, wakeups.watch("test") as whole:
                 world.release(request)
                 assert (watch.wait(SHORT_S), whole.wait(0), world.status(request)) == (False, False, ["released"])
-                assert any(one["name"] == NAME for one in client.client_list()), "the connection is kept"
+                begun = time.monotonic()
+                with wakeups.watch("heard", "r") as heard:
+                    assert time.monotonic() - begun < 0.5, "a refusal is an answer, and the next answer is another's"
+                    client.publish(allowed, "queued")
+                    assert heard.wait(LONG_S)
             wakeups.close()
     finally:
         client.acl_deluser("mute")
+
+
+# ---- moments that a server does not wait for
+
+
+class Scripted:
+    """A connection whose answers come when the test says so."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[str, ...]] = []
+        self._answers: Queue[list[str]] = Queue()
+        self._next: list[list[str]] = []
+
+    def answer(self, *words: str) -> None:
+        self._answers.put([*words])
+
+    def connect(self) -> None:
+        pass
+
+    def disconnect(self) -> None:
+        pass
+
+    def pack_commands(self, commands: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
+        return commands
+
+    def send_packed_command(self, commands: list[tuple[str, ...]], check_health: bool) -> None:
+        assert not check_health
+        self.sent += commands
+
+    def can_read(self, timeout: float) -> bool:
+        try:
+            self._next.append(self._answers.get(timeout=timeout))
+        except Empty:
+            return False
+        return True
+
+    def read_response(self, timeout: float, disconnect_on_error: bool) -> list[str]:
+        assert not disconnect_on_error
+        return self._next.pop()
+
+
+@pytest.fixture
+def scripted(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Wakeups, Scripted]]:
+    """Wakeups that wait long for their subscriptions, on such a connection."""
+    connection = Scripted()
+    monkeypatch.setattr(Wakeups, "_made", lambda *_: connection)
+    monkeypatch.setattr(module, "ACKNOWLEDGED_S", LONG_S)
+    wakeups = Wakeups(None)  # type: ignore[arg-type]
+    yield wakeups, connection
+    wakeups.close()
+    connection.answer("pong", "")
+
+
+def test_the_answer_to_another_question_begins_no_watch(
+    scripted: tuple[Wakeups, Scripted], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wakeups, connection = scripted
+    monkeypatch.setattr(module, "ACKNOWLEDGED_S", 0)
+    with wakeups.watch("w", "r"):
+        wait_until(lambda: len(connection.sent) == 1, "it has asked")
+    monkeypatch.setattr(module, "ACKNOWLEDGED_S", LONG_S)
+    channel, begun = key("changed", "w", "r"), threading.Event()
+
+    def watch() -> None:
+        with wakeups.watch("w", "r"):
+            begun.set()
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(watch)
+        wait_until(lambda: len(connection.sent) == 3, "it has asked again")
+        for word, begins in (("subscribe", False), ("unsubscribe", False), ("subscribe", True)):
+            connection.answer(word, channel, "1")
+            assert begun.wait(LONG_S if begins else SHORT_S) == begins
+    assert [words[0] for words in connection.sent[:3]] == ["SUBSCRIBE", "UNSUBSCRIBE", "SUBSCRIBE"]
+
+
+def test_who_gave_up_waiting_for_the_subscription_is_woken_when_it_is_there(
+    scripted: tuple[Wakeups, Scripted], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wakeups, connection = scripted
+    monkeypatch.setattr(module, "ACKNOWLEDGED_S", 0)
+    with wakeups.watch("w") as watch:
+        assert not watch.wait(SHORT_S)
+        connection.answer("psubscribe", watch.topic, "1")
+        assert watch.wait(LONG_S), "it may have looked before, and missed something"
+
+
+def test_close_is_not_kept_waiting_by_a_subscription(scripted: tuple[Wakeups, Scripted]) -> None:
+    wakeups, connection = scripted
+    with ThreadPoolExecutor(1) as pool:
+        beginning = pool.submit(wakeups.watch("w", "r").__enter__)
+        wait_until(lambda: connection.sent, "it has asked")
+        begun = time.monotonic()
+        wakeups.close()
+        assert (beginning.result(LONG_S).wait(LONG_S), time.monotonic() - begun < LONG_S / 2) == (True, True)
+
+
+def test_what_is_said_just_as_the_time_is_up_is_for_the_next_wait(scripted: tuple[Wakeups, Scripted]) -> None:
+    class JustAfter(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            said = super().wait(timeout)
+            self.set()
+            return said
+
+    watch = scripted[0].watch("w", "r")
+    watch._said = JustAfter()
+    assert (watch.wait(0), watch.wait(0)) == (False, True)

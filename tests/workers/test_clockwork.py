@@ -135,7 +135,7 @@ def test_a_worker_and_beat_outlive_redis(at: Place, tmp_path: Path) -> None:
     at.lapse()
     port = at.url.rpartition(":")[2].partition("/")[0]
     at.client.shutdown(nosave=True)
-    wait_until(lambda: "could not be sent" in at.log("beat"), "beat has noticed")
+    wait_until(lambda: "Trying to re-establish" in at.log("worker"), "the worker has noticed")
     with serve(tmp_path, "--port", port):
         wait_until_ready(at.url)
         with place(at.client, at.url, at.folder) as again:

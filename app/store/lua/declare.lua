@@ -1,6 +1,6 @@
 -- Make pools, their groups and their policies as declared: all of it at once, or nothing if anything forbids it.
--- @use accounts amounts clock declared grants operations promises requests reviews rounds
--- @keys pool pools pool_groups pool_policies pool_holds pool_todo todo component
+-- @use accounts amounts clock declared grants operations promises removals requests reviews rounds
+-- @keys pool pools component
 -- @args now kept chunk op changes
 -- @reply declared more
 -- @reply changed pool
@@ -33,16 +33,6 @@ local function strike_out(pool, kind, names)
   end
 end
 
-local function remove(pool, kind, names)
-  for _, name in ipairs(names) do
-    local key = kind.key(pool.name, name)
-    redis.call('DEL', key)
-    accounts.forget(key)
-    redis.call('SREM', kind.names(pool.name), name)
-    if kind.rows == 'policies' then redis.call('ZREM', keys.component(name), pool.name) end
-  end
-end
-
 local function write(pool, kind, row)
   local key = kind.key(pool.name, row.name)
   promises.write(key, kind.account(pool.name, row.name), {reserved = amounts.decode(row.reserved).of, limit = amounts.decode(row.limit).of})
@@ -65,17 +55,10 @@ local function write_pool(name, after)
   redis.call('HSET', keys.pools(), name, after.description)
 end
 
-local function delete_pool(pool)
-  for _, kind in ipairs(declared.KINDS) do remove(pool, kind, redis.call('SMEMBERS', kind.names(pool.name))) end
-  redis.call('DEL', pool.key, keys.pool_policies(pool.name), keys.pool_groups(pool.name), keys.pool_holds(pool.name), keys.pool_todo(pool.name))
-  redis.call('HDEL', keys.pools(), pool.name)
-  redis.call('SREM', keys.todo(), pool.name)
-end
-
 -- Everybody is struck out before anybody is written, and written before anybody is entered: so there is no order to get wrong.
 local function make(change)
   local pool, after = accounts.pool(change.name), change.after
-  if not after then return delete_pool(pool) end
+  if not after then return removals.pool(pool) end
   if pool and pool.is.patience and #declared.movers(change) > 0 then grants.end_hold(pool) end
   for _, kind in ipairs(pool and declared.KINDS or {}) do
     for _, row in ipairs(after[kind.rows]) do strike_out(pool, kind, {row.name}) end
@@ -84,7 +67,7 @@ local function make(change)
   write_pool(change.name, after)
   pool = accounts.pool(change.name)
   for _, kind in ipairs(declared.KINDS) do
-    remove(pool, kind, change.gone[kind.rows])
+    for _, name in ipairs(change.gone[kind.rows]) do kind.remove(pool.name, name) end
     for _, row in ipairs(after[kind.rows]) do write(pool, kind, row) end
   end
   for _, kind in ipairs(declared.KINDS) do

@@ -1,6 +1,6 @@
 -- Delete a group that has no children.
--- @use accounts clock operations promises requests reviews rounds
--- @keys group pool_groups pool_policies
+-- @use accounts clock operations promises removals requests reviews rounds
+-- @keys pool_groups pool_policies
 -- @args now kept chunk op pool group
 -- @reply deleted more
 -- @reply in_use child
@@ -20,9 +20,7 @@ for _, name in ipairs(redis.call('SMEMBERS', keys.pool_groups(args.pool))) do
 end
 
 promises.book(pool, promises.parent(pool, group), group.reserved, -1)
-redis.call('DEL', keys.group(args.pool, args.group))
-accounts.forget(keys.group(args.pool, args.group))
-redis.call('SREM', keys.pool_groups(args.pool), args.group)
+removals.group(args.pool, args.group)
 operations.note(args.op)
 reviews.begin(pool)
 return reply.deleted(rounds.advance(tonumber(args.chunk)))

@@ -1,6 +1,6 @@
 -- Part a component from a pool, while nothing of it waits or runs there.
--- @use accounts clock lanes operations promises requests reviews rounds
--- @keys policy component component_lanes lane pool_policies pool_todo todo
+-- @use accounts clock lanes operations promises removals requests reviews rounds
+-- @keys component_lanes lane pool_todo todo
 -- @args now kept chunk op pool component
 -- @reply deleted more
 -- @reply in_use queued active
@@ -24,10 +24,7 @@ if redis.call('EXISTS', keys.pool_todo(args.pool)) == 1 then  -- its queue may s
 end
 
 promises.book(pool, promises.parent(pool, policy), policy.reserved, -1)
-redis.call('DEL', keys.policy(args.pool, args.component))
-accounts.forget(keys.policy(args.pool, args.component))
-redis.call('SREM', keys.pool_policies(args.pool), args.component)
-redis.call('ZREM', keys.component(args.component), args.pool)
+removals.policy(args.pool, args.component)
 operations.note(args.op)
 reviews.begin(pool)
 return reply.deleted(rounds.advance(tonumber(args.chunk)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from typing import TextIO
 
 import click
 
@@ -12,6 +13,16 @@ from poolkeeper.cli.text import printable
 
 def agreed(question: Callable[[], str]) -> bool:
     """Whether it shall be done: yes where nobody can be asked, as a script means what it says."""
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if not somebody_is_there():
         return True
     return click.confirm(printable(question()), default=False, err=True)
+
+
+def somebody_is_there() -> bool:
+    """Whether a question would be seen, and an answer could be typed."""
+    return is_terminal(sys.stdin) and is_terminal(sys.stderr)
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    """Whether this is a terminal; a stream that was closed before we began is None."""
+    return stream is not None and stream.isatty()

@@ -14,15 +14,13 @@ MOST = 100
 
 def names(ctx: click.Context, listing: Sequence[str], field: str = "") -> list[str]:
     """The names in a listing, whose `{pool}` is what was typed before; none if there is any trouble: a shell is waiting."""
-    from poolkeeper.errors import PoolkeeperError
-
     parts = [_typed_before(ctx, part) for part in listing]
     if not parts or not all(parts):
         return []
     try:
         with ctx.scope():
             return _asked(parts, field or ("id" if listing[0] == "requests" else "name"))
-    except (PoolkeeperError, OSError):
+    except Exception:
         return []
 
 

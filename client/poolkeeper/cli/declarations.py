@@ -3,7 +3,6 @@ only read and written."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import click
 
 from poolkeeper.cli import options, output, papers
-from poolkeeper.cli.asking import agreed
+from poolkeeper.cli.asking import agreed, somebody_is_there
 from poolkeeper.cli.exits import Exit
 from poolkeeper.cli.grammar import Verb
 from poolkeeper.cli.refusals import Failed
@@ -67,7 +66,7 @@ def export(name: str, yes: bool) -> None:
 
 
 def _save(path: Path, written: str, *, yes: bool) -> None:
-    if path.exists() and not yes and not (sys.stdin.isatty() and agreed(lambda: f"write over {path}?")):
+    if path.exists() and not yes and not (somebody_is_there() and agreed(lambda: f"write over {path}?")):
         raise Failed(f"{path} is there already", hints=["--yes writes over it"])
     try:
         path.write_text(written, encoding="utf-8")
@@ -82,11 +81,10 @@ def _question(planned: Mapping[str, Any]) -> str:
 
 
 def _show(planned: Mapping[str, Any], word: str = "") -> None:
-    names = [_name(change) for change in planned["changes"]]
-    if names or not options.said().output == "name":
-        output.one(
-            planned, "\n".join(names), lambda: click.echo("\n".join([*_lines(planned), word + one_line(planned["sentence"])]))
-        )
+    if options.said().output == "name":
+        return output.listing(planned["changes"], (), _name)
+    told = [*_lines(planned), word + one_line(planned["sentence"])]
+    return output.one(planned, "", lambda: click.echo("\n".join(told)))
 
 
 def _lines(planned: Mapping[str, Any]) -> Iterator[str]:

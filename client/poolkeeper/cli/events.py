@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -48,7 +47,7 @@ def _line(event: Mapping[str, Any]) -> str:
     """An event by itself: a line, or a YAML document."""
     said = options.said().output
     if said == "json":
-        return json.dumps(event, ensure_ascii=False)
+        return output.json_of(event)
     if said == "yaml":
         import yaml
 

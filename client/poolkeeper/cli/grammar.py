@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
+from io import TextIOWrapper
 from typing import Any
 
 import click
@@ -98,20 +100,29 @@ class Root(click.Group):
 
     def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, **how: Any) -> Any:  # type: ignore[override]
         """Run, and leave with an exit code; never with a traceback for what is not a bug."""
+        _write_what_can_be_written()
+        how.setdefault("color", False if os.environ.get("NO_COLOR") else None)
         try:
-            code = super().main(args, prog_name, standalone_mode=False, **how)
+            code = super().main(args, prog_name, **{**how, "standalone_mode": False})
         except Exception as wrong:
-            code = refusals.told(wrong)
-            if code is None:
+            if os.environ.get("POOLKEEPER_TRACEBACK") and refusals.is_bug(wrong):
                 raise
+            code = refusals.told(wrong)
         sys.exit(code if isinstance(code, int) else Exit.OK)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Do it; whoever reads our output may stop reading."""
         try:
             done = super().invoke(ctx)
-            sys.stdout.flush()
+            if sys.stdout:
+                sys.stdout.flush()
         except BrokenPipeError:
             refusals.stop_writing()
             return Exit.OK
         return done
+
+
+def _write_what_can_be_written() -> None:
+    """A character that stdout does not have is escaped, rather than the end of everything."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")

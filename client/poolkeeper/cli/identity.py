@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from poolkeeper.cli import options, output
+from poolkeeper.cli.asking import is_terminal
 from poolkeeper.cli.grammar import Verb
-from poolkeeper.cli.refusals import Failed
+from poolkeeper.cli.refusals import Failed, say
 
 if TYPE_CHECKING:
     from poolkeeper import Client
@@ -44,6 +45,8 @@ def login() -> None:
     if given.token is None:
         given.token = _token()
     client = _client_of(given)
+    if given.token and client.url.startswith("http://") and not _is_here(client.url):
+        say(f"{client.url} is not encrypted: whoever is on the way can read the token")
     found = client.call("GET", "/whoami")
     kept = _keep({"url": client.url, "token": given.token, "workspace": client.workspace})
     output.done(found, str(found["name"]), f"{found['name']} at {client.url}, workspace {client.workspace}; kept in {kept}")
@@ -66,10 +69,16 @@ def logout() -> None:
 
 
 def _token() -> str:
-    if sys.stdin.isatty():
+    if is_terminal(sys.stdin):
         asked: str = click.prompt("Token (empty for none)", hide_input=True, default="", show_default=False, err=True)
         return asked.strip()
-    return sys.stdin.readline().strip()
+    return sys.stdin.readline().strip() if sys.stdin else ""
+
+
+def _is_here(url: str) -> bool:
+    from urllib.parse import urlsplit
+
+    return (urlsplit(url).hostname or "") in ("localhost", "127.0.0.1", "::1")
 
 
 def _client_of(given: options.Globals) -> Client:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import click
 
+from poolkeeper.cli.asking import is_terminal
 from poolkeeper.cli.options import said
 from poolkeeper.cli.text import one_line, printable
 
@@ -26,6 +29,9 @@ STYLES = {
     "preempted": "red",
 }
 """How a status looks where there are colours."""
+
+LONG_AT_LEAST = 10
+"""How narrow a long column may become."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +82,13 @@ def data(value: Any) -> None:
 
         click.echo(yaml.safe_dump(value, sort_keys=False, allow_unicode=True), nl=False)
     else:
-        click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+        click.echo(json_of(value, indent=2))
+
+
+def json_of(value: Any, indent: int | None = None) -> str:
+    """JSON in the characters that stdout has."""
+    encoding = (getattr(sys.stdout, "encoding", None) or "ascii").lower().replace("-", "")
+    return json.dumps(value, indent=indent, ensure_ascii=encoding != "utf8")
 
 
 def fields(pairs: Iterable[tuple[str, Any]]) -> None:
@@ -84,7 +96,18 @@ def fields(pairs: Iterable[tuple[str, Any]]) -> None:
     shown = [(name, one_line(value)) for name, value in pairs if value not in (None, "")]
     width = max(len(name) for name, _ in shown) + 2
     for name, value in shown:
-        click.echo(f"{name + ':':<{width}}{value}")
+        lines = _fitting(value, width)
+        click.echo(f"{name + ':':<{width}}{lines[0]}")
+        for line in lines[1:]:
+            click.echo(" " * width + line)
+
+
+def _fitting(value: str, indent: int) -> list[str]:
+    """The lines of a value; on a terminal as many as it takes."""
+    if not is_terminal(sys.stdout):
+        return [value]
+    width = max(20, shutil.get_terminal_size().columns - indent)
+    return textwrap.wrap(value, width, break_long_words=False, break_on_hyphens=False)
 
 
 def heading(text: str) -> None:
@@ -98,7 +121,7 @@ def table(rows: Iterable[Row], columns: Sequence[Column], *, wide: bool | None =
         wide = said().output == "wide"
     shown = [column for column in columns if wide or not column.wide]
     cells = [[_cell(column.cell(row)) for column in shown] for row in rows]
-    if sys.stdout.isatty():
+    if is_terminal(sys.stdout):
         _on_a_terminal(shown, cells, indent)
     else:
         _in_a_pipe(shown, cells, indent)
@@ -122,14 +145,19 @@ def _in_a_pipe(columns: Sequence[Column], cells: list[list[str]], indent: int) -
 
 
 def _on_a_terminal(columns: Sequence[Column], cells: list[list[str]], indent: int) -> None:
+    """As wide as the terminal: long columns take more lines. What has to be copied, such as an id, is never cut."""
     from rich.console import Console
     from rich.padding import Padding
     from rich.table import Table
     from rich.text import Text
 
     drawn = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=said().headers, header_style="bold")
-    for column in columns:
-        drawn.add_column(column.title, no_wrap=not column.long, overflow="fold" if column.long else "ellipsis")
+    least = indent
+    for number, column in enumerate(columns):
+        width = max(len(cell) for cell in [column.title, *(line[number] for line in cells)])
+        least += 2 + (min(width, LONG_AT_LEAST) if column.long else width)
+        drawn.add_column(column.title, no_wrap=not column.long, overflow="fold")
     for line in cells:
         drawn.add_row(*(Text(cell, style=STYLES.get(cell, "")) for cell in line))
-    Console(highlight=False).print(Padding(drawn, (0, 0, 0, indent)))
+    console = Console(highlight=False, width=max(shutil.get_terminal_size().columns, least))
+    console.print(Padding(drawn, (0, 0, 0, indent), expand=False), crop=False)

@@ -23,6 +23,9 @@ HINTS = {
 }
 """What helps with some refusals, by their code."""
 
+REPEATED = ["an answer was lost on the way, so an earlier try may have done it: look before you go on"]
+BUG = ["is there a Poolkeeper at that address? POOLKEEPER_TRACEBACK=1 shows where it went wrong"]
+
 
 class Failed(click.ClickException):
     """The program itself says no: a sentence, an exit code, and perhaps what would help."""
@@ -32,8 +35,15 @@ class Failed(click.ClickException):
         self.code, self.hints = code, hints
 
 
-def told(wrong: Exception) -> int | None:
-    """Say what is wrong and how the program ends; None if it is a bug."""
+def is_bug(wrong: Exception) -> bool:
+    """Whether this is nothing that anybody meant to say."""
+    from poolkeeper.errors import PoolkeeperError
+
+    return not isinstance(wrong, (click.ClickException, click.exceptions.Abort, PoolkeeperError))
+
+
+def told(wrong: Exception) -> int:
+    """Say what is wrong; the answer is how the program ends."""
     if isinstance(wrong, click.exceptions.Abort):
         if wrong.__cause__ is None:  # from a prompt, whose line is still open
             click.echo(err=True)
@@ -50,15 +60,20 @@ def told(wrong: Exception) -> int | None:
     return _of_the_service(wrong)
 
 
-def _of_the_service(wrong: Exception) -> int | None:
+def _of_the_service(wrong: Exception) -> int:
     from poolkeeper import errors
 
     if isinstance(wrong, errors.Refused):
-        hints = [*_fields(wrong), *getattr(wrong, "hints", ()), *HINTS.get(wrong.code, ())]
+        hints = [
+            *_fields(wrong),
+            *getattr(wrong, "hints", ()),
+            *HINTS.get(wrong.code, ()),
+            *(REPEATED if wrong.repeated else ()),
+        ]
         return _say(_code(wrong), _detail(wrong), *hints)
     if isinstance(wrong, errors.PoolkeeperError):
         return _say(Exit.REFUSED, str(wrong))
-    return None
+    return _say(Exit.REFUSED, f"this should not have happened: {type(wrong).__name__}: {wrong}", *BUG)
 
 
 def _code(refused: Any) -> Exit:
@@ -109,7 +124,7 @@ def stop_writing() -> None:
 
 def add_near_names(missing: Any, params: Mapping[str, Any]) -> None:
     """Add to what was not found the names that look like it."""
-    asked, known = _asked_and_known(str(missing.code), params)
+    asked, known = _asked_and_known(missing, params)
     if asked is None:
         return
     from difflib import get_close_matches
@@ -120,13 +135,13 @@ def add_near_names(missing: Any, params: Mapping[str, Any]) -> None:
         missing.hints = [f"there are: {', '.join(known[:10])}{' …' if len(known) > 10 else ''}"]
 
 
-def _asked_and_known(code: str, params: Mapping[str, Any]) -> tuple[str | None, list[str]]:
-    pool, component = params.get("pool"), params.get("component")
+def _asked_and_known(missing: Any, params: Mapping[str, Any]) -> tuple[str | None, list[str]]:
+    code, pool, component = missing.code, params.get("pool"), params.get("component")
     if code == "no_such_pool" and pool:
         return pool, _names("name", "pools")
     if code == "no_such_policy" and pool and component:
         return _bare(component), _names("component", "pools", pool, "policies")
-    group = params.get("group")
+    group = next((name for name in (params.get("group"), params.get("parent")) if name and name in missing.detail), None)
     if code == "no_such_group" and pool and group:
         return group, _names("name", "pools", pool, "groups")
     return None, []

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from poolkeeper.cli import text
+from poolkeeper.cli.asking import is_terminal
 from poolkeeper.cli.exits import Exit
 from poolkeeper.cli.options import path
 from poolkeeper.cli.refusals import say
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 LIVE_POLL_S = 3.0
 """How long one poll waits when somebody is looking at the line."""
-POLL_S = 15.0
+POLL_S = 10.0
 OUTAGE_S = 120.0
 """How long to go on without an answer."""
 
@@ -74,18 +75,18 @@ def _poll_until(client: Client, request: Mapping[str, Any], timeout_s: int | Non
 
 def _poll(client: Client, request: str, wait_s: float) -> tuple[Mapping[str, Any], float]:
     """How it stands after one long poll, and how long the service would like us to stay away."""
-    import json
+    from poolkeeper.calls import decoded
 
     query = {"wait_s": round(wait_s, 3), "status": "queued"}
     answer = client.answer("GET", path("requests", request), query=query, timeout_s=wait_s + 10, tries=1)
-    return json.loads(answer.body), answer.retry_after_s or 0.0
+    return decoded(answer), answer.retry_after_s or 0.0
 
 
 class _Line:
     """What is shown meanwhile."""
 
     def __init__(self) -> None:
-        self.live = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+        self.live = is_terminal(sys.stderr) and os.environ.get("TERM") != "dumb"
         self.poll_s = LIVE_POLL_S if self.live else POLL_S
         self._last = ""
         self._drawn = False

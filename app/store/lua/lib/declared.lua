@@ -1,13 +1,13 @@
 -- One pool of a declaration: whether it still is what it was planned against, and whether what is held or waits forbids the change.
--- @use accounts amounts lanes promises
+-- @use accounts amounts lanes promises removals
 -- @keys pools pool_queue pool_active pool_lanes pool_groups pool_policies pool_todo todo group policy component_lanes lane
 
 -- What differs between groups and policies: where their names are, which field names the parent, their account and its key.
 declared.KINDS = {
   {rows = 'groups', above = 'parent', account = accounts.group,
-    names = function(pool) return keys.pool_groups(pool) end, key = function(pool, name) return keys.group(pool, name) end},
+    names = function(pool) return keys.pool_groups(pool) end, key = function(pool, name) return keys.group(pool, name) end, remove = removals.group},
   {rows = 'policies', above = 'group', account = accounts.policy,
-    names = function(pool) return keys.pool_policies(pool) end, key = function(pool, name) return keys.policy(pool, name) end},
+    names = function(pool) return keys.pool_policies(pool) end, key = function(pool, name) return keys.policy(pool, name) end, remove = removals.policy},
 }
 
 local function same(now, text)

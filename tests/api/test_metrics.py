@@ -1,0 +1,91 @@
+"""The page of numbers: what Prometheus reads of it after known deeds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.api.site import Site
+
+Row = tuple[str, frozenset[tuple[str, str]]]
+
+
+def _numbers(site: Site, token: str | None = None) -> dict[Row, float]:
+    """Every sample of the page, by name and labels."""
+    page = site.get("/metrics", root=True, token=token)
+    assert (page.status, page.kind) == (200, "text/plain; version=0.0.4; charset=utf-8")
+    rows = [sample for family in text_string_to_metric_families(page.body) for sample in family.samples]
+    numbers = {(row.name, frozenset(row.labels.items())): row.value for row in rows}
+    assert len(numbers) == len(rows), "no row is there twice"
+    return numbers
+
+
+def _row(name: str, **labels: Any) -> Row:
+    return f"poolkeeper_{name}", frozenset((key, str(value)) for key, value in labels.items())
+
+
+def test_pools_and_policies_are_as_the_ledger_says(everywhere: Site) -> None:
+    everywhere.pool(gpu=8, cpu=4)
+    everywhere.policy(reserved={"gpu": 2}, limit={"gpu": 6})
+    everywhere.submit(gpu=5)
+    everywhere.submit(gpu=2)
+    numbers = _numbers(everywhere)
+    pool = {"workspace": "default", "pool": "gpus"}
+    policy = pool | {"component": "orchestrator/team"}
+    wanted = {
+        _row("pool_capacity", **pool, key="gpu"): 8,
+        _row("pool_capacity", **pool, key="cpu"): 4,
+        _row("pool_used", **pool, key="gpu"): 5,
+        _row("pool_used", **pool, key="cpu"): 0,
+        _row("pool_borrowed", **pool, key="gpu"): 3,
+        _row("pool_borrowed", **pool, key="cpu"): 0,
+        _row("pool_held", **pool, key="gpu"): 0,
+        _row("pool_held", **pool, key="cpu"): 0,
+        _row("pool_queue_length", **pool): 1,
+        _row("pool_active", **pool): 1,
+        _row("policy_used", **policy, key="gpu"): 5,
+        _row("policy_used", **policy, key="cpu"): 0,
+        _row("policy_reserved", **policy, key="gpu"): 2,
+        _row("policy_reserved", **policy, key="cpu"): 0,
+        _row("policy_limit", **policy, key="gpu"): 6,
+        _row("policy_borrowed", **policy, key="gpu"): 3,
+        _row("policy_borrowed", **policy, key="cpu"): 0,
+        _row("policy_queue_length", **policy): 1,
+    }
+    of_pools = {row: value for row, value in numbers.items() if row[0].startswith(("poolkeeper_pool", "poolkeeper_policy"))}
+    assert of_pools == wanted
+
+
+def test_requests_are_counted_by_route_and_status_and_never_by_path(site: Site) -> None:
+    site.pool()
+    for name in ("gpus", "gpus", "none", "a%0Ab"):
+        site.get(f"/pools/{name}")
+    site.ask("FOO", "/pools")
+    site.get("/nowhere/at/all")
+    site.get("/healthz", root=True)
+    numbers = _numbers(site)
+
+    def count(method: str, route: str, status: int) -> float | None:
+        return numbers.get(_row("http_requests_total", method=method, route=route, status=status))
+
+    assert count("POST", "/pools", 201) == 1
+    assert count("GET", "/pools/{pool}", 200) == 2
+    assert count("GET", "/pools/{pool}", 404) == 1
+    assert count("GET", "/pools/{pool}", 400) == 1
+    assert count("none", "none", 405) == 1
+    assert count("none", "none", 404) == 1
+    assert count("GET", "/healthz", 200) == 1
+    assert numbers[_row("http_request_duration_seconds_count", method="GET", route="/pools/{pool}")] == 4
+    assert len([row for row in numbers if row[0] == "poolkeeper_http_requests_total"]) == 7
+
+
+def test_only_workspaces_of_the_token_are_told(site: Site) -> None:
+    for workspace in ("default", "a", "b"):
+        site.post("/pools", {"name": "gpus", "capacity": {"gpu": 8}}, workspace=workspace)
+
+    def told(token: str | None) -> set[str]:
+        return {dict(labels)["workspace"] for name, labels in _numbers(site, token) if name == "poolkeeper_pool_capacity"}
+
+    assert told(None) == {"default", "a", "b"}
+    assert told(site.token("viewer", workspaces=["default", "a"])) == {"default", "a"}

@@ -1,0 +1,161 @@
+"""Slow clients under gunicorn: cut off after their time, however they are slow, and never in the way of others for long."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.api.crowd import PREFIX, Crowd, Line
+from tests.api.hurried import WITHIN_S
+from tests.api.serving import HURRIED, Service, service
+
+SOON_S = WITHIN_S + 3.5
+"""When a client is cut off at the latest: its time, the second in which nobody looked, and a slow machine's."""
+THREADS = 16
+
+
+@pytest.fixture(scope="module")
+def hurried(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """One process of a few threads, that is not patient."""
+    with service(tmp_path_factory.mktemp("hurried"), HURRIED, api_processes=1, api_threads=THREADS) as made:
+        yield made
+
+
+async def _end(line: Line) -> bytes:
+    """What comes until the other end is closed."""
+    said = b""
+    try:
+        while piece := await line.reader.read(65536):
+            said += piece
+    except ConnectionError:
+        pass
+    return said
+
+
+BODY = b'{"component": "t", "resources": {}}'
+HEAD = b"POST /api/v1/requests HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+BEGUN = {
+    "half a request line": b"POST /api/v1/req",
+    "half of the headers": HEAD,
+    "no body": HEAD + b"Content-Length: 35\r\n\r\n",
+    "half of a body": HEAD + b"Content-Length: 35\r\n\r\n" + BODY[:20],
+    "half of a chunk": HEAD + b"Transfer-Encoding: chunked\r\n\r\n23\r\n" + BODY[:20],
+    "half of the chunks": HEAD + b"Transfer-Encoding: chunked\r\n\r\n23\r\n" + BODY + b"\r\n",
+}
+
+
+@pytest.mark.parametrize("begun", BEGUN.values(), ids=BEGUN)
+def test_who_stops_in_the_middle_is_cut_off(hurried: Service, begun: bytes) -> None:
+    async def play() -> None:
+        crowd = Crowd(hurried.port)
+        async with Line(hurried.port) as line:
+            line.writer.write(begun)
+            said = await asyncio.wait_for(_end(line), SOON_S)
+        assert not said or said.startswith(b"HTTP/1.1 4"), said
+        assert (await crowd.ask("GET", "/healthz")).status == 200
+
+    asyncio.run(play())
+    assert hurried.complaints() == []
+
+
+def test_who_drips_is_cut_off(hurried: Service) -> None:
+    async def play() -> None:
+        async with Line(hurried.port) as line:
+            end = asyncio.create_task(_end(line))
+            line.writer.write(HEAD + b"X-Slowly: ")
+            async with asyncio.timeout(SOON_S):
+                while not end.done():
+                    line.writer.write(b"a")
+                    await asyncio.sleep(0.1)
+            assert not end.result() or end.result().startswith(b"HTTP/1.1 4")
+
+    asyncio.run(play())
+    assert hurried.complaints() == []
+
+
+def test_who_sends_nothing_holds_no_thread(hurried: Service) -> None:
+    async def play() -> None:
+        crowd = Crowd(hurried.port)
+        lines = [Line(hurried.port) for _ in range(4 * THREADS)]
+        for line in lines:
+            await line.__aenter__()
+        assert (await asyncio.wait_for(crowd.submit(0), 2))["status"] == "rejected"
+        for line in lines[:5]:
+            line.writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert (await asyncio.wait_for(line.answer(), 2)).status == 200
+        ends = await asyncio.wait_for(asyncio.gather(*map(_end, lines)), 10)
+        assert set(ends) == {b""}
+
+    asyncio.run(play())
+    assert hurried.complaints() == []
+
+
+def test_slow_clients_beyond_all_threads_keep_nobody_out_for_long(hurried: Service) -> None:
+    async def play() -> None:
+        crowd = Crowd(hurried.port)
+        lines = [Line(hurried.port) for _ in range(3 * THREADS)]
+        for line in lines:
+            await line.__aenter__()
+            line.writer.write(BEGUN["half of a body"])
+        async with asyncio.timeout(3 * SOON_S):
+            assert (await crowd.submit(0))["status"] == "rejected"
+        await asyncio.wait_for(asyncio.gather(*map(_end, lines)), 3 * SOON_S)
+        for _ in range(5):
+            assert (await asyncio.wait_for(crowd.submit(0), 2))["status"] == "rejected"
+
+    asyncio.run(play())
+    assert hurried.complaints() == []
+
+
+def test_who_is_slow_but_in_time_is_served(hurried: Service) -> None:
+    async def play() -> None:
+        async with Line(hurried.port) as line:
+            for piece in (HEAD, b"Content-Length: 35\r\n\r\n", BODY[:10], BODY[10:]):
+                line.writer.write(piece)
+                await asyncio.sleep(WITHIN_S / 6)
+            assert (await line.answer()).status == 201
+
+    asyncio.run(play())
+
+
+def test_a_long_poll_is_not_taken_for_a_slow_client(hurried: Service) -> None:
+    async def play() -> None:
+        crowd = Crowd(hurried.port)
+        await crowd.pool(gpu=1)
+        await crowd.submit()
+        waits = await crowd.submit()
+        assert (await crowd.poll(waits["id"], wait_s=2 * SOON_S)).json["status"] == "queued"
+
+    asyncio.run(play())
+
+
+@pytest.mark.slow
+def test_who_takes_nothing_of_a_stream_is_let_go(tmp_path: Path) -> None:
+    async def play(made: Service) -> None:
+        crowd = Crowd(made.port)
+        stuck = [_taking_nothing(made.port) for _ in range(2)]
+        await crowd.until_waiting(stream=2)
+        async with Line(made.port) as line:
+            asked = {"requests": [{"component": "t", "labels": {"much": "x" * 200}}] * 1000}
+            for _ in range(12):
+                assert (await line.ask("POST", f"{PREFIX}/requests/batch", asked)).status == 201
+        await crowd.until_waiting(stream=0, within_s=20)
+        for sock in stuck:
+            sock.close()
+
+    with service(tmp_path, HURRIED, api_processes=1, api_threads=THREADS) as made:
+        asyncio.run(play(made))
+        assert made.complaints() == []
+
+
+def _taking_nothing(port: int) -> socket.socket:
+    """A stream whose client reads nothing of it."""
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    sock.connect(("127.0.0.1", port))
+    sock.sendall(f"GET {PREFIX}/events?after=0 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+    return sock
