@@ -22,12 +22,12 @@ class Access:
         """Whether one is needed just now."""
         return self._required or self._tokens.exist()
 
-    def caller(self, authorization: str | None, host: str) -> Token:
-        """Whose token this is; without one everybody may do everything, where none is needed."""
+    def caller(self, authorization: str | None, host: str, origin: str | None = None) -> Token:
+        """Whose token this is; without one everybody on this machine may do everything, where none is needed."""
         if authorization is None:
             if self.needs_token:
                 raise _who_are_you("no_token", "a token is needed: Authorization: Bearer <token>")
-            _check_host(host)
+            _check_names_this_machine(host, origin)
             return ANYBODY
         scheme, _, secret = authorization.partition(" ")
         if scheme.lower() != "bearer" or not secret.strip():
@@ -48,12 +48,12 @@ class Access:
 
     def allow(self, token: Token, permission: Permission) -> None:
         """Raises unless the token has the permission, and has not called too often."""
-        if not token.may(permission):
-            raise forbidden(permission)
         wait_s = self._tokens.throttled(token)
         if wait_s is not None:
             after = {"Retry-After": str(max(1, math.ceil(wait_s)))}
             raise Refusal(429, "too_many_requests", f"this token calls too often; again in {wait_s:.2f} s", after)
+        if not token.may(permission):
+            raise forbidden(permission)
 
 
 def forbidden(permission: Permission) -> Refusal:
@@ -65,11 +65,13 @@ def _who_are_you(code: str, detail: str) -> Refusal:
     return Refusal(401, code, detail, {"WWW-Authenticate": 'Bearer realm="poolkeeper"'})
 
 
-def _check_host(host: str) -> None:
-    """Without tokens only who names this machine is served: a page in a browser, sent here by a lying name server, does not."""
-    name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
-    if not is_loopback(name):
-        raise Refusal(403, "foreign_host", "without tokens only requests to localhost are served")
+def _check_names_this_machine(host: str, origin: str | None) -> None:
+    """Without tokens a page of elsewhere in a browser of here is not served, whatever its name server says of this address."""
+    named = [host] if origin is None else [host, origin.partition("://")[2]]
+    for one in named:
+        name = one[1:].partition("]")[0] if one.startswith("[") else one.partition(":")[0]
+        if not is_loopback(name):
+            raise Refusal(403, "foreign_host", "without tokens only requests from and to localhost are served")
 
 
 def is_loopback(host: str) -> bool:

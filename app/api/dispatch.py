@@ -56,7 +56,7 @@ class Dispatch:
     def _call(self, route: Route, asked: Request) -> Call:
         token, workspace = ANYBODY, "default"
         if route.may:
-            token = g.token = self._access.caller(asked.headers.get("Authorization"), asked.host)
+            token = g.token = self._access.caller(asked.headers.get("Authorization"), asked.host, asked.headers.get("Origin"))
             workspace = g.workspace = self._access.workspace(token, asked.headers.get("Poolkeeper-Workspace"))
             self._access.allow(token, route.may)
         sock = asked.environ.get("gunicorn.socket")
@@ -137,7 +137,7 @@ def written(body: object, status: int, kind: str = "application/json", *, exclud
         return Response(status=204)
     assert isinstance(body, BaseModel)
     text = body.model_dump_json(by_alias=True, exclude_none=exclude_none, exclude_defaults=isinstance(body, Ask))
-    return Response(text, status, mimetype=kind)
+    return Response(text + "\n", status, mimetype=kind)
 
 
 def _asked() -> Request:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 from pathlib import Path
 
-from flask import Flask, Response, abort, send_from_directory
+from flask import Flask, Response, abort, redirect, send_from_directory
 
 from app.api.routes import PREFIX
 
@@ -35,6 +35,7 @@ START = f"""SwaggerUIBundle({{
 
 def add(app: Flask) -> None:
     """The page and its files."""
+    app.add_url_rule("/", "root", lambda: redirect("/docs"), methods=["GET"])
     app.add_url_rule("/docs", "docs", _page, methods=["GET"])
     app.add_url_rule("/docs/start.js", "docs start", lambda: Response(START, mimetype="text/javascript"), methods=["GET"])
     app.add_url_rule("/docs/<name>", "docs file", _file, methods=["GET"])

@@ -35,8 +35,8 @@ def wants_list(accept: str) -> bool:
 
 
 def _listed(call: Call, query: EventsQuery) -> Page[EventAnswer]:
-    after = query.cursor or _given(call, query) or "0"
-    found = call.services.requests.events(call.workspace, after, query.limit)
+    given = _given(call, query)
+    found = call.services.requests.events(call.workspace, query.cursor or given or "0", query.limit)
     items = [EventAnswer.of(event) for event in found if _is_wanted(call, query, event)]
     return Page(items=items, next_cursor=found[-1].id if len(found) == query.limit else None)
 

@@ -9,8 +9,8 @@ from pydantic import ValidationError
 from app.api import errors
 from app.api.answers import Answer, BeatAnswer, Page, Problem, RequestAnswer, ToldAnswer
 from app.api.errors import Malformed, Refusal
-from app.api.paging import number_of
-from app.api.questions import BatchAsk, EmptyAsk, HeartbeatAsk, PollQuery, ReleaseAsk, RequestsQuery
+from app.api.paging import number_of, page_of
+from app.api.questions import BatchAsk, EmptyAsk, HeartbeatAsk, Paged, PollQuery, ReleaseAsk, RequestsQuery
 from app.api.route import Call
 from app.domain.asks import RequestAsk
 from app.domain.errors import Refused
@@ -119,10 +119,10 @@ def drop(call: Call, request: str) -> RequestAnswer:
     return RequestAnswer.of(call.services.requests.drop(call.workspace, request))
 
 
-def story(call: Call, request: str) -> Page[ToldAnswer]:
+def story(call: Call, request: str, query: Paged) -> Page[ToldAnswer]:
     """Everything that happened to one request, in order."""
-    told = own(call, call.services.requests.look(call.workspace, request)).story
-    return Page(items=[ToldAnswer.of(line) for line in told])
+    told, follows = page_of(own(call, call.services.requests.look(call.workspace, request)).story, query)
+    return Page(items=[ToldAnswer.of(line) for line in told], next_cursor=follows)
 
 
 def idempotency_key(call: Call, most: int = 255) -> str | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import os
+from contextlib import suppress
 from typing import Any
 
 import schemathesis
@@ -31,9 +32,10 @@ def before_call(context: schemathesis.HookContext, case: schemathesis.Case, kwar
 
 def _shorten(query: dict[str, Any]) -> None:
     """A poll that would be taken in lasts a thousandth of what it asks for."""
-    wait_s = query.get("wait_s")
-    if type(wait_s) in (int, float) and 0 <= wait_s <= 60:
-        query["wait_s"] = wait_s / 1000
+    with suppress(TypeError, ValueError):
+        wait_s = float(query["wait_s"]) if "wait_s" in query else 0.0
+        if 0 < wait_s <= 60:
+            query["wait_s"] = wait_s / 1000
 
 
 def _make_true(case: schemathesis.Case) -> None:

@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from app.cli.processes import commands
+from app.service.tokens import Tokens
 from app.store.child import Child
 from app.store.connection import connect
 from app.store.embedded import find_server
+from app.store.tokens import TokenStore
 from tests.api.site import Said
 from tests.backends import free_port, require, short_folder, wait_until, wait_until_ready
 
@@ -29,7 +31,8 @@ class Live:
         self.port = free_port()
         self.redis: Child | None = None
         self.start_redis()
-        self._api = Child(commands()["api"], self.log, env=_environment(self.redis_url, self.port, folder, settings), cwd=folder)
+        known = _environment(self.redis_url, self.port, folder, settings)
+        self._api = Child(commands()["api"], self.log, env=known, cwd=folder)
         wait_until(lambda: self.ask("GET", "/readyz").status == 200, f"the API answers; see {self.log}")
 
     @property
@@ -49,12 +52,20 @@ class Live:
         self.redis.kill()
 
     def empty(self) -> None:
-        """Nothing is left of what was there."""
+        """Nothing is left of what was there, and no token is needed."""
         with connect(self.redis_url) as client:
             client.flushall()
+        wait_until(lambda: self.ask("GET", "/api/v1/pools").status == 200, "it is known that there is no token")
+
+    def token(self, role: str, *components: str) -> str:
+        """A token's secret; from now on one is needed."""
+        with connect(self.redis_url) as client:
+            secret = Tokens(TokenStore(client)).create(role, role, ["*"], components)[1]
+        wait_until(lambda: self.ask("GET", "/api/v1/pools").status == 401, "it is known that there is a token")
+        return secret
 
     def lines(self) -> list[dict[str, Any]]:
-        """What it has logged so far."""
+        """What it has logged so far, a line an entry."""
         return [json.loads(line) for line in self.log.read_text("utf-8").splitlines()]
 
     def ask(

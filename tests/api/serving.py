@@ -77,8 +77,11 @@ class Service:
 
     def events(self, workspace: str = "default") -> list[Event]:
         """All that happened, as Redis has it."""
+        found: list[Event] = []
         with connect(self.redis.url) as client:
-            return Ledger(client).events(workspace, count=100_000)
+            while page := Ledger(client).events(workspace, found[-1].id if found else "0", 1000):
+                found += page
+        return found
 
     def sweep(self, workspace: str = "default") -> None:
         """What the housekeeping does now and then."""

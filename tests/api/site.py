@@ -13,6 +13,7 @@ from flask.testing import FlaskClient
 from app.api.app import Choices, create
 from app.api.routes import PREFIX
 from app.bootstrap import Services, services
+from app.domain.asks import RequestAsk
 from app.domain.clock import ManualClock
 from app.settings import Settings
 from app.store.scripts import Client
@@ -189,16 +190,10 @@ class Site:
         return self.client.smembers(key) if kind == "set" else self.client.get(key)
 
 
-FIELDS = (
-    "component component_type resources settings preemptible preemption_class checkpoint checkpoint_minutes walltime_s "
-    "retries lease_s queue_ttl_s labels"
-).split()
-
-
 def an_ask(component: str = "team", **wanted: Any) -> dict[str, Any]:
     """The body of a submit: `an_ask(gpu=2, lease_s=None)`."""
     kind, _, name = component.rpartition("/")
-    fields = {field: wanted.pop(field) for field in FIELDS if field in wanted}
+    fields = {field: wanted.pop(field) for field in RequestAsk.model_fields if field in wanted}
     resources = fields.pop("resources", wanted or {"gpu": 1})
     return {"component": name, "resources": resources, **({"component_type": kind} if kind else {}), **fields}
 

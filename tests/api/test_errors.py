@@ -82,7 +82,9 @@ def test_what_the_framework_refuses_is_a_problem_or_a_bug(kind: type[werkzeug.HT
         assert reply.body.detail
 
 
-@pytest.mark.parametrize("bug", [ValueError("secret"), KeyError("secret"), AssertionError(), RuntimeError("secret"), werkzeug.BadGateway()])
+@pytest.mark.parametrize(
+    "bug", [ValueError("secret"), KeyError("secret"), AssertionError(), RuntimeError("secret"), werkzeug.BadGateway()]
+)
 def test_a_bug_is_in_no_table(bug: Exception) -> None:
     assert errors.reply(bug, "id") is None
 
@@ -90,7 +92,9 @@ def test_a_bug_is_in_no_table(bug: Exception) -> None:
 # ---- as it is answered
 
 
-@pytest.mark.parametrize("bug", [ValueError("secret"), ZeroDivisionError("secret"), RecursionError("secret"), StopIteration("secret")])
+@pytest.mark.parametrize(
+    "bug", [ValueError("secret"), ZeroDivisionError("secret"), RecursionError("secret"), StopIteration("secret")]
+)
 def test_a_bug_is_answered_without_a_word_of_it_and_logged_with_its_trace(
     site: Site, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, bug: Exception
 ) -> None:

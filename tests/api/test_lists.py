@@ -8,7 +8,23 @@ import pytest
 
 from tests.api.site import Site, an_ask
 
-FORGED = ("0", "-1", "00", "9" * 16, "9" * 17, "abc", "a:", "q:1", "q:1:", "a:x", "q:" + "9" * 17 + ":1", "1e3", "é", "", "x" * 81)
+FORGED = (
+    "0",
+    "-1",
+    "00",
+    "9" * 16,
+    "9" * 17,
+    "abc",
+    "a:",
+    "q:1",
+    "q:1:",
+    "a:x",
+    "q:" + "9" * 17 + ":1",
+    "1e3",
+    "é",
+    "",
+    "x" * 81,
+)
 
 
 def _ids(rows: list[dict[str, Any]]) -> list[str]:
