@@ -54,7 +54,7 @@ KEYS: dict[str, Key] = {
         Key("live", "live", "zset", "allocations by the time (ms) their lease lapses; 2^53-1 for never"),
         Key("ended", "ended", "zset", "requests in a final state by the time (ms) they ended"),
         Key("events", "events", "stream", "one entry per transition, capped"),
-        Key("changed", "changed:<id>", "channel", "nothing is kept: each transition of a request is said here, as its new state"),
+        Key("changed", "changed:<id>", "channel", "each transition of a request is said here as its new state, and not kept"),
         Key("request", "request:<id>", "hash", "the ask, as it came, and where it stands"),
         Key("idempotency", "idempotency:<key>", "string", "request id and digest of the body first sent with this key"),
         Key("operation", "operation:<id>", "string", "what a change of a pool or token answered, to say it again to a retry"),
