@@ -55,7 +55,7 @@ def _given(call: Call, query: EventsQuery) -> str | None:
 
 def _streamed(call: Call, query: EventsQuery, after: str, stream: Generator[Event | None]) -> Iterator[str]:
     with closing(stream):
-        yield f"retry: {RETRY_MS}\n: listening after {after}\n\n"
+        yield f"retry: {RETRY_MS}\nid: {after}\n\n"  # cut off before the first event, it is known where to go on
         for event in stream:
             if event is None:
                 yield ": alive\n\n"

@@ -15,7 +15,9 @@ from contextlib import suppress
 WITHIN_S = 20.0
 """How long a request may take to arrive. Ten times what a megabyte takes on a slow line."""
 HURRIED_S = 1.0
-"""How long when there are many of them, or the process ends."""
+"""How long when there are many of them."""
+AT_THE_END_S = 3.0
+"""How long when the process has been told to stop."""
 SHARE = 8
 """More than one in so many of the threads are many: half of what long polls and streams leave to others."""
 

@@ -78,7 +78,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]
         """Every second or so: connections that sent nothing, and those that send too slowly."""
         super().murder_pending()
         crowded = self.cfg.threads // reading.SHARE
-        reading.cut_off(reading.WITHIN_S if self.alive else reading.HURRIED_S, crowded)
+        reading.cut_off(reading.WITHIN_S if self.alive else reading.AT_THE_END_S, crowded)
 
 
 def _let_go() -> None:

@@ -25,6 +25,8 @@ STANDS_AFTER_S = 10
 """Who has lived so long stands: what ends it later is another matter."""
 ENDS, WITHIN_S = 5, 60
 """So many ends in so short a time, and it is given up if it never stood."""
+API_PATIENCE_S, BEAT_PATIENCE_S, WORKER_PATIENCE_S = 12, 1, 4
+"""How long each is waited for when all is to end; what a worker leaves undone the next round does."""
 LARGEST_LOG = 20 * 2**20
 EXAMINED_EVERY_S = 10
 
@@ -186,9 +188,9 @@ class Supervisor:
 
     def stop(self) -> None:
         """End all parts: the API first, whose requests are finished; beat; the worker. Redis is for the caller to stop."""
-        self._parts["api"].stop(12)
-        self._parts["beat"].stop(1)
-        self._parts["worker"].stop(4)
+        self._parts["api"].stop(API_PATIENCE_S)
+        self._parts["beat"].stop(BEAT_PATIENCE_S)
+        self._parts["worker"].stop(WORKER_PATIENCE_S)
 
     def kill(self) -> None:
         """End all parts at once; safe in a handler of signals, for it waits for nothing."""

@@ -30,15 +30,16 @@ from app.store.broker import broker
 from app.store.connection import redacted
 
 METERS = "PROMETHEUS_MULTIPROC_DIR"
+USUAL = "http://127.0.0.1:8080"
 LOOK_EVERY_S = 0.05
 NOT_YET_S = 30
 """After which somebody who waits for it to be ready is told why it is not."""
 
-TRY = """Try:
-  poolkeeper pool list
-  poolkeeper request submit --component research --resource gpu=2
-  poolkeeper request list
-"""
+TRY = (
+    "pool describe gpus",
+    "request submit --component research --resource gpu=2",
+    "pool requests gpus --view all",
+)
 
 
 @dataclass
@@ -181,8 +182,25 @@ class _Door:
         redis = f"embedded, data in {data}" if self.here.server else redacted(self.here.url)
         lines = [f"Poolkeeper is ready at {self.url} (documentation: {self.url}/docs)", f"Redis: {redis}; logs: {data / 'log'}"]
         if self.secret:
-            lines.append(f"Admin token, shown only now: export POOLKEEPER_TOKEN={self.secret}")
-        return "\n".join([*lines, TRY + "Ctrl-C stops."])
+            lines.append("An admin token was made; it is shown only now.")
+        lines.append("Try, in another terminal:")
+        lines += [f"  {line}" for line in self.tries()]
+        return "\n".join([*lines, "Ctrl-C stops."])
+
+    def tries(self) -> list[str]:
+        """What somebody may type first."""
+        known = {"POOLKEEPER_URL": self.url if self.url != USUAL else None, "POOLKEEPER_TOKEN": self.secret}
+        exports = [f"export {name}={value}" for name, value in known.items() if value]
+        return exports + [f"{_command_line()} {words}" for words in TRY]
+
+
+def _command_line() -> str:
+    """How `poolkeeper` is called from here: by its name if that finds the one that came with us, else by its path."""
+    ours = Path(sys.executable).with_name("poolkeeper")
+    found = shutil.which("poolkeeper")
+    if not ours.exists() or (found and Path(found).samefile(ours)):
+        return "poolkeeper"
+    return str(ours.relative_to(Path.cwd()) if ours.is_relative_to(Path.cwd()) else ours)
 
 
 def _serve(supervisor: Supervisor, stop: Stop, door: _Door) -> None:

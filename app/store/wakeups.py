@@ -57,7 +57,11 @@ class Watch:
         self._said = Event()
 
     def __enter__(self) -> Watch:
-        self._wakeups._join(self)
+        try:
+            self._wakeups._join(self)
+        except BaseException:  # an interrupted beginning has no end
+            self._wakeups._leave(self)
+            raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -148,8 +152,9 @@ class Wakeups:
                 self._ask(_subscribe(subscription))
             subscription.watches.add(watch)
             if self._thread is None:
-                self._thread = Thread(target=self._run, name="wakeups", daemon=True)
-                self._thread.start()
+                thread = Thread(target=self._run, name="wakeups", daemon=True)
+                thread.start()
+                self._thread = thread
         if not subscription.acknowledged.wait(ACKNOWLEDGED_S):
             subscription.again = True
 

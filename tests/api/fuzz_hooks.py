@@ -61,8 +61,25 @@ def _whole(value: Any) -> Any:
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, list):
-        return [_whole(part) for part in value]
+        return _once([_whole(part) for part in value])
     return {name: _whole(part) for name, part in value.items()} if isinstance(value, dict) else value
+
+
+def _once(values: list[Any]) -> list[Any]:
+    """What has a name is listed once; no schema can ask for that."""
+    kept: dict[object, Any] = {}
+    for number, value in enumerate(values):
+        names = (
+            [str(value[name]) for name in ("name", "component", "component_type") if name in value]
+            if _is_named(value)
+            else None
+        )
+        kept.setdefault("/".join(names) if names else number, value)
+    return list(kept.values())
+
+
+def _is_named(value: object) -> bool:
+    return isinstance(value, dict) and ("name" in value or "component" in value)
 
 
 def _is_memory(memory: object) -> bool:

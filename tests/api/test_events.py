@@ -130,7 +130,7 @@ def test_a_stream_tells_what_the_list_tells(everywhere: Site) -> None:
     _busy(everywhere)
     listed = _events(everywhere)
     with _stream(everywhere, after="0") as parts:
-        assert next(parts) == "retry: 2000\n: listening after 0"
+        assert next(parts) == "retry: 2000\nid: 0"
         assert [_event(next(parts)) for _ in listed] == listed
 
 
@@ -138,7 +138,7 @@ def test_a_stream_without_a_beginning_tells_what_comes(site: Site) -> None:
     held, waits = _busy(site)
     last = _events(site)[-1]["id"]
     with _stream(site) as parts:
-        assert next(parts) == f"retry: 2000\n: listening after {last}"
+        assert next(parts) == f"retry: 2000\nid: {last}"
         site.post(f"/requests/{held['id']}/release", {"fence": held["fence"]})
         assert [_event(next(parts))["event"] for _ in range(2)] == ["released", "allocated"]
     assert waits["id"] == _events(site)[-1]["request"]

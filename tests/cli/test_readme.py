@@ -88,6 +88,16 @@ def test_the_lines_of_curl(here: Up, tmp_path: Path) -> None:
     carry_out(here, tmp_path, block("console", "curl -sf"))
 
 
+def test_what_up_says_can_be_tried_can_be(here: Up) -> None:
+    lines = [line.strip() for line in here.said[here.said.index("Try, in another terminal:") + 1 : -1]]
+    assert lines[0] == f"export POOLKEEPER_URL=http://127.0.0.1:{here.port}"
+    assert len(lines) == 4, "the address, as it is not the usual one, and three commands"
+    known = {name: value for name, value in environment(here, "default").items() if not name.startswith("POOLKEEPER_")}
+    done = subprocess.run(["bash", "-ec", "\n".join(lines)], env=known, capture_output=True, text=True, timeout=60, check=True)
+    assert "the shared GPUs" in done.stdout
+    assert "allocated in gpus" in done.stdout
+
+
 def test_the_client_in_python(here: Up) -> None:
     program = block("python", "from poolkeeper import Client")
     expected = [text.strip() for text in re.findall(r"print\(.*#(.*)$", program, re.M)]

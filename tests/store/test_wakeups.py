@@ -350,6 +350,26 @@ def test_who_gave_up_waiting_for_the_subscription_is_woken_when_it_is_there(
         assert watch.wait(LONG_S), "it may have looked before, and missed something"
 
 
+def test_who_is_interrupted_while_it_begins_is_forgotten(
+    scripted: tuple[Wakeups, Scripted], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Interrupted(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            raise KeyboardInterrupt
+
+    wakeups, connection = scripted
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(wakeups.watch("w", "other").__enter__)
+        wait_until(lambda: connection.sent, "it has asked")
+        wakeups._subscriptions[key("changed", "w", "r")] = own = module._Subscription(key("changed", "w", "r"))
+        own.acknowledged = Interrupted()
+        with pytest.raises(KeyboardInterrupt):
+            wakeups.watch("w", "r").__enter__()
+        connection.answer("subscribe", key("changed", "w", "other"), "1")
+    assert own.watches == set()
+    assert [words[0] for words in connection.sent] == ["SUBSCRIBE", "UNSUBSCRIBE"]
+
+
 def test_close_is_not_kept_waiting_by_a_subscription(scripted: tuple[Wakeups, Scripted]) -> None:
     wakeups, connection = scripted
     with ThreadPoolExecutor(1) as pool:
