@@ -58,7 +58,7 @@ def environment(here: Up, workspace: str) -> dict[str, str]:
 
 
 def carry_out(here: Up, folder: Path, text: str) -> None:
-    """Every command of a console block, in one shell; each answers as shown. What a line leaves out it ends with an ellipsis."""
+    """Every command of a console block, in one shell; each answers as shown. An ellipsis stands for the rest of a line."""
     commands = shown(text)
     script = "\n".join(f"{command}\necho '{MARK.format(number)}'" for number, (command, _) in enumerate(commands))
     done = subprocess.run(
