@@ -2,6 +2,7 @@
 
 import glob
 import os
+import resource
 import shutil
 import tempfile
 from importlib import import_module
@@ -27,6 +28,15 @@ workers = _settings.api_processes
 threads = _settings.api_threads
 worker_class = "app.api.worker.Worker"
 worker_connections = max(1000, 2 * threads)  # gthread counts idle connections among them
+
+# Each of those is an open file, and a thread at work may have one more to Redis: many systems begin with fewer.
+_open_files = worker_connections + threads + 200
+_allowed, _most = resource.getrlimit(resource.RLIMIT_NOFILE)
+if _allowed != resource.RLIM_INFINITY and _allowed < _open_files:
+    resource.setrlimit(
+        resource.RLIMIT_NOFILE, (_open_files if _most == resource.RLIM_INFINITY else min(_open_files, _most), _most)
+    )
+
 keepalive = 5
 graceful_timeout = 15
 control_socket_disable = True  # it would let whoever runs as this user stop the server

@@ -29,7 +29,7 @@ def create(services: Services, choices: Choices | None = None, counted: Counted 
     """An application that serves these services."""
     choices = choices or Choices()
     app = Flask("poolkeeper", static_folder=None)
-    app.config["MAX_CONTENT_LENGTH"] = choices.max_body_bytes
+    app.config["MAX_CONTENT_LENGTH"] = choices.max_body_bytes + 1  # one more than is taken, so that too much is seen
     app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False
     app.url_map.strict_slashes = True
     app.url_map.merge_slashes = False  # a path is what it says, or 404: no redirects

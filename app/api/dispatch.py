@@ -25,6 +25,7 @@ from app.bootstrap import Services
 from app.domain.asks import Ask
 from app.domain.names import NAME_PATTERN, RULES, is_name
 from app.domain.tokens import ANYBODY, Token
+from app.store.connection import StoreUnavailable
 
 access_log = logging.getLogger("poolkeeper.access")
 log = logging.getLogger("poolkeeper.api")
@@ -123,6 +124,8 @@ class Dispatch:
         """The problem document of an error; a bug is logged with its trace, and said to be one."""
         request_id = g.get("request_id")
         refused = errors.reply(error, request_id)
+        if isinstance(error, StoreUnavailable):  # its words are for who runs the service: they say where Redis is
+            log.warning("%s", error, extra={"request_id": request_id})
         if refused is None:
             log.exception("%s %s failed", request.method, quote(request.path), extra={"request_id": request_id})
             refused = errors.bug(request_id)
@@ -166,11 +169,7 @@ def _query(route: Route, given: MultiDict[str, str]) -> Any:
 
 
 def _body(kind: type[Ask], asked: Request, *, absent_is_empty: bool) -> Ask:
-    try:
-        data = asked.get_data(cache=False)
-    except RequestEntityTooLarge:
-        limit = asked.max_content_length
-        raise errors.Refusal(413, "body_too_large", f"a body may have {limit} bytes") from None
+    data = _data(asked)
     if not data and absent_is_empty:
         return kind()
     if not JSON.fullmatch(asked.mimetype):
@@ -181,6 +180,18 @@ def _body(kind: type[Ask], asked: Request, *, absent_is_empty: bool) -> Ask:
         return kind.model_validate_json(data)
     except ValidationError as wrong:
         raise errors.Malformed.of(wrong) from wrong
+
+
+def _data(asked: Request) -> bytes:
+    """The body. One whose length was not announced is cut off by werkzeug at its limit without a word, so that is one more."""
+    limit = (asked.max_content_length or 0) - 1
+    try:
+        data = asked.get_data(cache=False)
+    except RequestEntityTooLarge:
+        data = None
+    if data is None or len(data) > limit:
+        raise errors.Refusal(413, "body_too_large", f"a body may have {limit} bytes")
+    return data
 
 
 def has_hung_up(sock: Any) -> bool:

@@ -14,10 +14,10 @@ from app.api.answers import FieldFault, Problem
 from app.domain.asks import malformed
 from app.domain.errors import AgainstTheRules, Conflict, NotFound, Refused, StaleFence
 from app.service.waiting import HouseFull
-from app.store.connection import StoreUnavailable
+from app.store.connection import REASONS, StoreUnavailable
 
 PROBLEM_TYPE = "application/problem+json"
-RETRY_AFTER_S = 1
+AGAIN = {"Retry-After": "1"}
 """When Redis is away, or every seat is taken: soon, as either may change any moment."""
 
 
@@ -81,9 +81,10 @@ def reply(error: Exception, request_id: str | None = None) -> Reply | None:
     status = next((status for kind, status in STATUSES if isinstance(error, kind)), None)
     if status is None:
         return None
-    if status == 503:
-        code = "redis_" + error.reason if isinstance(error, StoreUnavailable) else "house_full"
-        return _reply(status, code, str(error), request_id, {"Retry-After": str(RETRY_AFTER_S)})
+    if isinstance(error, StoreUnavailable):
+        return _reply(status, f"redis_{error.reason}", f"Redis {REASONS[error.reason]}", request_id, AGAIN)
+    if isinstance(error, HouseFull):
+        return _reply(status, "house_full", str(error), request_id, AGAIN)
     assert isinstance(error, Refused)
     if isinstance(error, StaleFence):  # the holder has to stop: the units may be somebody else's by now
         return _reply(status, error.code, str(error), request_id, directive="kill", request_status=error.status)

@@ -1,7 +1,8 @@
 """gunicorn's threaded worker, with what it lacks: it says when it is to stop, and no slow client keeps a thread for long.
 
 A connection takes a thread when it has sent something, and not before. What it then sends has to arrive in time (`reading.py`),
-and so has what it is sent to be taken.
+and so has what it is sent to be taken. What is left: who asks for much and takes none of it holds a thread for `SEND_WITHIN_S`,
+so as many of those as there are threads keep others waiting; a proxy in front that buffers answers is the remedy.
 """
 
 from __future__ import annotations
@@ -18,9 +19,17 @@ from typing import Any
 from gunicorn.workers.gthread import TConn, ThreadWorker
 
 from app.api import reading
+from app.api.neighbours import Neighbours
 
 SEND_WITHIN_S = 30
 """How long a client may take no byte of what it is sent."""
+
+PAUSE_S = 0.2
+"""How long nobody is let in when there are too many files open."""
+YIELD_S = 0.001
+"""How long a process with fewer connections is given to be the first at the door."""
+
+neighbours = Neighbours()
 
 stopping: list[Callable[[], None]] = []
 """What is done first when this process is told to stop: long polls answer and streams end, as nobody would wait for them."""
@@ -38,6 +47,24 @@ class Worker(ThreadWorker):  # type: ignore[misc]
         """Told to stop at once: Python waits for the threads even so."""
         _let_go()
         super().handle_quit(sig, frame)
+
+    def run(self) -> None:
+        """Serve until told to stop."""
+        neighbours.tell(self.age, 0)
+        super().run()
+
+    def accept(self, listener: socket.socket) -> None:
+        """Take in a connection, unless a process that has fewer does so; with no descriptor left, it waits outside."""
+        if neighbours.any_has_less(self.age, self.nr_conns):
+            time.sleep(YIELD_S)
+        try:
+            super().accept(listener)
+            neighbours.tell(self.age, self.nr_conns)
+        except OSError as error:
+            if error.errno not in (errno.EMFILE, errno.ENFILE):
+                raise
+            self.log.warning("no connection can be taken in: %s", error.strerror)
+            time.sleep(PAUSE_S)
 
     def enqueue_req(self, conn: TConn) -> None:
         """A new connection waits for its first byte in the main loop, any other is served."""
@@ -75,8 +102,9 @@ class Worker(ThreadWorker):  # type: ignore[misc]
             conn.timeout = min(conn.timeout, deadline)
 
     def murder_pending(self) -> None:
-        """Every second or so: connections that sent nothing, and those that send too slowly."""
+        """Every second or so, or more often: connections that sent nothing, and those that send too slowly."""
         super().murder_pending()
+        neighbours.tell(self.age, self.nr_conns)
         crowded = self.cfg.threads // reading.SHARE
         reading.cut_off(reading.WITHIN_S if self.alive else reading.AT_THE_END_S, crowded)
 

@@ -180,8 +180,8 @@ class Stream:
 
     def _take(self, part: str) -> None:
         said = dict(row.split(": ", 1) for row in part.split("\n") if row[:1] != ":")
-        if "id" in said:
-            self.last = said["id"]
+        self.last = said.get("id", self.last)
+        if "event" in said:
             self.heard.append(Heard(said["id"], said["event"], json.loads(said["data"])))
 
 

@@ -16,14 +16,15 @@ from app.domain.amounts import memory_mb
 
 NAMES = {"pool": "gpus", "component": "team", "group": "lab"}
 REQUESTS = [tuple(each.split(":")) for each in os.environ.get("FUZZED", "").split()]
+LISTED_ONCE = ("pools", "groups", "policies")
 _numbers = itertools.count()
 
 
 @schemathesis.hook
-def before_call(context: schemathesis.HookContext, case: schemathesis.Case, kwargs: dict[str, Any]) -> None:
+def before_call(context: schemathesis.HookContext, case: schemathesis.Case[Any], kwargs: dict[str, Any]) -> None:
     """The case as it is sent."""
     if case.operation.path == "/api/v1/events":
-        case.headers = {**(case.headers or {}), "Accept": "application/json"}  # a stream would not end
+        _set(case, "Accept", "application/json")  # a stream would not end
     if isinstance(case.query, dict):
         _shorten(case.query)
     if case.meta and case.meta.generation.mode.is_positive:
@@ -38,7 +39,7 @@ def _shorten(query: dict[str, Any]) -> None:
             query["wait_s"] = wait_s / 1000
 
 
-def _make_true(case: schemathesis.Case) -> None:
+def _make_true(case: schemathesis.Case[Any]) -> None:
     """What is right by the schema becomes so in what no schema can say."""
     if isinstance(case.query, dict):
         case.query.pop("cursor", None)  # opaque: only one that was answered is right
@@ -47,7 +48,7 @@ def _make_true(case: schemathesis.Case) -> None:
         del body["settings"]["memory"]  # units, and how many, are described in words
     number = next(_numbers)
     if case.path_parameters and number % 3:  # every third is left as it is, and mostly not found
-        case.headers = {name: text for name, text in (case.headers or {}).items() if name != "Poolkeeper-Workspace"}
+        _set(case, "Poolkeeper-Workspace", "default")
         request, fence = REQUESTS[number % len(REQUESTS)]
         there_are = NAMES | {"request": request}
         case.path_parameters = {name: there_are[name] for name in case.path_parameters}
@@ -56,30 +57,30 @@ def _make_true(case: schemathesis.Case) -> None:
     case.body = body
 
 
+def _set(case: schemathesis.Case[Any], header: str, text: str) -> None:
+    if case.headers is not None:
+        case.headers[header] = text
+
+
 def _whole(value: Any) -> Any:
     """To JSON Schema 2.0 is an integer; here whole numbers are written as such, so that none is too large to be exact."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, list):
-        return _once([_whole(part) for part in value])
-    return {name: _whole(part) for name, part in value.items()} if isinstance(value, dict) else value
+        return [_whole(part) for part in value]
+    if isinstance(value, dict):
+        return {name: _once(_whole(part)) if name in LISTED_ONCE else _whole(part) for name, part in value.items()}
+    return value
 
 
-def _once(values: list[Any]) -> list[Any]:
-    """What has a name is listed once; no schema can ask for that."""
+def _once(values: Any) -> Any:
+    """Of those that have one name, the first: no schema can ask for that."""
+    if not isinstance(values, list) or not all(isinstance(value, dict) for value in values):
+        return values
     kept: dict[object, Any] = {}
-    for number, value in enumerate(values):
-        names = (
-            [str(value[name]) for name in ("name", "component", "component_type") if name in value]
-            if _is_named(value)
-            else None
-        )
-        kept.setdefault("/".join(names) if names else number, value)
+    for value in values:
+        kept.setdefault((value.get("name"), value.get("component"), value.get("component_type", "orchestrator")), value)
     return list(kept.values())
-
-
-def _is_named(value: object) -> bool:
-    return isinstance(value, dict) and ("name" in value or "component" in value)
 
 
 def _is_memory(memory: object) -> bool:

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import resource
+
 from flask import Flask
 
 from app.api import reading, worker, wsgi
 
 WITHIN_S = 1.5
+
+
+FILES = 60
+
+
+def short_of_files() -> Flask:
+    """The application in a process that may have few files open, connections among them."""
+    resource.setrlimit(resource.RLIMIT_NOFILE, (FILES, FILES))
+    return wsgi.application()
 
 
 def application() -> Flask:

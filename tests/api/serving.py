@@ -22,6 +22,7 @@ from tests.backends import free_port, require, wait_until
 
 USUAL = "app.api.wsgi:application()"
 HURRIED = "tests.api.hurried:application()"
+SHORT_OF_FILES = "tests.api.hurried:short_of_files()"
 
 
 class Service:
@@ -38,6 +39,7 @@ class Service:
         *start, _ = commands()["api"]
         self._api = Child([*start, self._application], self.log, env=self._environment(), cwd=ROOT)
         wait_until(lambda: _ready(self.port), f"the API answers; see {self.log}")
+        wait_until(lambda: all(map(_serves, self.workers())), f"all of its processes serve; see {self.log}")
 
     @property
     def pid(self) -> int:
@@ -110,6 +112,11 @@ def _ready(port: int) -> bool:
         return False
     finally:
         connection.close()
+
+
+def _serves(worker: int) -> bool:
+    """Whether it waits for connections: for something to read on two files at least, one of which is the door."""
+    return any(entry.read_text().count("tfd:") >= 2 for entry in Path(f"/proc/{worker}/fdinfo").iterdir())
 
 
 def _resident_kb(pid: int) -> int:

@@ -22,7 +22,7 @@ NOW = "2023-11-14T22:13:20.000Z"
 """What the clock of a site says until it is moved."""
 PROBLEM = "application/problem+json"
 
-FRESH_POOL = {
+FRESH_POOL: dict[str, Any] = {
     "description": "",
     "held": {"gpu": 0},
     "borrowed": {},

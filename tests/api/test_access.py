@@ -190,6 +190,29 @@ def test_without_tokens_only_who_names_this_machine_is_served(site: Site, host: 
     assert site.get("/pools", token=site.token(), headers={"Host": host}).status == 200, "a token is proof enough"
 
 
+@pytest.mark.parametrize(
+    ("origin", "served"),
+    [
+        ("http://localhost:8080", True),
+        ("http://127.0.0.1", True),
+        ("https://[::1]:8443", True),
+        ("http://poolkeeper.example", False),
+        ("http://localhost.example:8080", False),
+        ("null", False),
+        ("", False),
+    ],
+)
+def test_without_tokens_no_page_of_elsewhere_is_served(site: Site, origin: str, served: bool) -> None:
+    held = site.submit()["id"]
+    for method, path in (("GET", "/pools"), ("POST", f"/requests/{held}/cancel")):
+        answer = site.ask(method, path, headers={"Origin": origin})
+        if not served:
+            answer.refused(403, "foreign_host")
+        else:
+            assert answer.status in (200, 409)
+    assert site.get("/pools", token=site.token(), headers={"Origin": origin}).status == 200, "a token is proof enough"
+
+
 def test_once_there_is_a_token_nobody_is_let_in_without(site: Site) -> None:
     assert site.get("/pools").status == 200
     secret = site.token(name="only")
@@ -236,6 +259,12 @@ def test_who_calls_too_often_is_told_when_to_come_again(site: Site) -> None:
     assert site.get("/pools", token=quick).status == 200
     site.clock.advance(0.5)
     assert site.get("/pools", token=slow).status == 200
+
+
+def test_what_is_refused_counts_as_a_call_too(site: Site) -> None:
+    secret = site.token("viewer", rate=1)
+    site.post("/pools", POOL, token=secret).refused(403, "not_permitted")
+    site.get("/pools", token=secret).refused(429, "too_many_requests")
 
 
 def test_whoami(site: Site) -> None:

@@ -52,7 +52,7 @@ def test_no_class_of_the_domain_is_forgotten() -> None:
 @pytest.mark.parametrize("code", domain._RULES)
 def test_every_rule_of_the_ledger_has_a_status(code: str) -> None:
     error = domain.refused(code, "policy:orchestrator/team", "gpu", "3", "2")
-    expected = {AgainstTheRules: 422, Conflict: 409}[type(error)]  # type: ignore[index]
+    expected = {AgainstTheRules: 422, Conflict: 409}[type(error)]
     assert (_answer(error).status, _answer(error).body.code) == (expected, code)
     assert "{" not in str(error)
 

@@ -168,6 +168,11 @@ def test_a_seat_is_given_back_when_the_stream_is_closed(site: Site) -> None:
         assert site.services.waiting.house.taken()["stream"] == 0
 
 
+def test_a_head_takes_no_seat_for_longer_than_its_answer(site: Site) -> None:
+    assert site.ask("HEAD", "/events").status == 200
+    assert site.services.waiting.house.taken()["stream"] == 0
+
+
 def test_what_is_wrong_is_said_before_the_stream_begins(site: Site) -> None:
     assert site.get("/events", headers={"Last-Event-ID": "x"}).malformed() == {"Last-Event-ID": "is not the id of an event"}
     assert site.get("/events", after="x").malformed().keys() == {"after"}

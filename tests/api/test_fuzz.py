@@ -51,7 +51,7 @@ def _fuzz(live: Live, folder: Path, *options: str, known: str) -> str:
 
 @pytest.mark.slow
 def test_without_tokens(live: Live, tmp_path: Path) -> None:
-    said = _fuzz(live, tmp_path, "--max-examples", "6", known=_fill(live))
+    said = _fuzz(live, tmp_path, "--max-examples", "25", known=_fill(live))
     assert "34 selected / 34 total" in said
     assert "Tested: 34" in said
 

@@ -59,10 +59,13 @@ def test_every_list_is_told_in_pages_and_loses_and_repeats_nothing(site: Site, l
     assert told("/pools/p0/requests", "id") == ids[7:]
     listed = told("/events", "request", headers={"Accept": "application/json"})
     assert sorted(set(listed)) == sorted(ids)
+    assert told(f"/requests/{ids[0]}/events", "event") == ["submitted", "allocated"]
     assert len(listed) == 14 + 7
 
 
+STORY = "/requests/some/events"
 PAGED = (
+    STORY,
     "/pools",
     "/pools/gpus/policies",
     "/pools/gpus/groups",
@@ -76,6 +79,8 @@ PAGED = (
 @pytest.mark.parametrize("path", PAGED)
 def test_a_cursor_that_nobody_was_given(site: Site, path: str) -> None:
     site.pool()
+    if path == STORY:
+        path = f"/requests/{site.submit()['id']}/events"
     known = {"/events": ("0", "00", "9" * 16), "/pools/gpus/requests": ("a:",)}.get(path, ())
     for cursor in FORGED:
         answer = site.get(path, cursor=cursor, headers={"Accept": "application/json"})
@@ -99,6 +104,14 @@ def test_a_cursor_that_nobody_was_given(site: Site, path: str) -> None:
 def test_a_limit_that_cannot_be(site: Site, path: str, limit: str, reason: str) -> None:
     site.pool()
     assert site.get(path, limit=limit, headers={"Accept": "application/json"}).malformed() == {"limit": reason}
+
+
+def test_a_page_that_holds_all_that_is_left_is_the_last(site: Site) -> None:
+    for number in range(4):
+        site.pool(f"p{number}")
+    assert site.get("/pools", limit=4).body["next_cursor"] is None
+    first = site.get("/pools", limit=2).body["next_cursor"]
+    assert site.get("/pools", limit=2, cursor=first).body["next_cursor"] is None
 
 
 def test_a_page_far_beyond_the_end_is_empty(site: Site) -> None:
@@ -203,6 +216,7 @@ def test_the_queue_is_told_in_its_order_with_places_across_pages(everywhere: Sit
         assert held == [first, second]
         both = [row for page in everywhere.every("/pools/gpus/requests", limit, view="all") for row in page]
         assert both == held + rows
+    rows = everywhere.get("/pools/gpus/requests").items
     assert rows == [everywhere.get(f"/requests/{id_}").body for id_ in queue]
 
 

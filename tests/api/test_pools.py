@@ -153,7 +153,7 @@ def test_a_key_that_is_held_stays(site: Site) -> None:
 
 @pytest.mark.parametrize("method", ["get", "patch", "delete"])
 def test_a_pool_that_is_not_there(site: Site, method: str) -> None:
-    body = {"body": {}} if method == "patch" else {}
+    body: dict[str, Any] = {"body": {}} if method == "patch" else {}
     getattr(site, method)("/pools/none", **body).refused(404, "no_such_pool")
 
 

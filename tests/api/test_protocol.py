@@ -47,7 +47,7 @@ def test_a_verb_that_a_path_does_not_know_is_told_those_it_does(site: Site, path
 
 @pytest.mark.parametrize(
     "path",
-    ["/", "/api", "/api/v1", "/api/v2/pools", f"{PREFIX}/nothing", f"{PREFIX}/pools/", f"{PREFIX}//pools",
+    ["/api", "/api/v1", "/api/v2/pools", f"{PREFIX}/nothing", f"{PREFIX}/pools/", f"{PREFIX}//pools",
      f"{PREFIX}/pools/a%2Fb", f"{PREFIX}/requests/x/explode", f"{PREFIX}/pools/a/../b/c", "/docs/",
      "/healthz/", "/%00", "/%ff%fe", "/a%0d%0aX-Y: z"],
 )  # fmt: skip

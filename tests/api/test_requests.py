@@ -312,8 +312,8 @@ def test_an_operator_drops_whatever_its_state(everywhere: Site) -> None:
 
 
 def test_what_is_not_there(site: Site) -> None:
-    calls = [("GET", "", None), ("DELETE", "", None), ("GET", "/events", None), ("POST", "/cancel", {})]
-    calls += [("POST", f"/{verb}", {"fence": 1}) for verb in ("heartbeat", "release")]
+    calls: list[tuple[str, str, Any]] = [("GET", "", None), ("DELETE", "", None), ("GET", "/events", None)]
+    calls += [("POST", "/cancel", {}), *(("POST", f"/{verb}", {"fence": 1}) for verb in ("heartbeat", "release"))]
     for method, verb, body in calls:
         refused = site.ask(method, f"/requests/none{verb}", body).refused(404, "no_such_request")
         assert refused["detail"] == "there is no request none"
@@ -352,6 +352,17 @@ def test_a_poll_that_knows_no_better_waits_and_one_that_does_not(site: Site) -> 
     assert site.get(path, wait_s=60, status="allocated").body["status"] == "queued"
     site.post(f"/requests/{held['id']}/release", {"fence": held["fence"]})
     assert site.get(path, wait_s=60, status="queued").body["status"] == "allocated"
+
+
+def test_a_poll_that_finds_no_seat_answers_at_once_and_says_when_to_ask_again(site: Site) -> None:
+    _ready(site)
+    site.submit()
+    waits = site.submit()
+    assert "Retry-After" not in site.get(f"/requests/{waits['id']}", wait_s=0.01).headers
+    site.services.waiting.house.seats = 0
+    answer = site.get(f"/requests/{waits['id']}", wait_s=60)
+    assert (answer.status, answer.body) == (200, waits)
+    assert answer.headers["Retry-After"] == "1"
 
 
 @pytest.mark.parametrize(

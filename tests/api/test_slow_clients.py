@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.api.crowd import PREFIX, Crowd, Line
-from tests.api.hurried import WITHIN_S
-from tests.api.serving import HURRIED, Service, service
+from app.api import reading
+from tests.api.crowd import PREFIX, Crowd, Line, until
+from tests.api.hurried import FILES, WITHIN_S
+from tests.api.serving import HURRIED, SHORT_OF_FILES, Service, service
 
 SOON_S = WITHIN_S + 3.5
 """When a client is cut off at the latest: its time, the second in which nobody looked, and a slow machine's."""
@@ -159,3 +161,68 @@ def _taking_nothing(port: int) -> socket.socket:
     sock.connect(("127.0.0.1", port))
     sock.sendall(f"GET {PREFIX}/events?after=0 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
     return sock
+
+
+def test_more_connections_than_files_can_be_open(tmp_path: Path) -> None:
+    async def play(made: Service) -> None:
+        crowd, worker = Crowd(made.port), made.workers()
+        lines = [Line(made.port) for _ in range(FILES)]
+        for line in lines:
+            await line.__aenter__()
+        await until(made.complaints, "it cannot take in another")
+        for line in lines:
+            line.hang_up()
+        assert (await crowd.submit(0))["status"] == "rejected"
+        assert made.workers() == worker, "it has lived through it"
+
+    with service(tmp_path, SHORT_OF_FILES, api_processes=1, api_threads=THREADS) as made:
+        asyncio.run(play(made))
+        assert {line["message"] for line in made.complaints()} == {"no connection can be taken in: Too many open files"}
+
+
+# ---- who is cut off
+
+
+@pytest.fixture
+def connections() -> Iterator[list[tuple[socket.socket, socket.socket]]]:
+    """Six connections, of which the first is read from for six seconds, the next for five, and so on."""
+    pairs = [socket.socketpair() for _ in range(6)]
+    yield pairs
+    for pair in pairs:
+        for sock in pair:
+            reading.done(sock.fileno())
+            sock.close()
+
+
+@pytest.mark.parametrize(
+    ("within_s", "crowded", "left"),
+    [
+        (10, 6, 6),
+        (10, 4, 4),  # two too many
+        (10, 0, 1),  # but nobody who has come just now
+        (3.5, 6, 4),
+        (3.5, 2, 2),
+        (0.2, 6, 1),
+    ],
+)
+def test_the_slowest_go_first(
+    connections: list[tuple[socket.socket, socket.socket]],
+    monkeypatch: pytest.MonkeyPatch,
+    within_s: float,
+    crowded: int,
+    left: int,
+) -> None:
+    begun = time.monotonic()
+    for number, (ours, _) in enumerate(connections):
+        monkeypatch.setattr(time, "monotonic", lambda number=number: begun + number)
+        reading.begun(ours.fileno())
+    monkeypatch.setattr(time, "monotonic", lambda: begun + 5.1)
+    gone = reading.cut_off(within_s, crowded)
+    for number, (_, theirs) in enumerate(connections):
+        theirs.setblocking(False)
+        if number < 6 - left:
+            assert theirs.recv(1) == b""
+        else:
+            with pytest.raises(BlockingIOError):
+                theirs.recv(1)
+    assert gone == 6 - left

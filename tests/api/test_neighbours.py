@@ -1,0 +1,49 @@
+"""Processes at one door know of each other how many connections they have, and believe nothing of the dead."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from app.api.neighbours import PLACES, Neighbours
+
+
+@contextmanager
+def _process(neighbours: Neighbours, place: int, connections: int) -> Iterator[None]:
+    """Another process that has said how many it has, for as long as the context."""
+    said, say = os.pipe()
+    stay, leave = os.pipe()
+    pid = os.fork()
+    if not pid:
+        os.close(leave)
+        neighbours.tell(place, connections)
+        os.close(say)
+        os.read(stay, 1)
+        os._exit(0)
+    os.close(say)
+    assert os.read(said, 1) == b"", "it has said so"
+    yield
+    os.close(leave)
+    os.waitpid(pid, 0)
+    os.close(said)
+    os.close(stay)
+
+
+def test_who_has_fewer_goes_first() -> None:
+    neighbours = Neighbours()
+    neighbours.tell(1, 3)
+    assert not neighbours.any_has_less(1, 3), "one alone goes first"
+    with _process(neighbours, 2, 2):
+        assert neighbours.any_has_less(1, 3)
+        assert not neighbours.any_has_less(1, 2), "as many are not fewer"
+        assert neighbours.any_has_less(1 + PLACES, 3), "later processes take the places of earlier ones"
+
+
+def test_the_dead_are_not_waited_for() -> None:
+    neighbours = Neighbours()
+    with _process(neighbours, 2, 0):
+        assert neighbours.any_has_less(1, 1)
+    assert not neighbours.any_has_less(1, 1)
+    with _process(neighbours, 2, 0):
+        assert neighbours.any_has_less(1, 1), "its place is another's now"
