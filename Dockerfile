@@ -16,4 +16,4 @@ RUN --mount=type=bind,from=wheels,source=/wheels,target=/wheels \
     && useradd --system --no-create-home poolkeeper
 USER poolkeeper
 ENTRYPOINT ["poolkeeperd"]
-CMD ["up"]
+CMD ["--help"]

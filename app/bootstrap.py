@@ -19,7 +19,7 @@ from app.service.waiting import House, Waiting
 from app.settings import Settings
 from app.store.auditor import Auditor
 from app.store.connection import check, connect
-from app.store.embedded import EmbeddedRedis, FolderInUse
+from app.store.embedded import EmbeddedRedis, FolderInUse, require_ledger
 from app.store.ledger import Ledger, Limits
 from app.store.lists import Lists
 from app.store.registry import Registry
@@ -85,15 +85,17 @@ class Running:
 
 
 @contextmanager
-def running(settings: Settings, *, serving: bool = False) -> Iterator[Running]:
+def running(settings: Settings, *, serving: bool = False, existing: bool = False) -> Iterator[Running]:
     """The services on the Redis that is set, or on an embedded one that lives as long as the context. It has answered.
 
     With `serving` the embedded one is offered to all who come without it: they are on it while this one runs, and one that
-    serves already is an error.
+    serves already is an error. With `existing` a data folder without a ledger is one, too: it is hardly the one that is meant.
     """
     with ExitStack() as stack:
         url, server = settings.redis_url, None
         if not url:
+            if existing:
+                require_ledger(settings.data_dir)
             url, server = _embedded(settings, stack, serving=serving)
         client = connect(url, settings.redis_timeout_s)
         check(client, url)

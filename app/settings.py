@@ -9,9 +9,12 @@ import os
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+NO_SETTINGS = ("CONFIG", "URL", "TOKEN", "WORKSPACE")
+"""What variables POOLKEEPER_… there are beside settings: where they are, and what the client wants to know."""
 YEARS_S = 10 * 365 * 86_400
 DEFAULT_FILE = Path(__file__).resolve().parent.parent / "config" / "default.toml"
 
@@ -167,11 +170,23 @@ def _from_file(path: Path | None, kinds: Mapping[str, Kind]) -> dict[str, Any]:
 
 def _from_variables(environ: Mapping[str, str], kinds: Mapping[str, Kind]) -> dict[str, Any]:
     values = {}
+    _refuse_near_misses(environ, kinds)
     for key, kind in kinds.items():
         name = f"POOLKEEPER_{key.upper()}"
         if name in environ:
             values[key] = _accepted(name, kind, environ[name], parse=kind.parse)
     return values
+
+
+def _refuse_near_misses(environ: Mapping[str, str], kinds: Mapping[str, Kind]) -> None:
+    """A variable that is no setting but nearly one was meant to be it, and POOLKEEPER_REQUIRE_TOKENS may not mean nothing."""
+    names = [key.upper() for key in kinds]
+    for variable in environ:
+        _, prefix, name = variable.rpartition("POOLKEEPER_")
+        if not prefix or variable != prefix + name or name in names or name in NO_SETTINGS:
+            continue
+        for near in get_close_matches(name, names, 1, 0.8):
+            raise BadSetting(f"{variable}: there is no such setting; POOLKEEPER_{near} was meant?")
 
 
 def _accepted(where: str, kind: Kind, value: Any, parse: Callable[[Any], Any] = lambda value: value) -> Any:

@@ -2,6 +2,7 @@
 
 import glob
 import os
+import re
 import resource
 import shutil
 import tempfile
@@ -15,7 +16,9 @@ from app.settings import Settings
 _settings = Settings.read()
 # Where the counters of all processes meet. What a process that was killed said of the moment counts no more.
 _COUNTERS = "PROMETHEUS_MULTIPROC_DIR"
-_own_counters = None if os.environ.get(_COUNTERS) else tempfile.mkdtemp(prefix="poolkeeper-metrics-")
+# In memory where that can be had: they are mapped files, and a disk that is full would end every process that counts.
+_memory = "/dev/shm" if os.path.isdir("/dev/shm") and os.access("/dev/shm", os.W_OK) else None
+_own_counters = None if os.environ.get(_COUNTERS) else tempfile.mkdtemp(prefix="poolkeeper-metrics-", dir=_memory)
 if _own_counters:
     os.environ[_COUNTERS] = _own_counters
 else:
@@ -38,6 +41,7 @@ if _allowed != resource.RLIM_INFINITY and _allowed < _open_files:
     )
 
 keepalive = 5
+forwarder_headers = ""  # nobody may set the environment of the app by a header
 graceful_timeout = 15
 control_socket_disable = True  # it would let whoever runs as this user stop the server
 pidfile = None
@@ -53,6 +57,10 @@ class Log(Logger):
 
     def access(self, *_):
         """Nothing."""
+
+    def warning(self, msg, *args, **kwargs):
+        """What gunicorn could not read it quotes, and there may be a token in it."""
+        super().warning("%s", re.sub(r"pk_[\w-]+", "pk_***", msg % args if args else str(msg)), **kwargs)
 
 
 logger_class = Log

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ipaddress
 import math
 
+from werkzeug.datastructures import Headers
+
 from app.api.errors import Malformed, Refusal
 from app.domain.names import NAME_PATTERN, RULES, is_name
 from app.domain.tokens import ANYBODY, Permission, Token
@@ -22,12 +24,13 @@ class Access:
         """Whether one is needed just now."""
         return self._required or self._tokens.exist()
 
-    def caller(self, authorization: str | None, host: str, origin: str | None = None) -> Token:
+    def caller(self, headers: Headers, host: str) -> Token:
         """Whose token this is; without one everybody on this machine may do everything, where none is needed."""
+        authorization = headers.get("Authorization")
         if authorization is None:
             if self.needs_token:
                 raise _who_are_you("no_token", "a token is needed: Authorization: Bearer <token>")
-            _check_names_this_machine(host, origin)
+            _check_from_here(headers, host)
             return ANYBODY
         scheme, _, secret = authorization.partition(" ")
         if scheme.lower() != "bearer" or not secret.strip():
@@ -38,8 +41,8 @@ class Access:
         return token
 
     def workspace(self, token: Token, header: str | None) -> str:
-        """The workspace that is meant, if the token may use it."""
-        workspace = "default" if header is None else header.strip()
+        """The workspace that is meant, if the token may use it; without a word the default one, or the only one it is for."""
+        workspace = token.usual_workspace if header is None else header.strip()
         if not is_name(workspace):
             raise Malformed([("Poolkeeper-Workspace", RULES[NAME_PATTERN])], "a header")
         if not token.may_use(workspace):
@@ -65,8 +68,15 @@ def _who_are_you(code: str, detail: str) -> Refusal:
     return Refusal(401, code, detail, {"WWW-Authenticate": 'Bearer realm="poolkeeper"'})
 
 
-def _check_names_this_machine(host: str, origin: str | None) -> None:
-    """Without tokens a page of elsewhere in a browser of here is not served, whatever its name server says of this address."""
+FORWARDED = ("Forwarded", "X-Forwarded-For", "X-Real-IP", "Via")
+"""What a proxy adds: who is behind it is not on this machine, or is not known to be."""
+
+
+def _check_from_here(headers: Headers, host: str) -> None:
+    """Without tokens neither a page of elsewhere in a browser of here is served, whatever its name server says, nor a proxy."""
+    if headers.get("Sec-Fetch-Site") == "cross-site" or any(name in headers for name in FORWARDED):
+        raise Refusal(403, "foreign_host", "without tokens only requests from and to localhost are served, by no proxy")
+    origin = headers.get("Origin")
     named = [host] if origin is None else [host, origin.partition("://")[2]]
     for one in named:
         name = one[1:].partition("]")[0] if one.startswith("[") else one.partition(":")[0]

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from flask import Request, Response, g, request
 from pydantic import BaseModel, ValidationError
-from werkzeug.datastructures import MultiDict
+from werkzeug.datastructures import Headers, MultiDict
 from werkzeug.exceptions import RequestEntityTooLarge
 
 from app.api import errors, reading
@@ -30,6 +30,8 @@ from app.store.connection import StoreUnavailable
 access_log = logging.getLogger("poolkeeper.access")
 log = logging.getLogger("poolkeeper.api")
 
+PLAIN = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+"""Of every answer that is made here: it is true for this moment only, and it is what it says."""
 JSON = re.compile(r"application/(?:[\w.+-]+\+)?json", re.ASCII)
 REQUEST_ID = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 
@@ -57,14 +59,31 @@ class Dispatch:
     def _call(self, route: Route, asked: Request) -> Call:
         token, workspace = ANYBODY, "default"
         if route.may:
-            token = g.token = self._access.caller(asked.headers.get("Authorization"), asked.host, asked.headers.get("Origin"))
-            workspace = g.workspace = self._access.workspace(token, asked.headers.get("Poolkeeper-Workspace"))
+            token = g.token = self._access.caller(asked.headers, asked.host)
+            if route.in_workspace:
+                workspace = g.workspace = self._access.workspace(token, asked.headers.get("Poolkeeper-Workspace"))
             self._access.allow(token, route.may)
-        sock = asked.environ.get("gunicorn.socket")
-        call = Call(self._services, token, workspace, asked.headers, lambda: has_hung_up(sock), self._counted)
+        call = Call(self._services, token, workspace, asked.headers, self._gone(asked), self._counted)
         if route.may:
             call.token_needed = self._access.needs_token
         return call
+
+    def _gone(self, asked: Request) -> Callable[[], bool]:
+        sock, headers, host = asked.environ.get("gunicorn.socket"), Headers(asked.headers), asked.host
+
+        def gone() -> bool:
+            return has_hung_up(sock) or not self._is_welcome(headers, host)
+
+        return gone
+
+    def _is_welcome(self, headers: Headers, host: str) -> bool:
+        try:
+            self._access.caller(headers, host)
+        except errors.Refusal:
+            return False
+        except StoreUnavailable:
+            pass  # nobody can tell
+        return True
 
     def _arguments(self, route: Route, asked: Request, path: Mapping[str, str]) -> dict[str, Any]:
         given: dict[str, Any] = {name: _name(name, value) for name, value in path.items()}
@@ -118,6 +137,8 @@ class Dispatch:
                     "token": token.name,
                 },
             )
+        if (sock := asked.environ.get("gunicorn.socket")) and not response.is_streamed:
+            reading.begun(sock.fileno())  # the answer has to be taken in time as well
         return response
 
     def refuse(self, error: Exception) -> Response:
@@ -137,10 +158,10 @@ class Dispatch:
 def written(body: object, status: int, kind: str = "application/json", *, exclude_none: bool = False) -> Response:
     """An answer as JSON; None is no content. What is both asked and answered leaves out what goes without saying."""
     if body is None:
-        return Response(status=204)
+        return Response(status=204, headers=PLAIN)
     assert isinstance(body, BaseModel)
     text = body.model_dump_json(by_alias=True, exclude_none=exclude_none, exclude_defaults=isinstance(body, Ask))
-    return Response(text + "\n", status, mimetype=kind)
+    return Response(text + "\n", status, PLAIN, kind)
 
 
 def _asked() -> Request:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Generator, Iterator
 from contextlib import closing
 
@@ -14,6 +15,7 @@ from app.api.errors import Malformed
 from app.api.questions import EVENT_PATTERN, EventsQuery
 from app.api.route import STREAM, Call
 from app.domain.models import Event
+from app.service.waiting import ALIVE_S
 
 RETRY_MS = 2000
 """When a client comes back after a stream has ended."""
@@ -56,11 +58,15 @@ def _given(call: Call, query: EventsQuery) -> str | None:
 def _streamed(call: Call, query: EventsQuery, after: str, stream: Generator[Event | None]) -> Iterator[str]:
     with closing(stream):
         yield f"retry: {RETRY_MS}\nid: {after}\n\n"  # cut off before the first event, it is known where to go on
+        said = time.monotonic()
         for event in stream:
-            if event is None:
-                yield ": alive\n\n"
-            elif _is_wanted(call, query, event):
+            now, after = time.monotonic(), after if event is None else event.id
+            if event is not None and _is_wanted(call, query, event):
+                said = now
                 yield f"id: {event.id}\nevent: {event.event}\ndata: {EventAnswer.of(event).model_dump_json(by_alias=True)}\n\n"
+            elif event is None or now - said > ALIVE_S:  # also while there is much that is not for this client
+                said = now
+                yield f": alive\nid: {after}\n\n"
 
 
 def _is_wanted(call: Call, query: EventsQuery, event: Event) -> bool:

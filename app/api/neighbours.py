@@ -33,7 +33,7 @@ class Neighbours:
     def _lives(self, place: int, pid: int) -> bool:
         try:
             os.kill(pid, 0)
-        except ProcessLookupError:
+        except (ProcessLookupError, PermissionError):  # gone, or its number is somebody else's by now
             _ROW.pack_into(self._page, place * _ROW.size, 0, 0)
             return False
         return True

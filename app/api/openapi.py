@@ -143,7 +143,7 @@ def _given(schema: Schema) -> Schema:
 
 
 def _in_headers(route: Route) -> list[Schema]:
-    names = [*route.headers, *(["Poolkeeper-Workspace"] if route.may else [])]
+    names = [*route.headers, *(["Poolkeeper-Workspace"] if route.may and route.in_workspace else [])]
     return [{"name": name, "in": "header", "required": False, **HEADERS[name]} for name in names]
 
 

@@ -1,8 +1,8 @@
-"""Who is being read from: a client that takes too long over sending its request is cut off, and holds its thread no more.
+"""Who is being read from or written to: a client that takes too long over it is cut off, and holds its thread no more.
 
-The worker notes the connection when a thread begins with it, the dispatch when the request has been read whole; the worker's
-main loop looks now and then for those that are overdue. It is the main loop, too, that closes connections, so a descriptor
-noted here is never somebody else's by then.
+The worker notes the connection when a thread begins with it, the dispatch when the request has been read whole, and again when
+there is an answer to be written; the worker's main loop looks now and then for those that are overdue. It is the main loop,
+too, that closes connections, so a descriptor noted here is never somebody else's by then.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import time
 from contextlib import suppress
 
 WITHIN_S = 20.0
-"""How long a request may take to arrive. Ten times what a megabyte takes on a slow line."""
+"""How long a request may take to arrive, and an answer to be taken. Ten times what a megabyte takes on a slow line."""
 HURRIED_S = 1.0
 """How long when there are many of them."""
 AT_THE_END_S = 3.0
@@ -25,12 +25,12 @@ _since: dict[int, float] = {}
 
 
 def begun(descriptor: int) -> None:
-    """A thread begins to read from a connection."""
+    """A thread begins to read from a connection, or to write to it."""
     _since[descriptor] = time.monotonic()
 
 
 def done(descriptor: int) -> None:
-    """The request is here, or the connection is done with."""
+    """The request is here, or the answer is out."""
     _since.pop(descriptor, None)
 
 

@@ -18,6 +18,7 @@ from app.domain.models import Request
 from app.domain.names import IDEMPOTENCY_PATTERN, RULES, is_idempotency_key
 from app.domain.ordering import CLASSES
 from app.domain.tokens import Permission
+from app.service.checks import OF_BATCH
 from app.store.lists import Wanted
 
 AGAIN_S = 1
@@ -43,7 +44,7 @@ def submit(call: Call, body: RequestAsk) -> RequestAnswer:
 def submit_batch(call: Call, body: BatchAsk) -> BatchAnswer:
     """Take in up to 1,000 asks in order, each for itself; what is malformed or refused is answered in its place.
 
-    With an `Idempotency-Key` it may be repeated: each ask then has that key with its number behind it.
+    With an `Idempotency-Key` it may be repeated: each ask then has that key and its number.
     """
     key = idempotency_key(call, most=240)
     answers: list[RequestAnswer | Problem | None] = []
@@ -56,7 +57,7 @@ def submit_batch(call: Call, body: BatchAsk) -> BatchAnswer:
             answers.append(_problem(wrong))
         else:
             answers.append(None)
-            taken.append((ask, f"{key}/{number}" if key else None))
+            taken.append((ask, f"{key}{OF_BATCH}{number}" if key else None))
     outcomes = iter(call.services.requests.submit_all(call.workspace, [ask for ask, _ in taken], [one for _, one in taken]))
     return BatchAnswer.model_construct(items=[_told(next(outcomes)) if answer is None else answer for answer in answers])
 
@@ -150,7 +151,7 @@ def check_holder(call: Call, request: str) -> None:
 def own(call: Call, request: Request) -> Request:
     """The request, if the caller may see it."""
     if not call.token.may_see(request.component_type, request.component):
-        raise _not_yours(request.component_type, request.component)
+        raise Refusal(403, "other_component", "this request is of a component that this token is not for")
     return request
 
 

@@ -29,7 +29,7 @@ class Call:
     workspace: str
     headers: Headers
     gone: Callable[[], bool]
-    """Whether the client has hung up."""
+    """Whether the client has hung up, or would not be let in any more."""
     counted: Counted
     says: dict[str, str] = field(default_factory=dict)
     """Headers of the answer."""
@@ -51,6 +51,8 @@ class Route:
     """With which it refuses, beside those that follow from what it is."""
     headers: tuple[str, ...] = ()
     """Those of the request that it reads."""
+    in_workspace: bool = True
+    """Whether it is about one workspace, which the token has to be for."""
     produces: tuple[str, ...] = ("application/json",)
     """The media types it can answer."""
 

@@ -53,6 +53,6 @@ ROUTES: tuple[Route, ...] = (
 AT_ROOT: tuple[Route, ...] = (
     Route("GET", "/healthz", None, system.alive),
     Route("GET", "/readyz", None, system.ready),
-    Route("GET", "/metrics", READ, system.metrics, produces=("text/plain",)),
+    Route("GET", "/metrics", READ, system.metrics, in_workspace=False, produces=("text/plain",)),
 )
 """At the root."""

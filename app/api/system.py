@@ -17,8 +17,8 @@ def alive(call: Call) -> HealthAnswer:
 
 
 def ready(call: Call) -> HealthAnswer:
-    """Whether Redis answers and knows the scripts."""
-    call.services.requests.last_event("default")
+    """Whether Redis answers, knows the scripts and takes a write."""
+    call.services.requests.ready()
     return HealthAnswer(status="ok")
 
 

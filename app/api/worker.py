@@ -1,8 +1,8 @@
 """gunicorn's threaded worker, with what it lacks: it says when it is to stop, and no slow client keeps a thread for long.
 
 A connection takes a thread when it has sent something, and not before. What it then sends has to arrive in time (`reading.py`),
-and so has what it is sent to be taken. What is left: who asks for much and takes none of it holds a thread for `SEND_WITHIN_S`,
-so as many of those as there are threads keep others waiting; a proxy in front that buffers answers is the remedy.
+and so has the answer to be taken. What is left are event streams, which have seats of their own: a client that takes none of it
+loses its seat after `SEND_WITHIN_S`.
 """
 
 from __future__ import annotations
@@ -44,9 +44,13 @@ class Worker(ThreadWorker):  # type: ignore[misc]
         _let_go()
 
     def handle_quit(self, sig: int, frame: Any) -> None:
-        """Told to stop at once: Python waits for the threads even so."""
+        """Told to stop at once: Python waits for the threads even so.
+
+        Not by way of the threaded worker: it closes its pool of threads first, and waits for ever if this signal came just when
+        the pool was being given work.
+        """
         _let_go()
-        super().handle_quit(sig, frame)
+        super(ThreadWorker, self).handle_quit(sig, frame)
 
     def run(self) -> None:
         """Serve until told to stop."""

@@ -40,7 +40,7 @@ def commands() -> dict[str, tuple[str, ...]]:
 
 def environment(settings: Settings, config: Path | None, **more: object) -> dict[str, str]:
     """What a process is to know: the settings of here, with every path in full, and then `more` of them."""
-    known = dict(os.environ)
+    known = {name: value for name, value in os.environ.items() if name != "GUNICORN_CMD_ARGS"}  # it would go before ours
     if named := config or known.get("POOLKEEPER_CONFIG"):
         known["POOLKEEPER_CONFIG"] = str(Path(named).expanduser().absolute())
     known["POOLKEEPER_DATA_DIR"] = str(settings.data_dir.absolute())

@@ -15,7 +15,7 @@ from app.cli.processes import ROOT, commands, environment
 from app.cli.surroundings import CONFIG, clear_errors, read_settings
 from app.settings import BadSetting, Settings
 from app.store.broker import broker
-from app.store.connection import StoreUnavailable, connect, parse
+from app.store.connection import StoreUnavailable, check, connect, parse
 
 
 @click.command()
@@ -27,6 +27,7 @@ def api(config: Path | None) -> None:
         _needs_redis(settings, "api")
         parse(str(settings.redis_url))
         bindable(settings.host, settings.port)
+        _say_if_away(settings)
         reachable = not only_here(settings.host)
         _refuse_strangers(settings)
     # Should the last token be revoked later, a service that others can reach must not open to everybody.
@@ -41,6 +42,7 @@ def worker(config: Path | None) -> None:
     with clear_errors():
         _needs_redis(settings, "worker")
         broker(str(settings.broker_url or settings.redis_url))
+        _say_if_away(settings)
     _become("worker", environment(settings, config))
 
 
@@ -61,6 +63,14 @@ def _needs_redis(settings: Settings, name: str) -> None:
         sys.exit(2)
 
 
+def _say_if_away(settings: Settings) -> None:
+    try:
+        client = connect(str(settings.redis_url), settings.redis_timeout_s)
+        check(client, str(settings.redis_url))
+    except StoreUnavailable as away:
+        click.echo(f"poolkeeperd: {away}; waiting for it", err=True)
+
+
 def _refuse_strangers(settings: Settings) -> None:
     try:
         may_listen(settings, lambda: _tokens_exist(settings))
@@ -74,8 +84,7 @@ def _tokens_exist(settings: Settings) -> bool:
     try:
         client = connect(str(settings.redis_url), settings.redis_timeout_s)
         return services(client, settings).tokens.exist()
-    except StoreUnavailable as away:
-        click.echo(f"poolkeeperd: {away}; until it is back every answer is 503, and then a token is asked for", err=True)
+    except StoreUnavailable:
         return True
 
 

@@ -112,8 +112,10 @@ class Part:
         """Keep what it wrote from filling the disk: the last part moves aside, and the file begins anew."""
         with suppress(OSError):
             if self.log.stat().st_size > LARGEST_LOG:
-                shutil.copyfile(self.log, self.log.with_suffix(".log.1"))
-                os.truncate(self.log, 0)
+                try:
+                    shutil.copyfile(self.log, self.log.with_suffix(".log.1"))
+                finally:  # most of all when the disk is full
+                    os.truncate(self.log, 0)
 
     def tell(self, sign: signal.Signals) -> None:
         """Send a signal, without waiting for what it does; SIGKILL is for all of its session."""

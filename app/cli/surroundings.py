@@ -10,9 +10,10 @@ from pathlib import Path
 
 import click
 
+from app.bootstrap import Running
 from app.domain.errors import Refused
 from app.settings import BadSetting, Settings
-from app.store.connection import StoreMisconfigured, StoreUnavailable
+from app.store.connection import StoreMisconfigured, StoreUnavailable, redacted
 
 CONFIG = click.option(
     "--config", type=click.Path(path_type=Path, dir_okay=False), help="Settings file; POOLKEEPER_* variables go before it."
@@ -38,3 +39,11 @@ def clear_errors() -> Iterator[None]:
     except (StoreMisconfigured, StoreUnavailable, Refused, ValueError) as wrong:
         click.echo(f"poolkeeperd: {wrong}", err=True)
         sys.exit(1)
+
+
+def where(here: Running, settings: Settings) -> str:
+    """On which Redis that is, in words."""
+    if settings.redis_url:
+        return redacted(settings.redis_url)
+    data = settings.data_dir.absolute()
+    return f"an embedded Redis, data in {data}" if here.server else f"the service that runs on {data}"

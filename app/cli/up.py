@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import sys
@@ -12,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import FrameType
 from urllib.parse import urlsplit
 
@@ -28,8 +30,11 @@ from app.service import declaring
 from app.settings import BadSetting, Settings
 from app.store.broker import broker
 from app.store.connection import redacted
+from app.store.embedded import FolderLock
 
 METERS = "PROMETHEUS_MULTIPROC_DIR"
+MEMORY = Path("/dev/shm")
+"""A full disk would end every process that counts in a mapped file on it."""
 USUAL = "http://127.0.0.1:8080"
 LOOK_EVERY_S = 0.05
 NOT_YET_S = 30
@@ -70,7 +75,7 @@ def up(config: Path | None, file: Path | None, no_pools: bool) -> None:
     POOLKEEPER_REDIS_URL=redis://127.0.0.1:6379/0 poolkeeperd up --pools our-pools.yaml
     """
     settings = read_settings(config)
-    with clear_errors(), _stopping() as stop:
+    with clear_errors(), _stopping() as stop, _place(settings) as meters:
         pools = None if no_pools else _pools(file)
         port = bindable(settings.host, settings.port)
         if settings.redis_url:
@@ -80,7 +85,7 @@ def up(config: Path | None, file: Path | None, no_pools: bool) -> None:
             _declare(here, pools)
             secret = _first_token(settings, here)
             known = environment(settings, config, redis_url=here.url, port=port)
-            parts = _parts(settings, _metered(settings, known))
+            parts = _parts(settings, {METERS: str(meters)} | known)
             supervisor = Supervisor(parts, here.server, lambda line: click.echo(line, err=True))
             _serve(supervisor, stop, _Door(settings, port, here, secret))
     click.echo("stopped")
@@ -90,7 +95,10 @@ def up(config: Path | None, file: Path | None, no_pools: bool) -> None:
 def _stopping() -> Iterator[Stop]:
     """What Ctrl-C and SIGTERM mean; one that comes before anything serves just ends it."""
     stop = Stop()
-    before = {number: signal.signal(number, stop.on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup has it
+        numbers.append(signal.SIGHUP)
+    before = {number: signal.signal(number, stop.on_signal) for number in numbers}
     try:
         yield stop
     except KeyboardInterrupt:
@@ -134,20 +142,26 @@ def _first_token(settings: Settings, here: Running) -> str | None:
     return here.services.tokens.create("up", "admin", ["*"])[1]
 
 
+@contextmanager
+def _place(settings: Settings) -> Iterator[Path]:
+    """Where the API's processes count, in memory if that can be had; and the data folder is ours, for the logs at least."""
+    lock = None
+    if settings.redis_url:  # else the embedded server has it
+        settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = FolderLock(settings.data_dir)
+    memory = MEMORY if MEMORY.is_dir() and os.access(MEMORY, os.W_OK) else None
+    try:
+        with TemporaryDirectory(prefix="poolkeeper-metrics-", dir=memory, ignore_cleanup_errors=True) as folder:
+            yield Path(folder)
+    finally:
+        if lock:
+            lock.release()
+
+
 def _parts(settings: Settings, known: dict[str, str]) -> list[Part]:
     logs = settings.data_dir.absolute() / "log"
     logs.mkdir(mode=0o700, parents=True, exist_ok=True)
     return [Part(name, command, known, ROOT, logs / f"{name}.log") for name, command in commands().items()]
-
-
-def _metered(settings: Settings, known: dict[str, str]) -> dict[str, str]:
-    """With a place for what the API's processes count, unless there is one; what an earlier run counted is past."""
-    if known.get(METERS):
-        return known
-    folder = settings.data_dir.absolute() / "metrics"
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return known | {METERS: str(folder)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ def audit(config: Path | None, workspaces: tuple[str, ...], repair: bool) -> Non
     Exit code 0: nothing differs, or it was repaired. 3: something does.
     """
     differ = 0
-    with clear_errors(), running(read_settings(config)) as here:
+    with clear_errors(), running(read_settings(config), existing=True) as here:
         known = here.services.registry.all()
         if unknown := [workspace for workspace in workspaces if workspace not in known]:
             raise ValueError(f"there is no workspace {', '.join(unknown)}; there are: {', '.join(known) or 'none'}")
@@ -39,7 +39,7 @@ def audit(config: Path | None, workspaces: tuple[str, ...], repair: bool) -> Non
 @CONFIG
 def tidy(config: Path | None) -> None:
     """Do one round of the housekeeping: lapsed leases, forgotten waiters, lost patience, old requests, unfinished work."""
-    with clear_errors(), running(read_settings(config)) as here:
+    with clear_errors(), running(read_settings(config), existing=True) as here:
         done = here.services.housekeeping.tidy_all()
         for workspace, swept in done.items():
             click.echo(f"{workspace}: {swept.lapsed} leases lapsed, {swept.forgotten} waiters forgotten, {swept.pruned} pruned")

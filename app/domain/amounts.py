@@ -37,7 +37,8 @@ BYTES: dict[str, int] = {
 }
 """Memory units: `GB` is 10^9 bytes, `GiB` 2^30."""
 
-_MEMORY = re.compile(rf"([0-9]{{1,18}}(?:\.[0-9]{{1,18}})?)({'|'.join(BYTES)})")
+MEMORY_PATTERN = rf"([0-9]{{1,18}}(?:\.[0-9]{{1,18}})?)({'|'.join(BYTES)})"
+_MEMORY = re.compile(MEMORY_PATTERN)
 
 
 class Settings(Protocol):

@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+from pydantic.config import JsonDict
 
-from app.domain.amounts import MAX_CPUS, MAX_KEYS, from_settings, memory_mb
+from app.domain.amounts import MAX_CPUS, MAX_KEYS, MEMORY_PATTERN, from_settings, memory_mb
 from app.domain.names import RULES, LabelKey, Name, ResourceKey
 from app.domain.ordering import CLASSES, EXACT, PRIORITIES
 
@@ -52,6 +53,10 @@ class Settings(Ask):
         return self.model_dump(exclude_unset=True)
 
 
+MEMORY_SCHEMA: JsonDict = {"pattern": f"^{MEMORY_PATTERN}$", "examples": ["16GiB", "512MB"]}
+"""Told in the schema; checked with better words by the validator."""
+
+
 class ResourceSettings(Ask):
     """The typed way to ask for resources: it wins over `resources`, and 0 takes a key out."""
 
@@ -59,7 +64,7 @@ class ResourceSettings(Ask):
     """Becomes `gpu`; 0 removes `gpu`."""
     cpu_count: Annotated[float, Field(ge=0, le=MAX_CPUS, allow_inf_nan=False)] | None = None
     """Becomes `mcpu`, thousandths of a CPU rounded up; 0 removes `mcpu`."""
-    memory: Annotated[str, Field(max_length=64, examples=["16GiB", "512MB"])] | None = None
+    memory: Annotated[str, Field(max_length=64, json_schema_extra=MEMORY_SCHEMA)] | None = None
     """A number with KB, KiB, MB, MiB, GB … PiB; becomes `memory_mb` (10^6 bytes) rounded up; `0MB` removes it."""
     pool_resources: Asked = Field(default={})
     """Any other keys; wins over `resources`."""
@@ -241,4 +246,5 @@ def _reason(fault: Mapping[str, Any]) -> str:
     if fault["type"] == "string_pattern_mismatch":
         return RULES.get(context["pattern"], f"must match {context['pattern']}")
     reason = _REASONS.get(fault["type"])
-    return str(fault["msg"]) if reason is None else reason.format(**context)
+    bounds = {name: int(of) if isinstance(of, float) and of.is_integer() else of for name, of in context.items()}
+    return str(fault["msg"]) if reason is None else reason.format(**bounds)

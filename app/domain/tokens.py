@@ -77,6 +77,12 @@ class Token:
         """Whether it allows this at all."""
         return permission in self.permissions
 
+    @property
+    def usual_workspace(self) -> str:
+        """Which one is meant if nothing is said: `default`, unless it is for one other only."""
+        (first, *others) = self.workspaces
+        return first if not others and first != EVERYWHERE else "default"
+
     def may_use(self, workspace: str) -> bool:
         """Whether it is good in this workspace."""
         return EVERYWHERE in self.workspaces or workspace in self.workspaces

@@ -6,6 +6,8 @@ from app.domain.errors import NotFound
 from app.domain.names import is_idempotency_key, is_name
 from app.domain.ordering import EXACT
 
+OF_BATCH = "\x1f"
+"""Stands between the key of a batch and the number of an ask in it: no key of a client can have it."""
 PAGE = 1000
 """Rows of a page, at most."""
 
@@ -39,7 +41,7 @@ def checked_count(count: int) -> int:
 
 
 def checked_key(key: str | None) -> str | None:
-    """The idempotency key, if it may be one."""
-    if key is not None and not is_idempotency_key(key):
+    """The idempotency key, if it may be one: a client's, or that of one ask of a batch."""
+    if key is not None and not is_idempotency_key(key.partition(OF_BATCH)[0]):
         raise ValueError("an idempotency key is 1 to 255 printable ASCII characters")
     return key

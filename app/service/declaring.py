@@ -67,6 +67,8 @@ class Declaring:
 
     def plan(self, workspace: str, wanted: Declaration, prune: bool = False) -> Plan:
         """What `apply` would change."""
+        if len(wanted.pools) > MOST:
+            raise AgainstTheRules("too_many_changes", f"this declares {len(wanted.pools)} pools; {MOST} are most at once")
         promises.check(wanted)
         present = self._present(checked_name(workspace), self._concerned(workspace, wanted, prune))
         return _bounded(difference(present, wanted, prune=prune))

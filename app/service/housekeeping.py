@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 
 from app.domain.models import Swept
+from app.store.connection import StoreUnavailable
 from app.store.ledger import Ledger
 from app.store.registry import Registry
 
@@ -49,6 +50,8 @@ class Housekeeping:
             try:
                 done[workspace] = self.tidy(workspace)
                 self.hold(workspace)
+            except StoreUnavailable:
+                raise
             except Exception:
                 log.exception("tidying of workspace %s failed", workspace)
         return done

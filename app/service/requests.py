@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 
 from app.domain.asks import RequestAsk
 from app.domain.errors import Refused
@@ -11,6 +12,8 @@ from app.domain.ids import request_id
 from app.domain.models import Beat, Event, Request
 from app.domain.states import State
 from app.service.checks import checked_count, checked_id, checked_key, checked_name, checked_number
+from app.store.connection import StoreUnavailable
+from app.store.keys import OWN
 from app.store.ledger import Ledger
 from app.store.registry import Registry
 
@@ -28,7 +31,10 @@ class Requests:
         """Take in one ask: allocated, queued (with its places) or rejected when this returns."""
         self._enter(workspace)
         taken = self._ledger.submit(workspace, ask, checked_key(key))
-        return self._ledger.look(workspace, taken.id) if taken.status == State.QUEUED else taken
+        if taken.status == State.QUEUED:
+            with suppress(StoreUnavailable):  # it is taken in, and that has to be said
+                return self._ledger.look(workspace, taken.id)
+        return taken
 
     def submit_all(
         self, workspace: str, asks: Sequence[RequestAsk], keys: Sequence[str | None] = ()
@@ -76,6 +82,10 @@ class Requests:
 
     def _enter(self, workspace: str) -> None:
         self._registry.remember(checked_name(workspace))
+
+    def ready(self) -> None:
+        """Raises StoreUnavailable unless Redis answers, knows the scripts and takes a write."""
+        self._ledger.take_lease(OWN, "ready", "any", ttl_s=1)
 
     def last_event(self, workspace: str) -> str:
         """The newest event of the workspace, to go on after; 0-0 if there is none."""

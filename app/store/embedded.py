@@ -27,7 +27,7 @@ import redis.exceptions as errors
 from app.store.child import Child
 from app.store.connection import REASONS, StoreMisconfigured, StoreUnavailable, connect, translate
 
-LOCK_FILE, LOG_FILE, SOCKET_FILE = "poolkeeper.lock", "redis.log", "redis.sock"
+AOF_FOLDER, LOCK_FILE, LOG_FILE, SOCKET_FILE = "appendonlydir", "poolkeeper.lock", "redis.log", "redis.sock"
 SOCKET_PATH_LIMIT = 100  # bytes; the kernel's limit is 103 on macOS and 107 on Linux
 LOCK_PATIENCE_S = 3  # after a service was killed, its server writes the last of its data, mostly within a tenth of a second
 OLDEST = (7, 0)  # an older server keeps its append-only file in another form
@@ -126,6 +126,15 @@ def _lives(pid: int) -> bool:
     return True
 
 
+def require_ledger(folder: Path) -> None:
+    """Raises StoreMisconfigured unless a server of ours has kept data in the folder."""
+    if not (folder / AOF_FOLDER).exists():
+        raise StoreMisconfigured(
+            f"there is no ledger in {folder.absolute()}: POOLKEEPER_DATA_DIR says where the service keeps its data, "
+            "or POOLKEEPER_REDIS_URL where its Redis is"
+        )
+
+
 class EmbeddedRedis:
     """A server on a Unix socket, its data append-only in `data_dir`: start, use `url`, stop; or use it as a context.
 
@@ -183,7 +192,7 @@ class EmbeddedRedis:
             if self._offered:
                 self._lock.sign(self._child.pid, self.url)
         except BaseException as error:
-            self.stop()
+            self._end()
             if isinstance(error, OSError):
                 raise StoreMisconfigured(f"cannot run {server} in the data folder {self.data_dir}: {error}") from error
             raise
@@ -193,13 +202,18 @@ class EmbeddedRedis:
         """Stops it with its data written, and gives up the folder; not in a fork of the process that started it."""
         if self._owner != os.getpid():
             return
+        self._end()
+        if self._socket_dir:
+            shutil.rmtree(self._socket_dir, ignore_errors=True)
+        self._socket_dir = None
+
+    def _end(self) -> None:
+        """Stops it; where it answered stays, as others know it by that."""
         if self._child:
             self._child.stop()
         if self._lock:
             self._lock.release()
-        if self._socket_dir:
-            shutil.rmtree(self._socket_dir, ignore_errors=True)
-        self._child = self._lock = self._socket_dir = None
+        self._child = self._lock = None
 
     def health(self) -> None:
         """Raises StoreUnavailable unless it runs, answers, and gets its data onto the disk."""

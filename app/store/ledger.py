@@ -276,7 +276,7 @@ def _outcome(tag: str, ask: dict[str, Any], flat: list[str]) -> Request | Refuse
     if tag == "known":
         return codec.request(at, at["lapses"])
     if tag == "conflict":
-        return Conflict("idempotency_conflict", f"this idempotency key made request {at['id']} of another body")
+        return Conflict("idempotency_conflict", "this idempotency key was sent with another body before")
     return Conflict("id_taken", "this id is another request's")
 
 

@@ -59,7 +59,7 @@ WALK: dict[str, tuple[str, Any]] = {  # route: who may, and a body with which it
     "PUT /declaration": (SHAPERS, DECLARATION),
     "GET /healthz": (ANYONE, None),
     "GET /readyz": (ANYONE, None),
-    "GET /metrics": (READERS, None),
+    "GET /metrics": (READERS + " elsewhere", None),
 }
 ROLES = ("admin", "operator", "owner", "stranger", "viewer")
 OUTSIDERS = {  # callers whom no route lets in, and what they are told
@@ -81,7 +81,7 @@ def _secret(site: Site, caller: str) -> str | None:
         site.services.tokens.revoke("revoked")
         return secret
     if caller == "elsewhere":
-        return site.token(workspaces=["elsewhere"])
+        return site.token(workspaces=["elsewhere", "other"])
     if caller in ("owner", "stranger"):
         return site.token("requester", "team" if caller == "owner" else "other", workspaces=["default"])
     return site.token(caller, workspaces=["default"])

@@ -9,7 +9,9 @@
 local AHEAD_MS, ROUNDING_MS, FORGOTTEN_MS = 1000, 0.5, 10000
 
 clock.start(args.now)
-local taken = math.max(clock.now, tonumber(redis.call('GET', keys.rate(args.token)) or 0)) + 1000 / tonumber(args.per_s)
+local last = tonumber(redis.call('GET', keys.rate(args.token)) or 0)
+last = math.min(last, clock.now + AHEAD_MS)  -- a clock that was set back does not make anybody wait for what it lost
+local taken = math.max(clock.now, last) + 1000 / tonumber(args.per_s)
 local early = taken - clock.now - AHEAD_MS
 if early > ROUNDING_MS then return reply.wait(math.ceil(early)) end
 

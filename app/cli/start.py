@@ -1,0 +1,14 @@
+"""Where `poolkeeperd` begins: a Ctrl-C that comes while everything is still being imported just ends it."""
+
+from __future__ import annotations
+
+import signal
+
+
+def main() -> None:
+    """The program."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from app.cli.main import main as poolkeeperd
+
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    poolkeeperd()
