@@ -142,3 +142,20 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         Settings.read(environ={"POOLKEEPER_CONFIG": str(absent)})
     with pytest.raises(BadSetting, match=r"latin\.toml: is not UTF-8"):
         Settings.read(latin, {})
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [("REQUIRE_TOKENS", "REQUIRE_TOKEN"), ("PORTT", "PORT"), ("REDIS_URI", "REDIS_URL"), ("APITHREADS", "API_THREADS")],
+)
+def test_a_misspelt_variable_is_refused(name: str, near: str) -> None:
+    with pytest.raises(BadSetting, match=f"POOLKEEPER_{name}: there is no such setting; POOLKEEPER_{near} was meant"):
+        Settings.read(environ={f"POOLKEEPER_{name}": "1"})
+
+
+OTHERS = ["POOLKEEPER_URL", "POOLKEEPER_TOKEN", "POOLKEEPER_SERVICE_HOST", "MY_POOLKEEPER_PORTT", "PORTT"]
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_variables_of_others_do_not_matter(name: str) -> None:
+    assert Settings.read(environ={name: "x"}) == Settings()

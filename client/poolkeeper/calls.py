@@ -17,10 +17,11 @@ from typing import Any, Self
 from urllib.parse import urlencode
 
 from poolkeeper import configuration, stream
-from poolkeeper.errors import NotFound, PoolkeeperError, Refused, TooManyRequests, Unavailable, refusal
+from poolkeeper.configuration import PREFIX
+from poolkeeper.errors import NotFound, PoolkeeperError, Refused, refusal
 from poolkeeper.transport import Answer, Transport
+from poolkeeper.trouble import is_lost, may_pass, surely_not_done, unanswered
 
-PREFIX = "/api/v1"
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
 LONGEST_WISH_S = 60.0
 """The longest Retry-After that is waited for; beyond it, the refusal is raised at once."""
@@ -28,7 +29,9 @@ LONGEST_WISH_S = 60.0
 KEY = "Idempotency-Key"
 KEYED_POSTS = frozenset({"/pools", "/requests", "/requests/batch"})
 """What the server does once for each key."""
-REPEATABLE_POSTS = ("/heartbeat", "/release", "/cancel", "/plan", "/dry-run")
+READING = frozenset({"GET", "HEAD"})
+READING_POSTS = ("/plan", "/dry-run")
+REPEATABLE_POSTS = ("/heartbeat", "/release", "/cancel", *READING_POSTS)
 
 
 class Calls:
@@ -122,43 +125,34 @@ class Calls:
         if method == "POST" and path in KEYED_POSTS:
             all_headers.setdefault(KEY, new_key())
         repeatable = method != "POST" or KEY in all_headers or path.endswith(REPEATABLE_POSTS)
-        repeated, tries = False, tries or self.tries
-        for number in range(1, tries + 1):
-            trouble = self._try(method, target, sent, all_headers, timeout_s or self.timeout_s, repeatable, repeated)
-            if isinstance(trouble, Answer):
-                return trouble
-            undone = surely_not_done(trouble)
-            if number == tries or not (repeatable or undone) or (trouble.retry_after_s or 0) > LONGEST_WISH_S:
-                raise trouble
-            repeated = repeated or not undone
-            self._sleep(pause_s(number, trouble.retry_after_s))
-        raise AssertionError("the last try returns or raises")
+        changes = method not in READING and not path.endswith(READING_POSTS)
+        earlier: list[Refused] = []
+        while True:
+            found = self._try(method, target, sent, all_headers, timeout_s or self.timeout_s, repeatable)
+            if isinstance(found, Answer):
+                return found
+            if changes:
+                found.repeated = not all(map(surely_not_done, earlier))
+                found.lost = any(map(is_lost, [*earlier, found]))
+            if method == "DELETE" and isinstance(found, NotFound) and found.repeated:
+                return Answer(204, {}, b"")
+            earlier.append(found)
+            again = may_pass(found) and (repeatable or surely_not_done(found))
+            if not again or len(earlier) >= (tries or self.tries) or (found.retry_after_s or 0) > LONGEST_WISH_S:
+                raise found
+            self._sleep(pause_s(len(earlier), found.retry_after_s))
 
     def _try(
-        self,
-        method: str,
-        target: str,
-        body: bytes | None,
-        headers: Mapping[str, str],
-        timeout_s: float,
-        repeatable: bool,
-        repeated: bool,
+        self, method: str, target: str, body: bytes | None, headers: Mapping[str, str], timeout_s: float, repeatable: bool
     ) -> Answer | Refused:
-        """The answer, or the trouble that may pass; what will not pass is raised."""
+        """The answer, or what came instead."""
         from http.client import HTTPException
 
         try:
             answer = self._transport.exchange(method, target, body, headers, timeout_s, repeatable=repeatable)
         except (OSError, HTTPException) as error:
-            return unreachable(self.url, error, repeated=repeated)
-        if answer.status < 300:
-            return answer
-        trouble = refusal(answer.status, _problem(answer), answer.retry_after_s, repeated=repeated)
-        if isinstance(trouble, NotFound) and method == "DELETE" and repeated:
-            return Answer(204, {}, b"")
-        if isinstance(trouble, (Unavailable, TooManyRequests)):
-            return trouble
-        raise trouble
+            return unanswered(self.url, error)
+        return answer if answer.status < 300 else _refusal(answer)
 
     def _headers(self, given: Mapping[str, str] | None, body: bytes | None) -> dict[str, str]:
         headers = {"Accept": "application/json", "Poolkeeper-Workspace": self.workspace}
@@ -175,19 +169,18 @@ class Calls:
         headers = self._headers({"Accept": "text/event-stream", "Cache-Control": "no-store"}, None)
         if last_id is not None:
             headers["Last-Event-ID"] = last_id
-        connection = self._transport.open(stream.SILENCE_S)
         try:
-            response = self._transport.send(connection, "GET", f"{PREFIX}/events{_query(query)}", None, headers)
-            if response.status >= 300:
-                said = {name.lower(): text for name, text in response.getheaders()}
-                answer = Answer(response.status, said, response.read())
-                raise refusal(answer.status, _problem(answer), answer.retry_after_s, repeated=False)
+            connection = self._transport.open(stream.SILENCE_S)
+            try:
+                response = self._transport.send(connection, "GET", f"{PREFIX}/events{_query(query)}", None, headers)
+                if response.status >= 300:
+                    said = {name.lower(): text for name, text in response.getheaders()}
+                    raise _refusal(Answer(response.status, said, response.read()))
+            except BaseException:
+                connection.close()
+                raise
         except (OSError, HTTPException) as error:
-            connection.close()
-            raise unreachable(self.url, error, repeated=False) from error
-        except BaseException:
-            connection.close()
-            raise
+            raise unanswered(self.url, error) from error
         return stream.Source(response, connection)
 
 
@@ -214,19 +207,8 @@ def decoded(answer: Answer) -> Any:
         raise PoolkeeperError(f"the answer is not JSON, so this is no Poolkeeper: {answer.body[:80]!r}") from error
 
 
-def unreachable(url: str, error: Exception, *, repeated: bool) -> Unavailable:
-    """What there is to say when no answer came."""
-    reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-    trouble = Unavailable(f"no answer from {url}: {reason}", code="unreachable", repeated=repeated)
-    trouble.__cause__ = error
-    return trouble
-
-
-def surely_not_done(trouble: Refused) -> bool:
-    """Whether the server has refused the call, or was not reached with it."""
-    from socket import gaierror
-
-    return not isinstance(trouble, Unavailable) or isinstance(trouble.__cause__, (ConnectionRefusedError, gaierror))
+def _refusal(answer: Answer) -> Refused:
+    return refusal(answer.status, _problem(answer), answer.retry_after_s)
 
 
 def _problem(answer: Answer) -> dict[str, Any]:

@@ -104,7 +104,7 @@ class Client(Calls):
 
     def story(self, request_id: str) -> list[Told]:
         """What happened to a request, oldest first."""
-        return [Told.from_json(row) for row in self.call("GET", f"/requests/{_part(request_id)}/events")["items"]]
+        return [Told.from_json(row) for row in self.items(f"/requests/{_part(request_id)}/events")]
 
     def wait(self, request_id: str, timeout_s: float | None = None) -> Request:
         """The request as soon as it is no longer queued, whatever it is then; TimedOut when it takes longer than that.
@@ -296,4 +296,4 @@ def _policy_path(pool: str, component: str) -> str:
 def _request_or_refusal(row: Mapping[str, Any]) -> Request | Refused:
     if "id" in row:
         return Request.from_json(row)
-    return refusal(int(row.get("status") or 0), row, None, repeated=False)
+    return refusal(int(row.get("status") or 0), row, None)

@@ -15,6 +15,8 @@ from pathlib import Path
 from poolkeeper.errors import PoolkeeperError
 
 URL = "http://127.0.0.1:8080"
+PREFIX = "/api/v1"
+"""What the path of every call begins with."""
 WORKSPACE = "default"
 
 
@@ -64,4 +66,5 @@ def read_file(path: Path) -> dict[str, str]:
 
 
 def _trimmed(url: str) -> str:
-    return url.strip().rstrip("/")
+    """Without what every call adds to it."""
+    return url.strip().rstrip("/").removesuffix(PREFIX).rstrip("/")

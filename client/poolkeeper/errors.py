@@ -1,8 +1,9 @@
 """What can go wrong with a call. A refusal is an answer: it carries the problem document the server sent, and its message is
 the sentence for people in it, on one line.
 
-`repeated` says that an earlier try of the same call may have been carried out although its answer was lost; who asks for
-something that can happen only once (a deletion, a cancel) then has to look before taking the refusal at its word.
+`repeated` says that an earlier try of the same call may have been carried out although it was not answered so; who asks for
+something that can happen only once (a deletion, a cancel) then has to look before taking the refusal at its word. `lost` says
+that the call changes something, and that the answer to a try of it was lost on the way: the one thing a person has to know.
 """
 
 from __future__ import annotations
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
 
 class PoolkeeperError(Exception):
     """Anything this package raises on purpose; the message is one line for people."""
+
+
+class WrongUrl(PoolkeeperError):  # noqa: N818 - as its siblings
+    """What was given as the URL of the server is none."""
 
 
 class Refused(PoolkeeperError):  # noqa: N818 - names what happened, as its kinds do
@@ -36,7 +41,7 @@ class Refused(PoolkeeperError):  # noqa: N818 - names what happened, as its kind
         self.detail, self.status, self.code = str(self), status, code
         self.problem: dict[str, Any] = dict(problem or {})
         self.errors: list[dict[str, str]] = list(self.problem.get("errors") or [])
-        self.retry_after_s, self.repeated = retry_after_s, repeated
+        self.retry_after_s, self.repeated, self.lost = retry_after_s, repeated, False
 
 
 class Malformed(Refused):
@@ -123,7 +128,7 @@ _BY_STATUS: dict[int, type[Refused]] = {
 }
 
 
-def refusal(status: int, problem: Mapping[str, Any], retry_after_s: float | None, *, repeated: bool) -> Refused:
+def refusal(status: int, problem: Mapping[str, Any], retry_after_s: float | None, *, repeated: bool = False) -> Refused:
     """The error of an answer; what is in its problem document may be missing, as when something else than the server spoke."""
     code = str(problem.get("code") or "")
     kind = StaleFence if code == "stale_fence" else _BY_STATUS.get(status, Refused)

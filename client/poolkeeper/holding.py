@@ -15,7 +15,7 @@ from threading import Thread
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from poolkeeper.calls import new_key, surely_not_done
+from poolkeeper.calls import new_key
 from poolkeeper.errors import (
     AllocationLost,
     Conflict,
@@ -28,6 +28,7 @@ from poolkeeper.errors import (
     TimedOut,
 )
 from poolkeeper.heartbeats import Heartbeats, now_s
+from poolkeeper.trouble import surely_not_done
 
 if TYPE_CHECKING:
     from poolkeeper.client import Client

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from poolkeeper.errors import TooManyRequests, Unavailable
+from poolkeeper.trouble import may_pass
 
 if TYPE_CHECKING:
     from http.client import HTTPConnection, HTTPResponse
@@ -75,7 +76,7 @@ def events(
             source = opened({**query, "after": last_id}, last_id)
         except (Unavailable, TooManyRequests) as trouble:
             failures += 1
-            if not ever and failures >= FIRST_TRIES:
+            if not ever and (failures >= FIRST_TRIES or not may_pass(trouble)):
                 raise
             sleep(_pause_s(failures, trouble.retry_after_s))
             continue

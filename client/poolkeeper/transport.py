@@ -2,11 +2,13 @@
 
 A call takes an idle connection or opens one; nothing is locked, so that no thread waits for another and a fork finds no lock
 held. A connection belongs to the process that opened it. One that the server has closed meanwhile is replaced at once.
+To connect and to send are two steps, so that it is known of every failure whether anything was sent: NotReached is nothing.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import select
 from collections import deque
 from collections.abc import Mapping
@@ -14,13 +16,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from poolkeeper.errors import PoolkeeperError
+from poolkeeper.errors import WrongUrl
 
 if TYPE_CHECKING:
     from http.client import HTTPConnection, HTTPResponse
 
 IDLE_KEPT = 16
 """Idle connections kept for the next call; more are closed."""
+
+
+PAGES = re.compile(r"/(?:docs|healthz|readyz|metrics)(?:/|$)|/api/v1/")
+"""What is below the URL of a server, and so no part of it."""
+
+
+class NotReached(OSError):  # noqa: N818 - names what happened
+    """There is no connection, so that nothing was sent; why is its cause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +71,16 @@ class Transport:
                     raise
 
     def open(self, timeout_s: float) -> HTTPConnection:
-        """A connection of the caller's own, which connects when first used."""
+        """A connection of the caller's own. NotReached if there can be none."""
         from http.client import HTTPConnection, HTTPSConnection
 
-        kind = HTTPSConnection if self._secure else HTTPConnection
-        return kind(self._host, self._port, timeout=timeout_s)
+        connection = (HTTPSConnection if self._secure else HTTPConnection)(self._host, self._port, timeout=timeout_s)
+        try:
+            connection.connect()
+        except (OSError, UnicodeError) as error:  # a name that can be no host's is a UnicodeError
+            connection.close()
+            raise NotReached(str(error)) from error
+        return connection
 
     def send(
         self, connection: HTTPConnection, method: str, target: str, body: bytes | None, headers: Mapping[str, str]
@@ -132,10 +147,14 @@ def _has_input(file: int) -> bool:
 
 
 def _split(url: str) -> tuple[bool, str, int | None, str]:
+    if "://" not in url:
+        raise WrongUrl(f"{url!r} is not the URL of a server: it lacks the http:// or https:// before it")
     try:
         parts = urlsplit(url)
         if parts.scheme in ("http", "https") and parts.hostname and not parts.query and not parts.fragment:
+            if PAGES.search(parts.path):
+                raise WrongUrl(f"{url!r} is not the URL of a server, but of a page of it: leave out {parts.path}")
             return parts.scheme == "https", parts.hostname, parts.port, parts.path.rstrip("/")
     except ValueError:
         pass
-    raise PoolkeeperError(f"{url!r} is not the URL of a server: http://host:port or https://host:port")
+    raise WrongUrl(f"{url!r} is not the URL of a server: http://host:port or https://host:port")

@@ -6,6 +6,8 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import pytest
+
 from app.api.neighbours import PLACES, Neighbours
 
 
@@ -47,3 +49,17 @@ def test_the_dead_are_not_waited_for() -> None:
     assert not neighbours.any_has_less(1, 1)
     with _process(neighbours, 2, 0):
         assert neighbours.any_has_less(1, 1), "its place is another's now"
+
+
+def test_a_number_that_is_somebody_elses_by_now_counts_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    neighbours = Neighbours()
+    with _process(neighbours, 2, 0):
+        assert neighbours.any_has_less(1, 1)
+
+        def not_ours(_pid: int, _sign: int) -> None:
+            raise PermissionError
+
+        monkeypatch.setattr(os, "kill", not_ours)
+        assert not neighbours.any_has_less(1, 1)
+        monkeypatch.undo()
+        assert not neighbours.any_has_less(1, 1), "its row is cleared"

@@ -458,3 +458,19 @@ def test_an_offer_that_is_still_to_come_is_waited_for(tmp_path: Path) -> None:
     waiting.join()
     holder.release()
     assert told == ["unix:///there"]
+
+
+def test_after_a_start_that_failed_it_still_answers_where_it_did(tmp_path: Path) -> None:
+    data = tmp_path / ("deep" * 30)
+    with EmbeddedRedis(data, server=find_server()) as server:
+        before = server.url
+        assert len(before) < len(str(data)), "it is in a short folder of its own"
+        assert server._child is not None
+        server._child.kill()
+        server._ready_within_s = 0
+        with pytest.raises(StoreUnavailable):
+            server.start()
+        server._ready_within_s = 60
+        assert server.start().url == before
+        with connect(before) as client:
+            assert client.ping()

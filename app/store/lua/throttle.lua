@@ -9,11 +9,15 @@
 local AHEAD_MS, ROUNDING_MS, FORGOTTEN_MS = 1000, 0.5, 10000
 
 clock.start(args.now)
-local last = tonumber(redis.call('GET', keys.rate(args.token)) or 0)
-last = math.min(last, clock.now + AHEAD_MS)  -- a clock that was set back does not make anybody wait for what it lost
+local key = keys.rate(args.token)
+local last = tonumber(redis.call('GET', key) or 0)
+if last > clock.now + AHEAD_MS + ROUNDING_MS then  -- the clock was set back: nobody waits for what it lost
+  last = clock.now + AHEAD_MS
+  redis.call('SET', key, string.format('%.3f', last), 'PX', FORGOTTEN_MS)
+end
 local taken = math.max(clock.now, last) + 1000 / tonumber(args.per_s)
 local early = taken - clock.now - AHEAD_MS
 if early > ROUNDING_MS then return reply.wait(math.ceil(early)) end
 
-redis.call('SET', keys.rate(args.token), string.format('%.3f', taken), 'PX', FORGOTTEN_MS)
+redis.call('SET', key, string.format('%.3f', taken), 'PX', FORGOTTEN_MS)
 return reply.allowed()
