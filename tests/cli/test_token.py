@@ -84,13 +84,15 @@ def test_a_token_is_made_listed_and_revoked(folder: Path) -> None:
     made = token(folder, "create", "ci", "--role", "requester", *places, "--sensitive", "--rate", "20", "--expires", "90d")
     assert made.returncode == 0, made.stderr
     assert re.fullmatch(r"pk_[A-Za-z0-9_-]{43}\n", made.stdout)
-    written = re.fullmatch(
-        r"token ci, id (\w+): requester\+sensitive in default,lab\. Its secret, shown only now:\n", made.stderr
-    )
+    first, *more = made.stderr.splitlines()
+    written = re.fullmatch(r"token ci, id (\w+): requester\+sensitive in default,lab; on an embedded Redis, data in (.+)", first)
     assert written
+    assert written[2] == str(folder)
+    assert more == ["It is the first: from now on every call there needs a token.", "Its secret, shown only now:"]
     again = token(folder, "create", "ci", "--role", "admin")
     assert (again.returncode, again.stdout, again.stderr) == (1, "", "poolkeeperd: there is a token ci already\n")
-    assert token(folder, "create", "a-long-name", "--role", "operator").returncode == 0
+    second = token(folder, "create", "a-long-name", "--role", "operator")
+    assert (second.returncode, "It is the first" in second.stderr) == (0, False)
     listed = token(folder, "list").stdout
     head, ci, ops = (line.split() for line in listed.splitlines())
     assert head == ["ID", "NAME", "ROLE", "WORKSPACES", "COMPONENTS", "RATE", "CREATED", "EXPIRES"]
@@ -104,6 +106,7 @@ def test_a_token_is_made_listed_and_revoked(folder: Path) -> None:
     revoked = token(folder, "revoke", "ci")
     assert (revoked.returncode, revoked.stdout, revoked.stderr) == (0, "", f"token ci, id {written[1]}, is revoked\n")
     assert [line.split()[1] for line in token(folder, "list").stdout.splitlines()] == ["NAME", "a-long-name"]
+    assert "It was the last" in token(folder, "revoke", "a-long-name").stderr
 
 
 def test_beside_a_running_service_its_server_is_used(folder: Path) -> None:
@@ -111,6 +114,8 @@ def test_beside_a_running_service_its_server_is_used(folder: Path) -> None:
         secret = token(folder, "create", "ci", "--role", "viewer").stdout.strip()
         known = recognised(url, secret)
         assert known
+        unknown = token(folder, "revoke", "nobody")
+        assert (unknown.returncode, unknown.stderr) == (1, "poolkeeperd: there is no token nobody\n")
         assert known.name == "ci"
         assert "ci" in token(folder, "list").stdout
         assert token(folder, "revoke", known.id).returncode == 0
@@ -168,7 +173,8 @@ def test_after_a_service_was_killed_a_server_is_started(folder: Path) -> None:
     [
         (("create", "two words", "--role", "viewer"), 1, "poolkeeperd: a token cannot be called 'two words'"),
         (("create", "ci", "--role", "requester"), 1, "poolkeeperd: a requester acts for the components it lists"),
-        (("revoke", "nobody"), 1, "poolkeeperd: there is no token nobody"),
+        (("revoke", "nobody"), 1, "poolkeeperd: there is no ledger in"),
+        (("list",), 1, "poolkeeperd: there is no ledger in"),
         (("create", "ci", "--role", "king"), 2, "'king' is not one of 'admin', 'operator', 'requester', 'viewer'"),
         (("create", "ci", "--role", "viewer", "--expires", "soon"), 2, "'soon' is not a number and one of s, m, h, d, w"),
     ],
