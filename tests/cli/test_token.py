@@ -85,7 +85,8 @@ def test_a_token_is_made_listed_and_revoked(folder: Path) -> None:
     assert made.returncode == 0, made.stderr
     assert re.fullmatch(r"pk_[A-Za-z0-9_-]{43}\n", made.stdout)
     first, *more = made.stderr.splitlines()
-    written = re.fullmatch(r"token ci, id (\w+): requester\+sensitive in default,lab; on an embedded Redis, data in (.+)", first)
+    says = r"token ci, id (\w+): requester\+sensitive in default,lab; on an embedded Redis, data in (.+)"
+    written = re.fullmatch(says, first)
     assert written
     assert written[2] == str(folder)
     assert more == ["It is the first: from now on every call there needs a token.", "Its secret, shown only now:"]

@@ -2,36 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
 import click
 
+from poolkeeper.cli import text
+
 PATIENCE_S = 1.0
 MOST = 100
 
 
-def names(ctx: click.Context, listing: Sequence[str], field: str = "") -> list[str]:
-    """The names in a listing, whose `{pool}` is what was typed before; none if there is any trouble: a shell is waiting."""
-    parts = [_typed_before(ctx, part) for part in listing]
-    if not parts or not all(parts):
-        return []
+def names(ctx: click.Context, listing: Sequence[str], status: Sequence[str] = ()) -> list[str]:
+    """The names in a listing, whose `{pool}` is what was typed before; of requests, those with this status."""
+    parts = [str(ctx.params.get(part.strip("{}")) or "") if part.startswith("{") else part for part in listing]
+    field = "id" if listing[:1] == ("requests",) else "name"
+    return _quietly(ctx, lambda: _listed(parts, field, status)) if parts and all(parts) else []
+
+
+def components(ctx: click.Context) -> list[str]:
+    """The components with a policy in the pool that was typed before, else in any pool."""
+    return _quietly(ctx, lambda: [text.component(policy) for pool in _pools(ctx) for policy in pool.get("policies") or ()])
+
+
+def keys(ctx: click.Context) -> list[str]:
+    """The keys of the pool that was typed before, else of every pool."""
+    return _quietly(ctx, lambda: [key for pool in _pools(ctx) for key in pool["capacity"]])
+
+
+def _quietly(ctx: click.Context, asked: Callable[[], list[str]]) -> list[str]:
+    """Each once; none if there is any trouble: a shell is waiting."""
     try:
         with ctx.scope():
-            return _asked(parts, field or ("id" if listing[0] == "requests" else "name"))
+            return list(dict.fromkeys(asked()))
     except Exception:
         return []
 
 
-def _typed_before(ctx: click.Context, part: str) -> str:
-    return str(ctx.params.get(part.strip("{}")) or "") if part.startswith("{") else part
-
-
-def _asked(parts: list[str], field: str) -> list[str]:
+def _listed(parts: list[str], field: str, status: Sequence[str]) -> list[str]:
     from poolkeeper.cli.options import client, path
 
-    found: dict[str, Any] = {}
-    for item in islice(client(timeout_s=PATIENCE_S, tries=1).items(path(*parts), page=MOST), MOST):
-        found[item[field]] = None
-    return list(found)
+    rows = client(timeout_s=PATIENCE_S, tries=1).items(path(*parts), query={"status": status}, page=MOST)
+    return [str(row[field]) for row in islice(rows, MOST)]
+
+
+def _pools(ctx: click.Context) -> list[Mapping[str, Any]]:
+    from poolkeeper.cli.options import client
+
+    declared = client(timeout_s=PATIENCE_S, tries=1).call("GET", "/declaration")
+    pool = ctx.params.get("pool")
+    return [each for each in declared["pools"] if pool in (None, each["name"])]

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from poolkeeper.cli import options, refusals
+from poolkeeper.cli import fields, options, refusals
 from poolkeeper.cli.exits import Exit, listed
 
 HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
@@ -42,13 +42,18 @@ class Verb(click.Command):
                 formatter.write(f"{'':>{formatter.current_indent}}{line.strip()}\n")
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Do it; what is not found is told with what is near."""
-        from poolkeeper.errors import NotFound
+        """Do it; what is not found is told with what is near, and what is wrong by the option that said it."""
+        from poolkeeper.errors import Malformed, NotFound
 
         try:
             return super().invoke(ctx)
         except NotFound as missing:
-            refusals.add_near_names(missing, ctx.params)
+            from poolkeeper.cli import near
+
+            near.add_names(missing, ctx.params)
+            raise
+        except Malformed as wrong:
+            wrong.errors = fields.as_typed(wrong.errors, self.params)
             raise
 
 

@@ -33,7 +33,10 @@ group = Noun(
 @group_option("--parent", "The group it is part of.")
 @WEIGHT
 def create(pool: str, name: str, **said: Any) -> None:
-    """Create a group NAME in POOL."""
+    """Create a group NAME in POOL.
+
+    It is looked whether there is one already, and then put: of two who do that at the same moment the later one counts.
+    """
     from poolkeeper.errors import NotFound
 
     client = options.client()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import click
@@ -22,8 +22,8 @@ class Name(click.ParamType[str]):
 
     name = "name"
 
-    def __init__(self, *listing: str) -> None:
-        self.listing = listing
+    def __init__(self, *listing: str, status: Sequence[str] = ()) -> None:
+        self.listing, self.status = listing, status
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """The name itself."""
@@ -33,7 +33,9 @@ class Name(click.ParamType[str]):
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Names that begin so; none if the service does not answer at once."""
-        return [CompletionItem(name) for name in completions.names(ctx, self.listing) if name.startswith(incomplete)]
+        return [
+            CompletionItem(name) for name in completions.names(ctx, self.listing, self.status) if name.startswith(incomplete)
+        ]
 
 
 class Component(click.ParamType[tuple[str | None, str]]):
@@ -51,9 +53,8 @@ class Component(click.ParamType[tuple[str | None, str]]):
         return kind or None, name
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """The components with a policy in the pool that was named."""
-        known = completions.names(ctx, ("pools", "{pool}", "policies"), "component")
-        return [CompletionItem(name) for name in known if name.startswith(incomplete)]
+        """The components with a policy, in the pool that was named or in any."""
+        return [CompletionItem(name) for name in completions.components(ctx) if name.startswith(incomplete)]
 
 
 class Amounts(click.ParamType[dict[str, int | None]]):
@@ -61,8 +62,8 @@ class Amounts(click.ParamType[dict[str, int | None]]):
 
     name = "amounts"
 
-    def __init__(self, *, removable: bool = False) -> None:
-        self.removable = removable
+    def __init__(self, *, removable: bool = False, instead: Mapping[str, str] | None = None) -> None:
+        self.removable, self.instead = removable, instead or {}
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
         """As in the usage line."""
@@ -75,7 +76,12 @@ class Amounts(click.ParamType[dict[str, int | None]]):
         try:
             return parse_amounts(value, removable=self.removable)
         except ValueError as wrong:
-            self.fail(str(wrong), param, ctx)
+            option = self.instead.get(str(wrong).partition(":")[0])
+            self.fail(f"{wrong}{f'; {option} takes it' if option else ''}", param, ctx)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """The keys of the pool that was named or of any, with what is to follow."""
+        return [CompletionItem(f"{key}=") for key in completions.keys(ctx) if key.startswith(incomplete)]
 
 
 def parse_amounts(text: str, *, removable: bool = False) -> dict[str, int | None]:
@@ -240,5 +246,7 @@ def typed_component(component: tuple[str | None, str], kind: str | None) -> tupl
 POOL = Name("pools")
 GROUP = Name("pools", "{pool}", "groups")
 REQUEST = Name("requests")
+WAITER = Name("requests", status=("queued",))
+HOLDER = Name("requests", status=("allocated", "preempting"))
 PLAIN = Name()
 COMPONENT = Component()

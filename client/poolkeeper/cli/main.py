@@ -30,7 +30,8 @@ def _root() -> Root:
         modules=COMMANDS,
         context_settings=HELP,
         help="Poolkeeper shares scarce capacity between the teams of an ML platform.\n\n"
-        "Results go to stdout, messages to stderr. Options of this page may also stand after the verb.",
+        "Results go to stdout, messages to stderr. Options of this page may also stand after the verb.\n\n"
+        "The --help of each verb, such as `poolkeeper request submit --help`, has examples.",
     )
     return click.version_option(package_name="poolkeeper", message="poolkeeper %(version)s")(program)
 

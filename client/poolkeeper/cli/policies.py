@@ -36,7 +36,10 @@ policy = Noun("policy", help="Policies: which component may use a pool, what is 
 @WEIGHT
 @click.option("--replace", is_flag=True, help="Even if there is one: it is then as said here, and nothing of it stays.")
 def attach(pool: str, component: tuple[str | None, str], kind: str | None, replace: bool, **said: Any) -> None:
-    """Connect COMPONENT to POOL; what it waits for may be granted here from now on."""
+    """Connect COMPONENT to POOL; what it waits for may be granted here from now on.
+
+    It is looked whether there is a policy already, and then put: of two who do that at the same moment the later one counts.
+    """
     who = kinds.typed_component(component, kind)
     client = options.client()
     if not replace and _present(client, pool, who):

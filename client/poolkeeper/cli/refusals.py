@@ -1,29 +1,32 @@
-"""What can go wrong, in one or two lines on stderr and an exit code; with names that are near to one that is not there."""
+"""What can go wrong, in one or two lines on stderr and an exit code."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
 from poolkeeper.cli.exits import Exit
-from poolkeeper.cli.options import client, path
 from poolkeeper.cli.text import printable
 
 PROGRAM = "poolkeeper"
 
+WHERE = ["where is it? --url, POOLKEEPER_URL, or `poolkeeper login --url …` once"]
 HINTS = {
     "no_token": ["`poolkeeper login` keeps one; POOLKEEPER_TOKEN goes before it"],
     "unknown_token": ["`poolkeeper login` keeps another; POOLKEEPER_TOKEN goes before it"],
-    "unreachable": ["where is it? --url, POOLKEEPER_URL, or `poolkeeper login --url …` once"],
+    "unreachable": WHERE,
+    "no_tls": WHERE,
+    "not_http": WHERE,
+    "no_such_route": ["is the URL right? --url, POOLKEEPER_URL: http://host:port, without the path of a page"],
     "not_queued": ["who holds units gives them back by `poolkeeper request release`"],
 }
 """What helps with some refusals, by their code."""
 
-REPEATED = ["an answer was lost on the way, so an earlier try may have done it: look before you go on"]
+LOST = ["an answer was lost on the way, so an earlier try may have done it: look before you go on"]
 BUG = ["is there a Poolkeeper at that address? POOLKEEPER_TRACEBACK=1 shows where it went wrong"]
 
 
@@ -68,11 +71,11 @@ def _of_the_service(wrong: Exception) -> int:
             *_fields(wrong),
             *getattr(wrong, "hints", ()),
             *HINTS.get(wrong.code, ()),
-            *(REPEATED if wrong.repeated else ()),
+            *(LOST if wrong.lost else ()),
         ]
         return _say(_code(wrong), _detail(wrong), *hints)
     if isinstance(wrong, errors.PoolkeeperError):
-        return _say(Exit.REFUSED, str(wrong))
+        return _say(Exit.USAGE if isinstance(wrong, errors.WrongUrl) else Exit.REFUSED, str(wrong))
     return _say(Exit.REFUSED, f"this should not have happened: {type(wrong).__name__}: {wrong}", *BUG)
 
 
@@ -120,42 +123,3 @@ def stop_writing() -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
-
-
-def add_near_names(missing: Any, params: Mapping[str, Any]) -> None:
-    """Add to what was not found the names that look like it."""
-    asked, known = _asked_and_known(missing, params)
-    if asked is None:
-        return
-    from difflib import get_close_matches
-
-    if near := get_close_matches(asked, known, cutoff=0.5):
-        missing.hints = [f"did you mean {' or '.join(near)}?"]
-    elif known:
-        missing.hints = [f"there are: {', '.join(known[:10])}{' …' if len(known) > 10 else ''}"]
-
-
-def _asked_and_known(missing: Any, params: Mapping[str, Any]) -> tuple[str | None, list[str]]:
-    code, pool, component = missing.code, params.get("pool"), params.get("component")
-    if code == "no_such_pool" and pool:
-        return pool, _names("name", "pools")
-    if code == "no_such_policy" and pool and component:
-        return _bare(component), _names("component", "pools", pool, "policies")
-    group = next((name for name in (params.get("group"), params.get("parent")) if name and name in missing.detail), None)
-    if code == "no_such_group" and pool and group:
-        return group, _names("name", "pools", pool, "groups")
-    return None, []
-
-
-def _bare(component: Any) -> str:
-    return str(component[1] if isinstance(component, tuple) else component)
-
-
-def _names(field: str, *parts: str) -> list[str]:
-    """The names there are; none if they cannot be had just now."""
-    from poolkeeper.errors import PoolkeeperError
-
-    try:
-        return sorted({item[field] for item in client(timeout_s=3, tries=1).items(path(*parts))})
-    except PoolkeeperError:
-        return []

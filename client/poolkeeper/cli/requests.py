@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from poolkeeper.cli import kinds, options, output, stories, text, views
+from poolkeeper.cli import kinds, near, options, output, stories, text, views
 from poolkeeper.cli.asking import agreed
 from poolkeeper.cli.exits import Exit
 from poolkeeper.cli.grammar import Noun
@@ -17,6 +17,8 @@ from poolkeeper.cli.submission import ask_of, ask_options
 from poolkeeper.cli.waiting import wait_for
 
 ID = click.argument("request", metavar="ID", type=kinds.REQUEST)
+WAITER = click.argument("request", metavar="ID", type=kinds.WAITER)
+HOLDER = click.argument("request", metavar="ID", type=kinds.HOLDER)
 TIMEOUT = click.option("--timeout", type=kinds.Duration(), help="How long to wait at most; then the exit code is 7.")
 TYPE = click.option("--type", "kind", type=kinds.PLAIN, help="Type of the component.")
 STATUSES = ("queued", "allocated", "preempting", "preempted", "released", "expired", "cancelled", "rejected")
@@ -37,11 +39,14 @@ def submit(key: str | None, wait: bool, timeout: int | None, **said: Any) -> Non
     """Ask for capacity: allocated, queued or rejected (exit code 6) at once."""
     if timeout is not None and not wait:
         raise click.UsageError("--timeout is for --wait", click.get_current_context())
-    headers = {"Idempotency-Key": key or secrets.token_hex(16)}
+    body, headers = ask_of(said), {"Idempotency-Key": key or secrets.token_hex(16)}
     client = options.client()
-    found = client.call("POST", "/requests", body=ask_of(said), headers=headers)
+    found = client.call("POST", "/requests", body=body, headers=headers)
     if wait and found["status"] == "queued":
         found = wait_for(client, found, timeout)
+    if found["status"] == "rejected" and options.said().output not in ("json", "yaml"):
+        for hint in near.hints_of(found):
+            say(hint)
     _tell(found, waited=wait)
 
 
@@ -77,17 +82,17 @@ def list_(
 
 
 @request.command("describe", example="poolkeeper request describe 01kad5rgbxn0fg1v4f2t")
-@ID
+@WAITER
 def describe(request: str) -> None:
     """Show a request and its story."""
     client = options.client()
     found = dict(client.call("GET", _path(request)))
-    found["story"] = client.call("GET", options.path("requests", request, "events"))["items"]
+    found["story"] = list(client.items(options.path("requests", request, "events")))
     output.one(found, request, lambda: stories.describe(found))
 
 
 @request.command("wait", example="poolkeeper request wait 01kad5rgbxn0fg1v4f2t --timeout 5m && ./train.sh")
-@ID
+@WAITER
 @TIMEOUT
 def wait(request: str, timeout: int | None) -> None:
     """Wait until a request is granted (exit code 0), or can no longer be (6, 8)."""
@@ -103,7 +108,7 @@ def wait(request: str, timeout: int | None) -> None:
     example="poolkeeper request release 01kad5rgbxn0fg1v4f2t\n"
     "poolkeeper request release 01kad5rgbxn0fg1v4f2t --fence 7 --failed",
 )
-@ID
+@HOLDER
 @click.option("--fence", type=click.IntRange(min=0), help="The fence it is held under; else the present one is read first.")
 @click.option("--failed", is_flag=True, help="The work has failed.")
 def release(request: str, fence: int | None, failed: bool) -> None:
@@ -116,7 +121,7 @@ def release(request: str, fence: int | None, failed: bool) -> None:
 
 
 @request.command("heartbeat", example="poolkeeper request heartbeat 01kad5rgbxn0fg1v4f2t --fence 7")
-@ID
+@HOLDER
 @click.option("--fence", type=click.IntRange(min=0), help="The fence it is held under; else the present one is read first.")
 def heartbeat(request: str, fence: int | None) -> None:
     """Prolong the lease of a request, from a shell script that holds it."""

@@ -7,6 +7,9 @@ import click
 from poolkeeper.cli.grammar import Verb
 
 PROGRAM = "poolkeeper"
+ADDED = "COMPREPLY+=($value)"
+NO_SPACE = "[[ $value == *= ]] && compopt -o nospace"
+"""After `gpu=` the amount is to follow, and not a space."""
 
 
 @click.command(
@@ -21,5 +24,5 @@ def completion(shell: str) -> None:
 
     made = get_completion_class(shell)
     assert made
-    script = made(click.get_current_context().find_root().command, {}, PROGRAM, f"_{PROGRAM.upper()}_COMPLETE")
-    click.echo(script.source())
+    script = made(click.get_current_context().find_root().command, {}, PROGRAM, f"_{PROGRAM.upper()}_COMPLETE").source()
+    click.echo(script.replace(ADDED, f"{ADDED}\n            {NO_SPACE}") if shell == "bash" else script)

@@ -23,12 +23,17 @@ SENTENCES = {
 }
 """Each event in words; one that is not here is told by its name."""
 
-REASONS = {
+REASONS: dict[str, str] = {
     "no_policy": "no pool has a policy for its component",
+    "missing_key": "it asks for a key that the pool does not have",
+    "exceeds_capacity": "it asks for more than the pool has in all",
+    "exceeds_limit": "it asks for more than the limit of its policy, or of a group above it",
+    "exceeds_reserved": "it is not preemptible, and asks for more than is reserved",
     "lease_lapsed": "no heartbeat came before its lease lapsed",
     "not_polled": "nobody asked for it while it was queued",
     "dropped": "an operator dropped it",
 }
+"""Each code of a reason in words, for lines that have the code alone."""
 
 
 def told(line: Mapping[str, Any]) -> str:

@@ -12,6 +12,9 @@ from poolkeeper.cli import kinds
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
+TYPED = {"cpu": "--cpu-count", "cpus": "--cpu-count", "mcpu": "--cpu-count", "memory": "--memory", "memory_mb": "--memory"}
+"""Keys that people give an amount with a unit or a fraction, and the option that takes it."""
+
 _OPTIONS = (
     click.option("--component", type=kinds.COMPONENT, required=True, help="Who asks: NAME or TYPE/NAME."),
     click.option("--type", "kind", type=kinds.PLAIN, help="Type of the component, orchestrator if not said."),
@@ -19,7 +22,7 @@ _OPTIONS = (
         "--resource",
         "--resources",
         "resources",
-        type=kinds.Amounts(),
+        type=kinds.Amounts(instead=TYPED),
         multiple=True,
         help="What it asks: gpu=2,mcpu=4000, or as JSON or YAML. May be repeated.",
     ),
@@ -44,8 +47,10 @@ def ask_options(command: Decorated) -> Decorated:
 
 
 def ask_of(said: Mapping[str, Any]) -> dict[str, Any]:
-    """The body of a submit; what was not said is left to the service."""
+    """The body of a submit; what was not said is left to the service. That nothing is asked has to be said on purpose."""
     kind, name = kinds.typed_component(said["component"], said["kind"])
+    if not any(said[field] for field in ("resources", "gpu_count", "cpu_count", "memory")):
+        raise click.UsageError("what does it ask? --resource gpu=1", click.get_current_context())
     ask: dict[str, Any] = {"component": name, "component_type": kind}
     ask |= _some(
         {

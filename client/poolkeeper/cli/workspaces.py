@@ -24,6 +24,11 @@ def show() -> None:
 @workspace.command("update", example="poolkeeper workspace update --setting unmanaged=allow")
 @click.option("--setting", "settings", type=kinds.Setting(), multiple=True, required=True, help="unmanaged=reject or =allow.")
 def update(settings: tuple[dict[str, Any], ...]) -> None:
-    """Change settings of the workspace."""
+    """Change settings of the workspace.
+
+    \b
+    unmanaged=reject  a component without any policy is rejected (the default)
+    unmanaged=allow   it is granted at once, tied to no pool, and counted nowhere
+    """
     found = options.call("PATCH", "/workspace", body=kinds.merged(settings, "--setting"))
     output.done(found, str(found["name"]), f"updated workspace {found['name']}: {pairs(found['settings'])}")

@@ -1,0 +1,25 @@
+"""Fields of the API as they are typed: a fault of `settings.memory` is one of `--memory`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import click
+
+CALLED = {"component_type": "kind", "preemptible": "fixed", "Idempotency-Key": "key"}
+"""Fields whose option has a name of its own."""
+
+
+def as_typed(faults: Iterable[Mapping[str, str]], params: Sequence[click.Parameter]) -> list[dict[str, str]]:
+    """The faults, each named by the option that says it; what no option says keeps its name."""
+    options = {param.name or "": param.opts[0] for param in params if isinstance(param, click.Option)}
+    return [{**fault, "field": _typed(str(fault.get("field") or ""), options)} for fault in faults]
+
+
+def _typed(field: str, options: Mapping[str, str]) -> str:
+    head, _, rest = field.partition(".")
+    head = CALLED.get(head, head)
+    for name in (head, head.removesuffix("_s")):
+        if name in options:
+            return f"{options[name]} {rest}".rstrip()
+    return _typed(rest, options) if head == "settings" and rest else field
