@@ -19,7 +19,6 @@ class Access:
     def __init__(self, tokens: Tokens, *, required: bool) -> None:
         self._tokens, self._required = tokens, required
 
-    @property
     def needs_token(self) -> bool:
         """Whether one is needed just now."""
         return self._required or self._tokens.exist()
@@ -28,7 +27,7 @@ class Access:
         """Whose token this is; without one everybody on this machine may do everything, where none is needed."""
         authorization = headers.get("Authorization")
         if authorization is None:
-            if self.needs_token:
+            if self.needs_token():
                 raise _who_are_you("no_token", "a token is needed: Authorization: Bearer <token>")
             _check_from_here(headers, host)
             return ANYBODY

@@ -31,9 +31,10 @@ class Call:
     gone: Callable[[], bool]
     """Whether the client has hung up, or would not be let in any more."""
     counted: Counted
+    token_needed: Callable[[], bool]
+    """Whether nobody is let in without a token just now."""
     says: dict[str, str] = field(default_factory=dict)
     """Headers of the answer."""
-    token_needed: bool = False
 
 
 @dataclass(frozen=True)

@@ -29,5 +29,5 @@ def whoami(call: Call) -> WhoAnswer:
         components=list(token.components),
         workspace=call.workspace,
         permissions=sorted(token.permissions),
-        token_needed=call.token_needed,
+        token_needed=call.token_needed(),
     )

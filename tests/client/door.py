@@ -19,6 +19,8 @@ class Door:
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listening.getsockname()[1]}"
         self.lost = 0
+        self.passed = b""
+        """What was passed on to clients."""
 
     def __enter__(self) -> Door:
         Thread(target=self._serve, name="door", daemon=True).start()
@@ -83,6 +85,7 @@ class Door:
                 if doomed or not answer:
                     return
                 client.sendall(answer)
+                self.passed += answer
 
     def _is_doomed(self, asked: bytes) -> bool:
         with self._lock:

@@ -52,10 +52,32 @@ class TestWhatIsSent:
         Client(standin.url + "/behind/proxy/").call("GET", "/pools")
         assert standin.heard[0].path == "/behind/proxy/api/v1/pools"
 
-    @pytest.mark.parametrize("url", ["ftp://host", "localhost:8080", "http://", "http://h:port", "http://h/?q=1", "nonsense"])
-    def test_what_is_no_url_of_a_server_is_said_at_once(self, url: str) -> None:
-        with pytest.raises(errors.PoolkeeperError, match="is not the URL of a server"):
+    @pytest.mark.parametrize("end", ["/", "/api/v1", "/api/v1/"])
+    def test_what_every_call_begins_with_is_no_part_of_it(self, standin: StandIn, end: str) -> None:
+        client = Client(standin.url + end)
+        client.call("GET", "/pools")
+        assert (standin.heard[0].path, client.url) == ("/api/v1/pools", standin.url)
+
+    @pytest.mark.parametrize(
+        ("url", "why"),
+        [
+            ("ftp://host", "http://host:port or https://host:port"),
+            ("http://", "http://host:port"),
+            ("http://h:port", "http://host:port"),
+            ("http://h/?q=1", "http://host:port"),
+            ("localhost:8080", "it lacks the http:// or https:// before it"),
+            ("127.0.0.1:8080", "it lacks the http:// or https:// before it"),
+            ("nonsense", "it lacks the http:// or https:// before it"),
+            ("http://h/docs", "leave out /docs"),
+            ("http://h/docs/", "leave out /docs"),
+            ("http://h/proxy/readyz", "leave out /proxy/readyz"),
+            ("http://h/api/v1/pools", "leave out /api/v1/pools"),
+        ],
+    )
+    def test_what_is_no_url_of_a_server_is_said_at_once(self, url: str, why: str) -> None:
+        with pytest.raises(errors.WrongUrl, match="is not the URL of a server") as caught:
             Client(url)
+        assert why in str(caught.value)
 
     def test_what_makes_something_gets_a_key(self, asking: Asking, standin: StandIn) -> None:
         client = asking()
@@ -208,6 +230,34 @@ class TestAgain:
             with pytest.raises(errors.Conflict) as caught:
                 asking().call("POST", "/pools", body={})
             assert caught.value.repeated is repeated
+
+    @pytest.mark.parametrize(
+        ("trouble", "lost"),
+        [
+            (cuts, True), (cuts_midway, True), (says_text(502, b"bad"), True), (says_text(503, b"<html>nobody"), True),
+            (refuses(503, "redis_unreachable"), False), (refuses(429, "slower"), False),
+        ],
+        ids=["cut", "cut midway", "502", "503 of a gateway", "503 of the server", "429"],
+    )  # fmt: skip
+    @pytest.mark.parametrize("last", [refuses(409, "pool_exists"), None], ids=["then refused", "to the end"])
+    def test_only_an_answer_that_went_astray_is_lost(
+        self, asking: Asking, standin: StandIn, trouble: Callable[..., None], lost: bool, last: Callable[..., None] | None
+    ) -> None:
+        for method, path in (("POST", "/pools"), ("GET", "/pools"), ("POST", "/declaration/plan")):
+            standin.script(trouble, last or trouble)
+            with pytest.raises(errors.Refused) as caught:
+                asking(tries=2).call(method, path)
+            assert caught.value.lost is (lost and path == "/pools" and method == "POST")
+
+    def test_what_the_server_may_have_done_as_it_lost_its_redis_is_not_said_to_be_lost_and_yet_remembered(
+        self, asking: Asking, standin: StandIn
+    ) -> None:
+        standin.script(refuses(503, "redis_unreachable"), refuses(409, "pool_exists"))
+        with pytest.raises(errors.Conflict) as caught:
+            asking().call("POST", "/pools", body={})
+        assert (caught.value.repeated, caught.value.lost) == (True, False)
+        standin.script(refuses(503, "redis_unreachable"), refuses(404, "no_such_pool"))
+        assert asking().call("DELETE", "/pools/p") is None
 
 
 class TestConnections:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import partial
 
 import pytest
 from poolkeeper import Client, ask, errors
@@ -29,6 +30,12 @@ class TestRequests:
         with pytest.raises(errors.StaleFence) as caught:
             client.heartbeat(request.id, request.fence)
         assert caught.value.directive == "kill"
+
+    def test_a_story_is_read_to_its_end(self, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+        held = client.submit("team", gpu=2)
+        client.release(held.id, held.fence or 0)
+        monkeypatch.setattr(client, "items", partial(client.items, page=1))
+        assert [line.event for line in client.story(held.id)] == ["submitted", "allocated", "released"]
 
     def test_what_is_not_given_is_the_servers_default_and_none_is_none(self, client: Client) -> None:
         usual, for_ever = client.submit("team", gpu=1), client.submit("team", gpu=1, lease_s=None, queue_ttl_s=None)

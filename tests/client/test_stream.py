@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from poolkeeper import Client, errors, stream
 
+from tests.backends import wait_until
 from tests.client.door import Door
 from tests.client.standin import StandIn, cuts, hangs, refuses, streams
 
@@ -100,3 +103,16 @@ def test_the_real_server_tells_all_of_it_across_a_cut(door: Door, behind: Client
     told += [next(events)]
     assert [each["event"] for each in told] == ["submitted", "allocated", "released"]
     assert {each["request"] for each in told} == {first.id}
+
+
+def test_who_is_cut_off_before_the_first_event_misses_none(door: Door, behind: Client, client: Client) -> None:
+    events = behind.events()
+    with ThreadPoolExecutor(1) as threads:
+        first = threads.submit(next, events)
+        wait_until(lambda: re.search(rb"id: \S+\n\n", door.passed), "the stream has begun, with the id of where it is")
+        door.close()
+        meanwhile = client.submit("team", gpu=2)
+        door.open()
+        told = [first.result(30), next(events)]
+    events.close()
+    assert [(each["event"], each["request"]) for each in told] == [("submitted", meanwhile.id), ("allocated", meanwhile.id)]

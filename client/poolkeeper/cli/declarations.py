@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,6 +15,9 @@ from poolkeeper.cli.exits import Exit
 from poolkeeper.cli.grammar import Verb
 from poolkeeper.cli.refusals import Failed
 from poolkeeper.cli.text import one_line, printable
+
+if TYPE_CHECKING:
+    from poolkeeper import Client
 
 FILE = click.option("-f", "--file", "name", metavar="FILE", required=True, help="The file; - is stdin.")
 PRUNE = click.option("--prune", is_flag=True, help="Also delete what is not in the file.")
@@ -27,7 +30,7 @@ SIGNS = {"create": ("+", "green"), "update": ("~", "yellow"), "delete": ("-", "r
 @click.option("--exit-code", is_flag=True, help="End with 10 if there is something to change.")
 def plan(name: str, prune: bool, exit_code: bool) -> None:
     """Show what `apply` would change; nothing is changed."""
-    planned = options.call("POST", "/declaration/plan", query={"prune": prune}, body=papers.read(name))
+    planned = _planned(options.client(), papers.read(name), prune=prune)
     _show(planned)
     if exit_code and planned["changes"]:
         click.get_current_context().exit(Exit.CHANGES)
@@ -39,14 +42,13 @@ def plan(name: str, prune: bool, exit_code: bool) -> None:
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 def apply(name: str, prune: bool, yes: bool) -> None:
     """Make pools, groups and policies what the file says; on a terminal the changes are shown first, and asked for."""
-    declared = papers.read(name)
-    client = options.client()
-    planned = client.call("POST", "/declaration/plan", query={"prune": prune}, body=declared)
+    paper, client = papers.read(name), options.client()
+    planned = _planned(client, paper, prune=prune)
     if not planned["changes"]:
         return _show(planned)
     if not yes and not agreed(lambda: _question(planned)):
         raise Failed("nothing was changed")
-    return _show(client.call("PUT", "/declaration", query={"prune": prune}, body=declared), "done: ")
+    return _show(client.call("PUT", "/declaration", query={"prune": prune}, body=paper.declared), "done: ")
 
 
 @click.command("export", cls=Verb, example="poolkeeper export > pools.yaml\npoolkeeper export -f pools.yaml --yes")
@@ -63,6 +65,20 @@ def export(name: str, yes: bool) -> None:
     if name == "-":
         return click.echo(written, nl=False)
     return _save(Path(name), written, yes=yes)
+
+
+def _planned(client: Client, paper: papers.Paper, *, prune: bool) -> Mapping[str, Any]:
+    """What would change. What is wrong in the paper is told by what is written there."""
+    from poolkeeper.errors import Malformed
+
+    try:
+        found: Mapping[str, Any] = client.call("POST", "/declaration/plan", query={"prune": prune}, body=paper.declared)
+    except Malformed as wrong:
+        faults = [(str(fault.get("field") or ""), str(fault.get("reason") or "")) for fault in wrong.errors]
+        if not faults or any(field.partition(".")[0] not in ("", "pools", *paper.declared) for field, _ in faults):
+            raise  # of something else than the paper
+        raise paper.malformed(faults) from wrong
+    return found
 
 
 def _save(path: Path, written: str, *, yes: bool) -> None:

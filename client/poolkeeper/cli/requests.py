@@ -44,9 +44,6 @@ def submit(key: str | None, wait: bool, timeout: int | None, **said: Any) -> Non
     found = client.call("POST", "/requests", body=body, headers=headers)
     if wait and found["status"] == "queued":
         found = wait_for(client, found, timeout)
-    if found["status"] == "rejected" and options.said().output not in ("json", "yaml"):
-        for hint in near.hints_of(found):
-            say(hint)
     _tell(found, waited=wait)
 
 
@@ -82,7 +79,7 @@ def list_(
 
 
 @request.command("describe", example="poolkeeper request describe 01kad5rgbxn0fg1v4f2t")
-@WAITER
+@ID
 def describe(request: str) -> None:
     """Show a request and its story."""
     client = options.client()
@@ -133,7 +130,7 @@ def heartbeat(request: str, fence: int | None) -> None:
 
 
 @request.command("cancel", example="poolkeeper request cancel 01kad5rgbxn0fg1v4f2t")
-@ID
+@WAITER
 def cancel(request: str) -> None:
     """Take a request out of the queue."""
     found = options.call("POST", options.path("requests", request, "cancel"))
@@ -171,6 +168,9 @@ def _tell(found: Mapping[str, Any], *, waited: bool) -> None:
     status = found["status"]
     if status == "allocated" and found["lease_s"] and not options.said().for_programs:
         say(f"its lease lapses in {text.duration(found['lease_s'])} unless a heartbeat prolongs it (--lease none: never)")
+    if status == "rejected" and options.said().output not in ("json", "yaml"):
+        for hint in near.hints_of(found):
+            say(f"  {hint}")
     code = {
         "queued": Exit.TIMED_OUT if waited else Exit.OK,
         "allocated": Exit.OK,

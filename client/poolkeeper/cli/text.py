@@ -78,7 +78,7 @@ def clock(at: str | None) -> str:
 def why(of: Mapping[str, Any]) -> str:
     """Why a request is where it is, in a sentence."""
     reason = of.get("reason")
-    if reason and reason["code"] == "no_policy":
+    if reason and reason.get("code") == "no_policy":
         return f"no pool has a policy for {component(of)}"
     return one_line(reason["message"]) if reason else ""
 
