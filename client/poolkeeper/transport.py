@@ -147,7 +147,7 @@ def _has_input(file: int) -> bool:
 
 
 def _split(url: str) -> tuple[bool, str, int | None, str]:
-    if "://" not in url:
+    if "://" not in url and not url.startswith(("http:", "https:")):
         raise WrongUrl(f"{url!r} is not the URL of a server: it lacks the http:// or https:// before it")
     try:
         parts = urlsplit(url)

@@ -10,6 +10,7 @@ import yaml
 from poolkeeper.cli import papers
 from poolkeeper.cli.exits import Exit
 
+from app.domain.names import KEY_PATTERN, RULES
 from tests.cli.program import Program
 
 PAPER = """\
@@ -113,11 +114,11 @@ def test_amounts_may_be_written_as_on_the_command_line(poolkeeper: Program) -> N
         ("a: 1\n---\nb: 2\n", "stdin: line 2: "),
         (
             "pools:\n- name: a\n  description: 2026-01-31\n",
-            "pools.0.description: 2026-01-31 is no value here; put it in quotes",
+            "stdin: pool a: description is 2026-01-31, which is no value here; put it in quotes if it is a text (line 3)",
         ),
-        ("pools:\n- name: a\n  capacity: gpu=1.5\n", "pools.0.capacity: gpu: must be a whole number, not 1.5"),
+        ("pools:\n- name: a\n  capacity: gpu=1.5\n", "stdin: pool a: capacity.gpu must be a whole number, not 1.5 (line 3)"),
         ("pools: !!python/object/apply:os.getcwd []\n", "stdin: line 1: "),
-        ("pools: .inf\n", "pools: inf is no value here"),
+        ("pools: .inf\n", "stdin: pools is inf, which is no value here"),
         ("pools:\n- &a [*a]\n", "stdin: line 2: "),
         ("\x07", "stdin is not YAML"),
     ],
@@ -128,9 +129,59 @@ def test_what_is_no_declaration_is_told_in_a_line(poolkeeper: Program, text: str
     assert ran.err.count("\n") == 1
 
 
-def test_unknown_fields_are_named(poolkeeper: Program) -> None:
+WRONG = """\
+pools:
+  - name: gpus
+    capacty: {gpu: 8}
+    capacity: {gpu: 8}
+    groups:
+      - {name: lab, weigth: 2}
+    policies:
+      - component: team
+      - component: team
+        component_type: step_operator
+        reserved:
+          gpu: -1
+  - capacity: {GPU: 1}
+pool: []
+"""
+
+
+def test_everything_that_is_wrong_is_told_where_it_is(poolkeeper: Program, tmp_path: Path) -> None:
+    path = tmp_path / "pools.yaml"
+    path.write_text(WRONG)
+    for verb in ("plan", "apply"):
+        first, *others = poolkeeper(verb, "-f", str(path), ends=Exit.USAGE).err.splitlines()
+        assert first.startswith("poolkeeper: ")
+        assert {first.removeprefix("poolkeeper: "), *(line.removeprefix("  ") for line in others)} == {
+            f"{path}: pool gpus: capacty is not a field here (line 3)",
+            f"{path}: pool gpus: group lab: weigth is not a field here (line 6)",
+            f"{path}: pool gpus: policy step_operator/team: reserved.gpu must be at least 0 (line 12)",
+            f"{path}: pool number 2: name is required (line 13)",
+            f"{path}: pool number 2: capacity.GPU {RULES[KEY_PATTERN]} (line 13)",
+            f"{path}: pool is not a field here (line 14)",
+        }
+
+
+def test_one_fault_is_one_line(poolkeeper: Program) -> None:
     ran = poolkeeper("plan", "-f", "-", feed="pools:\n- {name: p, capacty: {gpu: 1}, capacity: {gpu: 1}}\n", ends=Exit.USAGE)
-    assert "  pools.0.capacty: is not a field here" in ran.err.splitlines()
+    assert ran.err == "poolkeeper: stdin: pool p: capacty is not a field here (line 2)\n"
+
+
+def test_no_fault_hides_another(poolkeeper: Program) -> None:
+    paper = "pools:\n- name: a\n  description: 2026-01-31\n  capacity: gpu=x\n- name: b\n  capacity: gpu\n"
+    no_value = "which is no value here; put it in quotes if it is a text"
+    assert poolkeeper("plan", "-f", "-", feed=paper, ends=Exit.USAGE).err.splitlines() == [
+        f"poolkeeper: stdin: pool a: description is 2026-01-31, {no_value} (line 3)",
+        "  stdin: pool a: capacity.gpu must be a whole number, not x (line 4)",
+        "  stdin: pool b: capacity cannot be read: 'gpu' is no amount; write it like gpu=2 (line 6)",
+    ]
+
+
+def test_what_is_wrong_besides_the_file_is_not_told_as_of_the_file(poolkeeper: Program, paper: Path) -> None:
+    told = poolkeeper("plan", "-f", str(paper), "--workspace", "no/name", ends=Exit.USAGE).err
+    assert str(paper) not in told
+    assert "--workspace" in told
 
 
 def test_files_that_cannot_be_read_or_written(poolkeeper: Program, tmp_path: Path) -> None:
@@ -173,4 +224,4 @@ def test_a_file_is_not_written_over_unasked(poolkeeper: Program, paper: Path, tm
 def test_what_is_written_is_read_again(declared: dict[str, Any], tmp_path: Path) -> None:
     path = tmp_path / "paper"
     path.write_text(papers.written(declared))
-    assert papers.read(str(path)) == declared
+    assert papers.read(str(path)).declared == declared

@@ -17,7 +17,7 @@ from poolkeeper.cli.grammar import Verb
 from poolkeeper.cli.main import COMMANDS, main
 
 from tests.cli.program import PROGRAM, Program
-from tests.client.standin import StandIn, cuts, refuses, says
+from tests.client.standin import Act, StandIn, cuts, refuses, says
 
 
 def verbs() -> Iterator[tuple[str, Verb]]:
@@ -91,13 +91,33 @@ def test_help_imports_nothing_heavy(nowhere: Program) -> None:
     program = (
         "import sys\nfrom poolkeeper.cli.main import main\n"
         "try: main(['--help'])\nexcept SystemExit: pass\n"
-        "heavy = {'rich', 'yaml', 'http.client', 'urllib.request', 'ssl', 'poolkeeper.cli.pools'}\n"
+        "heavy = {'rich', 'yaml', 'http.client', 'urllib.request', 'ssl'}\n"
+        "heavy |= {'poolkeeper.cli.pools', 'poolkeeper.client', 'poolkeeper.models', 'poolkeeper.errors'}\n"
         "print(sorted(heavy & set(sys.modules)), file=sys.stderr)"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], env=nowhere.environment(), capture_output=True, text=True, timeout=30
     )
     assert done.stderr == "[]\n"
+
+
+def test_the_help_page_leads_to_the_examples(nowhere: Program) -> None:
+    assert "--help of each verb, such as `poolkeeper request submit --help`, has examples" in " ".join(
+        nowhere("--help").out.split()
+    )
+
+
+def test_what_may_be_unmanaged_is_said(nowhere: Program) -> None:
+    lines = nowhere("workspace", "update", "--help").out.splitlines()
+    assert "  unmanaged=reject  a component without any policy is rejected (the default)" in lines
+    assert any(line.startswith("  unmanaged=allow   it is granted at once") for line in lines)
+
+
+@pytest.mark.parametrize("words", ["policy attach", "group create"])
+def test_what_two_do_at_the_same_moment_is_said(nowhere: Program, words: str) -> None:
+    assert "of two who do that at the same moment the later one counts" in " ".join(
+        nowhere(*words.split(), "--help").out.split()
+    )
 
 
 def test_version(nowhere: Program) -> None:
@@ -123,6 +143,10 @@ def test_version(nowhere: Program) -> None:
         ("policy update p c --group g --no-group", "--group and --no-group exclude each other"),
         ("request submit --resource gpu=1", "Missing option '--component'"),
         ("request submit --component c --timeout 5m", "--timeout is for --wait"),
+        ("request submit --component c", "what does it ask? --resource gpu=1"),
+        ("request submit --component c --gpu-count 0 --cpu-count 0", "what does it ask? --resource gpu=1"),
+        ("request submit --component c --resource memory=64GB", "not 64GB; --memory takes it"),
+        ("request submit --component c --resource gpu=1,cpu=0.5", "not 0.5; --cpu-count takes it"),
         ("request submit --component c --walltime none", "'none' is no duration"),
         ("request submit --component c --class 11", "11 is not in the range 0<=x<=10"),
         ("request submit --component c --label owner", "'owner' is no label"),
@@ -147,10 +171,29 @@ def test_no_service_is_one_line_and_what_to_do(nowhere: Program) -> None:
     assert ran.out == ""
 
 
-def test_a_wrong_address_is_one_line(nowhere: Program) -> None:
-    ran = nowhere("pool", "list", "--url", "ftp://x", ends=Exit.REFUSED)
-    assert ran.err.count("\n") == 1
-    assert "ftp://x" in ran.err
+@pytest.mark.parametrize(
+    ("url", "lacks"),
+    [
+        ("ftp://x", "http://host:port or https://host:port"),
+        ("127.0.0.1:18701", "it lacks the http:// or https:// before it"),
+        ("http://127.0.0.1:18701/docs", "leave out /docs"),
+    ],
+)
+def test_a_wrong_address_is_one_line(nowhere: Program, url: str, lacks: str) -> None:
+    for ran in (nowhere("pool", "list", "--url", url, ends=Exit.USAGE), nowhere("whoami", ends=Exit.USAGE, POOLKEEPER_URL=url)):
+        assert ran.err.count("\n") == 1
+        assert url in ran.err
+        assert lacks in ran.err
+
+
+def test_an_address_with_the_path_of_every_call_is_an_address(told: Program, standin: StandIn) -> None:
+    standin.script(says(WHO))
+    assert f"Service:     {standin.url}\n" in told("whoami", "--url", f"{standin.url}/api/v1/").out
+
+
+def test_an_address_with_another_path_is_doubted_when_nothing_is_there(poolkeeper: Program) -> None:
+    ran = poolkeeper("pool", "list", "--url", f"{poolkeeper.url}/elsewhere", ends=Exit.NOT_FOUND)
+    assert "is the URL right?" in ran.err.splitlines()[1]
 
 
 @pytest.mark.parametrize(
@@ -248,6 +291,34 @@ def test_names_are_completed(poolkeeper: Program) -> None:
     assert completed(poolkeeper, f"poolkeeper --workspace nobody-{held} pool describe ") == []
 
 
+def test_only_requests_that_fit_the_verb_are_completed(poolkeeper: Program) -> None:
+    poolkeeper("pool", "create", "gpus", "--capacity", "gpu=1")
+    poolkeeper("policy", "attach", "gpus", "team-ml")
+    made = [
+        poolkeeper("request", "submit", "--component", "team-ml", "--resource", "gpu=1", "-o", "name").line for _ in range(3)
+    ]
+    poolkeeper("request", "cancel", made[2])
+    fitting = {"release": made[:1], "heartbeat": made[:1], "cancel": made[1:2], "wait": made[1:2], "describe": made[::-1]}
+    assert {verb: completed(poolkeeper, f"poolkeeper request {verb} ") for verb in fitting} == fitting
+
+
+def test_components_and_keys_are_completed(poolkeeper: Program) -> None:
+    poolkeeper("pool", "create", "gpus", "--capacity", "gpu=1,mcpu=1000")
+    poolkeeper("pool", "create", "seats", "--capacity", "seat=1,gpu=1")
+    for pool, who in (("gpus", "team-ml"), ("seats", "team-ml"), ("seats", "step_operator/other")):
+        poolkeeper("policy", "attach", pool, who)
+    assert set(completed(poolkeeper, "poolkeeper request submit --component ")) == {"team-ml", "step_operator/other"}
+    assert completed(poolkeeper, "poolkeeper request list --component step") == ["step_operator/other"]
+    assert completed(poolkeeper, "poolkeeper policy show gpus ") == ["team-ml"]
+    assert completed(poolkeeper, "poolkeeper request submit --resource ") == ["gpu=", "mcpu=", "seat="]
+    assert completed(poolkeeper, "poolkeeper pool update seats --capacity g") == ["gpu="]
+
+
+def test_no_space_follows_what_needs_an_amount(nowhere: Program) -> None:
+    script = nowhere("completion", "bash").out
+    assert "COMPREPLY+=($value)\n            [[ $value == *= ]] && compopt -o nospace\n" in script
+
+
 def test_completion_is_silent_without_a_service(nowhere: Program) -> None:
     assert completed(nowhere, "poolkeeper pool describe g") == []
 
@@ -267,6 +338,29 @@ def test_an_answer_that_was_lost_is_spoken_of(told: Program, standin: StandIn) -
     standin.script(cuts, refuses(409, "pool_exists", "there is a pool gpus already"))
     ran = told("pool", "create", "gpus", "--capacity", "gpu=1", ends=Exit.REFUSED)
     assert "an earlier try may have done it" in ran.err.splitlines()[1]
+
+
+@pytest.mark.parametrize(
+    ("acts", "words", "ends"),
+    [
+        ([cuts, refuses(404, "no_such_request")], "request describe r1", Exit.NOT_FOUND),
+        ([refuses(503, "redis_unreachable", retry_after="0")] * 5, "pool create gpus --capacity gpu=1", Exit.UNAVAILABLE),
+    ],
+    ids=["a read", "answers that did arrive"],
+)
+def test_nothing_is_said_to_be_lost_that_was_not(
+    told: Program, standin: StandIn, acts: list[Act], words: str, ends: Exit
+) -> None:
+    standin.script(*acts)
+    assert "an earlier try" not in told(*words.split(), ends=ends).err
+
+
+def test_tls_with_a_plain_port_is_told_in_plain_words(told: Program, standin: StandIn) -> None:
+    url = standin.url.replace("http:", "https:")
+    ran = told("pool", "create", "gpus", "--capacity", "gpu=1", "--url", url, ends=Exit.UNAVAILABLE)
+    first, second = ran.err.splitlines()
+    assert first == f"poolkeeper: what answers at {url} does not speak TLS: is it {standin.url}?"
+    assert "--url" in second
 
 
 def test_a_name_that_is_no_ascii_is_escaped_where_it_must_be(told: Program, standin: StandIn) -> None:

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 import yaml
+from poolkeeper.cli import stories
 from poolkeeper.cli.exits import Exit
 
+from app.domain.reasons import Code
 from tests.cli.program import Program
 from tests.client.standin import StandIn, refuses, says, streams
 
@@ -112,7 +114,9 @@ def test_events_so_far(poolkeeper: Program) -> None:
     poolkeeper("pool", "create", "gpus", "--capacity", "gpu=4")
     poolkeeper("policy", "attach", "gpus", "team")
     held = poolkeeper("request", "submit", "--component", "team", "--resource", "gpu=4", "-o", "name").line
-    other = poolkeeper("request", "submit", "--component", "nobody", "-o", "name", ends=Exit.REJECTED).line
+    other = poolkeeper(
+        "request", "submit", "--component", "nobody", "--resource", "gpu=1", "-o", "name", ends=Exit.REJECTED
+    ).line
     every = poolkeeper("events", "-o", "json").json
     assert [(event["event"], event["request"]) for event in every] == [
         ("submitted", held), ("allocated", held), ("submitted", other), ("rejected", other),
@@ -139,6 +143,11 @@ def test_events_as_they_happen(poolkeeper: Program) -> None:
         assert json.loads(following.stdout.readline())["event"] == "allocated"
         poolkeeper("request", "release", first)
         assert json.loads(following.stdout.readline())["event"] == "released"
+
+
+def test_every_reason_there_is_is_told_in_words() -> None:
+    assert set(stories.REASONS) == {str(code) for code in Code}
+    assert not any(code in sentence for code, sentence in stories.REASONS.items() if "_" in code)
 
 
 EVENT = {

@@ -10,7 +10,7 @@ import pytest
 from poolkeeper.cli.exits import Exit
 
 from tests.cli.program import Program
-from tests.client.standin import StandIn, refuses, says
+from tests.client.standin import Act, StandIn, cuts, refuses, says, says_text
 
 
 @pytest.fixture
@@ -64,15 +64,78 @@ def test_everything_that_can_be_asked_arrives(gpus: Program) -> None:
 def test_what_can_never_be_granted_is_rejected_with_why(gpus: Program) -> None:
     ran = gpus("request", "submit", "--component", "team", "--resource", "gpu=5", ends=Exit.REJECTED)
     assert ran.line.endswith(": rejected: gpus: asks 5 of gpu; the pool has 4 in all")
-    nobody = gpus("request", "submit", "--component", "nobody", "-o", "json", ends=Exit.REJECTED)
+    assert ran.err == ""
+    nobody = gpus("request", "submit", "--component", "nobody", "--resource", "gpu=1", "-o", "json", ends=Exit.REJECTED)
     assert nobody.json["reason"]["code"] == "no_policy"
+    assert nobody.err == ""
+
+
+def test_nothing_but_a_step_is_asked_on_purpose_only(gpus: Program) -> None:
+    gpus("request", "submit", "--component", "team", ends=Exit.USAGE)
+    assert gpus("request", "list", "-o", "name").out == ""
+    assert shown(gpus, submit(gpus, "--resource", "step_run=1"))["resources"] == {"step_run": 1}
+
+
+def test_components_that_are_near_are_suggested(gpus: Program) -> None:
+    gpus("policy", "attach", "gpus", "step_operator/vision")
+    for typed, hint in {
+        "teem": "did you mean team?",
+        "vision": "did you mean step_operator/vision?",
+        "orchestrator/vison": "did you mean step_operator/vision?",
+        "zzz": "there are: team, step_operator/vision",
+    }.items():
+        ran = gpus("request", "submit", "--component", typed, "--resource", "gpu=1", ends=Exit.REJECTED)
+        assert ran.line.endswith(f": rejected: no pool has a policy for {typed.removeprefix('orchestrator/')}")
+        assert ran.err == f"  {hint}\n"
+
+
+def test_keys_that_are_near_are_suggested(gpus: Program) -> None:
+    gpus("pool", "create", "elsewhere", "--capacity", "gup=4")
+    ran = gpus("request", "submit", "--component", "team", "--resource", "gup=1", "-o", "name", ends=Exit.REJECTED)
+    assert ran.err == "  did you mean gpu?\n"
+    gpus("policy", "attach", "elsewhere", "team")
+    gpus("request", "submit", "--component", "team", "--resource", "gup=5", ends=Exit.REJECTED)
+    other = gpus("request", "submit", "--component", "team", "--resource", "xyz=5", ends=Exit.REJECTED)
+    assert other.err == "  there are: gpu, gup\n"
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        refuses(403, "not_permitted"),
+        refuses(503, "away"),
+        says({"pools": [{"policies": [{}]}]}),
+        says_text(200, b"<html>"),
+        cuts,
+    ],
+    ids=["not allowed", "away", "not what is expected", "no JSON", "cut"],
+)
+def test_a_rejection_stays_one_when_nothing_can_be_suggested(told: Program, standin: StandIn, trouble: Act) -> None:
+    reason = {"code": "no_policy", "message": "no pool has a policy for this component", "pools": []}
+    standin.script(says({**REQUEST, "status": "rejected", "reason": reason}), trouble)
+    ran = told("request", "submit", "--component", "team", "--resource", "gpu=1", ends=Exit.REJECTED)
+    assert (ran.line, ran.err) == ("request r1: rejected: no pool has a policy for team", "")
+    assert [heard.path for heard in standin.heard] == ["/api/v1/requests", "/api/v1/declaration"]
 
 
 def test_malformed_asks_are_told_field_by_field(gpus: Program) -> None:
     ran = gpus("request", "submit", "--component", "team", "--resource", "GPU=1", "--memory", "lots", ends=Exit.USAGE)
     told = ran.err.splitlines()
     assert told[0] == "poolkeeper: the body is malformed"
-    assert {line.split(":")[0] for line in told[1:]} == {"  resources.GPU", "  settings.memory"}
+    assert {line.split(":")[0] for line in told[1:]} == {"  --resource GPU", "  --memory"}
+
+
+def test_what_is_wrong_is_told_by_the_option_that_said_it(gpus: Program) -> None:
+    def told(words: str) -> str:
+        return gpus(*words.split(), ends=Exit.USAGE).err.splitlines()[1]
+
+    asks = "request submit --component team --resource gpu=1"
+    assert told(f"{asks} --memory 1XB").startswith("  --memory: must be a number and one of ")
+    assert told(f"{asks} --lease 99999d").startswith("  --lease: must be at most ")
+    assert told(f"{asks} --walltime 0").startswith("  --walltime: must be at least ")
+    assert told(f"{asks} --label /b=c").startswith("  --label /b: ")
+    assert told("pool create p --capacity gpu=1 --setting patience=5").startswith("  --setting patience: is not a field here")
+    assert told("policy attach gpus x --reserved GPU=1").startswith("  --reserved GPU: ")
 
 
 def test_a_key_makes_it_once(gpus: Program) -> None:
@@ -80,7 +143,7 @@ def test_a_key_makes_it_once(gpus: Program) -> None:
     assert len(ids) == 1
     other = gpus("request", "submit", "--component", "team", "--resource", "gpu=2", "--key", "nightly", ends=Exit.REFUSED)
     assert other.err.count("\n") == 1
-    assert len({submit(gpus) for _ in range(2)}) == 2
+    assert len({submit(gpus, "--resource", "gpu=1") for _ in range(2)}) == 2
 
 
 def test_a_lease_is_spoken_of_to_people(gpus: Program) -> None:
@@ -274,7 +337,7 @@ def test_a_wait_outlives_a_service_that_is_away_for_a_moment(told: Program, stan
 def test_submit_sends_a_key_even_if_none_is_given(told: Program, standin: StandIn) -> None:
     standin.script(says(REQUEST), says(REQUEST))
     for _ in range(2):
-        told("request", "submit", "--component", "team")
+        told("request", "submit", "--component", "team", "--resource", "gpu=1")
     keys = [heard.headers["idempotency-key"] for heard in standin.heard]
     assert len(set(keys)) == 2
     assert all(len(key) == 32 for key in keys)
@@ -282,8 +345,8 @@ def test_submit_sends_a_key_even_if_none_is_given(told: Program, standin: StandI
 
 def test_what_was_not_said_is_left_to_the_service(told: Program, standin: StandIn) -> None:
     standin.script(says(REQUEST))
-    told("request", "submit", "--component", "team")
-    assert standin.heard[0].body == {"component": "team", "component_type": "orchestrator"}
+    told("request", "submit", "--component", "team", "--resource", "gpu=1")
+    assert standin.heard[0].body == {"component": "team", "component_type": "orchestrator", "resources": {"gpu": 1}}
 
 
 def test_a_preempting_request_is_still_held(told: Program, standin: StandIn) -> None:

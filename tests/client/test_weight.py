@@ -37,8 +37,12 @@ def test_nothing_of_it_is_imported_before_it_is_used() -> None:
 
 def test_what_is_named_is_there_and_nothing_else() -> None:
     assert {name: getattr(poolkeeper, name).__name__ for name in poolkeeper.__all__} == {
-        "Allocation": "Allocation", "Client": "Client", "ask": "ask", "errors": "poolkeeper.errors", "models": "poolkeeper.models",
-    }  # fmt: skip
+        "Allocation": "Allocation",
+        "Client": "Client",
+        "ask": "ask",
+        "errors": "poolkeeper.errors",
+        "models": "poolkeeper.models",
+    }
     assert set(poolkeeper.__all__) <= set(dir(poolkeeper))
     with pytest.raises(AttributeError, match="has no attribute 'Cleint'"):
         poolkeeper.Cleint  # type: ignore[attr-defined]  # noqa: B018

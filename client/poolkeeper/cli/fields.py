@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import click
 
-CALLED = {"component_type": "kind", "preemptible": "fixed", "Idempotency-Key": "key"}
+CALLED = {"component_type": "kind", "preemptible": "fixed", "Idempotency-Key": "key", "Poolkeeper-Workspace": "workspace"}
 """Fields whose option has a name of its own."""
 
 
