@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from contextlib import ExitStack
 
@@ -11,6 +12,9 @@ import pytest
 from app.store.scripts import Client
 from tests.backends import BACKENDS, available, start
 from tests.world import World
+
+# Whoever starts the tests in the background may have them ignore Ctrl-C, and their children would inherit it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class Servers:
