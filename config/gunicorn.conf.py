@@ -18,8 +18,12 @@ _settings = Settings.read()
 _COUNTERS = "PROMETHEUS_MULTIPROC_DIR"
 # In memory where that can be had: they are mapped files, and a disk that is full would end every process that counts.
 _memory = "/dev/shm" if os.path.isdir("/dev/shm") and os.access("/dev/shm", os.W_OK) else None
-_own_counters = None if os.environ.get(_COUNTERS) else tempfile.mkdtemp(prefix="poolkeeper-metrics-", dir=_memory)
-if _own_counters:
+_given = os.environ.get(_COUNTERS, "")
+_prefix = f"poolkeeper-metrics-{os.getpid()}-"  # known again after a reload
+_own_counters = _given if os.path.basename(_given).startswith(_prefix) else None
+if not _given:
+    _own_counters = tempfile.mkdtemp(prefix=_prefix, dir=_memory)
+if _own_counters and not _given:
     os.environ[_COUNTERS] = _own_counters
 else:
     os.makedirs(os.environ[_COUNTERS], exist_ok=True)

@@ -9,6 +9,7 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import quote
 
@@ -48,6 +49,8 @@ class Dispatch:
         def serve(**path: str) -> Response:
             asked = _asked()
             g.route = route
+            if sock := asked.environ.get("gunicorn.socket"):
+                reading.done(sock.fileno())  # what it said so far is here
             return self._serve(route, asked, path)
 
         return serve
@@ -89,9 +92,9 @@ class Dispatch:
         if route.takes_query:
             given["query"] = query
         if route.body:
-            given["body"] = _body(route.body, asked, absent_is_empty=route.body_may_be_absent)
-        if sock := asked.environ.get("gunicorn.socket"):
-            reading.done(sock.fileno())
+            with _being_read(asked):
+                data = _data(asked)
+            given["body"] = _body(route.body, asked, data, absent_is_empty=route.body_may_be_absent)
         return given
 
     def _answer(self, route: Route, call: Call, answer: object) -> Response:
@@ -137,7 +140,7 @@ class Dispatch:
                 },
             )
         if (sock := asked.environ.get("gunicorn.socket")) and not response.is_streamed:
-            reading.begun(sock.fileno())  # the answer has to be taken in time as well
+            reading.writing(sock.fileno(), response.content_length or 0)
         return response
 
     def refuse(self, error: Exception) -> Response:
@@ -188,8 +191,20 @@ def _query(route: Route, given: MultiDict[str, str]) -> Any:
         raise errors.Malformed.of(wrong, "the query") from wrong
 
 
-def _body(kind: type[Ask], asked: Request, *, absent_is_empty: bool) -> Ask:
-    data = _data(asked)
+@contextmanager
+def _being_read(asked: Request) -> Iterator[None]:
+    """For as long as the client sends something."""
+    sock = asked.environ.get("gunicorn.socket")
+    if sock:
+        reading.begun(sock.fileno())
+    try:
+        yield
+    finally:
+        if sock:
+            reading.done(sock.fileno())
+
+
+def _body(kind: type[Ask], asked: Request, data: bytes, *, absent_is_empty: bool) -> Ask:
     if not data and absent_is_empty:
         return kind()
     if asked.environ.get("CONTENT_TYPE") != "application/json" and not JSON.fullmatch(asked.mimetype):

@@ -1,8 +1,8 @@
 """Who is being read from or written to: a client that takes too long over it is cut off, and holds its thread no more.
 
-The worker notes the connection when a thread begins with it, the dispatch when the request has been read whole, and again when
-there is an answer to be written; the worker's main loop looks now and then for those that are overdue. It is the main loop,
-too, that closes connections, so a descriptor noted here is never somebody else's by then.
+The worker notes the connection when a thread begins with it, the dispatch while it reads a body, and when there is an answer to
+be written; what happens in between is our time and not the client's. The worker's main loop looks now and then for those that
+are overdue. It is the main loop, too, that closes connections, so a descriptor noted here is never somebody else's by then.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ import time
 from contextlib import suppress
 
 WITHIN_S = 20.0
-"""How long a request may take to arrive, and an answer to be taken. Ten times what a megabyte takes on a slow line."""
+"""How long a request may take to arrive. Ten times what a megabyte takes on a slow line."""
+BYTES_PER_S = 10_000
+"""How slowly an answer may be taken, beside that time."""
 HURRIED_S = 1.0
 """How long when there are many of them."""
 AT_THE_END_S = 3.0
@@ -22,16 +24,23 @@ SHARE = 8
 """More than one in so many of the threads are many: half of what long polls and streams leave to others."""
 
 _since: dict[int, float] = {}
+_until: dict[int, float] = {}
 
 
 def begun(descriptor: int) -> None:
-    """A thread begins to read from a connection, or to write to it."""
+    """A thread begins to read from a connection."""
     _since[descriptor] = time.monotonic()
 
 
 def done(descriptor: int) -> None:
     """The request is here, or the answer is out."""
     _since.pop(descriptor, None)
+    _until.pop(descriptor, None)
+
+
+def writing(descriptor: int, length: int) -> None:
+    """A thread begins to write an answer of so many bytes to a connection."""
+    _until[descriptor] = time.monotonic() + WITHIN_S + length / BYTES_PER_S
 
 
 def cut_off(within_s: float, crowded: int) -> int:
@@ -45,8 +54,9 @@ def cut_off(within_s: float, crowded: int) -> int:
     overdue = [
         descriptor for place, (since, descriptor) in enumerate(sorted(slow)) if place < too_many or now - since > within_s
     ]
+    overdue += [descriptor for descriptor, until in list(_until.items()) if now > until]
     for descriptor in overdue:
-        _since.pop(descriptor, None)
+        done(descriptor)
         with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as again:
             again.shutdown(socket.SHUT_RDWR)
     return len(overdue)

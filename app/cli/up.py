@@ -147,8 +147,11 @@ def _place(settings: Settings) -> Iterator[Path]:
     """Where the API's processes count, in memory if that can be had; and the data folder is ours, for the logs at least."""
     lock = None
     if settings.redis_url:  # else the embedded server has it
-        settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = FolderLock(settings.data_dir)
+        try:
+            settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+            lock = FolderLock(settings.data_dir)
+        except OSError as error:
+            raise ValueError(f"cannot use the data folder {settings.data_dir.absolute()}: {error.strerror}") from error
     memory = MEMORY if MEMORY.is_dir() and os.access(MEMORY, os.W_OK) else None
     try:
         with TemporaryDirectory(prefix="poolkeeper-metrics-", dir=memory, ignore_cleanup_errors=True) as folder:

@@ -161,7 +161,11 @@ class EmbeddedRedis:
         self._owner: int | None = None
 
     def __enter__(self) -> EmbeddedRedis:
-        return self.start()
+        try:
+            return self.start()
+        except BaseException:
+            self.stop()
+            raise
 
     def __exit__(self, *_: object) -> None:
         self.stop()

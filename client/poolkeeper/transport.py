@@ -25,7 +25,7 @@ IDLE_KEPT = 16
 """Idle connections kept for the next call; more are closed."""
 
 
-PAGES = re.compile(r"/(?:docs|healthz|readyz|metrics)(?:/|$)|/api/v1/")
+PAGES = re.compile(r"/(?:docs|healthz|readyz|metrics)/?$|/api/v1/")
 """What is below the URL of a server, and so no part of it."""
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from app.api import reading
+from app.store.connection import connect
 from tests.api.crowd import PREFIX, Crowd, Line, until
 from tests.api.hurried import FILES, WITHIN_S
 from tests.api.serving import HURRIED, SHORT_OF_FILES, Service, service
@@ -226,3 +227,30 @@ def test_the_slowest_go_first(
             with pytest.raises(BlockingIOError):
                 theirs.recv(1)
     assert gone == 6 - left
+
+
+def test_who_takes_an_answer_has_time_by_its_length_and_is_never_hurried(
+    connections: list[tuple[socket.socket, socket.socket]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = time.monotonic()
+    for ours, _ in connections:
+        reading.writing(ours.fileno(), 10 * reading.BYTES_PER_S)
+    monkeypatch.setattr(time, "monotonic", lambda: begun + reading.WITHIN_S + 9)
+    assert reading.cut_off(reading.WITHIN_S, 0) == 0
+    monkeypatch.setattr(time, "monotonic", lambda: begun + reading.WITHIN_S + 12)
+    assert reading.cut_off(reading.WITHIN_S, 0) == len(connections)
+
+
+def test_a_redis_that_makes_everybody_wait_is_not_their_fault(tmp_path: Path) -> None:
+    async def play(made: Service) -> list[int]:
+        lines = [await Line(made.port).__aenter__() for _ in range(THREADS - 4)]
+        with connect(made.redis.url) as client:
+            client.client_pause(int(WITHIN_S * 1000) + 1500)
+        asks = [line.ask("POST", f"{PREFIX}/requests", {"component": "t", "resources": {"gpu": 1}}) for line in lines]
+        answers = await asyncio.gather(*asks)
+        for line in lines:
+            await line.__aexit__(None, None, None)
+        return [answer.status for answer in answers]
+
+    with service(tmp_path, HURRIED, api_processes=1, api_threads=THREADS, redis_timeout_s=WITHIN_S + 10) as made:
+        assert set(asyncio.run(play(made))) == {201}
