@@ -117,17 +117,7 @@ class World:
 
     def state(self) -> dict[str, Any]:
         """Everything there is in Redis, as plain data."""
-        return {key: self._value(key) for key in sorted(self.client.scan_iter(f"{prefix(self.workspace)}*", 1000))}
-
-    def _value(self, key: str) -> Any:
-        kind = self.client.type(key)
-        if kind == "hash":
-            return self.client.hgetall(key)
-        if kind == "zset":
-            return self.client.zrange(key, 0, -1, withscores=True)
-        if kind == "stream":
-            return self.client.xrange(key)
-        return self.client.smembers(key) if kind == "set" else self.client.get(key)
+        return {key: value_of(self.client, key) for key in sorted(self.client.scan_iter(f"{prefix(self.workspace)}*", 1000))}
 
     def call(self, command: str, /, **args: Any) -> Reply:
         """Call a command as it is, once: no work it leaves is finished here."""
@@ -140,3 +130,15 @@ class World:
 def full(component: str) -> str:
     """The component with its type."""
     return component if "/" in component else f"orchestrator/{component}"
+
+
+def value_of(client: Client, key: str) -> Any:
+    """What a key holds, whatever its type."""
+    kind = client.type(key)
+    if kind == "hash":
+        return client.hgetall(key)
+    if kind == "zset":
+        return client.zrange(key, 0, -1, withscores=True)
+    if kind == "stream":
+        return client.xrange(key)
+    return client.smembers(key) if kind == "set" else client.get(key)

@@ -54,11 +54,11 @@ STATUSES: tuple[tuple[type[Exception], int], ...] = (  # the first that fits
 )
 """What the service says no with, and its status. A Refusal and werkzeug's own have theirs."""
 
-CODES = {404: "no_such_route", 405: "method_not_allowed", 413: "body_too_large", 415: "not_json", 400: "malformed"}
+CODES = {400: "malformed", 404: "no_such_route", 405: "method_not_allowed"}
 """Codes of what werkzeug refuses by itself."""
 
-
 SENTENCES = {404: "there is no such route; /docs has those there are", 405: "this route does not know this verb"}
+"""And its sentences, where werkzeug's own are for browsers."""
 
 
 @dataclass(frozen=True, slots=True)

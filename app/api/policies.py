@@ -9,13 +9,11 @@ from app.api.paging import page_of
 from app.api.questions import ComponentPaged, ComponentQuery, Paged
 from app.api.route import Call
 from app.domain.asks import GroupAsk, PolicyAsk
-from app.domain.errors import NotFound
-from app.domain.names import component_id
 
 
 def every(call: Call, pool: str, query: Paged) -> Page[PolicyAnswer]:
     """A pool's policies, the highest priority first."""
-    items, follows = page_of((accounts.policies(call.services.pools.view(call.workspace, pool))), query)
+    items, follows = page_of(accounts.policies(call.services.pools.view(call.workspace, pool)), query)
     return Page(items=list(items), next_cursor=follows)
 
 
@@ -27,11 +25,7 @@ def put(call: Call, pool: str, component: str, query: ComponentQuery, body: Poli
 
 def show(call: Call, pool: str, component: str, query: ComponentQuery) -> PolicyAnswer:
     """A component's policy in a pool."""
-    view = call.services.pools.view(call.workspace, pool)
-    named = component_id(query.component_type, component)
-    if found := view.policies.get(named):
-        return PolicyAnswer.of(view, found)
-    raise NotFound("policy", f"{named} in pool {pool}")
+    return PolicyAnswer.of(*call.services.pools.policy(call.workspace, pool, component, query.component_type))
 
 
 def delete(call: Call, pool: str, component: str, query: ComponentQuery) -> None:
@@ -61,10 +55,7 @@ def put_group(call: Call, pool: str, group: str, body: GroupAsk) -> tuple[int, G
 
 def show_group(call: Call, pool: str, group: str) -> GroupAnswer:
     """A group of a pool."""
-    view = call.services.pools.view(call.workspace, pool)
-    if found := view.groups.get(group):
-        return GroupAnswer.of(view, found)
-    raise NotFound("group", f"{group} in pool {pool}")
+    return GroupAnswer.of(*call.services.pools.group(call.workspace, pool, group))
 
 
 def delete_group(call: Call, pool: str, group: str) -> None:

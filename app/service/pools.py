@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from app.domain.asks import GroupAsk, PolicyAsk, PoolAsk, PoolChange, WorkspaceSettings, body_digest
 from app.domain.errors import NotFound
-from app.domain.models import Policy, Pool
+from app.domain.models import Account, Policy, Pool
 from app.domain.names import component_id
 from app.service.checks import checked_name
 from app.store.ledger import Ledger
@@ -56,11 +56,12 @@ class Pools:
         named = component_id(checked_name(kind), checked_name(component))
         return self._ledger.set_policy(checked_name(workspace), checked_name(pool), named, ask)
 
-    def policy(self, workspace: str, pool: str, component: str, kind: str = "orchestrator") -> Policy:
-        """A component's policy."""
+    def policy(self, workspace: str, pool: str, component: str, kind: str = "orchestrator") -> tuple[Pool, Policy]:
+        """A component's policy, with the pool it is in."""
         named = component_id(checked_name(kind), checked_name(component))
-        if found := self.view(workspace, pool).policies.get(named):
-            return found
+        view = self.view(workspace, pool)
+        if found := view.policies.get(named):
+            return view, found
         raise NotFound("policy", f"{named} in pool {pool}")
 
     def delete_policy(self, workspace: str, pool: str, component: str, kind: str = "orchestrator") -> None:
@@ -71,6 +72,13 @@ class Pools:
     def set_group(self, workspace: str, pool: str, group: str, ask: GroupAsk) -> bool:
         """Make a group, or replace its numbers and parent; says whether it is new."""
         return self._ledger.set_group(checked_name(workspace), checked_name(pool), checked_name(group), ask)
+
+    def group(self, workspace: str, pool: str, group: str) -> tuple[Pool, Account]:
+        """A group, with the pool it is in."""
+        view = self.view(workspace, pool)
+        if found := view.groups.get(checked_name(group)):
+            return view, found
+        raise NotFound("group", f"{group} in pool {pool}")
 
     def delete_group(self, workspace: str, pool: str, group: str) -> None:
         """Delete a group without children."""

@@ -17,6 +17,7 @@ from app.domain.asks import RequestAsk
 from app.domain.clock import ManualClock
 from app.settings import Settings
 from app.store.scripts import Client
+from tests.world import value_of
 
 NOW = "2023-11-14T22:13:20.000Z"
 """What the clock of a site says until it is moved."""
@@ -177,17 +178,7 @@ class Site:
 
     def state(self) -> dict[str, Any]:
         """Everything there is in Redis, as plain data."""
-        return {key: self._value(key) for key in sorted(self.client.scan_iter("pk:*", 1000))}
-
-    def _value(self, key: str) -> Any:
-        kind = self.client.type(key)
-        if kind == "hash":
-            return self.client.hgetall(key)
-        if kind == "zset":
-            return self.client.zrange(key, 0, -1, withscores=True)
-        if kind == "stream":
-            return self.client.xrange(key)
-        return self.client.smembers(key) if kind == "set" else self.client.get(key)
+        return {key: value_of(self.client, key) for key in sorted(self.client.scan_iter("pk:*", 1000))}
 
 
 def an_ask(component: str = "team", **wanted: Any) -> dict[str, Any]:

@@ -104,7 +104,7 @@ def test_the_housekeeping_finds_every_workspace_and_one_broken_does_not_stop_it(
 def test_a_pool_and_its_parts_by_name(here: Services) -> None:
     seed(here)
     assert here.pools.names("w") == ["p"]
-    assert here.pools.policy("w", "p", "t").name == "orchestrator/t"
+    assert here.pools.policy("w", "p", "t")[1].name == "orchestrator/t"
     with pytest.raises(NotFound, match="no policy orchestrator/u in pool p"):
         here.pools.policy("w", "p", "u")
     here.pools.configure("w", WorkspaceSettings(unmanaged="allow"))
