@@ -11,8 +11,10 @@ from celery.exceptions import CPendingDeprecationWarning
 from app import logs
 from app.settings import Settings
 from app.store.broker import broker
-from app.store.connection import StoreMisconfigured
-from workers.schedule import schedule
+from app.store.connection import StoreMisconfigured, connect
+from app.store.nudges import Nudges
+from workers.listening import Listener
+from workers.schedule import SKEW_S, schedule
 
 QUEUE = "poolkeeper"
 
@@ -63,5 +65,23 @@ def _spare_warnings(**_: object) -> None:
     warnings.simplefilter("ignore", CPendingDeprecationWarning)  # of each outage, that rounds go on without the broker
 
 
+@signals.worker_ready.connect  # in the main process only, when its children are there
+def _listen(**_: object) -> None:
+    client = connect(str(_settings.redis_url), _settings.redis_timeout_s)
+    _listeners.append(Listener(Nudges(client), _send))
+    _listeners[-1].start()
+
+
+@signals.worker_shutdown.connect
+def _listen_no_more(**_: object) -> None:
+    while _listeners:
+        _listeners.pop().stop()
+
+
+def _send(workspace: str) -> None:
+    app.send_task("workers.tasks.reconcile_one", (workspace,), expires=SKEW_S)
+
+
+_listeners: list[Listener] = []
 _settings = Settings.read()
 app = make(_settings)

@@ -9,6 +9,9 @@ from app.settings import Settings
 from app.store.connection import connect
 from workers.celery_app import app
 
+HANGS_S = 40
+"""Longer than a round of decisions lets itself take: then it is interrupted, and soon after killed."""
+
 
 @cache
 def here() -> Services:
@@ -17,10 +20,16 @@ def here() -> Services:
     return services(connect(str(settings.redis_url), settings.redis_timeout_s), settings)
 
 
-@app.task
+@app.task(soft_time_limit=HANGS_S, time_limit=HANGS_S + 10)
 def reconcile() -> None:
-    """Hold capacity for those who have waited too long."""
+    """Decide in every workspace who is preempted, and do what is due."""
     here().rounds.reconcile()
+
+
+@app.task(soft_time_limit=HANGS_S, time_limit=HANGS_S + 10)
+def reconcile_one(workspace: str) -> None:
+    """Decide in a workspace that was nudged."""
+    here().rounds.reconcile_one(workspace)
 
 
 @app.task

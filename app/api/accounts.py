@@ -17,14 +17,14 @@ class PoolAnswer(Answer):
     capacity: Amounts
     used: Amounts
     held: Amounts
-    """Kept free for somebody who waits."""
+    """Kept free for somebody who waits: others leave for it, or its patience is at an end."""
     free: Amounts
     """What nobody uses, held or not."""
     borrowed: Amounts
     """What policies use beyond their reserved."""
     queue_length: int
     active_count: int
-    settings: Mapping[str, str | int | None]
+    settings: Mapping[str, str | int | bool | None]
 
     @classmethod
     def of(cls, pool: models.Pool) -> PoolAnswer:
@@ -81,6 +81,8 @@ class PolicyAnswer(AccountAnswer):
     component_type: str
     priority: int
     group: str | None
+    profile: str
+    """`batch`, `training`, `service`, `sensitive` or `interactive`."""
     queued: int
     """How many of its component wait for this pool."""
 
@@ -93,6 +95,7 @@ class PolicyAnswer(AccountAnswer):
             component_type=kind,
             priority=policy.priority,
             group=policy.parent,
+            profile=policy.profile,
             queued=policy.queued,
             **_account(pool, policy),
         )

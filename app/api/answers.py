@@ -87,7 +87,8 @@ class WhyAnswer(Answer):
         return cls(code=reason.code, message=reason.message, pools=[PoolVerdict.of(one) for one in reason.pools])
 
 
-Directive = Literal["continue", "checkpoint", "terminate"]
+Directive = Annotated[str, Field(json_schema_extra={"enum": ["continue", "checkpoint", "terminate"]})]
+"""`checkpoint`: save the work and leave; `terminate`: leave now."""
 
 
 class RequestAnswer(Answer):
@@ -98,7 +99,7 @@ class RequestAnswer(Answer):
     component_type: str
     status: State
     reason: WhyAnswer | None
-    """Why it was rejected or ended."""
+    """Why it was rejected, has to leave, was preempted or ended."""
     resources: Amounts
     preemptible: bool
     preemption_class: int
@@ -112,8 +113,9 @@ class RequestAnswer(Answer):
     preemptions: int
     """How often it was stopped and went back to the queue."""
     resume: bool
-    """Whether it has run before and shall go on from `checkpoint_reference`."""
+    """Whether it has run before, and shall go on from `checkpoint_reference` if there is one."""
     checkpoint_reference: str | None
+    """What its holder called the last checkpoint it completed."""
     submitted_at: Time
     granted_at: Time | None
     ended_at: Time | None
@@ -126,9 +128,12 @@ class RequestAnswer(Answer):
     lease_expires_at: Time | None
     directive: Directive | None
     """What its holder is asked to do; null if it holds nothing."""
+    deadline: Time | None
+    """Until when, if it is asked to leave."""
     position: Mapping[str, int]
     """Pool → place in its queue, from 1. Told of a single request and in the list of a pool, elsewhere empty."""
     preempted_by: str | None
+    """The request it has to leave for, or had to leave for last."""
     labels: Mapping[str, str]
 
     @classmethod
@@ -149,9 +154,9 @@ class RequestAnswer(Answer):
             retries=request.retries,
             lease_s=request.lease_s,
             queue_ttl_s=request.queue_ttl_s,
-            preemptions=0,
-            resume=False,
-            checkpoint_reference=None,
+            preemptions=request.preemptions,
+            resume=request.resume,
+            checkpoint_reference=request.checkpoint_reference,
             submitted_at=time_of(request.submitted_ms),
             granted_at=_time(request.granted_ms),
             ended_at=_time(request.ended_ms),
@@ -159,85 +164,34 @@ class RequestAnswer(Answer):
             pool=request.pool,
             fence=request.fence,
             lease_expires_at=_time(request.lease_expires_ms),
-            directive="continue" if request.status in LIVE else None,
+            directive=request.directive,
+            deadline=_time(request.deadline_ms),
             position=request.position if position is None else position,
-            preempted_by=None,
+            preempted_by=request.preempted_by,
             labels=request.labels,
         )
 
 
 class BeatAnswer(Answer):
-    """What a heartbeat is answered."""
+    """What a heartbeat, or word of a checkpoint, is answered."""
 
     id: str
     status: State
     lease_expires_at: Time | None
-    directive: Directive
-    """What the holder is asked to do."""
+    directive: Directive | None
+    """What the holder is asked to do; null if it holds nothing any more, as it has left."""
     deadline: Time | None
     """Until when, if it is asked to leave."""
 
     @classmethod
     def of(cls, request: str, beat: models.Beat) -> BeatAnswer:
         """The answer for a heartbeat."""
-        return cls(
-            id=request, status=beat.status, lease_expires_at=_time(beat.lease_expires_ms), directive="continue", deadline=None
-        )
-
-
-class ToldAnswer(Answer):
-    """One line of a request's story."""
-
-    id: str
-    event: str
-    at: Time
-    pool: str | None
-    reason: str | None
-    by: str | None
-    """The request on whose account it happened."""
-
-    @classmethod
-    def of(cls, told: models.Told) -> ToldAnswer:
-        """The answer for a line."""
-        return cls(id=told.id, event=told.event, at=time_of(told.at_ms), pool=told.pool, reason=told.reason, by=told.by)
-
-
-class EventAnswer(Answer):
-    """One transition of one request."""
-
-    id: str
-    """To go on after: `Last-Event-ID`, or `after`."""
-    event: str
-    request: str
-    at: Time
-    component: str
-    component_type: str
-    resources: Amounts
-    from_: Annotated[State | None, Field(serialization_alias="from")]
-    to: State
-    pool: str | None
-    fence: int | None
-    reason: str | None
-    by: str | None
-
-    @classmethod
-    def of(cls, event: models.Event) -> EventAnswer:
-        """The answer for an event."""
-        kind, _, name = event.component.partition("/")
-        return cls(
-            id=event.id,
-            event=event.event,
-            request=event.request,
-            at=time_of(event.at_ms),
-            component=name,
-            component_type=kind,
-            resources=event.resources,
-            from_=event.came_from,
-            to=event.to,
-            pool=event.pool,
-            fence=event.fence,
-            reason=event.reason,
-            by=event.by,
+        return cls.model_construct(
+            id=request,
+            status=beat.status,
+            lease_expires_at=_time(beat.lease_expires_ms),
+            directive=beat.directive if beat.status in LIVE else None,
+            deadline=_time(beat.deadline_ms),
         )
 
 
@@ -291,3 +245,7 @@ class Problem(Answer):
     request_id: str | None = None
     errors: list[FieldFault] | None = None
     """Of malformed input: every fault."""
+    directive: Literal["kill"] | None = None
+    """Of a stale fence: whoever sent it holds nothing, and has to stop at once what uses the units."""
+    request_status: State | None = None
+    """Of a stale fence: how the request stands."""

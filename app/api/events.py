@@ -9,9 +9,10 @@ from contextlib import closing
 
 from flask import Response
 
-from app.api.answers import EventAnswer, Page
+from app.api.answers import Page
 from app.api.dispatch import endless
 from app.api.errors import Malformed
+from app.api.happenings import EventAnswer
 from app.api.questions import EVENT_PATTERN, EventsQuery
 from app.api.route import STREAM, Call
 from app.domain.models import Event

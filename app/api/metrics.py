@@ -1,4 +1,4 @@
-"""What Prometheus is told: requests, counted in the processes, and pools, read from Redis when it asks.
+"""What Prometheus is told: requests, counted in the processes; pools and what was preempted, read from Redis when it asks.
 
 Counters of several processes meet in files (`PROMETHEUS_MULTIPROC_DIR`, set by gunicorn's configuration). What is in Redis is
 read at the moment of the scrape and kept nowhere, so it is the same whichever process answers.
@@ -7,11 +7,17 @@ read at the moment of the scrape and kept nowhere, so it is the same whichever p
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+    SummaryMetricFamily,
+)
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
@@ -19,6 +25,8 @@ from app.bootstrap import Services
 
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 AMOUNTS = ("capacity", "used", "borrowed", "held")
+CHECKPOINT_BUCKETS = (1, 5, 15, 30, 60, 120, 300, 600, 1800)
+"""Seconds: as the ledger counts them, each with all those before it."""
 
 
 class Counted:
@@ -90,6 +98,59 @@ class Pools(Collector):
         yield from (*amounts.values(), *counts.values(), *policies.values(), waits)
 
 
+class Preempted(Collector):
+    """What the ledger has counted of preemptions and decisions since the workspace is."""
+
+    def __init__(self, services: Services, workspaces: Iterable[str]) -> None:
+        self._services, self._workspaces = services, tuple(workspaces)
+
+    def collect(self) -> Iterator[Metric]:
+        """Every family with the rows of every workspace."""
+        where = ("workspace", "pool")
+        stopped = CounterMetricFamily(
+            "poolkeeper_preemptions", "Allocations that had to leave.", labels=(*where, "profile", "reason")
+        )
+        saving = HistogramMetricFamily(
+            "poolkeeper_preemption_checkpoint_duration_seconds",
+            "How long it took to save the work, from the directive to the word that it is done.",
+            labels=where,
+        )
+        requeued = CounterMetricFamily(
+            "poolkeeper_preemption_victim_requeue", "Preempted requests that went back to the queue.", labels=where
+        )
+        failed = CounterMetricFamily(
+            "poolkeeper_preemption_failed_checkpoint", "Preempted requests that did not save their work.", labels=where
+        )
+        decided = SummaryMetricFamily(
+            "poolkeeper_reconcile_seconds", "How long the passes that decide took.", labels=("workspace",)
+        )
+        for workspace in self._workspaces:
+            counts = self._services.requests.counts(workspace)
+            for of, count in _of("preemptions", counts):
+                stopped.add_metric((workspace, *of), count)
+            for family, field in ((requeued, "requeued"), (failed, "failed_checkpoints")):
+                for of, count in _of(field, counts):
+                    family.add_metric((workspace, *of), count)
+            for of, total_ms in _of("checkpoints_ms", counts):
+                saving.add_metric((workspace, *of), _buckets(of[0], counts), total_ms / 1000)
+            if "reconciles" in counts:
+                decided.add_metric((workspace,), counts["reconciles"], counts.get("reconcile_ms", 0) / 1000)
+        yield from (stopped, saving, requeued, failed, decided)
+
+
+def _of(field: str, counts: Mapping[str, int]) -> Iterator[tuple[tuple[str, ...], int]]:
+    """What was counted under a name, by what follows it."""
+    for name in sorted(counts):
+        first, *of = name.split("|")
+        if first == field and of:
+            yield tuple(of), counts[name]
+
+
+def _buckets(pool: str, counts: Mapping[str, int]) -> list[tuple[str, float]]:
+    bounds = {str(bound): f"{bound}.0" for bound in CHECKPOINT_BUCKETS} | {"inf": "+Inf"}
+    return [(shown, counts.get(f"checkpoints|{pool}|{bound}", 0)) for bound, shown in bounds.items()]
+
+
 def _rows(families: dict[str, GaugeMetricFamily], of: Any, where: tuple[str, ...], keys: Iterable[str]) -> None:
     for name, family in families.items():
         amounts = getattr(of, name)
@@ -98,7 +159,7 @@ def _rows(families: dict[str, GaugeMetricFamily], of: Any, where: tuple[str, ...
                 family.add_metric((*where, key), amounts.get(key, 0))
 
 
-def page(counted: Counted, services: Services, workspaces: Iterable[str]) -> bytes:
+def page(counted: Counted, services: Services, workspaces: Sequence[str]) -> bytes:
     """The whole page, of all processes."""
     registry = counted.registry
     if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
@@ -106,4 +167,5 @@ def page(counted: Counted, services: Services, workspaces: Iterable[str]) -> byt
         MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
     pools = CollectorRegistry()
     pools.register(Pools(services, workspaces))
+    pools.register(Preempted(services, workspaces))
     return bytes(generate_latest(registry) + generate_latest(pools))

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SkipValidation
+from pydantic import BaseModel, ConfigDict, Field, SkipValidation, ValidationInfo, field_validator
+from pydantic.config import JsonDict
 
-from app.domain.asks import Ask, RequestAsk
+from app.domain.asks import Ask, Duration, RequestAsk
 from app.domain.names import LABEL_PATTERN, Name
 from app.domain.ordering import EXACT
 from app.domain.states import State
@@ -16,6 +17,7 @@ from app.service.checks import PAGE
 BATCH = 1000
 """Asks of one batch, at most."""
 LONGEST_POLL_S = 60
+LONGEST_REFERENCE = 1024
 EVENT_PATTERN = r"^[0-9]{1,16}(-[0-9]{1,16})?$"
 
 Fence = Annotated[int, Field(ge=1, le=EXACT)]
@@ -86,6 +88,8 @@ class PollQuery(Query):
     """Answer when the status differs from `status`, or after so long."""
     status: State | None = None
     """The status you know; without it, the one at the time of the call."""
+    directive: Literal["continue", "checkpoint", "terminate"] | None = None
+    """The directive you know: answer also when it differs; without it, only the status counts."""
 
 
 class EventsQuery(Query):
@@ -129,8 +133,48 @@ class ReleaseAsk(Ask):
 
     fence: Fence
     """The allocation's, as the grant told it."""
-    outcome: Literal["succeeded", "failed"] = "succeeded"
-    """What became of the work."""
+    outcome: Literal["succeeded", "failed", "vacated"] = "succeeded"
+    """What became of the work: it is at its end, well or not; or (`vacated`) it is not, and has left as it was asked to."""
+
+
+SECONDS_WITH_DEFER: JsonDict = {
+    "if": {"properties": {"state": {"const": "defer"}}},
+    "then": {"required": ["seconds"], "properties": {"seconds": {"type": "integer"}}},
+    "else": {"properties": {"seconds": {"type": "null"}}},
+}
+REFERENCE_WITH_COMPLETED: JsonDict = {
+    "if": {"properties": {"state": {"const": "completed"}}},
+    "else": {"properties": {"reference": {"type": "null"}}},
+}
+
+
+class CheckpointAsk(Ask):
+    """How far the saving of the work is."""
+
+    model_config = ConfigDict(json_schema_extra={"allOf": [SECONDS_WITH_DEFER, REFERENCE_WITH_COMPLETED]})
+
+    fence: Fence
+    """The allocation's, as the grant told it."""
+    state: Literal["started", "progress", "defer", "completed", "failed"]
+    """`started` and `progress`: at it. `defer`: not now. `completed`: all is saved. `failed`: it cannot be."""
+    seconds: Annotated[Duration | None, Field(validate_default=True)] = None
+    """With `defer`: by how long; it is granted as far as the pool's `max_deferral_s` allows."""
+    reference: Annotated[str, Field(min_length=1, max_length=LONGEST_REFERENCE)] | None = None
+    """With `completed`: where it is to go on from, in words of your own."""
+
+    @field_validator("seconds")
+    @classmethod
+    def _with_defer(cls, seconds: int | None, info: ValidationInfo) -> int | None:
+        if (seconds is None) == (info.data.get("state") == "defer"):
+            raise ValueError("is required with defer" if seconds is None else "goes with defer")
+        return seconds
+
+    @field_validator("reference")
+    @classmethod
+    def _with_completed(cls, reference: str | None, info: ValidationInfo) -> str | None:
+        if reference is not None and info.data.get("state", "completed") != "completed":
+            raise ValueError("goes with completed")
+        return reference
 
 
 class EmptyAsk(Ask):

@@ -7,10 +7,11 @@ from typing import Annotated
 from pydantic import ValidationError
 
 from app.api import errors
-from app.api.answers import Answer, BeatAnswer, Page, Problem, RequestAnswer, ToldAnswer
+from app.api.answers import Answer, BeatAnswer, Page, Problem, RequestAnswer
 from app.api.errors import Malformed, Refusal
+from app.api.happenings import ToldAnswer
 from app.api.paging import number_of, page_of
-from app.api.questions import BatchAsk, EmptyAsk, HeartbeatAsk, Paged, PollQuery, ReleaseAsk, RequestsQuery
+from app.api.questions import BatchAsk, CheckpointAsk, EmptyAsk, HeartbeatAsk, Paged, PollQuery, ReleaseAsk, RequestsQuery
 from app.api.route import Call
 from app.domain.asks import RequestAsk
 from app.domain.errors import Refused
@@ -86,12 +87,13 @@ def every(call: Call, query: RequestsQuery) -> Page[RequestAnswer]:
 def show(call: Call, request: str, query: PollQuery) -> RequestAnswer:
     """One request. With `wait_s` it answers when the status differs from `status`, or when the time is up.
 
+    With `directive` too it also answers when the directive differs from that: so a holder learns at once that it has to leave.
     When too many wait already, it answers the present state at once, and `Retry-After` says when to ask again.
     """
     check_holder(call, request)  # before it is polled: who may not see it must not keep it from going stale
     if query.wait_s == 0:
         return RequestAnswer.of(call.services.requests.poll(call.workspace, request))
-    told = call.services.waiting.changed(call.workspace, request, query.status, query.wait_s, call.gone)
+    told = call.services.waiting.changed(call.workspace, request, query.status, query.wait_s, call.gone, query.directive)
     if told.full:
         call.says["Retry-After"] = str(AGAIN_S)
     return RequestAnswer.of(told.request)
@@ -104,9 +106,22 @@ def heartbeat(call: Call, request: str, body: HeartbeatAsk) -> BeatAnswer:
 
 
 def release(call: Call, request: str, body: ReleaseAsk) -> RequestAnswer:
-    """Give the units back; who can be granted with them has been when this answers."""
+    """Give the units back; who can be granted with them has been when this answers.
+
+    Who is `preempting` and has left before its end says `vacated`: it goes back to the queue, or ends `preempted`.
+    """
     check_holder(call, request)
     return RequestAnswer.of(call.services.requests.release(call.workspace, request, body.fence, body.outcome))
+
+
+def checkpoint(call: Call, request: str, body: CheckpointAsk) -> BeatAnswer:
+    """Say how far the saving of the work is, be it routine or because of the directive `checkpoint`.
+
+    Answered like a heartbeat, with the status it has then: who completes a checkpoint that was asked for has left with that.
+    """
+    check_holder(call, request)
+    told = (body.fence, body.state, body.seconds or 0, body.reference)
+    return BeatAnswer.of(request, call.services.requests.checkpoint(call.workspace, request, *told))
 
 
 def cancel(call: Call, request: str, body: EmptyAsk) -> RequestAnswer:

@@ -37,6 +37,7 @@ ROUTES: tuple[Route, ...] = (
     Route("DELETE", "/requests/{request}", DROP, requests.drop),
     Route("POST", "/requests/{request}/heartbeat", ACT, requests.heartbeat, (200,), (409,)),
     Route("POST", "/requests/{request}/release", ACT, requests.release, (200,), (409,)),
+    Route("POST", "/requests/{request}/checkpoint", ACT, requests.checkpoint, (200,), (409,)),
     Route("POST", "/requests/{request}/cancel", ACT, requests.cancel, (200,), (409,)),
     Route("GET", "/requests/{request}/events", READ, requests.story),
     # the workspace

@@ -37,7 +37,7 @@ def api(config: Path | None) -> None:
 @click.command()
 @CONFIG
 def worker(config: Path | None) -> None:
-    """Do what beat's ticks ask for: housekeeping and audit. Any number may run."""
+    """Do what ticks and nudges ask for: decisions, housekeeping and audit. Any number may run."""
     settings = read_settings(config)
     with clear_errors():
         _needs_redis(settings, "worker")

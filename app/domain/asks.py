@@ -37,6 +37,7 @@ Capacity = Annotated[Mapping[ResourceKey, Units], Field(min_length=1, max_length
 Quantities = Annotated[Mapping[ResourceKey, Quantity], Field(max_length=MAX_KEYS)]
 Labels = Annotated[Mapping[LabelKey, Annotated[str, Field(max_length=255)]], Field(max_length=MAX_LABELS)]
 Description = Annotated[str, Field(max_length=1000)]
+Profile = Literal["batch", "training", "service", "sensitive", "interactive"]
 
 
 class Ask(BaseModel):
@@ -130,11 +131,28 @@ class PoolSettings(Settings):
     patience_s: Seconds | None = 300
     """How long a waiter blocked by capacity is passed before capacity is held for it; null is for ever."""
     grace_s: Seconds = 30
-    """How long who has to leave is given between being told to terminate and the end; 0 is none. Nobody has to leave yet."""
+    """How long who has to leave is given between being told to terminate and being forced; 0: it is stopped at once, and not
+    asked to save its work either."""
     checkpoint_timeout_s: Seconds = 600
-    """How long who has to leave may take to save its work."""
+    """How long who has to leave may take to save its work, if it can; half as long again if it is seen to be at it."""
     max_deferral_s: Seconds = 300
     """How long who has to leave may put that off, in all."""
+    requeue_failed_checkpoint: bool = True
+    """Whether who had to leave and did not save its work, or did not leave in time, may go back to the queue."""
+    near_completion_s: Seconds | None = None
+    """Who has so little left of its walltime is not stopped; null is as the discipline has it: 300 in `classes`, else 0."""
+    min_runtime_s: Seconds = 0
+    """Who has not yet run for so long is not stopped."""
+    max_victims: Quantity | None = None
+    """How many may be stopped for one waiter; 0 is without bound, null as the discipline has it: 3 in `classes`, else 0."""
+    max_preemptions_per_minute: Quantity | None = None
+    """How many may be stopped in a minute; 0 is nobody, ever, null without bound."""
+    backoff_s: Seconds = 0
+    """How long after somebody was stopped nobody else is."""
+    cost_key: ResourceKey = "gpu"
+    """In `classes`: the key whose units, at least 1, tell what it costs to stop somebody."""
+    value_per_class: Units | None = None
+    """In `classes`: what it may cost at most, in minutes for each class of the waiter and each unit it asks; null: no bound."""
 
 
 class PoolAsk(Ask):
@@ -187,6 +205,9 @@ class PolicyAsk(Ask):
     """Its part among its siblings."""
     group: Name | None = None
     """The group it is part of; null is directly below the pool."""
+    profile: Profile = "batch"
+    """What its work is, in discipline `classes`. `training`: dearer to stop, as a checkpoint counts three times; `interactive`:
+    half as dear; `service`: only what it borrows is taken; `sensitive`: never stopped."""
 
 
 class WorkspaceSettings(Settings):
@@ -228,6 +249,7 @@ _REASONS = {
     "literal_error": "must be {expected}",
     "missing": "is required",
     "model_type": "must be an object",
+    "string_too_short": "must have at least {min_length} character",
     "string_too_long": "must have at most {max_length} characters",
     "string_type": "must be a text",
     "string_unicode": "must be valid Unicode",

@@ -7,11 +7,11 @@ refused here; `promises` judges whether the numbers agree with each other.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from typing import get_args
+from typing import cast, get_args
 
 from pydantic import Field, field_validator
 
-from app.domain.asks import Ask, GroupAsk, PolicyAsk, PoolAsk, PoolSettings
+from app.domain.asks import Ask, GroupAsk, PolicyAsk, PoolAsk, PoolSettings, Profile
 from app.domain.models import Account, Policy, Pool
 from app.domain.names import Name, component_id
 
@@ -96,7 +96,7 @@ def declared(pool: Pool) -> DeclaredPool:
 
 
 def _settings(pool: Pool) -> PoolSettings:
-    """A setting that was never written, because it is newer than the pool, has its default."""
+    """A setting that is not told has its default, and so has one that is null and may not be."""
     known = PoolSettings.model_fields
     said = {name: value for name, value in pool.settings.items() if value is not None or _may_be_null(name)}
     return PoolSettings.model_validate({name: value for name, value in said.items() if name in known})
@@ -126,4 +126,5 @@ def _policy(policy: Policy) -> DeclaredPolicy:
         limit=dict(sorted(policy.limit.items())),
         weight=policy.weight,
         group=policy.parent,
+        profile=cast(Profile, policy.profile),
     )

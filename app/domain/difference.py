@@ -21,8 +21,11 @@ Action: TypeAlias = Literal["create", "update", "delete"]
 Kind: TypeAlias = Literal["pool", "group", "policy"]
 Account: TypeAlias = DeclaredGroup | DeclaredPolicy
 
-FIELDS = ("description", "capacity", "setting", "priority", "parent", "reserved", "limit", "weight", "group")
+FIELDS = ("description", "capacity", "setting", "priority", "parent", "reserved", "limit", "weight", "group", "profile")
 """What lines begin with, in their order."""
+
+AS_THE_DISCIPLINE = frozenset({"near_completion_s", "max_victims"})
+"""Settings that each discipline has a value of its own for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +152,8 @@ def _flat(said: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
     return "none" if value is None else str(value)
 
 
@@ -171,8 +176,10 @@ def _said(facts: Mapping[str, str]) -> tuple[str, ...]:
 def _unsaid(label: str, *, gone: bool = False) -> str:
     """What goes without saying."""
     field, _, of = label.partition(" ")
+    if of in AS_THE_DISCIPLINE:
+        return "as the discipline"
     if field == "setting":
         return _text(PoolSettings.model_fields[of].default)
     if field == "capacity" and gone:
         return "removed"
-    return {"limit": "as the pool", "priority": "0", "weight": "1"}.get(field, "none")
+    return {"limit": "as the pool", "priority": "0", "weight": "1", "profile": "batch"}.get(field, "none")

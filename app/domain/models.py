@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from app.domain.amounts import Amounts
 from app.domain.reasons import Reason
 from app.domain.states import State
+
+Victims: TypeAlias = tuple[tuple[str, str], ...]
+"""Who was told to leave: id and rank (`priority,class`) of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +25,10 @@ class Told:
     pool: str | None
     reason: str | None
     by: str | None
+    rank: str | None = None
+    """Of a preemption: its own rank as `priority,class`."""
+    by_rank: str | None = None
+    victims: Victims = ()
 
 
 class Request(NamedTuple):  # made for every answer, and three times as fast to make as a frozen dataclass
@@ -49,6 +56,12 @@ class Request(NamedTuple):  # made for every answer, and three times as fast to 
     granted_ms: int | None = None
     ended_ms: int | None = None
     outcome: str | None = None
+    preemptions: int = 0
+    resume: bool = False
+    checkpoint_reference: str | None = None
+    directive: str | None = None
+    deadline_ms: int | None = None
+    preempted_by: str | None = None
     lease_expires_ms: int | None = None
     position: Mapping[str, int] = MappingProxyType({})
     story: tuple[Told, ...] = ()
@@ -60,6 +73,8 @@ class Beat:
 
     status: State
     lease_expires_ms: int | None
+    directive: str = "continue"
+    deadline_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +102,12 @@ class Policy(Account):
 
     priority: int
     queued: int
+    profile: str = "batch"
 
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Capacity kept free for a waiter."""
+    """Capacity kept free for a waiter: its kind is `victims`, if others leave for it, or `patience`."""
 
     request: str
     kind: str
@@ -108,7 +124,7 @@ class Pool:
     used: Amounts
     used_fixed: Amounts
     held: Amounts
-    settings: Mapping[str, str | int | None]
+    settings: Mapping[str, str | int | bool | None]
     queue_length: int
     active_count: int
     groups: Mapping[str, Account]
@@ -134,7 +150,7 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One transition, as the workspace's stream tells it."""
+    """One transition, or a note on one that goes on (`came_from` and `to` are the same), as the workspace's stream tells it."""
 
     id: str
     event: str
@@ -148,6 +164,9 @@ class Event:
     fence: int | None
     reason: str | None
     by: str | None
+    rank: str | None = None
+    by_rank: str | None = None
+    victims: Victims = ()
 
 
 @dataclass(frozen=True, slots=True)

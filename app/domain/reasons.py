@@ -17,6 +17,9 @@ class Code(StrEnum):
     LEASE_LAPSED = "lease_lapsed"
     NOT_POLLED = "not_polled"
     DROPPED = "dropped"
+    PRIORITY = "priority"
+    RECLAIM = "reclaim"
+    SENSITIVE = "sensitive"
 
 
 SENTENCES: dict[Code, str] = {
@@ -28,6 +31,9 @@ SENTENCES: dict[Code, str] = {
     Code.LEASE_LAPSED: "no heartbeat came before the lease lapsed",
     Code.NOT_POLLED: "nobody asked for it while it was queued",
     Code.DROPPED: "an operator dropped it",
+    Code.PRIORITY: "preempted for {by}, which ranks higher",
+    Code.RECLAIM: "preempted for {by}, which fits into what its policy has reserved",
+    Code.SENSITIVE: "preempted for {by}, which is of class 10",
 }
 
 
@@ -52,12 +58,14 @@ class PoolRefusal:
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why a request is where it is; of a rejected one also what each pool said."""
+    """Why a request is where it is; of a rejected one also what each pool said, of a preempted one for whom."""
 
     code: Code
     pools: tuple[PoolRefusal, ...] = ()
+    by: str | None = None
 
     @property
     def message(self) -> str:
         """One sentence for people."""
-        return "; ".join(pool.message for pool in self.pools) or SENTENCES[self.code]
+        by = f"request {self.by}" if self.by else "another request"
+        return "; ".join(pool.message for pool in self.pools) or SENTENCES[self.code].format(by=by)

@@ -20,7 +20,7 @@ class State(StrEnum):
 
 TRANSITIONS: dict[State, frozenset[State]] = {
     State.QUEUED: frozenset({State.ALLOCATED, State.CANCELLED, State.REJECTED, State.EXPIRED}),
-    State.ALLOCATED: frozenset({State.PREEMPTING, State.RELEASED, State.EXPIRED}),
+    State.ALLOCATED: frozenset({State.PREEMPTING, State.PREEMPTED, State.QUEUED, State.RELEASED, State.EXPIRED}),
     State.PREEMPTING: frozenset({State.ALLOCATED, State.PREEMPTED, State.QUEUED, State.RELEASED, State.EXPIRED}),
     State.PREEMPTED: frozenset(),
     State.RELEASED: frozenset(),

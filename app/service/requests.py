@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from app.domain.asks import RequestAsk
@@ -19,6 +19,9 @@ from app.store.registry import Registry
 
 BATCH = 50
 """Asks a single script call takes in."""
+
+OUTCOMES = ("succeeded", "failed", "vacated")
+CHECKPOINT_STATES = ("started", "progress", "defer", "completed", "failed")
 
 
 class Requests:
@@ -61,10 +64,21 @@ class Requests:
         return self._ledger.heartbeat(checked_name(workspace), checked_id(request), checked_number("fence", fence))
 
     def release(self, workspace: str, request: str, fence: int, outcome: str = "succeeded") -> Request:
-        """Give an allocation back; its work has `succeeded` or `failed`."""
-        if outcome not in ("succeeded", "failed"):
-            raise ValueError("an outcome is succeeded or failed")
+        """Give an allocation back; its work has `succeeded` or `failed`, or it left because it had to: `vacated`."""
+        if outcome not in OUTCOMES:
+            raise ValueError(f"an outcome is one of {', '.join(OUTCOMES)}")
         return self._ledger.release(checked_name(workspace), checked_id(request), checked_number("fence", fence), outcome)
+
+    def checkpoint(
+        self, workspace: str, request: str, fence: int, state: str, seconds: int = 0, reference: str | None = None
+    ) -> Beat:
+        """Word of a checkpoint: one of CHECKPOINT_STATES, `seconds` with `defer`, and a reference perhaps with `completed`."""
+        if state not in CHECKPOINT_STATES:
+            raise ValueError(f"the state of a checkpoint is one of {', '.join(CHECKPOINT_STATES)}")
+        if state == "defer":
+            checked_number("seconds", seconds)
+        held = (checked_name(workspace), checked_id(request), checked_number("fence", fence))
+        return self._ledger.checkpoint(*held, state, seconds, reference)
 
     def cancel(self, workspace: str, request: str) -> Request:
         """Leave the queue."""
@@ -79,6 +93,10 @@ class Requests:
         if not re.fullmatch(r"\d{1,16}(-\d{1,16})?", after, re.ASCII):
             raise ValueError("an event's id is two numbers with a - between them")
         return self._ledger.events(checked_name(workspace), after, checked_count(count))
+
+    def counts(self, workspace: str) -> Mapping[str, int]:
+        """What the ledger counts for the metrics."""
+        return self._ledger.counts(checked_name(workspace))
 
     def _enter(self, workspace: str) -> None:
         self._registry.remember(checked_name(workspace))

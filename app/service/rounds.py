@@ -1,9 +1,15 @@
-"""What happens by the clock, in one workspace after the other: the housekeeping, and the audit.
+"""What happens by the clock, in one workspace after the other: decisions, the housekeeping, and the audit.
 
 Any number of callers may begin a round at any moment. What is done is idempotent, so that a lease for each workspace and
 task is there to spare work and not to keep anything right: who finds it taken leaves that workspace to the one who has it.
 A lease whose holder died ends by itself. A round ends when its time is up, and begins anywhere, so that no workspace is
 always among those it did not come to.
+
+Reconciling must not come late, so its lease is short, prolonged while the holder looks, and never just left to another:
+
+1. who finds it taken says so, and the holder looks once more; that the holder gives the lease back, and that somebody finds
+   it taken, are one step each, so that nobody falls between them
+2. a tick then waits for that, and for no longer than the lease lasts: if the holder is dead, the tick looks in its place
 """
 
 from __future__ import annotations
@@ -12,21 +18,109 @@ import logging
 import random
 import secrets
 import time
-from collections.abc import Callable
-from typing import Literal
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from threading import Event, Thread
+from typing import Literal, Protocol
 
 from app.service.audit import Audit
 from app.service.housekeeping import Housekeeping
 from app.store.connection import StoreUnavailable
 from app.store.ledger import Ledger
+from app.store.nudges import Found, Nudges, Why
 from app.store.registry import Registry
 
 log = logging.getLogger(__name__)
 
-Outcome = Literal["done", "held", "failed"]
+Outcome = Literal["done", "idle", "held", "failed"]
 
-RECONCILE_LEASE_S, CLEANUP_LEASE_S, AUDIT_LEASE_S = 10, 10, 300
+RECONCILE_LEASE_S, CLEANUP_LEASE_S, AUDIT_LEASE_S = 1, 10, 300
 RECONCILE_ROUND_S, CLEANUP_ROUND_S, AUDIT_ROUND_S = 20, 20, 300
+TURN_S = 5
+"""How long a workspace is reconciled over and over, at most, before the others have their turn."""
+LOOKS = 20
+"""How often, at most."""
+HANGS_S = 30
+"""For how long a look keeps its lease, at most; then another may try."""
+AGAIN_S = 0.05
+"""How soon a tick asks again for a lease that it found taken."""
+
+
+class Reconciles(Protocol):
+    """Who decides, and does what was decided."""
+
+    def run(self, workspace: str) -> bool:
+        """One bounded look at everything in a workspace; True if something is left to be done at once."""
+        ...
+
+
+class Turns:
+    """Reconciles one workspace, one caller at a time, and once more for whoever came meanwhile; says how long it takes."""
+
+    def __init__(
+        self,
+        nudges: Nudges,
+        reconciling: Reconciles,
+        monotonic: Callable[[], float] = time.monotonic,
+        lease_s: float = RECONCILE_LEASE_S,
+    ) -> None:
+        self._nudges, self._reconciling, self._monotonic, self._lease_s = nudges, reconciling, monotonic, lease_s
+
+    def take(self, workspace: str, why: Why = "tick") -> Outcome:
+        """Look, until nothing is left to be done at once; it is done as well if others have looked."""
+        name, until = secrets.token_hex(8), self._monotonic() + TURN_S
+        try:
+            begun = self._nudges.begin(workspace, f"{name}.1", self._lease_s, why)
+            number = 1
+            while begun == "begun" and self._look(workspace, name, number, until):
+                number += 1
+        except StoreUnavailable:
+            raise
+        except Exception:
+            log.exception("reconcile of workspace %s failed", workspace)
+            return "failed"
+        return begun if begun in ("idle", "held") else "done"
+
+    def take_missed(self, workspaces: Iterable[str]) -> dict[str, Outcome]:
+        """Those that were `held`: each when somebody has looked, or the lease of the dead has lapsed; a long look is left."""
+        outcomes, left = dict[str, Outcome](), sorted(workspaces)
+        until = self._monotonic() + self._lease_s + 2 * AGAIN_S
+        while left and self._monotonic() < until:
+            time.sleep(AGAIN_S)
+            outcomes |= {workspace: self.take(workspace, "missed") for workspace in left}
+            left = [workspace for workspace in left if outcomes[workspace] == "held"]
+        return outcomes
+
+    def _look(self, workspace: str, name: str, number: int, until: float) -> bool:
+        """One look; True if the next one has begun."""
+        token, begun = f"{name}.{number}", self._monotonic()
+        found: Found = "failed"
+        try:
+            with self._prolonged(workspace, token):
+                found = "more" if self._reconciling.run(workspace) else "nothing"
+        finally:
+            now = self._monotonic()
+            then = f"{name}.{number + 1}" if number < LOOKS and now < until else None
+            again = self._nudges.done(workspace, token, then, self._lease_s, now - begun, found)
+        return again
+
+    @contextmanager
+    def _prolonged(self, workspace: str, token: str) -> Iterator[None]:
+        over, until = Event(), time.monotonic() + HANGS_S
+
+        def prolong() -> None:
+            while not over.wait(self._lease_s / 4) and time.monotonic() < until:
+                with suppress(StoreUnavailable):
+                    if not self._nudges.prolong(workspace, token, self._lease_s):
+                        return
+
+        thread = Thread(target=prolong, name="lease", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()  # or it would take again what is about to be given back
 
 
 class Rounds:
@@ -38,28 +132,48 @@ class Rounds:
         registry: Registry,
         housekeeping: Housekeeping,
         audit: Audit,
+        turns: Turns | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._ledger, self._registry, self._housekeeping, self._audit = ledger, registry, housekeeping, audit
-        self._monotonic = monotonic
+        self._turns, self._monotonic = turns, monotonic
 
     def reconcile(self) -> dict[str, Outcome]:
-        """In every workspace capacity is held for those who have waited too long."""
-        return self._round("reconcile", self._housekeeping.hold, RECONCILE_LEASE_S, RECONCILE_ROUND_S)
+        """Every workspace is reconciled: it is decided who leaves, and done what is due."""
+        outcomes = self._round("reconcile", self._turn, RECONCILE_ROUND_S)
+        held = [workspace for workspace, outcome in outcomes.items() if outcome == "held"]
+        try:
+            outcomes |= self._turns.take_missed(held) if self._turns and held else {}
+        except StoreUnavailable as away:
+            log.warning("reconcile stopped before %s: %s", ", ".join(held), away)
+        return outcomes
+
+    def reconcile_one(self, workspace: str) -> Outcome:
+        """A workspace that was nudged is reconciled, unless somebody is at it, who then does it once more."""
+        try:
+            return self._turn(workspace, "nudge")
+        except StoreUnavailable as away:
+            log.warning("reconcile of workspace %s stopped: %s", workspace, away)
+            return "failed"
 
     def cleanup(self) -> dict[str, Outcome]:
         """Every workspace is tidied; says what became of each that it came to."""
-        return self._round("cleanup", self._housekeeping.tidy, CLEANUP_LEASE_S, CLEANUP_ROUND_S)
+        return self._round("cleanup", self._leased("cleanup", self._housekeeping.tidy, CLEANUP_LEASE_S), CLEANUP_ROUND_S)
 
     def audit(self) -> dict[str, Outcome]:
         """The books of every workspace are compared, and what differs is logged; nothing is repaired."""
-        return self._round("audit", self._report, AUDIT_LEASE_S, AUDIT_ROUND_S)
+        return self._round("audit", self._leased("audit", self._report, AUDIT_LEASE_S), AUDIT_ROUND_S)
+
+    def _turn(self, workspace: str, why: Why = "tick") -> Outcome:
+        if self._turns:
+            return self._turns.take(workspace, why)
+        return self._leased("reconcile", self._housekeeping.hold, RECONCILE_LEASE_S)(workspace)
 
     def _report(self, workspace: str) -> None:
         for difference in self._audit.run(workspace):
             log.error("workspace %s differs: %s", workspace, difference)
 
-    def _round(self, task: str, work: Callable[[str], object], lease_s: int, round_s: float) -> dict[str, Outcome]:
+    def _round(self, task: str, one: Callable[[str], Outcome], round_s: float) -> dict[str, Outcome]:
         until, outcomes = self._monotonic() + round_s, dict[str, Outcome]()
         try:
             workspaces = self._registry.all()
@@ -68,23 +182,26 @@ class Rounds:
                 if self._monotonic() > until:
                     log.warning("%s came to %d of %d workspaces in %g s", task, len(outcomes), len(workspaces), round_s)
                     break
-                outcomes[workspace] = self._one(task, workspace, work, lease_s)
+                outcomes[workspace] = one(workspace)
         except StoreUnavailable as away:
             log.warning("%s stopped after %d workspaces: %s", task, len(outcomes), away)
         return outcomes
 
-    def _one(self, task: str, workspace: str, work: Callable[[str], object], lease_s: int) -> Outcome:
-        token = secrets.token_hex(8)
-        try:
-            if not self._ledger.take_lease(workspace, task, token, lease_s):
-                return "held"
+    def _leased(self, task: str, work: Callable[[str], object], lease_s: int) -> Callable[[str], Outcome]:
+        def one(workspace: str) -> Outcome:
+            token = secrets.token_hex(8)
             try:
-                work(workspace)
-            finally:
-                self._ledger.give_lease_back(workspace, task, token)
-        except StoreUnavailable:
-            raise
-        except Exception:
-            log.exception("%s of workspace %s failed", task, workspace)
-            return "failed"
-        return "done"
+                if not self._ledger.take_lease(workspace, task, token, lease_s):
+                    return "held"
+                try:
+                    work(workspace)
+                finally:
+                    self._ledger.give_lease_back(workspace, task, token)
+            except StoreUnavailable:
+                raise
+            except Exception:
+                log.exception("%s of workspace %s failed", task, workspace)
+                return "failed"
+            return "done"
+
+        return one

@@ -43,6 +43,18 @@ class Told(NamedTuple):
     full: bool = False
 
 
+class Known(NamedTuple):
+    """What who waits knows of a request already."""
+
+    state: State
+    directive: str | None
+    """None: it is no matter."""
+
+    def is_past(self, now: Request) -> bool:
+        """Whether there is something new to tell."""
+        return now.status != self.state or (self.directive is not None and now.directive != self.directive)
+
+
 class House:
     """The seats of one process: all who wait take one, and streams at most so many of them."""
 
@@ -93,30 +105,36 @@ class Waiting:
         self._requests, self._wakeups = requests, wakeups
 
     def changed(
-        self, workspace: str, request: str, unlike: State | None, wait_s: float, gone: Callable[[], bool] = lambda: False
+        self,
+        workspace: str,
+        request: str,
+        unlike: State | None,
+        wait_s: float,
+        gone: Callable[[], bool] = lambda: False,
+        directive: str | None = None,
     ) -> Told:
-        """A request once its state is not `unlike` (None: not what it is now).
+        """A request once its state is not `unlike` (None: not what it is now), or its directive not this one (None: no matter).
 
         Or as it is when time is up, the client has gone, the process ends, or there is no seat. To wait is to poll: the
         request does not go stale meanwhile.
         """
         until = time.monotonic() + wait_s
         now = self._requests.poll(workspace, request)
-        state = now.status if unlike is None else unlike
-        if now.status != state or wait_s <= 0:
+        known = Known(now.status if unlike is None else unlike, directive)
+        if known.is_past(now) or wait_s <= 0:
             return Told(now)
         with self.house.seat("poll") as seated:
             if not seated:
                 return Told(now, full=True)
             with self._wakeups.watch(workspace, request) as watch:
-                return Told(self._awaited(watch, workspace, request, state, until, gone))
+                return Told(self._awaited(watch, workspace, request, known, until, gone))
 
     def _awaited(
-        self, watch: Watch, workspace: str, request: str, state: State, until: float, gone: Callable[[], bool]
+        self, watch: Watch, workspace: str, request: str, known: Known, until: float, gone: Callable[[], bool]
     ) -> Request:
         while True:
             now = self._requests.poll(workspace, request)
-            if now.status != state or watch.closed or time.monotonic() >= until:
+            if known.is_past(now) or watch.closed or time.monotonic() >= until:
                 return now
             look_again_s = min(LOOK_S, now.queue_ttl_s / 3) if now.queue_ttl_s else LOOK_S
             if not _stays(watch, min(until, time.monotonic() + look_again_s), gone):

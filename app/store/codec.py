@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
+
+from pydantic.fields import FieldInfo
 
 from app.domain import amounts
 from app.domain.asks import PoolSettings, RequestAsk, body_digest
-from app.domain.models import Account, Event, Hold, Policy, Pool, Request, Told
+from app.domain.models import Account, Beat, Event, Hold, Policy, Pool, Request, Told, Victims
 from app.domain.names import component_id
 from app.domain.reasons import Code, PoolRefusal, Reason
-from app.domain.states import State
+from app.domain.states import LIVE, State
+
+PREEMPTION_GROUP = "preemption_group"
+"""The label of those who never take from each other."""
 
 Flat = Sequence[str]
 """Name and value in turn, as HGETALL and our scripts answer."""
@@ -35,6 +41,8 @@ def ask(request_id: str, wanted: RequestAsk, key: str | None) -> dict[str, Any]:
     for name in ("checkpoint_minutes", "walltime_s", "lease_s", "queue_ttl_s"):
         if (value := getattr(wanted, name)) is not None:
             fields += [name, str(value)]
+    if PREEMPTION_GROUP in wanted.labels:
+        fields += ["chain", hashlib.sha256(wanted.labels[PREEMPTION_GROUP].encode()).hexdigest()[:16]]
     if wanted.labels:
         fields += ["labels", json.dumps(wanted.labels, sort_keys=True)]
     taken = {"id": request_id, "fields": fields}
@@ -44,11 +52,13 @@ def ask(request_id: str, wanted: RequestAsk, key: str | None) -> dict[str, Any]:
 def request(at: Mapping[str, str], lapses: str = "", places: Flat | None = None) -> Request:
     """A request out of its hash and the end of its lease; of one that was looked at also its places and its story."""
     kind, _, name = at["component"].partition("/")
+    status = State(at["status"])
+    leaving = status is State.PREEMPTING
     return Request(
         id=at["id"],
         component=name,
         component_type=kind,
-        status=State(at["status"]),
+        status=status,
         resources=amounts.decode(at["resources"]),
         preemptible=at["preemptible"] == "1",
         preemption_class=int(at["class"]),
@@ -67,6 +77,12 @@ def request(at: Mapping[str, str], lapses: str = "", places: Flat | None = None)
         granted_ms=_whole(at.get("granted_ms")),
         ended_ms=_whole(at.get("ended_ms")),
         outcome=at.get("outcome") or None,
+        preemptions=int(at.get("preemptions") or 0),
+        resume=at.get("resume") == "1",
+        checkpoint_reference=at.get("reference") or None,
+        directive=((leaving and at.get("directive")) or "continue") if status in LIVE else None,
+        deadline_ms=_whole(at.get("deadline_ms")) if leaving else None,
+        preempted_by=at.get("preempted_by") or None,
         lease_expires_ms=_whole(lapses),
         position={pool: int(place) for pool, place in pairs(places or ()).items()},
         story=() if places is None else tuple(_story(at)),
@@ -87,6 +103,7 @@ def _reason(at: Mapping[str, str]) -> Reason | None:
             PoolRefusal(pool, Code(code), key, int(asked), int(bound), account)
             for pool, code, key, asked, bound, account in refusals
         ),
+        by=at.get("preempted_by") or None,
     )
 
 
@@ -94,8 +111,22 @@ def _story(at: Mapping[str, str]) -> Iterable[Told]:
     for number in range(1, int(at.get("events", 0)) + 1):
         if told := at.get(f"e{number}"):
             entry, event, at_ms, *rest = told.split(" ")
-            pool, reason, by = [None if word in ("", "-") else word for word in (*rest, "-", "-", "-")[:3]]
-            yield Told(entry, event, int(at_ms), pool, reason, by)
+            pool, reason, by, rank, by_rank, victims = [None if word in ("", "-") else word for word in (*rest, *"------")[:6]]
+            yield Told(entry, event, int(at_ms), pool, reason, by, rank, by_rank, _victims(victims))
+
+
+def _victims(text: str | None) -> Victims:
+    """`id@rank;id@rank`."""
+    pairs_of = (one.partition("@") for one in (text or "").split(";") if one)
+    return tuple((victim, rank) for victim, _, rank in pairs_of)
+
+
+def beat(fields: Mapping[str, str]) -> Beat:
+    """What a holder is answered that is alive."""
+    status = State(fields["status"])
+    told = status == State.PREEMPTING
+    directive, deadline = (fields["directive"], fields["deadline"]) if told else ("continue", "")
+    return Beat(status, _whole(fields["lapses"]), directive or "continue", _whole(deadline))
 
 
 def event(entry_id: str, at: Mapping[str, str]) -> Event:
@@ -113,54 +144,80 @@ def event(entry_id: str, at: Mapping[str, str]) -> Event:
         fence=_whole(at["fence"]),
         reason=at["reason"] or None,
         by=at["by"] or None,
+        rank=at.get("rank") or None,
+        by_rank=at.get("by_rank") or None,
+        victims=_victims(at.get("victims")),
     )
 
 
 def settings(changed: Mapping[str, Any]) -> str:
     """Settings as the scripts take them: nothing given is nothing changed, null is the empty text."""
-    return json.dumps({name: "" if value is None else str(value) for name, value in changed.items()})
+    return json.dumps({name: setting(value) for name, value in changed.items()})
 
 
 def all_settings(wanted: PoolSettings) -> str:
     """A new pool's settings, name and value in turn: every one is written, but for those that are null."""
-    return json.dumps([word for name, value in wanted.model_dump().items() if value is not None for word in (name, str(value))])
+    given = {name: value for name, value in wanted.model_dump().items() if value is not None}
+    return json.dumps([word for name, value in given.items() for word in (name, setting(value))])
+
+
+def setting(value: str | int | bool | None) -> str:
+    """A setting as it is kept: null is the empty text, which means there is none; yes and no are 1 and 0."""
+    if isinstance(value, bool):
+        return "1" if value else "0"
+    return "" if value is None else str(value)
+
+
+def _settings(at: Mapping[str, str]) -> dict[str, str | int | bool | None]:
+    """A pool's settings. One that was never written, because it is newer than the pool, has its default."""
+    return {name: _setting(at.get(name), field) for name, field in PoolSettings.model_fields.items()}
+
+
+def _setting(text: str | None, field: FieldInfo) -> str | int | bool | None:
+    if text is None:
+        return None if type(None) in get_args(field.annotation) else field.default
+    if field.annotation is bool:
+        return text == "1"
+    return int(text) if text.isdigit() else text
 
 
 def pool(name: str, fields: Mapping[str, Any]) -> Pool:
     """A pool and its accounts out of what `pool_view` answers."""
     at = pairs(fields["pool"])
     columns = _columns(at)
-    names = PoolSettings.model_fields
-    given = {setting: int(at[setting]) if at[setting].isdigit() else at[setting] for setting in names if setting in at}
     return Pool(
         name=name,
         description=fields["description"],
         capacity=columns["limit"],
         used=columns["used"],
         used_fixed=columns["fixed"],
-        held=columns["kept"],
-        settings={setting: given.get(setting) for setting in names},
+        held=_sum(columns["kept"], columns["cleared"]),
+        settings=_settings(at),
         queue_length=int(fields["queued"]),
         active_count=int(fields["active"]),
         groups={group: Account(**_account(group, pairs(flat), "parent")) for group, flat in fields["groups"]},
-        policies={
-            component: Policy(
-                **_account(component, own := pairs(flat), "group"), priority=int(own["priority"]), queued=int(queued)
-            )
-            for component, flat, queued in fields["policies"]
-        },
+        policies={component: _policy(component, pairs(flat), int(queued)) for component, flat, queued in fields["policies"]},
         holds=tuple(_hold(request_id, text) for request_id, text in pairs(fields["holds"]).items()),
         unfinished="reviewing" in at or "unsettled" in at,
     )
 
 
 def _columns(at: Mapping[str, str]) -> dict[str, dict[str, int]]:
-    columns: dict[str, dict[str, int]] = {name: {} for name in ("limit", "reserved", "used", "fixed", "kept")}
+    columns: dict[str, dict[str, int]] = {name: {} for name in ("limit", "reserved", "used", "fixed", "kept", "cleared")}
     for field, value in at.items():
         column, _, key = field.partition(":")
         if key and column in columns and (column in ("limit", "reserved") or value != "0"):
             columns[column][key] = int(value)
     return columns
+
+
+def _sum(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    return {key: one.get(key, 0) + other.get(key, 0) for key in {**one, **other}}
+
+
+def _policy(component: str, at: Mapping[str, str], queued: int) -> Policy:
+    own = _account(component, at, "group")
+    return Policy(**own, priority=int(at["priority"]), queued=queued, profile=at.get("profile") or "batch")
 
 
 def _account(name: str, at: Mapping[str, str], parent: str) -> dict[str, Any]:
@@ -177,5 +234,5 @@ def _account(name: str, at: Mapping[str, str], parent: str) -> dict[str, Any]:
 
 
 def _hold(request_id: str, text: str) -> Hold:
-    kind, since = text.split(" ")
-    return Hold(request_id, kind, int(since))
+    kind, since_ms, *_ = text.split(" ")
+    return Hold(request_id, kind, int(since_ms))

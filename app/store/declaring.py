@@ -11,6 +11,7 @@ from app.domain.asks import PoolSettings
 from app.domain.declared import DeclaredGroup, DeclaredPolicy, DeclaredPool
 from app.domain.difference import Step, changed
 from app.domain.errors import Conflict, refused
+from app.store import codec
 from app.store.scripts import Reply
 
 Account = DeclaredGroup | DeclaredPolicy
@@ -45,19 +46,19 @@ def _pool(pool: DeclaredPool, groups: Sequence[Account], policies: Sequence[Acco
 
 
 def _settings(settings: PoolSettings) -> list[tuple[str, str]]:
-    return [(name, "" if value is None else str(value)) for name, value in settings.model_dump().items()]
+    return [(name, codec.setting(value)) for name, value in settings.model_dump().items()]
 
 
 def _row(account: Account) -> dict[str, str]:
-    above, priority = (account.group, str(account.priority)) if isinstance(account, DeclaredPolicy) else (account.parent, "")
-    return {
+    row = {
         "name": account.name,
-        "above": above or "",
-        "priority": priority,
         "weight": str(account.weight),
         "reserved": amounts.encode(account.reserved),
         "limit": amounts.encode(account.limit),
     }
+    if isinstance(account, DeclaredPolicy):
+        return row | {"above": account.group or "", "priority": str(account.priority), "profile": account.profile}
+    return row | {"above": account.parent or "", "priority": "", "profile": ""}
 
 
 def done(reply: Reply) -> bool:

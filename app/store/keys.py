@@ -1,6 +1,6 @@
 """Every Redis key there is: name, shape, type and meaning. Python and Lua both build keys from this list and nothing else.
 
-The one channel is among them: its name is built the same way, though nothing is kept under it.
+The channels are among them: their names are built the same way, though nothing is kept under them.
 
 A key is `pk:{workspace}:` and the shape; the braces are Redis Cluster's hash tag, so that one workspace is one slot and every
 script is atomic over all its pools. Names cannot hold a colon, a brace or a bar, so no two keys can meet.
@@ -8,7 +8,7 @@ script is atomic over all its pools. Names cannot hold a colon, a brace or a bar
 - a *component* is written `type/name`
 - a *lane* is all that wait with one shape: `type/name|p|gpu=2,step_run=1` (`p` preemptible, `f` fixed)
 - a *constraint* is what a lane is parked on until it is met: `limit|pool|gpu`, `limit|policy:type/name|gpu`,
-  `held|pool|gpu`, `fixed|policy:type/name|gpu`
+  `cleared|pool|gpu` (kept by holds with victims), `held|pool|gpu` (by that of patience), `fixed|policy:type/name|gpu`
 """
 
 from __future__ import annotations
@@ -52,9 +52,13 @@ KEYS: dict[str, Key] = {
         Key("requests", "requests", "zset", "every request kept, by number of submission"),
         Key("waiting", "waiting", "zset", "queued requests by the time (ms) they expire unless polled; 2^53-1 for never"),
         Key("live", "live", "zset", "allocations by the time (ms) their lease lapses; 2^53-1 for never"),
+        Key("leaving", "leaving", "zset", "who has to leave, by the time (ms) the present step of it ends; not those nobody needs gone"),
         Key("ended", "ended", "zset", "requests in a final state by the time (ms) they ended"),
         Key("events", "events", "stream", "one entry per transition, capped"),
         Key("changed", "changed:<id>", "channel", "each transition of a request is said here as its new state, and not kept"),
+        Key("nudge", "nudge", "string", "a decision may be needed: `asked`, or `sent` once a worker has been told; lapses by itself"),
+        Key("nudged", "nudged", "channel", "said when a decision may be needed, so that a worker looks at once"),
+        Key("counts", "counts", "hash", "what the metrics count: preemptions, failed checkpoints, how long checkpoints took"),
         Key("request", "request:<id>", "hash", "the ask, as it came, and where it stands"),
         Key("idempotency", "idempotency:<key>", "string", "request id and digest of the body first sent with this key"),
         Key("operation", "operation:<id>", "string", "what a change of a pool or token answered, to say it again to a retry"),
@@ -68,6 +72,9 @@ KEYS: dict[str, Key] = {
         Key("pool", "pool:<pool>", "hash", "the pool's account (`used:gpu`, `limit:gpu` …) and its settings"),
         Key("pool_queue", "pool:<pool>:queue", "zset", "waiting requests by rank and age: the head first"),
         Key("pool_active", "pool:<pool>:active", "zset", "allocations by fence, which is the order of grant"),
+        Key("pool_held", "pool:<pool>:held", "hash", "allocation → what a decision has to know of it, in one line"),
+        Key("pool_leaving", "pool:<pool>:leaving", "hash", "who has to leave → for whom; `-` for nobody any more"),
+        Key("pool_stops", "pool:<pool>:stops", "zset", "preemptions of the last minute by when (ms) they were decided"),
         Key("pool_ends", "pool:<pool>:ends", "zset", "allocations with a walltime by when (ms) they promised to end"),
         Key("pool_groups", "pool:<pool>:groups", "set", "names of the groups"),
         Key("pool_policies", "pool:<pool>:policies", "set", "components with a policy"),
@@ -80,6 +87,7 @@ KEYS: dict[str, Key] = {
         Key("pool_park", "pool:<pool>:park:<constraint>|<need>", "zset", "lanes parked on it for this need, by place"),
         Key("pool_share", "pool:<pool>:share:<component>|<kind>|<key>", "zset", "a policy's lanes by what they ask of a key"),
         Key("pool_holds", "pool:<pool>:holds", "hash", "who has a hold → its kind and since when"),
+        Key("hold", "pool:<pool>:hold:<id>", "hash", "what those who leave for it still bring and have brought, by account and key"),
         Key("pool_todo", "pool:<pool>:todo", "hash", "what is unfinished in this pool → how far it is"),
         Key("group", "pool:<pool>:group:<group>", "hash", "a group's account"),
         Key("policy", "pool:<pool>:policy:<component>", "hash", "a policy's account, priority, group and settings"),

@@ -86,8 +86,19 @@ class Ledger:
     def heartbeat(self, workspace: str, request: str, fence: int) -> Beat:
         """Prolong a lease."""
         reply = self._scripts.call("heartbeat", workspace, now=self._clock.now_ms(), id=request, fence=fence)
-        fields = _held(reply, request).fields
-        return Beat(State(fields["status"]), int(fields["lapses"]) if fields["lapses"] else None)
+        return codec.beat(_held(reply, request).fields)
+
+    def checkpoint(
+        self, workspace: str, request: str, fence: int, state: str, seconds: int = 0, reference: str | None = None
+    ) -> Beat:
+        """What a holder says of its checkpoint; with one `completed` on its way out it has left."""
+        args = {"id": request, "fence": fence, "state": state, "seconds": seconds, "reference": reference}
+        reply = self._change("checkpoint", workspace, **args)
+        if reply.tag == "left":
+            return Beat(State(reply.fields["status"]), None)
+        if reply.tag == "not_leaving":
+            raise _not_leaving(request, reply.fields["status"])
+        return codec.beat(_held(reply, request).fields)
 
     def release(self, workspace: str, request: str, fence: int, outcome: str = "succeeded") -> Request:
         """Give an allocation back; who fits now has been granted when this returns."""
@@ -95,6 +106,11 @@ class Ledger:
         if isinstance(answer, Refused):
             raise answer
         return answer
+
+    def counts(self, workspace: str) -> dict[str, int]:
+        """What the metrics count in a workspace."""
+        counted = codec.pairs(self._scripts.call("counted", workspace).fields["counts"])
+        return {what: int(count) for what, count in counted.items()}
 
     def release_all(
         self, workspace: str, held: Sequence[tuple[str, int]], outcome: str = "succeeded"
@@ -165,7 +181,8 @@ class Ledger:
 
     def set_policy(self, workspace: str, pool: str, component: str, wanted: PolicyAsk) -> bool:
         """Connect a component (`type/name`) to a pool or replace how it is; says whether it is new."""
-        return self._set("policy_set", workspace, pool, wanted.group, wanted, component=component, priority=wanted.priority)
+        own = {"component": component, "priority": wanted.priority, "profile": wanted.profile}
+        return self._set("policy_set", workspace, pool, wanted.group, wanted, **own)
 
     def delete_policy(self, workspace: str, pool: str, component: str, operation: str | None = None) -> None:
         """Part a component from a pool while nothing of it waits or runs there."""
@@ -283,7 +300,13 @@ def _outcome(tag: str, ask: dict[str, Any], flat: list[str]) -> Request | Refuse
 def _returned(request: str, tag: str, found: Any, reason: str) -> Request | Refused:
     if tag == "stale_fence":
         return StaleFence(request, found, reason)
+    if tag == "not_leaving":
+        return _not_leaving(request, found)
     return codec.request(codec.pairs(found)) if tag == "released" else NotFound("request", request)
+
+
+def _not_leaving(request: str, status: str) -> Conflict:
+    return Conflict("not_leaving", f"{request} is {status}; nobody asked it to leave")
 
 
 def _found(reply: Reply, kind: str, name: str) -> Reply:

@@ -118,9 +118,24 @@ class Client(Calls):
         return Heartbeat.from_json(self.call("POST", f"/requests/{_part(request_id)}/heartbeat", body={"fence": fence}))
 
     def release(self, request_id: str, fence: int, outcome: str = "succeeded") -> Request:
-        """Give the units back; the work has `succeeded` or `failed`."""
+        """Give the units back; the work has `succeeded` or `failed`, or (`vacated`) it left because it was asked to.
+
+        Conflict (`not_leaving`) if it says `vacated` and nobody has asked.
+        """
         body = {"fence": fence, "outcome": outcome}
         return Request.from_json(self.call("POST", f"/requests/{_part(request_id)}/release", body=body))
+
+    def checkpoint(
+        self, request_id: str, fence: int, state: str, seconds: int | None = None, reference: str | None = None
+    ) -> Heartbeat:
+        """Say how far the saving of the work is: `started`, `progress`, `defer` (by `seconds`), `completed` or `failed`.
+
+        With `completed` goes a reference to go on from. Who completes what the directive `checkpoint` asked for has left with
+        that: then the answer's `holds` is False.
+        """
+        given = {"fence": fence, "state": state, "seconds": seconds, "reference": reference}
+        body = {field: value for field, value in given.items() if value is not None}
+        return Heartbeat.from_json(self.call("POST", f"/requests/{_part(request_id)}/checkpoint", body=body))
 
     def cancel(self, request_id: str) -> Request:
         """Leave the queue; Conflict (`not_queued`) if it was granted or has ended otherwise."""
@@ -227,9 +242,10 @@ class Client(Calls):
         limit: Mapping[str, int] | None = None,
         weight: int | None = None,
         group: str | None = None,
+        profile: str | None = None,
     ) -> Policy:
         """Create or replace a policy: what is not given is the default again."""
-        body = account(priority=priority, reserved=reserved, limit=limit, weight=weight, group=group)
+        body = account(priority=priority, reserved=reserved, limit=limit, weight=weight, group=group, profile=profile)
         query = {"component_type": component_type}
         return Policy.from_json(self.call("PUT", _policy_path(pool, component), query=query, body=body))
 

@@ -11,16 +11,20 @@ import time
 from collections.abc import Callable
 from datetime import datetime
 from threading import Event, Thread
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from poolkeeper.calls import pause_s
 from poolkeeper.errors import NotFound, PoolkeeperError, StaleFence
 
 if TYPE_CHECKING:
     from poolkeeper.client import Client
+    from poolkeeper.models import Heartbeat, Request
 
+Word = TypeVar("Word", "Heartbeat", "Request")
 LONGEST_INTERVAL_S = 20.0
 """A long lease is prolonged as often as this, for the directives that come with the answer."""
+LEAVING_INTERVAL_S = 5.0
+"""And as often as this while we have to leave, as the next directive may leave little time."""
 SHORTEST_TIMEOUT_S = 0.25
 
 
@@ -44,6 +48,8 @@ class Heartbeats:
         self.directive = "continue"
         self.deadline: datetime | None = None
         self.lost_because: str | None = None
+        self.left = False
+        self._saying = False  # a word under way may end what is held, and a heartbeat beside it be refused for that
         self._request_id, self._fence, self._lease_s, self._tell = request_id, fence, lease_s, tell
         self._vouched_s = vouched_s  # when what was last acknowledged had been sent: the lease began no earlier
         self._interval_s = min(LONGEST_INTERVAL_S, lease_s / 3 if lease_s else LONGEST_INTERVAL_S)
@@ -65,12 +71,31 @@ class Heartbeats:
         """No more; one that is on its way is no longer listened to."""
         self._stop.set()
 
+    def say(self, word: Callable[[], Word]) -> Word:
+        """Say something that is answered like a heartbeat, and may have the effect that nothing is held any more."""
+        self._saying = True
+        try:
+            beat = word()
+            if beat.holds and getattr(beat, "fence", self._fence) == self._fence:
+                self._hear(beat)
+            else:  # perhaps granted again already, under another fence
+                self.left = True
+                self.stop()
+        except StaleFence as gone:
+            self._saying = False
+            self._lose(gone)
+            raise
+        finally:
+            self._saying = False
+        return beat
+
     def _keep(self) -> None:
         failures = 0
         pause = self._interval_s - (now_s() - self._vouched_s)
         while not self._stop.wait(max(0.0, pause)):
             failures = 0 if self._beat() else failures + 1
-            pause = min(self._interval_s, pause_s(failures)) if failures else self._interval_s
+            usual = self._interval_s if self.directive == "continue" else min(self._interval_s, LEAVING_INTERVAL_S)
+            pause = min(usual, pause_s(failures)) if failures else usual
             if self.lost_because:
                 break
         self._client.close()
@@ -85,12 +110,16 @@ class Heartbeats:
         except PoolkeeperError:
             return False
         else:
-            self._vouched_s, self.deadline = sent_s, beat.deadline
-            self._direct(beat.directive)
+            self._vouched_s = sent_s
+            self._hear(beat)
         return True
 
+    def _hear(self, beat: Heartbeat | Request) -> None:
+        self.deadline = beat.deadline
+        self._direct(beat.directive or "continue")
+
     def _lose(self, gone: StaleFence | NotFound) -> None:
-        if not self._stop.is_set():  # else it is us who gave it back
+        if not (self._stop.is_set() or self._saying):  # else it is us who gave it back, or who are told otherwise
             self.lost_because = str(gone)
             self._direct(gone.directive if isinstance(gone, StaleFence) else "kill")
 

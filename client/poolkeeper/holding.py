@@ -32,7 +32,7 @@ from poolkeeper.trouble import surely_not_done
 
 if TYPE_CHECKING:
     from poolkeeper.client import Client
-    from poolkeeper.models import Request
+    from poolkeeper.models import Heartbeat, Request
 
 OnDirective = Callable[["Allocation", str], object]
 """Called in a thread of its own whenever the directive changes, so that it may take its time."""
@@ -40,6 +40,7 @@ OnDirective = Callable[["Allocation", str], object]
 TRIES_TO_UNDO = 2
 
 Held = TypeVar("Held")
+Word = TypeVar("Word", "Heartbeat", "Request")
 
 
 class Allocation:
@@ -51,6 +52,12 @@ class Allocation:
     False again when a heartbeat gets through, because then the lease was kept all the time. `ensure()` raises AllocationLost in
     both cases, as before a step that only the holder may do one has to be sure; work that harms nobody can go on while
     it is only suspected.
+
+    **Having to leave.** `directive` says what we are asked: `checkpoint` (save the work and leave) or `terminate` (leave) until
+    `deadline`, and `continue` if we may stay after all; the units are ours all the while. `checkpoint("completed", …)` says
+    that the work is saved, and that we have left with that; `vacate()` that we have left as we are. Either way `left` is True
+    then, the request goes back to the queue if it may, and `client.allocation` with the same `idempotency_key` waits for it
+    there. Who does not leave in time has lost the units.
 
     **At the end** AllocationLost is raised if the units were taken from us while the block ran, unless the block itself raised;
     then it is a note on that error. A lease that lapsed only because the release came late harmed nobody and is not
@@ -91,7 +98,7 @@ class Allocation:
 
     @property
     def directive(self) -> str:
-        """What we have to do: `continue`, or else `checkpoint`, `terminate`, `kill`."""
+        """What we have to do: `continue`, or else `checkpoint`, `terminate`; `kill` if we have lost the units."""
         return _entered(self._heartbeats).directive
 
     @property
@@ -105,6 +112,11 @@ class Allocation:
         return _entered(self._heartbeats).lost_because is not None
 
     @property
+    def left(self) -> bool:
+        """Whether we have given the units back unfinished, as we were asked to."""
+        return _entered(self._heartbeats).left
+
+    @property
     def suspected(self) -> bool:
         """Whether they may not be, since no heartbeat got through for as long as the lease lasts."""
         return _entered(self._heartbeats).suspected
@@ -116,6 +128,31 @@ class Allocation:
             raise AllocationLost(heartbeats.lost_because)
         if heartbeats.suspected:
             raise AllocationLost(f"no heartbeat of {self.request.id} gets through, its lease may have lapsed", suspected=True)
+
+    # ---- leaving
+
+    def checkpoint(self, state: str, seconds: int | None = None, reference: str | None = None) -> Heartbeat:
+        """Say how far the saving of the work is, as `Client.checkpoint` does; AllocationLost if the units are not ours.
+
+        If it was asked for and is `completed` we have `left`: stop what uses the units before saying so.
+        """
+        told = (self.request.id, self.fence, state, seconds, reference)
+        return self._said(lambda: self._client.checkpoint(*told))
+
+    def vacate(self) -> bool:
+        """Leave, unfinished, because we have to: stop what uses the units before. False if we may stay after all."""
+        try:
+            self._said(lambda: self._client.release(self.request.id, self.fence, "vacated"))
+        except Conflict as stays:
+            if stays.code != "not_leaving":
+                raise
+        return self.left
+
+    def _said(self, word: Callable[[], Word]) -> Word:
+        try:
+            return _entered(self._heartbeats).say(word)
+        except StaleFence as gone:
+            raise AllocationLost(str(gone)) from gone
 
     # ---- going in
 
@@ -201,6 +238,8 @@ class Allocation:
         heartbeats, outcome = _entered(self._heartbeats), "succeeded" if kind is None else "failed"
         sure = not (self.lost or self.suspected)
         heartbeats.stop()
+        if heartbeats.left:
+            return
         try:
             trouble: PoolkeeperError | None = _ended_by_others(self._release(outcome), outcome)
         except (StaleFence, NotFound) as gone:

@@ -91,8 +91,9 @@ class Request(Record):
     fence: int | None = None
     lease_expires_at: datetime | None = _time()
     directive: str | None = None
+    deadline: datetime | None = _time()
     position: Mapping[str, int] = _map()
-    preempted_by: Any = None
+    preempted_by: str | None = None
     labels: Mapping[str, str] = _map()
 
     @property
@@ -108,13 +109,18 @@ class Request(Record):
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat(Record):
-    """What a heartbeat was answered: until when the lease lasts, and what the holder has to do by when."""
+    """What a heartbeat or word of a checkpoint was answered: until when the lease lasts, what the holder has to do by when."""
 
     id: str
     status: str
     lease_expires_at: datetime | None = _time()
-    directive: str = "continue"
+    directive: str | None = "continue"
     deadline: datetime | None = _time()
+
+    @property
+    def holds(self) -> bool:
+        """Whether the units are still held."""
+        return self.status in HOLDING
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +151,7 @@ class Policy(Record):
     limit: Mapping[str, int] = _map()
     weight: int = 1
     group: str | None = None
+    profile: str = "batch"
     used: Mapping[str, int] = _map()
     used_fixed: Mapping[str, int] = _map()
     borrowed: Mapping[str, int] = _map()
@@ -167,15 +174,34 @@ class Group(Record):
 
 
 @dataclass(frozen=True, slots=True)
+class Rank(Record):
+    """How high somebody ranked when somebody was preempted."""
+
+    priority: int = 0
+    preemption_class: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Victim(Record):
+    """Somebody who was told to leave."""
+
+    id: str
+    rank: Rank | None = _part(Rank)
+
+
+@dataclass(frozen=True, slots=True)
 class Told(Record):
-    """One line of a request's story."""
+    """One line of a request's story. Of a preemption both ranks are told, and to the one it is for: who was told to leave."""
 
     id: str
     event: str
     at: datetime | None = _time()
     pool: str | None = None
-    reason: Any = None
-    by: Any = None
+    reason: str | None = None
+    by: str | None = None
+    rank: Rank | None = _part(Rank)
+    by_rank: Rank | None = _part(Rank)
+    victims: tuple[Victim, ...] = _parts(Victim)
 
 
 @dataclass(frozen=True, slots=True)

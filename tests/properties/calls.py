@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from app.store.ledger import Ledger, Limits
@@ -9,8 +10,10 @@ from app.store.scripts import Arg, Reply, Scripts
 from tests.properties.invariants import RETENTION_S, stream_length
 from tests.world import World
 
-HOUSEKEEPING = {"sweep", "advance", "patience"}
+HOUSEKEEPING = {"sweep", "advance", "patience", "depart"}
 """What does the next part when called again."""
+STEPS = {"preempt", "reprieve", "hold_end"}
+"""Steps of a plan: who takes one that was taken already is told that it is stale."""
 PASSING = {"more", "created"}
 """What is said of the call and not of the thing."""
 LATER = {"lapses"}
@@ -18,7 +21,7 @@ LATER = {"lapses"}
 
 
 class Died(Exception):  # noqa: N818
-    """The caller is no more; the first script it called has run."""
+    """The caller is no more; the first script it called has run, or as many as it lived for."""
 
 
 class Calls(Scripts):
@@ -27,17 +30,25 @@ class Calls(Scripts):
     def __init__(self, world: World) -> None:
         super().__init__(world.client)
         self.world, self.twice, self.dying = world, False, False
+        self.lives: int | None = None
+        """How many calls the caller makes before it dies."""
+        self.after: Callable[[], None] | None = None
+        """What is done after every call that changes something."""
 
     def call(self, command: str, workspace: str, /, **args: Arg) -> Reply:
         """As ever; but the retry of a call has to answer the same and to change nothing."""
-        if self.dying and command == "advance":
+        if self.lives == 0 or (self.dying and command == "advance"):
             raise Died
+        self.lives = self.lives - 1 if self.lives else None
         reply = super().call(command, workspace, **args)
         if self.twice and command not in HOUSEKEEPING:
             before = stream_length(self.world)
             again = super().call(command, workspace, **args)
-            assert _said(again, reply) == _said(reply, reply), f"{command} {args}: first {reply}, then {again}"
+            same = command in STEPS or _said(again, reply) == _said(reply, reply)
+            assert same, f"{command} {args}: first {reply}, then {again}"
             assert reply.fields.get("more") == "1" or stream_length(self.world) == before, f"{command} twice is not once"
+        if self.after and "now" in args and reply.tag not in ("stale", "found", "nobody"):
+            self.after()
         return reply
 
 

@@ -9,7 +9,8 @@ from app.store.keys import prefix
 from tests.properties.oracle import Model
 from tests.properties.reading import model
 from tests.properties.replay import Replay
-from tests.properties.snapshot import Snapshot, events_since, take
+from tests.properties.served import Served
+from tests.properties.snapshot import Snapshot, columns, events_since, take
 from tests.properties.structures import Structures
 from tests.world import World
 
@@ -24,6 +25,9 @@ class Checker:
         self.seen = self._take()
         self.model = model(self.seen)
         self.last_event, self.last_fence, self.told = "0", 0, dict[str, int]()
+        self.preemptions = 0
+        """How many were told to leave."""
+        self.served, self.called_back = Served(), set[str]()
         self.starved: dict[tuple[str, str], int] = {}
         """(pool, request) → since when it has been blocked by capacity and nothing else."""
 
@@ -32,6 +36,7 @@ class Checker:
         seen = self._take()
         now = model(seen)
         faults = [*Structures(seen, now).faults(), *self._transitions(seen, now), *_worse(self.model, now)]
+        faults += [*_shrunk(self.seen, seen), *self.served.faults(self.model, now, seen, self.called_back)]
         for pool in now.pools:
             faults += _settled(seen, now, pool)
         if not seen.unfinished():
@@ -45,7 +50,8 @@ class Checker:
         seen = self._take()
         if self.seen.unfinished():
             return
-        differ = [key for key in {**seen.data, **self.seen.data} if seen.data.get(key) != self.seen.data.get(key)]
+        both = [key for key in {**seen.data, **self.seen.data} if key != ("nudge",)]  # which lapses by itself
+        differ = [key for key in both if seen.data.get(key) != self.seen.data.get(key)]
         assert not differ, f"refused, and yet changed: {[(key, self.seen.data.get(key), seen.data.get(key)) for key in differ]}"
 
     def impatient(self, pool: str) -> str | None:
@@ -54,7 +60,10 @@ class Checker:
         if "patience_s" not in settings or settings["queueing"] == "strict" or pool in self.model.holds:
             return None
         until = now - int(settings["patience_s"]) * 1000
+        owners = {owner for holds in self.model.clearings.values() for owner in holds}
         queue = [one.id for one in self.model.queue(pool) if self.starved.get((pool, one.id), now + 1) <= until]
+        if queue and queue[0] in owners:  # whose way is being cleared
+            return None
         return queue[0] if queue else None
 
     def _take(self) -> Snapshot:
@@ -62,9 +71,15 @@ class Checker:
 
     def _transitions(self, seen: Snapshot, now: Model) -> Iterator[str]:
         replay = Replay(self.model, now, seen, self.seen)
+        self.called_back = set()
         for entry, event in events_since(self.world.client, self.world.workspace, self.last_event):
             yield from replay.step(event, self.last_fence)
             self.last_event = entry
+            if event["event"] == "reprieved":
+                self.called_back.add(event["pool"])
+            self.preemptions += event["event"] == "preempting" or (
+                event["event"] == "preempted" and event["from"] == "allocated"
+            )
             self.last_fence = int(event["fence"]) if event["event"] == "allocated" else self.last_fence
             told = self.told[event["request"]] = self.told.get(event["request"], 0) + 1
             story = seen.get("request", event["request"]).get(f"e{told}", "").split(" ")
@@ -158,9 +173,22 @@ def _left(now: Model, pool: str, kind: str, account: str, key: str) -> int | Non
     if kind == "fixed":
         return place.accounts[account].reserved.get(key, 0) - now.used(pool, fixed=True)[account][key]
     left = place.limit(account, key) - now.used(pool)[account][key]
-    owner = now.requests.get(now.holds.get(pool, ""))
+    owner, cleared = now.requests.get(now.holds.get(pool, "")), now.cleared(pool)[account, key]
     held = owner.amounts.get(key, 0) if owner and account in place.path(owner.component) else 0
-    return {"limit": left, "held": left - held}.get(kind)
+    return {"limit": left, "cleared": left - cleared, "held": left - cleared - held}.get(kind)
+
+
+def _shrunk(was: Snapshot, seen: Snapshot) -> Iterator[str]:
+    """Counters that only grow, and did not: of an account how many units left its stack, of a pool the changes of its rules."""
+    for kind, column in (("policy", "back"), ("group", "back")):
+        for parts, fields in seen.of(kind):
+            now, before = columns(fields, column), columns(was.get(kind, *parts), column)
+            if any(units > now.get(key, 0) for key, units in before.items()):
+                yield f"{kind} {parts} {column}: {before}, then {now}"
+    for parts, fields in seen.of("pool"):
+        for name in ("rules", "hold_n", "decided_ms"):
+            if int(was.get("pool", *parts).get(name) or 0) > int(fields.get(name) or 0):
+                yield f"pool {parts} {name} went back from {was.get('pool', *parts)[name]} to {fields.get(name)}"
 
 
 def stream_length(world: World) -> int:

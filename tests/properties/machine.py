@@ -43,9 +43,13 @@ settings = st.fixed_dictionaries(
         "discipline": st.sampled_from(("reserved", "classes")),
         "queueing": st.sampled_from(("best_effort", "best_effort", "strict")),
         "patience_s": st.sampled_from((0, 3, 8, None)),
+        "grace_s": st.sampled_from((0, 2, 6)),
+        "checkpoint_timeout_s": st.sampled_from((2, 5)),
+        "max_deferral_s": st.sampled_from((0, 4)),
+        "requeue_failed_checkpoint": st.booleans(),
     },
 )
-new_settings = settings.map(lambda chosen: {"patience_s": 2, **chosen})
+new_settings = settings.map(lambda chosen: {"patience_s": 2, "grace_s": 3, "checkpoint_timeout_s": 4, **chosen})
 numbers = st.fixed_dictionaries({"reserved": quantities | shares, "limit": quantities | limits | limits})
 parents = st.sampled_from((None, *GROUPS))
 asks = st.fixed_dictionaries(
@@ -54,6 +58,8 @@ asks = st.fixed_dictionaries(
         "resources": st.sampled_from(SHAPES),
         "preemptible": st.sampled_from((True, True, True, False)),
         "preemption_class": st.sampled_from((1, 5, 5, 9)),
+        "checkpoint": st.sampled_from(("none", "manual", "auto")),
+        "retries": st.sampled_from((0, 1, 2, -1)),
         "walltime_s": st.sampled_from((None, None, 1, 4, 10)),
         "lease_s": st.sampled_from((None, None, 4, 15)),
         "queue_ttl_s": st.sampled_from((None, None, 6, 30)),
@@ -340,7 +346,8 @@ class Histories(RuleBasedStateMachine):
             assert queue.index(given) <= queue.index(expected), f"{given} got the hold of {pool}, {expected} stands before"
         if given:
             one, patience_s = before.requests[given], int(before.pools[pool].settings["patience_s"])
-            assert before.blocked(pool, one) == "capacity", f"{given} got the hold of {pool}: {before.blocked(pool, one)}"
+            assert before.by_capacity(pool, one), f"{given} got the hold of {pool}: {before.blocked(pool, one)}"
+            assert not before.hold(pool, one), f"{given} got the hold of {pool}, its way is being cleared already"
             assert one.submitted_ms <= self.world.clock.now_ms() - patience_s * 1000
 
     @rule()

@@ -16,6 +16,10 @@ METERED = {"mcpu", "memory_mb", "step_run"}
 """Unbounded in a pool that does not list them."""
 BOUNDLESS = 2**53 - 1
 LIVE = {"allocated", "preempting"}
+NOBODY = "-"
+
+Place = tuple[str, str]
+"""An account of a pool and a key."""
 
 
 @dataclass(frozen=True)
@@ -82,12 +86,27 @@ class Request:
     pool: str = ""
     fence: int = 0
     granted_ms: int = 0
+    retries: int = 3
+    preemptions: int = 0
+    failed: bool = False
+    """Whether it could not save its work in time before it left."""
 
     @property
     def lane(self) -> str:
         """The shape it waits with."""
         text = ",".join(f"{key}={self.amounts[key]}" for key in sorted(self.amounts))
         return f"{self.component}|{'p' if self.preemptible else 'f'}|{text}"
+
+
+@dataclass
+class Hold:
+    """Capacity kept for a waiter that others leave for, or have left for."""
+
+    owner: str
+    number: int
+    """Its place among the holds with victims of its pool: the order of time."""
+    brought: Counter[Place]
+    """What those who have left for it brought, on the accounts of the owner's path."""
 
 
 @dataclass
@@ -100,6 +119,10 @@ class Model:
     """pool → who has its hold of patience."""
     now_ms: int = 0
     unmanaged: str = "reject"
+    clearings: dict[str, dict[str, Hold]] = field(default_factory=dict)
+    """pool → owner → its hold with victims."""
+    leaving: dict[str, dict[str, str]] = field(default_factory=dict)
+    """pool → who has to leave → the owner it leaves for; NOBODY if none needs it gone any more."""
 
     # accounts
 
@@ -173,16 +196,80 @@ class Model:
         waiting = (one for one in self.requests.values() if one.status == "queued" and pool in self.eligible(one))
         return sorted(waiting, key=lambda one: self.order_key(pool, one))
 
+    # holds with victims
+
+    def hold(self, pool: str, one: Request) -> Hold | None:
+        """The hold with victims that somebody has in a pool."""
+        return self.clearings.get(pool, {}).get(one.id)
+
+    def shared_path(self, pool: str, owner: str, other: str) -> list[str]:
+        """Accounts that two components have in common."""
+        others = self.pools[pool].path(other)
+        return [account for account in self.pools[pool].path(owner) if account in others]
+
+    def brings(self, pool: str, owner: Request, one: Request) -> Counter[Place]:
+        """What somebody who leaves for an owner brings it: what they share of accounts and keys."""
+        keys = owner.amounts.keys() & one.amounts.keys()
+        shared = self.shared_path(pool, owner.component, one.component)
+        return Counter({(account, key): one.amounts[key] for account in shared for key in keys})
+
+    def coming(self, pool: str, hold: Hold) -> Counter[Place]:
+        """What those who leave for the owner of a hold still bring."""
+        owner, sums = self.requests[hold.owner], Counter[Place]()
+        for id_, whom in self.leaving.get(pool, {}).items():
+            if whom == hold.owner:
+                sums.update(self.brings(pool, owner, self.requests[id_]))
+        return sums
+
+    def kept(self, pool: str, hold: Hold) -> Counter[Place]:
+        """What a hold keeps at present, on every account of its owner's path."""
+        owner, coming = self.requests[hold.owner], self.coming(pool, hold)
+        accounts = self.pools[pool].path(owner.component)
+        return +Counter({(account, key): n - coming[account, key] for account in accounts for key, n in owner.amounts.items()})
+
+    def cleared(self, pool: str) -> Counter[Place]:
+        """What all holds with victims of a pool keep together."""
+        return sum((self.kept(pool, hold) for hold in self.clearings.get(pool, {}).values()), Counter[Place]())
+
+    def bound(self, pool: str, one: Request) -> Counter[Place]:
+        """What holds with victims keep from somebody: all of it from who has none; an owner loses nothing to its own, and to
+        a later one no more than what has been brought to that."""
+        own, sums = self.hold(pool, one), Counter[Place]()
+        for hold in self.clearings.get(pool, {}).values():
+            if not own or hold.number < own.number:
+                sums.update(self.kept(pool, hold))
+            elif hold.number > own.number:
+                sums.update(self.kept(pool, hold) & hold.brought)
+        return sums
+
+    def will_lack(self, pool: str, one: Request) -> Iterator[Place]:
+        """Account and key of what somebody will lack when all who leave for an owner have left: holds before its own are full
+        by then, those behind it have what was brought to them."""
+        own, place, left = self.hold(pool, one), self.pools[pool], self.used(pool)
+        for id_, whom in self.leaving.get(pool, {}).items():
+            for account in place.path(self.requests[id_].component) if whom != NOBODY else []:
+                left[account].subtract(self.requests[id_].amounts)
+        for hold in self.clearings.get(pool, {}).values():
+            if hold is not own:
+                owner = self.requests[hold.owner]
+                later, bring = own and hold.number > own.number, hold.brought + self.coming(pool, hold)
+                for account in place.path(owner.component):
+                    for key, units in owner.amounts.items():
+                        left[account][key] += min(units, bring[account, key]) if later else units
+        for account in place.path(one.component):
+            for key, units in one.amounts.items():
+                if place.limit(account, key) - left[account][key] < units:
+                    yield account, key
+
     # who may be granted
 
-    def rooms(self, pool: str, one: Request, against: Request | None = None) -> Iterator[tuple[str, str, int]]:
-        """Account, key and what is left of it beyond the ask, less what is held for somebody whom it must not pass."""
+    def rooms(self, pool: str, one: Request, held: Counter[Place] | None = None) -> Iterator[tuple[str, str, int]]:
+        """Account, key and what is left of it beyond the ask, less what is held."""
         place, used = self.pools[pool], self.used(pool)
-        kept = set(place.path(against.component)) if against else set()
         for account in place.path(one.component):
             for key, asked in one.amounts.items():
-                held = against.amounts.get(key, 0) if against and account in kept else 0
-                yield account, key, place.limit(account, key) - used[account][key] - held - asked
+                kept = held[account, key] if held else 0
+                yield account, key, place.limit(account, key) - used[account][key] - kept - asked
 
     def blocked(self, pool: str, one: Request) -> str:
         """What keeps it, holds apart: a limit (or its fixed share), else capacity, else nothing."""
@@ -210,25 +297,40 @@ class Model:
                 return max(self.now_ms, one.granted_ms + (one.walltime_s or 0) * 1000)
         return None
 
+    def cleared_away(self, pool: str, one: Request) -> str:
+        """Where holds with victims keep it: at the pool, at another account of its path, or nowhere."""
+        short = [account for account, _, left in self.rooms(pool, one, self.bound(pool, one)) if left < 0]
+        return ("pool" if "pool" in short else "account") if short else ""
+
     def held_back(self, pool: str, one: Request) -> bool:
-        """Whether the hold of patience keeps it: it stands behind the owner, needs what is held, and would not end in time."""
-        if pool not in self.holds or self.holds[pool] == one.id:
+        """Whether a hold keeps it: one with victims that binds it; or that of patience, if it stands behind the owner, has no
+        hold with victims, needs what is held, and would not end in time."""
+        if self.cleared_away(pool, one):
+            return True
+        if pool not in self.holds or self.holds[pool] == one.id or self.hold(pool, one):
             return False
         owner = self.requests[self.holds[pool]]
         if self.order_key(pool, one) < self.order_key(pool, owner):
             return False
-        if all(left >= 0 for _, _, left in self.rooms(pool, one, owner)):
+        path = self.pools[pool].path(owner.component)
+        own = Counter({(account, key): units for account in path for key, units in owner.amounts.items()})
+        if all(left >= 0 for _, _, left in self.rooms(pool, one, self.bound(pool, one) + own)):
             return False
         shadow = self.shadow_ms(pool, owner) if one.walltime_s else None
         return shadow is None or self.now_ms + (one.walltime_s or 0) * 1000 > shadow
 
+    def by_capacity(self, pool: str, one: Request) -> bool:
+        """Whether it lacks capacity: the pool's free units, less those kept from it for the owners of holds with victims."""
+        blocked = self.blocked(pool, one)
+        return blocked == "capacity" or (not blocked and self.cleared_away(pool, one) == "pool")
+
     def grantable(self, pool: str) -> list[Request]:
         """Who may be granted in a pool right now, in order."""
-        found, strict = [], self.pools[pool].settings["queueing"] == "strict"
+        found, strict, line = list[Request](), self.pools[pool].settings["queueing"] == "strict", False
         for one in self.queue(pool):
-            blocked = self.blocked(pool, one)
-            if strict and blocked == "capacity":
-                break
-            if not blocked and not self.held_back(pool, one):
+            if line and not self.hold(pool, one):
+                continue
+            if not self.blocked(pool, one) and not self.held_back(pool, one):
                 found.append(one)
+            line = line or (strict and self.by_capacity(pool, one))
         return found

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tests.properties.oracle import Account, Model, Pool, Request
+from collections import Counter
+
+from tests.properties.oracle import Account, Hold, Model, Place, Pool, Request
 from tests.properties.snapshot import Snapshot, amounts
 
 
@@ -11,7 +13,24 @@ def model(seen: Snapshot) -> Model:
     pools = {name: _pool(seen, name) for (name,), _ in seen.of("pool")}
     requests = {id_: request(id_, fields) for (id_,), fields in seen.of("request")}
     holds = {name: fields["patience"] for (name,), fields in seen.of("pool") if "patience" in fields}
-    return Model(pools, requests, holds, seen.now_ms, seen.get("meta").get("unmanaged", "reject"))
+    clearings = {name: _clearings(seen, name) for name in pools}
+    leaving = {name: dict(seen.get("pool_leaving", name)) for name in pools}
+    return Model(pools, requests, holds, seen.now_ms, seen.get("meta").get("unmanaged", "reject"), clearings, leaving)
+
+
+def _clearings(seen: Snapshot, pool: str) -> dict[str, Hold]:
+    found = []
+    for owner, text in seen.get("pool_holds", pool).items():
+        kind, _, number = (*text.split(" "), "")[:3]
+        if kind == "victims":
+            found.append(Hold(owner, int(number), hold_column(seen.get("hold", pool, owner), "brought")))
+    return {hold.owner: hold for hold in sorted(found, key=lambda hold: hold.number)}
+
+
+def hold_column(fields: dict[str, str], column: str) -> Counter[Place]:
+    """One column of a hold's hash: `coming`, `brought`."""
+    parts = ((*field.split("|"), value) for field, value in fields.items())
+    return +Counter({(account, key): int(value) for name, account, key, value in parts if name == column})
 
 
 def _pool(seen: Snapshot, name: str) -> Pool:
@@ -47,6 +66,9 @@ def request(id_: str, fields: dict[str, str]) -> Request:
         walltime_s=int(fields["walltime_s"]) if "walltime_s" in fields else None,
         status=fields["status"],
         pool=fields.get("pool", ""),
-        fence=int(fields.get("fence", 0)),
-        granted_ms=int(fields.get("granted_ms", 0)),
+        fence=int(fields.get("fence") or 0),
+        granted_ms=int(fields.get("granted_ms") or 0),
+        retries=int(fields["retries"]),
+        preemptions=int(fields.get("preemptions") or 0),
+        failed=fields.get("failed") == "1",
     )

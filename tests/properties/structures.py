@@ -13,14 +13,16 @@ from typing import Any
 
 from app.domain.asks import PoolSettings
 from app.domain.ordering import AGES, CLASSES, PRIORITIES
-from tests.properties.oracle import BOUNDLESS, LIVE, Model, Request
+from tests.properties.oracle import BOUNDLESS, LIVE, NOBODY, Model, Request
+from tests.properties.reading import hold_column
 from tests.properties.snapshot import Snapshot, columns
 
 FINAL = {"preempted", "released", "expired", "cancelled", "rejected"}
-POOL_COLUMNS = {"limit", "used", "fixed", "kept", "promised", "reserving"}
-COLUMNS = {"limit", "reserved", "used", "fixed", "kept", "promised"}
-POOL_FIELDS = {*PoolSettings.model_fields, "patience", "reviewing", "unsettled"}
-FIELDS = {"group": {"weight", "parent"}, "policy": {"weight", "group", "priority"}}
+POOL_COLUMNS = {"limit", "used", "fixed", "kept", "cleared", "promised", "reserving"}
+COLUMNS = {"limit", "reserved", "used", "fixed", "kept", "cleared", "back", "promised"}
+MARKS = {"patience", "reviewing", "unsettled", "rules", "decided_ms", "clearings", "hold_n"}
+POOL_FIELDS = {*PoolSettings.model_fields, *MARKS}
+FIELDS = {"group": {"weight", "parent"}, "policy": {"weight", "group", "priority", "profile"}}
 
 
 class Structures:
@@ -36,11 +38,13 @@ class Structures:
         yield from self._lanes()
         yield from self._components()
         yield from self._unexplained()
+        yield from self._deadlines()
         for pool in self.model.pools:
             yield from self._accounts(pool)
             yield from self._members(pool)
             yield from self._parking(pool)
-            yield from self._hold(pool)
+            yield from self._patience(pool)
+            yield from self._clearings(pool)
             yield from self._shares(pool)
             if "reviewing" not in self.seen.get("pool", pool):
                 yield from self._listed(pool)
@@ -116,7 +120,7 @@ class Structures:
 
     def _unexplained(self) -> Iterator[str]:
         for key in self.seen.data:
-            if (key[0].startswith("pool_") or key[0] in FIELDS) and key[1] not in self.model.pools:
+            if (key[0].startswith("pool_") or key[0] in FIELDS or key[0] == "hold") and key[1] not in self.model.pools:
                 yield f"{key} of a pool that is not there"
             if key[0] in ("component_lanes", "lane_walltimes") and not self.seen.data[key]:
                 yield f"{key} is empty"
@@ -156,9 +160,9 @@ class Structures:
         if not set(self.seen.get("pool_queue", pool)) <= {one.id for one in self.queued}:
             yield f"{pool} queue: {self.seen.get('pool_queue', pool)} are not all queued"
 
-    def _hold(self, pool: str) -> Iterator[str]:
+    def _patience(self, pool: str) -> Iterator[str]:
         owner = self.model.holds.get(pool)
-        holds = self.seen.get("pool_holds", pool)
+        holds = {id_: text for id_, text in self.seen.get("pool_holds", pool).items() if not text.startswith("victims ")}
         if set(holds) != ({owner} if owner else set()) or any(not text.startswith("patience ") for text in holds.values()):
             yield f"{pool} holds: {holds}, should be of {owner}"
         one = self.model.requests.get(owner or "")
@@ -172,6 +176,73 @@ class Structures:
             kept = columns(self.seen.get("pool", pool) if name == "pool" else self.seen.get(kind, pool, own), "kept")
             if kept != (dict(one.amounts) if one and name in path else {}):
                 yield f"{pool} {name} kept: {kept}, hold of {owner}"
+
+    # holds with victims
+
+    def _clearings(self, pool: str) -> Iterator[str]:
+        for hold in self.model.clearings[pool].values():
+            one = self.model.requests.get(hold.owner)
+            if not one or one.status != "queued" or pool not in self.model.preferred(one.component):
+                yield f"{pool}: {hold.owner} has a hold with victims and does not wait"
+                return
+            if "reviewing" not in self.seen.get("pool", pool) and pool not in self.model.eligible(one):
+                yield f"{pool}: {hold.owner} has a hold with victims and is not eligible"
+            coming = hold_column(self.seen.get("hold", pool, hold.owner), "coming")
+            if coming != self.model.coming(pool, hold):
+                yield f"{pool}: to {hold.owner} comes {coming}, should be {self.model.coming(pool, hold)}"
+        yield from self._cleared(pool)
+        yield from self._leaving(pool)
+
+    def _cleared(self, pool: str) -> Iterator[str]:
+        cleared = self.model.cleared(pool)
+        for name in ("pool", *self.model.pools[pool].accounts):
+            kind, _, own = name.partition(":")
+            found = columns(self.seen.get("pool", pool) if name == "pool" else self.seen.get(kind, pool, own), "cleared")
+            expected = {key: units for (account, key), units in cleared.items() if account == name}
+            if found != expected:
+                yield f"{pool} {name} cleared: {found}, should be {expected}"
+        numbers, said = (
+            [hold.number for hold in self.model.clearings[pool].values()],
+            self.seen.get("pool", pool).get("clearings"),
+        )
+        if (said or "0") != str(len(numbers)) or len(set(numbers)) < len(numbers):
+            yield f"{pool} holds: {self.seen.get('pool_holds', pool)}, said to be {said}"
+
+    def _leaving(self, pool: str) -> Iterator[str]:
+        told, holders = self.model.leaving[pool], self.model.holders(pool)
+        yield from self._same_ids({one.id for one in holders if one.status == "preempting"}, "pool_leaving", pool)
+        yield from self._same_ids({one.id for one in holders}, "pool_held", pool)
+        for id_, owner in told.items():
+            if owner != NOBODY and owner not in self.model.clearings[pool]:
+                yield f"{pool}: {id_} leaves for {owner}, who has no hold"
+
+    def _deadlines(self) -> Iterator[str]:
+        """Who leaves for somebody is among those with a deadline; whom nobody needs gone is not."""
+        owners = {id_: owner for told in self.model.leaving.values() for id_, owner in told.items() if owner != NOBODY}
+        expected = {id_: int(self.seen.get("request", id_).get("deadline_ms") or -1) for id_ in owners}
+        yield from self._same(expected, "leaving")
+        held = {(pool, owner) for pool, holds in self.model.clearings.items() for owner in holds}
+        known = {(fields["cleared_in"], parts[0]) for parts, fields in self.seen.of("request") if fields.get("cleared_in")}
+        if known != held:
+            yield f"who has a hold with victims: {sorted(known)}, should be {sorted(held)}"
+        strange = {parts for parts, _ in self.seen.of("hold")} - held
+        if strange:
+            yield f"holds of nobody: {strange}"
+        for parts, fields in self.seen.of("request"):
+            yield from self._directive(parts[0], fields, owners)
+
+    def _directive(self, id_: str, fields: dict[str, str], owners: dict[str, str]) -> Iterator[str]:
+        directive, leaving = fields.get("directive", ""), fields["status"] == "preempting"
+        if leaving and id_ in owners and directive not in ("checkpoint", "terminate"):
+            yield f"{id_} leaves for {owners[id_]} and is told {directive!r}"
+        if leaving and directive == "checkpoint" and fields["checkpoint"] == "none":
+            yield f"{id_} cannot save its work, and is told to"
+        if not leaving and (directive or fields.get("deadline_ms")):
+            yield f"{id_} is {fields['status']} and told {directive!r} until {fields.get('deadline_ms')}"
+
+    def _same_ids(self, expected: set[str], kind: str, pool: str) -> Iterator[str]:
+        if set(self.seen.get(kind, pool)) != expected:
+            yield f"{kind} {pool}: {sorted(self.seen.get(kind, pool))}, should be {sorted(expected)}"
 
     # lanes of a pool
 

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.conftest import Servers
-from tests.properties.machine import Histories
+from tests.properties.leaving import Leavings
 from tests.properties.walks import Walk, fails, go, shortest
 
 LONGER = int(os.environ.get("HISTORIES", 0))
@@ -31,10 +31,10 @@ in_parts = pytest.mark.parametrize("part", PARTS)
 long = pytest.mark.timeout(24 * 3600 if LONGER else 300)
 
 
-def machine(servers: Servers, backend: str) -> type[Histories]:
+def machine(servers: Servers, backend: str) -> type[Leavings]:
     """Histories on one backend."""
 
-    class Here(Histories):
+    class Here(Leavings):
         client = servers.client(backend)
 
     return Here

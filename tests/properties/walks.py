@@ -18,7 +18,8 @@ WEIGHTS = {
     "submit": 10, "submit_batch": 5, "submit_again": 1, "submit_with_key": 1, "release": 16, "cancel": 3, "drop": 2,
     "pass_time": 9, "come_with_a_stale_fence": 1, "beat": 2, "beat_too_late": 1, "poll": 1, "go_on": 3, "finish": 1,
     "change_pool": 2, "set_policy": 3, "set_group": 2, "delete_policy": 1, "delete_group": 1, "delete_pool": 1,
-    "create_pool": 1, "configure": 1,
+    "create_pool": 1, "configure": 1, "reconcile": 10, "stop": 8, "judge": 4, "end_hold": 1, "depart": 5, "answer": 8,
+    "vacate": 6,
 }  # fmt: skip
 
 
@@ -64,11 +65,29 @@ class Walk:
             "discipline": self.rng.choice(("reserved", "classes")),
             "queueing": self.rng.choice(("best_effort", "best_effort", "strict")),
             "patience_s": self.rng.choice((0, 1, 3, 8, None)),
+            "grace_s": self.rng.choice((0, 0, 1, 2, 6)),
+            "checkpoint_timeout_s": self.rng.choice((1, 2, 5)),
+            "max_deferral_s": self.rng.choice((0, 2, 4)),
+            "requeue_failed_checkpoint": self.rng.random() < 0.5,
+            **self._bounds(),
         }
         return {name: value for name, value in chosen.items() if self.rng.random() < 0.5}
 
+    def _bounds(self) -> dict[str, Any]:
+        """Settings of decisions, most of which keep somebody from being stopped, and so are rare."""
+        rng = self.rng
+        bounds = {
+            "max_victims": rng.choice((None, 1, 2)),
+            "max_preemptions_per_minute": rng.choice((None, 2)),
+            "backoff_s": rng.choice((0, 3)),
+            "min_runtime_s": rng.choice((0, 2)),
+            "near_completion_s": rng.choice((0, 2, None)),
+            "value_per_class": rng.choice((None, 1, 100)),
+        }
+        return {name: value for name, value in bounds.items() if rng.random() < 0.2}
+
     def _new_settings(self) -> dict[str, Any]:
-        return {"patience_s": 2, **self._settings()}
+        return {"patience_s": 2, "grace_s": 3, "checkpoint_timeout_s": 4, **self._settings()}
 
     def _shares(self) -> dict[str, int]:
         return self.rng.choice(({}, {"gpu": 1}, {"gpu": 1}, {"gpu": 2}, {"gpu": 1, "step_run": 1}, {"mcpu": 2}))
@@ -123,7 +142,11 @@ class Walk:
             "component": rng.choice((*COMPONENTS * 4, "nobody")),
             "resources": rng.choice((*SHAPES, *SHAPES[:3])),
             "preemptible": rng.random() < 0.8,
-            "preemption_class": rng.choice((1, 5, 5, 5, 9)),
+            "preemption_class": rng.choice((1, 5, 5, 5, 9, 10) if rng.random() < 0.3 else (1, 5, 5, 9)),
+            "checkpoint": rng.choice(("none", "none", "manual", "auto")),
+            "checkpoint_minutes": rng.choice((None, None, 1, 10)),
+            "retries": rng.choice((0, 1, 2, -1, -1)),
+            "labels": {"preemption_group": "x"} if rng.random() < 0.1 else {},
             "walltime_s": rng.choice((None, None, 1, 3, 6, 12)),
             "lease_s": rng.choice((None, None, None, 5, 15)),
             "queue_ttl_s": rng.choice((None, None, None, 8, 30)),
@@ -143,6 +166,30 @@ class Walk:
 
     def _come_with_a_stale_fence(self) -> dict[str, Any]:
         return {"which": self._some(), "off": self.rng.choice((-1, 1)), "beat": self.rng.random() < 0.5}
+
+    # decisions, and leaving
+
+    def _reconcile(self) -> dict[str, Any]:
+        return {"lives": self.rng.choice((1, 2, 4, 7, 12)) if self.rng.random() < self.careless else None}
+
+    def _stop(self) -> dict[str, Any]:
+        rng = self.rng
+        return {"pool": self._some(), "waiter": rng.choice((0, 0, 1, self._some())), "first": self._some(),
+            "wild": rng.choice((0, 0, 0, 0, 1, 2, 3)), "how": self._how()}  # fmt: skip
+
+    def _judge(self) -> dict[str, Any]:
+        return {"which": self._some(), "owner": self.rng.choice((None, 0, 1)), "how": self._how()}
+
+    _end_hold = _vacate = _which
+
+    def _depart(self) -> dict[str, Any]:
+        return {"how": self._how()}
+
+    def _answer(self) -> dict[str, Any]:
+        rng = self.rng
+        state = rng.choice(("started", "progress", "defer", "defer", "completed", "completed", "failed"))
+        return {"which": self._some(), "state": state, "seconds": rng.choice((1, 2, 5)),
+            "off": rng.choice((0, 0, 0, 0, 1)), "anybody": rng.random() < 0.2, "how": self._how()}  # fmt: skip
 
     def _poll(self) -> dict[str, Any]:
         return {"which": self._some()}

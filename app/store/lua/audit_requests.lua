@@ -84,6 +84,6 @@ local ids = redis.call('ZRANGEBYSCORE', keys.requests(), '(' .. args.after, '+in
 for i = 1, #ids, 2 do
   check(ids[i])
   counted('seq', tonumber(ids[i + 1]))
-  counted('fence', tonumber(redis.call('HGET', keys.request(ids[i]), 'fence') or 0))
+  counted('fence', tonumber(redis.call('HGET', keys.request(ids[i]), 'fence') or 0) or 0)
 end
 return reply.audited(findings.all(), ids[#ids])

@@ -40,7 +40,7 @@ local function write(pool, kind, row)
   if row.above ~= '' then redis.call('HSET', key, kind.above, row.above) else redis.call('HDEL', key, kind.above) end
   redis.call('SADD', kind.names(pool.name), row.name)
   if kind.rows == 'policies' then
-    redis.call('HSET', key, 'priority', row.priority)
+    redis.call('HSET', key, 'priority', row.priority, 'profile', row.profile)
     redis.call('ZADD', keys.component(row.name), '-' .. row.priority, pool.name)
   end
 end
@@ -59,7 +59,7 @@ end
 local function make(change)
   local pool, after = accounts.pool(change.name), change.after
   if not after then return removals.pool(pool) end
-  if pool and pool.is.patience and #declared.movers(change) > 0 then grants.end_hold(pool) end
+  for _, account in ipairs(pool and declared.movers(change) or {}) do grants.end_holds(pool, account) end
   for _, kind in ipairs(pool and declared.KINDS or {}) do
     for _, row in ipairs(after[kind.rows]) do strike_out(pool, kind, {row.name}) end
     strike_out(pool, kind, change.gone[kind.rows])

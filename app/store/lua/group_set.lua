@@ -44,7 +44,7 @@ if moves and promises.in_use(now) then return reply.refused('moves_in_use', now.
 local no = promises.refusal(pool, parent, now, 'group:' .. args.group, wanted)
 if no then return reply.refused(unpack(no)) end
 
-if moves and pool.is.patience then grants.end_hold(pool) end
+if moves then grants.end_holds(pool, now) end
 if now then promises.book(pool, promises.parent(pool, now), now.reserved, -1) end
 promises.book(pool, parent, wanted.reserved, 1)
 local key = keys.group(args.pool, args.group)

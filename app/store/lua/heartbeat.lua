@@ -2,7 +2,7 @@
 -- @use amounts clock requests
 -- @keys live
 -- @args now id fence
--- @reply alive status lapses
+-- @reply alive status lapses directive deadline
 -- @reply stale_fence status reason
 -- @reply not_found
 
@@ -13,8 +13,6 @@ if not request then return reply.not_found() end
 if request.fence ~= args.fence or not redis.call('ZSCORE', keys.live(), args.id) then
   return reply.stale_fence(request.status, request.reason)
 end
-if not request.lease_s then return reply.alive(request.status, '') end
-
-local lapses = amounts.whole(clock.after(request.lease_s))
-redis.call('ZADD', keys.live(), lapses, args.id)
-return reply.alive(request.status, lapses)
+local lapses = request.lease_s and amounts.whole(clock.after(request.lease_s)) or ''
+if request.lease_s then redis.call('ZADD', keys.live(), lapses, args.id) end
+return reply.alive(request.status, lapses, request.directive or '', request.deadline_ms or '')

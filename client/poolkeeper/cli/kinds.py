@@ -187,7 +187,7 @@ def seconds(duration: int | str) -> int | None:
 
 
 class Setting(click.ParamType[dict[str, Any]]):
-    """`queueing=strict`, `patience_s=5m`, `patience_s=none`."""
+    """`queueing=strict`, `patience_s=5m`, `patience_s=none`, `max_victims=3`, `requeue_failed_checkpoint=false`."""
 
     name = "setting"
 
@@ -205,9 +205,14 @@ class Setting(click.ParamType[dict[str, Any]]):
         return {key: _typed(key, said)}
 
 
+PLAIN_WORDS = {NONE: None, "null": None, "true": True, "false": False}
+
+
 def _typed(key: str, said: str) -> Any:
-    if said in (NONE, "null"):
-        return None
+    if said in PLAIN_WORDS:
+        return PLAIN_WORDS[said]
+    if said.isascii() and said.isdigit() and len(said) <= 16:
+        return int(said)
     if key.endswith("_s"):
         try:
             return parse_duration(said)

@@ -16,7 +16,12 @@ POOL = click.argument("pool", type=kinds.POOL)
 COMPONENT = click.argument("component", type=kinds.COMPONENT)
 TYPE = click.option("--type", "kind", type=kinds.PLAIN, help="Type of the component, orchestrator if not said; or TYPE/NAME.")
 PRIORITY = click.option("--priority", type=click.IntRange(0, 9999), help="The higher, the sooner.")
-FIELDS = ("priority", "reserved", "limit", "weight", "group")
+PROFILE = click.option(
+    "--profile",
+    type=click.Choice(["batch", "training", "service", "sensitive", "interactive"]),
+    help="What its work is (batch): how dear it is to stop in a pool of discipline classes, and whether it may be.",
+)
+FIELDS = ("priority", "reserved", "limit", "weight", "group", "profile")
 
 policy = Noun("policy", help="Policies: which component may use a pool, what is its own there, and how much it may use.")
 
@@ -34,6 +39,7 @@ policy = Noun("policy", help="Policies: which component may use a pool, what is 
 @LIMIT
 @group_option("--group", "The group it is part of.")
 @WEIGHT
+@PROFILE
 @click.option("--replace", is_flag=True, help="Even if there is one: it is then as said here, and nothing of it stays.")
 def attach(pool: str, component: tuple[str | None, str], kind: str | None, replace: bool, **said: Any) -> None:
     """Connect COMPONENT to POOL; what it waits for may be granted here from now on.
@@ -90,6 +96,7 @@ def show(pool: str, component: tuple[str | None, str], kind: str | None) -> None
 @group_option("--group", "The group it is part of; with --no-group, none.")
 @click.option("--no-group", is_flag=True, help="Directly below the pool.")
 @WEIGHT
+@PROFILE
 def update(pool: str, component: tuple[str | None, str], kind: str | None, no_group: bool, **said: Any) -> None:
     """Change the policy of COMPONENT in POOL: what is not given stays, key by key; gpu=none takes a key away."""
     who = kinds.typed_component(component, kind)
@@ -139,7 +146,8 @@ def _terms(policy: Mapping[str, Any]) -> str:
     """What it says, in a few words."""
     words = [f"priority {policy['priority']}"]
     words += [f"{word} {text.amounts(policy[word])}" for word in ("reserved", "limit") if policy[word]]
-    return ", ".join(words + ([f"group {policy['group']}"] if policy["group"] else []))
+    words += [f"group {policy['group']}"] if policy["group"] else []
+    return ", ".join(words + ([f"profile {policy['profile']}"] if policy["profile"] != "batch" else []))
 
 
 def _described(found: Mapping[str, Any]) -> None:
@@ -152,6 +160,7 @@ def _described(found: Mapping[str, Any]) -> None:
             ("Limit", text.amounts(found["limit"])),
             ("Group", found["group"]),
             ("Weight", str(found["weight"])),
+            ("Profile", found["profile"]),
             ("Used", text.amounts(found["used"])),
             ("Used, fixed", text.amounts(found["used_fixed"])),
             ("Borrowed", text.amounts(found["borrowed"])),

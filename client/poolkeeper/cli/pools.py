@@ -24,7 +24,7 @@ SETTING = click.option(
     "settings",
     type=kinds.Setting(),
     multiple=True,
-    help="Such as queueing=strict or patience_s=5m. May be repeated.",
+    help="Such as queueing=strict, patience_s=5m or max_victims=3; none is null. May be repeated.",
 )
 DESCRIPTION = click.option("--description", help="For people.")
 QUEUE_SHOWN = 10
@@ -67,7 +67,9 @@ def describe(pool: str) -> None:
 
 
 @pool.command(
-    "update", example="poolkeeper pool update gpus --capacity gpu=16\npoolkeeper pool update gpus --setting patience_s=none"
+    "update",
+    example="poolkeeper pool update gpus --capacity gpu=16\npoolkeeper pool update gpus --setting patience_s=none "
+    "--setting min_runtime_s=10m --setting requeue_failed_checkpoint=false",
 )
 @POOL
 @CAPACITY

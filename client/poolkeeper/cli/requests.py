@@ -21,6 +21,9 @@ WAITER = click.argument("request", metavar="ID", type=kinds.WAITER)
 HOLDER = click.argument("request", metavar="ID", type=kinds.HOLDER)
 TIMEOUT = click.option("--timeout", type=kinds.Duration(), help="How long to wait at most; then the exit code is 7.")
 TYPE = click.option("--type", "kind", type=kinds.PLAIN, help="Type of the component.")
+FENCE = click.option(
+    "--fence", type=click.IntRange(min=0), help="The fence it is held under; else the present one is read first."
+)
 STATUSES = ("queued", "allocated", "preempting", "preempted", "released", "expired", "cancelled", "rejected")
 
 request = Noun("request", help="Requests: asks for several resources at once, granted whole or not at all.")
@@ -103,30 +106,65 @@ def wait(request: str, timeout: int | None) -> None:
 @request.command(
     "release",
     example="poolkeeper request release 01kad5rgbxn0fg1v4f2t\n"
-    "poolkeeper request release 01kad5rgbxn0fg1v4f2t --fence 7 --failed",
+    "poolkeeper request release 01kad5rgbxn0fg1v4f2t --fence 7 --failed\n"
+    "poolkeeper request release 01kad5rgbxn0fg1v4f2t --fence 7 --outcome vacated",
 )
 @HOLDER
-@click.option("--fence", type=click.IntRange(min=0), help="The fence it is held under; else the present one is read first.")
-@click.option("--failed", is_flag=True, help="The work has failed.")
-def release(request: str, fence: int | None, failed: bool) -> None:
+@FENCE
+@click.option("--failed", is_flag=True, help="The work has failed: --outcome failed.")
+@click.option(
+    "--outcome",
+    type=click.Choice(["succeeded", "failed", "vacated"]),
+    help="What became of the work (succeeded); vacated: it is not done, and has left because it was told to.",
+)
+def release(request: str, fence: int | None, failed: bool, outcome: str | None) -> None:
     """Give a request's units back; who can be granted with them is granted at once."""
+    if failed and outcome not in (None, "failed"):
+        raise click.UsageError(f"--failed and --outcome {outcome} exclude each other", click.get_current_context())
     client = options.client()
     fence = _present_fence(client.call("GET", _path(request))) if fence is None else fence
-    body = {"fence": fence, "outcome": "failed" if failed else "succeeded"}
+    body = {"fence": fence, "outcome": outcome or ("failed" if failed else "succeeded")}
     found = client.call("POST", options.path("requests", request, "release"), body=body)
     output.done(found, request, sentence(found))
 
 
 @request.command("heartbeat", example="poolkeeper request heartbeat 01kad5rgbxn0fg1v4f2t --fence 7")
 @HOLDER
-@click.option("--fence", type=click.IntRange(min=0), help="The fence it is held under; else the present one is read first.")
+@FENCE
 def heartbeat(request: str, fence: int | None) -> None:
-    """Prolong the lease of a request, from a shell script that holds it."""
+    """Prolong the lease of a request, from a shell script that holds it; told is what it has to do."""
     client = options.client()
     fence = _present_fence(client.call("GET", _path(request))) if fence is None else fence
     beat = client.call("POST", options.path("requests", request, "heartbeat"), body={"fence": fence})
-    until = f"until {text.clock(beat['lease_expires_at'])}" if beat["lease_expires_at"] else "without a lease"
-    output.done(beat, request, f"request {request}: {beat['directive']}, {until}")
+    output.done(beat, request, _heard(beat))
+
+
+@request.command(
+    "checkpoint",
+    example="poolkeeper request checkpoint 01kad5rgbxn0fg1v4f2t --fence 7 --state started\n"
+    "poolkeeper request checkpoint 01kad5rgbxn0fg1v4f2t --fence 7 --state defer --for 2m\n"
+    "poolkeeper request checkpoint 01kad5rgbxn0fg1v4f2t --fence 7 --state completed --reference s3://runs/42/step-9000",
+)
+@HOLDER
+@FENCE
+@click.option(
+    "--state",
+    type=click.Choice(["started", "progress", "defer", "completed", "failed"]),
+    required=True,
+    help="How far it is: at it (started, progress), not now (defer), all is saved (completed), it cannot be (failed).",
+)
+@click.option("--for", "seconds", type=kinds.Duration(), help="With defer: by how long.")
+@click.option("--reference", help="With completed: where the work is to go on from.")
+def checkpoint(request: str, fence: int | None, state: str, seconds: int | None, reference: str | None) -> None:
+    """Say how far the saving of the work is; who completes it because it had to leave has left with that."""
+    if (seconds is None) == (state == "defer"):
+        raise click.UsageError("--for goes with --state defer, and is needed there", click.get_current_context())
+    client = options.client()
+    fence = _present_fence(client.call("GET", _path(request))) if fence is None else fence
+    given = {"fence": fence, "state": state, "seconds": seconds, "reference": reference}
+    body = {field: value for field, value in given.items() if value is not None}
+    beat = client.call("POST", options.path("requests", request, "checkpoint"), body=body)
+    output.done(beat, request, _heard(beat))
 
 
 @request.command("cancel", example="poolkeeper request cancel 01kad5rgbxn0fg1v4f2t")
@@ -154,12 +192,21 @@ def sentence(found: Mapping[str, Any]) -> str:
     status, where = found["status"], f" in {found['pool']}" if found.get("pool") else ""
     told = f"request {found['id']}: {status}"
     if status in ("allocated", "preempting"):
-        return f"{told}{where or ', tied to no pool,'} under fence {found['fence']}"
+        held = f"{told}{where or ', tied to no pool,'} under fence {found['fence']}"
+        return held + (f": {text.directive(found)}" if text.directive(found) else "")
     if status == "queued":
         place = text.position(found)
         return told + (f", position {place}" if place else "")
     why = text.why(found)
     return told + (f": {why}" if why else "")
+
+
+def _heard(beat: Mapping[str, Any]) -> str:
+    """What a holder was answered, in a line."""
+    if beat["directive"] is None:
+        return f"request {beat['id']}: {beat['status']}, it has left"
+    lease = f"lease until {text.clock(beat['lease_expires_at'])}" if beat["lease_expires_at"] else "without a lease"
+    return f"request {beat['id']}: {text.directive(beat) or 'continue'}, {lease}"
 
 
 def _tell(found: Mapping[str, Any], *, waited: bool) -> None:

@@ -18,8 +18,10 @@ SENTENCES = {
     "cancelled": "left the queue",
     "preempting": "was told to leave{in_pool}",
     "preempted": "was preempted{in_pool}",
+    "forced": "did not leave{in_pool} in time, and its units were taken back",
     "reprieved": "may stay{in_pool} after all",
-    "requeued": "went back to the queue",
+    "terminating": "was told to end now{in_pool}",
+    "clearing": "is to be granted{in_pool} once {victims} left",
 }
 """Each event in words; one that is not here is told by its name."""
 
@@ -32,6 +34,9 @@ REASONS: dict[str, str] = {
     "lease_lapsed": "no heartbeat came before its lease lapsed",
     "not_polled": "nobody asked for it while it was queued",
     "dropped": "an operator dropped it",
+    "priority": "the one it leaves for ranks higher",
+    "reclaim": "the one it leaves for fits into what its policy has reserved",
+    "sensitive": "the one it leaves for is of class 10",
 }
 """Each code of a reason in words, for lines that have the code alone."""
 
@@ -39,10 +44,23 @@ REASONS: dict[str, str] = {
 def told(line: Mapping[str, Any]) -> str:
     """A line of a story, or an event, as a sentence."""
     in_pool = f" in {line['pool']}" if line.get("pool") else ""
-    said = SENTENCES.get(line["event"], str(line["event"])).format(in_pool=in_pool)
-    if reason := line.get("reason"):
+    said = SENTENCES.get(line["event"], str(line["event"])).format(in_pool=in_pool, victims=_victims(line))
+    if (reason := line.get("reason")) and not line.get("victims"):
         said += f": {REASONS.get(reason, reason)}"
-    return said + (f" (on account of {line['by']})" if line.get("by") else "")
+    return said + (f" (on account of {line['by']}{_ranks(line)})" if line.get("by") else "")
+
+
+def _victims(line: Mapping[str, Any]) -> str:
+    named = [f"{victim['id']}{_rank(victim.get('rank'), ' ({})')}" for victim in line.get("victims") or ()]
+    return f"{', '.join(named) or 'others'} {'has' if len(named) == 1 else 'have'}"
+
+
+def _ranks(line: Mapping[str, Any]) -> str:
+    return _rank(line.get("by_rank"), ", {}") + _rank(line.get("rank"), " against {}")
+
+
+def _rank(rank: Mapping[str, Any] | None, words: str) -> str:
+    return words.format(f"priority {rank['priority']} class {rank['preemption_class']}") if rank else ""
 
 
 def describe(found: Mapping[str, Any]) -> None:
@@ -71,11 +89,12 @@ def _facts(found: Mapping[str, Any]) -> list[tuple[str, Any]]:
         ("Position", text.position(found)),
         ("Fence", found["fence"]),
         ("Lease", _lease(found, holds=holds)),
-        ("Directive", found["directive"] if found["directive"] != "continue" else None),
+        ("Directive", text.directive(found)),
         ("Preemptible", f"yes, class {found['preemption_class']}" if found["preemptible"] else "no"),
         ("Checkpoint", _checkpoint(found)),
         ("Walltime", text.duration(found["walltime_s"]) if found["walltime_s"] else None),
         ("Retries", "without bound" if found["retries"] < 0 else f"{found['retries']}, {found['preemptions']} used"),
+        ("Preempted", text.times(found["preemptions"])),
         ("Queue TTL", text.duration(found["queue_ttl_s"])),
         ("Resumes", found["checkpoint_reference"] or ("yes" if found["resume"] else None)),
         ("Preempted by", found["preempted_by"]),

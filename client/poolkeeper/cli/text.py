@@ -32,8 +32,14 @@ def asks(request: Mapping[str, Any]) -> str:
 
 
 def pairs(of: Mapping[str, Any] | None) -> str:
-    """Settings and labels: `queueing=strict patience_s=none`."""
-    return " ".join(f"{key}={'none' if value is None else value}" for key, value in (of or {}).items()) or "-"
+    """Settings and labels: `queueing=strict patience_s=none requeue_failed_checkpoint=true`."""
+    return " ".join(f"{key}={_word(value)}" for key, value in (of or {}).items()) or "-"
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "none" if value is None else str(value)
 
 
 def component(of: Mapping[str, Any]) -> str:
@@ -86,6 +92,19 @@ def why(of: Mapping[str, Any]) -> str:
 def position(of: Mapping[str, Any]) -> str:
     """Where a waiter stands: `2 in gpus`, in several pools `2 in gpus, 1 in spare`."""
     return ", ".join(f"{place} in {pool}" for pool, place in (of.get("position") or {}).items())
+
+
+def times(count: int) -> str:
+    """How often: nothing for never."""
+    return {0: "", 1: "once", 2: "twice"}.get(count, f"{count} times")
+
+
+def directive(of: Mapping[str, Any]) -> str:
+    """What a holder is asked to do: `checkpoint until 2026-01-31 12:00:00Z`; nothing while it may go on."""
+    asked = of.get("directive")
+    if asked in (None, "continue"):
+        return ""
+    return f"{asked} until {clock(of['deadline'])}" if of.get("deadline") else str(asked)
 
 
 def plural(count: int, word: str) -> str:

@@ -54,6 +54,7 @@ POLICIES = (
     Column("QUEUED", lambda row: row["queued"]),
     Column("GROUP", lambda row: row["group"]),
     _WEIGHT,
+    Column("PROFILE", lambda row: row["profile"], wide=True),
 )
 
 POLICIES_OF_A_COMPONENT = (Column("POOL", lambda row: row["pool"]), *POLICIES)
@@ -74,6 +75,8 @@ REQUESTS = (
     Column("AGE", lambda row: text.age(row["submitted_at"])),
     Column("CLASS", lambda row: row["preemption_class"], wide=True),
     Column("PREEMPTIBLE", lambda row: "yes" if row["preemptible"] else "no", wide=True),
+    Column("PREEMPTED", lambda row: text.times(row["preemptions"]), wide=True),
+    Column("DIRECTIVE", text.directive, wide=True),
     Column("LABELS", lambda row: text.pairs(row["labels"]), wide=True, long=True),
     Column("WHY", text.why, long=True),
 )

@@ -1,6 +1,7 @@
 -- The ledger: what a pool, a group and a policy have in common, and the arithmetic of a grant along a path of them.
--- @use amounts
 -- @keys pool group policy
+
+local KEEPERS = {'cleared', 'held'}  -- what holds with victims keep, and that of patience beside them
 
 local loaded = {}
 
@@ -9,7 +10,7 @@ local function load(key, id)
   if account == nil then
     local raw = redis.call('HGETALL', key)
     account = #raw > 0 and {key = key, id = id, is = {}, limit = {}, used = {}, fixed = {}, reserved = {}, promised = {},
-      kept = {}, reserving = {}}
+      cleared = {}, kept = {}, back = {}, reserving = {}}
     for i = 1, #raw, 2 do
       local kind, of = string.match(raw[i], '^(%l+):(.+)$')
       if kind then account[kind][of] = tonumber(raw[i + 1]) else account.is[raw[i]] = raw[i + 1] end
@@ -75,7 +76,9 @@ function accounts.room(kind, account, pool, key)
   if kind == 'fixed' then return (account.reserved[key] or 0) - (account.fixed[key] or 0) end
   local limit = accounts.limit(account, pool, key)
   if not limit then return const.EXACT end
-  return limit - (account.used[key] or 0) - (kind == 'held' and account.kept[key] or 0)
+  local left = limit - (account.used[key] or 0)
+  if kind == 'limit' then return left end
+  return left - (account.cleared[key] or 0) - (kind == 'held' and account.kept[key] or 0)
 end
 
 local function shorter(worst, kind, account, pool, key, need)
@@ -87,7 +90,8 @@ local function shorter(worst, kind, account, pool, key, need)
 end
 
 -- What keeps an ask from being granted along a path, nil if nothing does: limits and the fixed share go before capacity, and
--- capacity before holds (which count only for whom they bind); of several the one that lacks most.
+-- capacity before holds, those with victims before that of patience (which counts only for whom it binds); of several the one
+-- that lacks most. An owner of a hold with victims is looked at in `clearings`.
 function accounts.blocked(path, ask, fixed, bound)
   local policy, pool, worst = path[1], path[#path], nil
   for _, key in ipairs(ask.keys) do
@@ -96,25 +100,11 @@ function accounts.blocked(path, ask, fixed, bound)
   end
   if worst then return worst end
   for _, key in ipairs(ask.keys) do worst = shorter(worst, 'limit', pool, pool, key, ask.of[key]) end
-  if worst or not bound then return worst end
-  for _, key in ipairs(ask.keys) do
-    for i = 1, #path do worst = shorter(worst, 'held', path[i], pool, key, ask.of[key]) end
+  for _, kind in ipairs(KEEPERS) do
+    local counts = kind == 'cleared' and pool.is.clearings or kind == 'held' and bound
+    for _, key in ipairs(counts and not worst and ask.keys or {}) do
+      for i = 1, #path do worst = shorter(worst, kind, path[i], pool, key, ask.of[key]) end
+    end
   end
   return worst
-end
-
--- Add to one or two columns (`used`, `fixed`, `kept`) of every account of a path.
-function accounts.add(path, ask, columns, sign)
-  for _, account in ipairs(path) do
-    local fields = {}
-    for _, key in ipairs(ask.keys) do
-      for _, column in ipairs(columns) do
-        local now = (account[column][key] or 0) + sign * ask.of[key]
-        account[column][key] = now
-        fields[#fields + 1] = column .. ':' .. key
-        fields[#fields + 1] = amounts.whole(now)
-      end
-    end
-    redis.call('HSET', account.key, unpack(fields))
-  end
 end

@@ -26,7 +26,8 @@ local function all_same(kind, pool, rows)
   for _, row in ipairs(rows) do
     local now = kind.account(pool.name, row.name)
     local alike = now and (now.is[kind.above] or '') == row.above and now.is.weight == row.weight
-      and (now.is.priority or '') == row.priority and same(now.reserved, row.reserved) and same(now.limit, row.limit)
+      and (now.is.priority or '') == row.priority and (row.profile == '' or (now.is.profile or 'batch') == row.profile)
+      and same(now.reserved, row.reserved) and same(now.limit, row.limit)
     if not alike then return false end
   end
   return true

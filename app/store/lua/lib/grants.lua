@@ -1,34 +1,26 @@
 -- The one way units are given out and come back.
--- @use accounts amounts clock holds lanes parking queue requests
--- @keys meta live pool_active pool_ends
-
-local raised = {}   -- pool → constraints that may have more room than at the last look
-local stirred = {}  -- pool → true: the order or a hold changed
-
-function grants.raised(name) return raised[name] end
-function grants.stirred() return stirred end
-
-function grants.stir(pool) stirred[pool.name] = true end
-
--- From here on the pool has been looked at.
-function grants.calm(name)
-  raised[name], stirred[name] = nil, nil
-end
-
-function grants.raise(pool, account, ask, kinds)
-  local set = raised[pool.name] or {}
-  raised[pool.name] = set
-  grants.stir(pool)
-  for _, key in ipairs(ask.keys) do
-    for _, kind in ipairs(kinds) do set[kind .. '|' .. account.id .. '|' .. key] = true end
-  end
-end
+-- @use accounts amounts books clearings clock holds lanes nudges parking queue requests stirs
+-- @keys meta leaving live pool_active pool_ends pool_held pool_holds pool_leaving
 
 function grants.end_hold(pool)
   local owner = holds.owner(pool)
   if not owner then return end
   holds.finish(pool, owner)
-  for _, account in ipairs(owner.path) do grants.raise(pool, account, owner.lane.ask, {'held'}) end
+  for _, account in ipairs(owner.path) do stirs.raise(pool, account, owner.lane.ask, {'held'}) end
+end
+
+-- A hold with victims ends; who still leaves for it waits to be judged.
+function grants.end_clearing(pool, hold)
+  if clearings.finish(pool, hold) then nudges.ask() end
+  for _, account in ipairs(hold.path) do stirs.raise(pool, account, hold.lane.ask, {'cleared', 'held'}) end
+end
+
+-- Every hold whose owner's path goes through an account ends, as the path is about to be another.
+function grants.end_holds(pool, account)
+  if pool.is.patience then grants.end_hold(pool) end
+  for _, hold in ipairs({unpack(clearings.of(pool))}) do
+    if hold.on[account.key] then grants.end_clearing(pool, hold) end
+  end
 end
 
 local function columns(fixed) return fixed and {'used', 'fixed'} or {'used'} end
@@ -36,13 +28,19 @@ local function columns(fixed) return fixed and {'used', 'fixed'} or {'used'} end
 -- Debit every account of the path, or give back (sign -1).
 local function book(path, lane, sign)
   local pool = path[#path]
-  accounts.add(path, lane.ask, columns(lane.fixed), sign)
+  books.add(path, lane.ask, columns(lane.fixed), sign)
   if not parking.anybody(pool) then return end
   lanes.moved(path, lane.ask, 'p', 'used', sign)
   if lane.fixed then lanes.moved(path, lane.ask, 'f', 'fixed', sign) end
-  if sign > 0 then return grants.stir(pool) end
-  for _, account in ipairs(path) do grants.raise(pool, account, lane.ask, {'limit', 'held'}) end
-  if lane.fixed then grants.raise(pool, path[1], lane.ask, {'fixed'}) end
+  if sign > 0 then return stirs.stir(pool) end
+  for _, account in ipairs(path) do stirs.raise(pool, account, lane.ask, {'limit', 'cleared', 'held'}) end
+  if lane.fixed then stirs.raise(pool, path[1], lane.ask, {'fixed'}) end
+end
+
+-- All that a decision has to know of an allocation, in one line.
+local function known(request, lane, fence)
+  return table.concat({fence, request.component, lane.kind, request.class, request.checkpoint, request.checkpoint_minutes or '-',
+    request.walltime_s or '-', amounts.whole(clock.now), '-', request.chain or '-', request.resources}, ' ')
 end
 
 -- Give a request its units under a new fence; without a path it is tied to no pool. `news` and `fields` as in requests.move.
@@ -53,13 +51,15 @@ function grants.give(path, lane, request, fields)
   redis.call('ZADD', keys.live(), amounts.whole(lapses), request.id)
   if pool then
     redis.call('ZADD', keys.pool_active(pool.name), fence, request.id)
+    redis.call('HSET', keys.pool_held(pool.name), request.id, known(request, lane, fence))
     if request.walltime_s then
       redis.call('ZADD', keys.pool_ends(pool.name), amounts.whole(clock.after(request.walltime_s)), request.id)
     end
     book(path, lane, 1)
   end
-  requests.move(request, states.allocated, 'allocated', {'pool', pool and pool.name or '', 'fence', fence,
-    'granted_ms', amounts.whole(clock.now)}, fields)
+  local news = {'pool', pool and pool.name or '', 'fence', fence, 'granted_ms', amounts.whole(clock.now)}
+  if request.preempted_by then requests.say(news, {'reason', 'preempted_by'}, '') end
+  requests.move(request, states.allocated, 'allocated', news, fields)
 end
 
 -- Take a waiter out of every queue; holds it had end.
@@ -67,8 +67,10 @@ function grants.unqueue(request, lane)
   for _, name in ipairs(lanes.pools(lane.component)) do
     local pool = accounts.pool(name)
     if pool.is.patience == request.id then grants.end_hold(pool) end
+    local hold = pool.is.clearings and redis.call('HEXISTS', keys.pool_holds(name), request.id) == 1 and clearings.find(pool, request.id)
+    if hold then grants.end_clearing(pool, hold) end
   end
-  for _, pool in ipairs(queue.leave(request.id, lane)) do grants.stir(pool) end
+  for _, pool in ipairs(queue.leave(request.id, lane)) do stirs.stir(pool) end
 end
 
 -- Grant one that waits.
@@ -80,12 +82,27 @@ function grants.waiter(path, lane, id)
   requests.write(request, fields)
 end
 
--- Take a holder's units back.
-function grants.back(request)
+-- Who was leaving has left, and what it brings is there: whoever it left for keeps it.
+local function arrive(request, path, ask)
+  local pool = path[#path]
+  local owner = redis.call('HGET', keys.pool_leaving(pool.name), request.id)
+  if not owner then return end
+  redis.call('HDEL', keys.pool_leaving(pool.name), request.id)
+  redis.call('ZREM', keys.leaving(), request.id)
+  local hold = clearings.find(pool, owner)
+  if hold then clearings.expect(pool, hold, path, ask, -1, true) end
+end
+
+-- Take a holder's units back, who may have been told to leave.
+function grants.back(request, told)
   redis.call('ZREM', keys.live(), request.id)
   if request.pool == '' then return end
   local lane, path = lanes.of(request), accounts.path(request.pool, request.component)
   redis.call('ZREM', keys.pool_active(request.pool), request.id)
+  redis.call('HDEL', keys.pool_held(request.pool), request.id)
   if request.walltime_s then redis.call('ZREM', keys.pool_ends(request.pool), request.id) end
   book(path, lane, -1)
+  books.went(path, lane.ask)
+  if told or request.status == states.preempting then arrive(request, path, lane.ask) end
+  if parking.anybody(path[#path]) then nudges.ask() end
 end

@@ -1,5 +1,6 @@
--- Holds: capacity kept free for a waiter. The one of patience counts as used against those behind its owner in the queue.
--- @use accounts amounts clock lanes order requests
+-- The hold of patience: capacity kept free for a waiter who was passed for too long. It counts as used against those behind its
+-- owner in the queue, but for owners of holds with victims (`clearings`).
+-- @use accounts amounts books clock lanes order requests
 -- @keys pool_holds pool_ends
 
 local EXAMINED = 500  -- running allocations looked at, at most, to foresee when an owner can start
@@ -22,14 +23,14 @@ end
 
 function holds.give(path, lane, id)
   local pool = path[#path]
-  accounts.add(path, lane.ask, {'kept'}, 1)
+  books.add(path, lane.ask, {'kept'}, 1)
   pool.is.patience = id
   redis.call('HSET', pool.key, 'patience', id)
   redis.call('HSET', keys.pool_holds(pool.name), id, 'patience ' .. amounts.whole(clock.now))
 end
 
 function holds.finish(pool, owner)
-  accounts.add(owner.path, owner.lane.ask, {'kept'}, -1)
+  books.add(owner.path, owner.lane.ask, {'kept'}, -1)
   pool.is.patience = nil
   redis.call('HDEL', pool.key, 'patience')
   redis.call('HDEL', keys.pool_holds(pool.name), owner.request.id)

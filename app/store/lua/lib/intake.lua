@@ -1,5 +1,5 @@
 -- Taking in one ask: the same request again, or granted at once, or queued in every eligible pool, or rejected.
--- @use accounts amounts clock eligibility grants lanes looks order queue requests
+-- @use accounts amounts clock eligibility grants lanes looks order parking queue requests stirs
 -- @keys meta requests idempotency request live
 
 -- The request an idempotency key, or a repeated call, already made: tag and request; nil if this ask is new.
@@ -24,6 +24,22 @@ local function wait(request, lane, inner, chances)
   for _, chance in ipairs(chances) do
     queue.stand(chance.path, request, lane, inner, chance.constraint, chance.need)
   end
+end
+
+-- One that held units and has lost them stands in the queue of every pool that may grant it; the next pass looks at it first.
+function intake.again(request, lane, fields)
+  local inner, chances = order.inner(tonumber(request.class), tonumber(request.seq)), {}
+  for _, name in ipairs(lanes.pools(lane.component)) do
+    local path = accounts.path(name, lane.component)
+    if not eligibility.refusal(path, lane.ask, lane.fixed) then
+      chances[#chances + 1] = {path = path, constraint = parking.NEW, need = 0}
+    end
+  end
+  if #chances == 0 then
+    return requests.finish(request, states.rejected, 'rejected', eligibility.reasons(lane.component, lane.ask, lane.fixed), fields)
+  end
+  wait(request, lane, inner, chances)
+  for _, chance in ipairs(chances) do stirs.renew(chance.path[#chance.path]) end
 end
 
 -- In the eligible pools, by policy priority: granted by the first that can, else waiting in all.

@@ -1,5 +1,5 @@
 -- Looking at one waiter or lane: may it be granted now, and if not, what keeps it.
--- @use accounts amounts clock grants holds lanes order parking
+-- @use accounts amounts clock grants holds lanes order owners parking
 -- @keys pool_line pool_needs pool_park lane_walltimes lane
 
 local BACKFILL = 32  -- of those in a lane that would end in time, the first in order among so many is taken
@@ -50,7 +50,7 @@ local function passers(pool, owner)
   for _, constraint in ipairs(parking.constraints(pool)) do
     local id, key = string.match(constraint, '^held|([^|]+)|(.+)$')
     local needs = id and redis.call('ZRANGEBYSCORE', keys.pool_needs(pool.name, constraint), '-inf',
-      amounts.whole(accounts.room('limit', accounts.named(pool.name, id), pool, key))) or {}
+      amounts.whole(accounts.room('cleared', accounts.named(pool.name, id), pool, key))) or {}
     for _, need in ipairs(needs) do
       local here = redis.call('ZRANGE', keys.pool_park(pool.name, constraint, need), 0, -1, 'WITHSCORES')
       for i = 1, #here, 2 do
@@ -62,14 +62,16 @@ local function passers(pool, owner)
   return list
 end
 
--- The first in order of the lanes worth a look: those parked on one of these constraints that it has room for, and those that
--- may pass the owner of a hold.
+-- The first in order of the lanes worth a look: those parked on one of these constraints that it has room for, those that may
+-- pass the owner of the hold of patience; and of the owners of holds with victims, who are looked at for themselves.
 function looks.first(pool, constraints, owner)
   local best = nil
   for _, constraint in ipairs(constraints) do
     local id, place = parking.first(pool, constraint, looks.room(pool, constraint))
     if id and (not best or place < best.at) then best = {id = id, place = place, at = place} end
   end
+  local served = pool.is.clearings and owners.first(pool)
+  if served and (not best or served.at <= best.at) then best = served end
   if not owner then return best end
   passing[pool.name] = passing[pool.name] or passers(pool, owner)
   for _, found in pairs(passing[pool.name]) do
@@ -82,8 +84,8 @@ end
 function looks.at(pool, found, owner)
   local lane = lanes.open(found.id)
   local path = accounts.path(pool.name, lane.component)
-  local why = accounts.blocked(path, lane.ask, lane.fixed, owner and found.place > owner.place)
-  local who = not why and lanes.head(lane) or why and why.kind == 'held' and found.instead
+  local why = not found.who and accounts.blocked(path, lane.ask, lane.fixed, owner and found.place > owner.place)
+  local who = found.who or not why and lanes.head(lane) or why and why.kind == 'held' and found.instead
   if who then
     passing = {}
     grants.waiter(path, lane, who)

@@ -22,7 +22,7 @@ end
 -- Whether a lane on this constraint is kept by capacity (and not by a limit or its fixed share).
 function parking.by_capacity(constraint)
   return constraint == 'line' or constraint == parking.NEW or string.match(constraint, '^limit|pool|') or
-    string.match(constraint, '^held|')
+    string.match(constraint, '^held|') or string.match(constraint, '^cleared|')
 end
 
 local function lift(pool, id, constraint, need)
@@ -73,8 +73,8 @@ function parking.constraints(pool, set)
   local asked, some = {}, {}
   for constraint in pairs(set) do asked[#asked + 1] = constraint end
   for first = 1, #asked, 1000 do  -- as many as unpack takes for sure
-    local counts = redis.call('HMGET', keys.pool_parks(pool.name), unpack(asked, first, math.min(#asked, first + 999)))
-    for i, count in ipairs(counts) do
+    local numbers = redis.call('HMGET', keys.pool_parks(pool.name), unpack(asked, first, math.min(#asked, first + 999)))
+    for i, count in ipairs(numbers) do
       if count then some[#some + 1] = asked[first + i - 1] end
     end
   end

@@ -1,5 +1,5 @@
 -- The pass after a change: in every pool it stirred, grant in order whatever can be granted, within a budget of looks.
--- @use accounts grants holds lanes looks parking
+-- @use accounts grants holds lanes looks owners parking stirs
 -- @keys pool_line todo orphans
 
 local budget, unfinished
@@ -21,7 +21,7 @@ end
 
 -- Stirred pools that a lane prefers to this one have their pass first; says whether there was one.
 local function better_first(pool, id)
-  local stirred = grants.stirred()
+  local stirred = stirs.stirred()
   if next(stirred) == nil then return false end
   for _, name in ipairs(lanes.pools(lanes.open(id).component)) do
     if name == pool.name then return false end
@@ -39,7 +39,7 @@ local function best_effort(pool, set)
   while true do
     local owner = holds.owner(pool)
     local why = owner and accounts.blocked(owner.path, owner.lane.ask, owner.lane.fixed, false)
-    if why and why.account ~= 'pool' then
+    if why and why.account ~= 'pool' and why.kind ~= 'cleared' then
       grants.end_hold(pool)
       owner, constraints = nil, parking.constraints(pool)
     end
@@ -52,7 +52,8 @@ local function best_effort(pool, set)
   end
 end
 
--- Strict: those a limit kept come back into the line when it has room; then the first of the line, until capacity keeps one.
+-- Strict: those a limit kept come back into the line when it has room; then the first of the line, until capacity keeps one,
+-- whom only owners of holds with victims pass.
 local function strict(pool, set)
   for _, constraint in ipairs(parking.constraints(pool, set)) do
     local id, place = parking.first(pool, constraint, looks.room(pool, constraint))
@@ -62,23 +63,28 @@ local function strict(pool, set)
       id, place = parking.first(pool, constraint, looks.room(pool, constraint))
     end
   end
+  local stuck = nil
   while true do
     local first = redis.call('ZRANGE', keys.pool_line(pool.name), 0, 0, 'WITHSCORES')
-    if not first[1] then return true end
-    if not better_first(pool, first[1]) then
+    local found = first[1] and first[1] ~= stuck and {id = first[1], place = tonumber(first[2])}
+    local served = pool.is.clearings and owners.first(pool)
+    if served and (not found or served.at < found.place) then found = served end
+    if not found then return true end
+    if not better_first(pool, found.id) then
       if spent() then return false end
-      if looks.at(pool, {id = first[1], place = tonumber(first[2])}) == 'pool' then return true end
+      if looks.at(pool, found) == 'pool' then stuck = found.id end
     end
   end
 end
 
 local function grant_in_order(pool)
-  local set, all = grants.raised(pool.name) or {}, pool.is.unsettled
-  grants.calm(pool.name)
+  local set, all = stirs.raised(pool.name) or {}, pool.is.unsettled
+  stirs.calm(pool.name)
   if pool.is.reviewing then
     unfinished = true
     return
   end
+  for _, hold in ipairs(pool.is.clearings and owners.spent(pool) or {}) do grants.end_clearing(pool, hold) end
   local through = pool.is.queueing == 'strict' and strict or best_effort
   if not through(pool, not all and set or nil) then return unsettled(pool) end
   if all then
@@ -96,10 +102,10 @@ end
 -- Go through every stirred pool. Says whether a pass was not finished.
 function passes.run(count)
   budget, unfinished = count, false
-  local name = next(grants.stirred())
+  local name = next(stirs.stirred())
   while name do
     pass(accounts.pool(name))
-    name = next(grants.stirred())
+    name = next(stirs.stirred())
   end
   return unfinished
 end

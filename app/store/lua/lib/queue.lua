@@ -1,5 +1,5 @@
 -- Who waits: into a lane and the queues of its pools, and out of all of them at once.
--- @use accounts amounts lanes order
+-- @use accounts amounts lanes nudges order
 -- @keys lane lane_walltimes component_lanes pool_queue pool_todo waiting orphans
 
 function queue.enter(request, lane, inner, deadline)
@@ -7,6 +7,7 @@ function queue.enter(request, lane, inner, deadline)
   if request.walltime_s then redis.call('ZADD', keys.lane_walltimes(lane.id), request.walltime_s, request.id) end
   redis.call('SADD', keys.component_lanes(lane.component), lane.id)
   redis.call('ZADD', keys.waiting(), amounts.whole(deadline), request.id)
+  nudges.ask()
 end
 
 -- Stand in a pool's queue; a lane new to the pool is parked on what keeps it, one that is there is seated anew for a new head.

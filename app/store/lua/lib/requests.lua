@@ -25,8 +25,16 @@ function requests.holding(id)
   return two[1], amounts.decode(two[2])
 end
 
+-- The same value for several names, among the news of a move.
+function requests.say(news, names, value)
+  for _, name in ipairs(names) do
+    news[#news + 1] = name
+    news[#news + 1] = value
+  end
+end
+
 -- What will be written: name and value in turn, so that one HSET does it.
-local function put(request, fields, name, value)
+function requests.put(request, fields, name, value)
   request[name] = value
   fields[#fields + 1] = name
   fields[#fields + 1] = value
@@ -38,21 +46,29 @@ local function line(words)
   return table.concat(words, ' ')
 end
 
--- Note a transition: its event on the stream, and state, story and `news` (name, value in turn) among the fields to write.
-function requests.move(request, to, event, news, fields)
-  local from = request.status
-  if from and not string.find(transitions, ' ' .. from .. '>' .. to .. ' ', 1, true) then error('no way from ' .. from .. ' to ' .. to) end
-  for i = 1, #news, 2 do put(request, fields, news[i], news[i + 1]) end
+local function word(text) return text and text ~= '' and text or '-' end
+
+-- An entry of the stream and a line of the story; `more` is the rank of who it happens to, and of whom on account of which.
+local function tell(request, from, to, event, more, fields)
   local entry = redis.call('XADD', keys.events(), 'MAXLEN', '~', kept, '*', 'event', event, 'request', request.id,
     'at', amounts.whole(clock.now), 'component', request.component, 'resources', request.resources, 'from', from or '', 'to', to,
-    'pool', request.pool or '', 'fence', request.fence or '', 'reason', request.reason or '', 'by', request.by or '')
+    'pool', request.pool or '', 'fence', request.fence or '', 'reason', more and more.reason or request.reason or '', 'by', request.preempted_by or '',
+    unpack(more and {'rank', more.rank, 'by_rank', more.by_rank or '', 'victims', more.victims or ''} or {}))
   redis.pcall('PUBLISH', keys.changed(request.id), to)  -- who may not publish is slower to be heard, and no change fails for it
   local told = (tonumber(request.events) or 0) + 1
-  put(request, fields, 'status', to)
-  put(request, fields, 'events', amounts.whole(told))
-  put(request, fields, 'e' .. amounts.whole(told), line({entry, event, amounts.whole(clock.now), request.pool or '-',
-    request.reason or '-', request.by or '-'}))
+  requests.put(request, fields, 'events', amounts.whole(told))
+  requests.put(request, fields, 'e' .. amounts.whole(told), line({entry, event, amounts.whole(clock.now), word(request.pool),
+    word(more and more.reason or request.reason), word(request.preempted_by), word(more and more.rank), word(more and more.by_rank), word(more and more.victims)}))
   if told > 64 then redis.call('HDEL', keys.request(request.id), 'e' .. amounts.whole(told - 63)) end
+end
+
+-- Note a transition: its event on the stream, and state, story and `news` (name, value in turn) among the fields to write.
+function requests.move(request, to, event, news, fields, more)
+  local from = request.status
+  if from and not string.find(transitions, ' ' .. from .. '>' .. to .. ' ', 1, true) then error('no way from ' .. from .. ' to ' .. to) end
+  for i = 1, #news, 2 do requests.put(request, fields, news[i], news[i + 1]) end
+  tell(request, from, to, event, more, fields)
+  requests.put(request, fields, 'status', to)
 end
 
 function requests.write(request, fields)
@@ -61,12 +77,23 @@ function requests.write(request, fields)
   for i = 1, loaded and #fields or 0 do loaded[#loaded + 1] = fields[i] end
 end
 
--- Into a final state, with its reason and when.
-function requests.finish(request, to, event, news, fields)
-  local now = amounts.whole(clock.now)
-  news[#news + 1] = 'ended_ms'
-  news[#news + 1] = now
-  requests.move(request, to, event, news, fields)
+-- Something that is no transition but belongs to its story.
+function requests.note(request, event, news, more)
+  local fields = {}
+  for i = 1, #news, 2 do requests.put(request, fields, news[i], news[i + 1]) end
+  tell(request, request.status, request.status, event, more, fields)
+  requests.write(request, fields)
+end
+
+-- Into a final state, with its reason and when. Who was told to leave, and ends otherwise, was not preempted.
+function requests.finish(request, to, event, news, fields, more)
+  local now, all = amounts.whole(clock.now), {}
+  if request.preempted_by and to ~= states.preempted then
+    requests.say(all, {'reason', 'preempted_by', 'directive', 'deadline_ms'}, '')
+  end
+  for _, one in ipairs(news) do all[#all + 1] = one end
+  requests.say(all, {'ended_ms'}, now)
+  requests.move(request, to, event, all, fields, more)
   redis.call('ZADD', keys.ended(), now, request.id)
 end
 

@@ -1,11 +1,12 @@
 -- After a change of a pool, a group or a policy: every lane's eligibility, share and place again, a bounded part at a time.
--- @use accounts amounts eligibility grants holds lanes order parking requests queue
+-- @use accounts amounts clearings eligibility grants holds lanes order parking queue requests stirs
 -- @keys pool_policies pool_todo pool_queue component_lanes todo orphans lane
 
 -- From now on nobody is granted in the pool until all its lanes have been looked at.
 function reviews.begin(pool)
   accounts.forget(pool.key)
   redis.call('HSET', pool.key, 'reviewing', '1')
+  redis.call('HINCRBY', pool.key, 'rules', 1)
   redis.call('HSET', keys.pool_todo(pool.name), 'review', '')
   redis.call('SADD', keys.todo(), pool.name)
 end
@@ -13,6 +14,9 @@ end
 local function shut_out(pool, lane)
   local owner = holds.owner(pool)
   if owner and owner.lane == lane then grants.end_hold(pool) end
+  for _, hold in ipairs({unpack(clearings.of(pool))}) do
+    if hold.lane == lane then grants.end_clearing(pool, hold) end
+  end
   lanes.part(pool, lane)
   queue.resync(pool, lane)
   for _, name in ipairs(lanes.pools(lane.component)) do
@@ -62,7 +66,7 @@ function reviews.step(pool, count)
   redis.call('HSET', pool.key, 'unsettled', '1')
   pool.is.reviewing, pool.is.unsettled = nil, '1'
   if pool.is.patience and (pool.is.queueing == 'strict' or not pool.is.patience_s) then grants.end_hold(pool) end
-  grants.stir(pool)
+  stirs.stir(pool)
   return done, true
 end
 

@@ -1,5 +1,5 @@
 -- Going on with what bounded scripts left: reviews, then grants, then the queues, then those who fit nowhere any more.
--- @use accounts grants passes reviews
+-- @use accounts passes reviews stirs
 -- @keys todo pool_todo
 
 -- One round that touches up to `count`; says whether something is left.
@@ -17,7 +17,7 @@ function rounds.advance(count)
   end
   for _, name in ipairs(pools) do
     local pool = accounts.pool(name)
-    if pool and pool.is.unsettled then grants.stir(pool) end
+    if pool and pool.is.unsettled then stirs.stir(pool) end
   end
   if passes.run(left) then return 1 end
   for _, name in ipairs(pools) do

@@ -1,0 +1,117 @@
+"""What the planner sees: one pool at one moment, as plain frozen data.
+
+Accounts are named as the ledger names them: `pool`, `group:<name>`, `policy:<type/name>`. Allocations come in order of grant
+(fence), waiters in queue order, holds with victims in their order. Amounts are whole numbers per resource key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from app.domain.amounts import Amounts
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """A pool, a group or a policy: what it holds and may hold.
+
+    `limit` holds the limits as they were set; of the pool its capacity. `cleared` is what holds with victims keep at it at
+    present, `back` how many units ever left its stack, which tells whether some did since.
+    """
+
+    name: str
+    parent: str | None
+    reserved: Amounts
+    limit: Amounts
+    used: Amounts
+    used_fixed: Amounts
+    cleared: Amounts
+    back: Amounts
+    priority: int = 0
+    profile: str = "batch"
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """Something that runs. `leaving_for` is None while it is `allocated`; of one that is `preempting` it is the id of the waiter
+    that it leaves for, or empty if that one needs it no longer."""
+
+    id: str
+    component: str
+    amounts: Amounts
+    fence: int
+    preemptible: bool
+    preemption_class: int
+    checkpoint: str
+    checkpoint_minutes: int | None
+    walltime_s: int | None
+    granted_ms: int
+    checkpointed_ms: int | None = None
+    """When it last completed a checkpoint in this run."""
+    chain: str | None = None
+    """Its label `preemption_group`."""
+    leaving_for: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Waiter:
+    """Somebody in the pool's queue who has no hold with victims anywhere, or the owner of such a hold here."""
+
+    id: str
+    component: str
+    amounts: Amounts
+    preemptible: bool
+    preemption_class: int
+    number: int
+    """Its number of submission: the age."""
+    chain: str | None = None
+    preempted_fence: int | None = None
+    """The newest fence of the workspace when it was last preempted; None if it never was."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Capacity kept for a waiter that others are leaving for, or have left for. Holds of patience are not shown to the planner."""
+
+    owner: Waiter
+    brought: Mapping[str, Amounts]
+    """Account of the owner's path → units that those who left for it have brought."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """The settings of the pool that the planner goes by; None is no bound."""
+
+    discipline: str = "reserved"
+    order: str = "share_first"
+    queueing: str = "best_effort"
+    near_completion_s: int = 0
+    min_runtime_s: int = 0
+    max_victims: int | None = None
+    max_preemptions_per_minute: int | None = None
+    backoff_s: int = 0
+    cost_key: str = "gpu"
+    value_per_class: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One pool at one moment."""
+
+    pool: str
+    now_ms: int
+    terms: Terms
+    accounts: Mapping[str, Account]
+    allocations: tuple[Allocation, ...]
+    waiters: tuple[Waiter, ...]
+    holds: tuple[Hold, ...]
+    stopped_last_minute: int = 0
+    """Preemptions decided in this pool in the last minute."""
+    decided_ms: int | None = None
+    """When the last preemptive decision of this pool was made."""
+    version: str = "0"
+    """Which state of the pool's rules this is; a step planned by another one is not taken."""
+    preferred: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+    """Component → the pools that it would rather have than this one, best first; of those waiting here."""

@@ -1,0 +1,32 @@
+"""What a pool allows itself: how often it preempts, and how many at a time."""
+
+from __future__ import annotations
+
+from app.domain.snapshot import Snapshot
+
+
+class Budget:
+    """What is left of it, as steps are planned."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        terms = snapshot.terms
+        self.at_a_time = terms.max_victims
+        self.this_minute: int | None = None
+        """How many may be preempted yet; None is no bound."""
+        if terms.max_preemptions_per_minute is not None:
+            self.this_minute = max(0, terms.max_preemptions_per_minute - snapshot.stopped_last_minute)
+        self._pauses = terms.backoff_s > 0
+        decided = snapshot.decided_ms
+        self.is_pausing = self._pauses and decided is not None and snapshot.now_ms - decided < terms.backoff_s * 1000
+
+    def spend(self, victims: int) -> None:
+        """Count a decision along."""
+        self.is_pausing = self._pauses
+        if self.this_minute is not None:
+            self.this_minute -= victims
+
+    @property
+    def most(self) -> int | None:
+        """How many the next decision may have at most."""
+        bounds = [bound for bound in (self.at_a_time, self.this_minute) if bound is not None]
+        return min(bounds, default=None)

@@ -1,0 +1,142 @@
+"""One ask laid before the rules: what is short for it, how its waiter stands to each policy, and who could be taken."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from heapq import merge
+
+from app.domain.ordering import CLASSES
+from app.domain.plan import StillBorrowed
+from app.domain.snapshot import Allocation, Waiter
+from app.planner.books import Deficits, Line
+from app.planner.court import Candidate, Court, place
+from app.planner.protection import HIGHEST
+from app.planner.rules import Answers, Grounds, Standing, grounds, preference, verdict
+from app.planner.shares import Kind
+from app.planner.verdicts import Verdict, WhyNot
+
+
+class Case:
+    """One waiter's ask as the pool stands now."""
+
+    def __init__(self, court: Court, waiter: Waiter, line: Line, deficits: Deficits) -> None:
+        self.court = court
+        self.waiter = waiter
+        self.deficits = deficits
+        self._tree = court.books.tree
+        self._shares = court.books.shares
+        self._policy = self._tree.policy(waiter.component)
+        self.path = self._tree.paths[waiter.component]
+        self.needs = [(self.path.index(account), key, units) for (account, key), units in deficits.items()]
+        """(How far up its path, key, units) of what is short."""
+        self.beyond = court.books.beyond_reserved(waiter, line)
+        """What of its own policy has to leave for it to lie within its reserved."""
+        self._unused = [court.books.has_unused(waiter, account, line) for account in self.path[:-1]]
+        self._standings: dict[tuple[int, int, int], Standing] = {}
+        self._seen = [(component, court.kinds(component), self.standing(component)) for component in self._tree.paths]
+
+    def standing(self, component: str) -> Standing:
+        """How the waiter stands to a policy."""
+        meets = self._tree.meeting(self.waiter.component, component)
+        level = self._tree.meeting(component, self.waiter.component) - 1
+        priority = self._tree.policy(component).priority
+        found = self._standings.get((meets, level, priority))
+        if found is None:
+            found = self._standings[meets, level, priority] = self._stand(meets, level, priority)
+        return found
+
+    def _stand(self, meets: int, level: int, priority: int) -> Standing:
+        waiter, own = self.waiter, meets == 0
+        lower, not_higher = self._ranks(priority)
+        sides = (0,) if own else (0, meets - 1)
+        return Standing(
+            own=own,
+            level=max(0, level),
+            short=self._shares.mask(key for at, key, _ in self.needs if at >= meets),
+            unused=all(self._unused[side] for side in sides),
+            within=own and self.beyond is not None,
+            lower=lower,
+            not_higher=not_higher,
+            fixed=own and not waiter.preemptible,
+            free=self.court.by_class and waiter.preemption_class == HIGHEST,
+            sensitive=waiter.preemption_class == HIGHEST,
+            after=waiter.preempted_fence if self.court.by_class else None,
+            chain=waiter.chain,
+        )
+
+    def _ranks(self, priority: int) -> tuple[int, int]:
+        """Below which class holders of a policy rank lower, and do not rank higher."""
+        mine, ours = self.waiter.preemption_class, self._policy.priority
+        if self.court.by_class:
+            return mine, mine + 1 if priority <= ours else mine
+        if priority != ours:
+            return (CLASSES, CLASSES) if priority < ours else (0, 0)
+        return mine, mine + 1
+
+    def could_suffice(self) -> bool:
+        """Whether all it may take, its own policy's conditions left aside, covers what is short."""
+        left = list(self.needs)
+        for component in self._tree.paths:
+            units = self.court.takable(component, self.standing(component)).units
+            if units:
+                meets = self._tree.meeting(self.waiter.component, component)
+                left = [(at, key, short - units.get(key, 0) if at >= meets else short) for at, key, short in left]
+                left = [need for need in left if need[2] > 0]
+                if not left:
+                    return True
+        return False
+
+    def candidates(self) -> Iterator[Candidate]:
+        """Those it may take, in order, worked out as far as they are asked for."""
+        for policies in self.court.by_priority():
+            found = ((each, self.court.takable(each, self.standing(each))) for each in policies)
+            yield from merge(*(self.court.candidates(each, takable) for each, takable in found if takable.parts), key=place)
+
+    def brings(self, holder: Allocation) -> list[int]:
+        """What one brings to each need."""
+        meets = self._tree.meeting(self.waiter.component, holder.component)
+        return [holder.amounts.get(key, 0) if at >= meets else 0 for at, key, _ in self.needs]
+
+    def moves(self, holder: Allocation) -> list[int]:
+        """What one brings towards lying within its policy's reserved."""
+        own = holder.component == self.waiter.component
+        return [holder.amounts.get(key, 0) if own else 0 for key, _ in self.beyond or ()]
+
+    def grounds(self, component: str, kind: Kind) -> list[Grounds]:
+        """On what grounds it may take a kind of holder of a policy."""
+        return grounds(self.court.rules, self.standing(component), kind)
+
+    def shares_used(self, holder: Allocation) -> tuple[str, str]:
+        """The accounts in whose unused share it has to fit to reclaim from a holder."""
+        return self.path[0], self.path[max(0, self._tree.meeting(self.waiter.component, holder.component) - 1)]
+
+    def still_borrowed(self, holder: Allocation) -> Iterator[StillBorrowed]:
+        """What the holder's being borrowed rests on: at each account that matters, the key on which it is so by most."""
+        standing = self.standing(holder.component)
+        path = self._tree.paths[holder.component]
+        held = self._shares.mask(holder.amounts)
+        any_key = bool(standing.short & held & ~self._shares.keys)
+        for account in dict.fromkeys((path[0], path[standing.level])):
+            over = self._shares.over(holder, account)
+            matter = [(-units, key) for key, units in over.items() if any_key or standing.short & self._shares.mask([key])]
+            if matter:
+                units, key = min(matter)
+                yield StillBorrowed(account, key, self.court.books.back(account, key) - units - 1)
+
+    def verdicts(self) -> Iterator[Verdict]:
+        """What the rules say about each allocation that is not leaving."""
+        for _, kinds, standing in self._seen:
+            for kind in kinds:
+                said = verdict(self.court.rules, standing, kind)
+                yield from (_verdict(holder, said) for holder in kind.members)
+
+
+def _verdict(holder: Allocation, said: Answers | WhyNot) -> Verdict:
+    if isinstance(said, WhyNot):
+        return Verdict(holder.id, None, None, False, ((None, said),))
+    allowed = [answer for _, answer in said if isinstance(answer, Grounds)]
+    for best in sorted(allowed, key=preference):
+        if best.after is None or holder.fence > best.after:
+            return Verdict(holder.id, best.rule, best.trigger, best.within, ())
+    refusals = ((rule.name, WhyNot.GRANTED_BEFORE if isinstance(answer, Grounds) else answer) for rule, answer in said)
+    return Verdict(holder.id, None, None, False, tuple(refusals))

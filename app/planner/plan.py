@@ -1,0 +1,226 @@
+"""The pass over one pool: who is stopped for whom, who goes on leaving for somebody else, who is called back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from app.domain.plan import EndHold, PassOn, Reprieve, Step, Stop, Victim
+from app.domain.snapshot import Allocation, Snapshot, Waiter
+from app.planner.books import Books, Deficits, Line, Way
+from app.planner.budget import Budget
+from app.planner.case import Case
+from app.planner.cost import Costs, worth
+from app.planner.court import Candidate, Court
+from app.planner.protection import Protection
+from app.planner.shares import Shares
+from app.planner.tree import Tree
+from app.planner.verdicts import Decision, Outcome, Why
+from app.planner.victims import Bounds, choose, is_lawful
+
+Shape: TypeAlias = tuple[object, ...]
+"""What of a waiter matters: equal shapes are decided alike as long as nothing moves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The steps to take, in order, and what was decided about everybody who waits, with its reasons."""
+
+    steps: tuple[Step, ...]
+    decisions: Mapping[str, Decision]
+    """Waiter, or owner of a hold → what was decided."""
+
+
+def plan(snapshot: Snapshot, skip: Set[str] = frozenset()) -> Plan:
+    """What to do in one pool. The waiters in `skip` may not ask yet: they would rather have a pool that was not judged yet."""
+    return _Pass(snapshot, skip).run()
+
+
+@dataclass(slots=True)
+class _Refused:
+    """A shape that got nothing, and when."""
+
+    version: int
+    deficits: Deficits
+    decision: Decision
+
+
+class _Pass:
+    def __init__(self, snapshot: Snapshot, skip: Set[str]) -> None:
+        self._snapshot = snapshot
+        self._terms = snapshot.terms
+        self._skip = skip
+        tree = Tree(snapshot.accounts)
+        owners = (hold.owner for hold in snapshot.holds)
+        chains = frozenset(each.chain for each in (*snapshot.waiters, *owners) if each.chain is not None)
+        guard = Protection(snapshot.terms, snapshot.now_ms).of
+        profiles = {component: tree.policy(component).profile for component in tree.paths}
+        self._books = Books(snapshot, tree, Shares(snapshot, tree, guard, chains))
+        self._court = Court(snapshot.terms, self._books, Costs(snapshot.terms, snapshot.now_ms, profiles))
+        self._budget = Budget(snapshot)
+        self._refused: dict[Shape, _Refused] = {}
+        self._is_line_closed = False
+        self._steps: list[Step] = []
+        self._decisions: dict[str, Decision] = {}
+
+    def run(self) -> Plan:
+        """The pass."""
+        # 1. Those who are leaving for nobody any more go on for the next who needs them, or are called back.
+        self._settle_strays()
+        # 2. Holds that will not suffice ask again; one that nothing can fill ends, and its victims are settled as in 1.
+        while any(self._fill(way, line) for way, line in self._books.in_line()):
+            self._settle_strays()
+        # 3. The others ask, in queue order.
+        for waiter in self._snapshot.waiters:
+            self._decisions[waiter.id] = self._hear(waiter)
+        return Plan(tuple(self._steps), self._decisions)
+
+    # 1. Strays
+
+    def _settle_strays(self) -> None:
+        """The newest first: to the first hold that is short without it and whose owner may take it; else it is called back."""
+        books, age = self._books, self._books.shares.age
+        short = list(self._short_owners()) if books.strays else []
+        for stray in sorted(books.strays.values(), key=lambda stray: -age[stray.id]):
+            heir = self._heir(stray, short)
+            if heir is None:
+                books.reprieve(stray)
+                self._steps.append(Reprieve(stray.id, stray.fence))
+            else:
+                books.pass_on(stray, heir)
+                self._steps.append(PassOn(stray.id, stray.fence, heir.owner.id))
+                short = list(self._short_owners())
+
+    def _short_owners(self) -> Iterator[tuple[Way, Case]]:
+        for way, line in self._books.in_line():
+            deficits = self._books.deficits(way.owner, line)
+            if deficits and not self._books.is_fixed_share_used_up(way.owner, line):
+                yield way, Case(self._court, way.owner, line, deficits)
+
+    def _heir(self, stray: Allocation, short: list[tuple[Way, Case]]) -> Way | None:
+        if not short:
+            return None
+        kind = self._books.shares.placed_back(stray)
+        for way, case in short:
+            for ground in case.grounds(stray.component, kind):
+                is_after = ground.after is None or stray.fence > ground.after
+                if is_after and is_lawful(case, [((0, 0, 0), stray, ground)]):
+                    return way
+        return None
+
+    # 2. Holds
+
+    def _fill(self, way: Way, line: Line) -> bool:
+        """Let the owner of a hold that will not suffice ask again. Says whether the hold ended and left strays behind."""
+        owner = way.owner
+        decision = self._ask(owner, line)
+        if decision.why in _HOPELESS or (decision.why in _LATER and not self._could_ever(owner, line)):
+            self._books.end_hold(way)
+            self._steps.append(EndHold(owner.id))
+            decision = Decision(owner.id, Outcome.ENDS, decision.why, decision.case)
+        known = self._decisions.get(owner.id)
+        if known is None or decision.outcome is not Outcome.WAITS:
+            self._decisions[owner.id] = decision
+        return decision.outcome is Outcome.ENDS and bool(way.leaving)
+
+    def _could_ever(self, owner: Waiter, line: Line) -> bool:
+        """Whether there is a set of victims if the pool's pauses are left aside."""
+        case = Case(self._court, owner, line, self._books.deficits(owner, line))
+        return not isinstance(choose(case, Bounds(self._budget.at_a_time, worth(self._terms, owner))), Why)
+
+    # 3. Waiters
+
+    def _hear(self, waiter: Waiter) -> Decision:
+        if waiter.component not in self._books.tree.paths:
+            return _waits(waiter, Why.NO_POLICY)
+        if self._terms.queueing == "strict" and self._stands_behind(waiter):
+            return _waits(waiter, Why.BEHIND)
+        if waiter.id in self._skip:
+            return _waits(waiter, Why.PREFERS_ANOTHER)
+        return self._ask_once(waiter)
+
+    def _stands_behind(self, waiter: Waiter) -> bool:
+        """Strict queueing: whether one before it is blocked by the pool's capacity. Where the owners of holds stand in the
+        queue is not known, so as long as there is one, only those ask who are not kept by the capacity at all."""
+        if self._is_line_closed:
+            return True
+        if not self._books.lacks_capacity(waiter):
+            return False
+        self._is_line_closed = not self._books.is_kept_by_limit(waiter)
+        return bool(self._books.ways)
+
+    def _ask_once(self, waiter: Waiter) -> Decision:
+        """Decide about a shape once as long as nothing moves that could help it."""
+        shape = (
+            waiter.component,
+            frozenset(waiter.amounts.items()),
+            waiter.preemptible,
+            waiter.preemption_class,
+            waiter.chain,
+            waiter.preempted_fence,
+        )
+        books, refused = self._books, self._refused.get(shape)
+        if refused is not None and self._is_still_refused(refused, waiter):
+            return Decision(waiter.id, refused.decision.outcome, refused.decision.why, refused.decision.case)
+        decision = self._ask(waiter, books.end)
+        if decision.outcome is Outcome.WAITS:
+            self._refused[shape] = _Refused(books.version, books.deficits(waiter, books.end), decision)
+        return decision
+
+    def _is_still_refused(self, refused: _Refused, waiter: Waiter) -> bool:
+        """Nothing moved; or too little could be taken, and without groups there is ever less of it as others are stopped."""
+        if refused.version == self._books.version:
+            return True
+        if refused.decision.why is not Why.NOT_ENOUGH or self._books.tree.grouped:
+            return False
+        now = self._books.deficits(waiter, self._books.end)
+        return now.keys() == refused.deficits.keys() and all(now[at] >= units for at, units in refused.deficits.items())
+
+    # An ask
+
+    def _ask(self, waiter: Waiter, line: Line) -> Decision:
+        books = self._books
+        if books.is_fixed_share_used_up(waiter, line):
+            return _waits(waiter, Why.FIXED_SHARE_USED_UP)
+        deficits = books.deficits(waiter, line)
+        if not deficits:
+            return _waits(waiter, Why.NO_SHORTAGE)
+        if self._budget.is_pausing:
+            return _waits(waiter, Why.BACKOFF)
+        if self._budget.this_minute == 0:
+            return _waits(waiter, Why.MINUTE_USED_UP)
+        case = Case(self._court, waiter, line, deficits)
+        chosen = choose(case, Bounds(self._budget.most, worth(self._terms, waiter)))
+        if chosen is Why.TOO_MANY and self._budget.most != self._budget.at_a_time:
+            chosen = Why.MINUTE_USED_UP
+        if isinstance(chosen, Why):
+            return Decision(waiter.id, Outcome.WAITS, chosen, case)
+        self._stop(case, chosen)
+        return Decision(waiter.id, Outcome.STOPS, Why.FITS_THEN, case)
+
+    def _stop(self, case: Case, chosen: tuple[Candidate, ...]) -> None:
+        unused = (account for _, holder, grounds in chosen if grounds.unused for account in case.shares_used(holder))
+        borrowed = (each for _, holder, grounds in chosen if grounds.borrowed for each in case.still_borrowed(holder))
+        within = any(grounds.within for _, _, grounds in chosen)
+        step = Stop(
+            waiter=case.waiter.id,
+            victims=tuple(Victim(holder.id, holder.fence, grounds.trigger) for _, holder, grounds in chosen),
+            unused=tuple(dict.fromkeys(unused)),
+            within=case.path[:1] if within else (),
+            borrowed=tuple(borrowed),
+        )
+        self._steps.append(step)
+        self._budget.spend(len(chosen))
+        self._books.stop(case.waiter, [holder for _, holder, _ in chosen])
+
+
+_LATER = frozenset({Why.BACKOFF, Why.MINUTE_USED_UP})
+"""What passes with time."""
+
+_HOPELESS = frozenset({Why.FIXED_SHARE_USED_UP, Why.NOT_ENOUGH, Why.TOO_MANY, Why.NOT_WITHIN, Why.TOO_DEAR})
+"""What ends a hold that will not suffice."""
+
+
+def _waits(waiter: Waiter, why: Why) -> Decision:
+    return Decision(waiter.id, Outcome.WAITS, why)

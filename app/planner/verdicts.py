@@ -1,0 +1,150 @@
+"""What was decided about whom, and why: every code there is, with its sentence for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+from app.domain.plan import Trigger
+
+
+class Outcome(StrEnum):
+    """What the pass did about a waiter."""
+
+    STOPS = "stops"
+    WAITS = "waits"
+    ENDS = "ends"
+
+
+class Why(StrEnum):
+    """Why a waiter has somebody stopped, has not, or loses its hold."""
+
+    FITS_THEN = "fits_then"
+    NO_SHORTAGE = "no_shortage"
+    PREFERS_ANOTHER = "prefers_another"
+    NO_POLICY = "no_policy"
+    FIXED_SHARE_USED_UP = "fixed_share_used_up"
+    BEHIND = "behind"
+    BACKOFF = "backoff"
+    MINUTE_USED_UP = "minute_used_up"
+    NOT_ENOUGH = "not_enough"
+    TOO_MANY = "too_many"
+    NOT_WITHIN = "not_within"
+    TOO_DEAR = "too_dear"
+
+
+DECISIONS: dict[Why, str] = {
+    Why.FITS_THEN: "it fits when those who are stopped for it have left",
+    Why.NO_SHORTAGE: "nothing is short for it once those who are leaving have left: it waits for them, or for its turn",
+    Why.PREFERS_ANOTHER: "it would rather have another pool, which is judged first",
+    Why.NO_POLICY: "its component has no policy in this pool",
+    Why.FIXED_SHARE_USED_UP: "it is not preemptible, and the fixed share of its policy is used up",
+    Why.BEHIND: "the queueing is strict, and somebody before it waits for capacity",
+    Why.BACKOFF: "the pool pauses between two decisions to preempt",
+    Why.MINUTE_USED_UP: "the pool has preempted as many in this minute as it may",
+    Why.NOT_ENOUGH: "all that it may take would not make it fit",
+    Why.TOO_MANY: "it would take more victims than one decision may have",
+    Why.NOT_WITHIN: "it would not lie within its policy's reserved, so it may not take from its own policy what is in share",
+    Why.TOO_DEAR: "stopping them would cost more than it is worth",
+}
+
+
+class WhyNot(StrEnum):
+    """Why an allocation may not be taken."""
+
+    LEAVING = "leaving"
+    FIXED = "fixed"
+    CLASS_TEN = "class_ten"
+    SENSITIVE = "sensitive_profile"
+    NO_CHECKPOINT = "no_checkpoint"
+    NEAR_COMPLETION = "near_completion"
+    JUST_STARTED = "just_started"
+    SAME_CHAIN = "same_chain"
+    HOLDS_NOTHING_SHORT = "holds_nothing_short"
+    SAME_POLICY = "same_policy"
+    OTHER_POLICY = "other_policy"
+    SHARE_NOT_UNUSED = "share_not_unused"
+    RANK_NOT_LOWER = "rank_not_lower"
+    RANK_HIGHER = "rank_higher"
+    IN_SHARE = "in_share"
+    SERVICE_IN_SHARE = "service_in_share"
+    PREEMPTIBLE = "waiter_preemptible"
+    GRANTED_BEFORE = "granted_before"
+
+
+REFUSALS: dict[WhyNot, str] = {
+    WhyNot.LEAVING: "it is leaving already",
+    WhyNot.FIXED: "it is not preemptible",
+    WhyNot.CLASS_TEN: "its preemption class is 10",
+    WhyNot.SENSITIVE: "its policy has the profile sensitive",
+    WhyNot.NO_CHECKPOINT: "it cannot checkpoint, and its preemption class is 7 or higher",
+    WhyNot.NEAR_COMPLETION: "it is near the end of its walltime",
+    WhyNot.JUST_STARTED: "it has not run for the shortest time that the pool grants",
+    WhyNot.SAME_CHAIN: "it belongs to the same chain of requests",
+    WhyNot.HOLDS_NOTHING_SHORT: "it holds nothing of what is short, where it is short",
+    WhyNot.SAME_POLICY: "it is of the same policy",
+    WhyNot.OTHER_POLICY: "it is of another policy",
+    WhyNot.SHARE_NOT_UNUSED: "the waiter does not fit into an unused share of its own",
+    WhyNot.RANK_NOT_LOWER: "its rank is not lower",
+    WhyNot.RANK_HIGHER: "its rank is higher",
+    WhyNot.IN_SHARE: "it lies in its share",
+    WhyNot.SERVICE_IN_SHARE: "it is a service and lies in its share",
+    WhyNot.PREEMPTIBLE: "the waiter is preemptible",
+    WhyNot.GRANTED_BEFORE: "it was granted before the waiter was preempted",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the rules say about taking one allocation: the rule that allows it, or why each of them does not.
+
+    Where no rule was asked, since it is protected or holds nothing that is short, the one reason stands under no rule.
+    """
+
+    allocation: str
+    rule: str | None
+    trigger: Trigger | None
+    conditional: bool
+    """Allowed only if the waiter lies within its policy's reserved when all that were chosen have left."""
+    refusals: tuple[tuple[str | None, WhyNot], ...]
+
+    @property
+    def allowed(self) -> bool:
+        """Whether it could be taken."""
+        return self.rule is not None
+
+    @property
+    def sentence(self) -> str:
+        """One sentence for people."""
+        if self.rule is not None:
+            return f"it may be taken by {self.rule}"
+        return "; ".join(f"{rule}: {REFUSALS[why]}" if rule else REFUSALS[why] for rule, why in self.refusals)
+
+
+class Expandable(Protocol):
+    """What can still say, for each allocation, what the rules said."""
+
+    def verdicts(self) -> Iterator[Verdict]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What the pass decided about one waiter, or one owner of a hold."""
+
+    waiter: str
+    outcome: Outcome
+    why: Why
+    case: Expandable | None = field(default=None, repr=False, compare=False)
+    """The ask as it was judged; None where it did not come to that."""
+
+    @property
+    def sentence(self) -> str:
+        """One sentence for people."""
+        return DECISIONS[self.why]
+
+    def verdicts(self) -> Iterator[Verdict]:
+        """What the rules say about each allocation, worked out only now."""
+        if self.case is not None:
+            yield from self.case.verdicts()

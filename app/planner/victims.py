@@ -1,0 +1,156 @@
+"""Which of those who may be taken are: take in order, give back what is not needed; if that may not be, look at other sets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import combinations, islice
+from typing import TypeAlias
+
+from app.planner.case import Case
+from app.planner.court import Candidate, Place
+from app.planner.verdicts import Why
+
+EXACT_OVER = 12
+"""Of how many candidates, the first ones, every set is looked at."""
+
+Merit: TypeAlias = tuple[int, Fraction, tuple[Place, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a set of victims has to keep to."""
+
+    most: int | None = None
+    """How many it may have."""
+    below: int | None = None
+    """What it may not cost, in GPU-minutes."""
+
+
+def is_lawful(case: Case, chosen: Sequence[Candidate]) -> bool:
+    """Whether those among them who may be taken only on a condition may be."""
+    return _is_lawful(sum(grounds.within for _, _, grounds in chosen), _beyond(case, chosen))
+
+
+def choose(case: Case, bounds: Bounds) -> tuple[Candidate, ...] | Why:
+    """The victims, in the order of candidates; or why there is no allowed set."""
+    if not case.could_suffice():
+        return Why.NOT_ENOUGH
+    taken = _take(case, case.candidates())
+    if taken is None:
+        return Why.NOT_ENOUGH
+    kept = _give_back(case, taken)
+    fault = _fault(case, kept, bounds)
+    if fault is None:
+        return kept
+    others = [*_search(case, bounds), *_unconditional(case, taken, bounds)]
+    return min(others, key=lambda chosen: _merit(case, chosen), default=fault)
+
+
+def _take(case: Case, candidates: Iterable[Candidate]) -> list[Candidate] | None:
+    """In order until it fits; None if all of them do not suffice."""
+    left, taken = [units for _, _, units in case.needs], []
+    for candidate in candidates:
+        taken.append(candidate)
+        left = [short - units for short, units in zip(left, case.brings(candidate[1]), strict=True)]
+        if max(left) <= 0:
+            return taken
+    return None
+
+
+def _give_back(case: Case, taken: Sequence[Candidate]) -> tuple[Candidate, ...]:
+    """Without those, the last first, but for whom it fits all the same, and is allowed if it was."""
+    spare, beyond = _spare(case, taken), _beyond(case, taken)
+    conditional = sum(grounds.within for _, _, grounds in taken)
+    kept = []
+    for candidate in reversed(taken):
+        without = [units - brought for units, brought in zip(spare, case.brings(candidate[1]), strict=True)]
+        outside = [units + moved for units, moved in zip(beyond, case.moves(candidate[1]), strict=True)]
+        still = conditional - candidate[2].within
+        if min(without) >= 0 and (_is_lawful(still, outside) or not _is_lawful(conditional, beyond)):
+            spare, beyond, conditional = without, outside, still
+        else:
+            kept.append(candidate)
+    return tuple(reversed(kept))
+
+
+def _spare(case: Case, chosen: Iterable[Candidate]) -> list[int]:
+    """What they bring beyond each need."""
+    spare = [-units for _, _, units in case.needs]
+    for _, holder, _ in chosen:
+        spare = [units + brought for units, brought in zip(spare, case.brings(holder), strict=True)]
+    return spare
+
+
+def _beyond(case: Case, chosen: Iterable[Candidate]) -> list[int]:
+    """What is still beyond the policy's reserved when they have left."""
+    beyond = [units for _, units in case.beyond or ()]
+    for _, holder, _ in chosen:
+        beyond = [units - moved for units, moved in zip(beyond, case.moves(holder), strict=True)]
+    return beyond
+
+
+def _is_lawful(conditional: int, beyond: Iterable[int]) -> bool:
+    """Whether those who may be taken only if the waiter then lies within its policy's reserved may be."""
+    return conditional == 0 or all(units <= 0 for units in beyond)
+
+
+def _fault(case: Case, chosen: Sequence[Candidate], bounds: Bounds) -> Why | None:
+    if bounds.most is not None and len(chosen) > bounds.most:
+        return Why.TOO_MANY
+    if not is_lawful(case, chosen):
+        return Why.NOT_WITHIN
+    if bounds.below is not None and _cost(case, chosen) >= bounds.below:
+        return Why.TOO_DEAR
+    return None
+
+
+def _search(case: Case, bounds: Bounds) -> Iterator[tuple[Candidate, ...]]:
+    """The best of all sets of the first candidates: the fewest, then the cheapest, then the first in order."""
+    first = tuple(islice(case.candidates(), EXACT_OVER))
+    most = len(first) if bounds.most is None else min(bounds.most, len(first))
+    brought = [case.brings(holder) for _, holder, _ in first]
+    for size in range(1, most + 1):
+        if not _could_cover(case, brought, size):
+            continue
+        works = [
+            chosen
+            for places in combinations(range(len(first)), size)
+            if _covers(case, [brought[place] for place in places])
+            and _fault(case, chosen := tuple([first[place] for place in places]), bounds) is None
+        ]
+        if works:
+            yield min(works, key=lambda chosen: _merit(case, chosen))
+            return
+
+
+def _could_cover(case: Case, brought: Sequence[Sequence[int]], size: int) -> bool:
+    """Whether the largest of each key, that many, would suffice."""
+    sorted_by_need = (sorted(units, reverse=True) for units in zip(*brought, strict=True))
+    return all(sum(units[:size]) >= short for units, (_, _, short) in zip(sorted_by_need, case.needs, strict=True))
+
+
+def _covers(case: Case, brought: Iterable[Sequence[int]]) -> bool:
+    sums = map(sum, zip(*brought, strict=True))
+    return all(units >= short for units, (_, _, short) in zip(sums, case.needs, strict=True))
+
+
+def _unconditional(case: Case, first: Iterable[Candidate], bounds: Bounds) -> Iterator[tuple[Candidate, ...]]:
+    """What is taken in order from those who may be taken without a condition, if there was one."""
+    if not any(grounds.within for _, _, grounds in first):
+        return
+    taken = _take(case, (candidate for candidate in case.candidates() if not candidate[2].within))
+    if taken is not None:
+        chosen = _give_back(case, taken)
+        if _fault(case, chosen, bounds) is None:
+            yield chosen
+
+
+def _merit(case: Case, chosen: Sequence[Candidate]) -> Merit:
+    """1. fewer victims 2. lower total cost 3. the order of candidates."""
+    return len(chosen), _cost(case, chosen), tuple(place for place, _, _ in chosen)
+
+
+def _cost(case: Case, chosen: Iterable[Candidate]) -> Fraction:
+    return sum((case.court.costs.exact(holder) for _, holder, _ in chosen), start=Fraction())

@@ -1,0 +1,135 @@
+"""Reconciling a workspace: whose time to leave is up goes, whoever can only be served by taking back is, and patience is kept.
+
+1. Deadlines of leaving that have passed: bounded calls, until none is left.
+2. Every pool is decided: a snapshot, a plan (`app.planner`), and its steps taken one by one. A step whose ground has changed
+   meanwhile is not taken, and the pool is looked at anew; what was taken before stays right by itself.
+3. Who was passed for too long gets the hold of patience.
+
+A waiter asks in the pools it prefers before it asks in others, so a pool leaves out those whose better pools have not been
+decided yet, and comes to them in a later round. A pool that fails is logged, and does not stop the others. Nothing is kept
+between two runs, and any number may be under way: what one of them decided makes the other's steps stale.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from app.domain.plan import Step
+from app.domain.snapshot import Snapshot
+from app.planner.plan import plan
+from app.store.connection import StoreUnavailable
+from app.store.ledger import Ledger
+from app.store.planning import Planning, Unfinished
+
+log = logging.getLogger(__name__)
+
+CALLS = 50
+"""Bounded calls of one kind that a run makes; what is left comes with the next."""
+LOOKS = 200
+"""Snapshots of one pool in a run."""
+STALE = 5
+"""Plans in a row of which nothing held any more, before a pool is left for the next run."""
+
+
+@dataclass(slots=True)
+class Open:
+    """Which pools of a workspace are yet to be decided, and who may not have asked yet in those that are."""
+
+    pools: set[str]
+    skipped: dict[str, frozenset[str]] = field(default_factory=dict)
+
+    def not_yet(self, snapshot: Snapshot) -> frozenset[str]:
+        """Waiters of a pool that prefer another one where they may still be served."""
+        return frozenset(
+            waiter.id
+            for waiter in snapshot.waiters
+            if any(
+                pool in self.pools or waiter.id in self.skipped.get(pool, ())
+                for pool in snapshot.preferred.get(waiter.component, ())
+            )
+        )
+
+
+class Reconciling:
+    """Decides what scripts cannot, and has it done."""
+
+    def __init__(self, planning: Planning, ledger: Ledger) -> None:
+        self._planning, self._ledger = planning, ledger
+
+    def run(self, workspace: str) -> bool:
+        """One bounded look at everything; True if something is left to be done at once."""
+        left = self._depart(workspace)
+        pools = self._ledger.pools(workspace)
+        left |= self._decide(workspace, pools)
+        for pool in pools:
+            self._apart(workspace, pool, self._ledger.give_patience)
+        return left
+
+    def _depart(self, workspace: str) -> bool:
+        for _ in range(CALLS):
+            done, more = self._planning.depart(workspace)
+            if more and not done:
+                self._finish(workspace)
+            elif not more:
+                return False
+        return True
+
+    def _decide(self, workspace: str, pools: list[str]) -> bool:
+        still = Open(set(pools))
+        left, ready = False, list(pools)
+        for _ in pools:
+            for pool in ready:
+                left |= bool(self._apart(workspace, pool, lambda at, name: self._pool(at, name, still)))
+                still.pools.discard(pool)
+            ready = [pool for pool in ready if still.skipped.get(pool)]
+            if not ready:
+                break
+        return left
+
+    def _apart(self, workspace: str, pool: str, work: Callable[[str, str], object]) -> object:
+        """Whatever is wrong with one pool is not wrong with the others."""
+        try:
+            return work(workspace, pool)
+        except StoreUnavailable:
+            raise
+        except Exception:
+            log.exception("pool %s of workspace %s could not be reconciled", pool, workspace)
+            return False
+
+    def _pool(self, workspace: str, pool: str, still: Open) -> bool:
+        """Decide one pool until its plan is empty; True if it is not."""
+        stale = 0
+        for _ in range(LOOKS):
+            try:
+                seen = self._planning.snapshot(workspace, pool)
+            except Unfinished:
+                if not self._finish(workspace):
+                    return True
+                continue
+            skip = still.not_yet(seen) if seen else frozenset[str]()
+            still.skipped[pool] = skip
+            steps = plan(seen, skip).steps if seen else ()
+            if not seen or not steps:
+                return False
+            stale = 0 if self._take(workspace, seen, steps) else stale + 1
+            if stale == STALE:
+                return True
+        return True
+
+    def _take(self, workspace: str, seen: Snapshot, steps: Sequence[Step]) -> bool:
+        """Take steps while they hold and the pool is as it was foreseen; False if not even the first did."""
+        for number, step in enumerate(steps):
+            taken = self._planning.take(workspace, seen, step)
+            if taken.more:
+                self._finish(workspace)
+            if not taken.applied:
+                log.debug("pool %s of workspace %s: %s is stale: %s", seen.pool, workspace, step, taken.why)
+                return number > 0
+            if taken.moved_on:
+                return True
+        return True
+
+    def _finish(self, workspace: str) -> bool:
+        return any(not self._ledger.advance(workspace) for _ in range(CALLS))

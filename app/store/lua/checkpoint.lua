@@ -1,0 +1,60 @@
+-- What a holder says of its checkpoint: on its way out it answers with it, and otherwise it is noted for later.
+-- @use accounts amounts clock counts departures passes requests
+-- @keys leaving live
+-- @args now kept chunk id fence state seconds reference
+-- @reply alive status lapses directive deadline more
+-- @reply left status more
+-- @reply not_leaving status
+-- @reply stale_fence status reason
+-- @reply not_found
+
+clock.start(args.now)
+requests.keep(args.kept)
+local request, fields = requests.load(args.id), {}
+if not request then return reply.not_found() end
+if args.state == 'completed' and request.left_fence == args.fence and request.left_by == 'completed' then
+  return reply.left(request.status, passes.settle(tonumber(args.chunk)))
+end
+if request.fence ~= args.fence or not redis.call('ZSCORE', keys.live(), args.id) then
+  return reply.stale_fence(request.status, request.reason)
+end
+
+local pool, asked = accounts.pool(request.pool), request.status == states.preempting and request.directive == 'checkpoint'
+if args.state == 'defer' and request.status ~= states.preempting then return reply.not_leaving(request.status) end
+
+local function alive()
+  local lapses = request.lease_s and redis.call('ZSCORE', keys.live(), args.id) or ''
+  return reply.alive(request.status, lapses, request.directive or '', request.deadline_ms or '', passes.settle(tonumber(args.chunk)))
+end
+
+-- A longer deadline, up to what may be put off in all.
+local function defer()
+  local before = tonumber(request.deferred_s) or 0
+  local granted = math.min(tonumber(args.seconds), tonumber(pool.is.max_deferral_s or 300) - before)
+  if granted <= 0 then return end
+  local deadline = amounts.whole(tonumber(request.deadline_ms) + granted * 1000)
+  requests.put(request, fields, 'deferred_s', amounts.whole(before + granted))
+  requests.put(request, fields, 'deadline_ms', deadline)
+  redis.call('ZADD', keys.leaving(), 'XX', deadline, args.id)
+end
+
+if args.state == 'completed' then
+  departures.saved(request, args.reference, fields)
+  if request.status == states.preempting then
+    counts.checkpoint(request.pool, clock.now - tonumber(request.told_ms))
+    requests.put(request, fields, 'failed', '')
+    requests.put(request, fields, 'left_by', 'completed')
+    requests.write(request, fields)
+    departures.leave(request, 'preempted')
+    return reply.left(request.status, passes.settle(tonumber(args.chunk)))
+  end
+elseif asked and args.state == 'failed' then
+  departures.terminate(pool, request)
+  return alive()
+elseif asked and args.state == 'defer' then
+  defer()
+elseif asked then
+  requests.put(request, fields, 'answered', '1')
+end
+if #fields > 0 then requests.write(request, fields) end
+return alive()

@@ -1,0 +1,38 @@
+-- Those whose present step of leaving has ended, a bounded part at a time: more time once for who makes progress, then the second
+-- step, then the end.
+-- @use accounts amounts clock departures passes requests
+-- @keys leaving meta
+-- @args now kept chunk
+-- @reply departed told forced more
+
+clock.start(args.now)
+requests.keep(args.kept)
+local count, told, forced = tonumber(args.chunk), 0, 0
+local due = redis.call('ZRANGEBYSCORE', keys.leaving(), '-inf', amounts.whole(clock.now), 'LIMIT', 0, count)
+if #due > 0 then redis.call('HSET', keys.meta(), 'departed_ms', amounts.whole(clock.now)) end  -- which a server out of memory refuses
+
+local function extended(pool, request)
+  if request.answered ~= '1' or request.extended == '1' then return false end
+  local half = math.floor(tonumber(pool.is.checkpoint_timeout_s or 600) * 500)
+  local deadline = amounts.whole(math.max(clock.now, tonumber(request.deadline_ms) + half))
+  requests.write(request, {'extended', '1', 'deadline_ms', deadline})
+  redis.call('ZADD', keys.leaving(), deadline, request.id)
+  return true
+end
+
+for _, id in ipairs(due) do
+  local request = requests.load(id)
+  if not request or request.status ~= states.preempting then redis.call('ZREM', keys.leaving(), id)  -- lost
+  elseif request.directive == 'checkpoint' then
+    local pool = accounts.pool(request.pool)
+    if not extended(pool, request) then
+      departures.terminate(pool, request)
+      told = told + 1
+    end
+  else
+    departures.leave(request, 'forced')
+    forced = forced + 1
+  end
+end
+local more = passes.settle(count)
+return reply.departed(told, forced, #due == count and 1 or more)

@@ -1,0 +1,38 @@
+-- Writing in the ledger: what a grant, a return or a hold changes at every account of a path.
+-- @use amounts
+
+local function put(account, column, key, number, fields)
+  account[column][key] = number
+  fields[#fields + 1] = column .. ':' .. key
+  fields[#fields + 1] = amounts.whole(number)
+end
+
+-- Add to one or two columns (`used`, `fixed`, `kept`) of every account of a path.
+function books.add(path, ask, columns, sign)
+  for _, account in ipairs(path) do
+    local fields = {}
+    for _, key in ipairs(ask.keys) do
+      for _, column in ipairs(columns) do put(account, column, key, (account[column][key] or 0) + sign * ask.of[key], fields) end
+    end
+    redis.call('HSET', account.key, unpack(fields))
+  end
+end
+
+-- These units are in nobody's stack any more: what was borrowed above them may lie in a share now.
+function books.went(path, ask)
+  local pool = path[#path]
+  for i = 1, #path - 1 do
+    local fields = {}
+    for _, key in ipairs(next(pool.reserving) and ask.keys or {}) do
+      if pool.reserving[key] then put(path[i], 'back', key, (path[i].back[key] or 0) + ask.of[key], fields) end
+    end
+    if #fields > 0 then redis.call('HSET', path[i].key, unpack(fields)) end
+  end
+end
+
+-- What holds with victims keep at one account.
+function books.clear(account, key, by)
+  local fields = {}
+  put(account, 'cleared', key, (account.cleared[key] or 0) + by, fields)
+  redis.call('HSET', account.key, unpack(fields))
+end

@@ -1,0 +1,117 @@
+-- Holds with victims: capacity kept for a waiter whose way others are clearing. Each keeps its amount, less what those leaving
+-- for it still bring, at every account of its owner's path; `cleared` is the sum of them, which binds all who have no such hold.
+-- @use accounts amounts books clock lanes order requests
+-- @keys hold leaving pool_holds pool_leaving request
+
+local listed = {}  -- pool → its holds with victims, in order
+
+local function mark(account, key) return account.id .. '|' .. key end
+
+local function open(pool, id, since, n)
+  local request = requests.load(id)
+  if not request then return redis.call('HDEL', keys.pool_holds(pool.name), id) end  -- lost; the audit finds what it kept
+  local lane = lanes.of(request)
+  local hold = {id = id, since = tonumber(since), n = tonumber(n), lane = lane, coming = {}, brought = {},
+    path = accounts.path(pool.name, lane.component), inner = order.inner(tonumber(request.class), tonumber(request.seq)), on = {}}
+  for _, account in ipairs(hold.path) do hold.on[account.key] = true end
+  local raw = redis.call('HGETALL', keys.hold(pool.name, id))
+  for i = 1, #raw, 2 do
+    local column, at = string.match(raw[i], '^(%l+)|(.+)$')
+    hold[column][at] = tonumber(raw[i + 1])
+  end
+  return hold
+end
+
+-- Those of a pool, in order.
+function clearings.of(pool)
+  local list = listed[pool.name]
+  if list then return list end
+  list = {}
+  listed[pool.name] = list
+  local raw = pool.is.clearings and redis.call('HGETALL', keys.pool_holds(pool.name)) or {}
+  for i = 1, #raw, 2 do
+    local since, n = string.match(raw[i + 1], '^victims (%d+) (%d+)$')
+    local hold = n and open(pool, raw[i], since, n)
+    if type(hold) == 'table' then list[#list + 1] = hold end
+  end
+  table.sort(list, function(one, other) return one.n < other.n end)
+  return list
+end
+
+function clearings.find(pool, id)
+  for at, hold in ipairs(clearings.of(pool)) do
+    if hold.id == id then return hold, at end
+  end
+end
+
+-- What a hold keeps of a key at an account of its owner's path.
+function clearings.kept(hold, account, key)
+  return math.max(0, (hold.lane.ask.of[key] or 0) - (hold.coming[mark(account, key)] or 0))
+end
+
+function clearings.brought(hold, account, key) return hold.brought[mark(account, key)] or 0 end
+function clearings.coming(hold, account, key) return hold.coming[mark(account, key)] or 0 end
+
+local function count(pool, by)
+  local now = (tonumber(pool.is.clearings) or 0) + by
+  pool.is.clearings = now > 0 and amounts.whole(now) or nil
+  if now > 0 then redis.call('HSET', pool.key, 'clearings', amounts.whole(now)) else redis.call('HDEL', pool.key, 'clearings') end
+end
+
+-- Give a waiter its hold; nobody leaves for it yet.
+function clearings.begin(path, lane, request)
+  local pool = path[#path]
+  local list, n = clearings.of(pool), redis.call('HINCRBY', pool.key, 'hold_n', 1)
+  redis.call('HSET', keys.pool_holds(pool.name), request.id, 'victims ' .. amounts.whole(clock.now) .. ' ' .. amounts.whole(n))
+  redis.call('HSET', keys.request(request.id), 'cleared_in', pool.name)
+  request.cleared_in = pool.name
+  local hold = open(pool, request.id, clock.now, n)
+  list[#list + 1] = hold
+  count(pool, 1)
+  for _, account in ipairs(path) do
+    for _, key in ipairs(lane.ask.keys) do books.clear(account, key, lane.ask.of[key]) end
+  end
+  return hold
+end
+
+-- It ends; those who were leaving for it leave for nobody any more. Says whether there were such.
+function clearings.finish(pool, hold)
+  local _, at = clearings.find(pool, hold.id)
+  table.remove(listed[pool.name], at)
+  count(pool, -1)
+  for _, account in ipairs(hold.path) do
+    for _, key in ipairs(hold.lane.ask.keys) do books.clear(account, key, -clearings.kept(hold, account, key)) end
+  end
+  redis.call('HDEL', keys.pool_holds(pool.name), hold.id)
+  redis.call('DEL', keys.hold(pool.name, hold.id))
+  if redis.call('EXISTS', keys.request(hold.id)) == 1 then redis.call('HDEL', keys.request(hold.id), 'cleared_in') end
+  local leaving, any = redis.call('HGETALL', keys.pool_leaving(pool.name)), false
+  for i = 1, #leaving, 2 do
+    if leaving[i + 1] == hold.id then
+      any = true
+      redis.call('HSET', keys.pool_leaving(pool.name), leaving[i], '-')
+      redis.call('ZREM', keys.leaving(), leaving[i])
+    end
+  end
+  return any
+end
+
+-- Somebody along this path begins to leave for the hold (1), or does no longer (-1); `has_left` if its units are back.
+function clearings.expect(pool, hold, path, ask, sign, has_left)
+  local at = keys.hold(pool.name, hold.id)
+  for _, account in ipairs(path) do
+    for _, key in ipairs(hold.on[account.key] and ask.keys or {}) do
+      if hold.lane.ask.of[key] then
+        local where, before = mark(account, key), clearings.kept(hold, account, key)
+        hold.coming[where] = (hold.coming[where] or 0) + sign * ask.of[key]
+        redis.call('HSET', at, 'coming|' .. where, amounts.whole(hold.coming[where]))
+        if has_left then
+          hold.brought[where] = (hold.brought[where] or 0) + ask.of[key]
+          redis.call('HSET', at, 'brought|' .. where, amounts.whole(hold.brought[where]))
+        end
+        local change = clearings.kept(hold, account, key) - before
+        if change ~= 0 then books.clear(account, key, change) end
+      end
+    end
+  end
+end

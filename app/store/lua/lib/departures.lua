@@ -1,0 +1,94 @@
+-- Leaving: who is told to, the steps of it with their deadlines, and its end, which is a place in the queue or the end of all.
+-- @use accounts amounts books clearings clock counts grants intake lanes requests
+-- @keys  leaving meta pool_held pool_leaving
+
+local TOLD = {'directive', 'deadline_ms', 'told_ms', 'answered', 'extended', 'deferred_s', 'failed', 'started_ms'}
+
+local function seconds(pool, setting, default) return tonumber(pool.is[setting] or default) end
+
+-- What ranks somebody, as `priority,class`.
+function departures.rank(policy, request) return policy.is.priority .. ',' .. request.class end
+
+local function step(request, directive, deadline, news)
+  requests.say(news, {'directive'}, directive)
+  requests.say(news, {'deadline_ms'}, amounts.whole(deadline))
+  redis.call('ZADD', keys.leaving(), amounts.whole(deadline), request.id)
+end
+
+-- The second step: it is told to end. Its checkpoint, if it was to make one, has failed.
+function departures.terminate(pool, request)
+  local news = {}
+  step(request, 'terminate', clock.now + seconds(pool, 'grace_s', 30) * 1000, news)
+  requests.say(news, {'failed'}, '1')
+  counts.add('failed_checkpoints|' .. pool.name)
+  requests.note(request, 'terminating', news)
+end
+
+-- A checkpoint is saved: it can go on from there.
+function departures.saved(request, reference, fields)
+  local now = amounts.whole(clock.now)
+  requests.put(request, fields, 'checkpointed_ms', now)
+  requests.put(request, fields, 'reference', reference)
+  local line = request.pool ~= '' and redis.call('HGET', keys.pool_held(request.pool), request.id)
+  if line then  -- a decision has to know of it: the ninth word
+    local before, after = string.match(line, '^(%S+ %S+ %S+ %S+ %S+ %S+ %S+ %S+ )%S+(.*)$')
+    redis.call('HSET', keys.pool_held(request.pool), request.id, before .. now .. after)
+  end
+end
+
+-- Somebody who was told to leave has left (`preempted`) or is made to (`forced`): the units come back, and it stands in the queue
+-- again with its age, unless it was there too often.
+function departures.leave(request, event, more)
+  local pool, lane, fields = accounts.pool(request.pool), lanes.of(request), {}
+  local times = (tonumber(request.preemptions) or 0) + 1
+  local lost = (event == 'forced' or request.failed == '1') and pool.is.requeue_failed_checkpoint == '0'
+  local again = not lost and (request.retries == '-1' or times <= tonumber(request.retries))
+  local news = {'preemptions', amounts.whole(times), 'left_fence', request.fence,
+    'preempted_fence', redis.call('HGET', keys.meta(), 'fence'), 'resume', request.checkpointed_ms and '1' or '0'}
+  requests.say(news, TOLD, '')
+  grants.back(request, true)
+  if not again then
+    requests.finish(request, states.preempted, event, news, fields, more)
+    return requests.write(request, fields)
+  end
+  requests.say(news, {'queued_ms'}, amounts.whole(clock.now))
+  requests.move(request, states.queued, event, news, fields, more)
+  for _, name in ipairs({'pool', 'fence', 'granted_ms'}) do requests.put(request, fields, name, '') end
+  counts.add('requeued|' .. pool.name)
+  intake.again(request, lane, fields)
+  requests.write(request, fields)
+end
+
+-- Tell somebody to leave for the owner of a hold, or take its units at once where no grace is given.
+function departures.begin(path, hold, request, reason, by_rank)
+  local policy, pool, lane, news, fields = path[1], path[#path], lanes.of(request), {}, {}
+  local more = {rank = departures.rank(policy, request), by_rank = by_rank}
+  counts.add('preemptions|' .. pool.name .. '|' .. (policy.is.profile or 'batch') .. '|' .. reason)
+  redis.call('HSET', keys.pool_leaving(pool.name), request.id, hold.id)
+  clearings.expect(pool, hold, path, lane.ask, 1)
+  requests.say(news, {'reason'}, reason)
+  requests.say(news, {'preempted_by'}, hold.id)
+  requests.say(news, {'told_fence'}, request.fence)
+  if seconds(pool, 'grace_s', 30) == 0 then
+    for i = 1, #news, 2 do requests.put(request, fields, news[i], news[i + 1]) end
+    requests.write(request, fields)
+    return departures.leave(request, 'preempted', more)
+  end
+  books.went(path, lane.ask)
+  local first = request.checkpoint ~= 'none'
+  requests.say(news, {'told_ms'}, amounts.whole(clock.now))
+  step(request, first and 'checkpoint' or 'terminate',
+    clock.now + seconds(pool, first and 'checkpoint_timeout_s' or 'grace_s', first and 600 or 30) * 1000, news)
+  requests.move(request, states.preempting, 'preempting', news, fields, more)
+  requests.write(request, fields)
+end
+
+-- Nobody needs it gone any more: it stays.
+function departures.recall(request)
+  local news, fields = {}, {}
+  redis.call('HDEL', keys.pool_leaving(request.pool), request.id)
+  requests.say(news, TOLD, '')
+  requests.move(request, states.allocated, 'reprieved', news, fields)
+  for _, name in ipairs({'reason', 'preempted_by'}) do requests.put(request, fields, name, '') end
+  requests.write(request, fields)
+end

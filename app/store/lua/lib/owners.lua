@@ -1,0 +1,58 @@
+-- Owners of holds with victims: whom of the others' holds binds them, and whether they can be granted now. An earlier hold binds
+-- by all it keeps; a later one only by what its own victims have brought, so that each is served by those who leave for it.
+-- @use accounts clearings lanes order
+
+-- What each hold of a pool is kept from by the others at an account, in order: a function for one key at one account.
+local function others(list, account, key)
+  local earlier, later, at = 0, 0, 0
+  local function binding(hold) return hold.on[account.key] and clearings.kept(hold, account, key) or 0 end
+  local function late(hold) return math.min(binding(hold), hold.on[account.key] and clearings.brought(hold, account, key) or 0) end
+  for _, hold in ipairs(list) do later = later + late(hold) end
+  return function(upto)
+    while at < upto do
+      at = at + 1
+      later = later - late(list[at])
+      if at > 1 then earlier = earlier + binding(list[at - 1]) end
+    end
+    return earlier + later
+  end
+end
+
+local function short(pool, hold, at, seen, list)
+  for _, account in ipairs(hold.path) do
+    for _, key in ipairs(hold.lane.ask.keys) do
+      local where = account.id .. '|' .. key
+      seen[where] = seen[where] or others(list, account, key)
+      if hold.lane.ask.of[key] + seen[where](at) > accounts.room('limit', account, pool, key) then return true end
+    end
+  end
+end
+
+-- Whether a fixed owner's fixed share is used up by now; then it keeps nothing any more.
+function owners.used_up(pool, hold)
+  for _, key in ipairs(hold.lane.fixed and hold.lane.ask.keys or {}) do
+    if pool.limit[key] and accounts.room('fixed', hold.path[1], pool, key) < hold.lane.ask.of[key] then return true end
+  end
+  return false
+end
+
+-- The first in order of the queue of those owners who can be granted now; nil if none can.
+function owners.first(pool)
+  local list, seen, best = clearings.of(pool), {}, nil
+  for at, hold in ipairs(list) do
+    if not short(pool, hold, at, seen, list) and not owners.used_up(pool, hold) then
+      local place = order.place(pool, hold.path[1], hold.inner, lanes.inshare(hold.path, hold.lane))
+      if not best or place < best.at then best = {id = hold.lane.id, who = hold.id, place = place, at = place} end
+    end
+  end
+  return best
+end
+
+-- The holds of those whose fixed share is used up.
+function owners.spent(pool)
+  local spent = {}
+  for _, hold in ipairs(clearings.of(pool)) do
+    if owners.used_up(pool, hold) then spent[#spent + 1] = hold end
+  end
+  return spent
+end

@@ -1,0 +1,62 @@
+-- What somebody will lack once it has its hold and all who have to leave have left: so the same shortage is never paid twice.
+-- @use accounts clearings requests
+-- @keys pool_leaving
+
+local function sum(sums, path, ask)
+  for _, account in ipairs(path) do
+    for _, key in ipairs(ask.keys) do
+      local where = account.id .. '|' .. key
+      sums[where] = (sums[where] or 0) + ask.of[key]
+    end
+  end
+end
+
+-- By account and key what all who are leaving will bring; nil if one of them leaves for nobody and is yet to be judged.
+function shortages.leaving(pool)
+  local sums, raw = {}, redis.call('HGETALL', keys.pool_leaving(pool.name))
+  for i = 1, #raw, 2 do
+    if raw[i + 1] == '-' then return nil end
+    local component, ask = requests.holding(raw[i])
+    if component then sum(sums, accounts.path(pool.name, component), ask) end
+  end
+  return sums
+end
+
+-- What the holds beside one (its place in their order; nil is behind all) will take from it at an account.
+local function taken(pool, at, account, key)
+  local total = 0
+  for other, hold in ipairs(clearings.of(pool)) do
+    local amount = other ~= at and hold.on[account.key] and hold.lane.ask.of[key]
+    if amount and (not at or other < at) then total = total + amount
+    elseif amount then
+      total = total + math.min(amount, clearings.brought(hold, account, key) + clearings.coming(hold, account, key))
+    end
+  end
+  return total
+end
+
+-- Room for a lane beside the other holds, when all have left: a function that says whether it fits if these leave as well
+-- (path and ask of each), all but one of them.
+function shortages.room(path, lane, at, leaving)
+  local pool, rooms = path[#path], {}
+  for _, account in ipairs(path) do
+    for _, key in ipairs(lane.ask.keys) do
+      local where = account.id .. '|' .. key
+      rooms[#rooms + 1] = {account = account, key = key, need = lane.ask.of[key],
+        left = accounts.room('limit', account, pool, key) + (leaving[where] or 0) - taken(pool, at, account, key)}
+    end
+  end
+  return function(victims, but)
+    for _, room in ipairs(rooms) do
+      local left = room.left
+      for i, victim in ipairs(victims) do
+        local brings = i ~= but and left < room.need and victim.ask.of[room.key] or 0
+        for _, account in ipairs(brings > 0 and victim.path or {}) do
+          if account == room.account then left = left + brings end
+        end
+      end
+      if left < room.need then return false end
+    end
+    return true
+  end
+end

@@ -1,0 +1,31 @@
+-- What a change has stirred: the pools whose next pass has something to look at, and which constraints may have more room.
+
+local raised = {}   -- pool → constraints that may have more room than at the last look
+local stirred = {}  -- pool → true: the order or a hold changed
+
+function stirs.raised(name) return raised[name] end
+function stirs.stirred() return stirred end
+
+function stirs.stir(pool) stirred[pool.name] = true end
+
+-- From here on the pool has been looked at.
+function stirs.calm(name)
+  raised[name], stirred[name] = nil, nil
+end
+
+function stirs.raise(pool, account, ask, kinds)
+  local set = raised[pool.name] or {}
+  raised[pool.name] = set
+  stirs.stir(pool)
+  for _, key in ipairs(ask.keys) do
+    for _, kind in ipairs(kinds) do set[kind .. '|' .. account.id .. '|' .. key] = true end
+  end
+end
+
+-- Somebody is parked there whom no pass has looked at.
+function stirs.renew(pool)
+  local set = raised[pool.name] or {}
+  raised[pool.name] = set
+  set['new|pool|-'] = true
+  stirs.stir(pool)
+end

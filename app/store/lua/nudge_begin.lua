@@ -1,0 +1,36 @@
+-- Begin to reconcile: take the lease of it; a nudge that comes from now on is for the next look. Nothing is to be done where
+-- nobody waits and nobody leaves. Where another has the lease, that one has to look again, and soon. Why it begins: a `tick`;
+-- a `nudge`, which is of no use where the last look failed; or the lease was `missed`, and nobody may have looked since.
+-- @use nudges
+-- @keys lease waiting leaving pools pool_leaving
+-- @args token ttl_ms why
+-- @reply begun
+-- @reply idle
+-- @reply held
+-- @reply seen
+
+local function idle()
+  if redis.call('EXISTS', keys.waiting(), keys.leaving()) > 0 then return false end
+  for _, pool in ipairs(redis.call('HKEYS', keys.pools())) do
+    if redis.call('EXISTS', keys.pool_leaving(pool)) > 0 then return false end  -- somebody may be called back
+  end
+  return true
+end
+
+if args.why == 'missed' and not nudges.are('missed') then return reply.seen() end
+if args.why == 'nudge' and nudges.are('hushed') then return reply.seen() end
+
+if idle() then
+  nudges.forget()
+  return reply.idle()
+end
+
+local holder = redis.call('GET', keys.lease('reconcile'))
+if holder and holder ~= args.token then
+  nudges.miss()
+  return reply.held()
+end
+
+redis.call('SET', keys.lease('reconcile'), args.token, 'PX', args.ttl_ms)
+nudges.forget()
+return reply.begun()

@@ -1,0 +1,37 @@
+-- End a look that found `nothing` or `more`, or `failed`, and note how long it took. Who may go on (under the token `next`) does
+-- so at once if there is more, or if somebody found the lease taken. Otherwise the lease is given back, and what is left is
+-- asked for again; but what failed comes with the next tick, and no nudge makes it come sooner.
+-- @use nudges
+-- @keys lease counts
+-- @args token next ttl_ms took_ms found
+-- @reply again
+-- @reply done
+
+local lease = keys.lease('reconcile')
+local holder = redis.call('GET', lease)
+if args.next ~= '' and holder == args.next then return reply.again() end
+if holder ~= args.token then return reply.done() end
+
+redis.call('HINCRBY', keys.counts(), 'reconciles', 1)
+redis.call('HINCRBY', keys.counts(), 'reconcile_ms', args.took_ms)
+redis.call('HSET', keys.counts(), 'reconcile_last_ms', args.took_ms)
+
+if args.found == 'failed' then
+  redis.call('DEL', lease)
+  nudges.hush()
+  return reply.done()
+end
+
+local left = args.found == 'more' or nudges.are('missed')
+if left and args.next ~= '' then
+  redis.call('SET', lease, args.next, 'PX', args.ttl_ms)
+  nudges.forget()
+  return reply.again()
+end
+
+redis.call('DEL', lease)
+if left then
+  nudges.forget()
+  nudges.ask()
+end
+return reply.done()

@@ -1,0 +1,100 @@
+-- Preempt for a waiter: it gets a hold, and these are told to leave for it, all of them or, if anything is not as it was planned,
+-- nobody.
+-- @use accounts amounts clearings clock departures grants lanes passes requests shortages
+-- @keys orphans pool_stops request todo
+-- @args now kept chunk pool waiter victims unused within borrowed rules
+-- @reply applied granted more
+-- @reply stale why
+
+clock.start(args.now)
+requests.keep(args.kept)
+local pool = accounts.pool(args.pool)
+if not pool then return reply.stale('pool') end
+if redis.call('EXISTS', keys.todo(), keys.orphans()) > 0 then return reply.stale('unfinished') end
+if (pool.is.rules or '0') ~= args.rules then return reply.stale('rules') end
+
+local waiter = requests.load(args.waiter)
+if not waiter or waiter.status ~= states.queued then return reply.stale('waiter') end
+local lane = lanes.of(waiter)
+local path = accounts.path(args.pool, lane.component)
+if not path or not lanes.listed(pool, lane) then return reply.stale('waiter') end
+local hold, at = clearings.find(pool, args.waiter)
+if (waiter.cleared_in or args.pool) ~= args.pool then return reply.stale('hold elsewhere') end
+
+local minute = clock.now - 60000
+local victims = cjson.decode(args.victims)
+local most = tonumber(pool.is.max_preemptions_per_minute)
+if most and redis.call('ZCOUNT', keys.pool_stops(pool.name), '(' .. amounts.whole(minute), '+inf') + #victims > most then
+  return reply.stale('budget')
+end
+local rest = tonumber(pool.is.decided_ms or 0) + tonumber(pool.is.backoff_s or 0) * 1000
+if (tonumber(pool.is.backoff_s) or 0) > 0 and pool.is.decided_ms and rest > clock.now then return reply.stale('backoff') end
+
+for i, victim in ipairs(victims) do
+  local id, fence, reason = unpack(victim)
+  local request = requests.load(id)
+  local runs = request and request.status == states.allocated and request.fence == fence and request.pool == args.pool
+  if not runs or request.preemptible == '0' then return reply.stale('victim') end
+  victims[i] = {request = request, reason = reason, path = accounts.path(args.pool, request.component), ask = lanes.of(request).ask}
+end
+for _, still in ipairs(cjson.decode(args.borrowed)) do
+  local account = accounts.named(args.pool, still[1])
+  if not account or (account.back[still[2]] or 0) > tonumber(still[3]) then return reply.stale('share') end
+end
+
+-- Whether the waiter fits within an account's share, if these victims (all but one) are gone and others' claims are met.
+local function within(account, gone, but)
+  for _, key in ipairs(lane.ask.keys) do
+    local left = (account.reserved[key] or 0) - (account.used[key] or 0) - (account.cleared[key] or 0)
+    if hold and hold.on[account.key] then left = left + clearings.kept(hold, account, key) end
+    for i, victim in ipairs(gone) do
+      for _, above in ipairs(i ~= but and victim.path or {}) do
+        if above == account then left = left + (victim.ask.of[key] or 0) end
+      end
+    end
+    if pool.reserving[key] and left < lane.ask.of[key] then return false end
+  end
+  return true
+end
+
+if lane.fixed then
+  for _, key in ipairs(lane.ask.keys) do
+    local left = accounts.room('fixed', path[1], pool, key)
+    for _, other in ipairs(clearings.of(pool)) do
+      if other ~= hold and other.lane.fixed and other.lane.component == lane.component then left = left - (other.lane.ask.of[key] or 0) end
+    end
+    if pool.limit[key] and left < lane.ask.of[key] then return reply.stale('share') end
+  end
+else
+  for _, name in ipairs(cjson.decode(args.unused)) do
+    if not within(accounts.named(args.pool, name), {}) then return reply.stale('share') end
+  end
+end
+local leaving = shortages.leaving(pool)
+if not leaving then return reply.stale('unjudged') end
+local fits, own = shortages.room(path, lane, at, leaving), cjson.decode(args.within)
+local function works(but)
+  if not fits(victims, but) then return false end
+  for _, name in ipairs(own) do
+    if not within(accounts.named(args.pool, name), victims, but) then return false end
+  end
+  return true
+end
+if not works() then return reply.stale('not enough') end
+for i in ipairs(victims) do
+  if works(i) then return reply.stale('superfluous') end
+end
+
+if pool.is.patience == args.waiter then grants.end_hold(pool) end
+hold = hold or clearings.begin(path, lane, waiter)
+local rank, told = departures.rank(path[1], waiter), {}
+for i, victim in ipairs(victims) do
+  told[i] = victim.request.id .. '@' .. departures.rank(victim.path[1], victim.request)
+  redis.call('ZADD', keys.pool_stops(pool.name), amounts.whole(clock.now), victim.request.id .. ':' .. victim.request.fence)
+end
+redis.call('ZREMRANGEBYSCORE', keys.pool_stops(pool.name), '-inf', amounts.whole(minute))
+redis.call('HSET', pool.key, 'decided_ms', amounts.whole(clock.now))
+requests.note(waiter, 'clearing', {}, {rank = rank, victims = table.concat(told, ';'), reason = victims[1].reason})
+for _, victim in ipairs(victims) do departures.begin(victim.path, hold, victim.request, victim.reason, rank) end
+local more = passes.settle(tonumber(args.chunk))
+return reply.applied(redis.call('HGET', keys.request(args.waiter), 'status') == states.queued and 0 or 1, more)

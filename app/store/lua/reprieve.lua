@@ -1,0 +1,29 @@
+-- Judge one who is leaving for nobody any more: it goes on leaving for the owner of another hold, or it is called back.
+-- @use accounts amounts clearings clock departures lanes requests
+-- @keys leaving pool_leaving
+-- @args now kept pool id fence owner
+-- @reply applied
+-- @reply stale why
+
+clock.start(args.now)
+requests.keep(args.kept)
+local pool, request = accounts.pool(args.pool), requests.load(args.id)
+local leaves = pool and request and request.status == states.preempting and request.fence == args.fence and request.pool == args.pool
+if not leaves or redis.call('HGET', keys.pool_leaving(args.pool), args.id) ~= '-' then return reply.stale('victim') end
+if args.owner == '' then
+  departures.recall(request)
+  return reply.applied()
+end
+
+local hold = clearings.find(pool, args.owner)
+if not hold then return reply.stale('hold') end
+local lane = lanes.of(request)
+local path = accounts.path(args.pool, lane.component)
+redis.call('HSET', keys.pool_leaving(args.pool), args.id, args.owner)
+redis.call('ZADD', keys.leaving(), amounts.whole(tonumber(request.deadline_ms)), args.id)
+clearings.expect(pool, hold, path, lane.ask, 1)
+local owner = requests.load(args.owner)
+local rank = departures.rank(path[1], request)
+requests.note(request, 'passed_on', {'preempted_by', args.owner}, {rank = rank, by_rank = departures.rank(hold.path[1], owner)})
+requests.note(owner, 'clearing', {}, {rank = departures.rank(hold.path[1], owner), victims = args.id .. '@' .. rank, reason = request.reason})
+return reply.applied()

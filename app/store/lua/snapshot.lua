@@ -1,0 +1,85 @@
+-- One pool at one moment, as a decision needs it: accounts, allocations, who leaves for whom, holds, and those who may ask.
+-- @use accounts amounts clearings clock lanes order parking
+-- @keys group lane policy pool pool_groups pool_held pool_lanes pool_leaving pool_policies pool_stops request
+-- @args now pool most
+-- @reply found now pool groups policies held leaving holds waiters preferred stops
+-- @reply quiet
+-- @reply unfinished
+-- @reply not_found
+
+local OF_A_CLASS = 8  -- waiters of one shape and class, at most; equal ones fare alike
+
+clock.start(args.now)
+local pool = accounts.pool(args.pool)
+if not pool then return reply.not_found() end
+if pool.is.reviewing or pool.is.unsettled then return reply.unfinished() end
+local leaving = redis.call('HGETALL', keys.pool_leaving(args.pool))
+local most = tonumber(args.most)
+local lined = redis.call('ZRANGE', keys.pool_lanes(args.pool), 0, most - 1)
+if #lined == 0 and #leaving == 0 then return reply.quiet() end
+
+local function waiter(lane, id)
+  local about = redis.call('HMGET', keys.request(id), 'class', 'seq', 'chain', 'preempted_fence', 'cleared_in')
+  if not about[1] then return nil end
+  local inner = order.inner(tonumber(about[1]), tonumber(about[2]))
+  local path = accounts.path(args.pool, lane.component)
+  return {id, lane.id, about[1], about[2], about[3] or '', about[4] or '',
+    amounts.whole(order.place(pool, path[1], inner, lanes.inshare(path, lane)))}, about[5]
+end
+
+-- The first of each class of a lane.
+local function first(lane, into)
+  local from = '-inf'
+  while true do
+    local ids = redis.call('ZRANGEBYSCORE', keys.lane(lane.id), from, '+inf', 'WITHSCORES', 'LIMIT', 0, OF_A_CLASS)
+    if #ids == 0 then return end
+    local class = math.floor(tonumber(ids[2]) / const.AGES)
+    for i = 1, #ids, 2 do
+      local row, cleared = nil, nil
+      if math.floor(tonumber(ids[i + 1]) / const.AGES) == class and #into < most then row, cleared = waiter(lane, ids[i]) end
+      if row and (cleared or '') == '' then into[#into + 1] = row end
+    end
+    from = amounts.whole((class + 1) * const.AGES)
+  end
+end
+
+local waiters, components, preferred = {}, {}, {}
+for _, id in ipairs(lined) do
+  local lane = lanes.open(id)
+  local constraint = parking.of(pool, id)
+  if #waiters < most and constraint and not string.match(constraint, '^fixed|') then
+    first(lane, waiters)
+    components[lane.component] = true
+  end
+end
+for component in pairs(components) do
+  local row = {component}
+  for _, name in ipairs(lanes.pools(component)) do
+    if name == args.pool then break end
+    row[#row + 1] = name
+  end
+  preferred[#preferred + 1] = row
+end
+
+local holds = {}
+for _, hold in ipairs(clearings.of(pool)) do
+  local brought = {}
+  for _, account in ipairs(hold.path) do
+    for _, key in ipairs(hold.lane.ask.keys) do
+      local units = clearings.brought(hold, account, key)
+      if units > 0 then brought[#brought + 1] = {account.id, key, amounts.whole(units)} end
+    end
+  end
+  holds[#holds + 1] = {(waiter(hold.lane, hold.id)), brought}
+end
+
+local groups, policies = {}, {}
+for _, name in ipairs(redis.call('SMEMBERS', keys.pool_groups(args.pool))) do
+  groups[#groups + 1] = {name, redis.call('HGETALL', keys.group(args.pool, name))}
+end
+for _, component in ipairs(redis.call('SMEMBERS', keys.pool_policies(args.pool))) do
+  policies[#policies + 1] = {component, redis.call('HGETALL', keys.policy(args.pool, component))}
+end
+return reply.found(amounts.whole(clock.now), redis.call('HGETALL', keys.pool(args.pool)), groups, policies,
+  redis.call('HGETALL', keys.pool_held(args.pool)), leaving, holds, waiters, preferred,
+  redis.call('ZCOUNT', keys.pool_stops(args.pool), '(' .. amounts.whole(clock.now - 60000), '+inf'))

@@ -1,0 +1,208 @@
+"""Decisions: the pool as the planner needs it, and its steps taken, each by a script that checks again whether it still holds.
+
+What runs is kept as one line an allocation, written by the grant; lines do not change (but for a checkpoint), so those read
+before are not read again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from app.domain import amounts
+from app.domain.clock import Clock, RedisClock
+from app.domain.plan import EndHold, PassOn, Step, Stop
+from app.domain.snapshot import Account, Allocation, Hold, Snapshot, Terms, Waiter
+from app.store.codec import Flat, pairs
+from app.store.scripts import Client, Reply, Scripts
+
+MOST = 1000
+"""Waiters that are asked in one look at a pool, and shapes of them."""
+
+
+class Unfinished(Exception):  # noqa: N818 - a state of the world
+    """Bounded scripts left work in this pool, which has to be done before anything can be decided."""
+
+
+class Taken(NamedTuple):
+    """What became of a step: taken, or stale and why; whether more moved in the pool than was planned, and work was left."""
+
+    applied: bool
+    moved_on: bool
+    more: bool
+    why: str
+
+
+class Planning:
+    """What decisions read and write."""
+
+    def __init__(self, client: Client, clock: Clock | None = None, events_kept: int = 100_000, chunk: int = 200) -> None:
+        self._scripts = Scripts(client)
+        self._clock = clock or RedisClock()
+        self._events_kept, self._chunk = events_kept, chunk
+
+    def snapshot(self, workspace: str, pool: str) -> Snapshot | None:
+        """The pool, if there is anything to decide about: somebody waits or leaves. Unfinished while scripts left work."""
+        reply = self._scripts.call("snapshot", workspace, now=self._clock.now_ms(), pool=pool, most=MOST)
+        if reply.tag == "unfinished":
+            raise Unfinished(pool)
+        return _snapshot(pool, reply.fields) if reply.tag == "found" else None
+
+    def take(self, workspace: str, snapshot: Snapshot, step: Step) -> Taken:
+        """Take one step of a plan made from this snapshot, if it still holds."""
+        reply = self._step(workspace, snapshot, step)
+        more = reply.fields.get("more") == "1"
+        return Taken(reply.tag == "applied", reply.fields.get("granted") == "1" or more, more, reply.fields.get("why", ""))
+
+    def _step(self, workspace: str, snapshot: Snapshot, step: Step) -> Reply:
+        pool, frame = snapshot.pool, {"now": self._clock.now_ms(), "kept": self._events_kept}
+        if isinstance(step, Stop):
+            return self._scripts.call(
+                "preempt",
+                workspace,
+                **frame,
+                chunk=self._chunk,
+                pool=pool,
+                waiter=step.waiter,
+                victims=json.dumps([(victim.request, str(victim.fence), victim.trigger) for victim in step.victims]),
+                unused=json.dumps(step.unused),
+                within=json.dumps(step.within),
+                borrowed=json.dumps([(still.account, still.key, str(still.most)) for still in step.borrowed]),
+                rules=snapshot.version,
+            )
+        if isinstance(step, EndHold):
+            return self._scripts.call("hold_end", workspace, **frame, chunk=self._chunk, pool=pool, owner=step.owner)
+        owner = step.owner if isinstance(step, PassOn) else ""
+        return self._scripts.call("reprieve", workspace, **frame, pool=pool, id=step.request, fence=step.fence, owner=owner)
+
+    def depart(self, workspace: str) -> tuple[int, bool]:
+        """Those whose time to leave is up: how many were told to end or made to, and whether more is left. One bounded call."""
+        frame = {"now": self._clock.now_ms(), "kept": self._events_kept, "chunk": self._chunk}
+        fields = self._scripts.call("depart", workspace, **frame).fields
+        return int(fields["told"]) + int(fields["forced"]), fields["more"] == "1"
+
+
+def _snapshot(pool: str, fields: Mapping[str, Any]) -> Snapshot:
+    at, leaving = pairs(fields["pool"]), pairs(fields["leaving"])
+    accounts = {"pool": _account("pool", fields["pool"], None)}
+    for group, flat in fields["groups"]:
+        accounts[f"group:{group}"] = _account(f"group:{group}", flat, "parent")
+    for component, flat in fields["policies"]:
+        accounts[f"policy:{component}"] = _account(f"policy:{component}", flat, "group")
+    lines = fields["held"]
+    running = [_allocation(lines[i], lines[i + 1]) for i in range(0, len(lines), 2)]
+    if leaving:
+        running = [replace(one, leaving_for=leaving[one.id].strip("-")) if one.id in leaving else one for one in running]
+    running.sort(key=lambda one: one.fence)
+    waiting = sorted(fields["waiters"], key=lambda row: (float(row[6]), int(row[3])))
+    return Snapshot(
+        pool=pool,
+        now_ms=int(fields["now"]),
+        version=at.get("rules", "0"),
+        terms=_terms(at),
+        accounts=accounts,
+        allocations=tuple(running),
+        waiters=tuple(_waiter(row) for row in waiting),
+        holds=tuple(Hold(_waiter(row), _brought(brought)) for row, brought in fields["holds"] if row),
+        stopped_last_minute=int(fields["stops"]),
+        decided_ms=int(at["decided_ms"]) if "decided_ms" in at else None,
+        preferred={component: tuple(before) for component, *before in fields["preferred"]},
+    )
+
+
+def _account(name: str, flat: Flat, above: str | None) -> Account:
+    at = iter(flat)
+    columns: dict[str, dict[str, int]] = {name: {} for name in ("limit", "reserved", "used", "fixed", "cleared", "back")}
+    said: dict[str, str] = {}
+    for field, value in zip(at, at, strict=True):
+        column, _, key = field.partition(":")
+        if not key:
+            said[field] = value
+        elif column in columns:
+            columns[column][key] = int(value)
+    parent = said.get(above) if above else None
+    return Account(
+        name=name,
+        parent=f"group:{parent}" if parent else "pool" if above else None,
+        reserved=columns["reserved"],
+        limit=columns["limit"],
+        used=columns["used"],
+        used_fixed=columns["fixed"],
+        cleared=columns["cleared"],
+        back=columns["back"],
+        priority=int(said.get("priority", 0)),
+        profile=said.get("profile", "batch"),
+    )
+
+
+@lru_cache(maxsize=65_536)
+def _allocation(id_: str, line: str) -> Allocation:
+    fence, component, kind, class_, checkpoint, minutes, walltime, granted, checkpointed, chain, resources = line.split(" ")
+    return Allocation(
+        id=id_,
+        component=component,
+        amounts=amounts.decode(resources),
+        fence=int(fence),
+        preemptible=kind == "p",
+        preemption_class=int(class_),
+        checkpoint=checkpoint,
+        checkpoint_minutes=_whole(minutes),
+        walltime_s=_whole(walltime),
+        granted_ms=int(granted),
+        checkpointed_ms=_whole(checkpointed),
+        chain=None if chain == "-" else chain,
+    )
+
+
+def _waiter(row: Sequence[str]) -> Waiter:
+    id_, lane, class_, number, chain, preempted, _ = row
+    component, kind, resources = lane.split("|")
+    return Waiter(
+        id=id_,
+        component=component,
+        amounts=amounts.decode(resources),
+        preemptible=kind == "p",
+        preemption_class=int(class_),
+        number=int(number),
+        chain=chain or None,
+        preempted_fence=_whole(preempted),
+    )
+
+
+def _brought(rows: Sequence[tuple[str, str, str]]) -> dict[str, dict[str, int]]:
+    brought: dict[str, dict[str, int]] = {}
+    for account, key, units in rows:
+        brought.setdefault(account, {})[key] = int(units)
+    return brought
+
+
+def _whole(text: str) -> int | None:
+    return int(text) if text and text != "-" else None
+
+
+OF_CLASSES = {"near_completion_s": 300, "max_victims": 3}
+"""What holds in discipline `classes` where nothing is set."""
+
+
+def _terms(at: Mapping[str, str]) -> Terms:
+    discipline = at.get("discipline", "reserved")
+    own = OF_CLASSES if discipline == "classes" else {}
+
+    def number(setting: str) -> int | None:
+        return int(at[setting]) if at.get(setting) else own.get(setting)
+
+    return Terms(
+        discipline=discipline,
+        order=at.get("order", "share_first"),
+        queueing=at.get("queueing", "best_effort"),
+        near_completion_s=number("near_completion_s") or 0,
+        min_runtime_s=number("min_runtime_s") or 0,
+        max_victims=number("max_victims") or None,
+        max_preemptions_per_minute=number("max_preemptions_per_minute"),
+        backoff_s=number("backoff_s") or 0,
+        cost_key=at.get("cost_key", "gpu"),
+        value_per_class=number("value_per_class"),
+    )

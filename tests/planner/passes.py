@@ -1,0 +1,58 @@
+"""A whole pass by the oracle: what the pool is like after each step, and which step comes next."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from app.domain.plan import EndHold, PassOn, Reprieve, Step, Stop
+from app.domain.snapshot import Hold, Snapshot
+from tests.planner.oracle import Oracle, marked
+
+
+def after(snapshot: Snapshot, step: Step) -> Snapshot:
+    """The same pool when a step has been taken, and nobody has left yet. Of the columns only `back` moves."""
+    if isinstance(step, PassOn):
+        return marked(snapshot, {step.request}, step.owner)
+    if isinstance(step, Reprieve):
+        return marked(snapshot, {step.request}, None)
+    if isinstance(step, EndHold):
+        theirs = {one.id for one in snapshot.allocations if one.leaving_for == step.owner}
+        holds = tuple(hold for hold in snapshot.holds if hold.owner.id != step.owner)
+        return replace(marked(snapshot, theirs, ""), holds=holds)
+    waiter = next(one for one in snapshot.waiters if one.id == step.waiter)
+    now = marked(_counted_back(snapshot, step), {victim.request for victim in step.victims}, waiter.id)
+    if not Oracle(snapshot).hold(waiter):
+        now = replace(now, holds=(*snapshot.holds, Hold(waiter, {})))
+    stopped = snapshot.stopped_last_minute + len(step.victims)
+    return replace(now, stopped_last_minute=stopped, decided_ms=snapshot.now_ms)
+
+
+def _counted_back(snapshot: Snapshot, step: Stop) -> Snapshot:
+    """Units of share keys count as gone from a stack when somebody starts to leave."""
+    oracle, accounts = Oracle(snapshot), dict(snapshot.accounts)
+    ids = {victim.request for victim in step.victims}
+    for one in (one for one in snapshot.allocations if one.id in ids):
+        for name in oracle.path(one)[:-1]:
+            back = dict(accounts[name].back)
+            for key in oracle.shared & set(one.amounts):
+                back[key] = back.get(key, 0) + one.amounts[key]
+            accounts[name] = replace(accounts[name], back=back)
+    return replace(snapshot, accounts=accounts)
+
+
+def steps(snapshot: Snapshot) -> list[Step]:
+    """A whole pass by these rules: strays, holds that nothing can fill, then decisions in queue order."""
+    found: list[Step] = []
+    while step := _next(snapshot):
+        found.append(step)
+        snapshot = after(snapshot, step)
+    return found
+
+
+def _next(snapshot: Snapshot) -> Step | None:
+    oracle = Oracle(snapshot)
+    if stray := oracle.next_stray():
+        return stray
+    if dead := oracle.dead_holds():
+        return EndHold(dead[0].id)
+    return oracle.next_stop()

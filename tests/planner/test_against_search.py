@@ -1,0 +1,108 @@
+"""The planner beside an oracle that searches all sets: the same decisions in the same order, step by step.
+
+`HISTORIES=5000 make test ARGS="tests/planner"` tries that many pools, new ones each time.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from hypothesis import HealthCheck, given, settings
+
+from app.domain.plan import EndHold, PassOn, Reprieve, Step, Stop
+from app.domain.snapshot import Snapshot, Waiter
+from app.planner.plan import plan
+from tests.planner.oracle import CANDIDATES, Oracle
+from tests.planner.passes import after
+from tests.planner.worlds import snapshots
+
+LONGER = int(os.environ.get("HISTORIES", 0))
+
+
+@settings(
+    max_examples=LONGER or 250,
+    deadline=None,
+    database=None,
+    derandomize=not LONGER,
+    suppress_health_check=list(HealthCheck),
+)
+@given(snapshots())
+def test_every_step_is_the_one_that_the_rules_say(snapshot: Snapshot) -> None:
+    found = plan(snapshot).steps
+    _nobody_refused(snapshot, found)
+    now, asked = snapshot, -1
+    for step in found:
+        oracle = Oracle(now)
+        if isinstance(step, PassOn | Reprieve):
+            assert step == oracle.next_stray()
+        elif isinstance(step, EndHold):
+            assert step.owner in [owner.id for owner in oracle.dead_holds()]
+        else:
+            assert oracle.next_stray() is None
+            assert _plain(step) == _plain(_expected(oracle, asked))
+            asked = _places(now)[step.waiter]
+            _lawful(oracle, step)
+        now = after(now, step)
+    _finished(now, asked)
+
+
+def _expected(oracle: Oracle, asked: int) -> Stop | None:
+    """The next decision, of those who stand behind the one who asked last."""
+    places = _places(oracle.snapshot)
+    return oracle.next_stop(lambda waiter: places[waiter.id] > asked)
+
+
+def _plain(stop: Stop | None) -> tuple[str, set[tuple[str, int, str]]] | None:
+    if stop is None:
+        return None
+    return stop.waiter, {(one.request, one.fence, one.trigger.value) for one in stop.victims}
+
+
+def _places(snapshot: Snapshot) -> dict[str, int]:
+    return {waiter.id: place for place, waiter in enumerate(snapshot.waiters)}
+
+
+def _lawful(oracle: Oracle, stop: Stop) -> None:
+    """What must be true of any decision, whatever set was chosen."""
+    waiter = oracle.snapshot.waiters[_places(oracle.snapshot)[stop.waiter]]
+    victims = [one for one in oracle.snapshot.allocations if one.id in {victim.request for victim in stop.victims}]
+    assert oracle.fits(waiter, victims)
+    assert oracle.lawful(waiter, victims)
+    assert oracle.affordable(waiter, victims, oracle.most())
+    assert not oracle.superfluous(waiter, victims)
+    assert not Oracle(after(oracle.snapshot, stop)).short(waiter)
+    assert all(oracle.fits_unused(waiter, account) for account in stop.unused)
+    assert not stop.within or oracle.lies_within(waiter, victims)
+    for rest in stop.borrowed:
+        more = rest.most - oracle.snapshot.accounts[rest.account].back.get(rest.key, 0)
+        inside = [one for one in victims if rest.account in oracle.path(one) and one.amounts.get(rest.key)]
+        assert 0 <= more < max(oracle.beyond(one, rest.account, rest.key) for one in inside), rest
+
+
+def _finished(now: Snapshot, asked: int) -> None:
+    """Whoever was passed over has no set at all; of holds that end, those who left for them are seen to in the next pass."""
+    oracle = Oracle(now)
+    ended = {one.leaving_for for one in now.allocations if one.leaving_for == ""}
+    if not ended:
+        assert _expected(oracle, asked) is None
+        assert not oracle.dead_holds()
+
+
+def _nobody_refused(snapshot: Snapshot, found: Sequence[Step]) -> None:
+    """For whoever stands before the first who was served, there is no set at all."""
+    if any(not isinstance(step, Stop) for step in found):
+        return
+    served = [step.waiter for step in found if isinstance(step, Stop)]
+    oracle = Oracle(snapshot)
+    for waiter in oracle.asking():
+        if waiter.id in served[:1]:
+            return
+        assert not _any_set(oracle, waiter), f"{waiter.id} is refused"
+
+
+def _any_set(oracle: Oracle, waiter: Waiter) -> bool:
+    """Whether there is any set at all, budgets included; beyond the first candidates only what leaves them all counts."""
+    if not oracle.short(waiter) or oracle.fixed_share_used_up(waiter) or oracle.pausing():
+        return False
+    return len(oracle.candidates(waiter)) <= CANDIDATES and any(oracle.sets(waiter, oracle.most()))

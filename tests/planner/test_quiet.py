@@ -1,0 +1,105 @@
+"""From any state, with nobody new: the preemptions come to an end, each served its waiter, and then the pool is quiet.
+
+Random pools with a past are planned for and left to themselves: those who leave do so at once, or later, one by one and in any
+order, and queue again without bound.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from app.domain.plan import EndHold, Step, Stop
+from app.domain.snapshot import Snapshot
+from app.planner.plan import plan
+from tests.planner.book import Book
+from tests.planner.costs import MINUTE_MS
+from tests.planner.oracle import Oracle
+from tests.planner.passes import after
+from tests.planner.worlds import books
+
+LONGER = int(os.environ.get("HISTORIES", 0))
+MOST = 100
+"""Preemptions in a pool of a dozen holders and half as many waiters, after which it should long have been quiet."""
+CALM = 4
+"""Rounds in which nothing may happen, some minutes apart: time alone lifts budgets and protections."""
+
+Planner = Callable[[Snapshot], Sequence[Step]]
+choices = st.lists(st.integers(0, 11), min_size=1, max_size=40)
+
+
+@dataclass
+class Ending:
+    """A pool left to itself."""
+
+    book: Book
+    planner: Planner
+    at_once: bool
+    choices: Sequence[int]
+    owed: list[str] = field(default_factory=list)
+    """Waiters for whom somebody was told to leave, and who have not been granted since."""
+    pairs: list[tuple[str, str]] = field(default_factory=list)
+    """Who was told to leave for whom."""
+
+    def run(self) -> None:
+        """Until nothing has happened for some rounds."""
+        calm, turn = 0, 0
+        while calm < CALM:
+            happened = self._plan() or self._leave(self.choices[turn % len(self.choices)])
+            self._settle_debts()
+            turn, calm = turn + 1, 0 if happened else calm + 1
+            self.book.now_ms += (1 if happened else 3) * MINUTE_MS
+            assert len(self.pairs) <= MOST, f"no end to it: {self.pairs}"
+        assert not self.book.holds, f"holds that nobody fills: {self.book.holds}"
+        assert not self.owed, f"stopped in vain for {self.owed}"
+        circles = [pair for pair, times in Counter(self.pairs).items() if times > 1]
+        assert not circles, f"they stop each other in circles: {circles} in {self.pairs}"
+
+    def _plan(self) -> bool:
+        steps = self.planner(self.book.snapshot())
+        for step in steps:
+            if isinstance(step, Stop):
+                assert not self.book.stale(step), f"stale from the beginning: {step}"
+                self._judge(step)
+            assert not (isinstance(step, EndHold) and step.owner in self.owed), f"others leave for {step.owner} in vain"
+            self.book.take(step, at_once=self.at_once)
+            if self.at_once:  # the world is another one now
+                break
+        return bool(steps)
+
+    def _judge(self, step: Stop) -> None:
+        now = self.book.snapshot()
+        waiter = next(one for one in now.waiters if one.id == step.waiter)
+        ids = {victim.request for victim in step.victims}
+        victims = [one for one in now.allocations if one.id in ids]
+        assert not Oracle(now).superfluous(waiter, victims), step
+        assert not Oracle(after(now, step)).short(waiter), f"not enough: {step}"
+        self.pairs += [(step.waiter, victim.request) for victim in step.victims]
+        self.owed.append(step.waiter)
+
+    def _leave(self, choice: int) -> bool:
+        leaving = sorted(one.id for one in self.book.live.values() if one.leaving_for is not None)
+        if leaving:
+            self.book.leave(leaving[choice % len(leaving)])
+        return bool(leaving)
+
+    def _settle_debts(self) -> None:
+        self.owed = [id_ for id_ in self.owed if id_ in self.book.waiting]
+
+
+def planned(snapshot: Snapshot) -> Sequence[Step]:
+    """The planner that is tested."""
+    return plan(snapshot).steps
+
+
+@settings(
+    max_examples=LONGER or 150, deadline=None, database=None, derandomize=not LONGER, suppress_health_check=list(HealthCheck)
+)
+@given(books(), st.booleans(), choices)
+def test_a_pool_left_to_itself_becomes_quiet(book: Book, at_once: bool, order: list[int]) -> None:
+    Ending(book, planned, at_once, order).run()

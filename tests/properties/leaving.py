@@ -1,0 +1,262 @@
+"""The same small world with somebody who decides: capacity is taken back, and those who have to leave answer, or do not.
+
+Besides the planner's own decisions there are made-up ones, which keep to no rule of who may take from whom: the scripts have
+to refuse what does not fit, and whatever they take has to keep the books.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.stateful import precondition, rule
+
+from app.domain.errors import Conflict, StaleFence
+from app.domain.plan import EndHold, PassOn, Reprieve, Step, StillBorrowed, Stop, Trigger, Victim
+from app.domain.snapshot import Snapshot
+from app.service.reconciling import Reconciling
+from app.store.planning import Planning, Unfinished
+from tests.properties.calls import Died
+from tests.properties.machine import Histories, how, some, there_is
+from tests.properties.oracle import NOBODY, Hold, Model, Request
+
+ROUNDS = 1000
+
+
+class Candid(Reconciling):
+    """A pass that hides no fault."""
+
+    def _apart(self, workspace: str, pool: str, work: Callable[[str, str], object]) -> object:
+        return work(workspace, pool)
+
+
+class Leavings(Histories):
+    """Histories in which holders have to leave."""
+
+    @property
+    def planning(self) -> Planning:
+        """What decisions read and write, called as told."""
+        planning = Planning(self.world.client, self.world.clock, chunk=self.world.ledger._limits.chunk)
+        planning._scripts = self.calls
+        return planning
+
+    # the planner
+
+    @rule(lives=st.sampled_from((None, None, None, 1, 3, 6, 10)))
+    def reconcile(self, lives: int | None) -> None:
+        """One pass of the planner, looked at after each of its calls; at times it does not live to the end of it."""
+        reconciling = Candid(self.planning, self.world.ledger)
+        self.calls.lives, self.calls.after = lives, self.checker.check
+        try:
+            reconciling.run(self.world.workspace)
+        except Died:
+            pass
+        finally:
+            self.calls.lives = self.calls.after = None
+        self.checker.check()
+
+    @rule()
+    def reconcile_more(self) -> None:
+        self.reconcile(None)
+
+    # made-up steps
+
+    def _take(self, how: str, pool: str, step: Step) -> bool | None:
+        """Whether the step was taken; None if the caller died of it or the pool is not fit for decisions now."""
+        snapshot = self._snapshot(pool)
+        if not snapshot:
+            return None
+
+        def take() -> bool:
+            taken = self.planning.take(self.world.workspace, snapshot, step)
+            while taken.more and self.world.ledger.advance(self.world.workspace):
+                pass
+            return taken.applied
+
+        self.checker.served.ended = isinstance(step, EndHold)
+        taken = self._do(how, take)
+        return None if taken is None else bool(taken)
+
+    def _snapshot(self, pool: str) -> Snapshot | None:
+        try:
+            return self.planning.snapshot(self.world.workspace, pool) if pool in self.checker.model.pools else None
+        except Unfinished:
+            return None
+
+    @precondition(there_is("queued"))
+    @rule(pool=some, waiter=some, first=some, wild=st.sampled_from((0, 0, 0, 1, 2, 3)), how=how)
+    def stop(self, pool: int, waiter: int, first: int, wild: int, how: str) -> None:
+        """Preempt for somebody: as few as it takes, or anybody at all."""
+        model, name = self.checker.model, self._pool(pool)
+        queue = model.queue(name) if name in model.pools else []
+        if not queue:
+            return
+        one = queue[waiter % len(queue)]
+        running = sorted(model.holders(name), key=lambda other: other.fence)
+        running = [*running[first % len(running) :], *running[: first % len(running)]] if running else []
+        victims = running[: first % 3] if wild else enough(model, name, one, running)
+        step = Stop(
+            one.id,
+            tuple(Victim(other.id, other.fence + (wild == 2), Trigger.PRIORITY) for other in victims),
+            unused=(f"policy:{one.component}",) if wild == 3 else (),
+            borrowed=tuple(StillBorrowed(f"policy:{other.component}", "gpu", 0) for other in victims) if wild == 3 else (),
+        )
+        fits = bool(victims) and fitting(model, name, one, victims)
+        if taken := self._take(how, name, step):
+            assert fits, f"{[other.id for other in victims]} were stopped in {name} for {one.id}, and should not be"
+        elif taken is False and not wild and victims and not self._bounded(name):
+            elsewhere = any(one.id in holds for place, holds in model.clearings.items() if place != name)
+            assert not fits or elsewhere or self.checker.seen.unfinished() or not one.preemptible, f"{step} was not taken"
+
+    def _bounded(self, pool: str) -> bool:
+        settings = self.checker.model.pools[pool].settings
+        strays = NOBODY in self.checker.model.leaving[pool].values()
+        return strays or "max_preemptions_per_minute" in settings or settings.get("backoff_s", "0") != "0"
+
+    @precondition(there_is("preempting"))
+    @rule(which=some, owner=st.sampled_from((None, 0, 1)), how=how)
+    def judge(self, which: int, owner: int | None, how: str) -> None:
+        """Somebody who leaves is passed on or called back, which only those may be who leave for nobody."""
+        model, one = self.checker.model, self._pick(which, "preempting")
+        if not one:
+            return
+        owners = sorted(model.clearings[one.pool])
+        whom = owners[owner % len(owners)] if owners and owner is not None else None
+        step: Step = PassOn(one.id, one.fence, whom) if whom else Reprieve(one.id, one.fence)
+        stray = model.leaving[one.pool][one.id] == NOBODY
+        taken = self._take(how, one.pool, step)
+        assert taken is None or taken == stray, f"{step}: {taken}"
+
+    @rule(which=some, how=how)
+    def end_hold(self, which: int, how: str) -> None:
+        """A hold ends that nothing can fill any more, and no other."""
+        model = self.checker.model
+        held = sorted((pool, owner) for pool, holds in model.clearings.items() for owner in holds)
+        if held:
+            pool, owner = held[which % len(held)]
+            lacks = list(model.will_lack(pool, model.requests[owner]))
+            if self._take(how, pool, EndHold(owner)):
+                assert lacks, f"the hold of {owner} in {pool} was ended, and would be filled"
+
+    # leaving
+
+    @rule(how=how)
+    def depart(self, how: str) -> None:
+        """What the deadlines ask for."""
+
+        def through() -> None:
+            for _ in range(ROUNDS):
+                if not self.planning.depart(self.world.workspace)[1]:
+                    return
+            raise AssertionError("departures do not come to an end")
+
+        due = {id_ for id_, at in self.checker.seen.get("leaving").items() if at <= self.world.clock.now_ms()}
+        self._do(how, through)
+        left = {id_ for id_, at in self.checker.seen.get("leaving").items() if at <= self.world.clock.now_ms()} & due
+        if not how and any(self.checker.seen.get("request", id_)["directive"] == "terminate" for id_ in left):
+            raise AssertionError(f"{left} had to go, and are there")
+
+    def pass_time(self, seconds: float, how: str) -> None:
+        """As ever; and who had to leave by then is made to."""
+        super().pass_time(seconds, how)
+        self.depart("")
+
+    @precondition(there_is("preempting"))
+    @rule(
+        which=some,
+        state=st.sampled_from(("started", "progress", "defer", "completed", "failed")),
+        seconds=st.sampled_from((1, 3)),
+        off=st.sampled_from((0, 0, 0, 1)),
+        anybody=st.booleans(),
+        how=how,
+    )
+    def answer(self, which: int, state: str, seconds: int, off: int, anybody: bool, how: str) -> None:
+        """A holder says how far its checkpoint is; at times one whom nobody asked, or with a fence that is not its own."""
+        statuses = ("preempting", "allocated") if anybody else ("preempting",)
+        one = self._pick(which, *statuses)
+        if not one:
+            return
+        reference = "s3://there" if state == "completed" else None
+        ledger = self.world.ledger
+        answer = self._do(
+            how, lambda: ledger.checkpoint(self.world.workspace, one.id, one.fence + off, state, seconds, reference)
+        )
+        if off:
+            assert isinstance(answer, StaleFence)
+        elif state == "defer" and one.status == "allocated":
+            assert isinstance(answer, Conflict)
+        elif answer is not None:
+            self._answered(one, state, answer)
+
+    def _answered(self, before: Request, state: str, answer: Any) -> None:
+        now = self.checker.model.requests[before.id]
+        if before.status == "preempting" and state == "completed":
+            assert now.status != "preempting", f"{now} has saved its work, and did not leave"
+        elif before.status == "preempting":
+            assert now.status == "preempting"
+            assert self._of(now.id, "deadline_ms") == str(answer.deadline_ms)
+
+    def _of(self, id_: str, field: str) -> str:
+        return str(self.checker.seen.get("request", id_).get(field, ""))
+
+    @precondition(there_is("preempting", "allocated"))
+    @rule(which=some, how=how)
+    def vacate(self, which: int, how: str) -> None:
+        """A holder has left, as it was told to; who was not told cannot."""
+        one = self._pick(which, "preempting") or self._pick(which, "allocated")
+        if one:
+            ledger, told = self.world.ledger, self._of(one.id, "told_fence") == str(one.fence)
+            answer = self._do(how, lambda: ledger.release(self.world.workspace, one.id, one.fence, "vacated"))
+            assert isinstance(answer, Conflict) == (one.status == "allocated" and not told) or answer is None
+
+    # what becomes of it all
+
+    def rest(self, rounds: int = 40) -> None:
+        """With nobody new, and nobody ending by himself, all comes to rest: nobody leaves, and nobody is told to any more."""
+        self.finish()
+        before, quiet = self.checker.preemptions, 0
+        for _ in range(rounds):
+            told = self.checker.preemptions
+            self.reconcile(None)
+            self.world.clock.advance(8)
+            self.depart("")
+            self.finish()
+            leaving = any(self.checker.model.leaving.values())
+            quiet = quiet + 1 if told == self.checker.preemptions and not leaving else 0
+            if quiet == 2:
+                return
+        raise AssertionError(f"{self.checker.preemptions - before} preemptions, and no rest")
+
+
+def fitting(model: Model, pool: str, one: Request, victims: list[Request]) -> bool:
+    """Whether somebody will fit when these have left as well, and would not without any of them."""
+    told = [other for other in victims if other.status == "allocated" and other.preemptible]
+    if len(told) < len(victims) or not _fits(model, pool, one, told):
+        return False
+    return not any(_fits(model, pool, one, [rest for rest in told if rest is not other]) for other in told)
+
+
+def enough(model: Model, pool: str, one: Request, running: list[Request]) -> list[Request]:
+    """Of those who run as many, taken in this order, as it takes for somebody to fit; nobody if that is impossible."""
+    victims: list[Request] = []
+    for other in running:
+        if _fits(model, pool, one, victims):
+            break
+        victims += [other] if other.status == "allocated" and other.preemptible else []
+    if not _fits(model, pool, one, victims):
+        return []
+    for other in list(reversed(victims)):
+        fewer = [rest for rest in victims if rest is not other]
+        victims = fewer if _fits(model, pool, one, fewer) else victims
+    return victims
+
+
+def _fits(model: Model, pool: str, one: Request, victims: list[Request]) -> bool:
+    holds = dict(model.clearings[pool])
+    last = max([0, *(hold.number for hold in holds.values())])
+    holds.setdefault(one.id, Hold(one.id, last + 1, model.brings(pool, one, replace(one, amounts={}))))
+    leaving = {**model.leaving[pool], **{other.id: one.id for other in victims}}
+    then = replace(model, clearings={**model.clearings, pool: holds}, leaving={**model.leaving, pool: leaving})
+    return not list(then.will_lack(pool, one))

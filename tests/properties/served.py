@@ -1,0 +1,45 @@
+"""No preemption is in vain: who has a hold with victims will fit when all have left, and loses it only for a reason."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tests.properties.oracle import NOBODY, Model
+from tests.properties.snapshot import Snapshot
+
+
+class Served:
+    """Remembers who was promised capacity, from one step to the next."""
+
+    def __init__(self) -> None:
+        self.sure: set[tuple[str, str]] = set()
+        """(pool, owner) of holds that nothing has made doubtful since somebody was last told to leave for them."""
+        self.rules: dict[str, str] = {}
+        self.ended = False
+        """Whether a hold was ended in this step because nothing can fill it, as the planner may say."""
+
+    def faults(self, before: Model, now: Model, seen: Snapshot, called_back: set[str]) -> Iterator[str]:
+        """What is wrong with the holds of this step."""
+        for pool in now.pools:
+            rules = seen.get("pool", pool).get("rules", "0")
+            changed = self.rules.get(pool, rules) != rules
+            self.rules[pool] = rules
+            yield from self._lost(pool, before, now, changed)
+            strays = NOBODY in now.leaving[pool].values()
+            if changed or strays or pool in called_back:
+                self.sure = {pair for pair in self.sure if pair[0] != pool}
+            if not changed and not strays:
+                self.sure |= {(pool, owner) for owner in now.clearings[pool].keys() - before.clearings.get(pool, {}).keys()}
+        self.sure = {(pool, owner) for pool, owner in self.sure if owner in now.clearings.get(pool, {})}
+        self.ended = False
+        for pool, owner in sorted(self.sure):
+            if short := list(now.will_lack(pool, now.requests[owner])):
+                yield f"when all have left {pool}, {owner} will still lack {short}"
+
+    def _lost(self, pool: str, before: Model, now: Model, changed: bool) -> Iterator[str]:
+        for owner in before.clearings.get(pool, {}).keys() - now.clearings[pool].keys():
+            one = now.requests.get(owner)
+            if not one or one.status != "queued" or changed or self.ended or now.blocked(pool, one) == "limit":
+                continue
+            if before.requests[owner].status == "queued" and before.requests[owner].preemptions == one.preemptions:
+                yield f"{owner} waits and has lost its hold with victims in {pool}"

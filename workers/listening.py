@@ -1,0 +1,67 @@
+"""A worker's ear: a thread of its main process hears who is nudged, and sends a task for each, not sooner than it may.
+
+Of many workers one claims a nudge and sends. All of it is a short cut: what goes wrong here is done by the next tick.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from threading import Event, Thread
+
+from app.store.connection import StoreUnavailable
+from app.store.nudges import Nudges
+
+log = logging.getLogger(__name__)
+
+QUIET_S = 10.0
+"""How long it sleeps when it has nothing to send."""
+PAUSE_S = 1.0
+"""After something went wrong."""
+ENDS_S = 2.0
+"""How long its end is waited for."""
+
+
+class Listener:
+    """Hears nudges, claims them, and sends each when its time has come."""
+
+    def __init__(self, nudges: Nudges, send: Callable[[str], object]) -> None:
+        self._nudges, self._ears, self._send = nudges, nudges.ears(), send
+        self._due: dict[str, float] = {}
+        self._ended = Event()
+        self._thread = Thread(target=self._run, name="nudges", daemon=True)
+
+    def start(self) -> None:
+        """Listen from now on."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Hear nothing any more; what was to be sent is left to the tick."""
+        self._ended.set()
+        self._ears.close()
+        self._thread.join(ENDS_S)
+
+    def _run(self) -> None:
+        with self._ears:
+            while not self._ended.is_set():
+                try:
+                    self._turn()
+                except StoreUnavailable as away:
+                    log.debug("a nudge is left to the tick: %s", away)
+                except Exception as error:  # of any library below; without this thread nothing would be heard any more
+                    log.warning("a nudge is left to the tick: %s", error)
+                    self._ended.wait(PAUSE_S)
+
+    def _turn(self) -> None:
+        for workspace in self._ears.wait(self._until_due()):
+            wait_s = self._nudges.claim(workspace)
+            if wait_s is not None:
+                self._due.setdefault(workspace, time.monotonic() + wait_s)
+        now = time.monotonic()
+        for workspace in [workspace for workspace, due in self._due.items() if due <= now]:
+            del self._due[workspace]
+            self._send(workspace)
+
+    def _until_due(self) -> float:
+        return max(0.0, min(self._due.values(), default=time.monotonic() + QUIET_S) - time.monotonic())
