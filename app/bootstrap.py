@@ -12,8 +12,9 @@ from app.service.declaring import Declaring
 from app.service.housekeeping import Housekeeping
 from app.service.lists import Listing
 from app.service.pools import Pools
+from app.service.reconciling import Reconciling
 from app.service.requests import Requests
-from app.service.rounds import Rounds
+from app.service.rounds import Rounds, Turns
 from app.service.tokens import Tokens
 from app.service.waiting import House, Waiting
 from app.settings import Settings
@@ -22,6 +23,8 @@ from app.store.connection import check, connect
 from app.store.embedded import EmbeddedRedis, FolderInUse, require_ledger
 from app.store.ledger import Ledger, Limits
 from app.store.lists import Lists
+from app.store.nudges import Nudges
+from app.store.planning import Planning
 from app.store.registry import Registry
 from app.store.scripts import Client
 from app.store.tokens import TokenStore
@@ -54,6 +57,8 @@ def services(client: Client, settings: Settings, clock: Clock | None = None) -> 
     )
     ledger, registry = Ledger(client, clock, limits), Registry(client)
     housekeeping, audit = Housekeeping(ledger, registry), Audit(ledger, Auditor(client, clock, settings.chunk))
+    reconciling = Reconciling(Planning(client, clock, limits), ledger)
+    turns = Turns(Nudges(client, clock), reconciling)
     requests = Requests(ledger, registry)
     house = House(polls=settings.api_threads * 3 // 4, streams=settings.api_threads // 8)
     return Services(
@@ -62,7 +67,7 @@ def services(client: Client, settings: Settings, clock: Clock | None = None) -> 
         lists=Listing(ledger, Lists(client)),
         housekeeping=housekeeping,
         audit=audit,
-        rounds=Rounds(ledger, registry, housekeeping, audit),
+        rounds=Rounds(ledger, registry, housekeeping, audit, turns),
         tokens=Tokens(TokenStore(client, clock), settings.rate_per_s),
         waiting=Waiting(requests, Wakeups(client), house),
         declaring=Declaring(ledger, registry),

@@ -133,7 +133,7 @@ class RequestAnswer(Answer):
     position: Mapping[str, int]
     """Pool → place in its queue, from 1. Told of a single request and in the list of a pool, elsewhere empty."""
     preempted_by: str | None
-    """The request it has to leave for, or had to leave for last."""
+    """The request it has to leave for, or had to leave for before it came back to the queue."""
     labels: Mapping[str, str]
 
     @classmethod

@@ -7,8 +7,7 @@ Accounts are named as the ledger names them: `pool`, `group:<name>`, `policy:<ty
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
+from dataclasses import dataclass, field
 
 from app.domain.amounts import Amounts
 
@@ -113,5 +112,5 @@ class Snapshot:
     """When the last preemptive decision of this pool was made."""
     version: str = "0"
     """Which state of the pool's rules this is; a step planned by another one is not taken."""
-    preferred: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+    preferred: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Component → the pools that it would rather have than this one, best first; of those waiting here."""

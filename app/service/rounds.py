@@ -132,7 +132,7 @@ class Rounds:
         registry: Registry,
         housekeeping: Housekeeping,
         audit: Audit,
-        turns: Turns | None = None,
+        turns: Turns,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._ledger, self._registry, self._housekeeping, self._audit = ledger, registry, housekeeping, audit
@@ -140,10 +140,10 @@ class Rounds:
 
     def reconcile(self) -> dict[str, Outcome]:
         """Every workspace is reconciled: it is decided who leaves, and done what is due."""
-        outcomes = self._round("reconcile", self._turn, RECONCILE_ROUND_S)
+        outcomes = self._round("reconcile", self._turns.take, RECONCILE_ROUND_S)
         held = [workspace for workspace, outcome in outcomes.items() if outcome == "held"]
         try:
-            outcomes |= self._turns.take_missed(held) if self._turns and held else {}
+            outcomes |= self._turns.take_missed(held)
         except StoreUnavailable as away:
             log.warning("reconcile stopped before %s: %s", ", ".join(held), away)
         return outcomes
@@ -151,7 +151,7 @@ class Rounds:
     def reconcile_one(self, workspace: str) -> Outcome:
         """A workspace that was nudged is reconciled, unless somebody is at it, who then does it once more."""
         try:
-            return self._turn(workspace, "nudge")
+            return self._turns.take(workspace, "nudge")
         except StoreUnavailable as away:
             log.warning("reconcile of workspace %s stopped: %s", workspace, away)
             return "failed"
@@ -163,11 +163,6 @@ class Rounds:
     def audit(self) -> dict[str, Outcome]:
         """The books of every workspace are compared, and what differs is logged; nothing is repaired."""
         return self._round("audit", self._leased("audit", self._report, AUDIT_LEASE_S), AUDIT_ROUND_S)
-
-    def _turn(self, workspace: str, why: Why = "tick") -> Outcome:
-        if self._turns:
-            return self._turns.take(workspace, why)
-        return self._leased("reconcile", self._housekeeping.hold, RECONCILE_LEASE_S)(workspace)
 
     def _report(self, workspace: str) -> None:
         for difference in self._audit.run(workspace):

@@ -17,6 +17,7 @@ from app.domain.clock import Clock, RedisClock
 from app.domain.plan import EndHold, PassOn, Step, Stop
 from app.domain.snapshot import Account, Allocation, Hold, Snapshot, Terms, Waiter
 from app.store.codec import Flat, pairs
+from app.store.ledger import Limits
 from app.store.scripts import Client, Reply, Scripts
 
 MOST = 1000
@@ -39,10 +40,10 @@ class Taken(NamedTuple):
 class Planning:
     """What decisions read and write."""
 
-    def __init__(self, client: Client, clock: Clock | None = None, events_kept: int = 100_000, chunk: int = 200) -> None:
+    def __init__(self, client: Client, clock: Clock | None = None, limits: Limits | None = None) -> None:
         self._scripts = Scripts(client)
         self._clock = clock or RedisClock()
-        self._events_kept, self._chunk = events_kept, chunk
+        self._limits = limits or Limits()
 
     def snapshot(self, workspace: str, pool: str) -> Snapshot | None:
         """The pool, if there is anything to decide about: somebody waits or leaves. Unfinished while scripts left work."""
@@ -58,13 +59,13 @@ class Planning:
         return Taken(reply.tag == "applied", reply.fields.get("granted") == "1" or more, more, reply.fields.get("why", ""))
 
     def _step(self, workspace: str, snapshot: Snapshot, step: Step) -> Reply:
-        pool, frame = snapshot.pool, {"now": self._clock.now_ms(), "kept": self._events_kept}
+        pool, frame = snapshot.pool, {"now": self._clock.now_ms(), "kept": self._limits.events_kept}
         if isinstance(step, Stop):
             return self._scripts.call(
                 "preempt",
                 workspace,
                 **frame,
-                chunk=self._chunk,
+                chunk=self._limits.chunk,
                 pool=pool,
                 waiter=step.waiter,
                 victims=json.dumps([(victim.request, str(victim.fence), victim.trigger) for victim in step.victims]),
@@ -74,13 +75,13 @@ class Planning:
                 rules=snapshot.version,
             )
         if isinstance(step, EndHold):
-            return self._scripts.call("hold_end", workspace, **frame, chunk=self._chunk, pool=pool, owner=step.owner)
+            return self._scripts.call("hold_end", workspace, **frame, chunk=self._limits.chunk, pool=pool, owner=step.owner)
         owner = step.owner if isinstance(step, PassOn) else ""
         return self._scripts.call("reprieve", workspace, **frame, pool=pool, id=step.request, fence=step.fence, owner=owner)
 
     def depart(self, workspace: str) -> tuple[int, bool]:
         """Those whose time to leave is up: how many were told to end or made to, and whether more is left. One bounded call."""
-        frame = {"now": self._clock.now_ms(), "kept": self._events_kept, "chunk": self._chunk}
+        frame = {"now": self._clock.now_ms(), "kept": self._limits.events_kept, "chunk": self._limits.chunk}
         fields = self._scripts.call("depart", workspace, **frame).fields
         return int(fields["told"]) + int(fields["forced"]), fields["more"] == "1"
 

@@ -15,7 +15,9 @@ from app.api.routes import PREFIX
 from app.bootstrap import Services, services
 from app.domain.asks import RequestAsk
 from app.domain.clock import ManualClock
+from app.domain.plan import Stop, Trigger, Victim
 from app.settings import Settings
+from app.store.planning import Planning
 from app.store.scripts import Client
 from tests.world import value_of
 
@@ -37,6 +39,14 @@ FRESH_POOL: dict[str, Any] = {
         "grace_s": 30,
         "checkpoint_timeout_s": 600,
         "max_deferral_s": 300,
+        "requeue_failed_checkpoint": True,
+        "near_completion_s": None,
+        "min_runtime_s": 0,
+        "max_victims": None,
+        "max_preemptions_per_minute": None,
+        "backoff_s": 0,
+        "cost_key": "gpu",
+        "value_per_class": None,
     },
 }
 """What a new pool of 8 gpu says beside its name, capacity and use."""
@@ -175,6 +185,19 @@ class Site:
         workspaces = more.pop("workspaces", ["*"])
         name = more.pop("name", f"{role}-{next(self._numbers)}")
         return self.services.tokens.create(name, role, workspaces, components, **more)[1]
+
+    def preempt(self, waiter: str, *victims: dict[str, Any], pool: str = "gpus", reason: Trigger = Trigger.PRIORITY) -> None:
+        """Have these allocations, as they were answered, leave for somebody who waits: as a decision would."""
+        planning = Planning(self.client, self.clock)
+        seen = planning.snapshot("default", pool)
+        assert seen
+        leaving = tuple(Victim(victim["id"], victim["fence"], reason) for victim in victims)
+        taken = planning.take("default", seen, Stop(waiter, leaving))
+        assert taken.applied, taken.why
+
+    def depart(self) -> None:
+        """Do what the deadlines of those who have to leave ask for."""
+        Planning(self.client, self.clock).depart("default")
 
     def state(self) -> dict[str, Any]:
         """Everything there is in Redis, as plain data."""

@@ -48,6 +48,7 @@ WALK: dict[str, tuple[str, Any]] = {  # route: who may, and a body with which it
     "DELETE /requests/{request}": (DROPPERS, None),
     "POST /requests/{request}/heartbeat": (ACTORS, {"fence": 1}),
     "POST /requests/{request}/release": (ACTORS, {"fence": 1}),
+    "POST /requests/{request}/checkpoint": (ACTORS, {"fence": 1, "state": "progress"}),
     "POST /requests/{request}/cancel": (ACTORS, {}),
     "GET /requests/{request}/events": (LOOKERS, None),
     "GET /events": (READERS, None),

@@ -40,6 +40,7 @@ MUST = {  # route: every status it can answer, beside those of every route with 
     "DELETE /requests/{request}": "200 404",
     "POST /requests/{request}/heartbeat": "200 404 409 413 415",
     "POST /requests/{request}/release": "200 404 409 413 415",
+    "POST /requests/{request}/checkpoint": "200 404 409 413 415",
     "POST /requests/{request}/cancel": "200 404 409 413 415",
     "GET /requests/{request}/events": "200 404",
     "GET /events": "200",

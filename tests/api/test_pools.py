@@ -21,6 +21,7 @@ POLICY = {
     "component_type": "orchestrator",
     "priority": 0,
     "group": None,
+    "profile": "batch",
     "queued": 0,
 }
 GROUP = {key: POLICY[key] for key in ("pool", "reserved", "limit", "weight", "used", "used_fixed", "borrowed")} | {
@@ -68,6 +69,32 @@ def test_a_change_is_merged(site: Site) -> None:
     same = site.get("/pools/gpus").body
     assert site.patch("/pools/gpus", {}).body == same
     assert site.patch("/pools/gpus", {"description": None}).body == same
+
+
+def test_every_setting_is_kept_as_it_was_given(everywhere: Site) -> None:
+    given = {
+        "discipline": "classes",
+        "order": "priority_first",
+        "queueing": "strict",
+        "patience_s": None,
+        "grace_s": 0,
+        "checkpoint_timeout_s": 1,
+        "max_deferral_s": 0,
+        "requeue_failed_checkpoint": False,
+        "near_completion_s": 0,
+        "min_runtime_s": 60,
+        "max_victims": 0,
+        "max_preemptions_per_minute": 6,
+        "backoff_s": 5,
+        "cost_key": "tpu",
+        "value_per_class": 1,
+    }
+    assert given.keys() == FRESH_POOL["settings"].keys()
+    assert everywhere.pool(settings=given)["settings"] == given
+    assert everywhere.pool("other")["settings"] == FRESH_POOL["settings"]
+    assert everywhere.patch("/pools/other", {"settings": given}).body["settings"] == given
+    assert everywhere.patch("/pools/gpus", {"settings": FRESH_POOL["settings"]}).body["settings"] == FRESH_POOL["settings"]
+    assert everywhere.get("/declaration").body["pools"][1]["settings"] == given
 
 
 def test_a_pool_that_grows_has_granted_when_it_answers(site: Site) -> None:
@@ -163,7 +190,7 @@ def test_a_pool_that_is_not_there(site: Site, method: str) -> None:
 def test_a_policy_is_new_then_replaced_then_gone(everywhere: Site) -> None:
     everywhere.pool()
     path = "/pools/gpus/policies/team"
-    full = {"priority": 3, "reserved": {"gpu": 2}, "limit": {"gpu": 4}, "weight": 5}
+    full = {"priority": 3, "reserved": {"gpu": 2}, "limit": {"gpu": 4}, "weight": 5, "profile": "service"}
     new = everywhere.put(path, full)
     assert (new.status, new.body) == (201, POLICY | full)
     assert everywhere.get(path).body == new.body
@@ -229,6 +256,7 @@ def test_a_policy_against_the_rules_names_the_numbers(site: Site, body: Any, cod
         ({"weight": 0}, {"weight": "must be at least 1"}),
         ({"reserved": {"gpu": -1}}, {"reserved.gpu": "must be at least 0"}),
         ({"used": {"gpu": 1}}, {"used": "is not a field here"}),
+        ({"profile": "idle"}, {"profile": "must be 'batch', 'training', 'service', 'sensitive' or 'interactive'"}),
         ({"group": "a/b"}, {"group": "must be 1 to 63 of A-Z a-z 0-9 _ . - and begin with a letter or digit"}),
     ],
 )

@@ -32,6 +32,7 @@ ASKED = {
     "fence": None,
     "lease_expires_at": None,
     "directive": None,
+    "deadline": None,
     "position": {},
     "preempted_by": None,
     "labels": {},

@@ -140,6 +140,14 @@ def test_a_pool_with_its_defaults() -> None:
             "grace_s": 30,
             "checkpoint_timeout_s": 600,
             "max_deferral_s": 300,
+            "requeue_failed_checkpoint": True,
+            "near_completion_s": None,
+            "min_runtime_s": 0,
+            "max_victims": None,
+            "max_preemptions_per_minute": None,
+            "backoff_s": 0,
+            "cost_key": "gpu",
+            "value_per_class": None,
         },
     }
 
@@ -154,6 +162,14 @@ def test_the_settings_of_a_pool(patience_s: int | None) -> None:
         "grace_s": 0,
         "checkpoint_timeout_s": TEN_YEARS_S,
         "max_deferral_s": 1,
+        "requeue_failed_checkpoint": False,
+        "near_completion_s": patience_s,
+        "min_runtime_s": 1,
+        "max_victims": 0,
+        "max_preemptions_per_minute": 0,
+        "backoff_s": 1,
+        "cost_key": "tpu",
+        "value_per_class": EXACT,
     }
     assert a_pool(settings=settings).settings.model_dump() == settings
 
@@ -178,7 +194,7 @@ def test_a_group_with_its_defaults() -> None:
 
 
 def test_a_policy_with_its_defaults() -> None:
-    assert PolicyAsk().model_dump() == {"priority": 0, "reserved": {}, "limit": {}, "weight": 1, "group": None}
+    assert PolicyAsk().model_dump() == {"priority": 0, "reserved": {}, "limit": {}, "weight": 1, "group": None, "profile": "batch"}
 
 
 @pytest.mark.parametrize("kind", [PolicyAsk, GroupAsk])
@@ -351,6 +367,17 @@ SETTINGS: list[tuple[dict[str, Any], str, str]] = [
     ({"grace_s": -1}, "grace_s", "must be at least 0"),
     ({"checkpoint_timeout_s": 0.5}, "checkpoint_timeout_s", WHOLE),
     ({"max_deferral_s": TEN_YEARS_S + 1}, "max_deferral_s", "must be at most 315360000"),
+    ({"requeue_failed_checkpoint": None}, "requeue_failed_checkpoint", "must be true or false"),
+    ({"requeue_failed_checkpoint": 1}, "requeue_failed_checkpoint", "must be true or false"),
+    ({"near_completion_s": -1}, "near_completion_s", "must be at least 0"),
+    ({"min_runtime_s": None}, "min_runtime_s", WHOLE),
+    ({"max_victims": -1}, "max_victims", "must be at least 0"),
+    ({"max_victims": "none"}, "max_victims", WHOLE),
+    ({"max_preemptions_per_minute": 1.5}, "max_preemptions_per_minute", WHOLE),
+    ({"backoff_s": None}, "backoff_s", WHOLE),
+    ({"cost_key": "GPU"}, "cost_key", KEY),
+    ({"cost_key": None}, "cost_key", "must be a text"),
+    ({"value_per_class": 0}, "value_per_class", "must be at least 1"),
     ({"patience_s": 1.5}, "patience_s", WHOLE),
     ({"patience_s": True}, "patience_s", WHOLE),
     ({"patience_s": TEN_YEARS_S + 1}, "patience_s", "must be at most 315360000"),
@@ -384,6 +411,9 @@ OTHERS: list[tuple[type[Ask], dict[str, Any], str, str]] = [
     (PolicyAsk, {"weight": 1.5}, "weight", WHOLE),
     (PolicyAsk, {"weight": True}, "weight", WHOLE),
     (PolicyAsk, {"component": "t"}, "component", "is not a field here"),
+    (PolicyAsk, {"profile": "idle"}, "profile", "must be 'batch', 'training', 'service', 'sensitive' or 'interactive'"),
+    (PolicyAsk, {"profile": None}, "profile", "must be 'batch', 'training', 'service', 'sensitive' or 'interactive'"),
+    (GroupAsk, {"profile": "batch"}, "profile", "is not a field here"),
     (WorkspaceSettings, {"unmanaged": "maybe"}, "unmanaged", "must be 'reject' or 'allow'"),
     (WorkspaceSettings, {"unmanaged": None}, "unmanaged", "must be 'reject' or 'allow'"),
     (WorkspaceSettings, {"managed": True}, "managed", "is not a field here"),

@@ -63,11 +63,11 @@ def test_what_is_not_said_is_a_default() -> None:
     assert Declaration.model_validate({}).pools == []
 
 
-def present(**settings: str | int | None) -> Pool:
+def present(**settings: str | int | bool | None) -> Pool:
     """A pool with a group and a policy, as the ledger shows it."""
     group = Account("g", None, 2, {"gpu": 4}, {}, {"gpu": 1}, {})
-    policy = Policy("step_operator/c", "g", 1, {"gpu": 1}, {"gpu": 0}, {}, {}, priority=7, queued=3)
-    known: dict[str, str | int | None] = dict.fromkeys(PoolSettings.model_fields)
+    policy = Policy("step_operator/c", "g", 1, {"gpu": 1}, {"gpu": 0}, {}, {}, priority=7, queued=3, profile="training")
+    known: dict[str, str | int | bool | None] = dict.fromkeys(PoolSettings.model_fields)
     return Pool(
         name="p",
         description="d",
@@ -101,6 +101,7 @@ def test_a_pool_as_a_file_would_say_it() -> None:
                 "reserved": {"gpu": 1},
                 "limit": {"gpu": 0},
                 "group": "g",
+                "profile": "training",
             }
         ],
     }
@@ -110,3 +111,4 @@ def test_a_pool_as_a_file_would_say_it() -> None:
 def test_a_setting_never_written_is_a_default_unless_it_may_be_null() -> None:
     settings = declared(present()).settings
     assert (settings.discipline, settings.grace_s, settings.patience_s) == ("reserved", 30, None)
+    assert settings.requeue_failed_checkpoint is True

@@ -44,6 +44,11 @@ def policy(**said: Any) -> Said:
         (a_pool(), a_pool(capacity={"gpu": 8, "tpu": 2, "npu": 1}), "capacity npu: none -> 1"),
         (a_pool(), a_pool(settings={"queueing": "strict"}), "setting queueing: best_effort -> strict"),
         (a_pool(settings={"patience_s": None}), a_pool(), "setting patience_s: none -> 300"),
+        (a_pool(), a_pool(settings={"requeue_failed_checkpoint": False}), "setting requeue_failed_checkpoint: true -> false"),
+        (a_pool(settings={"max_victims": 0}), a_pool(), "setting max_victims: 0 -> as the discipline"),
+        (a_pool(), a_pool(settings={"near_completion_s": 60}), "setting near_completion_s: as the discipline -> 60"),
+        (a_pool(), a_pool(settings={"value_per_class": 9}), "setting value_per_class: none -> 9"),
+        (policy(), policy(profile="training"), "profile: batch -> training"),
         (a_pool(), a_pool(description='the "big" ones\n'), 'description: none -> "the \\"big\\" ones\\n"'),
     ],
 )
@@ -59,7 +64,7 @@ def test_another_parent_is_a_line() -> None:
 
 def test_lines_of_one_account_keep_their_order() -> None:
     before = policy(priority=1, reserved={"tpu": 1}, limit={"tpu": 1, "gpu": 4})
-    after = policy(weight=2, reserved={"gpu": 1, "tpu": 2}, limit={"gpu": 5, "tpu": 2})
+    after = policy(profile="service", weight=2, reserved={"gpu": 1, "tpu": 2}, limit={"gpu": 5, "tpu": 2})
     assert lines(before, after) == [
         "priority: 1 -> 0",
         "reserved gpu: none -> 1",
@@ -67,6 +72,7 @@ def test_lines_of_one_account_keep_their_order() -> None:
         "limit gpu: 4 -> 5",
         "limit tpu: 1 -> 2",
         "weight: 1 -> 2",
+        "profile: batch -> service",
     ]
 
 

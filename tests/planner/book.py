@@ -63,8 +63,8 @@ class Book:
         keys = {key for account in bare.accounts.values() for key in account.limit}
         keys |= {key for ask in self.asks.values() for key in ask.amounts}
         accounts = {name: self._columns(oracle, account, keys) for name, account in bare.accounts.items()}
-        waiters = sorted(bare.waiters, key=lambda one: self._place(oracle, one))
-        return replace(bare, accounts=accounts, waiters=tuple(waiters))
+        owners = {hold.owner.id for hold in self.holds}
+        return replace(bare, accounts=accounts, waiters=tuple(one for one in oracle.queue() if one.id not in owners))
 
     def _bare(self) -> Snapshot:
         recent = [at for at in self.stopped if at > self.now_ms - MINUTE_MS]
@@ -74,7 +74,7 @@ class Book:
             terms=self.terms,
             accounts=self.accounts,
             allocations=tuple(sorted(self.live.values(), key=lambda one: one.fence)),
-            waiters=tuple(self.waiting.values()),
+            waiters=tuple(one for one in self.waiting.values() if all(hold.owner is not one for hold in self.holds)),
             holds=tuple(self.holds),
             stopped_last_minute=len(recent),
             decided_ms=max(self.stopped, default=None),
@@ -93,15 +93,6 @@ class Book:
             cleared={key: units for key, units in cleared.items() if units},
             back=dict(self.back.get(account.name, {})),
         )
-
-    def _place(self, oracle: Oracle, one: Waiter) -> tuple[object, ...]:
-        """The order of the queue; shares are judged there without holds."""
-        policy, asked = oracle.path(one)[0], oracle.shared & set(one.amounts)
-        unused = {key: oracle.reserved(policy, key) - oracle.used(policy, key, fixed=not one.preemptible) for key in asked}
-        band = 0 if asked and all(one.amounts[key] <= unused[key] for key in asked) else 1
-        rank = tuple(-part for part in oracle.rank(one))
-        first = (rank, band) if self.terms.order == "priority_first" else (band, rank)
-        return *first, one.number, one.id
 
     # what people do
 
@@ -187,7 +178,7 @@ class Book:
         now = self.snapshot()
         oracle, strict = Oracle(now), self.terms.queueing == "strict"
         barred = False
-        for one in now.waiters:
+        for one in oracle.queue():
             blocked = oracle.blocked(one)
             if oracle.hold(one) and self._fixed_used_up(oracle, one):
                 self._end_hold(one.id)

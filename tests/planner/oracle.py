@@ -322,8 +322,11 @@ class Oracle:
 
     def candidates(self, waiter: Waiter) -> list[Allocation]:
         """Those that may be taken, the first to go first."""
-        running = (one for one in self.snapshot.allocations if one.leaving_for is None)
-        return sorted((one for one in running if self.rules(waiter, one)), key=self._order)
+        running = [one for one in self.snapshot.allocations if one.leaving_for is None]
+        found = [one for one in running if self.rules(waiter, one)]
+        if not self.lies_within(waiter, found):  # nor with any fewer
+            found = [one for one in found if self.rules(waiter, one) != {"own_within"}]
+        return sorted(found, key=self._order)
 
     def _order(self, one: Allocation) -> tuple[object, ...]:
         if self.classes:
@@ -411,10 +414,22 @@ class Oracle:
 
     # a whole pass
 
+    def queue(self) -> list[Waiter]:
+        """Everybody who waits, owners of holds too, in order: share, rank, age, id; `priority_first` swaps the first two."""
+        return sorted((*self.snapshot.waiters, *(hold.owner for hold in self.snapshot.holds)), key=self._place)
+
+    def _place(self, one: Waiter) -> tuple[object, ...]:
+        policy, asked = self.path(one)[0], self.shared & set(one.amounts)
+        unused = {key: self.reserved(policy, key) - self.used(policy, key, fixed=not one.preemptible) for key in asked}
+        band = 0 if asked and all(one.amounts[key] <= unused[key] for key in asked) else 1
+        rank = tuple(-part for part in self.rank(one))
+        first = (rank, band) if self.free_of_borrowing else (band, rank)
+        return *first, one.number, one.id
+
     def asking(self) -> Iterator[Waiter]:
         """Who may ask, in queue order; `strict`: behind the first one blocked by capacity only owners of holds."""
         barred = False
-        for waiter in self.snapshot.waiters:
+        for waiter in self.queue():
             if not barred or self.hold(waiter):
                 yield waiter
             barred = barred or (self.terms.queueing == "strict" and self.blocked(waiter) == "capacity")
@@ -439,9 +454,11 @@ class Oracle:
         return bool(rules - {"own_within"}) or ("own_within" in rules and self.lies_within(owner, [stray]))
 
     def dead_holds(self) -> list[Waiter]:
-        """Owners of holds that are short, and for whom no set exists, budgets of time apart."""
+        """Owners of holds that are short, and for whom no set exists, however long they wait for budgets."""
+        bounds = (self.terms.max_victims, self.terms.max_preemptions_per_minute)
+        most = min((bound for bound in bounds if bound is not None), default=None)
         owners = (hold.owner for hold in self.snapshot.holds)
-        return [owner for owner in owners if self.short(owner) and not self.choice(owner, self.terms.max_victims)]
+        return [owner for owner in owners if self.short(owner) and not self.choice(owner, most)]
 
 
 def marked(snapshot: Snapshot, ids: Collection[str], leaving_for: str | None) -> Snapshot:

@@ -17,12 +17,14 @@ def after(snapshot: Snapshot, step: Step) -> Snapshot:
         return marked(snapshot, {step.request}, None)
     if isinstance(step, EndHold):
         theirs = {one.id for one in snapshot.allocations if one.leaving_for == step.owner}
-        holds = tuple(hold for hold in snapshot.holds if hold.owner.id != step.owner)
-        return replace(marked(snapshot, theirs, ""), holds=holds)
-    waiter = next(one for one in snapshot.waiters if one.id == step.waiter)
+        owner = next(hold.owner for hold in snapshot.holds if hold.owner.id == step.owner)
+        holds = tuple(hold for hold in snapshot.holds if hold.owner is not owner)
+        return replace(marked(snapshot, theirs, ""), waiters=(*snapshot.waiters, owner), holds=holds)
+    waiter = next(one for one in Oracle(snapshot).queue() if one.id == step.waiter)
     now = marked(_counted_back(snapshot, step), {victim.request for victim in step.victims}, waiter.id)
     if not Oracle(snapshot).hold(waiter):
-        now = replace(now, holds=(*snapshot.holds, Hold(waiter, {})))
+        others = tuple(one for one in snapshot.waiters if one.id != waiter.id)
+        now = replace(now, waiters=others, holds=(*snapshot.holds, Hold(waiter, {})))
     stopped = snapshot.stopped_last_minute + len(step.victims)
     return replace(now, stopped_last_minute=stopped, decided_ms=snapshot.now_ms)
 

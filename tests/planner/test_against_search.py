@@ -60,12 +60,12 @@ def _plain(stop: Stop | None) -> tuple[str, set[tuple[str, int, str]]] | None:
 
 
 def _places(snapshot: Snapshot) -> dict[str, int]:
-    return {waiter.id: place for place, waiter in enumerate(snapshot.waiters)}
+    return {waiter.id: place for place, waiter in enumerate(Oracle(snapshot).queue())}
 
 
 def _lawful(oracle: Oracle, stop: Stop) -> None:
     """What must be true of any decision, whatever set was chosen."""
-    waiter = oracle.snapshot.waiters[_places(oracle.snapshot)[stop.waiter]]
+    waiter = next(one for one in oracle.queue() if one.id == stop.waiter)
     victims = [one for one in oracle.snapshot.allocations if one.id in {victim.request for victim in stop.victims}]
     assert oracle.fits(waiter, victims)
     assert oracle.lawful(waiter, victims)

@@ -89,7 +89,7 @@ def test_a_small_one_taken_first_is_given_back() -> None:
     book = a_pool(8, LOW_HIGH)
     four, three, one, waiter = ask(book, "low", 4), ask(book, "low", 3), ask(book, "low", 1), ask(book, "high", 3)
     oracle = Oracle(book.snapshot())
-    asking = oracle.snapshot.waiters[0]
+    (asking,) = oracle.queue()
     assert [each.id for each in oracle.candidates(asking)] == [one, three, four]
     assert [each.id for each in oracle.choice(asking, None) or ()] == [three]
     victims = [book.live[one], book.live[three]]

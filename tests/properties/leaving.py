@@ -38,7 +38,7 @@ class Leavings(Histories):
     @property
     def planning(self) -> Planning:
         """What decisions read and write, called as told."""
-        planning = Planning(self.world.client, self.world.clock, chunk=self.world.ledger._limits.chunk)
+        planning = Planning(self.world.client, self.world.clock, self.world.ledger._limits)
         planning._scripts = self.calls
         return planning
 

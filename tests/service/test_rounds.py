@@ -10,11 +10,12 @@ from app.bootstrap import Services, services
 from app.domain.asks import PolicyAsk, PoolAsk, PoolSettings, RequestAsk
 from app.domain.clock import ManualClock
 from app.domain.states import State
-from app.service.rounds import CLEANUP_ROUND_S, Rounds
+from app.service.rounds import CLEANUP_ROUND_S, Rounds, Turns
 from app.settings import Settings
 from app.store.connection import StoreUnavailable
 from app.store.keys import WORKSPACES, key
 from app.store.ledger import Ledger
+from app.store.nudges import Nudges
 from app.store.scripts import Client
 
 
@@ -25,6 +26,11 @@ def here(client: Client) -> Services:
         made.registry.remember(workspace)
         client.zadd(key("ended", workspace), {"long-ago": 1})
     return made
+
+
+class Idle:
+    def run(self, workspace: str) -> bool:
+        return False
 
 
 def untidy(client: Client) -> list[str]:
@@ -95,7 +101,9 @@ def test_an_audit_says_what_differs(client: Client, here: Services, caplog: pyte
 
 def test_a_round_ends_when_its_time_is_up(client: Client, here: Services, caplog: pytest.LogCaptureFixture) -> None:
     at = iter(range(0, 100, CLEANUP_ROUND_S // 2))
-    slow = Rounds(Ledger(client), here.registry, here.housekeeping, here.audit, monotonic=lambda: float(next(at)))
+    slow = Rounds(
+        Ledger(client), here.registry, here.housekeeping, here.audit, Turns(Nudges(client), Idle()), lambda: float(next(at))
+    )
     assert len(slow.cleanup()) == 2
     assert "came to 2 of 3 workspaces" in caplog.text
     assert len(untidy(client)) == 1

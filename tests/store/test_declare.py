@@ -101,9 +101,13 @@ WAYS: dict[str, list[Act]] = {
         lambda w: w.resize(tpu=0, npu=5),
     ],
     "settings": [lambda w: w.resize(settings={"order": "priority_first", "patience_s": None})],
+    "settings of taking back": [
+        lambda w: w.resize(settings={"requeue_failed_checkpoint": False, "max_victims": 0, "cost_key": "tpu", "backoff_s": 1})
+    ],
+    "a profile alone": [lambda w: w.policy("idle", group="g", reserved={"gpu": 1, "tpu": 0}, profile="sensitive")],
     "a queue that is strict": [lambda w: w.resize(settings={"queueing": "strict"})],
     "numbers of policies and groups": [
-        lambda w: w.policy("b", reserved={"gpu": 2}, limit={"gpu": 7}, priority=5, weight=2),
+        lambda w: w.policy("b", reserved={"gpu": 2}, limit={"gpu": 7}, priority=5, weight=2, profile="training"),
         lambda w: w.group("g", reserved={"gpu": 5}, limit={"gpu": 6}),
     ],
     "less for a group and its child": [

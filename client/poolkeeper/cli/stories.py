@@ -21,6 +21,7 @@ SENTENCES = {
     "forced": "did not leave{in_pool} in time, and its units were taken back",
     "reprieved": "may stay{in_pool} after all",
     "terminating": "was told to end now{in_pool}",
+    "passed_on": "leaves{in_pool} for another one from now on",
     "clearing": "is to be granted{in_pool} once {victims} left",
 }
 """Each event in words; one that is not here is told by its name."""
@@ -47,7 +48,7 @@ def told(line: Mapping[str, Any]) -> str:
     said = SENTENCES.get(line["event"], str(line["event"])).format(in_pool=in_pool, victims=_victims(line))
     if (reason := line.get("reason")) and not line.get("victims"):
         said += f": {REASONS.get(reason, reason)}"
-    return said + (f" (on account of {line['by']}{_ranks(line)})" if line.get("by") else "")
+    return said + (f" (on account of {line['by']}{_ranks(line)})" if line.get("by") and not line.get("victims") else "")
 
 
 def _victims(line: Mapping[str, Any]) -> str:
