@@ -8,10 +8,13 @@ from typing import Any
 from app.domain.asks import GroupAsk, PolicyAsk, PoolAsk, PoolChange, RequestAsk
 from app.domain.clock import ManualClock
 from app.domain.ids import request_id
-from app.domain.models import Event, Pool, Request
+from app.domain.models import Beat, Event, Pool, Request
+from app.domain.plan import EndHold, PassOn, Reprieve, Step, StillBorrowed, Stop, Trigger, Victim
+from app.domain.snapshot import Snapshot
 from app.store.compose import load_commands
 from app.store.keys import prefix
 from app.store.ledger import Ledger, Limits
+from app.store.planning import Planning, Taken
 from app.store.scripts import Client, Reply, Scripts
 
 
@@ -24,6 +27,7 @@ class World:
         self.clock = ManualClock()
         self.limits = Limits(chunk=chunk)
         self.ledger = Ledger(client, self.clock, self.limits)
+        self.planning = Planning(client, self.clock, self.limits)
 
     def pool(self, name: str = "p", settings: dict[str, Any] | None = None, **capacity: int) -> None:
         """Make a pool: `pool("p", gpu=8)`."""
@@ -71,9 +75,22 @@ class World:
 
     def release(self, request: Request, fence: int | None = None, outcome: str = "succeeded") -> Request:
         """Give back, with the present fence unless another is given."""
+        return self.ledger.release(self.workspace, request.id, self._held(request, fence), outcome)
+
+    def heartbeat(self, request: Request, fence: int | None = None) -> Beat:
+        """Prolong the lease, with the present fence unless another is given."""
+        return self.ledger.heartbeat(self.workspace, request.id, self._held(request, fence))
+
+    def checkpoint(
+        self, request: Request, state: str, seconds: int = 0, reference: str | None = None, fence: int | None = None
+    ) -> Beat:
+        """Say something of its checkpoint, with the present fence unless another is given."""
+        return self.ledger.checkpoint(self.workspace, request.id, self._held(request, fence), state, seconds, reference)
+
+    def _held(self, request: Request, fence: int | None) -> int:
         held = self.look(request).fence if fence is None else fence
         assert held is not None
-        return self.ledger.release(self.workspace, request.id, held, outcome)
+        return held
 
     def cancel(self, request: Request) -> Request:
         """Leave the queue."""
@@ -89,6 +106,60 @@ class World:
         self.ledger.sweep(self.workspace)
         for name in self.pools():
             self.ledger.give_patience(self.workspace, name)
+
+    # taking back
+
+    def snapshot(self, pool: str = "p") -> Snapshot:
+        """A pool as a decision sees it; somebody waits or leaves there."""
+        snapshot = self.planning.snapshot(self.workspace, pool)
+        assert snapshot is not None
+        return snapshot
+
+    def take(self, step: Step, seen: Snapshot | None = None, pool: str = "p") -> Taken:
+        """Take a step: one planned just now, unless it is told what was seen."""
+        return self.planning.take(self.workspace, seen or self.snapshot(pool), step)
+
+    def stop(
+        self,
+        waiter: Request,
+        *victims: Request | Victim,
+        reason: str = "priority",
+        unused: Sequence[str] = (),
+        within: Sequence[str] = (),
+        borrowed: Sequence[StillBorrowed] = (),
+        seen: Snapshot | None = None,
+        pool: str = "p",
+    ) -> Taken:
+        """Preempt for a waiter: requests as they hold now, or victims as they were planned."""
+        told = tuple(one if isinstance(one, Victim) else self.victim(one, reason) for one in victims)
+        return self.take(Stop(waiter.id, told, tuple(unused), tuple(within), tuple(borrowed)), seen, pool)
+
+    def victim(self, request: Request, reason: str = "priority") -> Victim:
+        """One to be preempted, as it holds now."""
+        return Victim(request.id, self.look(request).fence or 0, Trigger(reason))
+
+    def reprieve(self, request: Request, pool: str = "p") -> Taken:
+        """Call back one who leaves for nobody any more."""
+        return self.take(Reprieve(request.id, self._held(request, None)), pool=pool)
+
+    def pass_on(self, request: Request, owner: Request, pool: str = "p") -> Taken:
+        """Have one who leaves for nobody any more leave for the owner of another hold."""
+        return self.take(PassOn(request.id, self._held(request, None), owner.id), pool=pool)
+
+    def end_hold(self, owner: Request, pool: str = "p") -> Taken:
+        """End a hold that cannot be filled."""
+        return self.take(EndHold(owner.id), pool=pool)
+
+    def depart(self, after_s: float = 0) -> int:
+        """Let time pass, and do what the housekeeping does about those whose time to leave is up; how many they were."""
+        self.clock.advance(after_s)
+        count, more = self.planning.depart(self.workspace)
+        while more:
+            while self.ledger.advance(self.workspace):
+                pass
+            further, more = self.planning.depart(self.workspace)
+            count += further
+        return count
 
     def pools(self) -> list[str]:
         """Names of the pools."""

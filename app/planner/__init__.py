@@ -1,13 +1,15 @@
 """Who is preempted for whom: a snapshot of one pool in, a plan out. Pure: no Redis, no clock, no chance.
 
 The plan is made in one pass (`plan.py`), in numbered steps: those who leave for nobody any more, the holds that will not
-suffice, the waiters in queue order. Each step is simulated before the next is judged, in books of their own (`books.py`): nobody
-has left yet who is told to leave, but everybody is judged as it will be when all have, so no shortage is paid for twice.
+suffice, the waiters in queue order. Each step is simulated before the next is judged, in books of their own (`books.py`):
+nobody has left yet who is told to leave, but all are judged as it will be when they have, so no shortage is paid for twice.
 
 What is judged is cut small:
 
 - `tree.py`    who is below whom, which limits count, where two policies meet
-- `shares.py`  the stacks: who is borrowed on which key at which account; and the kinds, allocations that no rule tells apart
+- `stacks.py`  one account's allocations as they fill its reserved, and the edge between share and borrowed
+- `kinds.py`   allocations that no rule tells apart
+- `shares.py`  the stacks and kinds of the whole pool, as people leave and come back
 - `books.py`   the accounts as they are and as they will be: what an ask is short of, what of a share is unused, who has holds
 - `protection.py`  what keeps an allocation from being stopped whoever asks
 - `rules.py`   one small object per rule: who may take from whom, else the reason why not; a discipline is a list of them
@@ -19,9 +21,10 @@ What is judged is cut small:
 - `verdicts.py`  every "no" with its name and its sentence
 
 A rule sees nothing but a `Standing` (all that it may know of the waiter and of where the two policies meet) and a `Kind`. So it
-is asked once per pair of them, not once per allocation, and the answer is kept as long as the stack does not move. What a policy
-could give at most is summed up per kind, so a waiter without hope is refused before any candidate is put in order; candidates
-are merged lazily from sorted lists, and only as many as are needed. Nothing here grows with the square of what runs.
+is asked once per pair of them, not once per allocation, and its answer is kept. When somebody leaves, the edge of a stack moves
+past the few whose side changes, and only those become another kind. What a policy could give at most is summed up per kind, so
+a waiter without hope is refused before any candidate is put in order; candidates come in order lazily, and only as many as are
+needed. Nothing here grows with the square of what runs.
 
 Reasons are not thrown away: a plan keeps a `Decision` for everybody who was judged, and each can still say, for every
 allocation, which rule allowed it or why none did.

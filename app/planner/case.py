@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from heapq import merge
 
 from app.domain.ordering import CLASSES
 from app.domain.plan import StillBorrowed
 from app.domain.snapshot import Allocation, Waiter
 from app.planner.books import Deficits, Line
-from app.planner.court import Candidate, Court, place
+from app.planner.court import Candidate, Court, Takable
+from app.planner.kinds import Traits
 from app.planner.protection import HIGHEST
 from app.planner.rules import Answers, Grounds, Standing, grounds, preference, verdict
-from app.planner.shares import Kind
 from app.planner.verdicts import Verdict, WhyNot
 
 
@@ -33,7 +32,9 @@ class Case:
         """What of its own policy has to leave for it to lie within its reserved."""
         self._unused = [court.books.has_unused(waiter, account, line) for account in self.path[:-1]]
         self._standings: dict[tuple[int, int, int], Standing] = {}
-        self._seen = [(component, court.kinds(component), self.standing(component)) for component in self._tree.paths]
+        self._takable: dict[str, Takable] = {}
+        self._seen: list[Candidate] = []
+        self._waiting: Iterator[Candidate] | None = None
 
     def standing(self, component: str) -> Standing:
         """How the waiter stands to a policy."""
@@ -77,20 +78,35 @@ class Case:
         """Whether all it may take, its own policy's conditions left aside, covers what is short."""
         left = list(self.needs)
         for component in self._tree.paths:
-            units = self.court.takable(component, self.standing(component)).units
-            if units:
+            takable = self.takable(component)
+            if takable.grounds:
                 meets = self._tree.meeting(self.waiter.component, component)
-                left = [(at, key, short - units.get(key, 0) if at >= meets else short) for at, key, short in left]
+                left = [(at, key, short - takable.total(key) if at >= meets else short) for at, key, short in left]
                 left = [need for need in left if need[2] > 0]
                 if not left:
                     return True
         return False
 
+    def takable(self, component: str) -> Takable:
+        """What it may take of a policy."""
+        found = self._takable.get(component)
+        if found is None:
+            found = self._takable[component] = self.court.takable(component, self.standing(component))
+        return found
+
     def candidates(self) -> Iterator[Candidate]:
         """Those it may take, in order, worked out as far as they are asked for."""
-        for policies in self.court.by_priority():
-            found = ((each, self.court.takable(each, self.standing(each))) for each in policies)
-            yield from merge(*(self.court.candidates(each, takable) for each, takable in found if takable.parts), key=place)
+        if self._waiting is None:
+            self._waiting = self.court.candidates({each: self.takable(each) for each in self._tree.paths})
+        at = 0
+        while True:
+            if at == len(self._seen):
+                following = next(self._waiting, None)
+                if following is None:
+                    return
+                self._seen.append(following)
+            yield self._seen[at]
+            at += 1
 
     def brings(self, holder: Allocation) -> list[int]:
         """What one brings to each need."""
@@ -102,7 +118,7 @@ class Case:
         own = holder.component == self.waiter.component
         return [holder.amounts.get(key, 0) if own else 0 for key, _ in self.beyond or ()]
 
-    def grounds(self, component: str, kind: Kind) -> list[Grounds]:
+    def grounds(self, component: str, kind: Traits) -> list[Grounds]:
         """On what grounds it may take a kind of holder of a policy."""
         return grounds(self.court.rules, self.standing(component), kind)
 
@@ -117,7 +133,7 @@ class Case:
         held = self._shares.mask(holder.amounts)
         any_key = bool(standing.short & held & ~self._shares.keys)
         for account in dict.fromkeys((path[0], path[standing.level])):
-            over = self._shares.over(holder, account)
+            over = self._shares.beyond(holder, account)
             matter = [(-units, key) for key, units in over.items() if any_key or standing.short & self._shares.mask([key])]
             if matter:
                 units, key = min(matter)
@@ -125,10 +141,10 @@ class Case:
 
     def verdicts(self) -> Iterator[Verdict]:
         """What the rules say about each allocation that is not leaving."""
-        for _, kinds, standing in self._seen:
-            for kind in kinds:
-                said = verdict(self.court.rules, standing, kind)
-                yield from (_verdict(holder, said) for holder in kind.members)
+        for component in self._tree.paths:
+            for kind in self._shares.holdings(component).kinds:
+                said = verdict(self.court.rules, self.standing(component), kind.traits)
+                yield from (_verdict(holder, said) for holder in kind.members.values())
 
 
 def _verdict(holder: Allocation, said: Answers | WhyNot) -> Verdict:

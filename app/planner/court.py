@@ -1,19 +1,19 @@
-"""The rules of one pool at one moment: what waiters may take of each policy, judged once per standing and kind of holder."""
+"""The rules of one pool at one moment: what waiters may take of each policy, judged once for all who stand to it alike."""
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from heapq import merge
 from itertools import groupby
 from typing import TypeAlias
 
-from app.domain.snapshot import Allocation, Terms
+from app.domain.snapshot import Allocation, Snapshot
 from app.planner.books import Books
 from app.planner.cost import Costs
+from app.planner.kinds import Holdings, Kind, Traits
 from app.planner.rules import Grounds, Rule, Standing, discipline, grounds
-from app.planner.shares import Kind
 
 Place: TypeAlias = tuple[float, int, int]
 """Where an allocation stands in the order of candidates."""
@@ -21,92 +21,112 @@ Place: TypeAlias = tuple[float, int, int]
 Candidate: TypeAlias = tuple[Place, Allocation, Grounds]
 """Who may be taken: its place, the allocation, and on what grounds."""
 
+Choice: TypeAlias = tuple[Grounds, ...]
+"""The grounds there are, those to stand on first."""
+
 
 @dataclass(slots=True)
 class Takable:
     """What a waiter of some standing may take of one policy."""
 
-    parts: list[tuple[list[Allocation], Grounds]]
-    units: Mapping[str, int]
-    """What all of it holds."""
-    candidates: list[Candidate] | None = None
-    """In order; made when somebody asks for it."""
+    grounds: dict[Kind, Choice] = field(default_factory=dict)
+    _judged: int = 0
+    _totals: dict[str, int] = field(default_factory=dict)
+    _version: int = -1
 
+    def is_fresh(self, holdings: Holdings) -> bool:
+        """Whether nothing moved since the last time."""
+        return self._version == holdings.version
 
-@dataclass(slots=True)
-class _Known:
-    """What is known of one policy as long as its stack does not move."""
+    def refresh(self, holdings: Holdings, said: dict[Traits, Choice], judge: Callable[[Traits], Choice]) -> None:
+        """Take in the kinds that are new since the last time, and forget the totals."""
+        for kind in holdings.kinds[self._judged :]:
+            choice = said.get(kind.traits)
+            if choice is None:
+                choice = said[kind.traits] = judge(kind.traits)
+            if choice:
+                self.grounds[kind] = choice
+        self._judged = len(holdings.kinds)
+        self._totals.clear()
+        self._version = holdings.version
 
-    kinds: tuple[Kind, ...]
-    takable: dict[Standing, Takable] = field(default_factory=dict)
+    def total(self, key: str) -> int:
+        """How many units of a key all of it holds."""
+        total = self._totals.get(key)
+        if total is None:
+            total = self._totals[key] = sum(_total(kind, choice, key) for kind, choice in self.grounds.items())
+        return total
 
 
 class Court:
-    """The rules of one pool at one moment, and the answers they have given."""
+    """The rules of one pool, and the answers they have given."""
 
-    def __init__(self, terms: Terms, books: Books, costs: Costs) -> None:
-        self.rules: tuple[Rule, ...] = discipline(terms)
+    def __init__(self, snapshot: Snapshot, books: Books, costs: Costs) -> None:
+        self.rules: tuple[Rule, ...] = discipline(snapshot.terms)
         self.books = books
         self.costs = costs
-        self.by_class = terms.discipline == "classes"
-        self._known: dict[str, _Known] = {}
-        self._policies = sorted(books.tree.paths, key=lambda component: books.tree.policy(component).priority)
-
-    def kinds(self, component: str) -> tuple[Kind, ...]:
-        """Who runs under a policy."""
-        return self.books.shares.kinds(component)
+        self.by_class = snapshot.terms.discipline == "classes"
+        self._allocations = snapshot.allocations
+        self._takable: dict[Standing, dict[str, Takable]] = defaultdict(dict)
+        self._said: dict[Standing, dict[Traits, Choice]] = defaultdict(dict)
+        self._by_cost: list[Allocation] = []
+        policies = ((books.tree.policy(component).priority, component) for component in books.tree.paths)
+        self._by_priority = [
+            (priority, [component for _, component in alike])
+            for priority, alike in groupby(sorted(policies), key=lambda each: each[0])
+        ]
 
     def takable(self, component: str, standing: Standing) -> Takable:
-        """What a waiter may take of a policy."""
-        kinds, known = self.kinds(component), self._known.get(component)
-        if known is None or known.kinds is not kinds:
-            known = self._known[component] = _Known(kinds)
-        found = known.takable.get(standing)
+        """What a waiter may take of a policy now."""
+        judged = self._takable[standing]
+        found = judged.get(component)
         if found is None:
-            found = known.takable[standing] = self._judge(kinds, standing)
+            found = judged[component] = Takable()
+        holdings = self.books.shares.holdings(component)
+        if not found.is_fresh(holdings):
+            found.refresh(holdings, self._said[standing], lambda traits: tuple(grounds(self.rules, standing, traits)))
         return found
 
-    def _judge(self, kinds: Iterable[Kind], standing: Standing) -> Takable:
-        parts: list[tuple[list[Allocation], Grounds]] = []
-        for kind in kinds:
-            members = kind.members
-            for ground in grounds(self.rules, standing, kind):
-                newer = members if ground.after is None else members[_first_after(members, ground.after) :]
-                if newer:
-                    parts.append((newer, ground))
-                members = members[: len(members) - len(newer)]
-        units: dict[str, int] = defaultdict(int)
-        for members, _ in parts:
-            for holder in members:
-                for key, held in holder.amounts.items():
-                    units[key] += held
-        return Takable(parts, units)
-
-    def candidates(self, component: str, takable: Takable) -> list[Candidate]:
-        """The same, one by one and in order.
+    def candidates(self, takable: Mapping[str, Takable]) -> Iterator[Candidate]:
+        """Who may be taken of each policy, one by one and in order, worked out as far as they are asked for.
 
         `reserved`: 1. lowest rank 2. newest 3. id. `classes`: 1. lowest cost 2. lowest class 3. newest 4. id.
         """
-        if takable.candidates is None:
-            age, cost = self.books.shares.age, self.costs.of
-            priority = self.books.tree.policy(component).priority
-            takable.candidates = sorted(
-                (
-                    ((cost(holder) if self.by_class else priority, holder.preemption_class, -age[holder.id]), holder, ground)
-                    for members, ground in takable.parts
-                    for holder in reversed(members)
-                ),
-                key=place,
-            )
-        return takable.candidates
+        return self._cheapest(takable) if self.by_class else self._lowest(takable)
 
-    def by_priority(self) -> Iterator[list[str]]:
-        """The policies, in sets of which each comes wholly before the next among the candidates."""
-        if self.by_class:
-            yield self._policies
-            return
-        for _, policies in groupby(self._policies, key=lambda component: self.books.tree.policy(component).priority):
-            yield list(policies)
+    def _cheapest(self, takable: Mapping[str, Takable]) -> Iterator[Candidate]:
+        kind_of = self.books.shares.kind_of
+        cost, age = self.costs.of, self.books.shares.age
+        for holder in self._in_order_of_cost():
+            if holder.component in takable and holder.id in kind_of:
+                choice = takable[holder.component].grounds.get(kind_of[holder.id])
+                stand_on = _stand_on(choice, holder) if choice else None
+                if stand_on is not None:
+                    yield (cost(holder), holder.preemption_class, -age[holder.id]), holder, stand_on
+
+    def _in_order_of_cost(self) -> list[Allocation]:
+        if not self._by_cost:
+            age, kind_of = self.books.shares.age, self.books.shares.kind_of
+            free = [each for each in self._allocations if each.id not in kind_of or kind_of[each.id].traits.protected is None]
+            free.sort(key=lambda holder: age[holder.id], reverse=True)
+            free.sort(key=lambda holder: holder.preemption_class)
+            free.sort(key=self.costs.of)
+            self._by_cost = free
+        return self._by_cost
+
+    def _lowest(self, takable: Mapping[str, Takable]) -> Iterator[Candidate]:
+        for priority, components in self._by_priority:
+            parts = [part for component in components if component in takable for part in takable[component].grounds.items()]
+            parts.sort(key=lambda part: part[0].traits.preemption_class)
+            for preemption_class, alike in groupby(parts, key=lambda part: part[0].traits.preemption_class):
+                yield from merge(*(self._newest(priority, preemption_class, kind, choice) for kind, choice in alike), key=place)
+
+    def _newest(self, priority: int, preemption_class: int, kind: Kind, choice: Choice) -> Iterator[Candidate]:
+        age = self.books.shares.age
+        for holder in reversed(kind.members.values()):
+            stand_on = _stand_on(choice, holder)
+            if stand_on is not None:
+                yield (priority, preemption_class, -age[holder.id]), holder, stand_on
 
 
 def place(candidate: Candidate) -> Place:
@@ -114,5 +134,12 @@ def place(candidate: Candidate) -> Place:
     return candidate[0]
 
 
-def _first_after(members: list[Allocation], fence: int) -> int:
-    return bisect_right(members, fence, key=lambda holder: holder.fence)
+def _stand_on(choice: Choice, holder: Allocation) -> Grounds | None:
+    """The first grounds that hold for this one."""
+    return next((each for each in choice if each.after is None or holder.fence > each.after), None)
+
+
+def _total(kind: Kind, choice: Choice, key: str) -> int:
+    if any(each.after is None for each in choice):
+        return kind.total(key)
+    return sum(holder.amounts.get(key, 0) for holder in kind.members.values() if _stand_on(choice, holder))

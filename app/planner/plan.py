@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
 from app.domain.plan import EndHold, PassOn, Reprieve, Step, Stop, Victim
@@ -16,7 +17,7 @@ from app.planner.court import Candidate, Court
 from app.planner.protection import Protection
 from app.planner.shares import Shares
 from app.planner.tree import Tree
-from app.planner.verdicts import Decision, Outcome, Why
+from app.planner.verdicts import Decision, Outcome, Verdict, Why
 from app.planner.victims import Bounds, choose, is_lawful
 
 Shape: TypeAlias = tuple[object, ...]
@@ -57,7 +58,7 @@ class _Pass:
         guard = Protection(snapshot.terms, snapshot.now_ms).of
         profiles = {component: tree.policy(component).profile for component in tree.paths}
         self._books = Books(snapshot, tree, Shares(snapshot, tree, guard, chains))
-        self._court = Court(snapshot.terms, self._books, Costs(snapshot.terms, snapshot.now_ms, profiles))
+        self._court = Court(snapshot, self._books, Costs(snapshot.terms, snapshot.now_ms, profiles))
         self._budget = Budget(snapshot)
         self._refused: dict[Shape, _Refused] = {}
         self._is_line_closed = False
@@ -118,7 +119,7 @@ class _Pass:
         if decision.why in _HOPELESS or (decision.why in _LATER and not self._could_ever(owner, line)):
             self._books.end_hold(way)
             self._steps.append(EndHold(owner.id))
-            decision = Decision(owner.id, Outcome.ENDS, decision.why, decision.case)
+            decision = Decision(owner.id, Outcome.ENDS, decision.why, decision.explain)
         known = self._decisions.get(owner.id)
         if known is None or decision.outcome is not Outcome.WAITS:
             self._decisions[owner.id] = decision
@@ -162,7 +163,7 @@ class _Pass:
         )
         books, refused = self._books, self._refused.get(shape)
         if refused is not None and self._is_still_refused(refused, waiter):
-            return Decision(waiter.id, refused.decision.outcome, refused.decision.why, refused.decision.case)
+            return Decision(waiter.id, refused.decision.outcome, refused.decision.why, refused.decision.explain)
         decision = self._ask(waiter, books.end)
         if decision.outcome is Outcome.WAITS:
             self._refused[shape] = _Refused(books.version, books.deficits(waiter, books.end), decision)
@@ -190,14 +191,15 @@ class _Pass:
             return _waits(waiter, Why.BACKOFF)
         if self._budget.this_minute == 0:
             return _waits(waiter, Why.MINUTE_USED_UP)
+        explain = partial(_explained, self._snapshot, self._steps, len(self._steps), waiter)
         case = Case(self._court, waiter, line, deficits)
         chosen = choose(case, Bounds(self._budget.most, worth(self._terms, waiter)))
         if chosen is Why.TOO_MANY and self._budget.most != self._budget.at_a_time:
             chosen = Why.MINUTE_USED_UP
         if isinstance(chosen, Why):
-            return Decision(waiter.id, Outcome.WAITS, chosen, case)
+            return Decision(waiter.id, Outcome.WAITS, chosen, explain)
         self._stop(case, chosen)
-        return Decision(waiter.id, Outcome.STOPS, Why.FITS_THEN, case)
+        return Decision(waiter.id, Outcome.STOPS, Why.FITS_THEN, explain)
 
     def _stop(self, case: Case, chosen: tuple[Candidate, ...]) -> None:
         unused = (account for _, holder, grounds in chosen if grounds.unused for account in case.shares_used(holder))
@@ -213,6 +215,33 @@ class _Pass:
         self._steps.append(step)
         self._budget.spend(len(chosen))
         self._books.stop(case.waiter, [holder for _, holder, _ in chosen])
+
+    # Explaining
+
+    def verdicts(self, steps: Sequence[Step], waiter: Waiter) -> Iterator[Verdict]:
+        """What the rules say when these steps are taken and a waiter, or the owner of a hold, asks."""
+        for step in steps:
+            self._replay(step)
+        places = (line for way, line in self._books.in_line() if way.owner.id == waiter.id)
+        line = next(places, self._books.end)
+        return Case(self._court, waiter, line, self._books.deficits(waiter, line)).verdicts()
+
+    def _replay(self, step: Step) -> None:
+        books, snapshot = self._books, self._snapshot
+        if isinstance(step, Stop):
+            askers = {waiter.id: waiter for waiter in (*(way.owner for way in books.ways.values()), *snapshot.waiters)}
+            stopped = {victim.request for victim in step.victims}
+            books.stop(askers[step.waiter], [holder for holder in snapshot.allocations if holder.id in stopped])
+        elif isinstance(step, PassOn):
+            books.pass_on(books.strays[step.request], books.ways[step.owner])
+        elif isinstance(step, Reprieve):
+            books.reprieve(books.strays[step.request])
+        else:
+            books.end_hold(books.ways[step.owner])
+
+
+def _explained(snapshot: Snapshot, steps: Sequence[Step], so_far: int, waiter: Waiter) -> Iterator[Verdict]:
+    return _Pass(snapshot, frozenset()).verdicts(steps[:so_far], waiter)
 
 
 _LATER = frozenset({Why.BACKOFF, Why.MINUTE_USED_UP})

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 from app.domain.plan import Trigger
 from app.domain.snapshot import Terms
-from app.planner.shares import Kind
+from app.planner.kinds import Traits
 from app.planner.verdicts import WhyNot
 
 
@@ -65,7 +65,7 @@ class Rule(Protocol):
     def name(self) -> str:
         """What explanations call it."""
 
-    def judge(self, waiter: Standing, holder: Kind) -> Grounds | WhyNot:
+    def judge(self, waiter: Standing, holder: Traits) -> Grounds | WhyNot:
         """The grounds on which the waiter may take from the holder by this rule, or why it may not."""
 
 
@@ -77,7 +77,7 @@ class Reclaim:
     not_from_higher: bool = False
     """With `priority_first`: not from a higher rank."""
 
-    def judge(self, waiter: Standing, holder: Kind) -> Grounds | WhyNot:
+    def judge(self, waiter: Standing, holder: Traits) -> Grounds | WhyNot:
         """See the class."""
         if waiter.own:
             return WhyNot.SAME_POLICY
@@ -98,7 +98,7 @@ class HigherRank:
     in_share_too: bool = False
     """With `priority_first`: whether it is borrowed or not."""
 
-    def judge(self, waiter: Standing, holder: Kind) -> Grounds | WhyNot:
+    def judge(self, waiter: Standing, holder: Traits) -> Grounds | WhyNot:
         """See the class."""
         if waiter.own:
             return WhyNot.SAME_POLICY
@@ -117,7 +117,7 @@ class HigherClass:
     name: str = "own"
     in_share_too: bool = False
 
-    def judge(self, waiter: Standing, holder: Kind) -> Grounds | WhyNot:
+    def judge(self, waiter: Standing, holder: Traits) -> Grounds | WhyNot:
         """See the class."""
         if not waiter.own:
             return WhyNot.OTHER_POLICY
@@ -138,7 +138,7 @@ class FixedFirst:
 
     name: str = "own"
 
-    def judge(self, waiter: Standing, holder: Kind) -> Grounds | WhyNot:
+    def judge(self, waiter: Standing, holder: Traits) -> Grounds | WhyNot:
         """See the class."""
         if not waiter.own:
             return WhyNot.OTHER_POLICY
@@ -178,7 +178,7 @@ Answers: TypeAlias = tuple[tuple[Rule, Grounds | WhyNot], ...]
 """What each rule said."""
 
 
-def verdict(rules: tuple[Rule, ...], waiter: Standing, holder: Kind) -> Answers | WhyNot:
+def verdict(rules: tuple[Rule, ...], waiter: Standing, holder: Traits) -> Answers | WhyNot:
     """What each rule says; or the one reason why none is asked."""
     if holder.protected is not None:
         return holder.protected
@@ -189,7 +189,7 @@ def verdict(rules: tuple[Rule, ...], waiter: Standing, holder: Kind) -> Answers 
     return tuple((rule, rule.judge(waiter, holder)) for rule in rules)
 
 
-def grounds(rules: tuple[Rule, ...], waiter: Standing, holder: Kind) -> list[Grounds]:
+def grounds(rules: tuple[Rule, ...], waiter: Standing, holder: Traits) -> list[Grounds]:
     """The grounds on which a waiter may take from a kind of holder, those to stand on first; none if it may not."""
     said = verdict(rules, waiter, holder)
     if isinstance(said, WhyNot):
@@ -201,5 +201,5 @@ def _trigger(waiter: Standing, trigger: Trigger) -> Trigger:
     return Trigger.SENSITIVE if waiter.sensitive else trigger
 
 
-def _in_share(holder: Kind) -> WhyNot:
+def _in_share(holder: Traits) -> WhyNot:
     return WhyNot.SERVICE_IN_SHARE if holder.is_service else WhyNot.IN_SHARE

@@ -1,20 +1,19 @@
-"""The stacks: who is borrowed on which key at which account, and by how much; and the kinds of holders.
+"""Who is borrowed on which key at which account: the stacks of all policies and groups, and who runs, by kinds.
 
-An account's running allocations are stacked per key: 1. fixed work 2. in a group, what is in share at its own policy 3. in order
-of grant. One that lies at least partly beyond `reserved` is borrowed on that key. Those who are leaving are left out.
-
-Sets of keys are masks: one bit per key. A stack is made when somebody asks about it, and again after somebody left it.
+An account's running allocations are stacked: 1. fixed work 2. in a group, what is in share at its own policy 3. in order of
+grant. One that lies at least partly beyond `reserved` is borrowed on that key. Those who are leaving are left out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TypeAlias
 
 from app.domain.amounts import Amounts
-from app.domain.snapshot import Account, Allocation, Snapshot
+from app.domain.snapshot import Allocation, Snapshot
+from app.planner.kinds import Holdings, Kind, Traits
+from app.planner.stacks import NOWHERE, Stack
 from app.planner.tree import Tree
 from app.planner.verdicts import WhyNot
 
@@ -24,84 +23,36 @@ Guard: TypeAlias = Callable[[Allocation, str], WhyNot | None]
 NEVER = frozenset({WhyNot.FIXED, WhyNot.CLASS_TEN, WhyNot.SENSITIVE})
 """What forbids to take somebody even if it is leaving already."""
 
-
-@dataclass(slots=True, eq=False)
-class Kind:
-    """Allocations of one policy that no rule tells apart."""
-
-    held: int
-    """The keys they hold."""
-    shares: int
-    """The share keys of the pool."""
-    borrowed: tuple[int, ...]
-    """The share keys on which they are borrowed, at their policy and at each group above."""
-    preemption_class: int
-    protected: WhyNot | None
-    chain: str | None
-    is_service: bool
-    members: list[Allocation] = field(default_factory=list)
-    """In order of grant."""
-
-    def is_in_share(self, level: int) -> bool:
-        """Whether they ask a share key and are borrowed on none, at the account that far up their path."""
-        return bool(self.held & self.shares) and not self.borrowed[level]
-
-    def is_borrowed(self, short: int, level: int) -> bool:
-        """Whether they are borrowed in the sense of the rules, at their policy and that far up: on a short share key that they
-        hold; or they hold a short key that is none and are not in share."""
-        return self._is_borrowed_at(0, short) and (level == 0 or self._is_borrowed_at(level, short))
-
-    def _is_borrowed_at(self, level: int, short: int) -> bool:
-        if short & self.borrowed[level]:
-            return True
-        return bool(short & self.held & ~self.shares) and not self.is_in_share(level)
-
-
-class Stack:
-    """One account's allocations as they fill its reserved."""
-
-    def __init__(self, account: Account, order: Iterable[Allocation], bits: dict[str, int]) -> None:
-        self.over: dict[str, dict[str, int]] = {}
-        """Share key → allocation → by how many units it, with what lies below it, is beyond reserved."""
-        self.borrowed: dict[str, int] = {}
-        """Allocation → the share keys on which it is borrowed."""
-        holders = list(order)
-        for key, bit in bits.items():
-            self._pile(key, bit, account.reserved.get(key, 0), holders)
-
-    def _pile(self, key: str, bit: int, reserved: int, holders: Sequence[Allocation]) -> None:
-        pile, over, borrowed = -reserved, self.over.setdefault(key, {}), self.borrowed
-        for holder in holders:
-            units = holder.amounts.get(key)
-            if units:
-                pile += units
-                if pile > 0:
-                    over[holder.id] = pile
-                    borrowed[holder.id] = borrowed.get(holder.id, 0) | bit
+BAND = 1 << 40
+"""A place in a stack is a band and an age."""
 
 
 class Shares:
-    """All stacks of a pool, and the running allocations of each policy by kinds."""
+    """All stacks of a pool, and the running allocations of each policy by kinds; each made when somebody asks about it."""
 
     def __init__(self, snapshot: Snapshot, tree: Tree, guard: Guard, chains: frozenset[str]) -> None:
         self._tree = tree
         self._guard = guard
         self._chains = chains
-        self._classes = snapshot.terms.discipline == "classes"
-        self._bits: dict[str, int] = {}
+        self._by_class = snapshot.terms.discipline == "classes"
         reserving = (account.reserved for account in tree.accounts.values() if account is not tree.pool)
         share_keys = {key for reserved in reserving for key, units in reserved.items() if units > 0}
+        self._bits: dict[str, int] = {}
         self._share_bits = {key: self._bit(key) for key in sorted(share_keys)}
         self.keys = self.mask(self._share_bits)
-        self._masks: dict[tuple[str, ...], int] = {}
-        self._running: dict[str, dict[str, Allocation]] = {component: {} for component in tree.paths}
+        """The share keys."""
+        self.kind_of: dict[str, Kind] = {}
+        """Who runs, as far as its policy was asked about → its kind."""
         self.age: dict[str, int] = {}
+        self._running: dict[str, dict[str, Allocation]] = {component: {} for component in tree.paths}
         for place, holder in enumerate(_in_order(snapshot.allocations)):
             self.age[holder.id] = place
             if holder.leaving_for is None:
                 self._running[holder.component][holder.id] = holder
+        self._bands: dict[str, int] = {}
+        self._masks: dict[tuple[str, ...], int] = {}
         self._stacks: dict[str, Stack] = {}
-        self._kinds: dict[str, tuple[Kind, ...]] = {}
+        self._holdings: dict[str, Holdings] = {}
 
     def mask(self, keys: Iterable[str]) -> int:
         """A set of keys as a mask."""
@@ -114,98 +65,178 @@ class Shares:
         """The share keys among those asked."""
         return [(key, units) for key, units in amounts.items() if key in self._share_bits]
 
-    def is_running(self, holder: Allocation) -> bool:
-        """Whether it is stacked: it holds units and is not leaving."""
-        return holder.id in self._running[holder.component]
-
-    def leave(self, holder: Allocation) -> None:
-        """It is told to leave: others move down."""
-        del self._running[holder.component][holder.id]
-        self._forget(holder.component)
-
-    def come_back(self, holder: Allocation) -> None:
-        """It is called back to its old place."""
-        running = {**self._running[holder.component], holder.id: holder}
-        self._running[holder.component] = {name: running[name] for name in sorted(running, key=self.age.__getitem__)}
-        self._forget(holder.component)
-
-    def kinds(self, component: str) -> tuple[Kind, ...]:
-        """Who runs under a policy, by kinds; the same object as long as nothing moved."""
-        found = self._kinds.get(component)
+    def holdings(self, component: str) -> Holdings:
+        """Who runs under a policy, by kinds."""
+        found = self._holdings.get(component)
         if found is None:
-            found = self._kinds[component] = self._sort(component)
+            found = self._holdings[component] = Holdings()
+            self._sort(component, found)
         return found
 
-    def placed_back(self, holder: Allocation) -> Kind:
-        """The kind of one who is leaving, if it came back. What protects from being told to leave does not matter any more."""
+    def placed_back(self, holder: Allocation) -> Traits:
+        """The traits of one who is leaving, if it came back; what protects from being told to leave matters no more."""
         self.come_back(holder)
-        kind = next(kind for kind in self.kinds(holder.component) if any(member is holder for member in kind.members))
+        traits = self.kind_of[holder.id].traits
         self.leave(holder)
-        return replace(kind, protected=kind.protected if kind.protected in NEVER else None, members=[holder])
+        return traits._replace(protected=traits.protected if traits.protected in NEVER else None)
 
-    def over(self, holder: Allocation, account: str) -> dict[str, int]:
-        """The share keys on which it is borrowed at an account, and by how many units."""
-        over = self._stack(account).over
-        return {key: piles[holder.id] for key, piles in over.items() if holder.id in piles}
+    def beyond(self, holder: Allocation, account: str) -> dict[str, int]:
+        """The share keys on which one who runs is borrowed at an account, and by how many units."""
+        stack, place = self._stack(account), self._place(holder, account)
+        asked = (key for key, _ in self.asked(holder.amounts))
+        return {key: stack.beyond(key, place) for key in asked if place >= stack.edges[key]}
 
-    def _bit(self, key: str) -> int:
-        return self._bits.setdefault(key, 1 << len(self._bits))
+    # Leaving and coming back
 
-    def _forget(self, component: str) -> None:
-        path = self._tree.paths[component]
-        for account in path:
-            self._stacks.pop(account, None)
-        for neighbour in self._tree.below[path[-2]]:
-            self._kinds.pop(neighbour, None)
+    def leave(self, holder: Allocation) -> None:
+        """It is told to leave: those above it move down."""
+        holdings = self.holdings(holder.component)
+        holdings.remove(holder, self.kind_of.pop(holder.id))
+        del self._running[holder.component][holder.id]
+        policy, *groups = self._tree.paths[holder.component][:-1]
+        changed = self._stack(policy).take(self._place(holder, policy))
+        for group in groups:
+            changed += self._stack(group).take(self._place(holder, group))
+        self._settle(groups, changed)
+
+    def come_back(self, holder: Allocation) -> None:
+        """It is called back to its old place: those above it move up."""
+        holdings = self.holdings(holder.component)
+        self._running[holder.component][holder.id] = holder
+        policy, *groups = self._tree.paths[holder.component][:-1]
+        changed = self._stack(policy).put(self._place(holder, policy), holder)
+        self._bands[holder.id] = self._band(holder)
+        for group in groups:
+            changed += self._stack(group).put(self._place(holder, group), holder)
+        kind = self.kind_of[holder.id] = holdings.kind(self._now(holder))
+        holdings.insert(holder, kind, self.age)
+        self._settle(groups, changed)
+
+    def _settle(self, groups: Sequence[str], changed: list[Allocation]) -> None:
+        """Those whose side changed at a policy get their new place in its groups; then all of them their new kind."""
+        for holder in list(changed) if groups else ():
+            old, new = self._bands[holder.id], self._band(holder)
+            if old != new and self._tree.paths[holder.component][1 : len(groups) + 1] == tuple(groups):
+                for group in groups:
+                    changed += self._stack(group).take(self._place(holder, group))
+                self._bands[holder.id] = new
+                for group in groups:
+                    changed += self._stack(group).put(self._place(holder, group), holder)
+        for holder in changed:
+            kind = self.kind_of.get(holder.id)
+            if kind is not None:
+                self._resort(holder, kind)
+
+    def _resort(self, holder: Allocation, kind: Kind) -> None:
+        holdings = self._holdings[holder.component]
+        now = holdings.kind(self._now(holder))
+        if now is not kind:
+            holdings.remove(holder, kind)
+            holdings.insert(holder, now, self.age)
+            self.kind_of[holder.id] = now
+
+    # Stacks
 
     def _stack(self, account: str) -> Stack:
         found = self._stacks.get(account)
         if found is None:
-            found = self._stacks[account] = Stack(self._tree.accounts[account], self._order(account), self._share_bits)
+            found = self._stacks[account] = self._pile(account)
         return found
 
-    def _order(self, account: str) -> Iterable[Allocation]:
-        below = self._tree.below[account]
-        if len(below) == 1 and account == self._tree.paths[below[0]][0]:
-            holders = self._running[below[0]].values()
-            fixed = [holder for holder in holders if not holder.preemptible]
-            return [*fixed, *(holder for holder in holders if holder.preemptible)] if fixed else holders
-        placed = [
-            (self._band(holder), self.age[holder.id], holder) for each in below for holder in self._running[each].values()
-        ]
-        placed.sort(key=lambda place: place[:2])
-        return [holder for _, _, holder in placed]
+    def _pile(self, account: str) -> Stack:
+        below, age = self._tree.below[account], self.age
+        if below and account == self._tree.paths[below[0]][0]:
+            running = self._running[below[0]].items()
+            placed = {age[name] + BAND if holder.preemptible else age[name]: holder for name, holder in running}
+        else:
+            placed = {}
+            for holder in (holder for component in below for holder in self._running[component].values()):
+                band = self._bands[holder.id] = self._band(holder)
+                placed[age[holder.id] + BAND * band] = holder
+        return Stack(self._tree.accounts[account].reserved, self._share_bits, placed)
+
+    def _place(self, holder: Allocation, account: str) -> int:
+        """Where it stands in a stack."""
+        if account == self._tree.paths[holder.component][0]:
+            return self.age[holder.id] + BAND if holder.preemptible else self.age[holder.id]
+        return self.age[holder.id] + BAND * self._bands[holder.id]
 
     def _band(self, holder: Allocation) -> int:
+        """1. fixed 2. in share at its own policy 3. the others."""
         if not holder.preemptible:
             return 0
-        asks_share = self._held(holder) & self.keys
-        return 1 if asks_share and holder.id not in self._stack(self._tree.paths[holder.component][0]).borrowed else 2
+        stack, place = self._stack(self._tree.paths[holder.component][0]), self.age[holder.id] + BAND
+        asked = self.asked(holder.amounts)
+        return 1 if asked and all(place < stack.edges[key] for key, _ in asked) else 2
 
-    def _held(self, holder: Allocation) -> int:
-        keys = tuple(holder.amounts)
+    # Kinds
+
+    def _sort(self, component: str, holdings: Holdings) -> None:
+        """Sort all who run under a policy; every allocation of the pool passes here once."""
+        kind_of, guard, chains = self.kind_of, self._guard, self._chains
+        profile, borrowed_by = self._tree.policy(component).profile, self._borrowed_by(component)
+        kinds: dict[tuple[object, ...], Kind] = {}
+        for name, holder in self._running[component].items():
+            borrowed, protected = borrowed_by(holder), guard(holder, profile)
+            chain = holder.chain if holder.chain in chains else None
+            alike = (tuple(holder.amounts), borrowed, holder.preemption_class, protected, chain)
+            kind = kinds.get(alike)
+            if kind is None:
+                kind = kinds[alike] = holdings.kind(self._traits(holder, borrowed))
+            kind_of[name] = kind
+            kind.members[name] = holder
+
+    def _traits(self, holder: Allocation, borrowed: tuple[int, ...]) -> Traits:
+        profile = self._tree.policy(holder.component).profile
+        return Traits(
+            held=self._held(tuple(holder.amounts)),
+            shares=self.keys,
+            borrowed=borrowed,
+            preemption_class=holder.preemption_class,
+            protected=self._guard(holder, profile),
+            chain=holder.chain if holder.chain in self._chains else None,
+            is_service=self._by_class and profile == "service",
+        )
+
+    def _now(self, holder: Allocation) -> Traits:
+        return self._traits(holder, self._borrowed_by(holder.component)(holder))
+
+    def _borrowed_by(self, component: str) -> Callable[[Allocation], tuple[int, ...]]:
+        """What tells on which share keys one under a policy is borrowed, at the policy and at each group above."""
+        policy, *groups = self._tree.paths[component][:-1]
+        age, policy_edges = self.age, self._edges(policy)
+        group_edges = [self._edges(group) for group in groups]
+
+        def borrowed_by(holder: Allocation) -> tuple[int, ...]:
+            at = age[holder.id]
+            mask = _borrowed(holder, at + BAND if holder.preemptible else at, policy_edges)
+            if not group_edges:
+                return (mask,)
+            place = at + BAND * self._bands[holder.id]
+            return (mask, *[_borrowed(holder, place, edges) for edges in group_edges])
+
+        return borrowed_by
+
+    def _edges(self, account: str) -> list[tuple[str, int, int]]:
+        edges = self._stack(account).edges
+        return [(key, bit, edges[key]) for key, bit in self._share_bits.items() if edges[key] != NOWHERE]
+
+    def _held(self, keys: tuple[str, ...]) -> int:
         held = self._masks.get(keys)
         if held is None:
             held = self._masks[keys] = self.mask(keys)
         return held
 
-    def _sort(self, component: str) -> tuple[Kind, ...]:
-        profile = self._tree.policy(component).profile
-        service = self._classes and profile == "service"
-        levels = [self._stack(account).borrowed for account in self._tree.paths[component][:-1]]
-        guard, held_by, chains = self._guard, self._held, self._chains
-        found: dict[tuple[object, ...], Kind] = {}
-        for holder in self._running[component].values():
-            held, protected = held_by(holder), guard(holder, profile)
-            borrowed = tuple([level.get(holder.id, 0) for level in levels])
-            chain = holder.chain if holder.chain in chains else None
-            alike = (held, borrowed, holder.preemption_class, protected, chain)
-            kind = found.get(alike)
-            if kind is None:
-                kind = Kind(held, self.keys, borrowed, holder.preemption_class, protected, chain, service)
-                found[alike] = kind
-            kind.members.append(holder)
-        return tuple(found.values())
+    def _bit(self, key: str) -> int:
+        return self._bits.setdefault(key, 1 << len(self._bits))
+
+
+def _borrowed(holder: Allocation, place: int, edges: Iterable[tuple[str, int, int]]) -> int:
+    mask = 0
+    for key, bit, edge in edges:
+        if place >= edge and key in holder.amounts:
+            mask |= bit
+    return mask
 
 
 def _in_order(allocations: Sequence[Allocation]) -> Sequence[Allocation]:

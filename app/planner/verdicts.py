@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
 
 from app.domain.plan import Trigger
 
@@ -123,12 +122,6 @@ class Verdict:
         return "; ".join(f"{rule}: {REFUSALS[why]}" if rule else REFUSALS[why] for rule, why in self.refusals)
 
 
-class Expandable(Protocol):
-    """What can still say, for each allocation, what the rules said."""
-
-    def verdicts(self) -> Iterator[Verdict]: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Decision:
     """What the pass decided about one waiter, or one owner of a hold."""
@@ -136,8 +129,8 @@ class Decision:
     waiter: str
     outcome: Outcome
     why: Why
-    case: Expandable | None = field(default=None, repr=False, compare=False)
-    """The ask as it was judged; None where it did not come to that."""
+    explain: Callable[[], Iterator[Verdict]] | None = field(default=None, repr=False, compare=False)
+    """Works out what the rules said about each allocation; None where it did not come to that."""
 
     @property
     def sentence(self) -> str:
@@ -145,6 +138,5 @@ class Decision:
         return DECISIONS[self.why]
 
     def verdicts(self) -> Iterator[Verdict]:
-        """What the rules say about each allocation, worked out only now."""
-        if self.case is not None:
-            yield from self.case.verdicts()
+        """What the rules say about each allocation that was not leaving when this was decided, worked out only now."""
+        return iter(()) if self.explain is None else self.explain()

@@ -5,15 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import combinations, islice
-from typing import TypeAlias
+from itertools import chain, islice
+from math import lcm
+from typing import NamedTuple, TypeAlias
 
 from app.planner.case import Case
 from app.planner.court import Candidate, Place
+from app.planner.sets import Sets
 from app.planner.verdicts import Why
 
 EXACT_OVER = 12
 """Of how many candidates, the first ones, every set is looked at."""
+
+
+class _Prices(NamedTuple):
+    each: list[int]
+    below: int | None
+
 
 Merit: TypeAlias = tuple[int, Fraction, tuple[Place, ...]]
 
@@ -109,31 +117,25 @@ def _fault(case: Case, chosen: Sequence[Candidate], bounds: Bounds) -> Why | Non
 def _search(case: Case, bounds: Bounds) -> Iterator[tuple[Candidate, ...]]:
     """The best of all sets of the first candidates: the fewest, then the cheapest, then the first in order."""
     first = tuple(islice(case.candidates(), EXACT_OVER))
-    most = len(first) if bounds.most is None else min(bounds.most, len(first))
+    needs = [units for _, _, units in case.needs]
     brought = [case.brings(holder) for _, holder, _ in first]
+    free = [place for place, (_, _, grounds) in enumerate(first) if not grounds.within]
+    without_condition = Sets(free, [brought[place] for place in free], needs)
+    beyond = [units for _, units in case.beyond or ()]
+    moved = [case.moves(holder) for _, holder, _ in first]
+    both = [[*one, *other] for one, other in zip(brought, moved, strict=True)]
+    with_condition = Sets(range(len(first)), both, [*needs, *beyond])
+    costs = _whole([case.court.costs.exact(holder) for _, holder, _ in first], bounds.below)
+    most = len(first) if bounds.most is None else min(bounds.most, len(first))
     for size in range(1, most + 1):
-        if not _could_cover(case, brought, size):
-            continue
-        works = [
-            chosen
-            for places in combinations(range(len(first)), size)
-            if _covers(case, [brought[place] for place in places])
-            and _fault(case, chosen := tuple([first[place] for place in places]), bounds) is None
-        ]
-        if works:
-            yield min(works, key=lambda chosen: _merit(case, chosen))
+        found = without_condition.of(size)
+        if len(free) < len(first):
+            found = chain(found, with_condition.of(size))
+        priced = ((sum(costs.each[place] for place in places), places) for places in found)
+        best = min((each for each in priced if costs.below is None or each[0] < costs.below), default=None)
+        if best is not None:
+            yield tuple([first[place] for place in best[1]])
             return
-
-
-def _could_cover(case: Case, brought: Sequence[Sequence[int]], size: int) -> bool:
-    """Whether the largest of each key, that many, would suffice."""
-    sorted_by_need = (sorted(units, reverse=True) for units in zip(*brought, strict=True))
-    return all(sum(units[:size]) >= short for units, (_, _, short) in zip(sorted_by_need, case.needs, strict=True))
-
-
-def _covers(case: Case, brought: Iterable[Sequence[int]]) -> bool:
-    sums = map(sum, zip(*brought, strict=True))
-    return all(units >= short for units, (_, _, short) in zip(sums, case.needs, strict=True))
 
 
 def _unconditional(case: Case, first: Iterable[Candidate], bounds: Bounds) -> Iterator[tuple[Candidate, ...]]:
@@ -154,3 +156,9 @@ def _merit(case: Case, chosen: Sequence[Candidate]) -> Merit:
 
 def _cost(case: Case, chosen: Iterable[Candidate]) -> Fraction:
     return sum((case.court.costs.exact(holder) for _, holder, _ in chosen), start=Fraction())
+
+
+def _whole(costs: Sequence[Fraction], below: int | None) -> _Prices:
+    """Costs, and what they have to stay below, as whole numbers of one small coin."""
+    coin = lcm(*(cost.denominator for cost in costs))
+    return _Prices([int(cost * coin) for cost in costs], None if below is None else below * coin)

@@ -19,6 +19,7 @@ class Audit:
         found = [*self._auditor.indexes(workspace, pools, repair=repair)]
         found += self._auditor.requests(workspace, repair=repair)
         for pool in pools:
+            found += self._auditor.holds(workspace, pool, repair=repair)
             found += self._auditor.accounts(workspace, pool, repair=repair)
         self._finish(workspace, repair)
         for pool in pools:

@@ -81,8 +81,10 @@ class Reconciling:
         left, ready = False, list(pools)
         for _ in pools:
             for pool in ready:
-                left |= bool(self._apart(workspace, pool, lambda at, name: self._pool(at, name, still)))
-                still.pools.discard(pool)
+                if self._apart(workspace, pool, lambda at, name: self._pool(at, name, still)):
+                    left = True
+                else:
+                    still.pools.discard(pool)
             ready = [pool for pool in ready if still.skipped.get(pool)]
             if not ready:
                 break

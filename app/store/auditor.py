@@ -8,7 +8,7 @@ from app.domain.clock import Clock, RedisClock
 from app.domain.models import Difference
 from app.store.scripts import Client, Reply, Scripts
 
-INDEXES = ("requests", "waiting", "live", "ended")
+INDEXES = ("requests", "waiting", "live", "leaving", "ended")
 POOL_INDEXES = ("pool_queue", "pool_active", "pool_ends")
 LANE_INDEXES = ("lane", "lane_walltimes")
 
@@ -25,6 +25,10 @@ class Auditor:
         """Every account of a pool against the sums over its allocations."""
         reply = self._scripts.call("audit_accounts", workspace, pool=pool, repair=repair)
         return _differences(reply)
+
+    def holds(self, workspace: str, pool: str, *, repair: bool) -> list[Difference]:
+        """Who leaves for whom in a pool, and what is kept for them, against the requests."""
+        return _differences(self._scripts.call("audit_holds", workspace, pool=pool, repair=repair))
 
     def requests(self, workspace: str, *, repair: bool) -> Iterator[Difference]:
         """Every request against the structures it has to be in."""

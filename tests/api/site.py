@@ -15,10 +15,10 @@ from app.api.routes import PREFIX
 from app.bootstrap import Services, services
 from app.domain.asks import RequestAsk
 from app.domain.clock import ManualClock
-from app.domain.plan import Stop, Trigger, Victim
+from app.domain.plan import Trigger
 from app.settings import Settings
-from app.store.planning import Planning
 from app.store.scripts import Client
+from tests import leaving
 from tests.world import value_of
 
 NOW = "2023-11-14T22:13:20.000Z"
@@ -188,16 +188,12 @@ class Site:
 
     def preempt(self, waiter: str, *victims: dict[str, Any], pool: str = "gpus", reason: Trigger = Trigger.PRIORITY) -> None:
         """Have these allocations, as they were answered, leave for somebody who waits: as a decision would."""
-        planning = Planning(self.client, self.clock)
-        seen = planning.snapshot("default", pool)
-        assert seen
-        leaving = tuple(Victim(victim["id"], victim["fence"], reason) for victim in victims)
-        taken = planning.take("default", seen, Stop(waiter, leaving))
-        assert taken.applied, taken.why
+        leave = [(victim["id"], victim["fence"]) for victim in victims]
+        leaving.preempt(self.client, waiter, leave, pool=pool, reason=reason, clock=self.clock)
 
     def depart(self) -> None:
         """Do what the deadlines of those who have to leave ask for."""
-        Planning(self.client, self.clock).depart("default")
+        leaving.depart(self.client, clock=self.clock)
 
     def state(self) -> dict[str, Any]:
         """Everything there is in Redis, as plain data."""

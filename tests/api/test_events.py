@@ -44,6 +44,9 @@ def test_an_event_says_what_became_of_what(everywhere: Site) -> None:
         "fence": None,
         "reason": None,
         "by": None,
+        "rank": None,
+        "by_rank": None,
+        "victims": [],
     }
     queued = event | {"event": "submitted", "from": None, "to": "queued"}
     granted = event | {"event": "allocated", "from": "queued", "to": "allocated", "pool": "gpus", "fence": 1}

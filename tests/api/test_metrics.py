@@ -6,6 +6,8 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from app.domain.plan import Trigger
+from app.store.keys import key
 from tests.api.site import Site
 
 Row = tuple[str, frozenset[tuple[str, str]]]
@@ -55,6 +57,42 @@ def test_pools_and_policies_are_as_the_ledger_says(everywhere: Site) -> None:
     }
     of_pools = {row: value for row, value in numbers.items() if row[0].startswith(("poolkeeper_pool", "poolkeeper_policy"))}
     assert of_pools == wanted
+
+
+def test_who_was_preempted_and_how_it_left(everywhere: Site) -> None:
+    everywhere.pool(gpu=2)
+    everywhere.policy(profile="training")
+    ended, held = (everywhere.submit(checkpoint="manual", retries=retries) for retries in (0, 1))
+    first, second = (everywhere.submit(preemption_class=8) for _ in range(2))
+    everywhere.preempt(first["id"], ended)
+    everywhere.preempt(second["id"], held, reason=Trigger.RECLAIM)
+    everywhere.clock.advance(20)
+    everywhere.post(f"/requests/{held['id']}/checkpoint", {"fence": held["fence"], "state": "completed"})
+    everywhere.clock.advance(600)
+    everywhere.depart()
+    numbers = {row: value for row, value in _numbers(everywhere).items() if row[0].startswith("poolkeeper_preemption")}
+    pool = {"workspace": "default", "pool": "gpus"}
+    took = "preemption_checkpoint_duration_seconds"
+    by = {"profile": "training", **pool}
+    bounds = ["1.0", "5.0", "15.0", "30.0", "60.0", "120.0", "300.0", "600.0", "1800.0", "+Inf"]
+    assert numbers == {
+        _row("preemptions_total", **by, reason="priority"): 1,
+        _row("preemptions_total", **by, reason="reclaim"): 1,
+        _row("preemption_victim_requeue_total", **pool): 1,
+        _row("preemption_failed_checkpoint_total", **pool): 1,
+        _row(f"{took}_count", **pool): 1,
+        _row(f"{took}_sum", **pool): 20,
+        **{_row(f"{took}_bucket", **pool, le=le): float(number > 2) for number, le in enumerate(bounds)},
+    }
+
+
+def test_how_long_decisions_take(site: Site) -> None:
+    site.pool()
+    assert not [row for row in _numbers(site) if row[0].startswith("poolkeeper_reconcile")]
+    site.client.hset(key("counts", "default"), mapping={"reconciles": 4, "reconcile_ms": 1500})
+    numbers = _numbers(site)
+    assert numbers[_row("reconcile_seconds_count", workspace="default")] == 4
+    assert numbers[_row("reconcile_seconds_sum", workspace="default")] == 1.5
 
 
 def test_requests_are_counted_by_route_and_status_and_never_by_path(site: Site) -> None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 from app.domain.plan import Trigger
+from app.service.waiting import LOOK_S
 from tests.api.site import Site
+from tests.backends import wait_until
 
 CLASS_5, CLASS_8 = ({"priority": 0, "preemption_class": each} for each in (5, 8))
 GRACE_OVER, SAVED_BY = "2023-11-14T22:13:50.000Z", "2023-11-14T22:23:20.000Z"
@@ -93,6 +98,29 @@ def test_a_poll_that_knows_the_directive_answers_when_it_differs(site: Site) -> 
     assert site.get(path, **leaving, directive="checkpoint").body["directive"] == "terminate"
     assert site.get(path, **leaving | {"wait_s": 0.05}).body["directive"] == "terminate", "without a word it is no matter"
     assert site.get(path, directive="kill").malformed() == {"directive": "must be 'continue', 'checkpoint' or 'terminate'"}
+
+
+def test_a_poll_is_woken_when_the_directive_changes(site: Site) -> None:
+    held, waits = _contended(site, checkpoint="auto")
+    path = f"/requests/{held['id']}"
+
+    def woken(known: dict[str, str], act: Callable[[], object]) -> Any:
+        with ThreadPoolExecutor(1) as polls:
+            answer = polls.submit(site.get, path, wait_s=60, **known)
+            wait_until(lambda: site.services.waiting.house.taken()["poll"] == 1, "it waits")
+            begun = time.monotonic()
+            act()
+            told = answer.result(30).body["directive"]
+        assert time.monotonic() - begun < LOOK_S, "and not because it looked by itself"
+        return told
+
+    def time_is_up() -> None:
+        site.clock.advance(601)
+        site.depart()
+
+    at_work = {"status": "allocated", "directive": "continue"}
+    assert woken(at_work, lambda: site.preempt(waits["id"], held)) == "checkpoint"
+    assert woken({"status": "preempting", "directive": "checkpoint"}, time_is_up) == "terminate"
 
 
 def test_a_waiter_has_no_directive(site: Site) -> None:

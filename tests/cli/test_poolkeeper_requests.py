@@ -228,7 +228,7 @@ def test_release_of_what_holds_nothing(gpus: Program) -> None:
 def test_heartbeat(gpus: Program) -> None:
     held = submit(gpus, "--resource", "gpu=1")
     before = shown(gpus, held)["lease_expires_at"]
-    assert re.fullmatch(rf"request {held}: continue, until \d{{4}}-.*Z", gpus("request", "heartbeat", held).line)
+    assert re.fullmatch(rf"request {held}: continue, lease until \d{{4}}-.*Z", gpus("request", "heartbeat", held).line)
     assert shown(gpus, held)["lease_expires_at"] > before
     assert gpus("request", "heartbeat", held, "--fence", "77", ends=Exit.REFUSED).out == ""
 

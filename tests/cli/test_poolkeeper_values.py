@@ -84,6 +84,11 @@ def test_durations_are_shown_as_they_are_typed(seconds: int | None, shown: str) 
         ("patience_s=5m", {"patience_s": 300}),
         ("patience_s=300", {"patience_s": 300}),
         ("patience_s=none", {"patience_s": None}),
+        ("max_victims=3", {"max_victims": 3}),
+        ("requeue_failed_checkpoint=false", {"requeue_failed_checkpoint": False}),
+        ("requeue_failed_checkpoint=true", {"requeue_failed_checkpoint": True}),
+        ("cost_key=gpu", {"cost_key": "gpu"}),
+        ("value_per_class=9007199254740991", {"value_per_class": 2**53 - 1}),
         ("patience_s=soon", {"patience_s": "soon"}),  # what it may be is for the service to say
     ],
 )
@@ -105,6 +110,29 @@ def test_settings(written: str, value: dict[str, object]) -> None:
 )
 def test_ages(at: str | None, shown: str) -> None:
     assert text.age(at, datetime(2026, 1, 31, 12, tzinfo=UTC)) == shown
+
+
+def test_settings_are_shown_as_they_are_typed() -> None:
+    shown = text.pairs({"patience_s": None, "max_victims": 3, "requeue_failed_checkpoint": False})
+    assert shown == "patience_s=none max_victims=3 requeue_failed_checkpoint=false"
+
+
+@pytest.mark.parametrize(("count", "shown"), [(0, ""), (1, "once"), (2, "twice"), (3, "3 times")])
+def test_how_often(count: int, shown: str) -> None:
+    assert text.times(count) == shown
+
+
+@pytest.mark.parametrize(
+    ("directive", "deadline", "shown"),
+    [
+        (None, None, ""),
+        ("continue", None, ""),
+        ("terminate", "2026-01-31T12:00:00.000Z", "terminate until 2026-01-31 12:00:00Z"),
+        ("checkpoint", None, "checkpoint"),
+    ],
+)
+def test_what_a_holder_is_asked(directive: str | None, deadline: str | None, shown: str) -> None:
+    assert text.directive({"directive": directive, "deadline": deadline}) == shown
 
 
 def test_nothing_that_is_shown_can_steer_a_terminal() -> None:

@@ -17,6 +17,7 @@ from app.domain.clock import ManualClock
 from app.store.connection import connect
 from app.store.embedded import EmbeddedRedis, find_server
 from app.store.ledger import Ledger
+from tests import leaving
 from tests.backends import free_port, require, running, wait_until
 from tests.client.door import Door
 from tests.client.standin import StandIn
@@ -41,6 +42,17 @@ class Api:
         with connect(self.redis_url) as redis:
             hour_ahead = ManualClock(int(time.time() * 1000) + 3_600_000)
             return Ledger(redis, hour_ahead).sweep(workspace).lapsed
+
+    def preempt(self, workspace: str, waiter: str, request: str, fence: int) -> None:
+        """Somebody has to leave for a waiter of the pool `gpus`, as if it had been decided so."""
+        with connect(self.redis_url) as redis:
+            leaving.preempt(redis, waiter, [(request, fence)], workspace=workspace)
+
+    def depart(self, workspace: str) -> None:
+        """The time of those who have to leave is up, as if an hour had gone by."""
+        with connect(self.redis_url) as redis:
+            hour_ahead = ManualClock(int(time.time() * 1000) + 3_600_000)
+            leaving.depart(redis, workspace=workspace, clock=hour_ahead)
 
     def sweep(self, workspace: str) -> int:
         """What has lapsed by now is taken back; says how many had."""

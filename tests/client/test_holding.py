@@ -366,7 +366,7 @@ class TestGoingOut:
 
 
 class TestDirectives:
-    """What the server does not say yet, said by the stand-in."""
+    """Each at once and in any order, as only a stand-in says them."""
 
     GRANTED = staticmethod(says({"id": "r", "status": "allocated", "fence": 3, "lease_s": 1, "pool": "p"}, 201))
 

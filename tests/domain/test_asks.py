@@ -194,7 +194,14 @@ def test_a_group_with_its_defaults() -> None:
 
 
 def test_a_policy_with_its_defaults() -> None:
-    assert PolicyAsk().model_dump() == {"priority": 0, "reserved": {}, "limit": {}, "weight": 1, "group": None, "profile": "batch"}
+    assert PolicyAsk().model_dump() == {
+        "priority": 0,
+        "reserved": {},
+        "limit": {},
+        "weight": 1,
+        "group": None,
+        "profile": "batch",
+    }
 
 
 @pytest.mark.parametrize("kind", [PolicyAsk, GroupAsk])

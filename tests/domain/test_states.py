@@ -12,6 +12,8 @@ ROADS = [
     ("queued", "rejected"),
     ("queued", "expired"),
     ("allocated", "preempting"),
+    ("allocated", "preempted"),  # these two where no grace is given
+    ("allocated", "queued"),
     ("allocated", "released"),
     ("allocated", "expired"),
     ("preempting", "allocated"),

@@ -185,6 +185,11 @@ class Oracle:
             for key in asked
         )
 
+    def may_lie_within(self, waiter: Waiter) -> bool:
+        """Whether it would lie within its policy's reserved if it were alone there."""
+        policy, asked = self.path(waiter)[0], self.shared & set(waiter.amounts)
+        return bool(asked) and all(waiter.amounts[key] <= self.reserved(policy, key) for key in asked)
+
     def borrowed_on(self, victim: Allocation, account: str, key: str) -> bool:
         """Whether it lies at least partly beyond the account's reserved."""
         return bool(victim.amounts.get(key)) and self.beyond(victim, account, key) > 0
@@ -290,8 +295,10 @@ class Oracle:
             found |= {"own_fixed"} if self.rank(victim) <= self.rank(waiter) else set()
         if not self.outranks(waiter, victim):
             return found
+        if own and (borrowed or self.free_of_borrowing):
+            return found | {"own"}
         if own:
-            return found | {"own" if borrowed or self.free_of_borrowing else "own_within"}
+            return found | ({"own_within"} if self.may_lie_within(waiter) else set())
         whatever = self.free_of_borrowing or (self.classes and waiter.preemption_class == 10)
         return found | ({"priority"} if borrowed or whatever else set())
 
@@ -323,10 +330,7 @@ class Oracle:
     def candidates(self, waiter: Waiter) -> list[Allocation]:
         """Those that may be taken, the first to go first."""
         running = [one for one in self.snapshot.allocations if one.leaving_for is None]
-        found = [one for one in running if self.rules(waiter, one)]
-        if not self.lies_within(waiter, found):  # nor with any fewer
-            found = [one for one in found if self.rules(waiter, one) != {"own_within"}]
-        return sorted(found, key=self._order)
+        return sorted((one for one in running if self.rules(waiter, one)), key=self._order)
 
     def _order(self, one: Allocation) -> tuple[object, ...]:
         if self.classes:
@@ -427,10 +431,14 @@ class Oracle:
         return *first, one.number, one.id
 
     def asking(self) -> Iterator[Waiter]:
-        """Who may ask, in queue order; `strict`: behind the first one blocked by capacity only owners of holds."""
+        """Who may ask: owners of holds that are short again, in their order, then the others in queue order.
+
+        `strict`: nobody asks behind the first one that is blocked by capacity, but for owners of holds.
+        """
+        yield from (hold.owner for hold in self.snapshot.holds)
         barred = False
         for waiter in self.queue():
-            if not barred or self.hold(waiter):
+            if not barred and not self.hold(waiter):
                 yield waiter
             barred = barred or (self.terms.queueing == "strict" and self.blocked(waiter) == "capacity")
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from app.domain.plan import EndHold, Step, Stop
+from app.domain.plan import EndHold, Reprieve, Step, Stop
 from app.domain.snapshot import Snapshot
 from app.planner.plan import plan
 from tests.planner.book import Book
@@ -42,6 +42,8 @@ class Ending:
     choices: Sequence[int]
     owed: list[str] = field(default_factory=list)
     """Waiters for whom somebody was told to leave, and who have not been granted since."""
+    shaken: set[str] = field(default_factory=set)
+    """Those of them who may have counted on somebody that was called back."""
     pairs: list[tuple[str, str]] = field(default_factory=list)
     """Who was told to leave for whom."""
 
@@ -71,11 +73,19 @@ class Ending:
             if isinstance(step, Stop):
                 assert not self.book.stale(step), f"stale from the beginning: {step}"
                 self._judge(step)
-            assert not (isinstance(step, EndHold) and step.owner in self.owed), f"others leave for {step.owner} in vain"
+            self._note(step)
             self.book.take(step, at_once=self.at_once)
             if self.at_once:  # the world is another one now
                 break
         return bool(steps)
+
+    def _note(self, step: Step) -> None:
+        """Only who counted on somebody that was called back may have had others leave in vain."""
+        if isinstance(step, Reprieve):
+            self.shaken |= set(self.owed)
+        if isinstance(step, EndHold) and step.owner in self.owed:
+            assert step.owner in self.shaken, f"others leave for {step.owner} in vain"
+            self.owed.remove(step.owner)
 
     def _judge(self, step: Stop) -> None:
         now = self.book.snapshot()
@@ -85,7 +95,8 @@ class Ending:
         assert not Oracle(now).superfluous(waiter, victims), step
         assert not Oracle(after(now, step)).short(waiter), f"not enough: {step}"
         self.pairs += [(step.waiter, victim.request) for victim in step.victims]
-        self.owed.append(step.waiter)
+        if step.waiter not in self.owed:
+            self.owed.append(step.waiter)
 
     def _leave(self, choice: int) -> bool:
         leaving = sorted(one.id for one in self.book.live.values() if one.leaving_for is not None)

@@ -32,8 +32,8 @@ class Calls(Scripts):
         self.world, self.twice, self.dying = world, False, False
         self.lives: int | None = None
         """How many calls the caller makes before it dies."""
-        self.after: Callable[[], None] | None = None
-        """What is done after every call that changes something."""
+        self.after: Callable[[str], None] | None = None
+        """What is done after every command that changed something."""
 
     def call(self, command: str, workspace: str, /, **args: Arg) -> Reply:
         """As ever; but the retry of a call has to answer the same and to change nothing."""
@@ -48,8 +48,16 @@ class Calls(Scripts):
             assert same, f"{command} {args}: first {reply}, then {again}"
             assert reply.fields.get("more") == "1" or stream_length(self.world) == before, f"{command} twice is not once"
         if self.after and "now" in args and reply.tag not in ("stale", "found", "nobody"):
-            self.after()
+            self._look(command)
         return reply
+
+    def _look(self, command: str) -> None:
+        """What is done after a call, by somebody who lives."""
+        after, lives = self.after, self.lives
+        self.after = self.lives = None
+        if after:
+            after(command)
+        self.after, self.lives = after, lives
 
 
 def _said(reply: Reply, first: Reply) -> tuple[str, dict[str, Any]]:
@@ -59,6 +67,8 @@ def _said(reply: Reply, first: Reply) -> tuple[str, dict[str, Any]]:
         fields["outcomes"] = [_outcome(outcome, said) for outcome, said in pairs]
     if "request" in fields:
         fields["request"] = _pairs(fields["request"])
+    if reply.tag == "left":  # who left to stand in the queue may have moved on
+        return reply.tag, {}
     if "pool" in fields:  # a whole pool: its sets come in any order
         return reply.tag, {}
     return reply.tag, fields
@@ -67,6 +77,8 @@ def _said(reply: Reply, first: Reply) -> tuple[str, dict[str, Any]]:
 def _outcome(outcome: list[Any], first: list[Any]) -> tuple[Any, ...]:
     """One outcome; of a request that was new when first called only what was said of it then, as the ask said the rest."""
     tag, *rest = outcome
+    if tag == "released" and _pairs(rest[0]).get("status") != "released":  # who left to stand in the queue may have moved on
+        return (tag,)
     told = [_pairs(flat) for flat in rest]
     if first[0] == "taken_in":
         news = _pairs(first[1])

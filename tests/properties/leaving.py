@@ -16,7 +16,9 @@ from hypothesis.stateful import precondition, rule
 from app.domain.errors import Conflict, StaleFence
 from app.domain.plan import EndHold, PassOn, Reprieve, Step, StillBorrowed, Stop, Trigger, Victim
 from app.domain.snapshot import Snapshot
+from app.service.audit import Audit
 from app.service.reconciling import Reconciling
+from app.store.auditor import Auditor
 from app.store.planning import Planning, Unfinished
 from tests.properties.calls import Died
 from tests.properties.machine import Histories, how, some, there_is
@@ -42,19 +44,28 @@ class Leavings(Histories):
         planning._scripts = self.calls
         return planning
 
+    @property
+    def audit(self) -> Audit:
+        """What compares the books."""
+        return Audit(self.world.ledger, Auditor(self.world.client, self.world.clock))
+
     # the planner
 
     @rule(lives=st.sampled_from((None, None, None, 1, 3, 6, 10)))
     def reconcile(self, lives: int | None) -> None:
         """One pass of the planner, looked at after each of its calls; at times it does not live to the end of it."""
         reconciling = Candid(self.planning, self.world.ledger)
-        self.calls.lives, self.calls.after = lives, self.checker.check
+        self.calls.lives, self.calls.after = lives, self._after
         try:
             reconciling.run(self.world.workspace)
         except Died:
             pass
         finally:
             self.calls.lives = self.calls.after = None
+        self.checker.check()
+
+    def _after(self, command: str) -> None:
+        self.checker.served.ended = command == "hold_end"
         self.checker.check()
 
     @rule()
@@ -148,8 +159,11 @@ class Leavings(Histories):
 
         def through() -> None:
             for _ in range(ROUNDS):
-                if not self.planning.depart(self.world.workspace)[1]:
+                done, more = self.planning.depart(self.world.workspace)
+                if not more:
                     return
+                while not done and self.world.ledger.advance(self.world.workspace):
+                    pass
             raise AssertionError("departures do not come to an end")
 
         due = {id_ for id_, at in self.checker.seen.get("leaving").items() if at <= self.world.clock.now_ms()}
@@ -226,6 +240,7 @@ class Leavings(Histories):
             leaving = any(self.checker.model.leaving.values())
             quiet = quiet + 1 if told == self.checker.preemptions and not leaving else 0
             if quiet == 2:
+                assert not self.audit.run(self.world.workspace)
                 return
         raise AssertionError(f"{self.checker.preemptions - before} preemptions, and no rest")
 

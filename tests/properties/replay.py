@@ -212,7 +212,9 @@ class Replay:
             yield from self._stopped(one, event)
             if self._setting(one.pool, "grace_s") != "0":
                 yield f"{one.id} is given no grace: {event}"
-        failed = event["event"] == "forced" or one.failed or self.seen.get("request", one.id).get("failed") == "1"
+        fields = self.seen.get("request", one.id)
+        saved = fields.get("left_by") == "completed" and fields.get("left_fence") == str(one.fence)  # late, but it did
+        failed = event["event"] == "forced" or (one.failed and not saved)
         lost = failed and self._setting(one.pool, "requeue_failed_checkpoint") == "0"
         again = not lost and (one.retries == -1 or one.preemptions < one.retries)
         if (event["to"] == "queued") != again:

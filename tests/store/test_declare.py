@@ -43,7 +43,7 @@ def refusal(world: World, *pools: dict[str, Any]) -> tuple[str, str]:
 
 
 def plain(world: World) -> dict[str, Any]:
-    """Everything there is but what no two runs share: ids of stream entries, and of operations."""
+    """Everything there is but what no two runs share: ids of stream entries and of operations, and how often rules changed."""
     known: dict[str, Any] = {}
     for key, value in world.state().items():
         name = key.removeprefix(prefix(world.workspace))
@@ -51,6 +51,8 @@ def plain(world: World) -> dict[str, Any]:
             known[name] = [fields for _, fields in value]
         elif name.startswith("request:"):
             known[name] = {field: text.partition(" ")[2] if field[0] == "e" else text for field, text in value.items()}
+        elif name.startswith("pool:") and name.count(":") == 1:
+            known[name] = {field: text for field, text in value.items() if field != "rules"}
         elif not name.startswith("operation:"):
             known[name] = value
     return known

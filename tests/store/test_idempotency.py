@@ -162,7 +162,7 @@ TWICE: dict[str, Args] = {
     "look": lambda of: {"id": of["last"].id, "poll": True},
     "patience": lambda _: {"pool": "p"},
     "policy_delete": lambda _: {"op": "o", "pool": "p", "component": "orchestrator/gone"},
-    "policy_set": lambda _: {"component": "x/y", "priority": 3, "group": "", **_NEW},
+    "policy_set": lambda _: {"component": "x/y", "priority": 3, "profile": "batch", "group": "", **_NEW},
     "pool_create": lambda _: {
         "op": "o",
         "name": "q",

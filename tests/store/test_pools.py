@@ -147,7 +147,7 @@ def test_a_pool_is_deleted_with_all_that_is_its_own(world: World) -> None:
         world.drop(world.look(str(each)))
     world.ledger.delete_pool("test", "p")
     left = {key.split(":")[2] for key in set(world.state()) - before}
-    assert left <= {"meta", "requests", "request", "events", "ended", "operation"}
+    assert left <= {"meta", "requests", "request", "events", "ended", "operation", "nudge"}
     world.pool(gpu=1)
     assert (world.view().policies, world.view().groups, world.view().used) == ({}, {}, {})
 

@@ -80,9 +80,9 @@ def _while_its_queue_is_being_brought_in_line(world: World) -> Reply:
 
 simply("policy_delete", "deleted", op="o", pool="p", component="orchestrator/t")
 simply("policy_delete", "not_found", op="o", pool="p", component="orchestrator/nobody")
-simply("policy_set", "set", pool="p", component="x/y", priority=1, group="", **NUMBERS)
-simply("policy_set", "refused", pool="p", component="x/y", priority=1, group="", **NUMBERS | {"limit": "tpu=1"})
-simply("policy_set", "not_found", pool=NOWHERE, component="x/y", priority=1, group="", **NUMBERS)
+simply("policy_set", "set", pool="p", component="x/y", priority=1, profile="batch", group="", **NUMBERS)
+simply("policy_set", "refused", pool="p", component="x/y", priority=1, profile="batch", group="", **NUMBERS | {"limit": "tpu=1"})
+simply("policy_set", "not_found", pool=NOWHERE, component="x/y", priority=1, profile="batch", group="", **NUMBERS)
 simply("pool_create", "created", op="o", name="q", description="", capacity="gpu=1", settings="{}")
 simply("pool_create", "exists", op="o", name="p", description="", capacity="gpu=1", settings="{}")
 simply("pool_delete", "deleted", op="o", name="p")

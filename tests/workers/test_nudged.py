@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from app.domain.asks import PoolAsk, PoolChange
+from app.domain.asks import PolicyAsk, PoolAsk, PoolChange
 from app.domain.models import Request
 from app.store.broker import KEY_PREFIX
 from app.store.connection import connect
@@ -162,3 +162,15 @@ def test_a_poisoned_workspace_is_not_tried_at_every_nudge_and_stops_no_other(at:
     wait_until(lambda: is_held_for(at, waits), "the other is reconciled")
     wait_until(lambda: "reconcile of workspace poisoned failed" in at.log("worker"), "it has failed")
     assert at.log("worker").count("reconcile of workspace poisoned failed") == 1
+
+
+def test_who_can_only_be_served_by_taking_back_waits_for_no_tick(at: Place) -> None:
+    at.here.pools.set_policy(W, "p", "boss", PolicyAsk(priority=9))
+    start_workers(at, 2)
+    held = at.submit()
+    begun = time.monotonic()
+    waits = at.submit(component="boss")
+    at.becomes(held, "preempting")
+    assert time.monotonic() - begun < 2, "and there is no beat at all"
+    at.here.requests.release(W, held.id, held.fence or 0)
+    assert at.here.requests.look(W, waits.id).status == "allocated"

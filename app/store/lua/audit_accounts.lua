@@ -1,5 +1,5 @@
--- Compare every account of a pool with the sums over its allocations, its hold and its children's promises; repair if asked.
--- @use accounts amounts findings holds lanes promises requests reviews
+-- Compare every account of a pool with the sums over its allocations, its holds and its children's promises; repair if asked.
+-- @use accounts amounts clearings findings holds lanes promises requests reviews
 -- @keys pool_active pool_groups pool_policies
 -- @args pool repair
 -- @reply audited differences
@@ -9,11 +9,14 @@ findings.begin(args.repair)
 local pool = accounts.pool(args.pool)
 if not pool then return reply.not_found() end
 
-local COLUMNS = {'used', 'fixed', 'kept', 'promised', 'reserving'}
+local COLUMNS = {'used', 'fixed', 'cleared', 'kept', 'promised', 'reserving'}
 local all, sums = {pool}, {}
 for _, name in ipairs(redis.call('SMEMBERS', keys.pool_groups(args.pool))) do all[#all + 1] = accounts.group(args.pool, name) end
 for _, name in ipairs(redis.call('SMEMBERS', keys.pool_policies(args.pool))) do all[#all + 1] = accounts.policy(args.pool, name) end
-for _, account in ipairs(all) do sums[account] = {used = {}, fixed = {}, kept = {}, promised = {}, reserving = {}} end
+for _, account in ipairs(all) do
+  sums[account] = {}
+  for _, column in ipairs(COLUMNS) do sums[account][column] = {} end
+end
 
 local function add(account, column, key, amount)
   local sum = sums[account][column]
@@ -37,6 +40,11 @@ for _, id in ipairs(redis.call('ZRANGE', keys.pool_active(args.pool), 0, -1)) do
 end
 local owner = holds.owner(pool)
 if owner then add_all(owner.path, owner.lane.ask, 'kept') end
+for _, hold in ipairs(clearings.of(pool)) do
+  for _, account in ipairs(hold.path) do
+    for _, key in ipairs(hold.lane.ask.keys) do add(account, 'cleared', key, clearings.kept(hold, account, key)) end
+  end
+end
 for _, account in ipairs(all) do
   for key, reserved in pairs(account.reserved) do
     if account ~= pool and reserved > 0 then

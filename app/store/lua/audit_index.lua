@@ -1,6 +1,6 @@
 -- Compare a stretch of a sorted set of requests with the requests: each exists and is in a state that belongs here.
 -- @use findings lanes requests
--- @keys requests waiting live ended lane lane_walltimes pool_queue pool_active pool_ends
+-- @keys requests waiting live leaving ended lane lane_walltimes pool_queue pool_active pool_ends
 -- @args kind part cursor count repair
 -- @reply audited differences cursor
 
@@ -17,6 +17,7 @@ local key, belongs = unpack(({
   waiting = {keys.waiting(), waits},
   live = {keys.live(), holds_units},
   ended = {keys.ended(), over},
+  leaving = {keys.leaving(), function(request) return request.status == states.preempting end},
   lane = {keys.lane(args.part), shaped},
   lane_walltimes = {keys.lane_walltimes(args.part), shaped},
   pool_queue = {keys.pool_queue(args.part), waits},

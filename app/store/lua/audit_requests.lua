@@ -1,6 +1,6 @@
 -- Compare a stretch of requests with the structures each has to be in, and in no others; repair if asked.
 -- @use accounts amounts clock eligibility findings lanes order requests reviews
--- @keys request meta requests waiting live ended lane lane_walltimes pool_queue pool_active pool_ends pool_todo component_lanes
+-- @keys request meta requests waiting live ended lane lane_walltimes pool_queue pool_active pool_ends pool_holds pool_todo component_lanes
 -- @args now after count repair
 -- @reply audited differences last
 
@@ -57,6 +57,10 @@ local function check(id)
       if wanted then redis.call('ZADD', key, amounts.whole(wanted == true and anew(request, key) or wanted), id)
       else redis.call('ZREM', key, id) end
     end
+  end
+  local cleared = request.cleared_in
+  if cleared and (request.status ~= states.queued or redis.call('HEXISTS', keys.pool_holds(cleared), id) == 0) then
+    if findings.add('hold', cleared .. ' ' .. id, 'noted', nil) then redis.call('HDEL', keys.request(id), 'cleared_in') end
   end
   if request.status ~= states.queued then return end
   local listed = redis.call('SISMEMBER', keys.component_lanes(lane.component), lane.id) == 1

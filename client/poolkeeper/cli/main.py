@@ -10,7 +10,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "pool": ("pools", "Named capacities: create, list, describe, update, delete, requests."),
     "policy": ("policies", "Who may use a pool, and how much: attach, list, show, update, detach."),
     "group": ("groups", "Inner nodes between a pool and its policies: create, list, show, update, delete."),
-    "request": ("requests", "Asks for capacity: submit, list, describe, wait, heartbeat, release, cancel, delete."),
+    "request": ("requests", "Asks for capacity: submit, list, describe, wait, heartbeat, checkpoint, release, cancel, delete."),
     "plan": ("declarations", "Show what `apply` would change."),
     "apply": ("declarations", "Make pools, groups and policies what a file says."),
     "export": ("declarations", "Write pools, groups and policies as such a file."),

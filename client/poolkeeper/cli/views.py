@@ -75,8 +75,7 @@ REQUESTS = (
     Column("AGE", lambda row: text.age(row["submitted_at"])),
     Column("CLASS", lambda row: row["preemption_class"], wide=True),
     Column("PREEMPTIBLE", lambda row: "yes" if row["preemptible"] else "no", wide=True),
-    Column("PREEMPTED", lambda row: text.times(row["preemptions"]), wide=True),
-    Column("DIRECTIVE", text.directive, wide=True),
+    Column("DIRECTIVE", text.directive, wide=True, long=True),
     Column("LABELS", lambda row: text.pairs(row["labels"]), wide=True, long=True),
     Column("WHY", text.why, long=True),
 )

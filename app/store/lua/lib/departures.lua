@@ -29,11 +29,7 @@ function departures.saved(request, reference, fields)
   local now = amounts.whole(clock.now)
   requests.put(request, fields, 'checkpointed_ms', now)
   requests.put(request, fields, 'reference', reference)
-  local line = request.pool ~= '' and redis.call('HGET', keys.pool_held(request.pool), request.id)
-  if line then  -- a decision has to know of it: the ninth word
-    local before, after = string.match(line, '^(%S+ %S+ %S+ %S+ %S+ %S+ %S+ %S+ )%S+(.*)$')
-    redis.call('HSET', keys.pool_held(request.pool), request.id, before .. now .. after)
-  end
+  if request.pool ~= '' then redis.call('HSET', keys.pool_held(request.pool), request.id, requests.line(request)) end
 end
 
 -- Somebody who was told to leave has left (`preempted`) or is made to (`forced`): the units come back, and it stands in the queue

@@ -37,12 +37,6 @@ local function book(path, lane, sign)
   if lane.fixed then stirs.raise(pool, path[1], lane.ask, {'fixed'}) end
 end
 
--- All that a decision has to know of an allocation, in one line.
-local function known(request, lane, fence)
-  return table.concat({fence, request.component, lane.kind, request.class, request.checkpoint, request.checkpoint_minutes or '-',
-    request.walltime_s or '-', amounts.whole(clock.now), '-', request.chain or '-', request.resources}, ' ')
-end
-
 -- Give a request its units under a new fence; without a path it is tied to no pool. `news` and `fields` as in requests.move.
 function grants.give(path, lane, request, fields)
   local pool = path and path[#path]
@@ -51,7 +45,6 @@ function grants.give(path, lane, request, fields)
   redis.call('ZADD', keys.live(), amounts.whole(lapses), request.id)
   if pool then
     redis.call('ZADD', keys.pool_active(pool.name), fence, request.id)
-    redis.call('HSET', keys.pool_held(pool.name), request.id, known(request, lane, fence))
     if request.walltime_s then
       redis.call('ZADD', keys.pool_ends(pool.name), amounts.whole(clock.after(request.walltime_s)), request.id)
     end
@@ -60,6 +53,7 @@ function grants.give(path, lane, request, fields)
   local news = {'pool', pool and pool.name or '', 'fence', fence, 'granted_ms', amounts.whole(clock.now)}
   if request.preempted_by then requests.say(news, {'reason', 'preempted_by'}, '') end
   requests.move(request, states.allocated, 'allocated', news, fields)
+  if pool then redis.call('HSET', keys.pool_held(pool.name), request.id, requests.line(request)) end
 end
 
 -- Take a waiter out of every queue; holds it had end.

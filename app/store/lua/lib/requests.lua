@@ -25,6 +25,14 @@ function requests.holding(id)
   return two[1], amounts.decode(two[2])
 end
 
+-- All that a decision has to know of an allocation, in one line.
+function requests.line(request)
+  local saved = tonumber(request.checkpointed_ms)
+  return table.concat({request.fence, request.component, request.preemptible == '0' and 'f' or 'p', request.class, request.checkpoint,
+    request.checkpoint_minutes or '-', request.walltime_s or '-', request.granted_ms,
+    saved and saved >= tonumber(request.granted_ms) and request.checkpointed_ms or '-', request.chain or '-', request.resources}, ' ')
+end
+
 -- The same value for several names, among the news of a move.
 function requests.say(news, names, value)
   for _, name in ipairs(names) do

@@ -1,0 +1,86 @@
+-- Compare who leaves for whom in a pool, what its holds with victims count on, and what decisions are told of its allocations,
+-- with the requests; repair if asked.
+-- @use accounts amounts clearings findings lanes requests
+-- @keys hold leaving pool_active pool_held pool_holds pool_leaving
+-- @args pool repair
+-- @reply audited differences
+-- @reply not_found
+
+findings.begin(args.repair)
+local pool = accounts.pool(args.pool)
+if not pool then return reply.not_found() end
+
+local running, leaving = {}, {}
+for _, id in ipairs(redis.call('ZRANGE', keys.pool_active(args.pool), 0, -1)) do
+  local request = requests.load(id)
+  local live = request and (request.status == states.allocated or request.status == states.preempting)
+  if live and request.pool == args.pool then running[id] = request end
+end
+
+-- A hash against what it should be: id → text.
+local function compare(key, kind, should)
+  local raw, is = redis.call('HGETALL', key), {}
+  for i = 1, #raw, 2 do
+    is[raw[i]] = raw[i + 1]
+    if not should[raw[i]] and findings.add(kind, args.pool .. ' ' .. raw[i], raw[i + 1], nil) then redis.call('HDEL', key, raw[i]) end
+  end
+  for id, text in pairs(should) do
+    if is[id] ~= text and findings.add(kind, args.pool .. ' ' .. id, is[id], text) then redis.call('HSET', key, id, text) end
+  end
+end
+
+local holds, count = {}, 0
+local raw = redis.call('HGETALL', keys.pool_holds(args.pool))
+for i = 1, #raw, 2 do
+  if string.match(raw[i + 1], '^victims ') then
+    local owner = requests.load(raw[i])
+    local right = owner and owner.status == states.queued and owner.cleared_in == args.pool
+    if right or not findings.add('hold', args.pool .. ' ' .. raw[i], raw[i + 1], owner and owner.status) then
+      holds[raw[i]] = true
+      count = count + 1
+    else
+      redis.call('HDEL', keys.pool_holds(args.pool), raw[i])
+      redis.call('DEL', keys.hold(args.pool, raw[i]))
+    end
+  end
+end
+local noted = tonumber(pool.is.clearings) or 0
+if noted ~= count and findings.add('hold', args.pool .. ' holds with victims', amounts.whole(noted), amounts.whole(count)) then
+  pool.is.clearings = count > 0 and amounts.whole(count) or nil
+  if count > 0 then redis.call('HSET', pool.key, 'clearings', amounts.whole(count)) else redis.call('HDEL', pool.key, 'clearings') end
+end
+
+local lines, owners, coming = {}, {}, {}
+for id, request in pairs(running) do
+  lines[id] = requests.line(request)
+  if request.status == states.preempting then
+    local owner = redis.call('HGET', keys.pool_leaving(args.pool), id)
+    owners[id] = holds[owner] and owner or '-'
+    leaving[id] = owners[id] ~= '-' and tonumber(request.deadline_ms) or nil
+    coming[owners[id]] = coming[owners[id]] or {}
+    coming[owners[id]][#coming[owners[id]] + 1] = request
+    local is = tonumber(redis.call('ZSCORE', keys.leaving(), id))
+    if is ~= leaving[id] and findings.add('leaving', id, is and amounts.whole(is), leaving[id] and amounts.whole(leaving[id])) then
+      if leaving[id] then redis.call('ZADD', keys.leaving(), amounts.whole(leaving[id]), id) else redis.call('ZREM', keys.leaving(), id) end
+    end
+  end
+end
+compare(keys.pool_held(args.pool), 'line', lines)
+compare(keys.pool_leaving(args.pool), 'leaving', owners)
+
+for _, hold in ipairs(clearings.of(pool)) do
+  local should = {}
+  for where, units in pairs(hold.brought) do should['brought|' .. where] = amounts.whole(units) end
+  for where in pairs(hold.coming) do should['coming|' .. where] = '0' end
+  for _, request in ipairs(coming[hold.id] or {}) do
+    local ask = lanes.of(request).ask
+    for _, account in ipairs(accounts.path(args.pool, request.component)) do
+      for _, key in ipairs(hold.on[account.key] and ask.keys or {}) do
+        local where = 'coming|' .. account.id .. '|' .. key
+        if hold.lane.ask.of[key] then should[where] = amounts.whole((tonumber(should[where]) or 0) + ask.of[key]) end
+      end
+    end
+  end
+  compare(keys.hold(args.pool, hold.id), 'hold', should)
+end
+return reply.audited(findings.all())
