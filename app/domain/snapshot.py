@@ -34,7 +34,7 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """Something that runs. `leaving_for` is None while it is `allocated`; of one that is `preempting` it is the id of the waiter
+    """Something that runs. `leaving_for` is None while `allocated`; of one that is `preempting` it is the id of the waiter
     that it leaves for, or empty if that one needs it no longer."""
 
     id: str
@@ -66,13 +66,15 @@ class Waiter:
     number: int
     """Its number of submission: the age."""
     chain: str | None = None
+    place: int = 0
+    """Where it stands in the pool's queue, owners of holds included: the lower, the sooner. Of equals the older."""
     preempted_fence: int | None = None
     """The newest fence of the workspace when it was last preempted; None if it never was."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Capacity kept for a waiter that others are leaving for, or have left for. Holds of patience are not shown to the planner."""
+    """Capacity kept for a waiter that others leave or have left for. Holds of patience are not shown to the planner."""
 
     owner: Waiter
     brought: Mapping[str, Amounts]

@@ -98,7 +98,7 @@ def _snapshot(pool: str, fields: Mapping[str, Any]) -> Snapshot:
     if leaving:
         running = [replace(one, leaving_for=leaving[one.id].strip("-")) if one.id in leaving else one for one in running]
     running.sort(key=lambda one: one.fence)
-    waiting = sorted(fields["waiters"], key=lambda row: (float(row[6]), int(row[3])))
+    waiting = sorted(fields["waiters"], key=lambda row: (int(row[6]), int(row[3])))
     return Snapshot(
         pool=pool,
         now_ms=int(fields["now"]),
@@ -159,7 +159,7 @@ def _allocation(id_: str, line: str) -> Allocation:
 
 
 def _waiter(row: Sequence[str]) -> Waiter:
-    id_, lane, class_, number, chain, preempted, _ = row
+    id_, lane, class_, number, chain, preempted, place = row
     component, kind, resources = lane.split("|")
     return Waiter(
         id=id_,
@@ -169,6 +169,7 @@ def _waiter(row: Sequence[str]) -> Waiter:
         preemption_class=int(class_),
         number=int(number),
         chain=chain or None,
+        place=int(place),
         preempted_fence=_whole(preempted),
     )
 

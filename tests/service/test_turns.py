@@ -161,13 +161,14 @@ def test_a_tick_leaves_a_long_look_alone_and_waits_no_longer_than_until_somebody
 
 
 def test_a_lease_is_prolonged_while_its_holder_looks(client: Client, nudges: Nudges, reconciler: Reconciler) -> None:
-    turns = Turns(nudges, reconciler, lease_s=0.2)
+    turns = Turns(nudges, reconciler, lease_s=0.8)
     tried: list[str] = []
 
     def long() -> None:
-        until = time.monotonic() + 0.6
+        until = time.monotonic() + 1.2
         while time.monotonic() < until:
-            tried.append(nudges.begin("a", "another", 0.2))
+            tried.append(nudges.begin("a", "another", LEASE_S))
+            time.sleep(0.01)
 
     reconciler.then("a", long)
     assert turns.take("a") == "done"

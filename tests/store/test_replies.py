@@ -11,8 +11,10 @@ import pytest
 from app.domain.asks import RequestAsk
 from app.domain.declared import DeclaredPool, declared
 from app.domain.difference import Step
+from app.domain.models import Request
 from app.store import codec, declaring
 from app.store.compose import load_commands
+from app.store.keys import key
 from app.store.scripts import Reply
 from tests.world import World
 
@@ -37,6 +39,7 @@ def simply(command: str, tag: str, **args: Any) -> None:
 
 NOBODY, NOWHERE = "0" * 20, "nowhere"
 NUMBERS: dict[str, Any] = {"op": "o", "reserved": "", "limit": "", "weight": 1}
+POLICY: dict[str, Any] = {"component": "x/y", "priority": 1, "profile": "batch", "group": "", **NUMBERS}
 PAGE: dict[str, Any] = {"cursor": "0", "count": 10, "repair": False}
 
 simply("advance", "advanced")
@@ -44,12 +47,17 @@ simply("audit_accounts", "audited", pool="p", repair=False)
 simply("audit_accounts", "not_found", pool=NOWHERE, repair=False)
 simply("active", "page", pool="p", after=0, count=10)
 simply("active", "not_found", pool=NOWHERE, after=0, count=10)
+simply("audit_holds", "audited", pool="p", repair=False)
+simply("audit_holds", "not_found", pool=NOWHERE, repair=False)
 simply("audit_index", "audited", kind="live", part="", **PAGE)
 simply("audit_lanes", "audited", pool="p", **PAGE)
 simply("audit_lanes", "not_found", pool=NOWHERE, **PAGE)
 simply("audit_requests", "audited", after=-1, count=10, repair=False)
 simply("cancel", "not_found", id=NOBODY)
+simply("checkpoint", "not_found", id=NOBODY, fence=1, state="progress", seconds=0, reference=None)
 simply("component_pools", "found", component="orchestrator/t")
+simply("counted", "found")
+simply("depart", "departed")
 simply("drop", "not_found", id=NOBODY)
 simply("events", "found", after="0", count=10)
 simply("fetched", "found", ids='["nobody"]')
@@ -60,12 +68,17 @@ simply("group_set", "set", pool="p", group="new", parent="g", **NUMBERS)
 simply("group_set", "refused", pool="p", group="new", parent="", **NUMBERS | {"reserved": "gpu=3"})
 simply("group_set", "not_found", pool="p", group="new", parent=NOWHERE, **NUMBERS)
 simply("heartbeat", "not_found", id=NOBODY, fence=1)
+simply("hold_end", "stale", pool="p", owner=NOBODY)
 simply("lanes_of", "found", pool="p")
 simply("last_event", "found")
 simply("lease_give_back", "given_back", task="audit", token="a")
 simply("lease_take", "taken", task="audit", token="a", ttl_ms=1000)
 simply("listed", "page", before=1, count=10, scan=10, wanted="{}")
 simply("look", "not_found", id=NOBODY, poll=False)
+simply("nudge_begin", "idle", token="a", ttl_ms=1000, why="tick")
+simply("nudge_begin", "seen", token="a", ttl_ms=1000, why="missed")
+simply("nudge_claim", "unasked")
+simply("nudge_done", "done", token="a", next=None, ttl_ms=1000, took_ms=1, found="nothing")
 simply("patience", "nobody", pool="p")
 
 
@@ -80,9 +93,9 @@ def _while_its_queue_is_being_brought_in_line(world: World) -> Reply:
 
 simply("policy_delete", "deleted", op="o", pool="p", component="orchestrator/t")
 simply("policy_delete", "not_found", op="o", pool="p", component="orchestrator/nobody")
-simply("policy_set", "set", pool="p", component="x/y", priority=1, profile="batch", group="", **NUMBERS)
-simply("policy_set", "refused", pool="p", component="x/y", priority=1, profile="batch", group="", **NUMBERS | {"limit": "tpu=1"})
-simply("policy_set", "not_found", pool=NOWHERE, component="x/y", priority=1, profile="batch", group="", **NUMBERS)
+simply("policy_set", "set", pool="p", **POLICY)
+simply("policy_set", "refused", pool="p", **POLICY | {"limit": "tpu=1"})
+simply("policy_set", "not_found", pool=NOWHERE, **POLICY)
 simply("pool_create", "created", op="o", name="q", description="", capacity="gpu=1", settings="{}")
 simply("pool_create", "exists", op="o", name="p", description="", capacity="gpu=1", settings="{}")
 simply("pool_delete", "deleted", op="o", name="p")
@@ -95,6 +108,9 @@ simply("pool_view", "not_found", name=NOWHERE)
 simply("pools", "found")
 simply("queued", "page", pool="p", after=-(2**53), count=10)
 simply("queued", "not_found", pool=NOWHERE, after=-(2**53), count=10)
+simply("reprieve", "stale", pool="p", id=NOBODY, fence=1, owner=None)
+simply("snapshot", "quiet", pool="p", most=10)
+simply("snapshot", "not_found", pool=NOWHERE, most=10)
 simply("sweep", "swept", retention_s=1)
 simply("throttle", "allowed", token="t", per_s=1)
 simply("token_create", "created", digest="d", name="ci", record='{"id":"1","name":"ci"}', lasts_s="")
@@ -216,6 +232,118 @@ def _(world: World) -> Reply:
     reply = world.call("submit", remember_s=60, asks=json.dumps(asks))
     assert [outcome[0] for outcome in reply.fields["outcomes"]] == ["taken_in", "known", "conflict", "taken"]
     return reply
+
+
+# ---- taking back
+
+
+def blocked(world: World) -> tuple[Request, Request]:
+    """One who holds all there is, and one who waits and ranks higher."""
+    return world.submit(gpu=2, checkpoint="auto"), world.submit(gpu=2, preemption_class=9)
+
+
+def told(world: World) -> tuple[Request, Request]:
+    """The same when the holder has been told to leave."""
+    victim, waiter = blocked(world)
+    assert world.stop(waiter, victim).applied
+    return victim, waiter
+
+
+def preempt(world: World, rules: str) -> Reply:
+    victim, waiter = blocked(world)
+    victims = json.dumps([[victim.id, "1", "priority"]])
+    nothing = {"unused": "[]", "within": "[]", "borrowed": "[]"}
+    return world.call("preempt", pool="p", waiter=waiter.id, victims=victims, rules=rules, **nothing)
+
+
+@replies("preempt", "applied")
+def _(world: World) -> Reply:
+    return preempt(world, str(world.client.hget(key("pool", world.workspace, "p"), "rules")))
+
+
+@replies("preempt", "stale")
+def _(world: World) -> Reply:
+    return preempt(world, "0")
+
+
+@replies("reprieve", "applied")
+def _(world: World) -> Reply:
+    victim, waiter = told(world)
+    world.cancel(waiter)
+    return world.call("reprieve", pool="p", id=victim.id, fence=1, owner=None)
+
+
+@replies("hold_end", "applied")
+def _(world: World) -> Reply:
+    victim, _ = world.submit(gpu=1), world.submit(gpu=1)
+    waiter = world.submit(gpu=1, preemption_class=9)
+    assert world.stop(waiter, victim).applied
+    world.resize(gpu=1)
+    return world.call("hold_end", pool="p", owner=waiter.id)
+
+
+def checkpoint(world: World, request: Request, state: str, fence: int = 1) -> Reply:
+    return world.call("checkpoint", id=request.id, fence=fence, state=state, seconds=1, reference="r")
+
+
+@replies("checkpoint", "alive")
+def _(world: World) -> Reply:
+    return checkpoint(world, told(world)[0], "defer")
+
+
+@replies("checkpoint", "left")
+def _(world: World) -> Reply:
+    return checkpoint(world, told(world)[0], "completed")
+
+
+@replies("checkpoint", "not_leaving")
+def _(world: World) -> Reply:
+    return checkpoint(world, world.submit(gpu=1), "defer")
+
+
+@replies("checkpoint", "stale_fence")
+def _(world: World) -> Reply:
+    return checkpoint(world, told(world)[0], "progress", 2)
+
+
+@replies("snapshot", "found")
+def _(world: World) -> Reply:
+    told(world)
+    return world.call("snapshot", pool="p", most=10)
+
+
+@replies("snapshot", "unfinished")
+def _(world: World) -> Reply:
+    blocked(world)
+    world.submit(gpu=1)
+    world.call("pool_update", chunk=1, name="p", description="", capacity="", settings='{"discipline":"classes"}')
+    return world.call("snapshot", pool="p", most=10)
+
+
+@replies("nudge_begin", "begun")
+def _(world: World) -> Reply:
+    blocked(world)
+    return world.call("nudge_begin", token="a", ttl_ms=60_000, why="tick")
+
+
+@replies("nudge_begin", "held")
+def _(world: World) -> Reply:
+    blocked(world)
+    world.call("nudge_begin", token="a", ttl_ms=60_000, why="tick")
+    return world.call("nudge_begin", token="b", ttl_ms=60_000, why="nudge")
+
+
+@replies("nudge_claim", "claimed")
+def _(world: World) -> Reply:
+    blocked(world)
+    return world.call("nudge_claim")
+
+
+@replies("nudge_done", "again")
+def _(world: World) -> Reply:
+    blocked(world)
+    world.call("nudge_begin", token="a", ttl_ms=60_000, why="tick")
+    return world.call("nudge_done", token="a", next="b", ttl_ms=60_000, took_ms=1, found="more")
 
 
 def a_token(world: World, digest: str = "d") -> Reply:

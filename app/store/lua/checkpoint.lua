@@ -43,9 +43,8 @@ if args.state == 'completed' then
   if request.status == states.preempting then
     counts.checkpoint(request.pool, clock.now - tonumber(request.told_ms))
     requests.put(request, fields, 'failed', '')
-    requests.put(request, fields, 'left_by', 'completed')
     requests.write(request, fields)
-    departures.leave(request, 'preempted')
+    departures.leave(request, 'preempted', 'completed')
     return reply.left(request.status, passes.settle(tonumber(args.chunk)))
   end
 elseif asked and args.state == 'failed' then

@@ -12,14 +12,17 @@ local lost = pool and pool.is.patience_s and pool.is.queueing ~= 'strict' and no
 if not lost then return reply.nobody() end
 local since_ms = clock.now - tonumber(pool.is.patience_s) * 1000
 
+local EXAMINED = 16  -- of one class of a lane; whose way is being cleared has a hold already, and who came back has waited less
+
 -- The first of a lane who has waited that long: its head, else of each class the oldest. Id and inner number.
 local function overdue(lane)
   for class = const.CLASSES - 1, 0, -1 do
     local oldest = redis.call('ZRANGEBYSCORE', keys.lane(lane.id), amounts.whole(order.inner(class, 0)),
-      '(' .. amounts.whole(order.inner(class, const.AGES)), 'WITHSCORES', 'LIMIT', 0, 1)
-    if oldest[1] then
-      local request = requests.load(oldest[1])
-      if request and tonumber(request.queued_ms or request.submitted_ms) <= since_ms then return oldest[1], tonumber(oldest[2]) end
+      '(' .. amounts.whole(order.inner(class, const.AGES)), 'WITHSCORES', 'LIMIT', 0, EXAMINED)
+    for i = 1, #oldest, 2 do
+      local request = requests.load(oldest[i])
+      local waited = request and not request.cleared_in and tonumber(request.queued_ms or request.submitted_ms) <= since_ms
+      if waited then return oldest[i], tonumber(oldest[i + 1]) end
     end
   end
 end

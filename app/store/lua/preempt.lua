@@ -23,6 +23,7 @@ if (waiter.cleared_in or args.pool) ~= args.pool then return reply.stale('hold e
 
 local minute = clock.now - 60000
 local victims = cjson.decode(args.victims)
+if #victims == 0 then return reply.stale('nothing') end
 local most = tonumber(pool.is.max_preemptions_per_minute)
 if most and redis.call('ZCOUNT', keys.pool_stops(pool.name), '(' .. amounts.whole(minute), '+inf') + #victims > most then
   return reply.stale('budget')
@@ -30,11 +31,13 @@ end
 local rest = tonumber(pool.is.decided_ms or 0) + tonumber(pool.is.backoff_s or 0) * 1000
 if (tonumber(pool.is.backoff_s) or 0) > 0 and pool.is.decided_ms and rest > clock.now then return reply.stale('backoff') end
 
+local met = {}
 for i, victim in ipairs(victims) do
   local id, fence, reason = unpack(victim)
   local request = requests.load(id)
   local runs = request and request.status == states.allocated and request.fence == fence and request.pool == args.pool
-  if not runs or request.preemptible == '0' then return reply.stale('victim') end
+  if not runs or request.preemptible == '0' or met[id] then return reply.stale('victim') end
+  met[id] = true
   victims[i] = {request = request, reason = reason, path = accounts.path(args.pool, request.component), ask = lanes.of(request).ask}
 end
 for _, still in ipairs(cjson.decode(args.borrowed)) do
@@ -94,7 +97,7 @@ for i, victim in ipairs(victims) do
 end
 redis.call('ZREMRANGEBYSCORE', keys.pool_stops(pool.name), '-inf', amounts.whole(minute))
 redis.call('HSET', pool.key, 'decided_ms', amounts.whole(clock.now))
-requests.note(waiter, 'clearing', {}, {rank = rank, victims = table.concat(told, ';'), reason = victims[1].reason})
+requests.note(waiter, 'clearing', {}, {pool = args.pool, rank = rank, victims = table.concat(told, ';'), reason = victims[1].reason})
 for _, victim in ipairs(victims) do departures.begin(victim.path, hold, victim.request, victim.reason, rank) end
 local more = passes.settle(tonumber(args.chunk))
 return reply.applied(redis.call('HGET', keys.request(args.waiter), 'status') == states.queued and 0 or 1, more)

@@ -10,6 +10,7 @@ local outcomes, more = {}, 0
 for i, held in ipairs(cjson.decode(args.held)) do
   local tag, request, reason = returns.take(held[1], held[2], held[3])
   more = math.max(more, passes.settle(tonumber(args.chunk)))
+  if tag == 'released' and held[3] == 'vacated' then request = requests.flat(requests.load(held[1])) end  -- it may be granted again
   outcomes[i] = {tag, request, reason}
 end
 return reply.taken(outcomes, more)

@@ -12,7 +12,9 @@ function departures.rank(policy, request) return policy.is.priority .. ',' .. re
 local function step(request, directive, deadline, news)
   requests.say(news, {'directive'}, directive)
   requests.say(news, {'deadline_ms'}, amounts.whole(deadline))
-  redis.call('ZADD', keys.leaving(), amounts.whole(deadline), request.id)
+  if redis.call('HGET', keys.pool_leaving(request.pool), request.id) ~= '-' then  -- else its time stands still
+    redis.call('ZADD', keys.leaving(), amounts.whole(deadline), request.id)
+  end
 end
 
 -- The second step: it is told to end. Its checkpoint, if it was to make one, has failed.
@@ -32,14 +34,14 @@ function departures.saved(request, reference, fields)
   if request.pool ~= '' then redis.call('HSET', keys.pool_held(request.pool), request.id, requests.line(request)) end
 end
 
--- Somebody who was told to leave has left (`preempted`) or is made to (`forced`): the units come back, and it stands in the queue
--- again with its age, unless it was there too often.
-function departures.leave(request, event, more)
+-- Somebody who was told to leave has left (`preempted`, by `how` it said so) or is made to (`forced`): the units come back, and it
+-- stands in the queue again with its age, unless it was there too often.
+function departures.leave(request, event, how, more)
   local pool, lane, fields = accounts.pool(request.pool), lanes.of(request), {}
   local times = (tonumber(request.preemptions) or 0) + 1
   local lost = (event == 'forced' or request.failed == '1') and pool.is.requeue_failed_checkpoint == '0'
   local again = not lost and (request.retries == '-1' or times <= tonumber(request.retries))
-  local news = {'preemptions', amounts.whole(times), 'left_fence', request.fence,
+  local news = {'preemptions', amounts.whole(times), 'left_fence', request.fence, 'left_by', how or '',
     'preempted_fence', redis.call('HGET', keys.meta(), 'fence'), 'resume', request.checkpointed_ms and '1' or '0'}
   requests.say(news, TOLD, '')
   grants.back(request, true)
@@ -68,7 +70,7 @@ function departures.begin(path, hold, request, reason, by_rank)
   if seconds(pool, 'grace_s', 30) == 0 then
     for i = 1, #news, 2 do requests.put(request, fields, news[i], news[i + 1]) end
     requests.write(request, fields)
-    return departures.leave(request, 'preempted', more)
+    return departures.leave(request, 'preempted', nil, more)
   end
   books.went(path, lane.ask)
   local first = request.checkpoint ~= 'none'
@@ -83,6 +85,7 @@ end
 function departures.recall(request)
   local news, fields = {}, {}
   redis.call('HDEL', keys.pool_leaving(request.pool), request.id)
+  redis.call('ZREM', keys.leaving(), request.id)
   requests.say(news, TOLD, '')
   requests.move(request, states.allocated, 'reprieved', news, fields)
   for _, name in ipairs({'reason', 'preempted_by'}) do requests.put(request, fields, name, '') end

@@ -22,7 +22,7 @@ end
 -- Whether a lane on this constraint is kept by capacity (and not by a limit or its fixed share).
 function parking.by_capacity(constraint)
   return constraint == 'line' or constraint == parking.NEW or string.match(constraint, '^limit|pool|') or
-    string.match(constraint, '^held|') or string.match(constraint, '^cleared|')
+    string.match(constraint, '^held|') or string.match(constraint, '^cleared|pool|')
 end
 
 local function lift(pool, id, constraint, need)

@@ -72,7 +72,7 @@ local function strict(pool, set)
     if not found then return true end
     if not better_first(pool, found.id) then
       if spent() then return false end
-      if looks.at(pool, found) == 'pool' then stuck = found.id end
+      if looks.at(pool, found) == 'pool' then stuck, budget = found.id, budget + 1 end  -- a look that moved nobody, and is the only one
     end
   end
 end

@@ -1,6 +1,6 @@
 -- Taking away a pool, a group or a policy with everything that is kept of it; nothing may wait for it or be held of it any more.
 -- @use accounts
--- @keys component group policy pool_groups pool_policies pool_holds pool_todo pools todo
+-- @keys component group policy pool_groups pool_policies pool_holds pool_stops pool_todo pools todo
 
 -- A group.
 function removals.group(pool, name)
@@ -21,7 +21,7 @@ end
 function removals.pool(pool)
   for _, component in ipairs(redis.call('SMEMBERS', keys.pool_policies(pool.name))) do removals.policy(pool.name, component) end
   for _, group in ipairs(redis.call('SMEMBERS', keys.pool_groups(pool.name))) do removals.group(pool.name, group) end
-  redis.call('DEL', pool.key, keys.pool_holds(pool.name), keys.pool_todo(pool.name))
+  redis.call('DEL', pool.key, keys.pool_holds(pool.name), keys.pool_todo(pool.name), keys.pool_stops(pool.name))
   accounts.forget(pool.key)
   redis.call('HDEL', keys.pools(), pool.name)
   redis.call('SREM', keys.todo(), pool.name)

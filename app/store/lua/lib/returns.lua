@@ -16,9 +16,7 @@ function returns.take(id, fence, outcome)
   local fields = {}
   if vacated then
     if request.status ~= states.preempting and request.told_fence ~= fence then return 'not_leaving', request.status, '' end
-    requests.put(request, fields, 'left_by', 'vacated')
-    requests.write(request, fields)
-    departures.leave(request, 'preempted')
+    departures.leave(request, 'preempted', 'vacated')
     return 'released', requests.flat(request), ''
   end
   grants.back(request)
