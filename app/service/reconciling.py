@@ -13,6 +13,7 @@ between two runs, and any number may be under way: what one of them decided make
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -27,6 +28,8 @@ log = logging.getLogger(__name__)
 
 CALLS = 50
 """Bounded calls of one kind that a run makes; what is left comes with the next."""
+SAID_S = 30.0
+"""How long nothing more is said of a pool that fails, as it is tried again at every nudge."""
 LOOKS = 200
 """Snapshots of one pool in a run."""
 STALE = 5
@@ -55,8 +58,9 @@ class Open:
 class Reconciling:
     """Decides what scripts cannot, and has it done."""
 
-    def __init__(self, planning: Planning, ledger: Ledger) -> None:
-        self._planning, self._ledger = planning, ledger
+    def __init__(self, planning: Planning, ledger: Ledger, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._planning, self._ledger, self._monotonic = planning, ledger, monotonic
+        self._said: dict[tuple[str, str], float] = {}
 
     def run(self, workspace: str) -> bool:
         """One bounded look at everything; True if something is left to be done at once."""
@@ -97,7 +101,10 @@ class Reconciling:
         except StoreUnavailable:
             raise
         except Exception:
-            log.exception("pool %s of workspace %s could not be reconciled", pool, workspace)
+            where, now = (workspace, pool), self._monotonic()
+            if now >= self._said.get(where, now):
+                self._said[where] = now + SAID_S
+                log.exception("pool %s of workspace %s could not be reconciled", pool, workspace)
             return False
 
     def _pool(self, workspace: str, pool: str, still: Open) -> bool:

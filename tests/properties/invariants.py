@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 
 from app.store.keys import prefix
+from tests.properties.lawful import Law
 from tests.properties.oracle import Model
 from tests.properties.reading import model
 from tests.properties.replay import Replay
@@ -31,11 +33,11 @@ class Checker:
         self.starved: dict[tuple[str, str], int] = {}
         """(pool, request) → since when it has been blocked by capacity and nothing else."""
 
-    def check(self) -> None:
-        """AssertionError with everything that is wrong now."""
+    def check(self, *, planned: bool = False) -> None:
+        """AssertionError with everything that is wrong now; and with what is against the rules, if it was planned by them."""
         seen = self._take()
         now = model(seen)
-        faults = [*Structures(seen, now).faults(), *self._transitions(seen, now), *_worse(self.model, now)]
+        faults = [*Structures(seen, now).faults(), *self._transitions(seen, now, planned), *_worse(self.model, now)]
         faults += [*_shrunk(self.seen, seen), *self.served.faults(self.model, now, seen, self.called_back)]
         for pool in now.pools:
             faults += _settled(seen, now, pool)
@@ -69,7 +71,7 @@ class Checker:
     def _take(self) -> Snapshot:
         return take(self.world.client, self.world.workspace, self.world.clock.now_ms())
 
-    def _transitions(self, seen: Snapshot, now: Model) -> Iterator[str]:
+    def _transitions(self, seen: Snapshot, now: Model, planned: bool) -> Iterator[str]:
         replay = Replay(self.model, now, seen, self.seen)
         self.called_back = set()
         for entry, event in events_since(self.world.client, self.world.workspace, self.last_event):
@@ -86,12 +88,19 @@ class Checker:
             if story[:3] != [entry, event["event"], event["at"]]:
                 yield f"the story says {story} of {entry} {event}"
         yield from replay.end(now)
+        for waiter, stopped in replay.stops.items() if planned else ():
+            yield from self._unlawful(seen, waiter, stopped)
         for (id_,), fields in seen.of("request"):
             if int(fields["events"]) != self.told.get(id_, 0):
                 yield f"{id_} tells of {fields['events']} events, the stream of {self.told.get(id_, 0)}"
         for id_ in set(self.model.requests) - set(now.requests):
             if self.seen.get("ended").get(id_, seen.now_ms) > seen.now_ms - RETENTION_S * 1000:
                 yield f"{id_} was forgotten too early"
+
+    def _unlawful(self, seen: Snapshot, waiter: str, stopped: dict[str, dict[str, str]]) -> Iterator[str]:
+        pool = next(iter(stopped.values()))["pool"]
+        law = Law(replace(self.model, now_ms=seen.now_ms), self.seen, pool)
+        yield from law.faults(self.model.requests[waiter], {id_: event["reason"] for id_, event in stopped.items()})
 
     def _asked(self, now: Model) -> Iterator[str]:
         world = self.world

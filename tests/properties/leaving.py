@@ -66,7 +66,7 @@ class Leavings(Histories):
 
     def _after(self, command: str) -> None:
         self.checker.served.ended = command == "hold_end"
-        self.checker.check()
+        self.checker.check(planned=command == "preempt")
 
     @rule()
     def reconcile_more(self) -> None:

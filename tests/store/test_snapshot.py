@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -77,11 +78,12 @@ def test_it_is_what_is_there(world: World) -> None:
         ),
         Allocation(last.id, **common, fence=3, preemption_class=5, granted_ms=saved, leaving_for=waiter.id, **none),
     ]  # fmt: skip
-    assert seen.waiters == (
+    assert tuple(replace(one, place=0) for one in seen.waiters) == (
         Waiter(small.id, "orchestrator/low", {"gpu": 1, **STEP}, True, 5, small.number, seen.allocations[1].chain),
     )
     assert seen.allocations[1].chain is not None
-    assert seen.holds == (Hold(Waiter(waiter.id, "orchestrator/high", {"gpu": 3, **STEP}, True, 7, waiter.number), {}),)
+    owner = Waiter(waiter.id, "orchestrator/high", {"gpu": 3, **STEP}, True, 7, waiter.number)
+    assert tuple(replace(hold, owner=replace(hold.owner, place=0)) for hold in seen.holds) == (Hold(owner, {}),)
     assert dict(seen.accounts) == accounts_of_it()
 
 
@@ -134,6 +136,21 @@ def test_waiters_come_in_queue_order(world: World) -> None:
     assert [one.id for one in world.snapshot().waiters] == world.queue()
     world.resize(settings={"discipline": "classes", "order": "priority_first"})
     assert [one.id for one in world.snapshot().waiters] == world.queue()
+
+
+def test_where_the_owner_of_a_hold_stands_among_those_who_wait_is_shown(world: World) -> None:
+    world.pool(gpu=4)
+    world.policy("low")
+    world.policy("high", priority=1, reserved={"gpu": 2})
+    victim = world.submit("low", gpu=4)
+    for name, gpu in (("high", 3), ("low", 1), ("high", 2)):
+        world.submit(name, gpu=gpu)
+    owner = world.submit("high", gpu=4)
+    world.submit("high", gpu=4, preemption_class=1)
+    world.stop(owner, victim)
+    seen = world.snapshot()
+    everybody = [*seen.waiters, *(hold.owner for hold in seen.holds)]
+    assert [one.id for one in sorted(everybody, key=lambda one: (one.place, one.number))] == world.queue()
 
 
 def test_of_one_shape_and_class_the_first_eight_are_shown(world: World) -> None:
