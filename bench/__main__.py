@@ -10,7 +10,7 @@ from redis import Redis
 
 from app.store.connection import connect
 from app.store.embedded import EmbeddedRedis, find_server
-from bench import cycle, depth, service
+from bench import cycle, depth, service, taking_back
 from bench.timing import machine
 
 
@@ -30,6 +30,9 @@ def main() -> None:
         if not wanted or "depth" in wanted:
             print("depth: the same with others waiting")
             depth.run(client, (0, 1_000, 10_000) if quick else (0, 1_000, 100_000, 1_000_000))
+        if not wanted or "preemption" in wanted:
+            print("preemption: who leaves for whom")
+            taking_back.run(client, (100, 1_000, 10_000), 5 if quick else 21)
         if not wanted or "http" in wanted:
             print("http: the service under gunicorn")
             service.run(client, server.url, quick=quick)

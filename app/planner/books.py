@@ -122,9 +122,9 @@ class Books:
             return None
         return [(key, self._used_then(policy.name, key, line) + units - policy.reserved.get(key, 0)) for key, units in asked]
 
-    def lacks_capacity(self, waiter: Waiter) -> bool:
-        """Whether a waiter without a hold does not fit into the pool at present."""
-        return self._lacks(waiter, self.tree.pool.name, self.end)
+    def lacks_capacity(self, waiter: Waiter, line: Line) -> bool:
+        """Whether it does not fit into the pool at present."""
+        return self._lacks(waiter, self.tree.pool.name, line)
 
     def is_kept_by_limit(self, waiter: Waiter) -> bool:
         """Whether a limit below the pool keeps it at present, or its policy's fixed share: it blocks nobody then."""

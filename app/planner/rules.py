@@ -111,16 +111,31 @@ class HigherRank:
 
 
 @dataclass(frozen=True, slots=True)
-class HigherClass:
-    """`own`: within a policy a higher class takes what is borrowed, and what is in share if it then lies in share itself."""
+class Own:
+    """Within a policy a higher class takes what is borrowed, and what is in share if it then lies in share itself; fixed work
+    takes its unused fixed share from all who do not rank higher."""
 
     name: str = "own"
     in_share_too: bool = False
+    """With `priority_first`: whether it is borrowed or not."""
 
     def judge(self, waiter: Standing, holder: Traits) -> Grounds | WhyNot:
         """See the class."""
         if not waiter.own:
             return WhyNot.OTHER_POLICY
+        if waiter.fixed and waiter.unused:
+            return self._fixed_first(waiter, holder)
+        return self._higher_class(waiter, holder)
+
+    def _fixed_first(self, waiter: Standing, holder: Traits) -> Grounds | WhyNot:
+        if holder.preemption_class >= waiter.not_higher:
+            return WhyNot.RANK_HIGHER
+        rests = holder.is_service
+        if rests and not holder.is_borrowed(waiter.short, waiter.level):
+            return WhyNot.SERVICE_IN_SHARE
+        return Grounds(self.name, _trigger(waiter, Trigger.RECLAIM), borrowed=rests, unused=True, after=waiter.after)
+
+    def _higher_class(self, waiter: Standing, holder: Traits) -> Grounds | WhyNot:
         if holder.preemption_class >= waiter.lower:
             return WhyNot.RANK_NOT_LOWER
         rests = holder.is_service or not self.in_share_too
@@ -132,36 +147,13 @@ class HigherClass:
         return grounds._replace(borrowed=False, within=True)
 
 
-@dataclass(frozen=True, slots=True)
-class FixedFirst:
-    """`own`: fixed work fills its policy's reservation first, and takes from those who do not rank higher."""
-
-    name: str = "own"
-
-    def judge(self, waiter: Standing, holder: Traits) -> Grounds | WhyNot:
-        """See the class."""
-        if not waiter.own:
-            return WhyNot.OTHER_POLICY
-        if not waiter.fixed:
-            return WhyNot.PREEMPTIBLE
-        if not waiter.unused:
-            return WhyNot.SHARE_NOT_UNUSED
-        if holder.preemption_class >= waiter.not_higher:
-            return WhyNot.RANK_HIGHER
-        rests = holder.is_service
-        if rests and not holder.is_borrowed(waiter.short, waiter.level):
-            return WhyNot.SERVICE_IN_SHARE
-        return Grounds(self.name, _trigger(waiter, Trigger.RECLAIM), borrowed=rests, unused=True, after=waiter.after)
-
-
 def discipline(terms: Terms) -> tuple[Rule, ...]:
     """The rules of a pool."""
     priority_first = terms.order == "priority_first"
     return (
         Reclaim(not_from_higher=priority_first),
         HigherRank("class" if terms.discipline == "classes" else "priority", in_share_too=priority_first),
-        HigherClass(in_share_too=priority_first),
-        FixedFirst(),
+        Own(in_share_too=priority_first),
     )
 
 

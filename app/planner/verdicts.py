@@ -69,7 +69,6 @@ class WhyNot(StrEnum):
     RANK_HIGHER = "rank_higher"
     IN_SHARE = "in_share"
     SERVICE_IN_SHARE = "service_in_share"
-    PREEMPTIBLE = "waiter_preemptible"
     GRANTED_BEFORE = "granted_before"
 
 
@@ -90,7 +89,6 @@ REFUSALS: dict[WhyNot, str] = {
     WhyNot.RANK_HIGHER: "its rank is higher",
     WhyNot.IN_SHARE: "it lies in its share",
     WhyNot.SERVICE_IN_SHARE: "it is a service and lies in its share",
-    WhyNot.PREEMPTIBLE: "the waiter is preemptible",
     WhyNot.GRANTED_BEFORE: "it was granted before the waiter was preempted",
 }
 

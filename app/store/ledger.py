@@ -92,7 +92,7 @@ class Ledger:
         self, workspace: str, request: str, fence: int, state: str, seconds: int = 0, reference: str | None = None
     ) -> Beat:
         """What a holder says of its checkpoint; with one `completed` on its way out it has left."""
-        args = {"id": request, "fence": fence, "state": state, "seconds": seconds, "reference": reference}
+        args = {"op": _operation(), "id": request, "fence": fence, "state": state, "seconds": seconds, "reference": reference}
         reply = self._change("checkpoint", workspace, **args)
         if reply.tag == "left":
             return Beat(State(reply.fields["status"]), None)

@@ -150,8 +150,51 @@ def test_what_is_answered_has_the_shape_that_is_promised(site: Site) -> None:
     _fits("POST /requests/batch", 201, batch.body)
     stale = site.post(f"/requests/{held['id']}/release", {"fence": 99})
     _fits("POST /requests/{request}/release", 409, stale.body)
+    beat = {"fence": held["fence"], "state": "completed", "reference": "x"}
+    _fits("POST /requests/{request}/checkpoint", 200, site.post(f"/requests/{held['id']}/checkpoint", beat).body)
     _fits("POST /pools", 400, site.post("/pools", {}).body)
     _fits("POST /declaration/plan", 200, site.post("/declaration/plan", {"pools": [{"name": "x", "capacity": {"g": 1}}]}).body)
+
+
+def test_what_is_answered_of_a_preemption_has_the_shape_that_is_promised(site: Site) -> None:
+    site.pool(gpu=1)
+    site.policy()
+    held, waits = site.submit(), site.submit(preemption_class=8)
+    site.preempt(waits["id"], held)
+    for request in (held, waits):
+        _fits("GET /requests/{request}", 200, site.get(f"/requests/{request['id']}").body)
+        _fits("GET /requests/{request}/events", 200, site.get(f"/requests/{request['id']}/events").body)
+    _fits("GET /events", 200, site.get("/events", headers={"Accept": "application/json"}).body)
+    beat = site.post(f"/requests/{held['id']}/heartbeat", {"fence": held["fence"]})
+    _fits("POST /requests/{request}/heartbeat", 200, beat.body)
+    left = site.post(f"/requests/{held['id']}/checkpoint", {"fence": held["fence"], "state": "completed"})
+    _fits("POST /requests/{request}/checkpoint", 200, left.body)
+
+
+def test_that_a_stale_holder_has_to_stop_is_documented() -> None:
+    problem = DOCUMENT["components"]["schemas"]["Problem"]["properties"]
+    assert problem["directive"]["anyOf"][0] == {"const": "kill", "type": "string"}
+    assert "stop at once" in problem["directive"]["description"]
+
+
+@pytest.mark.parametrize(
+    ("said", "right"),
+    [
+        ({"state": "progress"}, True),
+        ({"state": "progress", "seconds": None, "reference": None}, True),
+        ({"state": "progress", "seconds": 5}, False),
+        ({"state": "defer"}, False),
+        ({"state": "defer", "seconds": None}, False),
+        ({"state": "defer", "seconds": 5}, True),
+        ({"state": "completed", "reference": "x"}, True),
+        ({"state": "failed", "reference": "x"}, False),
+    ],
+)
+def test_what_goes_with_a_checkpoint_is_in_the_schema(site: Site, said: dict[str, Any], right: bool) -> None:
+    body = {"fence": 1, **said}
+    schema = {"$ref": "#/components/schemas/CheckpointAsk", "components": DOCUMENT["components"]}
+    assert jsonschema_rs.validator_for(schema).is_valid(body) is right
+    assert (site.post("/requests/none/checkpoint", body).status == 404) is right
 
 
 @pytest.mark.parametrize("broken", [{"id": 1}, {"status": "done"}, {"submitted_at": None}])

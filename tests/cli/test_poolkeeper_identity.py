@@ -156,8 +156,8 @@ EVENT = {
     "by_rank": {"priority": 0, "preemption_class": 5}, "rank": {"priority": 9, "preemption_class": 5}, "victims": [],
 }  # fmt: skip
 SAID = (
-    "2026-01-31 12:00:00Z  r1  team  gpu=2  was preempted in gpus: the one it leaves for fits into what its policy has reserved "
-    "(on account of r2, priority 0 class 5 against priority 9 class 5)"
+    "2026-01-31 12:00:00Z  r1  team  gpu=2  was preempted in gpus: the one it leaves for fits into what its policy has "
+    "reserved (on account of r2, priority 0 class 5 against priority 9 class 5)"
 )
 
 

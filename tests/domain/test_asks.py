@@ -152,28 +152,6 @@ def test_a_pool_with_its_defaults() -> None:
     }
 
 
-@pytest.mark.parametrize("patience_s", [0, 1, TEN_YEARS_S, None])
-def test_the_settings_of_a_pool(patience_s: int | None) -> None:
-    settings = {
-        "discipline": "classes",
-        "order": "priority_first",
-        "queueing": "strict",
-        "patience_s": patience_s,
-        "grace_s": 0,
-        "checkpoint_timeout_s": TEN_YEARS_S,
-        "max_deferral_s": 1,
-        "requeue_failed_checkpoint": False,
-        "near_completion_s": patience_s,
-        "min_runtime_s": 1,
-        "max_victims": 0,
-        "max_preemptions_per_minute": 0,
-        "backoff_s": 1,
-        "cost_key": "tpu",
-        "value_per_class": EXACT,
-    }
-    assert a_pool(settings=settings).settings.model_dump() == settings
-
-
 def test_a_change_knows_what_was_given() -> None:
     change = PoolChange.model_validate({"capacity": {"gpu": 16, "tpu": 0}, "settings": {"patience_s": None}})
     assert change.description is None
@@ -364,43 +342,10 @@ POOLS: list[tuple[dict[str, Any], str, str]] = [
     ({"description": None}, "description", "must be a text"),
 ]
 
-SETTINGS: list[tuple[dict[str, Any], str, str]] = [
-    ({"discipline": "fair_share"}, "discipline", "must be 'reserved' or 'classes'"),
-    ({"discipline": None}, "discipline", "must be 'reserved' or 'classes'"),
-    ({"order": "newest_first"}, "order", "must be 'share_first' or 'priority_first'"),
-    ({"queueing": "fifo"}, "queueing", "must be 'best_effort' or 'strict'"),
-    ({"patience_s": -1}, "patience_s", "must be at least 0"),
-    ({"grace_s": None}, "grace_s", WHOLE),
-    ({"grace_s": -1}, "grace_s", "must be at least 0"),
-    ({"checkpoint_timeout_s": 0.5}, "checkpoint_timeout_s", WHOLE),
-    ({"max_deferral_s": TEN_YEARS_S + 1}, "max_deferral_s", "must be at most 315360000"),
-    ({"requeue_failed_checkpoint": None}, "requeue_failed_checkpoint", "must be true or false"),
-    ({"requeue_failed_checkpoint": 1}, "requeue_failed_checkpoint", "must be true or false"),
-    ({"near_completion_s": -1}, "near_completion_s", "must be at least 0"),
-    ({"min_runtime_s": None}, "min_runtime_s", WHOLE),
-    ({"max_victims": -1}, "max_victims", "must be at least 0"),
-    ({"max_victims": "none"}, "max_victims", WHOLE),
-    ({"max_preemptions_per_minute": 1.5}, "max_preemptions_per_minute", WHOLE),
-    ({"backoff_s": None}, "backoff_s", WHOLE),
-    ({"cost_key": "GPU"}, "cost_key", KEY),
-    ({"cost_key": None}, "cost_key", "must be a text"),
-    ({"value_per_class": 0}, "value_per_class", "must be at least 1"),
-    ({"patience_s": 1.5}, "patience_s", WHOLE),
-    ({"patience_s": True}, "patience_s", WHOLE),
-    ({"patience_s": TEN_YEARS_S + 1}, "patience_s", "must be at most 315360000"),
-    ({"colour": "red"}, "colour", "is not a field here"),
-]
-
 
 @pytest.mark.parametrize(("given", "field", "reason"), POOLS)
 def test_no_pool(given: dict[str, Any], field: str, reason: str) -> None:
     assert faults(PoolAsk, {"name": "p", "capacity": {"gpu": 8}, **given}) == [(field, reason)]
-
-
-@pytest.mark.parametrize(("given", "field", "reason"), SETTINGS)
-def test_no_settings_of_a_pool(given: dict[str, Any], field: str, reason: str) -> None:
-    new = {"name": "p", "capacity": {"gpu": 8}, "settings": given}
-    assert faults(PoolAsk, new) == faults(PoolChange, {"settings": given}) == [(f"settings.{field}", reason)]
 
 
 OTHERS: list[tuple[type[Ask], dict[str, Any], str, str]] = [

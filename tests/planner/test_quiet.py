@@ -68,11 +68,15 @@ class Ending:
                 yield pair
 
     def _plan(self) -> bool:
+        """Take the steps, until one is stale because somebody was granted meanwhile; the first one never is."""
         steps = self.planner(self.book.snapshot())
-        for step in steps:
+        for at, step in enumerate(steps):
             if isinstance(step, Stop):
-                assert not self.book.stale(step), f"stale from the beginning: {step}"
-                self._judge(step)
+                wrong = self._wrong(step)
+                assert at > 0 or not wrong, f"{wrong}: {step}"
+                if wrong:
+                    break
+                self._owe(step)
             self._note(step)
             self.book.take(step, at_once=self.at_once)
             if self.at_once:  # the world is another one now
@@ -87,13 +91,19 @@ class Ending:
             assert step.owner in self.shaken, f"others leave for {step.owner} in vain"
             self.owed.remove(step.owner)
 
-    def _judge(self, step: Stop) -> None:
+    def _wrong(self, step: Stop) -> str:
+        """Why the decision may not be taken."""
         now = self.book.snapshot()
-        waiter = next(one for one in Oracle(now).queue() if one.id == step.waiter)
-        ids = {victim.request for victim in step.victims}
-        victims = [one for one in now.allocations if one.id in ids]
-        assert not Oracle(now).superfluous(waiter, victims), step
-        assert not Oracle(after(now, step)).short(waiter), f"not enough: {step}"
+        oracle, ids = Oracle(now), {victim.request for victim in step.victims}
+        waiter = next((one for one in oracle.queue() if one.id == step.waiter), None)
+        victims = [one for one in now.allocations if one.id in ids and one.leaving_for is None]
+        if not waiter or len(victims) < len(ids) or self.book.stale(step):
+            return "stale"
+        if Oracle(after(now, step)).short(waiter):
+            return "not enough"
+        return "superfluous" if oracle.superfluous(waiter, victims) else ""
+
+    def _owe(self, step: Stop) -> None:
         self.pairs += [(step.waiter, victim.request) for victim in step.victims]
         if step.waiter not in self.owed:
             self.owed.append(step.waiter)

@@ -16,8 +16,8 @@ STEPS = {"preempt", "reprieve", "hold_end"}
 """Steps of a plan: who takes one that was taken already is told that it is stale."""
 PASSING = {"more", "created"}
 """What is said of the call and not of the thing."""
-LATER = {"lapses"}
-"""What a request that is known already also tells."""
+LATER = {"lapses", "cleared_in"}
+"""What is told of a request beside the facts: of one that is known already, or that has just lost its hold."""
 
 
 class Died(Exception):  # noqa: N818

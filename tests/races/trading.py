@@ -134,7 +134,7 @@ class Trader(World):
             self.ledger.release(WORKSPACE, name, fence - wrong)
             assert not wrong, "released with a fence that is not its own"
 
-    def heartbeat(self) -> None:
+    def heartbeat_one(self) -> None:
         """Prolong some lease."""
         if name := self.any_of("live"):
             self.ledger.heartbeat(WORKSPACE, name, self.look(name).fence or 0)

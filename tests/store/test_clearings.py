@@ -200,6 +200,14 @@ def test_whose_way_is_cleared_has_no_hold_of_patience(world: World) -> None:
     assert (holds(world), cleared(world)) == ({}, {})
 
 
+def test_of_one_shape_patience_is_lost_by_the_first_whose_way_is_not_cleared(world: World) -> None:
+    victim, _ = small(world, 2, 2, gpu=4, settings={"patience_s": 5})
+    first, second = world.submit("high", gpu=2), world.submit("high", gpu=2)
+    world.stop(first, victim)
+    world.pass_time(5)
+    assert holds(world) == {first.id: "victims", second.id: "patience"}
+
+
 def test_strict_nobody_passes_but_the_owner_of_a_hold(world: World) -> None:
     a, b = small(world, 2, 2, gpu=4, settings={"queueing": "strict"})
     owner = world.submit("low", gpu=2)

@@ -280,7 +280,6 @@ VARIANTS: dict[str, tuple[str, Args]] = {
     "vacated": ("release", lambda of: {"held": json.dumps([[of["stray"].id, str(of["stray"].fence), "vacated"]])}),
     "finished": ("release", lambda of: {"held": json.dumps([[of["leaving"].id, str(of["leaving"].fence), "succeeded"]])}),
     "a holder on its way out is dropped": ("drop", lambda of: {"id": of["leaving"].id}),
-    "the owner of a hold leaves": ("cancel", lambda of: {"id": of["served"].id}),
     "a heartbeat on the way out": ("heartbeat", lambda of: {"id": of["leaving"].id, "fence": of["leaving"].fence}),
 }
 
@@ -292,6 +291,12 @@ def test_what_is_said_of_leaving_is_said_once(world: World, variant: str) -> Non
     first, after = world.call(command, **given), world.state()
     assert told(world.call(command, **given).fields) == told(first.fields)
     assert world.state() == after
+
+
+def test_the_owner_of_a_hold_leaves_the_queue_once(world: World) -> None:
+    owner = story(world)["served"]
+    cancelled, after = world.cancel(owner), world.state()
+    assert (world.cancel(owner), world.state()) == (cancelled, after)
 
 
 def test_a_step_passed_on_twice_is_stale(world: World) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from app.domain.asks import WorkspaceSettings
 from app.domain.errors import Conflict, StaleFence
 from app.domain.models import Beat, Request
 from app.domain.reasons import Code, Reason
@@ -438,6 +439,23 @@ def test_who_saved_nothing_goes_back_only_if_the_pool_lets_it(world: World, way:
         1,
     )
     assert world.ledger.counts(world.workspace).get("requeued|p", 0) == (becomes == "queued")
+
+
+def test_who_is_tied_to_no_pool_may_save_as_well(world: World) -> None:
+    world.ledger.configure(world.workspace, WorkspaceSettings(unmanaged="allow"))
+    free = world.submit("stranger")
+    assert world.checkpoint(free, "completed", reference="r") == Beat(State.ALLOCATED, None)
+    assert world.look(free).checkpoint_reference == "r"
+
+
+def test_a_long_story_keeps_its_beginning_and_its_end(world: World) -> None:
+    victim, waiter = scene(world, {"grace_s": 0}, retries=-1)
+    for _ in range(33):
+        world.stop(waiter, victim)
+        world.release(waiter)
+        waiter = world.submit("high", gpu=4)
+    story = [line.event for line in world.look(victim).story]
+    assert (story, world.look(victim).preemptions) == (["submitted", "allocated", *["preempted", "allocated"] * 31], 33)
 
 
 def test_a_checkpoint_of_any_time_is_where_it_goes_on_from(world: World) -> None:

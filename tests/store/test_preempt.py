@@ -168,6 +168,19 @@ def _a_victim_is_gone(world: World) -> Taken:
 
 
 @stale("victim")
+def _a_victim_is_named_twice(world: World) -> Taken:
+    victim, _ = scene(world, 4, 4)
+    return world.stop(world.submit("high", gpu=8), victim, victim)
+
+
+@stale("nothing")
+def _there_are_no_victims(world: World) -> Taken:
+    victim, waiter, _ = plain(world)
+    assert world.stop(waiter, victim).applied
+    return world.stop(waiter)
+
+
+@stale("victim")
 def _a_victim_is_fixed(world: World) -> Taken:
     scene(world, 4)
     fixed = world.submit("high", gpu=4, preemptible=False)

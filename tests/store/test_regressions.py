@@ -169,6 +169,24 @@ def test_a_lost_request_does_not_stop_its_pool(client: Client) -> None:
     assert world.status(other) == ["allocated"]
 
 
+def test_whoever_was_lost_of_a_preemption_stops_no_pool(client: Client) -> None:
+    for lost in ("victim", "waiter"):
+        client.flushall()
+        world = World(client)
+        world.pool(gpu=4)
+        world.policy("low")
+        world.policy("high", priority=1)
+        victim, waiter = world.submit("low", gpu=4, retries=0), world.submit("high", gpu=4)
+        other = world.submit("high", gpu=2)
+        world.stop(waiter, victim)
+        client.delete(f"pk:{{test}}:request:{(victim if lost == 'victim' else waiter).id}")
+        world.depart(30)
+        audit = Audit(world.ledger, Auditor(client, world.clock, 3))
+        assert audit.run("test", repair=True)
+        assert audit.run("test") == []
+        assert world.status(waiter if lost == "victim" else other) == ["allocated"]
+
+
 def test_lost_counters_never_count_again_what_they_counted(client: Client) -> None:
     world = World(client)
     world.pool(gpu=2)

@@ -18,6 +18,7 @@ from app.domain.difference import Step
 from app.domain.tokens import Role, Token
 from app.store.compose import Command, load_commands
 from app.store.lists import Lists, Wanted
+from app.store.nudges import Nudges
 from app.store.scripts import Client, Reply, Scripts
 from app.store.tokens import TokenStore
 from tests.conftest import Servers
@@ -78,6 +79,7 @@ def live(world: World) -> None:
     world.ledger.last_event(world.workspace)
     world.ledger.take_lease(world.workspace, "audit", "a", 60)
     world.ledger.give_lease_back(world.workspace, "audit", "a")
+    live_with_taking_back(world)
     live_with_tokens(TokenStore(world.client, world.clock))
     for component, pool in (("a", "p"), ("b", "p"), ("a", "q")):
         world.ledger.delete_policy(world.workspace, pool, f"orchestrator/{component}")
@@ -88,6 +90,36 @@ def live(world: World) -> None:
     full = DeclaredPool(name="p", capacity={"gpu": 2}, groups=groups, policies=policies)
     for before, after in ((empty, full), (full, None), (None, full), (full, empty)):
         assert world.ledger.declare(world.workspace, [Step(before, after)])
+
+
+def live_with_taking_back(world: World) -> None:
+    """Every command of decisions and leaving, in a pool of its own."""
+    world.pool("back", gpu=4)
+    world.group("g", "back")
+    world.policy("low", "back", group="g")
+    world.policy("high", "back", priority=1, reserved={"gpu": 1})
+    victims = [world.submit("low", gpu=2, checkpoint="auto", walltime_s=9) for _ in range(2)]
+    first, second = world.submit("high", gpu=2), world.submit("high", gpu=2)
+    nudges = Nudges(world.client, world.clock)
+    assert (nudges.claim(world.workspace), nudges.begin(world.workspace, "a", 60)) == (0, "begun")
+    nudges.done(world.workspace, "a", None, 60, 0.001, "nothing")
+    for waiter, victim in zip((first, second), victims, strict=True):
+        assert world.stop(waiter, victim, pool="back").applied
+    world.checkpoint(victims[0], "defer", 10)
+    world.cancel(first)
+    assert world.pass_on(victims[0], second, "back").applied
+    assert world.end_hold(second, "back").why == "enough"
+    assert world.depart(700) == 2
+    world.cancel(second)
+    assert world.reprieve(victims[1], "back").applied
+    world.checkpoint(victims[0], "completed")
+    assert world.ledger.counts(world.workspace)["requeued|back"] == 1
+    for victim in victims:
+        world.drop(victim)
+    assert world.status(*victims) == ["released", "released"]
+    for component in ("low", "high"):
+        world.ledger.delete_policy(world.workspace, "back", f"orchestrator/{component}")
+    world.ledger.delete_pool(world.workspace, "back")
 
 
 def live_with_tokens(store: TokenStore) -> None:
@@ -107,8 +139,8 @@ def look_through(lists: Lists, world: World) -> None:
 
 def test_no_script_touches_another_slot(strict: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     scripts = Guarded(strict)
-    for place in ("app.store.ledger", "app.store.auditor", "app.store.tokens", "app.store.lists"):
-        monkeypatch.setattr(f"{place}.Scripts", lambda _: scripts)
+    for place in ("ledger", "auditor", "tokens", "lists", "planning", "nudges"):
+        monkeypatch.setattr(f"app.store.{place}.Scripts", lambda _: scripts)
     world = World(strict)
     live(world)
     assert (world.view().used, world.queue(), len(world.events()) > 10) == ({}, [], True)

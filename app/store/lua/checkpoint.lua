@@ -1,7 +1,7 @@
 -- What a holder says of its checkpoint: on its way out it answers with it, and otherwise it is noted for later.
--- @use accounts amounts clock counts departures passes requests
+-- @use accounts amounts clock counts departures operations passes requests
 -- @keys leaving live
--- @args now kept chunk id fence state seconds reference
+-- @args now kept chunk op id fence state seconds reference
 -- @reply alive status lapses directive deadline more
 -- @reply left status more
 -- @reply not_leaving status
@@ -27,8 +27,10 @@ local function alive()
   return reply.alive(request.status, lapses, request.directive or '', request.deadline_ms or '', passes.settle(tonumber(args.chunk)))
 end
 
--- A longer deadline, up to what may be put off in all.
+-- A longer deadline, up to what may be put off in all; once for each call, however often it comes.
 local function defer()
+  if operations.done(args.op) then return end
+  operations.note(args.op)
   local before = tonumber(request.deferred_s) or 0
   local granted = math.min(tonumber(args.seconds), tonumber(pool.is.max_deferral_s or 300) - before)
   if granted <= 0 then return end

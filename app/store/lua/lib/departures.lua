@@ -52,8 +52,8 @@ function departures.leave(request, event, how, more)
   requests.say(news, {'queued_ms'}, amounts.whole(clock.now))
   requests.move(request, states.queued, event, news, fields, more)
   for _, name in ipairs({'pool', 'fence', 'granted_ms'}) do requests.put(request, fields, name, '') end
-  counts.add('requeued|' .. pool.name)
   intake.again(request, lane, fields)
+  if request.status == states.queued then counts.add('requeued|' .. pool.name) end
   requests.write(request, fields)
 end
 

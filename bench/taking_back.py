@@ -1,0 +1,81 @@
+"""What it costs to decide who is preempted: against how many run, and against how many policies they are of.
+
+Half of what each policy holds is borrowed. Waiters of a policy that has an unused share come one by one, and for each the pool
+is looked at, the plan is made, and its step is taken: three victims are told to leave. Nothing is remembered between two but the
+lines of what runs, as in a worker that has looked before.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+
+from redis import Redis
+
+from app.domain.asks import PolicyAsk, PoolAsk, PoolSettings, RequestAsk
+from app.domain.ids import request_id
+from app.planner.plan import plan
+from app.store.ledger import Ledger
+from app.store.planning import Planning
+
+WORKSPACE = "bench"
+VICTIMS = 3
+
+
+def run(client: Redis, sizes: tuple[int, ...], decisions: int) -> None:
+    """Print the curve, for both disciplines."""
+    for discipline in ("reserved", "classes"):
+        for policies in (10, 100):
+            base = 0.0
+            for running in sizes:
+                total, *parts = measure(client, discipline, policies, running, decisions)
+                base = base or total
+                told = ", ".join(f"{what} {ms:5.1f}" for what, ms in zip(("look", "plan", "take"), parts, strict=True))
+                print(
+                    f"  {discipline:>8}, {policies:>3} policies, {running:>6,} running: "
+                    f"{total:6.1f} ms a decision ({told}), {total / base:5.1f} x"
+                )
+
+
+def measure(client: Redis, discipline: str, policies: int, running: int, decisions: int) -> tuple[float, ...]:
+    """Milliseconds of a decision, and of its three parts; medians."""
+    client.flushall()
+    ledger, planning = Ledger(client), Planning(client)
+    _seed(ledger, discipline, policies, running, decisions)
+    times = []
+    for _ in range(decisions):
+        ledger.submit(WORKSPACE, RequestAsk(component="owner", resources={"gpu": VICTIMS}, preemption_class=7, lease_s=None))
+        moments = [time.perf_counter()]
+        seen = planning.snapshot(WORKSPACE, "p")
+        moments.append(time.perf_counter())
+        assert seen
+        step = plan(seen).steps[0]
+        moments.append(time.perf_counter())
+        assert planning.take(WORKSPACE, seen, step).applied
+        moments.append(time.perf_counter())
+        spans = [(after - before) * 1000 for before, after in zip(moments, moments[1:], strict=False)]
+        times.append((sum(spans), *spans))
+    return tuple(statistics.median(column) for column in zip(*times, strict=True))
+
+
+def _seed(ledger: Ledger, discipline: str, policies: int, running: int, decisions: int) -> None:
+    units = VICTIMS * decisions
+    settings = PoolSettings.model_validate({"discipline": discipline, "grace_s": 3600, "patience_s": None})
+    ledger.create_pool(WORKSPACE, PoolAsk(name="p", capacity={"gpu": running + units}, settings=settings))
+    ledger.set_policy(WORKSPACE, "p", "orchestrator/owner", PolicyAsk(priority=5, reserved={"gpu": units}))
+    for number in range(policies):
+        share = {"gpu": running // policies // 2}
+        ledger.set_policy(WORKSPACE, "p", f"orchestrator/t{number}", PolicyAsk(priority=number % 10, reserved=share))
+    asks = [
+        RequestAsk(
+            component=f"t{number % policies}",
+            resources={"gpu": 1},
+            preemption_class=number % 7,
+            checkpoint="auto",
+            walltime_s=86_400,
+            lease_s=None,
+        )
+        for number in range(running + units)
+    ]
+    for first in range(0, len(asks), 200):
+        ledger.submit_all(WORKSPACE, [(request_id(), ask, None) for ask in asks[first : first + 200]])
