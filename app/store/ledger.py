@@ -20,7 +20,7 @@ from app.domain.errors import Conflict, NotFound, Refused, StaleFence, refused
 from app.domain.ids import request_id
 from app.domain.models import Beat, Event, Pool, Request, Swept
 from app.domain.ordering import BAND
-from app.domain.states import State
+from app.domain.states import LIVE, State
 from app.store import codec, declaring
 from app.store.scripts import Client, Reply, Scripts
 
@@ -95,7 +95,8 @@ class Ledger:
         args = {"op": _operation(), "id": request, "fence": fence, "state": state, "seconds": seconds, "reference": reference}
         reply = self._change("checkpoint", workspace, **args)
         if reply.tag == "left":
-            return Beat(State(reply.fields["status"]), None)
+            status = State(reply.fields["status"])  # said again, it may be granted again, but not to this holder
+            return Beat(State.QUEUED if status in LIVE else status, None)
         if reply.tag == "not_leaving":
             raise _not_leaving(request, reply.fields["status"])
         return codec.beat(_held(reply, request).fields)

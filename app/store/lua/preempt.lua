@@ -97,7 +97,7 @@ for i, victim in ipairs(victims) do
 end
 redis.call('ZREMRANGEBYSCORE', keys.pool_stops(pool.name), '-inf', amounts.whole(minute))
 redis.call('HSET', pool.key, 'decided_ms', amounts.whole(clock.now))
-requests.note(waiter, 'clearing', {}, {pool = args.pool, rank = rank, victims = table.concat(told, ';'), reason = victims[1].reason})
+requests.note(waiter, 'clearing', {}, {by = '', pool = args.pool, rank = rank, victims = table.concat(told, ';'), reason = victims[1].reason})
 for _, victim in ipairs(victims) do departures.begin(victim.path, hold, victim.request, victim.reason, rank) end
 local more = passes.settle(tonumber(args.chunk))
 return reply.applied(redis.call('HGET', keys.request(args.waiter), 'status') == states.queued and 0 or 1, more)

@@ -2,7 +2,7 @@
 -- @use accounts amounts books clearings clock counts grants intake lanes requests
 -- @keys  leaving meta pool_held pool_leaving
 
-local TOLD = {'directive', 'deadline_ms', 'told_ms', 'answered', 'extended', 'deferred_s', 'failed', 'started_ms'}
+local TOLD = {'directive', 'deadline_ms', 'told_ms', 'answered', 'extended', 'deferred_s', 'failed', 'rank', 'by_rank'}
 
 local function seconds(pool, setting, default) return tonumber(pool.is[setting] or default) end
 
@@ -41,16 +41,17 @@ function departures.leave(request, event, how, more)
   local times = (tonumber(request.preemptions) or 0) + 1
   local lost = (event == 'forced' or request.failed == '1') and pool.is.requeue_failed_checkpoint == '0'
   local again = not lost and (request.retries == '-1' or times <= tonumber(request.retries))
+  local ranks = more or {rank = request.rank, by_rank = request.by_rank}
   local news = {'preemptions', amounts.whole(times), 'left_fence', request.fence, 'left_by', how or '',
     'preempted_fence', redis.call('HGET', keys.meta(), 'fence'), 'resume', request.checkpointed_ms and '1' or '0'}
   requests.say(news, TOLD, '')
   grants.back(request, true)
   if not again then
-    requests.finish(request, states.preempted, event, news, fields, more)
+    requests.finish(request, states.preempted, event, news, fields, ranks)
     return requests.write(request, fields)
   end
   requests.say(news, {'queued_ms'}, amounts.whole(clock.now))
-  requests.move(request, states.queued, event, news, fields, more)
+  requests.move(request, states.queued, event, news, fields, ranks)
   for _, name in ipairs({'pool', 'fence', 'granted_ms'}) do requests.put(request, fields, name, '') end
   intake.again(request, lane, fields)
   if request.status == states.queued then counts.add('requeued|' .. pool.name) end
@@ -75,6 +76,8 @@ function departures.begin(path, hold, request, reason, by_rank)
   books.went(path, lane.ask)
   local first = request.checkpoint ~= 'none'
   requests.say(news, {'told_ms'}, amounts.whole(clock.now))
+  requests.say(news, {'rank'}, more.rank)
+  requests.say(news, {'by_rank'}, by_rank)
   step(request, first and 'checkpoint' or 'terminate',
     clock.now + seconds(pool, first and 'checkpoint_timeout_s' or 'grace_s', first and 600 or 30) * 1000, news)
   requests.move(request, states.preempting, 'preempting', news, fields, more)

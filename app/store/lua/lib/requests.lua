@@ -60,13 +60,13 @@ local function word(text) return text and text ~= '' and text or '-' end
 local function tell(request, from, to, event, more, fields)
   local entry = redis.call('XADD', keys.events(), 'MAXLEN', '~', kept, '*', 'event', event, 'request', request.id,
     'at', amounts.whole(clock.now), 'component', request.component, 'resources', request.resources, 'from', from or '', 'to', to,
-    'pool', more and more.pool or request.pool or '', 'fence', request.fence or '', 'reason', more and more.reason or request.reason or '', 'by', request.preempted_by or '',
+    'pool', more and more.pool or request.pool or '', 'fence', request.fence or '', 'reason', more and more.reason or request.reason or '', 'by', more and more.by or request.preempted_by or '',
     unpack(more and {'rank', more.rank, 'by_rank', more.by_rank or '', 'victims', more.victims or ''} or {}))
   redis.pcall('PUBLISH', keys.changed(request.id), to)  -- who may not publish is slower to be heard, and no change fails for it
   local told = (tonumber(request.events) or 0) + 1
   requests.put(request, fields, 'events', amounts.whole(told))
   requests.put(request, fields, 'e' .. amounts.whole(told), line({entry, event, amounts.whole(clock.now), word(more and more.pool or request.pool),
-    word(more and more.reason or request.reason), word(request.preempted_by), word(more and more.rank), word(more and more.by_rank), word(more and more.victims)}))
+    word(more and more.reason or request.reason), word(more and more.by or request.preempted_by), word(more and more.rank), word(more and more.by_rank), word(more and more.victims)}))
   if told > 64 then redis.call('HDEL', keys.request(request.id), 'e' .. amounts.whole(told - 63)) end
 end
 
