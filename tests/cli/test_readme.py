@@ -85,7 +85,7 @@ def test_the_tour_and_the_file_of_pools(here: Up, tmp_path: Path) -> None:
 
 
 def test_the_lines_of_curl(here: Up, tmp_path: Path) -> None:
-    carry_out(here, tmp_path, block("console", "curl -sf"))
+    carry_out(here, tmp_path, block("console", "json='Content-Type"))
 
 
 def test_what_up_says_can_be_tried_can_be(here: Up) -> None:

@@ -6,9 +6,9 @@ Only the disciplines `reserved` and `classes`. What an allocation costs, and who
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from tests.properties.oracle import Model, Request
+from tests.properties.oracle import Hold, Model, Request
 from tests.properties.snapshot import Snapshot
 
 
@@ -177,7 +177,7 @@ class Law:
         most = self._number("max_victims", 3)
         if most and len(victims) > most:
             yield f"{sorted(reasons)} are more than {most}"
-        if self.stands_behind(waiter):
+        if self.stands_behind(waiter, doubt=False):
             yield f"{waiter.id} asks behind one that lacks capacity"
         if model.blocked(self.pool, waiter) == "" and not model.cleared_away(self.pool, waiter):
             yield f"{waiter.id} lacks nothing"
@@ -189,13 +189,67 @@ class Law:
             elif reasons[one.id] == "priority" and "reclaim" in allowed:
                 yield f"{waiter.id} takes from {one.id} by priority, and could reclaim"
 
-    def stands_behind(self, waiter: Request) -> bool:
+    def overlooked(self) -> Iterator[str]:
+        """Who may ask, and would fit if all left who may be taken from it by themselves: where nothing bounds decisions, a pass
+        leaves nobody like this."""
+        bounds = ("max_preemptions_per_minute", "value_per_class", "max_victims")
+        if any(self.settings.get(bound) for bound in bounds) or self.by_class or self.settings["backoff_s"] != "0":
+            return
+        owners = {owner for holds in self.model.clearings.values() for owner in holds}
+        for waiter in self.model.queue(self.pool):
+            if waiter.id in owners or self.stands_behind(waiter) or not list(self.model.will_lack(self.pool, waiter)):
+                continue
+            if self._used_up(waiter):
+                continue
+            victims = [one for one in self.model.holders(self.pool) if self.triggers(waiter, one)]
+            if victims and enough(self.model, self.pool, waiter, victims):
+                yield f"{waiter.id} may take from {[one.id for one in victims]} in {self.pool}, and nobody was told to leave"
+
+    def _used_up(self, waiter: Request) -> bool:
+        """Whether its fixed share is, other owners of holds included."""
+        keys = [] if waiter.preemptible else waiter.amounts.keys() & self.place.capacity.keys()
+        policy = f"policy:{waiter.component}"
+        return any(waiter.amounts[key] > self._left(waiter, policy, key) for key in keys)
+
+    def stands_behind(self, waiter: Request, *, doubt: bool = True) -> bool:
         """Whether in a strict queue somebody before it is blocked by capacity."""
         if self.settings["queueing"] != "strict" or self.model.hold(self.pool, waiter):
             return False
         for other in self.model.queue(self.pool):
             if other is waiter:
                 return False
-            if self.model.by_capacity(self.pool, other):
+            if self.model.by_capacity(self.pool, other, doubt=doubt):
                 return True
         return False
+
+
+def fitting(model: Model, pool: str, one: Request, victims: list[Request]) -> bool:
+    """Whether somebody will fit when these have left as well, and would not without any of them."""
+    told = [other for other in victims if other.status == "allocated" and other.preemptible]
+    if len(told) < len(victims) or not _fits(model, pool, one, told):
+        return False
+    return not any(_fits(model, pool, one, [rest for rest in told if rest is not other]) for other in told)
+
+
+def enough(model: Model, pool: str, one: Request, running: list[Request]) -> list[Request]:
+    """Of those who run as many, taken in this order, as it takes for somebody to fit; nobody if that is impossible."""
+    victims: list[Request] = []
+    for other in running:
+        if _fits(model, pool, one, victims):
+            break
+        victims += [other] if other.status == "allocated" and other.preemptible else []
+    if not _fits(model, pool, one, victims):
+        return []
+    for other in list(reversed(victims)):
+        fewer = [rest for rest in victims if rest is not other]
+        victims = fewer if _fits(model, pool, one, fewer) else victims
+    return victims
+
+
+def _fits(model: Model, pool: str, one: Request, victims: list[Request]) -> bool:
+    holds = dict(model.clearings[pool])
+    last = max([0, *(hold.number for hold in holds.values())])
+    holds.setdefault(one.id, Hold(one.id, last + 1, model.brings(pool, one, replace(one, amounts={}))))
+    leaving = {**model.leaving[pool], **{other.id: one.id for other in victims}}
+    then = replace(model, clearings={**model.clearings, pool: holds}, leaving={**model.leaving, pool: leaving})
+    return not list(then.will_lack(pool, one))

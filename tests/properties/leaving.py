@@ -7,7 +7,6 @@ to refuse what does not fit, and whatever they take has to keep the books.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from hypothesis import strategies as st
@@ -21,8 +20,9 @@ from app.service.reconciling import Reconciling
 from app.store.auditor import Auditor
 from app.store.planning import Planning, Unfinished
 from tests.properties.calls import Died
+from tests.properties.lawful import Law, enough, fitting
 from tests.properties.machine import Histories, how, some, there_is
-from tests.properties.oracle import NOBODY, Hold, Model, Request
+from tests.properties.oracle import NOBODY, Request
 
 ROUNDS = 1000
 
@@ -60,9 +60,18 @@ class Leavings(Histories):
             reconciling.run(self.world.workspace)
         except Died:
             pass
+        else:
+            self._is_quiet()
         finally:
             self.calls.lives = self.calls.after = None
         self.checker.check()
+
+    def _is_quiet(self) -> None:
+        """In a world of one pool nobody waits who may have others leave for it: of several, it may have to ask elsewhere first."""
+        model, seen = self.checker.model, self.checker.seen
+        if not seen.unfinished() and len(model.pools) == 1:
+            faults = [fault for pool in model.pools for fault in Law(model, seen, pool).overlooked()]
+            assert not faults, "\n".join(faults)
 
     def _after(self, command: str) -> None:
         self.checker.served.ended = command == "hold_end"
@@ -243,35 +252,3 @@ class Leavings(Histories):
                 assert not self.audit.run(self.world.workspace)
                 return
         raise AssertionError(f"{self.checker.preemptions - before} preemptions, and no rest")
-
-
-def fitting(model: Model, pool: str, one: Request, victims: list[Request]) -> bool:
-    """Whether somebody will fit when these have left as well, and would not without any of them."""
-    told = [other for other in victims if other.status == "allocated" and other.preemptible]
-    if len(told) < len(victims) or not _fits(model, pool, one, told):
-        return False
-    return not any(_fits(model, pool, one, [rest for rest in told if rest is not other]) for other in told)
-
-
-def enough(model: Model, pool: str, one: Request, running: list[Request]) -> list[Request]:
-    """Of those who run as many, taken in this order, as it takes for somebody to fit; nobody if that is impossible."""
-    victims: list[Request] = []
-    for other in running:
-        if _fits(model, pool, one, victims):
-            break
-        victims += [other] if other.status == "allocated" and other.preemptible else []
-    if not _fits(model, pool, one, victims):
-        return []
-    for other in list(reversed(victims)):
-        fewer = [rest for rest in victims if rest is not other]
-        victims = fewer if _fits(model, pool, one, fewer) else victims
-    return victims
-
-
-def _fits(model: Model, pool: str, one: Request, victims: list[Request]) -> bool:
-    holds = dict(model.clearings[pool])
-    last = max([0, *(hold.number for hold in holds.values())])
-    holds.setdefault(one.id, Hold(one.id, last + 1, model.brings(pool, one, replace(one, amounts={}))))
-    leaving = {**model.leaving[pool], **{other.id: one.id for other in victims}}
-    then = replace(model, clearings={**model.clearings, pool: holds}, leaving={**model.leaving, pool: leaving})
-    return not list(then.will_lack(pool, one))

@@ -297,10 +297,9 @@ class Model:
                 return max(self.now_ms, one.granted_ms + (one.walltime_s or 0) * 1000)
         return None
 
-    def cleared_away(self, pool: str, one: Request) -> str:
-        """Where holds with victims keep it: at the pool, at another account of its path, or nowhere."""
-        short = [account for account, _, left in self.rooms(pool, one, self.bound(pool, one)) if left < 0]
-        return ("pool" if "pool" in short else "account") if short else ""
+    def cleared_away(self, pool: str, one: Request) -> set[str]:
+        """The accounts of its path at which holds with victims keep it, or somebody who holds units does."""
+        return {account for account, _, left in self.rooms(pool, one, self.bound(pool, one)) if left < 0}
 
     def held_back(self, pool: str, one: Request) -> bool:
         """Whether a hold keeps it: one with victims that binds it; or that of patience, if it stands behind the owner, has no
@@ -319,18 +318,21 @@ class Model:
         shadow = self.shadow_ms(pool, owner) if one.walltime_s else None
         return shadow is None or self.now_ms + (one.walltime_s or 0) * 1000 > shadow
 
-    def by_capacity(self, pool: str, one: Request) -> bool:
-        """Whether it lacks capacity: the pool's free units, less those kept from it for the owners of holds with victims."""
-        blocked = self.blocked(pool, one)
-        return blocked == "capacity" or (not blocked and self.cleared_away(pool, one) == "pool")
+    def by_capacity(self, pool: str, one: Request, *, doubt: bool = True) -> bool:
+        """Whether it lacks capacity: the pool's free units, less those kept from it for the owners of holds with victims. If
+        these keep it at another account of its path as well, that is as good as a limit, or not: in doubt it is as told."""
+        short = self.cleared_away(pool, one)
+        if self.blocked(pool, one) == "limit" or "pool" not in short:
+            return False
+        return doubt or short == {"pool"}
 
-    def grantable(self, pool: str) -> list[Request]:
-        """Who may be granted in a pool right now, in order."""
+    def grantable(self, pool: str, *, doubt: bool = True) -> list[Request]:
+        """Who may be granted in a pool right now, in order; with `doubt` nobody passes who is in doubt by `by_capacity`."""
         found, strict, line = list[Request](), self.pools[pool].settings["queueing"] == "strict", False
         for one in self.queue(pool):
             if line and not self.hold(pool, one):
                 continue
             if not self.blocked(pool, one) and not self.held_back(pool, one):
                 found.append(one)
-            line = line or (strict and self.by_capacity(pool, one))
+            line = line or (strict and self.by_capacity(pool, one, doubt=doubt))
         return found

@@ -117,7 +117,7 @@ class Replay:
             yield f"{one.id} is not eligible in {pool}"
             return
         worlds = self._worlds(pool)
-        if all(one not in world.grantable(pool) for world in worlds):
+        if all(one not in world.grantable(pool, doubt=doubt) for world in worlds for doubt in (True, False)):
             yield f"{one.id} was granted in {pool}, where it is {self.model.blocked(pool, one) or 'held back'}"
         before = [other for other in self._always(pool, worlds) if self._stands_before(pool, other, one)]
         if before:

@@ -84,11 +84,12 @@ def test_every_transition_is_said_on_the_channel_of_its_request(client: Client, 
         held, waits = world.submit(gpu=1), world.submit(gpu=1)
         world.release(held)
         world.drop(waits)
-        said = [heard.get_message(timeout=LONG_S) for _ in range(6)]
+        said = [heard.get_message(timeout=LONG_S) for _ in range(7)]
         assert heard.get_message(timeout=SHORT_S) is None
     of = {key("changed", "test", request.id): name for request, name in ((held, "held"), (waits, "waits"))}
+    of[key("nudged", "test")] = "a worker"
     assert [(of[message["channel"]], message["data"]) for message in said] == [
-        ("held", "queued"), ("held", "allocated"), ("waits", "queued"),
+        ("held", "queued"), ("held", "allocated"), ("waits", "queued"), ("a worker", ""),
         ("held", "released"), ("waits", "allocated"), ("waits", "released"),
     ]  # fmt: skip
 
