@@ -67,7 +67,7 @@ class Leavings(Histories):
         self.checker.check()
 
     def _is_quiet(self) -> None:
-        """In a world of one pool nobody waits who may have others leave for it: of several, it may have to ask elsewhere first."""
+        """Nobody waits who may have others leave for it; of several pools it may have to ask elsewhere first."""
         model, seen = self.checker.model, self.checker.seen
         if not seen.unfinished() and len(model.pools) == 1:
             faults = [fault for pool in model.pools for fault in Law(model, seen, pool).overlooked()]

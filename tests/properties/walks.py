@@ -30,6 +30,10 @@ class Walk:
         self.rng = Random(seed)
         self.weights = {name: weight * self.rng.choice((0.3, 1, 1, 3)) for name, weight in WEIGHTS.items()}
         self.careless = self.rng.choice((0, 0.1, 0.3, 0.6))
+        self.quarrel = self.rng.random() < 0.5
+        """Whether all want the same, little goes by itself, and so most is taken back."""
+        for name, factor in (("release", 0.4), ("drop", 0.4), ("reconcile", 2)) if self.quarrel else ():
+            self.weights[name] *= factor
 
     def steps(self, count: int) -> list[Step]:
         """The beginning, and so many steps."""
@@ -90,9 +94,13 @@ class Walk:
         return {"patience_s": 2, "grace_s": 3, "checkpoint_timeout_s": 4, **self._settings()}
 
     def _shares(self) -> dict[str, int]:
+        if self.quarrel:
+            return self.rng.choice(({}, {"gpu": 1}, {"gpu": 2}, {"gpu": 2}, {"gpu": 3}))
         return self.rng.choice(({}, {"gpu": 1}, {"gpu": 1}, {"gpu": 2}, {"gpu": 1, "step_run": 1}, {"mcpu": 2}))
 
     def _limits(self) -> dict[str, int]:
+        if self.quarrel and self.rng.random() < 0.7:
+            return {}
         return self.rng.choice(({}, {}, {}, {"gpu": 4}, {"gpu": 3}, {"gpu": 2}, {"step_run": 3}, {"mcpu": 4}))
 
     def _numbers(self) -> dict[str, Any]:
@@ -140,7 +148,7 @@ class Walk:
         rng = self.rng
         return {
             "component": rng.choice((*COMPONENTS * 4, "nobody")),
-            "resources": rng.choice((*SHAPES, *SHAPES[:3])),
+            "resources": rng.choice(SHAPES[:4] if self.quarrel else (*SHAPES, *SHAPES[:3])),
             "preemptible": rng.random() < 0.8,
             "preemption_class": rng.choice((1, 5, 5, 5, 9, 10) if rng.random() < 0.3 else (1, 5, 5, 9)),
             "checkpoint": rng.choice(("none", "none", "manual", "auto")),
