@@ -63,8 +63,10 @@ class _Pass:
         self._court = Court(snapshot, self._books, Costs(snapshot.terms, snapshot.now_ms, profiles))
         self._budget = Budget(snapshot)
         self._refused: dict[Shape, _Refused] = {}
-        self._front: QueuePlace | None = None
-        """Where the first one stands that is blocked by the pool's capacity."""
+        self._is_line_closed = False
+        """Strict queueing: a waiter was blocked by the pool's capacity."""
+        self._blocked_owner: QueuePlace | None = None
+        """Where the first owner of a hold stands that is."""
         self._steps: list[Step] = []
         self._decisions: dict[str, Decision] = {}
 
@@ -77,7 +79,7 @@ class _Pass:
             self._settle_strays()
         # 3. The others ask, in queue order.
         if self._terms.queueing == "strict":
-            self._front = self._first_blocked_owner()
+            self._blocked_owner = self._first_blocked_owner()
         for waiter in self._snapshot.waiters:
             self._decisions[waiter.id] = self._hear(waiter)
         return Plan(tuple(self._steps), self._decisions)
@@ -148,10 +150,10 @@ class _Pass:
 
     def _stands_behind(self, waiter: Waiter) -> bool:
         """Strict queueing: whether one before it, maybe the owner of a hold, is blocked by the pool's capacity."""
-        if self._front is not None and self._front < _in_queue(waiter):
+        if self._is_line_closed or (self._blocked_owner is not None and self._blocked_owner < _in_queue(waiter)):
             return True
-        if self._books.lacks_capacity(waiter, self._books.end) and not self._books.is_kept_by_limit(waiter):
-            self._front = _in_queue(waiter)
+        lacks = self._books.lacks_capacity(waiter, self._books.end)
+        self._is_line_closed = lacks and not self._books.is_kept_by_limit(waiter)
         return False
 
     def _first_blocked_owner(self) -> QueuePlace | None:

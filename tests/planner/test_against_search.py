@@ -83,7 +83,7 @@ def _lawful(oracle: Oracle, stop: Stop) -> None:
 
 
 def _finished(now: Snapshot, asked: int, ended: set[str]) -> None:
-    """Whoever was passed over has no set at all; of holds that ended, those who left for them may be seen to in the next pass."""
+    """Whoever was passed over has no set at all; those who left for a hold that ended may be seen to in the next pass."""
     oracle = Oracle(now)
     if all(one.leaving_for != "" for one in now.allocations):
         assert _expected(oracle, asked, ended) is None

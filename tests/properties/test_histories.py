@@ -16,14 +16,15 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from tests.conftest import Servers
 from tests.properties.leaving import Leavings
-from tests.properties.walks import Walk, fails, go, shortest
+from tests.properties.walks import Step, Walk, endless, fails, go, shortest
 
 LONGER = int(os.environ.get("HISTORIES", 0))
 STEPS = 60
 PARTS = range(4)
 """A part is a test of its own, so that several processes can share the work."""
-WALKS = {"fake": 9, "redis": 24}
-MACHINES = 9
+WALKS = {"fake": 7, "redis": 20}
+RESTS = {"fake": 5, "redis": 20}
+MACHINES = 7
 """Histories of each part, where no more are asked for; a real server is several times as fast as the fake."""
 
 on_both = pytest.mark.parametrize("backend", ["fake", "redis"])
@@ -48,12 +49,25 @@ def test_every_walk_keeps_the_rules(servers: Servers, backend: str, part: int) -
     here = machine(servers, backend)
     first, count = (time.time_ns() // 1000, max(1, LONGER // len(PARTS))) if LONGER else (part * WALKS[backend], WALKS[backend])
     for seed in range(first, first + count):
-        steps = Walk(seed).steps(STEPS)
-        if fails(here, steps):
-            steps = shortest(here, steps)
-            print(f"Walk({seed}) at its shortest:", *steps, sep="\n  ")
-            go(here, steps)
-            pytest.fail(f"Walk({seed}) failed, but not again")
+        _walk(here, f"Walk({seed})", Walk(seed).steps(STEPS))
+
+
+@pytest.mark.slow
+@long
+@on_both
+def test_every_walk_comes_to_rest(servers: Servers, backend: str) -> None:
+    here = machine(servers, backend)
+    first, count = (time.time_ns() // 1000, LONGER) if LONGER else (1000, RESTS[backend])
+    for seed in range(first, first + count):
+        _walk(here, f"endless Walk({seed})", endless(Walk(seed).steps(STEPS // 2)))
+
+
+def _walk(here: type[Leavings], name: str, steps: list[Step]) -> None:
+    if fails(here, steps):
+        steps = shortest(here, steps)
+        print(f"{name} at its shortest:", *steps, sep="\n  ")
+        go(here, steps)
+        pytest.fail(f"{name} failed, but not again")
 
 
 @pytest.mark.slow

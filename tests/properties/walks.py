@@ -22,6 +22,9 @@ WEIGHTS = {
     "vacate": 6,
 }  # fmt: skip
 
+QUARREL = {"release": 0.4, "drop": 0.4, "reconcile": 2, "submit": 2, "pass_time": 0.5}
+"""Where all want the same: what is done more or less often."""
+
 
 class Walk:
     """One history being drawn; how often what is done differs from one to the next."""
@@ -32,7 +35,7 @@ class Walk:
         self.careless = self.rng.choice((0, 0.1, 0.3, 0.6))
         self.quarrel = self.rng.random() < 0.5
         """Whether all want the same, little goes by itself, and so most is taken back."""
-        for name, factor in (("release", 0.4), ("drop", 0.4), ("reconcile", 2)) if self.quarrel else ():
+        for name, factor in QUARREL.items() if self.quarrel else ():
             self.weights[name] *= factor
 
     def steps(self, count: int) -> list[Step]:
@@ -60,7 +63,7 @@ class Walk:
     # what the world is made of
 
     def _capacity(self) -> dict[str, int]:
-        rare = {"lic": 2, "mcpu": 6, "step_run": 6}
+        rare = {"lic": 2} if self.quarrel else {"lic": 2, "mcpu": 6, "step_run": 6}
         return {"gpu": self.rng.randint(3, 6), **{key: units for key, units in rare.items() if self.rng.random() < 0.4}}
 
     def _settings(self) -> dict[str, Any]:
@@ -148,8 +151,8 @@ class Walk:
         rng = self.rng
         return {
             "component": rng.choice((*COMPONENTS * 4, "nobody")),
-            "resources": rng.choice(SHAPES[:4] if self.quarrel else (*SHAPES, *SHAPES[:3])),
-            "preemptible": rng.random() < 0.8,
+            "resources": rng.choice(SHAPES[:2] * 2 + SHAPES[2:4] if self.quarrel else (*SHAPES, *SHAPES[:3])),
+            "preemptible": rng.random() < (0.9 if self.quarrel else 0.8),
             "preemption_class": rng.choice((1, 5, 5, 5, 9, 10) if rng.random() < 0.3 else (1, 5, 5, 9)),
             "checkpoint": rng.choice(("none", "none", "manual", "auto")),
             "checkpoint_minutes": rng.choice((None, None, 1, 10)),
@@ -209,6 +212,17 @@ class Walk:
         return {}
 
     _finish = _go_on
+
+
+def endless(steps: Sequence[Step]) -> list[Step]:
+    """The same history with everybody coming back as often as he is made to leave, and what becomes of it at the end."""
+    return [*((name, _endless(chosen)) for name, chosen in steps), ("rest", {})]
+
+
+def _endless(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: -1 if name == "retries" else _endless(of) for name, of in value.items()}
+    return [_endless(of) for of in value] if isinstance(value, list) else value
 
 
 def go(machine: type[Histories], steps: Sequence[Step]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
 from typing import Any, TypeAlias
 
 from app.domain.states import FINAL, State
@@ -37,7 +38,11 @@ class Everything:
                 data[kind, *parts] = {one: int(at) for one, at in value.items()} if KEYS[kind].type == "zset" else value
         self.stream: list[tuple[str, Event]] = data.get(("events",), [])
         self.seen = Snapshot(now_ms, data)
-        self.model: Model = model(self.seen)
+
+    @cached_property
+    def model(self) -> Model:
+        """What the rules are applied to."""
+        return model(self.seen)
 
     def of_status(self, *statuses: str) -> list[str]:
         """The requests in one of these states."""

@@ -156,7 +156,7 @@ def _preempt(of: dict[str, Request]) -> dict[str, Any]:
 def _checkpoint(state: str, seconds: int = 0) -> Args:
     def args(of: dict[str, Request]) -> dict[str, Any]:
         stray = of["stray"]
-        return {"id": stray.id, "fence": str(stray.fence), "state": state, "seconds": seconds, "reference": "r"}
+        return {"op": "o", "id": stray.id, "fence": stray.fence, "state": state, "seconds": seconds, "reference": "r"}
 
     return args
 
@@ -277,6 +277,7 @@ def test_a_call_twice_is_once(world: World, command: str) -> None:
 VARIANTS: dict[str, tuple[str, Args]] = {
     "progress": ("checkpoint", _checkpoint("progress")),
     "failed": ("checkpoint", _checkpoint("failed")),
+    "defer": ("checkpoint", _checkpoint("defer", 10)),
     "vacated": ("release", lambda of: {"held": json.dumps([[of["stray"].id, str(of["stray"].fence), "vacated"]])}),
     "finished": ("release", lambda of: {"held": json.dumps([[of["leaving"].id, str(of["leaving"].fence), "succeeded"]])}),
     "a holder on its way out is dropped": ("drop", lambda of: {"id": of["leaving"].id}),

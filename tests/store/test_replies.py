@@ -54,7 +54,7 @@ simply("audit_lanes", "audited", pool="p", **PAGE)
 simply("audit_lanes", "not_found", pool=NOWHERE, **PAGE)
 simply("audit_requests", "audited", after=-1, count=10, repair=False)
 simply("cancel", "not_found", id=NOBODY)
-simply("checkpoint", "not_found", id=NOBODY, fence=1, state="progress", seconds=0, reference=None)
+simply("checkpoint", "not_found", op="o", id=NOBODY, fence=1, state="progress", seconds=0, reference=None)
 simply("component_pools", "found", component="orchestrator/t")
 simply("counted", "found")
 simply("depart", "departed")
@@ -283,7 +283,7 @@ def _(world: World) -> Reply:
 
 
 def checkpoint(world: World, request: Request, state: str, fence: int = 1) -> Reply:
-    return world.call("checkpoint", id=request.id, fence=fence, state=state, seconds=1, reference="r")
+    return world.call("checkpoint", op="o", id=request.id, fence=fence, state=state, seconds=1, reference="r")
 
 
 @replies("checkpoint", "alive")

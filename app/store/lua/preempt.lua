@@ -45,12 +45,25 @@ for _, still in ipairs(cjson.decode(args.borrowed)) do
   if not account or (account.back[still[2]] or 0) > tonumber(still[3]) then return reply.stale('share') end
 end
 
--- Whether the waiter fits within an account's share, if these victims (all but one) are gone and others' claims are met.
-local function within(account, gone, but)
+local leaving = shortages.leaving(pool)
+if not leaving then return reply.stale('unjudged') end
+
+-- Whether the waiter fits into an account's share as it is, what other holds keep counted as used.
+local function unused(account)
   for _, key in ipairs(lane.ask.keys) do
     local left = (account.reserved[key] or 0) - (account.used[key] or 0) - (account.cleared[key] or 0)
     if hold and hold.on[account.key] then left = left + clearings.kept(hold, account, key) end
-    for i, victim in ipairs(gone) do
+    if pool.reserving[key] and left < lane.ask.of[key] then return false end
+  end
+  return true
+end
+
+-- Whether it lies within, when all who are leaving have left, these victims (all but one) too, and others' claims are met.
+local function within(account, but)
+  for _, key in ipairs(lane.ask.keys) do
+    local left = (account.reserved[key] or 0) - (account.used[key] or 0) + (leaving[account.id .. '|' .. key] or 0)
+      - shortages.taken(pool, at, account, key)
+    for i, victim in ipairs(victims) do
       for _, above in ipairs(i ~= but and victim.path or {}) do
         if above == account then left = left + (victim.ask.of[key] or 0) end
       end
@@ -70,16 +83,14 @@ if lane.fixed then
   end
 else
   for _, name in ipairs(cjson.decode(args.unused)) do
-    if not within(accounts.named(args.pool, name), {}) then return reply.stale('share') end
+    if not unused(accounts.named(args.pool, name)) then return reply.stale('share') end
   end
 end
-local leaving = shortages.leaving(pool)
-if not leaving then return reply.stale('unjudged') end
 local fits, own = shortages.room(path, lane, at, leaving), cjson.decode(args.within)
 local function works(but)
   if not fits(victims, but) then return false end
   for _, name in ipairs(own) do
-    if not within(accounts.named(args.pool, name), victims, but) then return false end
+    if not within(accounts.named(args.pool, name), but) then return false end
   end
   return true
 end

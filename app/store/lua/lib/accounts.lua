@@ -1,8 +1,6 @@
 -- The ledger: what a pool, a group and a policy have in common, and the arithmetic of a grant along a path of them.
 -- @keys pool group policy
 
-local KEEPERS = {'cleared', 'held'}  -- what holds with victims keep, and that of patience beside them
-
 local loaded = {}
 
 local function load(key, id)
@@ -89,22 +87,25 @@ local function shorter(worst, kind, account, pool, key, need)
   return {kind = kind, account = account.id, key = key, need = need, short = short}
 end
 
--- What keeps an ask from being granted along a path, nil if nothing does: limits and the fixed share go before capacity, and
--- capacity before holds, those with victims before that of patience (which counts only for whom it binds); of several the one
--- that lacks most. An owner of a hold with victims is looked at in `clearings`.
+-- What keeps an ask from being granted along a path, nil if nothing does: limits and the fixed share go before capacity (what holds
+-- with victims keep counts as used at either), and capacity before the hold of patience, which counts only for whom it binds; of
+-- several the one that lacks most. An owner of a hold with victims is looked at in `owners`.
 function accounts.blocked(path, ask, fixed, bound)
   local policy, pool, worst = path[1], path[#path], nil
   for _, key in ipairs(ask.keys) do
     for i = 1, #path - 1 do worst = shorter(worst, 'limit', path[i], pool, key, ask.of[key]) end
     if fixed and pool.limit[key] then worst = shorter(worst, 'fixed', policy, pool, key, ask.of[key]) end
   end
+  local cleared = pool.is.clearings and ask.keys or {}
+  for _, key in ipairs(worst and {} or cleared) do
+    for i = 1, #path - 1 do worst = shorter(worst, 'cleared', path[i], pool, key, ask.of[key]) end
+  end
   if worst then return worst end
   for _, key in ipairs(ask.keys) do worst = shorter(worst, 'limit', pool, pool, key, ask.of[key]) end
-  for _, kind in ipairs(KEEPERS) do
-    local counts = kind == 'cleared' and pool.is.clearings or kind == 'held' and bound
-    for _, key in ipairs(counts and not worst and ask.keys or {}) do
-      for i = 1, #path do worst = shorter(worst, kind, path[i], pool, key, ask.of[key]) end
-    end
+  for _, key in ipairs(worst and {} or cleared) do worst = shorter(worst, 'cleared', pool, pool, key, ask.of[key]) end
+  if worst or not bound then return worst end
+  for _, key in ipairs(ask.keys) do
+    for i = 1, #path do worst = shorter(worst, 'held', path[i], pool, key, ask.of[key]) end
   end
   return worst
 end

@@ -39,7 +39,7 @@ local function best_effort(pool, set)
   while true do
     local owner = holds.owner(pool)
     local why = owner and accounts.blocked(owner.path, owner.lane.ask, owner.lane.fixed, false)
-    if why and why.account ~= 'pool' and why.kind ~= 'cleared' then
+    if why and why.account ~= 'pool' then
       grants.end_hold(pool)
       owner, constraints = nil, parking.constraints(pool)
     end

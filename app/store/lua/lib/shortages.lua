@@ -23,7 +23,7 @@ function shortages.leaving(pool)
 end
 
 -- What the holds beside one (its place in their order; nil is behind all) will take from it at an account.
-local function taken(pool, at, account, key)
+function shortages.taken(pool, at, account, key)
   local total = 0
   for other, hold in ipairs(clearings.of(pool)) do
     local amount = other ~= at and hold.on[account.key] and hold.lane.ask.of[key]
@@ -43,7 +43,7 @@ function shortages.room(path, lane, at, leaving)
     for _, key in ipairs(lane.ask.keys) do
       local where = account.id .. '|' .. key
       rooms[#rooms + 1] = {account = account, key = key, need = lane.ask.of[key],
-        left = accounts.room('limit', account, pool, key) + (leaving[where] or 0) - taken(pool, at, account, key)}
+        left = accounts.room('limit', account, pool, key) + (leaving[where] or 0) - shortages.taken(pool, at, account, key)}
     end
   end
   return function(victims, but)
