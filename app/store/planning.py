@@ -1,7 +1,7 @@
 """Decisions: the pool as the planner needs it, and its steps taken, each by a script that checks again whether it still holds.
 
-What runs is kept as one line an allocation, written by the grant; lines do not change (but for a checkpoint), so those read
-before are not read again.
+What runs is kept as one line an allocation, written by the grant; lines do not change (but for a checkpoint), so those that
+were understood at the last look at a pool are not read again.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
-from typing import Any, NamedTuple
+from operator import attrgetter
+from typing import Any, NamedTuple, TypeAlias
 
 from app.domain import amounts
 from app.domain.clock import Clock, RedisClock
@@ -22,6 +22,10 @@ from app.store.scripts import Client, Reply, Scripts
 
 MOST = 1000
 """Waiters that are asked in one look at a pool, and shapes of them."""
+
+
+Known: TypeAlias = dict[str, tuple[str, Allocation]]
+"""Allocations of a pool, each with the line it was read from."""
 
 
 class Unfinished(Exception):  # noqa: N818 - a state of the world
@@ -44,13 +48,19 @@ class Planning:
         self._scripts = Scripts(client)
         self._clock = clock or RedisClock()
         self._limits = limits or Limits()
+        self._known: dict[tuple[str, str], Known] = {}
 
     def snapshot(self, workspace: str, pool: str) -> Snapshot | None:
         """The pool, if there is anything to decide about: somebody waits or leaves. Unfinished while scripts left work."""
         reply = self._scripts.call("snapshot", workspace, now=self._clock.now_ms(), pool=pool, most=MOST)
         if reply.tag == "unfinished":
             raise Unfinished(pool)
-        return _snapshot(pool, reply.fields) if reply.tag == "found" else None
+        if reply.tag != "found":
+            self._known.pop((workspace, pool), None)
+            return None
+        running = _running(reply.fields["held"], self._known.get((workspace, pool), {}))
+        self._known[workspace, pool] = running
+        return _snapshot(pool, reply.fields, [one for _, one in running.values()])
 
     def take(self, workspace: str, snapshot: Snapshot, step: Step) -> Taken:
         """Take one step of a plan made from this snapshot, if it still holds."""
@@ -86,18 +96,24 @@ class Planning:
         return int(fields["told"]) + int(fields["forced"]), fields["more"] == "1"
 
 
-def _snapshot(pool: str, fields: Mapping[str, Any]) -> Snapshot:
+def _running(held: Flat, known: Known) -> Known:
+    lines = iter(held)
+    return {
+        id_: seen if (seen := known.get(id_)) and seen[0] == line else (line, _allocation(id_, line))
+        for id_, line in zip(lines, lines, strict=True)
+    }
+
+
+def _snapshot(pool: str, fields: Mapping[str, Any], running: list[Allocation]) -> Snapshot:
     at, leaving = pairs(fields["pool"]), pairs(fields["leaving"])
     accounts = {"pool": _account("pool", fields["pool"], None)}
     for group, flat in fields["groups"]:
         accounts[f"group:{group}"] = _account(f"group:{group}", flat, "parent")
     for component, flat in fields["policies"]:
         accounts[f"policy:{component}"] = _account(f"policy:{component}", flat, "group")
-    lines = fields["held"]
-    running = [_allocation(lines[i], lines[i + 1]) for i in range(0, len(lines), 2)]
     if leaving:
         running = [replace(one, leaving_for=leaving[one.id].strip("-")) if one.id in leaving else one for one in running]
-    running.sort(key=lambda one: one.fence)
+    running.sort(key=attrgetter("fence"))
     waiting = sorted(fields["waiters"], key=lambda row: (int(row[6]), int(row[3])))
     return Snapshot(
         pool=pool,
@@ -139,7 +155,6 @@ def _account(name: str, flat: Flat, above: str | None) -> Account:
     )
 
 
-@lru_cache(maxsize=65_536)
 def _allocation(id_: str, line: str) -> Allocation:
     fence, component, kind, class_, checkpoint, minutes, walltime, granted, checkpointed, chain, resources = line.split(" ")
     return Allocation(

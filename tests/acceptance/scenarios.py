@@ -17,15 +17,11 @@ import yaml
 
 _BESIDE = Path(__file__).resolve().parents[3] / "shared" / "acceptance"
 FOLDER = Path(os.environ.get("POOLKEEPER_ACCEPTANCE", _BESIDE))
-FILES = ("10_zenml_examples", "20_ledger", "60_contract")
+FILES = ("10_zenml_examples", "20_ledger", "30_taking_back", "40_classes_and_leaving", "60_contract")
 
 AT_ONCE = 16
 
 LATER = {
-    "example 16: production takes what the sandbox borrowed": "taking back",
-    "example 16b: without retries the victim ends preempted and says by whom": "taking back",
-    "example 17b: with its reservation unused, non-preemptible production gets its units back": "taking back",
-    "events tell the whole story of a request": "taking back",
     "explain says why, how many ahead, and who holds it": "explain",
     "dry run says what would happen and does nothing": "dry run",
 }

@@ -77,13 +77,18 @@ def _said(reply: Reply, first: Reply) -> tuple[str, dict[str, Any]]:
 def _outcome(outcome: list[Any], first: list[Any]) -> tuple[Any, ...]:
     """One outcome; of a request that was new when first called only what was said of it then, as the ask said the rest."""
     tag, *rest = outcome
-    if tag == "released" and _pairs(rest[0]).get("status") != "released":  # who left to stand in the queue may have moved on
+    if tag == "released" and _status(rest[0]) != "released":  # who left to stand in the queue may have moved on
         return (tag,)
     told = [_pairs(flat) for flat in rest]
     if first[0] == "taken_in":
         news = _pairs(first[1])
         told = [{name: value for name, value in flat.items() if name in news} for flat in told if isinstance(flat, dict)]
     return ("taken_in" if tag == "known" and first[0] == "taken_in" else tag, *told)
+
+
+def _status(flat: list[str] | str) -> str:
+    told = _pairs(flat)
+    return told.get("status", "") if isinstance(told, dict) else ""
 
 
 def _pairs(flat: list[str] | str) -> dict[str, str] | str:

@@ -176,10 +176,10 @@ class Leavings(Histories):
             raise AssertionError("departures do not come to an end")
 
         due = {id_ for id_, at in self.checker.seen.get("leaving").items() if at <= self.world.clock.now_ms()}
+        last = {id_ for id_ in due if self._of(id_, "directive") == "terminate"}
         self._do(how, through)
-        left = {id_ for id_, at in self.checker.seen.get("leaving").items() if at <= self.world.clock.now_ms()} & due
-        if not how and any(self.checker.seen.get("request", id_)["directive"] == "terminate" for id_ in left):
-            raise AssertionError(f"{left} had to go, and are there")
+        left = last & self.checker.seen.get("leaving").keys()
+        assert how or not left, f"{left} had to go, and are there"
 
     def pass_time(self, seconds: float, how: str) -> None:
         """As ever; and who had to leave by then is made to."""

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 CONTEXT: Final = get_context("forkserver")
 CONTEXT.set_forkserver_preload(
-    ["__main__", "tests.races.trading", "tests.races.duels", "tests.races.reconcilers", "tests.faults.stories", "tests.faults.load"]
+    ["__main__", "tests.races.trading", "tests.races.duels", "tests.races.reconcilers", "tests.faults.stories", "tests.faults.takings", "tests.faults.load"]
 )
 
 TIMES: Final = int(os.environ.get("POOLKEEPER_TEST_TIMES", "1"))
