@@ -23,8 +23,6 @@ from app.planner.victims import Bounds, choose, is_lawful
 Shape: TypeAlias = tuple[object, ...]
 """What of a waiter matters: equal shapes are decided alike as long as nothing moves."""
 
-QueuePlace: TypeAlias = tuple[int, int, str]
-
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -65,8 +63,6 @@ class _Pass:
         self._refused: dict[Shape, _Refused] = {}
         self._is_line_closed = False
         """Strict queueing: a waiter was blocked by the pool's capacity."""
-        self._blocked_owner: QueuePlace | None = None
-        """Where the first owner of a hold stands that is."""
         self._steps: list[Step] = []
         self._decisions: dict[str, Decision] = {}
 
@@ -78,8 +74,6 @@ class _Pass:
         while any(self._fill(way, line) for way, line in self._books.in_line()):
             self._settle_strays()
         # 3. The others ask, in queue order.
-        if self._terms.queueing == "strict":
-            self._blocked_owner = self._first_blocked_owner()
         for waiter in self._snapshot.waiters:
             self._decisions[waiter.id] = self._hear(waiter)
         return Plan(tuple(self._steps), self._decisions)
@@ -149,20 +143,14 @@ class _Pass:
         return self._ask_once(waiter)
 
     def _stands_behind(self, waiter: Waiter) -> bool:
-        """Strict queueing: whether one before it, maybe the owner of a hold, is blocked by the pool's capacity."""
-        if self._is_line_closed or (self._blocked_owner is not None and self._blocked_owner < _in_queue(waiter)):
+        """Strict queueing: whether one before it is blocked by the pool's capacity. Where the owners of holds stand among the
+        waiters is not asked: as long as there is one, only those ask who are not kept by the capacity at all."""
+        if self._is_line_closed:
             return True
-        lacks = self._books.lacks_capacity(waiter, self._books.end)
-        self._is_line_closed = lacks and not self._books.is_kept_by_limit(waiter)
-        return False
-
-    def _first_blocked_owner(self) -> QueuePlace | None:
-        blocked = (
-            _in_queue(way.owner)
-            for way, line in self._books.in_line()
-            if self._books.lacks_capacity(way.owner, line) and not self._books.is_kept_by_limit(way.owner)
-        )
-        return min(blocked, default=None)
+        if not self._books.lacks_capacity(waiter, self._books.end):
+            return False
+        self._is_line_closed = not self._books.is_kept_by_limit(waiter)
+        return bool(self._books.ways)
 
     def _ask_once(self, waiter: Waiter) -> Decision:
         """Decide about a shape once as long as nothing moves that could help it."""
@@ -262,11 +250,6 @@ _LATER = frozenset({Why.BACKOFF, Why.MINUTE_USED_UP})
 
 _HOPELESS = frozenset({Why.FIXED_SHARE_USED_UP, Why.NOT_ENOUGH, Why.TOO_MANY, Why.NOT_WITHIN, Why.TOO_DEAR})
 """What ends a hold that will not suffice."""
-
-
-def _in_queue(waiter: Waiter) -> QueuePlace:
-    """1. place 2. age 3. id."""
-    return waiter.place, waiter.number, waiter.id
 
 
 def _waits(waiter: Waiter, why: Why) -> Decision:

@@ -31,21 +31,21 @@ def by_up(folder: Path, stack: ExitStack) -> int:
 
 
 def by_hand(folder: Path, stack: ExitStack) -> int:
-    """A Redis from PATH; the API, a worker and beat beside it."""
+    """A Redis from PATH; beside it the API, and two workers and two beats, who must not be in each other's way."""
     require("redis")
     port, place = free_port(), stack.enter_context(short_folder(folder))
     stack.enter_context(serve(folder, "--port", "0", "--unixsocket", str(place / "plain.sock")))
     url = f"unix://{place / 'plain.sock'}"
     wait_until_ready(url)
     known = environment(folder, POOLKEEPER_PORT=str(port), POOLKEEPER_REDIS_URL=url)
-    for name in ("api", "worker", "beat"):
-        stack.enter_context(process(folder, name, known))
+    for number, name in enumerate(("api", "worker", "worker", "beat", "beat")):
+        stack.enter_context(process(folder, name, known, number))
     return port
 
 
-def process(folder: Path, name: str, known: dict[str, str]) -> AbstractContextManager[Child]:
+def process(folder: Path, name: str, known: dict[str, str], number: int = 0) -> AbstractContextManager[Child]:
     command = ["/usr/bin/env", "-i", *(f"{key}={value}" for key, value in known.items()), *COMMAND, name]
-    return running(command, folder / f"{name}.log")
+    return running(command, folder / f"{name}-{number}.log")
 
 
 @pytest.fixture(scope="module", params=[by_up, by_hand], ids=["up", "by_hand"])

@@ -23,15 +23,18 @@ TAKING: Final[Mapping[str, Callable[[Departure], Any]]] = {
     "the pool grows": lambda at: at.resize(gpu=10),
     "a third asks": lambda at: at.submit("high", own_id="y", gpu=4, preemption_class=9),
     "it is decided": Departure.reconcile,
-    "some time is up": lambda at: at.depart(GRACE_S),
+    "time passes": lambda at: at.clock.advance(GRACE_S),
+    "who is due ends or leaves": Departure.depart,
     "it is decided again": Departure.reconcile,
     "more ask": lambda at: [at.submit("high", own_id=f"z{each}", gpu=1, preemption_class=9) for each in range(3)],
     "some of them have to leave": Departure.reconcile,
     "two of them give up": lambda at: [at.attempt(lambda name=name: at.leave_queue(name)) for name in ("z0", "z1")],  # type: ignore[misc]
     "whom nobody needs gone is called back": Departure.reconcile,
-    "all time is up": lambda at: [at.depart(seconds) for seconds in (TIMEOUT_S, TIMEOUT_S / 2, GRACE_S)],
+    "more time passes": lambda at: at.clock.advance(TIMEOUT_S),
+    "who is due is told to end": Departure.depart,
+    "all time is up": lambda at: at.clock.advance(GRACE_S),
+    "the last leave": Departure.depart,
     "the rest is decided": Departure.reconcile,
-    "the last leave": lambda at: at.depart(GRACE_S),
 }
 
 

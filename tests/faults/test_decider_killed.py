@@ -18,6 +18,8 @@ from tests.races.processes import CONTEXT, TIMES
 
 DECIDING = ("preempt applied", "reprieve applied", "depart departed", "advance advanced")
 
+HAPPENINGS = ("clearing", "preempting", "passed_on", "reprieved", "terminating", "forced")
+
 
 def run(client: Client, diary: Path, last: int, *, sent: bool) -> int | None:
     """The story in a process that dies at the given call; how the process ended."""
@@ -53,7 +55,9 @@ def test_whoever_decides_is_killed_anywhere(servers: Servers, tmp_path: Path, se
     _, calls, *called = diary.read_text().splitlines()
     done = Counter(called)
     assert [name for name in DECIDING if done[name] < 2] == [], f"the story has not enough of it: {done}"
-    wanted = outcome(survivor(client, diary)[0])
+    whole = survivor(client, diary)[0]
+    wanted = outcome(whole)
+    assert whole.everything().told(*HAPPENINGS).keys() == set(HAPPENINGS)
     for last in range(1, int(calls) + 1, 1 if sent or TIMES > 1 else 4):  # to the server the two look nearly the same
         assert run(client, diary, last, sent=sent) == -signal.SIGKILL
         world, number = survivor(client, diary)

@@ -122,7 +122,7 @@ class Checker:
             (pool, one.id)
             for pool in now.pools
             for one in now.queue(pool)
-            if now.blocked(pool, one) == "capacity" and not seen.unfinished()
+            if now.blocked(pool, one) and now.by_capacity(pool, one, doubt=False) and not seen.unfinished()
         }
         self.starved = {key: self.starved.get(key, seen.now_ms) for key in blocked}
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from tests.properties.oracle import Hold, Model, Request
+from tests.properties.oracle import NOBODY, Hold, Model, Request
 from tests.properties.snapshot import Snapshot
 
 
@@ -107,11 +107,18 @@ class Law:
         return self.place.accounts[account].reserved.get(key, 0) - used
 
     def within(self, waiter: Request, victims: Sequence[Request]) -> bool:
-        """Whether it lies entirely within its policy's reserved when these have left."""
+        """Whether it lies entirely within its policy's reserved when these have left, and all who are leaving for somebody; and
+        the owners of other holds have what is kept for them."""
         policy, keys = f"policy:{waiter.component}", self.shares & waiter.amounts.keys()
-        gone = [one for one in victims if one.component == waiter.component]
+        told = self.model.leaving[self.pool]
+        going = [self.model.requests[id_] for id_, whom in told.items() if whom != NOBODY]
+        gone = [one for one in (*going, *victims) if one.component == waiter.component]
+        owners = [self.model.requests[id_] for id_ in self.model.clearings[self.pool] if id_ != waiter.id]
+        coming = [one for one in owners if one.component == waiter.component]
+        used = self.model.used(self.pool)[policy]
         return bool(keys) and all(
-            waiter.amounts[key] <= self._left(waiter, policy, key) + sum(one.amounts.get(key, 0) for one in gone)
+            used[key] - sum(one.amounts.get(key, 0) for one in gone) + sum(one.amounts.get(key, 0) for one in (waiter, *coming))
+            <= self.place.accounts[policy].reserved.get(key, 0)
             for key in keys
         )
 

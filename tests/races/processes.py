@@ -17,7 +17,11 @@ from typing import Any, Final
 
 CONTEXT: Final = get_context("forkserver")
 CONTEXT.set_forkserver_preload(
-    ["__main__", "tests.races.trading", "tests.races.duels", "tests.races.reconcilers", "tests.faults.stories", "tests.faults.takings", "tests.faults.load"]
+    [
+        "__main__",
+        *(f"tests.races.{name}" for name in ("composed", "trading", "duels", "reconcilers")),
+        *(f"tests.faults.{name}" for name in ("stories", "takings", "load")),
+    ]
 )
 
 TIMES: Final = int(os.environ.get("POOLKEEPER_TEST_TIMES", "1"))

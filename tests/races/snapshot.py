@@ -21,7 +21,7 @@ local read = {
 local all = {}
 for _, key in ipairs(redis.call('KEYS', '*')) do
   local kind = redis.call('TYPE', key).ok
-  all[#all + 1] = {key, kind, read[kind](key)}
+  if read[kind] then all[#all + 1] = {key, kind, read[kind](key)} end
 end
 return all
 """
@@ -31,7 +31,7 @@ LIVE: Final = ("allocated", "preempting")
 
 
 def dump(client: Client) -> dict[str, Any]:
-    """Every key of the server with what it holds, as plain data."""
+    """Every key of the server with what it holds, as plain data; lists are not Poolkeeper's."""
     return {key: _plain(kind, raw) for key, kind, raw in client.eval(_DUMP, 0)}
 
 
