@@ -64,7 +64,7 @@ class Reconciling:
 
     def run(self, workspace: str) -> bool:
         """One bounded look at everything; True if something is left to be done at once."""
-        left = self._depart(workspace)
+        left = self._apart(workspace, "-", lambda at, _: self._depart(at)) is True
         pools = self._ledger.pools(workspace)
         left |= self._decide(workspace, pools)
         for pool in pools:

@@ -28,6 +28,10 @@ Known: TypeAlias = dict[str, tuple[str, Allocation]]
 """Allocations of a pool, each with the line it was read from."""
 
 
+DEPARTURES = 50
+"""Who has to go at once, at most: each may let others in, who have all to be weighed."""
+
+
 class Unfinished(Exception):  # noqa: N818 - a state of the world
     """Bounded scripts left work in this pool, which has to be done before anything can be decided."""
 
@@ -91,7 +95,8 @@ class Planning:
 
     def depart(self, workspace: str) -> tuple[int, bool]:
         """Those whose time to leave is up: how many were told to end or made to, and whether more is left. One bounded call."""
-        frame = {"now": self._clock.now_ms(), "kept": self._limits.events_kept, "chunk": self._limits.chunk}
+        chunk = min(self._limits.chunk, DEPARTURES)
+        frame = {"now": self._clock.now_ms(), "kept": self._limits.events_kept, "chunk": chunk}
         fields = self._scripts.call("depart", workspace, **frame).fields
         return int(fields["told"]) + int(fields["forced"]), fields["more"] == "1"
 

@@ -126,6 +126,8 @@ class Allocation:
         heartbeats = _entered(self._heartbeats)
         if heartbeats.lost_because:
             raise AllocationLost(heartbeats.lost_because)
+        if heartbeats.left:
+            raise AllocationLost(f"we have left {self.request.id}")
         if heartbeats.suspected:
             raise AllocationLost(f"no heartbeat of {self.request.id} gets through, its lease may have lapsed", suspected=True)
 
@@ -134,10 +136,15 @@ class Allocation:
     def checkpoint(self, state: str, seconds: int | None = None, reference: str | None = None) -> Heartbeat:
         """Say how far the saving of the work is, as `Client.checkpoint` does; AllocationLost if the units are not ours.
 
-        If it was asked for and is `completed` we have `left`: stop what uses the units before saying so.
+        If it was asked for and is `completed` we have `left`: stop what uses the units before saying so. If it was asked for just
+        then, and we do not know of it yet, that is AllocationLost, too.
         """
         told = (self.request.id, self.fence, state, seconds, reference)
-        return self._said(lambda: self._client.checkpoint(*told))
+        asked = self.directive != "continue"
+        answer = self._said(lambda: self._client.checkpoint(*told))
+        if self.left and not asked:
+            raise AllocationLost(f"{self.request.id} had to leave just then, and has with this checkpoint")
+        return answer
 
     def vacate(self) -> bool:
         """Leave, unfinished, because we have to: stop what uses the units before. False if we may stay after all."""

@@ -24,6 +24,8 @@ from tests.cli.processes import environment
 
 INTERVAL_S: Final = 0.5
 LEASE_S: Final = 1.0
+BEGINS_S: Final = 6.0
+"""After that long a beat that was started ticks."""
 KINDS: Final = ("worker", "beat")
 WORKSPACE: Final = "default"
 
@@ -54,7 +56,14 @@ class Service:
         assert isinstance(self.client, Redis)
 
     def _start_redis(self) -> Child:
-        options = {"port": self.port, "bind": "127.0.0.1", "dir": self.folder, "save": "", "appendonly": "yes", "appendfsync": "always"}
+        options = {
+            "port": self.port,
+            "bind": "127.0.0.1",
+            "dir": self.folder,
+            "save": "",
+            "appendonly": "yes",
+            "appendfsync": "always",
+        }
         words = [str(word) for name, value in options.items() for word in (f"--{name}", value)]
         child = Child([find_server("path"), *words], self.folder / "server.log")
         self.stack.callback(child.stop)
@@ -126,7 +135,8 @@ class Killer:
         self.failed: list[BaseException] = []
         self._over = Event()
         self._thread = Thread(target=self._run, name="killer", daemon=True)
-        self._rests = {"redis": 6, "all": 9, "beat": 0}
+        self._beat_since = time.monotonic() - BEGINS_S
+        """When the newer of the two beats was started; while it begins, the older one is let live."""
 
     def __enter__(self) -> Killer:
         self._thread.start()
@@ -144,12 +154,13 @@ class Killer:
             self.failed.append(error)
 
     def _turn(self, turn: int) -> None:
-        if turn % 8 == 5:
+        if turn % 7 == 3:
             self.kills.append(self.service.kill_redis())
-        elif turn % 14 == 10:
+        elif turn % 14 == 6:
             self.kills.append(self.service.kill_all())
-        elif turn % 3 == 2:
+        elif turn % 3 == 2 and time.monotonic() - self._beat_since > BEGINS_S:
             self.kills.append(self.service.kill("beat", 0))
+            self._beat_since = time.monotonic()
         elif self._ears() >= 2:
             if self.random.random() < 0.5:
                 self._catch()

@@ -1,4 +1,4 @@
-"""A story in which capacity is taken back, passed on and left alone, told in small pieces by somebody who may die of any of them."""
+"""A story in which capacity is taken back, passed on and left alone, in small pieces; who tells it may die at any of them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ TAKING: Final[Mapping[str, Callable[[Departure], Any]]] = {
     "it is decided again": Departure.reconcile,
     "more ask": lambda at: [at.submit("high", own_id=f"z{each}", gpu=1, preemption_class=9) for each in range(3)],
     "some of them have to leave": Departure.reconcile,
-    "two of them give up": lambda at: [at.attempt(lambda name=name: at.leave_queue(name)) for name in ("z0", "z1")],  # type: ignore[misc]
+    "one of them gives up": lambda at: at.leave_queue("z0"),
+    "and the next one": lambda at: at.leave_queue("z1"),
     "whom nobody needs gone is called back": Departure.reconcile,
     "more time passes": lambda at: at.clock.advance(TIMEOUT_S),
     "who is due is told to end": Departure.depart,

@@ -63,8 +63,9 @@ class Book:
         keys = {key for account in bare.accounts.values() for key in account.limit}
         keys |= {key for ask in self.asks.values() for key in ask.amounts}
         accounts = {name: self._columns(oracle, account, keys) for name, account in bare.accounts.items()}
-        owners = {hold.owner.id for hold in self.holds}
-        return replace(bare, accounts=accounts, waiters=tuple(one for one in oracle.queue() if one.id not in owners))
+        queue = {one.id: replace(one, place=place) for place, one in enumerate(oracle.queue())}
+        holds = tuple(replace(hold, owner=queue.pop(hold.owner.id)) for hold in self.holds)
+        return replace(bare, accounts=accounts, waiters=tuple(queue.values()), holds=holds)
 
     def _bare(self) -> Snapshot:
         recent = [at for at in self.stopped if at > self.now_ms - MINUTE_MS]

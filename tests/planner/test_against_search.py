@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from hypothesis import HealthCheck, given, settings
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
 
 from app.domain.plan import EndHold, PassOn, Reprieve, Step, Stop
 from app.domain.snapshot import Snapshot, Waiter
@@ -18,13 +19,17 @@ from tests.planner.passes import after
 from tests.planner.worlds import snapshots
 
 LONGER = int(os.environ.get("HISTORIES", 0))
+PHASES = (Phase.generate, Phase.shrink) if LONGER else (Phase.generate,)
+"""To cut down what fails takes minutes."""
 
 
+@pytest.mark.timeout(24 * 3600 if LONGER else 120)
 @settings(
     max_examples=LONGER or 250,
     deadline=None,
     database=None,
     derandomize=not LONGER,
+    phases=PHASES,
     suppress_health_check=list(HealthCheck),
 )
 @given(snapshots())

@@ -10,7 +10,8 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from hypothesis import HealthCheck, given, settings
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from app.domain.plan import EndHold, Reprieve, Step, Stop
@@ -23,6 +24,8 @@ from tests.planner.passes import after
 from tests.planner.worlds import books
 
 LONGER = int(os.environ.get("HISTORIES", 0))
+PHASES = (Phase.generate, Phase.shrink) if LONGER else (Phase.generate,)
+"""To cut down what fails takes minutes."""
 MOST = 100
 """Preemptions in a pool of a dozen holders and half as many waiters, after which it should long have been quiet."""
 CALM = 4
@@ -123,8 +126,14 @@ def planned(snapshot: Snapshot) -> Sequence[Step]:
     return plan(snapshot).steps
 
 
+@pytest.mark.timeout(24 * 3600 if LONGER else 120)
 @settings(
-    max_examples=LONGER or 150, deadline=None, database=None, derandomize=not LONGER, suppress_health_check=list(HealthCheck)
+    max_examples=LONGER or 150,
+    deadline=None,
+    database=None,
+    derandomize=not LONGER,
+    phases=PHASES,
+    suppress_health_check=list(HealthCheck),
 )
 @given(books(), st.booleans(), choices)
 def test_a_pool_left_to_itself_becomes_quiet(book: Book, at_once: bool, order: list[int]) -> None:

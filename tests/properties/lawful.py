@@ -203,6 +203,8 @@ class Law:
         if any(self.settings.get(bound) for bound in bounds) or self.by_class or self.settings["backoff_s"] != "0":
             return
         owners = {owner for holds in self.model.clearings.values() for owner in holds}
+        if owners and self.settings["queueing"] == "strict":  # until they are granted, nobody who lacks capacity is asked
+            return
         for waiter in self.model.queue(self.pool):
             if waiter.id in owners or self.stands_behind(waiter) or not list(self.model.will_lack(self.pool, waiter)):
                 continue

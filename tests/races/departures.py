@@ -144,6 +144,7 @@ class Departure(World):
 
     def finish(self) -> Everything:
         """Pass after pass until nobody leaves any more: all is right, and no preemption is left standing for nothing."""
+        now = self.everything()
         for _ in range(ROUNDS):
             self.reconcile()
             now = self.everything()
@@ -212,6 +213,12 @@ def resize(units: int) -> Act:
     return lambda at: at.resize(gpu=units)
 
 
+def share_out(at: Departure) -> None:
+    """What was borrowed is owned from now on."""
+    at.group("g", reserved=OWNED)
+    at.policy("low", group="g", reserved=OWNED)
+
+
 ACTS: Final[Mapping[str, Act]] = {
     "v1 has finished": lambda at: at.give_back("v1"),
     "v1 vacates": lambda at: at.vacate("v1"),
@@ -234,7 +241,7 @@ ACTS: Final[Mapping[str, Act]] = {
     "victims rise": lambda at: at.policy("low", group="g", priority=9),
     "the waiter sinks": lambda at: at.policy("high", group="g", priority=0),
     "the waiter is limited": lambda at: at.policy("high", group="g", priority=5, limit={"gpu": 3}),
-    "shares change": lambda at: [at.group("g", reserved=OWNED), at.policy("low", group="g", reserved=OWNED)],
+    "shares change": share_out,
     "grace ends": lambda at: at.resize(settings={"grace_s": 0}),
     "another asks": lambda at: at.submit("high", own_id="y", gpu=2, preemption_class=9),
     "the plan again": Departure.apply,
@@ -244,5 +251,12 @@ ACTS: Final[Mapping[str, Act]] = {
 
 GONE: Final = {"w is cancelled": "cancelled", "w is dropped": "cancelled", "w expires": "expired"}
 """What becomes of a waiter that does not wait any more."""
-RULES: Final = {"the pool shrinks", "victims rise", "the waiter sinks", "the waiter is limited", "shares change", "another asks"}
+RULES: Final = {
+    "the pool shrinks",
+    "victims rise",
+    "the waiter sinks",
+    "the waiter is limited",
+    "shares change",
+    "another asks",
+}
 """After these the waiter may have to go on waiting."""

@@ -1,5 +1,5 @@
 """A workspace in which capacity is taken back, as of one moment: its books by the model of the rules, and its events from the
-first to the last. Both are read in one step, between two scripts, so that they are right at any time, whoever acts meanwhile."""
+first to the last. Both are read in one step, between two scripts, so they are right at any time, whoever acts meanwhile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes that all decide at once, among others that ask, hold, answer, leave and give up: one workspace, and a time of its own."""
+"""Processes that all decide at once, among others that ask, hold, answer, leave and give up, in a time of their own."""
 
 from __future__ import annotations
 
@@ -94,7 +94,11 @@ class Member(World):
             return self.give_up()
         pick = self.random
         who = pick.choices(("low", "high", "owner"), (5, 3, 2))[0]
-        wanted = {"gpu": pick.choice((1, 1, 2, 3)), "preemption_class": pick.choice((3, 5, 8)), "retries": pick.choice((1, 3, -1))}
+        wanted: dict[str, Any] = {
+            "gpu": pick.choice((1, 1, 2, 3)),
+            "preemption_class": pick.choice((3, 5, 8)),
+            "retries": pick.choice((1, 3, -1)),
+        }
         wanted |= {"checkpoint": pick.choice(("none", "auto")), "lease_s": pick.choice((30, None))}
         return self.ledger.submit(self.workspace, super().ask(who, **wanted))
 

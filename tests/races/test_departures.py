@@ -3,7 +3,7 @@ for nothing, and all comes to rest with clean books."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import product
 
 import pytest
@@ -13,7 +13,7 @@ from app.domain.snapshot import Snapshot
 from app.store.planning import Planning, Taken
 from app.store.scripts import Arg, Client, Reply, Scripts
 from tests.conftest import Servers
-from tests.races.departures import ACTS, GONE, KINDS, RULES, STORY, Departure
+from tests.races.departures import ACTS, GONE, KINDS, RULES, STORY, Act, Departure
 from tests.races.everything import Everything
 from tests.races.processes import TIMES
 
@@ -35,11 +35,13 @@ def cases(client: Client, backend: str, kind: str) -> Iterator[tuple[int, str]]:
 def points(client: Client, kind: str) -> list[int]:
     """Before each call of the story and after the last; but after one that changed nothing all is as before it."""
     world, found = KINDS[kind].furnish(client), [0, 1]
+    begun = before = world.everything()
     for number, step in enumerate(STORY.values(), start=1):
-        before = world.everything()
-        world.attempt(lambda step=step: step(world))  # type: ignore[misc]
-        found += [number] if number > 1 and world.everything().seen.data != before.seen.data else []
-    judge("nothing", before, before, world.finish())
+        go(world, [step])
+        now = world.everything()
+        found += [number] if number > 1 and now.seen.data != before.seen.data else []
+        before = now
+    judge("nothing", begun, begun, world.finish())
     return found
 
 
@@ -57,17 +59,21 @@ def test_whatever_comes_in_between(servers: Servers, backend: str, kind: str) ->
 
 def disturbed(client: Client, kind: str, point: int, act: str) -> None:
     """The story with something in between, and what becomes of all."""
-    world = KINDS[kind].furnish(client)
-    for number, step in enumerate([*STORY.values(), lambda _: None]):
-        if number == point:
-            before = world.everything()
-            world.attempt(lambda: ACTS[act](world))
-            after = world.everything()
-            if after.seen.data == before.seen.data:  # it came too late, or too early
-                return
+    world, steps = KINDS[kind].furnish(client), list(STORY.values())
+    go(world, steps[:point])
+    before = world.everything()
+    world.attempt(lambda: ACTS[act](world))
+    after = world.everything()
+    if after.seen.data == before.seen.data:  # it came too late, or too early
+        return
+    go(world, steps[point:])
+    judge(act, before, after, world.finish())
+
+
+def go(world: Departure, steps: Iterable[Act]) -> None:
+    """So much of the story."""
+    for step in steps:
         world.attempt(lambda step=step: step(world))  # type: ignore[misc]
-    last = world.finish()
-    judge(act, before, after, last)
 
 
 def judge(act: str, before: Everything, after: Everything, last: Everything) -> None:

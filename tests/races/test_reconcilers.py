@@ -1,5 +1,5 @@
-"""Several processes decide at the same time, and others ask, hold, answer and leave meanwhile: never one unit too many, no fence
-given twice, and clean books."""
+"""Several processes decide at the same time, and others ask, hold, answer and leave meanwhile: never one unit too many, no
+fence given twice, and clean books."""
 
 from __future__ import annotations
 
@@ -44,6 +44,7 @@ def come_to_rest(head: Member) -> Everything:
     reconciling = Candid(head.planning, head.ledger)
     while head.ledger.advance(head.workspace):
         pass
+    now = Everything(head.client, head.workspace, head.time.now_ms())
     for _ in range(60):
         while reconciling.run(head.workspace):
             pass

@@ -22,7 +22,8 @@ end
 
 for _, id in ipairs(due) do
   local request = requests.load(id)
-  if not request or request.status ~= states.preempting then redis.call('ZREM', keys.leaving(), id)  -- lost
+  local held = request and request.status == states.preempting and accounts.pool(request.pool)
+  if not held or not accounts.policy(request.pool, request.component) then redis.call('ZREM', keys.leaving(), id)  -- lost
   elseif request.directive == 'checkpoint' then
     local pool = accounts.pool(request.pool)
     if not extended(pool, request) then

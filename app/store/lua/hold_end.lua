@@ -12,7 +12,7 @@ if pool then hold, at = clearings.find(pool, args.owner) end
 if not hold then return reply.stale('hold') end
 local leaving = shortages.leaving(pool)
 if not leaving then return reply.stale('unjudged') end
-if shortages.room(hold.path, hold.lane, at, leaving)({}) then return reply.stale('enough') end
+if shortages.fits(shortages.rooms(hold.path, hold.lane, at, leaving)) then return reply.stale('enough') end
 
 grants.end_clearing(pool, hold)
 return reply.applied(passes.settle(tonumber(args.chunk)))

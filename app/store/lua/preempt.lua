@@ -58,21 +58,6 @@ local function unused(account)
   return true
 end
 
--- Whether it lies within, when all who are leaving have left, these victims (all but one) too, and others' claims are met.
-local function within(account, but)
-  for _, key in ipairs(lane.ask.keys) do
-    local left = (account.reserved[key] or 0) - (account.used[key] or 0) + (leaving[account.id .. '|' .. key] or 0)
-      - shortages.taken(pool, at, account, key)
-    for i, victim in ipairs(victims) do
-      for _, above in ipairs(i ~= but and victim.path or {}) do
-        if above == account then left = left + (victim.ask.of[key] or 0) end
-      end
-    end
-    if pool.reserving[key] and left < lane.ask.of[key] then return false end
-  end
-  return true
-end
-
 if lane.fixed then
   for _, key in ipairs(lane.ask.keys) do
     local left = accounts.room('fixed', path[1], pool, key)
@@ -86,17 +71,20 @@ else
     if not unused(accounts.named(args.pool, name)) then return reply.stale('share') end
   end
 end
-local fits, own = shortages.room(path, lane, at, leaving), cjson.decode(args.within)
-local function works(but)
-  if not fits(victims, but) then return false end
-  for _, name in ipairs(own) do
-    if not within(accounts.named(args.pool, name), but) then return false end
+local rooms = shortages.rooms(path, lane, at, leaving)
+for _, name in ipairs(cjson.decode(args.within)) do  -- it has to lie within this share when all have left
+  local account = accounts.named(args.pool, name)
+  for _, key in ipairs(lane.ask.keys) do
+    if pool.reserving[key] then
+      local left = (account.reserved[key] or 0) - (account.used[key] or 0) + (leaving[account.id .. '|' .. key] or 0)
+      rooms[#rooms + 1] = shortages.at(account, key, lane.ask.of[key], left - shortages.taken(pool, at, account, key))
+    end
   end
-  return true
 end
-if not works() then return reply.stale('not enough') end
+shortages.free(rooms, victims)
+if not shortages.fits(rooms) then return reply.stale('not enough') end
 for i in ipairs(victims) do
-  if works(i) then return reply.stale('superfluous') end
+  if shortages.fits(rooms, i) then return reply.stale('superfluous') end
 end
 
 if pool.is.patience == args.waiter then grants.end_hold(pool) end

@@ -27,19 +27,23 @@ local function waiter(lane, id)
     amounts.whole(order.place(pool, path[1], inner, lanes.inshare(path, lane)))}, about[5]
 end
 
--- The first of each class of a lane.
+-- The first of each class of a lane, but for those whose way is being cleared.
 local function first(lane, into)
-  local from = '-inf'
-  while true do
+  local from, class, found = '-inf', nil, 0
+  while #into < most do
     local ids = redis.call('ZRANGEBYSCORE', keys.lane(lane.id), from, '+inf', 'WITHSCORES', 'LIMIT', 0, OF_A_CLASS)
     if #ids == 0 then return end
-    local class = math.floor(tonumber(ids[2]) / const.AGES)
     for i = 1, #ids, 2 do
+      local now = math.floor(tonumber(ids[i + 1]) / const.AGES)
+      if now ~= class then class, found = now, 0 end
       local row, cleared = nil, nil
-      if math.floor(tonumber(ids[i + 1]) / const.AGES) == class and #into < most then row, cleared = waiter(lane, ids[i]) end
-      if row and (cleared or '') == '' then into[#into + 1] = row end
+      if found < OF_A_CLASS and #into < most then row, cleared = waiter(lane, ids[i]) end
+      if row and (cleared or '') == '' then
+        into[#into + 1] = row
+        found = found + 1
+      end
     end
-    from = amounts.whole((class + 1) * const.AGES)
+    from = found < OF_A_CLASS and '(' .. ids[#ids] or amounts.whole((class + 1) * const.AGES)
   end
 end
 

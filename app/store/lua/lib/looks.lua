@@ -26,7 +26,10 @@ end
 local passing = {}  -- pool → those found that may pass the owner of its hold, until somebody is granted
 
 -- Something changed: what was found is found again.
-function looks.afresh(pool) passing[pool.name] = nil end
+function looks.afresh(pool)
+  passing[pool.name] = nil
+  owners.afresh()
+end
 
 -- Whether somebody of a lane that a hold keeps may go on: all if it is the owner's or stands before it by now, else who ends
 -- before the owner could start (`instead`). `at` is the place it is granted by. The owner's start is foreseen once.
@@ -70,8 +73,8 @@ function looks.first(pool, constraints, owner)
     local id, place = parking.first(pool, constraint, looks.room(pool, constraint))
     if id and (not best or place < best.at) then best = {id = id, place = place, at = place} end
   end
-  local served = pool.is.clearings and owners.first(pool)
-  if served and (not best or served.at <= best.at) then best = served end
+  local owned = owners.next(pool)
+  if owned and (not best or owned.at <= best.at) then best = owned end
   if not owner then return best end
   passing[pool.name] = passing[pool.name] or passers(pool, owner)
   for _, found in pairs(passing[pool.name]) do
@@ -88,6 +91,7 @@ function looks.at(pool, found, owner)
   local who = found.who or not why and lanes.head(lane) or why and why.kind == 'held' and found.instead
   if who then
     passing = {}
+    owners.afresh()
     grants.waiter(path, lane, who)
     return true
   end

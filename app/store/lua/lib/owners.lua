@@ -36,8 +36,11 @@ function owners.used_up(pool, hold)
   return false
 end
 
--- The first in order of the queue of those owners who can be granted now; nil if none can.
-function owners.first(pool)
+local next_one = {}  -- pool → who was found, false for nobody, until somebody is granted
+
+function owners.afresh() next_one = {} end
+
+local function first(pool)
   local list, seen, best = clearings.of(pool), {}, nil
   for at, hold in ipairs(list) do
     if not short(pool, hold, at, seen, list) and not owners.used_up(pool, hold) then
@@ -46,6 +49,13 @@ function owners.first(pool)
     end
   end
   return best
+end
+
+-- The first in order of the queue of those owners who can be granted now; nil if none can.
+function owners.next(pool)
+  if not pool.is.clearings then return nil end
+  if next_one[pool.name] == nil then next_one[pool.name] = first(pool) or false end
+  return next_one[pool.name] or nil
 end
 
 -- The holds of those whose fixed share is used up.

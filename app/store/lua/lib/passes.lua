@@ -6,8 +6,9 @@ local budget, unfinished
 local passing = {}  -- pools a pass is going through, one within the other
 local pass
 
-local function spent()
-  budget = budget - 1
+-- A look costs one, and more where many holds have to be weighed.
+local function spent(pool)
+  budget = budget - 1 - math.floor((tonumber(pool.is.clearings) or 0) / 10)
   return budget < 0
 end
 
@@ -46,7 +47,7 @@ local function best_effort(pool, set)
     local found = looks.first(pool, constraints, owner)
     if not found then return true end
     if not better_first(pool, found.id) then
-      if spent() then return false end
+      if spent(pool) then return false end
       looks.at(pool, found, owner)
     end
   end
@@ -55,10 +56,11 @@ end
 -- Strict: those a limit kept come back into the line when it has room; then the first of the line, until capacity keeps one,
 -- whom only owners of holds with victims pass.
 local function strict(pool, set)
+  looks.afresh(pool)
   for _, constraint in ipairs(parking.constraints(pool, set)) do
     local id, place = parking.first(pool, constraint, looks.room(pool, constraint))
     while id do
-      if spent() then return false end
+      if spent(pool) then return false end
       parking.park(pool, id, 'line', 0, place)
       id, place = parking.first(pool, constraint, looks.room(pool, constraint))
     end
@@ -67,11 +69,11 @@ local function strict(pool, set)
   while true do
     local first = redis.call('ZRANGE', keys.pool_line(pool.name), 0, 0, 'WITHSCORES')
     local found = first[1] and first[1] ~= stuck and {id = first[1], place = tonumber(first[2])}
-    local served = pool.is.clearings and owners.first(pool)
+    local served = owners.next(pool)
     if served and (not found or served.at < found.place) then found = served end
     if not found then return true end
     if not better_first(pool, found.id) then
-      if spent() then return false end
+      if spent(pool) then return false end
       if looks.at(pool, found) == 'pool' then stuck, budget = found.id, budget + 1 end  -- a look that moved nobody, and is the only one
     end
   end

@@ -35,28 +35,40 @@ function shortages.taken(pool, at, account, key)
   return total
 end
 
--- Room for a lane beside the other holds, when all have left: a function that says whether it fits if these leave as well
--- (path and ask of each), all but one of them.
-function shortages.room(path, lane, at, leaving)
+-- A key of an account that has to have room: what is needed there, and what is left.
+function shortages.at(account, key, need, left)
+  return {account = account, key = key, need = need, left = left, brings = {}}
+end
+
+-- Room for a lane beside the other holds when all have left, at every account of its path.
+function shortages.rooms(path, lane, at, leaving)
   local pool, rooms = path[#path], {}
   for _, account in ipairs(path) do
     for _, key in ipairs(lane.ask.keys) do
-      local where = account.id .. '|' .. key
-      rooms[#rooms + 1] = {account = account, key = key, need = lane.ask.of[key],
-        left = accounts.room('limit', account, pool, key) + (leaving[where] or 0) - shortages.taken(pool, at, account, key)}
+      local left = accounts.room('limit', account, pool, key) + (leaving[account.id .. '|' .. key] or 0)
+      rooms[#rooms + 1] = shortages.at(account, key, lane.ask.of[key], left - shortages.taken(pool, at, account, key))
     end
   end
-  return function(victims, but)
-    for _, room in ipairs(rooms) do
-      local left = room.left
-      for i, victim in ipairs(victims) do
-        local brings = i ~= but and left < room.need and victim.ask.of[room.key] or 0
-        for _, account in ipairs(brings > 0 and victim.path or {}) do
-          if account == room.account then left = left + brings end
-        end
+  return rooms
+end
+
+-- These leave as well (path and ask of each).
+function shortages.free(rooms, victims)
+  for _, room in ipairs(rooms) do
+    for i, victim in ipairs(victims) do
+      room.brings[i] = 0
+      for _, account in ipairs(victim.path) do
+        if account == room.account then room.brings[i] = victim.ask.of[room.key] or 0 end
       end
-      if left < room.need then return false end
+      room.left = math.min(const.EXACT, room.left + room.brings[i])
     end
-    return true
   end
+end
+
+-- Whether there is room everywhere, were one of the victims (its number) to stay.
+function shortages.fits(rooms, but)
+  for _, room in ipairs(rooms) do
+    if room.left - (room.brings[but] or 0) < room.need then return false end
+  end
+  return true
 end
