@@ -17,7 +17,8 @@ class Budget:
             self.this_minute = max(0, terms.max_preemptions_per_minute - snapshot.stopped_last_minute)
         self._pauses = terms.backoff_s > 0
         decided = snapshot.decided_ms
-        self.is_pausing = self._pauses and decided is not None and snapshot.now_ms - decided < terms.backoff_s * 1000
+        since_ms = snapshot.now_ms - decided if decided is not None else -1
+        self.is_pausing = self._pauses and 0 <= since_ms < terms.backoff_s * 1000  # a clock that was set back pauses nobody
 
     def spend(self, victims: int) -> None:
         """Count a decision along."""

@@ -5,6 +5,7 @@ Sets of keys are masks: one bit per key.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -46,9 +47,18 @@ class Kind:
     """Allocations with the same traits."""
 
     traits: Traits
-    members: dict[str, Allocation] = field(default_factory=dict)
-    """By id, in order of grant."""
+    _members: dict[str, Allocation] = field(default_factory=dict)
+    _late: Mapping[str, int] | None = None
+    """The order of grant, if somebody came who may be out of it."""
     _totals: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def members(self) -> dict[str, Allocation]:
+        """By id, in order of grant: put into it when somebody asks, as many may come at once."""
+        if self._late is not None:
+            self._members = {name: self._members[name] for name in sorted(self._members, key=self._late.__getitem__)}
+            self._late = None
+        return self._members
 
     def total(self, key: str) -> int:
         """How many units of a key all of them hold."""
@@ -57,8 +67,15 @@ class Kind:
             total = self._totals[key] = sum(holder.amounts.get(key, 0) for holder in self.members.values())
         return total
 
-    def forget(self) -> None:
-        """The members changed."""
+    def add(self, holder: Allocation, age: Mapping[str, int]) -> None:
+        """One more."""
+        self._members[holder.id] = holder
+        self._late = age
+        self._totals.clear()
+
+    def remove(self, holder: Allocation) -> None:
+        """One less."""
+        del self._members[holder.id]
         self._totals.clear()
 
 
@@ -81,13 +98,10 @@ class Holdings:
 
     def remove(self, holder: Allocation, kind: Kind) -> None:
         """Somebody is not of this kind any more."""
-        del kind.members[holder.id]
-        kind.forget()
+        kind.remove(holder)
         self.version += 1
 
-    def insert(self, holder: Allocation, kind: Kind, age: dict[str, int]) -> None:
+    def insert(self, holder: Allocation, kind: Kind, age: Mapping[str, int]) -> None:
         """Somebody is of this kind now."""
-        members = {**kind.members, holder.id: holder}
-        kind.members = {name: members[name] for name in sorted(members, key=age.__getitem__)}
-        kind.forget()
+        kind.add(holder, age)
         self.version += 1

@@ -23,6 +23,9 @@ from app.planner.victims import Bounds, choose, is_lawful
 Shape: TypeAlias = tuple[object, ...]
 """What of a waiter matters: equal shapes are decided alike as long as nothing moves."""
 
+QueuePlace: TypeAlias = tuple[int, int, str]
+"""Where somebody stands in the queue: 1. place 2. age 3. id."""
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -63,6 +66,8 @@ class _Pass:
         self._refused: dict[Shape, _Refused] = {}
         self._is_line_closed = False
         """Strict queueing: a waiter was blocked by the pool's capacity."""
+        self._blocked_owner: QueuePlace | None = None
+        """Strict queueing: where the first owner of a hold stands that is."""
         self._steps: list[Step] = []
         self._decisions: dict[str, Decision] = {}
 
@@ -74,6 +79,8 @@ class _Pass:
         while any(self._fill(way, line) for way, line in self._books.in_line()):
             self._settle_strays()
         # 3. The others ask, in queue order.
+        if self._terms.queueing == "strict":
+            self._blocked_owner = self._first_blocked_owner()
         for waiter in self._snapshot.waiters:
             self._decisions[waiter.id] = self._hear(waiter)
         return Plan(tuple(self._steps), self._decisions)
@@ -143,14 +150,22 @@ class _Pass:
         return self._ask_once(waiter)
 
     def _stands_behind(self, waiter: Waiter) -> bool:
-        """Strict queueing: whether one before it is blocked by the pool's capacity. Where the owners of holds stand among the
-        waiters is not asked: as long as there is one, only those ask who are not kept by the capacity at all."""
-        if self._is_line_closed:
+        """Strict queueing: whether one before it, maybe the owner of a hold, is blocked by the pool's capacity."""
+        line = self._snapshot.line
+        if line is not None and waiter.place > line:
             return True
-        if not self._books.lacks_capacity(waiter, self._books.end):
-            return False
-        self._is_line_closed = not self._books.is_kept_by_limit(waiter)
-        return bool(self._books.ways)
+        if self._is_line_closed or (self._blocked_owner is not None and self._blocked_owner < _in_queue(waiter)):
+            return True
+        self._is_line_closed = self._blocks(waiter, self._books.end)
+        return False
+
+    def _first_blocked_owner(self) -> QueuePlace | None:
+        blocked = (_in_queue(way.owner) for way, line in self._books.in_line() if self._blocks(way.owner, line))
+        return min(blocked, default=None)
+
+    def _blocks(self, waiter: Waiter, line: Line) -> bool:
+        """Whether it is the pool's capacity that keeps it at present; whom a limit or its fixed share keeps blocks nobody."""
+        return self._books.lacks_capacity(waiter, line) and not self._books.is_kept_by_limit(waiter)
 
     def _ask_once(self, waiter: Waiter) -> Decision:
         """Decide about a shape once as long as nothing moves that could help it."""
@@ -250,6 +265,10 @@ _LATER = frozenset({Why.BACKOFF, Why.MINUTE_USED_UP})
 
 _HOPELESS = frozenset({Why.FIXED_SHARE_USED_UP, Why.NOT_ENOUGH, Why.TOO_MANY, Why.NOT_WITHIN, Why.TOO_DEAR})
 """What ends a hold that will not suffice."""
+
+
+def _in_queue(waiter: Waiter) -> QueuePlace:
+    return waiter.place, waiter.number, waiter.id
 
 
 def _waits(waiter: Waiter, why: Why) -> Decision:

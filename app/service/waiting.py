@@ -52,7 +52,8 @@ class Known(NamedTuple):
 
     def is_past(self, now: Request) -> bool:
         """Whether there is something new to tell."""
-        return now.status != self.state or (self.directive is not None and now.directive != self.directive)
+        told = self.directive is not None and now.directive is not None
+        return now.status != self.state or (told and now.directive != self.directive)
 
 
 class House:

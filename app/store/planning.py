@@ -91,7 +91,8 @@ class Planning:
         if isinstance(step, EndHold):
             return self._scripts.call("hold_end", workspace, **frame, chunk=self._limits.chunk, pool=pool, owner=step.owner)
         owner = step.owner if isinstance(step, PassOn) else ""
-        return self._scripts.call("reprieve", workspace, **frame, pool=pool, id=step.request, fence=step.fence, owner=owner)
+        judged = {"id": step.request, "owner": owner, "pool": pool}
+        return self._scripts.call("reprieve", workspace, **frame, chunk=self._limits.chunk, fence=step.fence, **judged)
 
     def depart(self, workspace: str) -> tuple[int, bool]:
         """Those whose time to leave is up: how many were told to end or made to, and whether more is left. One bounded call."""
@@ -131,6 +132,7 @@ def _snapshot(pool: str, fields: Mapping[str, Any], running: list[Allocation]) -
         holds=tuple(Hold(_waiter(row), _brought(brought)) for row, brought in fields["holds"] if row),
         stopped_last_minute=int(fields["stops"]),
         decided_ms=int(at["decided_ms"]) if "decided_ms" in at else None,
+        line=int(fields["line"]) if fields["line"] else None,
         preferred={component: tuple(before) for component, *before in fields["preferred"]},
     )
 

@@ -161,7 +161,8 @@ class TestInABlock:
 
         standin.script(granted, leaves)
         with Client(standin.url, tries=1).allocation("team") as held:
-            assert held.checkpoint("completed").holds is False
+            with pytest.raises(AllocationLost, match="had to leave just then"):
+                held.checkpoint("completed")
             assert (held.lost, held.left) == (False, True)
         assert [each.path.rpartition("/")[2] for each in standin.heard] == ["requests", "checkpoint", "heartbeat"]
 

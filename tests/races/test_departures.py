@@ -8,8 +8,9 @@ from itertools import product
 
 import pytest
 
-from app.domain.plan import Step
+from app.domain.plan import Reprieve, Step, Stop
 from app.domain.snapshot import Snapshot
+from app.planner.plan import plan
 from app.store.planning import Planning, Taken
 from app.store.scripts import Arg, Client, Reply, Scripts
 from tests.conftest import Servers
@@ -175,3 +176,40 @@ def once(world: Departure, waits: bool) -> None:
     assert not (waits and back)
     last = world.finish()
     assert [last.model.requests[name].status for name in ("w", "behind")] == ["allocated" if waits else "cancelled", "queued"]
+
+
+# ---- plans that were right when they were made
+
+
+@pytest.mark.parametrize("backend", ["fake", "redis"])
+def test_whose_way_is_cleared_in_one_pool_has_nobody_leave_in_another(servers: Servers, backend: str) -> None:
+    world = KINDS["by rank"].furnish(servers.client(backend))
+    world.policy("low", "q")
+    world.give_back("elsewhere")
+    world.submit("low", own_id="v3", gpu=4, preemption_class=3)
+    world.submit("high", own_id="y", gpu=4, preemption_class=9)
+    assert world.look("w").pool == "q", "who waited had what was given back"
+    seen = world.snapshot("q")
+    steps = plan(seen).steps
+    assert [step.waiter for step in steps if isinstance(step, Stop)] == ["y"], "it would have somebody leave there"
+    world.reconcile()
+    before = world.everything().seen.data
+    taken = [world.planning.take(world.workspace, seen, step) for step in steps]
+    assert ([one.why for one in taken], world.everything().seen.data) == (["hold elsewhere"], before)
+    world.finish()
+
+
+@pytest.mark.parametrize("backend", ["fake", "redis"])
+def test_who_was_passed_on_meanwhile_is_not_called_back(servers: Servers, backend: str) -> None:
+    world = KINDS["for two"].furnish(servers.client(backend))
+    world.reconcile()
+    world.leave_queue("w")
+    world.plan()
+    assert [type(step) for step in world.steps] == [Reprieve]
+    world.resize(gpu=6)
+    world.reconcile()
+    assert world.everything().told("passed_on") == {"passed_on": 1}
+    before = world.everything().seen.data
+    world.apply()
+    assert world.everything().seen.data == before
+    world.finish()

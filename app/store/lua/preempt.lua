@@ -25,11 +25,11 @@ local minute = clock.now - 60000
 local victims = cjson.decode(args.victims)
 if #victims == 0 then return reply.stale('nothing') end
 local most = tonumber(pool.is.max_preemptions_per_minute)
-if most and redis.call('ZCOUNT', keys.pool_stops(pool.name), '(' .. amounts.whole(minute), '+inf') + #victims > most then
+if most and redis.call('ZCOUNT', keys.pool_stops(pool.name), '(' .. amounts.whole(minute), amounts.whole(clock.now)) + #victims > most then
   return reply.stale('budget')
 end
 local rest = tonumber(pool.is.decided_ms or 0) + tonumber(pool.is.backoff_s or 0) * 1000
-if (tonumber(pool.is.backoff_s) or 0) > 0 and pool.is.decided_ms and rest > clock.now then return reply.stale('backoff') end
+if (tonumber(pool.is.backoff_s) or 0) > 0 and pool.is.decided_ms and rest > clock.now and tonumber(pool.is.decided_ms) <= clock.now then return reply.stale('backoff') end
 
 local met = {}
 for i, victim in ipairs(victims) do

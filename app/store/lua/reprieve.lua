@@ -1,8 +1,8 @@
 -- Judge one who is leaving for nobody any more: it goes on leaving for the owner of another hold, or it is called back.
--- @use accounts amounts clearings clock departures lanes requests
+-- @use accounts amounts clearings clock departures lanes passes requests
 -- @keys leaving pool_leaving
--- @args now kept pool id fence owner
--- @reply applied
+-- @args now kept chunk pool id fence owner
+-- @reply applied more
 -- @reply stale why
 
 clock.start(args.now)
@@ -12,7 +12,7 @@ local leaves = pool and request and request.status == states.preempting and requ
 if not leaves or redis.call('HGET', keys.pool_leaving(args.pool), args.id) ~= '-' then return reply.stale('victim') end
 if args.owner == '' then
   departures.recall(request)
-  return reply.applied()
+  return reply.applied(passes.settle(tonumber(args.chunk)))
 end
 
 local hold = clearings.find(pool, args.owner)
@@ -20,10 +20,12 @@ if not hold then return reply.stale('hold') end
 local lane = lanes.of(request)
 local path = accounts.path(args.pool, lane.component)
 redis.call('HSET', keys.pool_leaving(args.pool), args.id, args.owner)
-redis.call('ZADD', keys.leaving(), amounts.whole(tonumber(request.deadline_ms)), args.id)
+local stood_ms = math.max(0, clock.now - tonumber(request.stray_ms))
+local deadline = amounts.whole(tonumber(request.deadline_ms) + stood_ms)
+redis.call('ZADD', keys.leaving(), deadline, args.id)
 clearings.expect(pool, hold, path, lane.ask, 1)
 local owner = requests.load(args.owner)
 local rank = departures.rank(path[1], request)
-requests.note(request, 'passed_on', {'preempted_by', args.owner}, {rank = rank, by_rank = departures.rank(hold.path[1], owner)})
+requests.note(request, 'passed_on', {'preempted_by', args.owner, 'deadline_ms', deadline}, {rank = rank, by_rank = departures.rank(hold.path[1], owner)})
 requests.note(owner, 'clearing', {}, {by = '', pool = args.pool, rank = departures.rank(hold.path[1], owner), victims = args.id .. '@' .. rank, reason = request.reason})
-return reply.applied()
+return reply.applied(passes.settle(tonumber(args.chunk)))

@@ -1,8 +1,8 @@
 -- One pool at one moment, as a decision needs it: accounts, allocations, who leaves for whom, holds, and those who may ask.
 -- @use accounts amounts clearings clock lanes order parking
--- @keys group lane policy pool pool_groups pool_held pool_lanes pool_leaving pool_policies pool_stops request
+-- @keys group lane policy pool pool_groups pool_held pool_lanes pool_leaving pool_line pool_policies pool_stops request
 -- @args now pool most
--- @reply found now pool groups policies held leaving holds waiters preferred stops
+-- @reply found now pool groups policies held leaving holds waiters line preferred stops
 -- @reply quiet
 -- @reply unfinished
 -- @reply not_found
@@ -27,7 +27,9 @@ local function waiter(lane, id)
     amounts.whole(order.place(pool, path[1], inner, lanes.inshare(path, lane)))}, about[5]
 end
 
--- The first of each class of a lane, but for those whose way is being cleared.
+-- The first of each class of a lane, but for those whose way is being cleared; fewer where many shapes wait.
+local of_a_class = math.max(1, math.min(OF_A_CLASS, math.floor(most / math.max(1, #lined))))
+
 local function first(lane, into)
   local from, class, found = '-inf', nil, 0
   while #into < most do
@@ -37,13 +39,13 @@ local function first(lane, into)
       local now = math.floor(tonumber(ids[i + 1]) / const.AGES)
       if now ~= class then class, found = now, 0 end
       local row, cleared = nil, nil
-      if found < OF_A_CLASS and #into < most then row, cleared = waiter(lane, ids[i]) end
+      if found < of_a_class and #into < most then row, cleared = waiter(lane, ids[i]) end
       if row and (cleared or '') == '' then
         into[#into + 1] = row
         found = found + 1
       end
     end
-    from = found < OF_A_CLASS and '(' .. ids[#ids] or amounts.whole((class + 1) * const.AGES)
+    from = found < of_a_class and '(' .. ids[#ids] or amounts.whole((class + 1) * const.AGES)
   end
 end
 
@@ -84,6 +86,8 @@ end
 for _, component in ipairs(redis.call('SMEMBERS', keys.pool_policies(args.pool))) do
   policies[#policies + 1] = {component, redis.call('HGETALL', keys.policy(args.pool, component))}
 end
+local line = redis.call('ZRANGE', keys.pool_line(args.pool), 0, 0, 'WITHSCORES')[2]
 return reply.found(amounts.whole(clock.now), redis.call('HGETALL', keys.pool(args.pool)), groups, policies,
-  redis.call('HGETALL', keys.pool_held(args.pool)), leaving, holds, waiters, preferred,
-  redis.call('ZCOUNT', keys.pool_stops(args.pool), '(' .. amounts.whole(clock.now - 60000), '+inf'))
+  redis.call('HGETALL', keys.pool_held(args.pool)), leaving, holds, waiters,
+  line and amounts.whole(tonumber(line)) or '', preferred,
+  redis.call('ZCOUNT', keys.pool_stops(args.pool), '(' .. amounts.whole(clock.now - 60000), amounts.whole(clock.now)))

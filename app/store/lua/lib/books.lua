@@ -30,6 +30,19 @@ function books.went(path, ask)
   end
 end
 
+-- Somebody came below all others of its policy: there as much as its share may be borrowed that was not, and goes up in the groups'
+-- stacks, so that what lay above it may lie in a group's share now.
+function books.shook(path)
+  local policy = path[1]
+  for i = 2, #path - 1 do
+    local fields = {}
+    for key, reserved in pairs(policy.reserved) do
+      if reserved > 0 then put(path[i], 'back', key, (path[i].back[key] or 0) + reserved, fields) end
+    end
+    if #fields > 0 then redis.call('HSET', path[i].key, unpack(fields)) end
+  end
+end
+
 -- What holds with victims keep at one account.
 function books.clear(account, key, by)
   local fields = {}

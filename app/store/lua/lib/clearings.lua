@@ -1,6 +1,6 @@
 -- Holds with victims: capacity kept for a waiter whose way others are clearing. Each keeps its amount, less what those leaving
 -- for it still bring, at every account of its owner's path; `cleared` is the sum of them, which binds all who have no such hold.
--- @use accounts amounts books clock lanes order requests
+-- @use accounts amounts books clock lanes order requests stirs
 -- @keys hold leaving pool_holds pool_leaving request
 
 local listed = {}  -- pool → its holds with victims, in order
@@ -91,6 +91,7 @@ function clearings.finish(pool, hold)
       any = true
       redis.call('HSET', keys.pool_leaving(pool.name), leaving[i], '-')
       redis.call('ZREM', keys.leaving(), leaving[i])
+      redis.call('HSET', keys.request(leaving[i]), 'stray_ms', amounts.whole(clock.now))  -- its time stands still from now on
     end
   end
   return any
@@ -111,6 +112,7 @@ function clearings.expect(pool, hold, path, ask, sign, has_left)
         end
         local change = clearings.kept(hold, account, key) - before
         if change ~= 0 then books.clear(account, key, change) end
+        if change < 0 then stirs.raise(pool, account, ask, {'cleared', 'held'}) end
       end
     end
   end

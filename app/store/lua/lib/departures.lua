@@ -2,7 +2,8 @@
 -- @use accounts amounts books clearings clock counts grants intake lanes requests
 -- @keys  leaving meta pool_held pool_leaving
 
-local TOLD = {'directive', 'deadline_ms', 'told_ms', 'answered', 'extended', 'deferred_s', 'failed', 'rank', 'by_rank'}
+local TOLD = {'directive', 'deadline_ms', 'told_ms', 'answered', 'extended', 'deferred_s', 'failed', 'rank', 'by_rank', 'stray_ms', 'recalled'}
+local JUST_MS = 60000
 
 local function seconds(pool, setting, default) return tonumber(pool.is[setting] or default) end
 
@@ -84,12 +85,26 @@ function departures.begin(path, hold, request, reason, by_rank)
   requests.write(request, fields)
 end
 
+-- Whether who says that it has left was called back so lately that it cannot have heard of it; then it leaves for the reason it had.
+function departures.crossed(request)
+  local at, by, reason = string.match(request.recalled or '', '^(%S+) (%S+) (%S+)$')
+  if not at or request.told_fence ~= request.fence or clock.now - tonumber(at) > JUST_MS then return false end
+  local fields = {}
+  requests.put(request, fields, 'preempted_by', by)
+  requests.put(request, fields, 'reason', reason)
+  requests.write(request, fields)
+  return true
+end
+
 -- Nobody needs it gone any more: it stays.
 function departures.recall(request)
   local news, fields = {}, {}
+  requests.say(news, {'recalled'}, amounts.whole(clock.now) .. ' ' .. request.preempted_by .. ' ' .. request.reason)
+  books.shook(accounts.path(request.pool, request.component))
   redis.call('HDEL', keys.pool_leaving(request.pool), request.id)
   redis.call('ZREM', keys.leaving(), request.id)
-  requests.say(news, TOLD, '')
+  local spoken = {unpack(TOLD, 1, #TOLD - 1)}
+  requests.say(news, spoken, '')
   requests.move(request, states.allocated, 'reprieved', news, fields)
   for _, name in ipairs({'reason', 'preempted_by'}) do requests.put(request, fields, name, '') end
   requests.write(request, fields)

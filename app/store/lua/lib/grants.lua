@@ -49,6 +49,7 @@ function grants.give(path, lane, request, fields)
       redis.call('ZADD', keys.pool_ends(pool.name), amounts.whole(clock.after(request.walltime_s)), request.id)
     end
     book(path, lane, 1)
+    if lane.fixed then books.shook(path) end
   end
   local news = {'pool', pool and pool.name or '', 'fence', fence, 'granted_ms', amounts.whole(clock.now)}
   if request.preempted_by then requests.say(news, {'reason', 'preempted_by'}, '') end

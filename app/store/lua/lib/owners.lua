@@ -58,6 +58,24 @@ function owners.next(pool)
   return next_one[pool.name] or nil
 end
 
+-- What keeps a lane from being granted. With strict queueing its head may be the owner of a hold, which counts for nothing then:
+-- it is a real limit, or capacity, that keeps it, and by capacity it keeps those behind it.
+function owners.blocked(path, lane, bound)
+  local pool = path[#path]
+  local hold = pool.is.clearings and pool.is.queueing == 'strict' and clearings.find(pool, (lanes.head(lane)))
+  local function count(sign)
+    for _, account in ipairs(path) do
+      for _, key in ipairs(hold and lane.ask.keys or {}) do
+        account.cleared[key] = (account.cleared[key] or 0) + sign * clearings.kept(hold, account, key)
+      end
+    end
+  end
+  count(-1)
+  local why = accounts.blocked(path, lane.ask, lane.fixed, bound)
+  count(1)
+  return why
+end
+
 -- The holds of those whose fixed share is used up.
 function owners.spent(pool)
   local spent = {}

@@ -15,7 +15,7 @@ function returns.take(id, fence, outcome)
   end
   local fields = {}
   if vacated then
-    if request.status ~= states.preempting and request.told_fence ~= fence then return 'not_leaving', request.status, '' end
+    if request.status ~= states.preempting and not departures.crossed(request) then return 'not_leaving', request.status, '' end
     departures.leave(request, 'preempted', 'vacated')
     return 'released', requests.flat(request), ''
   end

@@ -1,0 +1,51 @@
+-- Who may pass the owner of the hold of patience: those before it, and those who will have ended before it could start.
+-- @use accounts amounts clock holds lanes order parking
+-- @keys pool_needs pool_park lane_walltimes lane
+
+local BACKFILL = 32  -- of those in a lane that would end in time, the first in order among so many is taken
+
+-- Among those of a lane that will have ended by then, the first in order: its id and inner number.
+local function ended_by(lane, shadow)
+  local short = redis.call('ZRANGEBYSCORE', keys.lane_walltimes(lane.id), '-inf',
+    amounts.whole(math.floor((shadow - clock.now) / 1000)), 'LIMIT', 0, BACKFILL)
+  local first, at = nil, nil
+  for _, id in ipairs(short) do
+    local inner = tonumber(redis.call('ZSCORE', keys.lane(lane.id), id))
+    if not at or inner < at then first, at = id, inner end
+  end
+  return first, at
+end
+
+-- Whether somebody of a lane that a hold keeps may go on: all if it is the owner's or stands before it by now, else who ends
+-- before the owner could start (`instead`). `at` is the place it is granted by. The owner's start is foreseen once.
+function passers.may(pool, found, owner)
+  found.at = found.place
+  if found.place <= owner.place then return true end
+  local lane = lanes.open(found.id)
+  if redis.call('EXISTS', keys.lane_walltimes(lane.id)) == 0 then return false end
+  if owner.shadow == nil then owner.shadow = holds.shadow(pool, owner) or false end
+  local first, inner = nil, nil
+  if owner.shadow then first, inner = ended_by(lane, owner.shadow) end
+  if not first then return false end
+  local path = accounts.path(pool.name, lane.component)
+  found.instead, found.at = first, order.place(pool, path[1], inner, lanes.inshare(path, lane))
+  return true
+end
+
+-- Of the lanes a hold keeps that would fit without it, those that may pass its owner.
+function passers.of(pool, owner)
+  local list = {}
+  for _, constraint in ipairs(parking.constraints(pool)) do
+    local id, key = string.match(constraint, '^held|([^|]+)|(.+)$')
+    local needs = id and redis.call('ZRANGEBYSCORE', keys.pool_needs(pool.name, constraint), '-inf',
+      amounts.whole(accounts.room('cleared', accounts.named(pool.name, id), pool, key))) or {}
+    for _, need in ipairs(needs) do
+      local here = redis.call('ZRANGE', keys.pool_park(pool.name, constraint, need), 0, -1, 'WITHSCORES')
+      for i = 1, #here, 2 do
+        local found = {id = here[i], place = tonumber(here[i + 1])}
+        if passers.may(pool, found, owner) then list[found.id] = found end
+      end
+    end
+  end
+  return list
+end
