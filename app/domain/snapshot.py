@@ -113,7 +113,7 @@ class Snapshot:
     decided_ms: int | None = None
     """When the last preemptive decision of this pool was made."""
     line: int | None = None
-    """Strict queueing: the place of the first who is blocked by capacity, be its way cleared elsewhere. Nobody behind it asks."""
+    """Strict queueing: the place of the first who is blocked by capacity, be its way cleared elsewhere; none behind it asks."""
     version: str = "0"
     """Which state of the pool's rules this is; a step planned by another one is not taken."""
     preferred: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

@@ -10,7 +10,9 @@ class Budget:
 
     def __init__(self, snapshot: Snapshot) -> None:
         terms = snapshot.terms
-        self.at_a_time = terms.max_victims
+        self.ever = _least(terms.max_victims, terms.max_preemptions_per_minute)
+        """How many a decision may have, if nobody else was preempted lately; None is no bound."""
+        self._at_a_time = terms.max_victims
         self.this_minute: int | None = None
         """How many may be preempted yet; None is no bound."""
         if terms.max_preemptions_per_minute is not None:
@@ -29,5 +31,8 @@ class Budget:
     @property
     def most(self) -> int | None:
         """How many the next decision may have at most."""
-        bounds = [bound for bound in (self.at_a_time, self.this_minute) if bound is not None]
-        return min(bounds, default=None)
+        return _least(self._at_a_time, self.this_minute)
+
+
+def _least(*bounds: int | None) -> int | None:
+    return min((bound for bound in bounds if bound is not None), default=None)

@@ -68,6 +68,8 @@ class _Pass:
         """Strict queueing: a waiter was blocked by the pool's capacity."""
         self._blocked_owner: QueuePlace | None = None
         """Strict queueing: where the first owner of a hold stands that is."""
+        self._lost: list[Waiter] = []
+        """Whose hold ended in this pass: they wait on without it."""
         self._steps: list[Step] = []
         self._decisions: dict[str, Decision] = {}
 
@@ -126,6 +128,7 @@ class _Pass:
         decision = self._ask(owner, line)
         if decision.why in _HOPELESS or (decision.why in _LATER and not self._could_ever(owner, line)):
             self._books.end_hold(way)
+            self._lost.append(owner)
             self._steps.append(EndHold(owner.id))
             decision = Decision(owner.id, Outcome.ENDS, decision.why, decision.explain)
         known = self._decisions.get(owner.id)
@@ -136,7 +139,7 @@ class _Pass:
     def _could_ever(self, owner: Waiter, line: Line) -> bool:
         """Whether there is a set of victims if the pool's pauses are left aside."""
         case = Case(self._court, owner, line, self._books.deficits(owner, line))
-        return not isinstance(choose(case, Bounds(self._budget.at_a_time, worth(self._terms, owner))), Why)
+        return not isinstance(choose(case, Bounds(self._budget.ever, worth(self._terms, owner))), Why)
 
     # 3. Waiters
 
@@ -160,8 +163,9 @@ class _Pass:
         return False
 
     def _first_blocked_owner(self) -> QueuePlace | None:
-        blocked = (_in_queue(way.owner) for way, line in self._books.in_line() if self._blocks(way.owner, line))
-        return min(blocked, default=None)
+        owners = [_in_queue(way.owner) for way, line in self._books.in_line() if self._blocks(way.owner, line)]
+        losers = [_in_queue(owner) for owner in self._lost if self._blocks(owner, self._books.end)]
+        return min(owners + losers, default=None)
 
     def _blocks(self, waiter: Waiter, line: Line) -> bool:
         """Whether it is the pool's capacity that keeps it at present; whom a limit or its fixed share keeps blocks nobody."""
@@ -210,7 +214,7 @@ class _Pass:
         explain = partial(_explained, self._snapshot, self._steps, len(self._steps), waiter)
         case = Case(self._court, waiter, line, deficits)
         chosen = choose(case, Bounds(self._budget.most, worth(self._terms, waiter)))
-        if chosen is Why.TOO_MANY and self._budget.most != self._budget.at_a_time:
+        if chosen is Why.TOO_MANY and self._budget.most != self._budget.ever and self._could_ever(waiter, line):
             chosen = Why.MINUTE_USED_UP
         if isinstance(chosen, Why):
             return Decision(waiter.id, Outcome.WAITS, chosen, explain)

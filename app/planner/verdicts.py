@@ -53,7 +53,6 @@ DECISIONS: dict[Why, str] = {
 class WhyNot(StrEnum):
     """Why an allocation may not be taken."""
 
-    LEAVING = "leaving"
     FIXED = "fixed"
     CLASS_TEN = "class_ten"
     SENSITIVE = "sensitive_profile"
@@ -73,7 +72,6 @@ class WhyNot(StrEnum):
 
 
 REFUSALS: dict[WhyNot, str] = {
-    WhyNot.LEAVING: "it is leaving already",
     WhyNot.FIXED: "it is not preemptible",
     WhyNot.CLASS_TEN: "its preemption class is 10",
     WhyNot.SENSITIVE: "its policy has the profile sensitive",

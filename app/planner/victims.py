@@ -68,16 +68,12 @@ def _take(case: Case, candidates: Iterable[Candidate]) -> list[Candidate] | None
 
 
 def _give_back(case: Case, taken: Sequence[Candidate]) -> tuple[Candidate, ...]:
-    """Without those, the last first, but for whom it fits all the same, and is allowed if it was."""
-    spare, beyond = _spare(case, taken), _beyond(case, taken)
-    conditional = sum(grounds.within for _, _, grounds in taken)
-    kept = []
+    """Without those, the last first, but for whom it fits all the same."""
+    spare, kept = _spare(case, taken), []
     for candidate in reversed(taken):
         without = [units - brought for units, brought in zip(spare, case.brings(candidate[1]), strict=True)]
-        outside = [units + moved for units, moved in zip(beyond, case.moves(candidate[1]), strict=True)]
-        still = conditional - candidate[2].within
-        if min(without) >= 0 and (_is_lawful(still, outside) or not _is_lawful(conditional, beyond)):
-            spare, beyond, conditional = without, outside, still
+        if min(without) >= 0:
+            spare = without
         else:
             kept.append(candidate)
     return tuple(reversed(kept))
@@ -130,12 +126,18 @@ def _search(case: Case, bounds: Bounds) -> Iterator[tuple[Candidate, ...]]:
     for size in range(1, most + 1):
         found = without_condition.of(size)
         if len(free) < len(first):
-            found = chain(found, with_condition.of(size))
+            found = chain(found, (places for places in with_condition.of(size) if _all_needed(places, brought, needs)))
         priced = ((sum(costs.each[place] for place in places), places) for places in found)
         best = min((each for each in priced if costs.below is None or each[0] < costs.below), default=None)
         if best is not None:
             yield tuple([first[place] for place in best[1]])
             return
+
+
+def _all_needed(places: Sequence[int], brought: Sequence[Sequence[int]], needs: Sequence[int]) -> bool:
+    """Whether none could stay: stopping one only so that the waiter lies within its share could go on for ever."""
+    spare = [sum(brought[place][at] for place in places) - units for at, units in enumerate(needs)]
+    return all(any(left < units for left, units in zip(spare, brought[place], strict=True)) for place in places)
 
 
 def _unconditional(case: Case, first: Iterable[Candidate], bounds: Bounds) -> Iterator[tuple[Candidate, ...]]:

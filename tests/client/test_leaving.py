@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from poolkeeper import Allocation, Client, errors, heartbeats
+from poolkeeper import Allocation, AllocationLost, Client, errors, heartbeats
 from poolkeeper.models import Rank, Victim
 
 from tests.backends import wait_until

@@ -35,6 +35,7 @@ BACK_S: Final = 6
 BUSY_S: Final = 3
 """What a machine takes on which several processes start at the same time."""
 UNDISTURBED_S: Final = DEADLINES_S + STEPS * INTERVAL_S + BUSY_S
+EVERYTHING: Final = {"worker", "beat", "redis", "all"}
 LONG_S: Final = 60
 _Answer = TypeVar("_Answer")
 
@@ -145,11 +146,10 @@ def test_everything_ends_whoever_is_killed(service: Service) -> None:
     work.furnish()
     service.begin()
     with Killer(service, 5, (0.7, 2.2)) as killer:
-        while len(work.waves) * SIZE < PREEMPTIONS:
+        while len(work.waves) * SIZE < PREEMPTIONS or not {kill.kind for kill in killer.kills} >= EVERYTHING:
             work.wave()
-    assert not killer.failed, killer.failed
+            assert not killer.failed, killer.failed
     kills = killer.kills
-    assert {kill.kind for kill in kills} == {"worker", "beat", "redis", "all"}, f"too few were killed: {kills}"
     waits = sorted((Wait(one, kills) for wave in work.waves for one in wave), key=lambda wait: wait.rest_s - wait.may_rest_s)
     print(f"{len(kills)} kills; {len(waits)} waits; one of them: {waits[len(waits) // 2]}; nearest to its bound: {waits[-1]}")
     print(f"longest not hit by any: {max((wait.whole_s for wait in waits if not wait.hit), default=0):.2f} s")

@@ -376,7 +376,8 @@ class Oracle:
         sizes = range(1, len(first) + 1) if most is None else range(1, min(most, len(first)) + 1)
         for size in sizes:
             for chosen in combinations(first, size):
-                if self.fits(waiter, chosen) and self.lawful(waiter, chosen) and self.affordable(waiter, chosen, most):
+                fits = self.fits(waiter, chosen) and not self.superfluous(waiter, chosen)
+                if fits and self.lawful(waiter, chosen) and self.affordable(waiter, chosen, most):
                     yield chosen
 
     def best(self, waiter: Waiter, most: int | None) -> tuple[Allocation, ...] | None:
@@ -385,9 +386,9 @@ class Oracle:
         return min(found, key=lambda chosen: (len(chosen), sum(map(self.cost, chosen))), default=None)
 
     def superfluous(self, waiter: Waiter, victims: Victims) -> list[Allocation]:
-        """Those without whom it would fit all the same, and lawfully."""
+        """Those without whom it would fit all the same."""
         rests = ((one, [other for other in victims if other is not one]) for one in victims)
-        return [one for one, rest in rests if self.fits(waiter, rest) and self.lawful(waiter, rest)]
+        return [one for one, rest in rests if self.fits(waiter, rest)]
 
     def choice(self, waiter: Waiter, most: int | None) -> tuple[Allocation, ...] | None:
         """The set that has to leave for it; None if there is none."""

@@ -208,6 +208,9 @@ class Replay:
         if one.status == "allocated" and not event["by"]:
             if self.was.get("request", one.id).get("told_fence") != str(one.fence):
                 yield f"{one.id} was never told to leave: {event}"
+        elif one.status == "allocated" and event["rank"] == "":  # it says that it has left, and was just called back
+            if self.was.get("request", one.id).get("told_fence") != str(one.fence):
+                yield f"{one.id} was never told to leave: {event}"
         elif one.status == "allocated":
             yield from self._stopped(one, event)
             if self._setting(one.pool, "grace_s") != "0":

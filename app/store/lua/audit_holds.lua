@@ -56,7 +56,7 @@ for id, request in pairs(running) do
   if request.status == states.preempting then
     local owner = redis.call('HGET', keys.pool_leaving(args.pool), id)
     owners[id] = holds[owner] and owner or '-'
-    leaving[id] = owners[id] ~= '-' and tonumber(request.deadline_ms) or nil
+    leaving[id] = holds[owners[id]] and tonumber(request.deadline_ms) or nil
     coming[owners[id]] = coming[owners[id]] or {}
     coming[owners[id]][#coming[owners[id]] + 1] = request
     local is = tonumber(redis.call('ZSCORE', keys.leaving(), id))

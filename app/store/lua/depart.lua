@@ -8,6 +8,7 @@
 clock.start(args.now)
 requests.keep(args.kept)
 local count, told, forced = tonumber(args.chunk), 0, 0
+local later = amounts.whole(clock.after(60))
 local due = redis.call('ZRANGEBYSCORE', keys.leaving(), '-inf', amounts.whole(clock.now), 'LIMIT', 0, count)
 if #due > 0 then redis.call('HSET', keys.meta(), 'departed_ms', amounts.whole(clock.now)) end  -- which a server out of memory refuses
 
@@ -21,6 +22,7 @@ local function extended(pool, request)
 end
 
 for _, id in ipairs(due) do
+  redis.call('ZADD', keys.leaving(), later, id)  -- if something is wrong with it, it is in nobody's way at the next call
   local request = requests.load(id)
   local held = request and request.status == states.preempting and accounts.pool(request.pool)
   if not held or not accounts.policy(request.pool, request.component) then redis.call('ZREM', keys.leaving(), id)  -- lost

@@ -12,17 +12,23 @@ local lost = pool and pool.is.patience_s and pool.is.queueing ~= 'strict' and no
 if not lost then return reply.nobody() end
 local since_ms = clock.now - tonumber(pool.is.patience_s) * 1000
 
-local EXAMINED = 16  -- of one class of a lane; whose way is being cleared has a hold already, and who came back has waited less
+local PAGE = 16
 
 -- The first of a lane who has waited that long: its head, else of each class the oldest. Id and inner number.
 local function overdue(lane)
   for class = const.CLASSES - 1, 0, -1 do
-    local oldest = redis.call('ZRANGEBYSCORE', keys.lane(lane.id), amounts.whole(order.inner(class, 0)),
-      '(' .. amounts.whole(order.inner(class, const.AGES)), 'WITHSCORES', 'LIMIT', 0, EXAMINED)
-    for i = 1, #oldest, 2 do
-      local request = requests.load(oldest[i])
-      local waited = request and not request.cleared_in and tonumber(request.queued_ms or request.submitted_ms) <= since_ms
-      if waited then return oldest[i], tonumber(oldest[i + 1]) end
+    local from, more = amounts.whole(order.inner(class, 0)), true
+    while more do  -- whose way is being cleared has a hold already; of the others the first few count, as the rest is younger
+      local oldest = redis.call('ZRANGEBYSCORE', keys.lane(lane.id), from, '(' .. amounts.whole(order.inner(class, const.AGES)),
+        'WITHSCORES', 'LIMIT', 0, PAGE)
+      more = #oldest == 2 * PAGE
+      for i = 1, #oldest, 2 do
+        local request = requests.load(oldest[i])
+        local waited = request and not request.cleared_in and tonumber(request.queued_ms or request.submitted_ms) <= since_ms
+        if waited then return oldest[i], tonumber(oldest[i + 1]) end
+        more = more and request and request.cleared_in
+        from = '(' .. oldest[i + 1]
+      end
     end
   end
 end

@@ -71,18 +71,19 @@ else
     if not unused(accounts.named(args.pool, name)) then return reply.stale('share') end
   end
 end
-local rooms = shortages.rooms(path, lane, at, leaving)
+local rooms, shares = shortages.rooms(path, lane, at, leaving), {}
 for _, name in ipairs(cjson.decode(args.within)) do  -- it has to lie within this share when all have left
   local account = accounts.named(args.pool, name)
   for _, key in ipairs(lane.ask.keys) do
     if pool.reserving[key] then
       local left = (account.reserved[key] or 0) - (account.used[key] or 0) + (leaving[account.id .. '|' .. key] or 0)
-      rooms[#rooms + 1] = shortages.at(account, key, lane.ask.of[key], left - shortages.taken(pool, at, account, key))
+      shares[#shares + 1] = shortages.at(account, key, lane.ask.of[key], left - shortages.taken(pool, at, account, key))
     end
   end
 end
 shortages.free(rooms, victims)
-if not shortages.fits(rooms) then return reply.stale('not enough') end
+shortages.free(shares, victims)
+if not (shortages.fits(rooms) and shortages.fits(shares)) then return reply.stale('not enough') end
 for i in ipairs(victims) do
   if shortages.fits(rooms, i) then return reply.stale('superfluous') end
 end

@@ -91,7 +91,8 @@ function clearings.finish(pool, hold)
       any = true
       redis.call('HSET', keys.pool_leaving(pool.name), leaving[i], '-')
       redis.call('ZREM', keys.leaving(), leaving[i])
-      redis.call('HSET', keys.request(leaving[i]), 'stray_ms', amounts.whole(clock.now))  -- its time stands still from now on
+      local there = redis.call('EXISTS', keys.request(leaving[i])) == 1  -- else it was lost; its time stands still from now on
+      if there then redis.call('HSET', keys.request(leaving[i]), 'stray_ms', amounts.whole(clock.now)) end
     end
   end
   return any

@@ -42,7 +42,7 @@ function departures.leave(request, event, how, more)
   local times = (tonumber(request.preemptions) or 0) + 1
   local lost = (event == 'forced' or request.failed == '1') and pool.is.requeue_failed_checkpoint == '0'
   local again = not lost and (request.retries == '-1' or times <= tonumber(request.retries))
-  local ranks = more or {rank = request.rank, by_rank = request.by_rank}
+  local ranks = more or {rank = request.rank or '', by_rank = request.by_rank}
   local news = {'preemptions', amounts.whole(times), 'left_fence', request.fence, 'left_by', how or '',
     'preempted_fence', redis.call('HGET', keys.meta(), 'fence'), 'resume', request.checkpointed_ms and '1' or '0'}
   requests.say(news, TOLD, '')

@@ -6,10 +6,11 @@ local budget, unfinished
 local passing = {}  -- pools a pass is going through, one within the other
 local pass
 
--- A look costs one, and more where many holds have to be weighed.
+-- A look costs one, and more where many holds have to be weighed; whatever it costs, the first of a call is made.
 local function spent(pool)
+  if budget <= 0 then return true end
   budget = budget - 1 - math.floor((tonumber(pool.is.clearings) or 0) / 10)
-  return budget < 0
+  return false
 end
 
 -- Work is left: the next script, or the next round of the housekeeping, goes on.
@@ -74,7 +75,7 @@ local function strict(pool, set)
     if not found then return true end
     if not better_first(pool, found.id) then
       if spent(pool) then return false end
-      if looks.at(pool, found) == 'pool' then stuck, budget = found.id, budget + 1 end  -- a look that moved nobody, and is the only one
+      if looks.at(pool, found) == 'pool' then stuck, budget = found.id, math.max(budget, 0) + 1 end  -- a look that moved nobody, and is the only one
     end
   end
 end
