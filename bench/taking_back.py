@@ -1,7 +1,7 @@
 """What it costs to decide who is preempted: against how many run, and against how many policies they are of.
 
-Half of what each policy holds is borrowed. Waiters of a policy that has an unused share come one by one, and for each the pool
-is looked at, the plan is made, and its step is taken: three victims are told to leave. Nothing is remembered between two but the
+Half of what each policy holds is borrowed. Waiters of a policy with an unused share come one by one, and for each the pool is
+looked at, the plan is made, and its step is taken: three victims are told to leave. Nothing is remembered between two but the
 lines of what runs, as in a worker that has looked before.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import statistics
 import time
+from itertools import pairwise
 
 from redis import Redis
 
@@ -53,7 +54,7 @@ def measure(client: Redis, discipline: str, policies: int, running: int, decisio
         moments.append(time.perf_counter())
         assert planning.take(WORKSPACE, seen, step).applied
         moments.append(time.perf_counter())
-        spans = [(after - before) * 1000 for before, after in zip(moments, moments[1:], strict=False)]
+        spans = [(after - before) * 1000 for before, after in pairwise(moments)]
         times.append((sum(spans), *spans))
     return tuple(statistics.median(column) for column in zip(*times, strict=True))
 

@@ -136,8 +136,8 @@ class Allocation:
     def checkpoint(self, state: str, seconds: int | None = None, reference: str | None = None) -> Heartbeat:
         """Say how far the saving of the work is, as `Client.checkpoint` does; AllocationLost if the units are not ours.
 
-        If it was asked for and is `completed` we have `left`: stop what uses the units before saying so. If it was asked for just
-        then, and we do not know of it yet, that is AllocationLost, too.
+        If it was asked for and is `completed` we have `left`: stop what uses the units before saying so. If that was asked
+        just then, and we do not know of it yet, it is AllocationLost, too.
         """
         told = (self.request.id, self.fence, state, seconds, reference)
         asked = self.directive != "continue"

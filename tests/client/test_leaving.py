@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from poolkeeper import Allocation, AllocationLost, Client, errors, heartbeats
+from poolkeeper import Allocation, Client, errors, heartbeats
 from poolkeeper.models import Rank, Victim
 
 from tests.backends import wait_until
@@ -161,7 +161,7 @@ class TestInABlock:
 
         standin.script(granted, leaves)
         with Client(standin.url, tries=1).allocation("team") as held:
-            with pytest.raises(AllocationLost, match="had to leave just then"):
+            with pytest.raises(errors.AllocationLost, match="had to leave just then"):
                 held.checkpoint("completed")
             assert (held.lost, held.left) == (False, True)
         assert [each.path.rpartition("/")[2] for each in standin.heard] == ["requests", "checkpoint", "heartbeat"]

@@ -65,7 +65,7 @@ def test_what_the_rest_of_a_walltime_of_a_thousand_seconds_is_worth(ran_s: int, 
 
 
 @pytest.mark.parametrize(("amounts", "expected"), [({"gpu": 3}, 3), ({"gpu": 0, "tpu": 7}, 1), ({"gpu": 1, "tpu": 7}, 1)])
-def test_everything_counts_for_each_unit_of_the_cost_key_at_least_one(amounts: dict[str, int], expected: int) -> None:
+def test_everything_counts_for_each_unit_of_the_cost_key_at_least_one(amounts: dict[str, Any], expected: int) -> None:
     each = 5 + 10 + Fraction(100 * 600, 1000)
     assert cost(checkpoint="auto", walltime_s=1000, **amounts) == expected * each
 

@@ -194,6 +194,11 @@ def test_the_victims_of_a_hold_that_ended_are_called_back_if_nobody_needs_them()
     assert shown(scene.holds("x", "mid", gpu=4).plan()) == [("end", "x"), ("reprieve", "v")]
 
 
+def test_who_was_called_back_counts_again_for_those_who_ask_later() -> None:
+    scene = low_and_high(3).runs("o", "low", gpu=1).runs("v", "low", gpu=2, leaving_for="x").holds("x", "mid", gpu=9)
+    assert shown(scene.waits("w", "mid", gpu=3).plan()) == [("end", "x"), ("reprieve", "v"), ("stop", "w", "v", "o")]
+
+
 def test_an_earlier_hold_that_counted_on_them_asks_again() -> None:
     """`x` counted on what `big` brings beyond the need of `y`; `y` can never be filled, and `x` may not take `big`."""
     scene = a_pool(gpu=6).policy("low", priority=1, limit={"gpu": 5}).policy("mid", priority=5).policy("high", priority=9)
@@ -254,13 +259,22 @@ def test_what_is_left_of_a_minute_bounds_the_set() -> None:
     assert shown(scene.runs("c", "low", gpu=1).waits("w", "high", gpu=2).plan()) == [("stop", "w", "a")]
 
 
-@pytest.mark.parametrize("terms", [{"backoff_s": 9}, {"max_preemptions_per_minute": 0}, {"max_preemptions_per_minute": 1}])
-def test_no_hold_ends_because_of_a_pause(terms: dict[str, int]) -> None:
+@pytest.mark.parametrize(
+    ("terms", "lately"), [({"backoff_s": 9}, 0), *(({"max_preemptions_per_minute": 2}, n) for n in (1, 2))]
+)
+def test_no_hold_ends_because_of_a_pause(terms: dict[str, int], lately: int) -> None:
     scene = low_and_high(2, **terms).runs("a", "low", gpu=1).runs("b", "low", gpu=1).holds("x", "high", gpu=2)
-    scene.decided_ms = NOW_MS
+    scene.decided_ms, scene.stopped_last_minute = NOW_MS, lately
     assert shown(scene.plan()) == []
     scene.running[0] = replace(scene.running[0], preemption_class=10)
     assert shown(scene.plan()) == [("end", "x")]
+
+
+def test_what_a_whole_minute_does_not_allow_is_no_pause() -> None:
+    scene = low_and_high(2, max_preemptions_per_minute=1).runs("a", "low", gpu=1).runs("b", "low", gpu=1)
+    assert shown(scene.holds("x", "high", gpu=2).plan()) == [("end", "x")]
+    scene.holding.clear()
+    assert scene.waits("w", "high", gpu=2).why() is Why.TOO_MANY
 
 
 # strict queues, and those who would rather have another pool

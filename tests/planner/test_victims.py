@@ -158,11 +158,12 @@ def test_who_needs_no_condition_is_taken_where_the_others_may_not_be() -> None:
 
 
 def test_without_a_condition_more_than_twelve_may_be_taken() -> None:
-    scene = a_pool(gpu=16).policy("t", priority=2, reserved={"gpu": 1}).policy("o", priority=2)
-    scene.runs("mine", "t", gpu=1, preemption_class=1)
+    scene = a_pool(gpu=9, slot=16).policy("t", reserved={"gpu": 2}).policy("o")
+    scene.runs("mate", "t", gpu=1, preemption_class=9).runs("mine", "t", gpu=1, slot=1, preemption_class=1)
     for number in range(15):
-        scene.runs(f"o{number}", "o", gpu=1, preemption_class=4)
-    scene.waits("w", "t", gpu=15, preemption_class=6)
+        scene.runs(f"o{number}", "o", slot=1, preemption_class=4)
+    scene.waits("w", "t", gpu=2, slot=15, preemption_class=6)
+    # `mine` comes first, but lies in share, and `w` would not
     assert set(scene.stopped()) == {f"o{number}" for number in range(15)}
 
 

@@ -205,10 +205,7 @@ class Replay:
 
     def _departed(self, one: Request, event: dict[str, str]) -> Iterator[str]:
         """It goes back to the queue if it may, else it ends."""
-        if one.status == "allocated" and not event["by"]:
-            if self.was.get("request", one.id).get("told_fence") != str(one.fence):
-                yield f"{one.id} was never told to leave: {event}"
-        elif one.status == "allocated" and event["rank"] == "":  # it says that it has left, and was just called back
+        if one.status == "allocated" and not event["rank"]:  # it says that it has left, and was just called back
             if self.was.get("request", one.id).get("told_fence") != str(one.fence):
                 yield f"{one.id} was never told to leave: {event}"
         elif one.status == "allocated":
