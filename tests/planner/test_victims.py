@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
@@ -192,6 +193,113 @@ def test_a_cheaper_set_is_looked_for_before_it_is_refused() -> None:
     scene.runs("c", "t", gpu=2, ran_s=1000, preemption_class=1).waits("w", "t", gpu=2, preemption_class=3)
     # a and b come first and cost 61 minutes, c alone costs 33
     assert scene.stopped() == {"c": "priority"}
+
+
+# whole situations
+
+
+def borrowers() -> Scene:
+    """`low` and `high` own half each, and `high` holds all."""
+    scene = a_pool(gpu=8).policy("low", priority=1, reserved={"gpu": 4}).policy("high", priority=100, reserved={"gpu": 4})
+    return scene.runs("h1", "high", gpu=4).runs("h2", "high", gpu=4)
+
+
+def sandbox() -> Scene:
+    """`sandbox` borrows two."""
+    scene = a_pool(gpu=8).policy("sandbox", priority=10, reserved={"gpu": 4}).policy("prod", priority=100, reserved={"gpu": 2})
+    return scene.runs("s1", "sandbox", gpu=2).runs("s2", "sandbox", gpu=2).runs("s3", "sandbox", gpu=2)
+
+
+def beside_fixed() -> Scene:
+    """Three of four are fixed."""
+    scene = a_pool(gpu=4).policy("low", priority=1, reserved={"gpu": 3}).policy("high", priority=9)
+    return scene.runs("fixed", "low", gpu=3, preemptible=False).runs("soft", "low", gpu=1)
+
+
+def classes_4_and_6(**numbers: Any) -> Scene:
+    """One of class 4 and one of class 6 run under one policy."""
+    scene = a_pool(gpu=8 if "limit" in numbers else 2).policy("t", priority=9, **numbers).policy("o", priority=1)
+    return scene.runs("a", "t", gpu=1, preemption_class=4).runs("b", "t", gpu=1, preemption_class=6)
+
+
+def at_the_fixed_limit() -> Scene:
+    """A policy at its limit of three, two of them its own."""
+    scene = a_pool(gpu=8).policy("t", priority=1, reserved={"gpu": 2}, limit={"gpu": 3})
+    return scene.runs("soft1", "t", gpu=1).runs("soft2", "t", gpu=2)
+
+
+def two_below() -> Scene:
+    """An owner of two that holds three, and a borrower."""
+    return a_pool(gpu=4).policy("a", priority=2).policy("b", priority=1, reserved={"gpu": 2})
+
+
+def mem_in_share() -> Scene:
+    """Somebody in share holds what nobody reserves."""
+    scene = a_pool(gpu=6, mem=4).policy("a", priority=1, reserved={"gpu": 4}).policy("b", priority=2)
+    return scene.runs("a3", "a", gpu=3, mem=3)
+
+
+def home_and_service() -> Scene:
+    """A service holds its own two and the two of `home`."""
+    scene = a_pool(gpu=4).under(discipline="classes").policy("home", priority=1, reserved={"gpu": 2})
+    scene.policy("svc", priority=1, reserved={"gpu": 2}, profile="service")
+    scene.runs("v1", "svc", gpu=2, preemption_class=6, checkpoint="auto")
+    return scene.runs("v2", "svc", gpu=2, preemption_class=6, checkpoint="auto")
+
+
+def home_is_back() -> Scene:
+    """And when `home` has taken its two back."""
+    scene = home_and_service()
+    scene.running.pop()
+    return scene.runs("h", "home", gpu=2, preemption_class=2)
+
+
+def of_a_day(**ask: Any) -> dict[str, Any]:
+    """One unit, just started, for a day."""
+    return {"gpu": 1, "ran_s": 0, "walltime_s": 86400, **ask}
+
+
+def dear_and_cheap() -> Scene:
+    """What is lower in class is dearer to stop."""
+    scene = a_pool(gpu=2).under(discipline="classes").policy("t")
+    scene.runs("dear", "t", **of_a_day(preemption_class=1, checkpoint="manual"))
+    return scene.runs("cheap", "t", **of_a_day(preemption_class=3, checkpoint="auto", checkpoint_minutes=1))
+
+
+def hard_and_ending() -> Scene:
+    """One cannot be saved, one ends soon."""
+    scene = a_pool(gpu=2).under(discipline="classes", near_completion_s=300).policy("t")
+    scene.runs("hard", "t", gpu=1, preemption_class=7)
+    return scene.runs("ending", "t", gpu=1, ran_s=1, preemption_class=1, checkpoint="auto", walltime_s=200)
+
+
+SITUATIONS: list[tuple[Scene, str, dict[str, Any], list[str]]] = [
+    (borrowers(), "low", {"gpu": 4}, ["h2"]),
+    (sandbox(), "prod", {"gpu": 6}, []),
+    (sandbox(), "prod", {"gpu": 4}, ["s3"]),
+    (beside_fixed(), "high", {"gpu": 2}, []),
+    (beside_fixed(), "high", {"gpu": 1}, ["soft"]),
+    (classes_4_and_6(reserved={"gpu": 2}), "t", {"gpu": 1, "preemption_class": 4}, []),
+    (classes_4_and_6(reserved={"gpu": 2}), "t", {"gpu": 1, "preemption_class": 6}, ["a"]),
+    (classes_4_and_6(limit={"gpu": 2}).runs("o", "o", gpu=2), "t", {"gpu": 1, "preemption_class": 4}, []),
+    (classes_4_and_6(limit={"gpu": 2}).runs("o", "o", gpu=2), "t", {"gpu": 1, "preemption_class": 6}, ["a"]),
+    (at_the_fixed_limit(), "t", {"gpu": 2, "preemptible": False}, ["soft2"]),
+    (at_the_fixed_limit(), "t", {"gpu": 3, "preemptible": False, "preemption_class": 9}, []),
+    (two_below().runs("b3", "b", gpu=3), "a", {"gpu": 4}, ["b3"]),
+    (two_below().runs("a4", "a", gpu=4), "b", {"gpu": 3}, []),
+    (two_below().runs("a4", "a", gpu=4), "b", {"gpu": 1}, ["a4"]),
+    (two_below().runs("b2", "b", gpu=2, preemption_class=3).runs("a2", "a", gpu=2), "b", {"gpu": 3, "preemption_class": 7}, []),
+    (mem_in_share(), "b", {"gpu": 3, "mem": 2}, []),
+    (home_and_service(), "home", {"gpu": 2, "preemption_class": 2}, ["v2"]),
+    (home_is_back(), "home", {"gpu": 2, "preemption_class": 9}, ["h"]),
+    (dear_and_cheap(), "t", {"gpu": 1, "preemption_class": 8}, ["cheap"]),
+    (hard_and_ending(), "t", {"gpu": 1, "preemption_class": 9}, []),
+]
+
+
+@pytest.mark.parametrize(("scene", "component", "ask", "stopped"), SITUATIONS)
+def test_situations(scene: Scene, component: str, ask: dict[str, Any], stopped: list[str]) -> None:
+    assert list(replace(scene, waiting=[]).waits("w", component, **ask).stopped()) == stopped
 
 
 # properties
