@@ -267,11 +267,8 @@ def test_who_took_from_whom_and_why_is_told_to_both(everywhere: Site) -> None:
         {"event": "clearing", **quiet, "reason": "priority", "rank": CLASS_8, "victims": [victim]},
         {"event": "allocated", **quiet},
     ]
-    because = quiet | {"reason": "priority", "by": waits["id"]}
-    assert told(held)[2:] == [
-        {"event": "preempting", **because, "rank": CLASS_5, "by_rank": CLASS_8},
-        {"event": "preempted", **because},
-    ]
+    because = quiet | {"reason": "priority", "by": waits["id"], "rank": CLASS_5, "by_rank": CLASS_8}
+    assert told(held)[2:] == [{"event": "preempting", **because}, {"event": "preempted", **because}]
 
 
 def test_events_say_the_same_as_the_story(everywhere: Site) -> None:
