@@ -42,16 +42,19 @@ class Costs:
         return Fraction(*self._ratio(holder))
 
     def _ratio(self, holder: Allocation) -> tuple[int, int]:
-        ran_ms = lost_ms = max(0, self._now_ms - holder.granted_ms)
+        ran_ms = lost_ms = self._since(holder.granted_ms)
         profile = self._profiles.get(holder.component)
         if holder.checkpoint != "none":
             if holder.checkpointed_ms is not None:
-                lost_ms = max(0, self._now_ms - holder.checkpointed_ms)
+                lost_ms = self._since(holder.checkpointed_ms)
             minutes = _checkpoint_minutes(holder) * (TRAINING_CHECKPOINT if profile == "training" else 1)
             lost_ms += minutes * MINUTE_MS
-        over, under = _promise(ran_ms, holder.walltime_s)
-        over = (over + lost_ms * under) * max(1, holder.amounts.get(self._key, 0))
+        over, under = _promise(ran_ms, holder.walltime_s) if holder.walltime_s else (0, 1)
+        over = (over + lost_ms * under) * (holder.amounts.get(self._key) or 1)
         return over, under * MINUTE_MS * (2 if profile == "interactive" else 1)
+
+    def _since(self, then_ms: int) -> int:
+        return self._now_ms - then_ms if then_ms < self._now_ms else 0
 
 
 def _checkpoint_minutes(holder: Allocation) -> int:
@@ -60,9 +63,9 @@ def _checkpoint_minutes(holder: Allocation) -> int:
     return AUTO_MINUTES if holder.checkpoint_minutes is None else holder.checkpoint_minutes
 
 
-def _promise(ran_ms: int, walltime_s: int | None) -> tuple[int, int]:
+def _promise(ran_ms: int, walltime_s: int) -> tuple[int, int]:
     """What the rest of the walltime is worth a unit, in milliseconds: little at its start, much at its end, nothing past it."""
-    if walltime_s is None or ran_ms >= walltime_s * 1000:
+    if ran_ms >= walltime_s * 1000:
         return 0, 1
     if ran_ms < walltime_s * 100:
         return MINUTE_MS, 1

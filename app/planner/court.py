@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from heapq import merge
 from itertools import groupby
+from operator import attrgetter
 from typing import TypeAlias
 
 from app.domain.snapshot import Allocation, Snapshot
@@ -107,9 +108,10 @@ class Court:
     def _in_order_of_cost(self) -> list[Allocation]:
         if not self._by_cost:
             age, kind_of = self.books.shares.age, self.books.shares.kind_of
-            free = [each for each in self._allocations if each.id not in kind_of or kind_of[each.id].traits.protected is None]
+            kinds = ((each, kind_of.get(each.id)) for each in self._allocations)
+            free = [each for each, kind in kinds if kind is None or kind.traits.protected is None]
             free.sort(key=lambda holder: age[holder.id], reverse=True)
-            free.sort(key=lambda holder: holder.preemption_class)
+            free.sort(key=attrgetter("preemption_class"))
             free.sort(key=self.costs.of)
             self._by_cost = free
         return self._by_cost

@@ -126,7 +126,7 @@ def test_a_poll_is_woken_when_the_directive_changes(site: Site) -> None:
 def test_a_waiter_has_no_directive(site: Site) -> None:
     _, waits = _contended(site)
     assert (waits["directive"], waits["deadline"]) == (None, None)
-    assert site.get(f"/requests/{waits['id']}", wait_s=60, status="queued", directive="continue").body == waits
+    assert site.get(f"/requests/{waits['id']}", wait_s=1, status="queued", directive="continue").body == waits
 
 
 # ---- leaving
