@@ -21,10 +21,8 @@ if TYPE_CHECKING:
     from poolkeeper.models import Heartbeat, Request
 
 Word = TypeVar("Word", "Heartbeat", "Request")
-LONGEST_INTERVAL_S = 20.0
-"""A long lease is prolonged as often as this, for the directives that come with the answer."""
-LEAVING_INTERVAL_S = 5.0
-"""And as often as this while we have to leave, as the next directive may leave little time."""
+LONGEST_INTERVAL_S = 5.0
+"""A long lease is prolonged as often as this, too, for the directives that come with the answer: they leave little time."""
 SHORTEST_TIMEOUT_S = 0.25
 
 
@@ -94,8 +92,7 @@ class Heartbeats:
         pause = self._interval_s - (now_s() - self._vouched_s)
         while not self._stop.wait(max(0.0, pause)):
             failures = 0 if self._beat() else failures + 1
-            usual = self._interval_s if self.directive == "continue" else min(self._interval_s, LEAVING_INTERVAL_S)
-            pause = min(usual, pause_s(failures)) if failures else usual
+            pause = min(self._interval_s, pause_s(failures)) if failures else self._interval_s
             if self.lost_because:
                 break
         self._client.close()

@@ -122,7 +122,10 @@ class Allocation:
         return _entered(self._heartbeats).suspected
 
     def ensure(self) -> None:
-        """Returns if the units are surely ours at this moment; AllocationLost if not."""
+        """Returns if the units are ours by all that is known; AllocationLost if not.
+
+        What is known is at most a few seconds old: a pool that gives less grace than that takes its units back unheard.
+        """
         heartbeats = _entered(self._heartbeats)
         if heartbeats.lost_because:
             raise AllocationLost(heartbeats.lost_because)

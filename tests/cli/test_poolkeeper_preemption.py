@@ -49,7 +49,9 @@ def test_it_is_shown_what_has_to_be_done_until_when_and_for_whom(
     assert re.search(rf"^Preempted by: +{waits}$", shown, re.MULTILINE)
     told = "was told to leave in gpus: the one it leaves for ranks higher "
     assert told + f"(on account of {waits}, priority 7 class 8 against priority 7 class 5)\n" in shown
-    assert f"is to be granted in gpus once {held} (priority 7 class 5) has left\n" in poolkeeper("request", "describe", waits).out
+    assert (
+        f"is to be granted in gpus once {held} (priority 7 class 5) has left\n" in poolkeeper("request", "describe", waits).out
+    )
     assert re.search(rf"{held}.* terminate until {AT}", poolkeeper("request", "list", "-o", "wide").out)
     beat = poolkeeper("request", "heartbeat", held).line
     assert re.fullmatch(rf"request {held}: terminate until {AT}, lease until {AT}", beat)

@@ -109,7 +109,7 @@ class TestInABlock:
         wait_until(lambda: told == ["checkpoint"], "it was told once")
 
     def test_it_leaves_as_it_is(self, contended: Callable[[Allocation], str], client: Client) -> None:
-        with client.allocation("team", gpu=8, lease_s=LEASE_S) as held:
+        with client.allocation("team", gpu=8, lease_s=LEASE_S, retries=1) as held:
             assert held.vacate() is False
             assert (held.left, client.request(held.request.id).status) == (False, "allocated")
             contended(held)
@@ -131,7 +131,7 @@ class TestInABlock:
                 wait_until(lambda: held.lost, "the heartbeat is refused")
                 assert held.directive == "kill"
 
-        with pytest.raises(errors.AllocationLost, match="queued"):
+        with pytest.raises(errors.AllocationLost, match="which is preempted"):
             work()
 
     @pytest.mark.parametrize(
@@ -173,8 +173,8 @@ class TestInABlock:
             assert held.vacate() is True
         assert len(standin.heard) == 2, "no release of what somebody else may hold by now"
 
-    def test_it_listens_more_often_while_it_has_to_leave(self, standin: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(heartbeats, "LEAVING_INTERVAL_S", 0.01)
+    def test_it_listens_often_for_the_next_directive(self, standin: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(heartbeats, "LONGEST_INTERVAL_S", 0.01)
         granted = says({"id": "r", "status": "allocated", "fence": 3, "lease_s": 6, "pool": "p"}, 201)
         leaving = says({"id": "r", "status": "preempting", "directive": "checkpoint"})
         standin.script(granted, *[leaving] * 40, *[says({"id": "r", "status": "preempting", "directive": "terminate"})] * 999)

@@ -1,4 +1,5 @@
--- What a holder says of its checkpoint: on its way out it answers with it, and otherwise it is noted for later.
+-- What a holder says of its checkpoint: on its way out it answers with it, and otherwise it is noted for later. Who says anything
+-- is alive, so its lease is prolonged.
 -- @use accounts amounts clock counts departures operations passes requests
 -- @keys leaving live
 -- @args now kept chunk op id fence state seconds reference
@@ -23,7 +24,8 @@ local pool, asked = accounts.pool(request.pool), request.status == states.preemp
 if args.state == 'defer' and request.status ~= states.preempting then return reply.not_leaving(request.status) end
 
 local function alive()
-  local lapses = request.lease_s and redis.call('ZSCORE', keys.live(), args.id) or ''
+  local lapses = request.lease_s and amounts.whole(clock.after(request.lease_s)) or ''
+  if request.lease_s then redis.call('ZADD', keys.live(), 'XX', lapses, args.id) end
   return reply.alive(request.status, lapses, request.directive or '', request.deadline_ms or '', passes.settle(tonumber(args.chunk)))
 end
 

@@ -211,7 +211,7 @@ PLAIN_WORDS = {NONE: None, "null": None, "true": True, "false": False}
 def _typed(key: str, said: str) -> Any:
     if said in PLAIN_WORDS:
         return PLAIN_WORDS[said]
-    if said.isascii() and said.isdigit() and len(said) <= 16:
+    if said.isascii() and said.removeprefix("-").isdigit() and len(said) <= 16:
         return int(said)
     if key.endswith("_s"):
         try:

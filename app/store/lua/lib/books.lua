@@ -7,25 +7,29 @@ local function put(account, column, key, number, fields)
   fields[#fields + 1] = amounts.whole(number)
 end
 
+-- Units of a share key are in nobody's stack any more: what was borrowed above them may lie in a share now.
+local function gone(account, pool, key, units, fields)
+  if account ~= pool and pool.reserving[key] then put(account, 'back', key, (account.back[key] or 0) + units, fields) end
+end
+
 -- Add to one or two columns (`used`, `fixed`, `kept`) of every account of a path.
 function books.add(path, ask, columns, sign)
+  local back = sign < 0 and columns[1] == 'used'
   for _, account in ipairs(path) do
     local fields = {}
     for _, key in ipairs(ask.keys) do
       for _, column in ipairs(columns) do put(account, column, key, (account[column][key] or 0) + sign * ask.of[key], fields) end
+      if back then gone(account, path[#path], key, ask.of[key], fields) end
     end
     redis.call('HSET', account.key, unpack(fields))
   end
 end
 
--- These units are in nobody's stack any more: what was borrowed above them may lie in a share now.
+-- Somebody along a path is told to leave: it counts in no stack from now on.
 function books.went(path, ask)
-  local pool = path[#path]
   for i = 1, #path - 1 do
     local fields = {}
-    for _, key in ipairs(next(pool.reserving) and ask.keys or {}) do
-      if pool.reserving[key] then put(path[i], 'back', key, (path[i].back[key] or 0) + ask.of[key], fields) end
-    end
+    for _, key in ipairs(ask.keys) do gone(path[i], path[#path], key, ask.of[key], fields) end
     if #fields > 0 then redis.call('HSET', path[i].key, unpack(fields)) end
   end
 end

@@ -25,16 +25,20 @@ end
 
 local function columns(fixed) return fixed and {'used', 'fixed'} or {'used'} end
 
--- Debit every account of the path, or give back (sign -1).
+-- Debit every account of the path, or give back (sign -1). Says whether anybody waits.
 local function book(path, lane, sign)
   local pool = path[#path]
   books.add(path, lane.ask, columns(lane.fixed), sign)
-  if not parking.anybody(pool) then return end
+  if not parking.anybody(pool) then return false end
   lanes.moved(path, lane.ask, 'p', 'used', sign)
   if lane.fixed then lanes.moved(path, lane.ask, 'f', 'fixed', sign) end
-  if sign > 0 then return stirs.stir(pool) end
+  if sign > 0 then
+    stirs.stir(pool)
+    return true
+  end
   for _, account in ipairs(path) do stirs.raise(pool, account, lane.ask, {'limit', 'cleared', 'held'}) end
   if lane.fixed then stirs.raise(pool, path[1], lane.ask, {'fixed'}) end
+  return true
 end
 
 -- Give a request its units under a new fence; without a path it is tied to no pool. `news` and `fields` as in requests.move.
@@ -96,8 +100,6 @@ function grants.back(request, told)
   redis.call('ZREM', keys.pool_active(request.pool), request.id)
   redis.call('HDEL', keys.pool_held(request.pool), request.id)
   if request.walltime_s then redis.call('ZREM', keys.pool_ends(request.pool), request.id) end
-  book(path, lane, -1)
-  books.went(path, lane.ask)
+  if book(path, lane, -1) then nudges.ask() end
   if told or request.status == states.preempting then arrive(request, path, lane.ask) end
-  if parking.anybody(path[#path]) then nudges.ask() end
 end
