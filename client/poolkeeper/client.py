@@ -168,8 +168,8 @@ class Client(Calls):
     ) -> Allocation:
         """Capacity for the length of a `with` block: waited for (`wait_s`), kept by heartbeats, given back whatever happens.
 
-        The rest is as in `submit`; what holds inside the block is said at `Allocation`. Without an `idempotency_key` nobody could
-        find the request again that was preempted and is granted once more, so it ends then, unless you say how many `retries`.
+        The rest is as in `submit`; what holds inside the block is said at `Allocation`. Without an `idempotency_key` nobody
+        could find the request again that was preempted and is granted once more, so it ends then, unless `retries` are given.
         """
         if idempotency_key is None and retries is None:
             retries = 0
