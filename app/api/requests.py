@@ -117,8 +117,8 @@ def release(call: Call, request: str, body: ReleaseAsk) -> RequestAnswer:
 def checkpoint(call: Call, request: str, body: CheckpointAsk) -> BeatAnswer:
     """Say how far the saving of the work is, be it routine or because of the directive `checkpoint`.
 
-    It counts as a heartbeat and is answered like one, with the status it has then: who completes a checkpoint that was asked for
-    has left with that.
+    It counts as a heartbeat and is answered like one, with the status it has then: who completes a checkpoint that was asked
+    for has left with that.
     """
     check_holder(call, request)
     told = (body.fence, body.state, body.seconds or 0, body.reference)
