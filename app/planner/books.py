@@ -211,6 +211,10 @@ class Books:
     def reprieve(self, stray: Allocation) -> None:
         """A stray is called back."""
         del self.strays[stray.id]
+        policy, *groups = self.tree.paths[stray.component][:-1]
+        for group in groups:  # as the ledger counts it: as much may be borrowed now that was in share
+            for key, units in self.tree.accounts[policy].reserved.items():
+                self._moved[group, key] += units
         self.shares.come_back(stray)
         self.version += 1
 

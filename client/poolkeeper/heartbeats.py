@@ -71,10 +71,11 @@ class Heartbeats:
 
     def say(self, word: Callable[[], Word]) -> Word:
         """Say something that is answered like a heartbeat, and may have the effect that nothing is held any more."""
-        self._saying = True
+        self._saying, sent_s = True, now_s()
         try:
             beat = word()
             if beat.holds and getattr(beat, "fence", self._fence) == self._fence:
+                self._vouched_s = max(self._vouched_s, sent_s)
                 self._hear(beat)
             else:  # perhaps granted again already, under another fence
                 self.left = True

@@ -38,7 +38,8 @@ def same(text: str) -> str:
     known: dict[str, str] = {}
     text = re.sub(r"\b[0-9a-hjkmnp-tv-z]{20}\b", lambda found: known.setdefault(found[0], f"id-{len(known)}".ljust(20)), text)
     text = re.sub(r"\d{4}-\d\d-\d\dT[\d:.]+Z", "TIME", text)
-    return re.sub(r"\b\d+s( +-)$", r"AGE\1", text, flags=re.M).replace("AGE ", "AGE")
+    text = re.sub(r"\b\d+s +(-$|preempted )", r"AGE \1", text, flags=re.M)
+    return re.sub(r"AGE +", "AGE", text)
 
 
 @pytest.fixture(scope="module")

@@ -20,12 +20,13 @@ if request.fence ~= args.fence or not redis.call('ZSCORE', keys.live(), args.id)
   return reply.stale_fence(request.status, request.reason)
 end
 
+local lapses = request.lease_s and amounts.whole(clock.after(request.lease_s)) or ''
+if request.lease_s then redis.call('ZADD', keys.live(), lapses, args.id) end
+
 local pool, asked = accounts.pool(request.pool), request.status == states.preempting and request.directive == 'checkpoint'
 if args.state == 'defer' and request.status ~= states.preempting then return reply.not_leaving(request.status) end
 
 local function alive()
-  local lapses = request.lease_s and amounts.whole(clock.after(request.lease_s)) or ''
-  if request.lease_s then redis.call('ZADD', keys.live(), 'XX', lapses, args.id) end
   return reply.alive(request.status, lapses, request.directive or '', request.deadline_ms or '', passes.settle(tonumber(args.chunk)))
 end
 

@@ -13,7 +13,9 @@ function departures.rank(policy, request) return policy.is.priority .. ',' .. re
 local function step(request, directive, deadline, news)
   requests.say(news, {'directive'}, directive)
   requests.say(news, {'deadline_ms'}, amounts.whole(deadline))
-  if redis.call('HGET', keys.pool_leaving(request.pool), request.id) ~= '-' then  -- else its time stands still
+  if redis.call('HGET', keys.pool_leaving(request.pool), request.id) == '-' then  -- its time stands still
+    requests.say(news, {'stray_ms'}, amounts.whole(clock.now))
+  else
     redis.call('ZADD', keys.leaving(), amounts.whole(deadline), request.id)
   end
 end
@@ -31,7 +33,7 @@ end
 function departures.saved(request, reference, fields)
   local now = amounts.whole(clock.now)
   requests.put(request, fields, 'checkpointed_ms', now)
-  requests.put(request, fields, 'reference', reference)
+  if reference ~= '' then requests.put(request, fields, 'reference', reference) end
   if request.pool ~= '' then redis.call('HSET', keys.pool_held(request.pool), request.id, requests.line(request)) end
 end
 
