@@ -1,5 +1,5 @@
--- What a holder says of its checkpoint: on its way out it answers with it, and otherwise it is noted for later. Who says anything
--- is alive, so its lease is prolonged.
+-- What a holder says of its checkpoint: on its way out it answers with it, and otherwise it is noted for later. Who is
+-- heard is alive, so its lease is prolonged.
 -- @use accounts amounts clock counts departures operations passes requests
 -- @keys leaving live
 -- @args now kept chunk op id fence state seconds reference
@@ -20,11 +20,11 @@ if request.fence ~= args.fence or not redis.call('ZSCORE', keys.live(), args.id)
   return reply.stale_fence(request.status, request.reason)
 end
 
-local lapses = request.lease_s and amounts.whole(clock.after(request.lease_s)) or ''
-if request.lease_s then redis.call('ZADD', keys.live(), lapses, args.id) end
-
 local pool, asked = accounts.pool(request.pool), request.status == states.preempting and request.directive == 'checkpoint'
 if args.state == 'defer' and request.status ~= states.preempting then return reply.not_leaving(request.status) end
+
+local lapses = request.lease_s and amounts.whole(clock.after(request.lease_s)) or ''
+if request.lease_s then redis.call('ZADD', keys.live(), lapses, args.id) end
 
 local function alive()
   return reply.alive(request.status, lapses, request.directive or '', request.deadline_ms or '', passes.settle(tonumber(args.chunk)))
