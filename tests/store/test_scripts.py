@@ -109,10 +109,11 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     """The port of a cluster of one node."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    options = ["--port", str(port), "--bind", "127.0.0.1", "--cluster-enabled", "yes", "--cluster-port", str(port ^ 1)]
+    with socket.socket() as one, socket.socket() as other:  # both at once, so that they differ, and both are free
+        for free in (one, other):
+            free.bind(("127.0.0.1", 0))
+        port, bus = one.getsockname()[1], other.getsockname()[1]
+    options = ["--port", str(port), "--bind", "127.0.0.1", "--cluster-enabled", "yes", "--cluster-port", str(bus)]
     with served(tmp_path_factory.mktemp("c"), *options) as path, Redis(unix_socket_path=path) as client:
         client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
         while "cluster_state:ok" not in str(client.execute_command("CLUSTER", "INFO")):
