@@ -38,7 +38,8 @@ class Bounds:
 
 def is_lawful(case: Case, chosen: Sequence[Candidate]) -> bool:
     """Whether those among them who may be taken only on a condition may be."""
-    return _is_lawful(sum(grounds.within for _, _, grounds in chosen), _beyond(case, chosen))
+    conditional = any(grounds.within for _, _, grounds in chosen)
+    return not conditional or all(units <= 0 for units in _beyond(case, chosen))
 
 
 def choose(case: Case, bounds: Bounds) -> tuple[Candidate, ...] | Why:
@@ -93,11 +94,6 @@ def _beyond(case: Case, chosen: Iterable[Candidate]) -> list[int]:
     for _, holder, _ in chosen:
         beyond = [units - moved for units, moved in zip(beyond, case.moves(holder), strict=True)]
     return beyond
-
-
-def _is_lawful(conditional: int, beyond: Iterable[int]) -> bool:
-    """Whether those who may be taken only if the waiter then lies within its policy's reserved may be."""
-    return conditional == 0 or all(units <= 0 for units in beyond)
 
 
 def _fault(case: Case, chosen: Sequence[Candidate], bounds: Bounds) -> Why | None:
