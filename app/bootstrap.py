@@ -15,6 +15,7 @@ from app.service.pools import Pools
 from app.service.reconciling import Reconciling
 from app.service.requests import Requests
 from app.service.rounds import Rounds, Turns
+from app.service.sharing import Sharing
 from app.service.tokens import Tokens
 from app.service.waiting import House, Waiting
 from app.settings import Settings
@@ -44,6 +45,7 @@ class Services:
     tokens: Tokens
     waiting: Waiting
     declaring: Declaring
+    sharing: Sharing
     registry: Registry
 
 
@@ -71,6 +73,7 @@ def services(client: Client, settings: Settings, clock: Clock | None = None) -> 
         tokens=Tokens(TokenStore(client, clock), settings.rate_per_s),
         waiting=Waiting(requests, Wakeups(client), house),
         declaring=Declaring(ledger, registry),
+        sharing=Sharing(Planning(client, clock, limits), ledger),
         registry=registry,
     )
 

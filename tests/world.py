@@ -9,10 +9,10 @@ from app.domain.asks import GroupAsk, PolicyAsk, PoolAsk, PoolChange, RequestAsk
 from app.domain.clock import ManualClock
 from app.domain.ids import request_id
 from app.domain.models import Beat, Event, Pool, Request
-from app.domain.plan import EndHold, PassOn, Reprieve, Step, StillBorrowed, Stop, Trigger, Victim
+from app.domain.plan import EndHold, PassOn, Publication, Reprieve, Step, StillBorrowed, Stop, Trigger, Victim
 from app.domain.snapshot import Snapshot
 from app.store.compose import load_commands
-from app.store.keys import prefix
+from app.store.keys import key, prefix
 from app.store.ledger import Ledger, Limits
 from app.store.planning import Planning, Taken
 from app.store.scripts import Client, Reply, Scripts
@@ -109,11 +109,19 @@ class World:
 
     # taking back
 
-    def snapshot(self, pool: str = "p") -> Snapshot:
-        """A pool as a decision sees it; somebody waits or leaves there."""
-        snapshot = self.planning.snapshot(self.workspace, pool)
+    def snapshot(self, pool: str = "p", *, anyway: bool = False) -> Snapshot:
+        """A pool as a decision sees it; somebody waits or leaves there, or it is looked at `anyway`."""
+        snapshot = self.planning.snapshot(self.workspace, pool, anyway=anyway)
         assert snapshot is not None
         return snapshot
+
+    def looked_at(self) -> None:
+        """Somebody has looked at every pool since it was made or changed, and found nothing to do."""
+        for name in self.pools():
+            seen = self.planning.snapshot(self.workspace, name, anyway=True)
+            assert seen is not None
+            self.planning.publish(self.workspace, seen, Publication((), watched=False))
+        self.client.delete(key("nudge", self.workspace))
 
     def take(self, step: Step, seen: Snapshot | None = None, pool: str = "p") -> Taken:
         """Take a step: one planned just now, unless it is told what was seen."""

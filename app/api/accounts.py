@@ -8,6 +8,8 @@ from typing import Any
 from app.api.answers import Amounts, Answer
 from app.domain import models
 
+Settings = Mapping[str, str | int | float | bool | Amounts | None]
+
 
 class PoolAnswer(Answer):
     """A pool as it stands. Amounts of keys that are not named are 0."""
@@ -24,7 +26,8 @@ class PoolAnswer(Answer):
     """What policies use beyond their reserved."""
     queue_length: int
     active_count: int
-    settings: Mapping[str, str | int | bool | None]
+    settings: Settings
+    """Every one with its value; null means what the field of that name says of a pool."""
 
     @classmethod
     def of(cls, pool: models.Pool) -> PoolAnswer:
@@ -60,6 +63,8 @@ class AccountAnswer(Answer):
     used_fixed: Amounts
     """The part of it that is not preemptible."""
     borrowed: Amounts
+    settings: Settings
+    """Those it says for itself; all others are inherited."""
 
 
 class GroupAnswer(AccountAnswer):
@@ -67,11 +72,13 @@ class GroupAnswer(AccountAnswer):
 
     name: str
     parent: str | None
+    mode: str
+    """How its children share in discipline `fair_share`: `fair_share` or `fifo`."""
 
     @classmethod
-    def of(cls, pool: models.Pool, group: models.Account) -> GroupAnswer:
+    def of(cls, pool: models.Pool, group: models.Group) -> GroupAnswer:
         """The answer for a group."""
-        return cls(name=group.name, parent=group.parent, **_account(pool, group))
+        return cls(name=group.name, parent=group.parent, mode=group.mode, **_account(pool, group))
 
 
 class PolicyAnswer(AccountAnswer):
@@ -110,6 +117,7 @@ def _account(pool: models.Pool, account: models.Account) -> dict[str, Any]:
         "used": _listed(account.used, pool.capacity),
         "used_fixed": _listed(account.used_fixed, pool.capacity),
         "borrowed": {key: amount for key, amount in account.borrowed.items() if key in pool.capacity},
+        "settings": account.settings,
     }
 
 

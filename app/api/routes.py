@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.api import declarations, events, policies, pools, requests, system, workspaces
+from app.api import declarations, events, policies, pools, requests, shares, system, workspaces
 from app.api.route import STREAM, Route
 from app.domain.tokens import Permission
 
@@ -19,6 +19,7 @@ ROUTES: tuple[Route, ...] = (
     Route("PATCH", "/pools/{pool}", SHAPE, pools.change, (200,), (409, 422)),
     Route("DELETE", "/pools/{pool}", SHAPE, pools.delete, (204,), (409,)),
     Route("GET", "/pools/{pool}/requests", READ, pools.requests),
+    Route("GET", "/pools/{pool}/shares", READ, shares.of_pool),
     # policies and groups
     Route("GET", "/pools/{pool}/policies", READ, policies.every),
     Route("PUT", "/pools/{pool}/policies/{component}", SHAPE, policies.put, (200, 201), (409, 422)),

@@ -11,10 +11,11 @@ import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 from pydantic.config import JsonDict
 
 from app.domain.amounts import MAX_CPUS, MAX_KEYS, MEMORY_PATTERN, from_settings, memory_mb
+from app.domain.decimals import exact
 from app.domain.names import RULES, LabelKey, Name, ResourceKey
 from app.domain.ordering import CLASSES, EXACT, PRIORITIES
 
@@ -24,6 +25,7 @@ TEN_YEARS_S = 10 * 365 * 24 * 3600
 MAX_LABELS = 32
 MAX_RETRIES = 1_000_000
 MAX_WEIGHT = 10_000
+MAX_THRESHOLD = 10
 MAX_REASONS = 20
 """How many faults of one ask are told."""
 
@@ -32,12 +34,16 @@ Quantity = Annotated[int, Field(ge=0, le=EXACT)]
 Seconds = Annotated[int, Field(ge=0, le=TEN_YEARS_S)]
 Duration = Annotated[int, Field(ge=1, le=TEN_YEARS_S)]
 Weight = Annotated[int, Field(ge=1, le=MAX_WEIGHT)]
+Ratio = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False), AfterValidator(exact)]
+Threshold = Annotated[float, Field(ge=0, le=MAX_THRESHOLD, allow_inf_nan=False), AfterValidator(exact)]
 Asked = Annotated[Mapping[ResourceKey, Units], Field(max_length=MAX_KEYS)]
 Capacity = Annotated[Mapping[ResourceKey, Units], Field(min_length=1, max_length=MAX_KEYS)]
 Quantities = Annotated[Mapping[ResourceKey, Quantity], Field(max_length=MAX_KEYS)]
 Labels = Annotated[Mapping[LabelKey, Annotated[str, Field(max_length=255)]], Field(max_length=MAX_LABELS)]
 Description = Annotated[str, Field(max_length=1000)]
 Profile = Literal["batch", "training", "service", "sensitive", "interactive"]
+Mode = Literal["fair_share", "fifo"]
+OverLimit = Literal["keep", "evict"]
 
 
 class Ask(BaseModel):
@@ -122,8 +128,9 @@ class RequestAsk(Ask):
 class PoolSettings(Settings):
     """How a pool settles contention."""
 
-    discipline: Literal["reserved", "classes"] = "reserved"
-    """What ranks a waiter: first the policy's priority (`reserved`) or first the preemption class (`classes`)."""
+    discipline: Literal["reserved", "classes", "fair_share"] = "reserved"
+    """Who goes first: by the policy's priority (`reserved`), by the preemption class (`classes`), or who lacks most of its
+    fair share (`fair_share`)."""
     order: Literal["share_first", "priority_first"] = "share_first"
     """Whether those within their unused share go before a higher rank, or after it."""
     queueing: Literal["best_effort", "strict"] = "best_effort"
@@ -147,12 +154,72 @@ class PoolSettings(Settings):
     """How many may be stopped for one waiter; 0 is without bound, null as the discipline has it: 3 in `classes`, else 0."""
     max_preemptions_per_minute: Quantity | None = None
     """How many may be stopped in a minute; 0 is nobody, ever, null without bound."""
-    backoff_s: Seconds = 0
-    """How long after somebody was stopped nobody else is."""
+    backoff_s: Seconds | None = None
+    """How long after somebody was stopped nobody else is; null is as the discipline has it: 5 in `fair_share`, else 0."""
     cost_key: ResourceKey = "gpu"
     """In `classes`: the key whose units, at least 1, tell what it costs to stop somebody."""
     value_per_class: Units | None = None
     """In `classes`: what it may cost at most, in minutes for each class of the waiter and each unit it asks; null: no bound."""
+    over_limit: OverLimit | None = None
+    """What becomes of what is beyond a lowered limit: it stays (`keep`), or as much as is beyond, the newest first, is
+    stopped (`evict`); null is as the discipline has it: `evict` in `fair_share`, else `keep`."""
+    over_limit_after_s: Seconds = 30
+    """How long who is beyond its limit is left alone before anything of it is stopped."""
+    fair_share_tolerance: Ratio = 0.8
+    """In `fair_share`: who uses less than this part of its fair share, and wants more, is below it."""
+    starvation_timeout_s: Seconds = 30
+    """In `fair_share`: who is below its fair share for longer is starving, and may have preemptible work stopped."""
+    aggressive_starvation: bool = False
+    """In `fair_share`: whether who goes on starving may in the end have more stopped than that."""
+    aggressive_starvation_timeout_s: Seconds = 120
+    """In `fair_share`: how long it has to be below its fair share for that."""
+    allow_aggressive_preemption: bool = True
+    """In `fair_share`: whether that may be stopped here for who is aggressively starving."""
+    aggressive_preemption_threshold: Threshold = 0.2
+    """In `fair_share`: the part of its fair share up to which nothing of anybody is stopped."""
+    preemption_threshold: Threshold = 1
+    """In `fair_share`: the part of its fair share beyond which what somebody runs is preemptible."""
+    non_preemptible_usage_threshold: Quantities = Field(default={}, examples=[{"gpu": 1}])
+    """In `fair_share`: resource key → units of everybody that are never stopped; keys not given do not count, none given
+    protects nothing."""
+
+
+class NodeSettings(Ask):
+    """What a group or a policy says for itself of its pool's settings; what it does not say, or is null, is inherited.
+
+    A group overrides what it inherits. A policy does, too, but of `fair_share_tolerance`, both timeouts,
+    `aggressive_starvation` and `non_preemptible_usage_threshold` that counts which is the more patient.
+    """
+
+    over_limit: OverLimit | None = None
+    """Whether what is beyond its limit stays (`keep`) or is stopped, the newest first (`evict`); null is inherited."""
+    over_limit_after_s: Seconds | None = None
+    """How long it is left alone beyond its limit before anything of it is stopped; null is inherited."""
+    fair_share_tolerance: Ratio | None = None
+    """With less than this part of its fair share it is below it; null is inherited, of a policy's the lower counts."""
+    starvation_timeout_s: Seconds | None = None
+    """Below its fair share for longer it is starving; null is inherited, of a policy's the longer counts."""
+    aggressive_starvation: bool | None = None
+    """Whether it may starve aggressively; null is inherited, a policy does if it and what it inherits say so."""
+    aggressive_starvation_timeout_s: Seconds | None = None
+    """How long it has to be below its fair share for that; null is inherited, of a policy's the longer counts."""
+    allow_aggressive_preemption: bool | None = None
+    """Whether it gives way to who is aggressively starving as well; null is inherited."""
+    aggressive_preemption_threshold: Threshold | None = None
+    """The part of its fair share up to which nothing of it is stopped; null is inherited."""
+    preemption_threshold: Threshold | None = None
+    """The part of its fair share beyond which what it runs is preemptible; null is inherited."""
+    non_preemptible_usage_threshold: Quantities | None = Field(default=None, examples=[{"gpu": 1}])
+    """Resource key → units of it that are never stopped; null or empty is inherited, of a policy's the lower of each key."""
+
+    @field_validator("non_preemptible_usage_threshold")
+    @classmethod
+    def _nothing_is_not_said(cls, threshold: Mapping[str, int] | None) -> Mapping[str, int] | None:
+        return threshold or None
+
+    def said(self) -> dict[str, Any]:
+        """The settings that are its own."""
+        return self.model_dump(exclude_none=True)
 
 
 class PoolAsk(Ask):
@@ -190,6 +257,11 @@ class GroupAsk(Ask):
     """Resource key → the most it may use; keys not given are limited by the pool alone."""
     weight: Weight = 1
     """Its part among its siblings."""
+    mode: Mode = "fair_share"
+    """In discipline `fair_share`: whether its children share what it has by their weights, or are served one after the other
+    (`fifo`): the greatest weight first, then the eldest."""
+    settings: NodeSettings = NodeSettings()
+    """What it says for itself and all below it; the rest is inherited."""
 
 
 class PolicyAsk(Ask):
@@ -208,6 +280,8 @@ class PolicyAsk(Ask):
     profile: Profile = "batch"
     """What its work is, in discipline `classes`. `training`: dearer to stop, as a checkpoint counts three times; `interactive`:
     half as dear; `service`: only what it borrows is taken; `sensitive`: never stopped."""
+    settings: NodeSettings = NodeSettings()
+    """What it says for itself; the rest is inherited."""
 
 
 class WorkspaceSettings(Settings):

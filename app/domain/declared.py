@@ -11,8 +11,8 @@ from typing import cast, get_args
 
 from pydantic import Field, field_validator
 
-from app.domain.asks import Ask, GroupAsk, PolicyAsk, PoolAsk, PoolSettings, Profile
-from app.domain.models import Account, Policy, Pool
+from app.domain.asks import Ask, GroupAsk, Mode, NodeSettings, PolicyAsk, PoolAsk, PoolSettings, Profile
+from app.domain.models import Group, Policy, Pool
 from app.domain.names import Name, component_id
 
 
@@ -106,13 +106,15 @@ def _may_be_null(setting: str) -> bool:
     return type(None) in get_args(PoolSettings.model_fields[setting].annotation)
 
 
-def _group(account: Account) -> DeclaredGroup:
+def _group(group: Group) -> DeclaredGroup:
     return DeclaredGroup(
-        name=account.name,
-        parent=account.parent,
-        reserved=dict(sorted(account.reserved.items())),
-        limit=dict(sorted(account.limit.items())),
-        weight=account.weight,
+        name=group.name,
+        parent=group.parent,
+        reserved=dict(sorted(group.reserved.items())),
+        limit=dict(sorted(group.limit.items())),
+        weight=group.weight,
+        mode=cast(Mode, group.mode),
+        settings=NodeSettings.model_validate(group.settings),
     )
 
 
@@ -127,4 +129,5 @@ def _policy(policy: Policy) -> DeclaredPolicy:
         weight=policy.weight,
         group=policy.parent,
         profile=cast(Profile, policy.profile),
+        settings=NodeSettings.model_validate(policy.settings),
     )

@@ -14,6 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
+from app.domain import decimals
+from app.domain.amounts import encode
 from app.domain.asks import PoolSettings
 from app.domain.declared import Declaration, DeclaredGroup, DeclaredPolicy, DeclaredPool
 
@@ -21,11 +23,16 @@ Action: TypeAlias = Literal["create", "update", "delete"]
 Kind: TypeAlias = Literal["pool", "group", "policy"]
 Account: TypeAlias = DeclaredGroup | DeclaredPolicy
 
-FIELDS = ("description", "capacity", "setting", "priority", "parent", "reserved", "limit", "weight", "group", "profile")
+FIELDS = (
+    "description", "capacity", "priority", "parent", "reserved", "limit", "weight", "mode", "group", "profile", "setting",
+)  # fmt: skip
 """What lines begin with, in their order."""
 
-AS_THE_DISCIPLINE = frozenset({"near_completion_s", "max_victims"})
-"""Settings that each discipline has a value of its own for."""
+AS_THE_DISCIPLINE = frozenset({"near_completion_s", "max_victims", "backoff_s", "over_limit"})
+"""Settings of a pool that each discipline has a value of its own for."""
+
+UNSAID = {"limit": "as the pool", "priority": "0", "weight": "1", "profile": "batch", "mode": "fair_share"}
+"""What goes without saying, where that is not nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +111,7 @@ def _changes(step: Step) -> Iterator[Change]:
     if after is None:
         yield Change("delete", "pool", step.name, step.name, _contents(before))
         return
-    lines = _lines(_pool_facts(before) if before else None, _pool_facts(after))
+    lines = _lines("pool", _pool_facts(before) if before else None, _pool_facts(after))
     if before is None or lines:
         yield Change("update" if before else "create", "pool", step.name, step.name, lines)
     yield from _account_changes("group", step.name, before.groups if before else (), after.groups)
@@ -116,7 +123,7 @@ def _account_changes(kind: Kind, pool: str, before: Sequence[Account], after: Se
     wanted, gone = changed(before, after)
     for account in wanted:
         was = known.get(account.name)
-        lines = _lines(_facts(was) if was else None, _facts(account))
+        lines = _lines(kind, _facts(was) if was else None, _facts(account))
         yield Change("update" if was else "create", kind, pool, account.name, lines)
     for account in gone:
         yield Change("delete", kind, pool, account.name, _said(_facts(account)))
@@ -134,7 +141,6 @@ def _pool_facts(pool: DeclaredPool) -> dict[str, str]:
     said = pool.model_dump(exclude={"name", "groups", "policies"}, exclude_defaults=True)
     if "description" in said:
         said["description"] = json.dumps(said["description"], ensure_ascii=False)
-    said["setting"] = said.pop("settings", {})
     return _flat(said)
 
 
@@ -145,25 +151,30 @@ def _facts(account: Account) -> dict[str, str]:
 def _flat(said: Mapping[str, Any]) -> dict[str, str]:
     """What is said beyond the defaults, label → value, the keys of a mapping each for itself and in order."""
     facts = {}
-    for field, value in said.items():
+    for name, value in said.items():
+        field = "setting" if name == "settings" else name
         of = {f"{field} {key}": value[key] for key in sorted(value)} if isinstance(value, Mapping) else {field: value}
         facts.update({label: _text(one) for label, one in of.items()})
     return facts
 
 
 def _text(value: object) -> str:
+    if isinstance(value, Mapping):
+        return encode(value) or "none"
+    if isinstance(value, float):
+        return decimals.encode(value)
     if isinstance(value, bool):
         return str(value).lower()
     return "none" if value is None else str(value)
 
 
-def _lines(before: Mapping[str, str] | None, after: Mapping[str, str]) -> tuple[str, ...]:
+def _lines(kind: Kind, before: Mapping[str, str] | None, after: Mapping[str, str]) -> tuple[str, ...]:
     if before is None:
         return _said(after)
     labels = sorted({*after, *before}, key=lambda label: (FIELDS.index(label.partition(" ")[0]), label))
     pairs = ((label, before.get(label), after.get(label)) for label in labels)
     return tuple(
-        f"{label}: {_unsaid(label) if was is None else was} -> {_unsaid(label, gone=True) if now is None else now}"
+        f"{label}: {_unsaid(kind, label) if was is None else was} -> {_unsaid(kind, label, gone=True) if now is None else now}"
         for label, was, now in pairs
         if was != now
     )
@@ -173,13 +184,15 @@ def _said(facts: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(f"{label}: {value}" for label, value in facts.items())
 
 
-def _unsaid(label: str, *, gone: bool = False) -> str:
+def _unsaid(kind: Kind, label: str, *, gone: bool = False) -> str:
     """What goes without saying."""
     field, _, of = label.partition(" ")
+    if field == "setting" and kind != "pool":
+        return "inherited"
     if of in AS_THE_DISCIPLINE:
         return "as the discipline"
     if field == "setting":
         return _text(PoolSettings.model_fields[of].default)
     if field == "capacity" and gone:
         return "removed"
-    return {"limit": "as the pool", "priority": "0", "weight": "1", "profile": "batch"}.get(field, "none")
+    return UNSAID.get(field, "none")

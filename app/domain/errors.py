@@ -37,6 +37,7 @@ class StaleFence(Conflict):
 
 _RULES: dict[str, tuple[type[Refused], str]] = {
     "unknown_key": (AgainstTheRules, "the pool has no {key}; a policy's and a group's keys are among the pool's"),
+    "unknown_threshold_key": (AgainstTheRules, "{account} would protect {wants} of {key} in use; the pool has no {key}"),
     "reserved_beyond_limit": (AgainstTheRules, "{account} reserves {wants} of {key}, more than its limit of {bound}"),
     "limit_beyond_capacity": (AgainstTheRules, "{account} limits {key} to {wants}; the pool has {bound}"),
     "overpromised": (AgainstTheRules, "children of {account} would reserve {wants} of {key} in all; it has {bound} to give"),

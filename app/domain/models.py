@@ -11,6 +11,9 @@ from app.domain.amounts import Amounts
 from app.domain.reasons import Reason
 from app.domain.states import State
 
+Setting: TypeAlias = str | int | float | bool | Amounts | None
+"""A value of a setting."""
+
 Victims: TypeAlias = tuple[tuple[str, str], ...]
 """Who was told to leave: id and rank (`priority,class`) of each."""
 
@@ -79,7 +82,8 @@ class Beat:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """What a group or a policy holds and may hold, per key. A limit that is not named is the pool's total."""
+    """What a group or a policy holds and may hold, per key. A limit that is not named is the pool's total; its settings are
+    those it says for itself, the others are inherited."""
 
     name: str
     parent: str | None
@@ -88,12 +92,20 @@ class Account:
     limit: Amounts
     used: Amounts
     used_fixed: Amounts
+    settings: Mapping[str, Setting]
 
     @property
     def borrowed(self) -> dict[str, int]:
         """What is held beyond the reserved share."""
         over = {key: used - self.reserved.get(key, 0) for key, used in self.used.items()}
         return {key: amount for key, amount in over.items() if amount > 0}
+
+
+@dataclass(frozen=True, slots=True)
+class Group(Account):
+    """An account between a pool and its policies; how its children share is its mode."""
+
+    mode: str = "fair_share"
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,10 +136,10 @@ class Pool:
     used: Amounts
     used_fixed: Amounts
     held: Amounts
-    settings: Mapping[str, str | int | bool | None]
+    settings: Mapping[str, Setting]
     queue_length: int
     active_count: int
-    groups: Mapping[str, Account]
+    groups: Mapping[str, Group]
     policies: Mapping[str, Policy]
     holds: tuple[Hold, ...]
     unfinished: bool

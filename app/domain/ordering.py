@@ -7,6 +7,13 @@ borrowing). Redis keeps scores as doubles, exact between -2^53 and 2^53, so the 
 2. rank: priority 0..9999 and class 0..10, the higher the smaller the number (17 bits)
 3. number of submission in the workspace (36 bits)
 
+With fair share the class alone is the rank, and a place is instead
+
+1. tier: how many policies of the pool are less satisfied (13 bits)
+2. class (4 bits) 3. number of submission (36 bits)
+
+of which what is kept in Redis leaves the tier out, as it moves with every grant.
+
 The numbers below are the only declaration; Lua receives them.
 """
 
@@ -20,6 +27,12 @@ PRIORITIES = 10_000
 RANKS = CLASSES * PRIORITIES
 BAND = 2**53
 """What a place in the order moves by between in share and borrowing."""
+
+TIER = 16 * AGES
+"""What a place in the order of fair share moves by from one tier to the next."""
+
+SHARE = 10**12
+"""What a published share is told in parts of: so much is the whole pool."""
 
 EXACT = 2**53 - 1
 """The largest amount, and what an unbounded key is bounded by: no double-counted unit hides in rounding."""

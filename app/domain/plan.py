@@ -13,6 +13,9 @@ class Trigger(StrEnum):
     PRIORITY = "priority"
     RECLAIM = "reclaim"
     SENSITIVE = "sensitive"
+    STARVATION = "starvation"
+    AGGRESSIVE_STARVATION = "aggressive_starvation"
+    LIMIT = "limit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,16 @@ class StillBorrowed:
 
 
 @dataclass(frozen=True, slots=True)
+class Use:
+    """What a choice by fair shares rests on: the account uses no less and no more of the key."""
+
+    account: str
+    key: str
+    least: int
+    most: int
+
+
+@dataclass(frozen=True, slots=True)
 class Stop:
     """Preempt all of these for a waiter: it gets a hold, or keeps the one it has."""
 
@@ -44,6 +57,7 @@ class Stop:
     within: tuple[str, ...] = ()
     """Accounts within whose reserved the waiter has to lie when these victims have left."""
     borrowed: tuple[StillBorrowed, ...] = ()
+    uses: tuple[Use, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,4 +84,38 @@ class EndHold:
     owner: str
 
 
-Step: TypeAlias = Stop | PassOn | Reprieve | EndHold
+@dataclass(frozen=True, slots=True)
+class Evicted:
+    """Somebody who has to leave since an account on its path is over its limit."""
+
+    request: str
+    fence: int
+    account: str
+
+
+@dataclass(frozen=True, slots=True)
+class Evict:
+    """Preempt all of these for nobody."""
+
+    victims: tuple[Evicted, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What is written anew beside one account: fields and their texts, and the fields that go."""
+
+    account: str
+    said: tuple[tuple[str, str], ...]
+    gone: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """What was found about the accounts of a pool and differs from what is kept of it."""
+
+    rows: tuple[Row, ...]
+    watched: bool
+    """Whether time alone may change something, though nobody waits."""
+
+
+Step: TypeAlias = Evict | Stop | PassOn | Reprieve | EndHold

@@ -4,7 +4,7 @@ The scripts judge one change beside what there is; here everything is known at o
 Each pool is judged for itself, by
 
 1. parents: each group and policy is below a group of the file or the pool, nobody above itself, not too deep
-2. each account for itself: its keys are the pool's, reserved <= limit <= capacity
+2. the pool and each account for itself: its keys are the pool's, reserved <= limit <= capacity
 3. each parent: what its children reserve in all
 """
 
@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import Counter
 
 from app.domain.amounts import Amounts
+from app.domain.asks import NodeSettings, PoolSettings
 from app.domain.declared import Declaration, DeclaredGroup, DeclaredPolicy, DeclaredPool
 from app.domain.errors import AgainstTheRules, NotFound, Refused, refused
 
@@ -35,6 +36,8 @@ def _refusal(pool: DeclaredPool) -> Refused | None:
     for group in pool.groups:
         if no := _misplaced(group, groups):
             return no
+    if no := unprotectable("pool", pool.settings, pool.capacity):
+        return no
     for account, _ in _accounts(pool):
         if no := _disagreeing(account, pool.capacity):
             return no
@@ -61,6 +64,14 @@ def _misplaced(group: DeclaredGroup, groups: dict[str, DeclaredGroup]) -> Refuse
     return None
 
 
+def unprotectable(label: str, settings: PoolSettings | NodeSettings, capacity: Amounts) -> Refused | None:
+    """What a threshold of protected use is refused for: it names a key that the pool does not have."""
+    for key, units in sorted((settings.non_preemptible_usage_threshold or {}).items()):
+        if key not in capacity:
+            return refused("unknown_threshold_key", label, key, str(units), "0")
+    return None
+
+
 def _disagreeing(account: DeclaredGroup | DeclaredPolicy, capacity: Amounts) -> Refused | None:
     for key, reserved in sorted(account.reserved.items()):
         if key not in capacity:
@@ -73,7 +84,7 @@ def _disagreeing(account: DeclaredGroup | DeclaredPolicy, capacity: Amounts) -> 
             return refused("unknown_key", "pool", key, str(limit), "0")
         if limit > capacity[key]:
             return refused("limit_beyond_capacity", _label(account), key, str(limit), str(capacity[key]))
-    return None
+    return unprotectable(_label(account), account.settings, capacity)
 
 
 def _overpromised(pool: DeclaredPool, groups: dict[str, DeclaredGroup]) -> Refused | None:

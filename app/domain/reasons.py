@@ -20,6 +20,9 @@ class Code(StrEnum):
     PRIORITY = "priority"
     RECLAIM = "reclaim"
     SENSITIVE = "sensitive"
+    STARVATION = "starvation"
+    AGGRESSIVE_STARVATION = "aggressive_starvation"
+    LIMIT = "limit"
 
 
 SENTENCES: dict[Code, str] = {
@@ -34,6 +37,9 @@ SENTENCES: dict[Code, str] = {
     Code.PRIORITY: "preempted for {by}, which ranks higher",
     Code.RECLAIM: "preempted for {by}, which fits into what its policy has reserved",
     Code.SENSITIVE: "preempted for {by}, which is of class 10",
+    Code.STARVATION: "preempted for {by}, whose policy has been below its fair share for too long",
+    Code.AGGRESSIVE_STARVATION: "preempted for {by}, whose policy has been far too long below its fair share",
+    Code.LIMIT: "preempted as its policy, a group above it or the pool was over its limit",
 }
 
 

@@ -13,6 +13,30 @@ from app.domain.amounts import Amounts
 
 
 @dataclass(frozen=True, slots=True)
+class Published:
+    """What was last found about an account, as it is kept beside it: what the next look and the scripts go by."""
+
+    fair: Amounts = field(default_factory=dict)
+    """Fair share: a policy's share of each key, in parts of `ordering.SHARE`; empty if it asked for nothing."""
+    sated: frozenset[str] = frozenset()
+    """The keys on which that is all it asks for."""
+    status: str = ""
+    """Whether it starves, and how; empty if it does not."""
+    below_ms: int | None = None
+    """Since when it is below its fair share."""
+    over_ms: int | None = None
+    """Since when it is over its limit, if that is not to last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What those of a policy ask who wait in the pool."""
+
+    waiting: int
+    units: Amounts
+
+
+@dataclass(frozen=True, slots=True)
 class Account:
     """A pool, a group or a policy: what it holds and may hold.
 
@@ -30,12 +54,20 @@ class Account:
     back: Amounts
     priority: int = 0
     profile: str = "batch"
+    weight: int = 1
+    mode: str = "fair_share"
+    """Of a group: how its children share."""
+    born: int = 0
+    """Of its pool's groups and policies which one it was: the smaller, the older."""
+    said: Mapping[str, str] = field(default_factory=dict)
+    """The settings it says for itself, as texts; of the pool all that groups and policies may say otherwise."""
+    published: Published = field(default_factory=Published)
 
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
     """Something that runs. `leaving_for` is None while `allocated`; of one that is `preempting` it is the id of the waiter
-    that it leaves for, or empty if that one needs it no longer."""
+    that it leaves for, empty if that one needs it no longer, or `!` if it leaves for nobody, as its account was over a limit."""
 
     id: str
     component: str
@@ -116,5 +148,9 @@ class Snapshot:
     """Strict queueing: the place of the first who is blocked by capacity, be its way cleared elsewhere; none behind it asks."""
     version: str = "0"
     """Which state of the pool's rules this is; a step planned by another one is not taken."""
+    demand: Mapping[str, Demand] = field(default_factory=dict)
+    """Fair share: component → what those of it ask who wait here."""
+    watched: bool = False
+    """It is looked at though nobody waits."""
     preferred: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Component → the pools that it would rather have than this one, best first; of those waiting here."""

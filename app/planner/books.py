@@ -90,7 +90,7 @@ class Books:
             for key, units in waiter.amounts.items():
                 limit = self.tree.limit(account, key)
                 if limit is not None:
-                    lacking = self._used_then(account, key, line) + units - limit
+                    lacking = self.used_then(account, key, line) + units - limit
                     if lacking > 0:
                         short[account, key] = lacking
         return short
@@ -120,7 +120,7 @@ class Books:
         policy, asked = self.tree.policy(waiter.component), self.shares.asked(waiter.amounts)
         if not asked or any(units > policy.reserved.get(key, 0) for key, units in asked):
             return None
-        return [(key, self._used_then(policy.name, key, line) + units - policy.reserved.get(key, 0)) for key, units in asked]
+        return [(key, self.used_then(policy.name, key, line) + units - policy.reserved.get(key, 0)) for key, units in asked]
 
     def lacks_capacity(self, waiter: Waiter, line: Line) -> bool:
         """Whether it does not fit into the pool at present."""
@@ -140,7 +140,8 @@ class Books:
             for key, units in waiter.amounts.items()
         )
 
-    def _used_then(self, account: str, key: str, line: Line) -> int:
+    def used_then(self, account: str, key: str, line: Line) -> int:
+        """What an account will use when all who are leaving have left and those of the line have what their holds are for."""
         at = (account, key)
         return self.tree.accounts[account].used.get(key, 0) - self._gone.get(at, 0) + line.claimed.get(at, 0)
 
@@ -199,6 +200,17 @@ class Books:
                     self._moved[account, key] += units
         self._behind(self.end, way, 1)
         self.version += 1
+
+    def evict(self, victims: Iterable[Allocation]) -> None:
+        """These are told to leave for nobody."""
+        for victim in victims:
+            self.shares.leave(victim)
+            self._count(self._gone, victim, 1)
+        self.version += 1
+
+    def gone(self, account: str, key: str) -> int:
+        """How many units those will bring who are leaving, strays not among them."""
+        return self._gone.get((account, key), 0)
 
     def pass_on(self, stray: Allocation, way: Way) -> None:
         """A stray goes on leaving for the owner of another hold."""

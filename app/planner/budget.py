@@ -22,11 +22,15 @@ class Budget:
         since_ms = snapshot.now_ms - decided if decided is not None else -1
         self.is_pausing = self._pauses and 0 <= since_ms < terms.backoff_s * 1000  # a clock that was set back pauses nobody
 
+    def count(self, victims: int) -> None:
+        """Count those who go for nobody along: nothing pauses for them."""
+        if self.this_minute is not None:
+            self.this_minute -= victims
+
     def spend(self, victims: int) -> None:
         """Count a decision along."""
         self.is_pausing = self._pauses
-        if self.this_minute is not None:
-            self.this_minute -= victims
+        self.count(victims)
 
     @property
     def most(self) -> int | None:

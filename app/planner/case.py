@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
 
 from app.domain.ordering import CLASSES
-from app.domain.plan import StillBorrowed
+from app.domain.plan import StillBorrowed, Stop, Victim
 from app.domain.snapshot import Allocation, Waiter
 from app.planner.books import Deficits, Line
 from app.planner.court import Candidate, Court, Takable
-from app.planner.kinds import Traits
 from app.planner.protection import HIGHEST
 from app.planner.rules import Answers, Grounds, Standing, grounds, preference, verdict
-from app.planner.verdicts import Verdict, WhyNot
+from app.planner.verdicts import Verdict, Why, WhyNot
 
 
 class Case:
@@ -25,6 +25,8 @@ class Case:
         self._tree = court.books.tree
         self._shares = court.books.shares
         self._policy = self._tree.policy(waiter.component)
+        self.forbidden = Why.NOT_WITHIN
+        self.takers_back = frozenset[str]()
         self.path = self._tree.paths[waiter.component]
         self.needs = [(self.path.index(account), key, units) for (account, key), units in deficits.items()]
         """(How far up its path, key, units) of what is short."""
@@ -118,9 +120,38 @@ class Case:
         own = holder.component == self.waiter.component
         return [holder.amounts.get(key, 0) if own else 0 for key, _ in self.beyond or ()]
 
-    def grounds(self, component: str, kind: Traits) -> list[Grounds]:
-        """On what grounds it may take a kind of holder of a policy."""
-        return grounds(self.court.rules, self.standing(component), kind)
+    def cost(self, holder: Allocation) -> Fraction:
+        """What stopping it costs."""
+        return self.court.costs.exact(holder)
+
+    def allows(self, chosen: Sequence[Candidate]) -> bool:
+        """Whether those among them who may be taken only on a condition may be."""
+        if not any(grounds.within for _, _, grounds in chosen):
+            return True
+        beyond = [units for _, units in self.beyond or ()]
+        for _, holder, _ in chosen:
+            beyond = [units - moved for units, moved in zip(beyond, self.moves(holder), strict=True)]
+        return all(units <= 0 for units in beyond)
+
+    def may_have(self, stray: Allocation) -> bool:
+        """Whether it may take one who is leaving already."""
+        kind = self._shares.placed_back(stray)
+        said = grounds(self.court.rules, self.standing(stray.component), kind)
+        lasting = (ground for ground in said if ground.after is None or stray.fence > ground.after)
+        return any(self.allows([((0, 0, 0), stray, ground)]) for ground in lasting)
+
+    def stop(self, chosen: Sequence[Candidate]) -> Stop:
+        """The step that has these stopped, and what of the pool it rests on."""
+        unused = (account for _, holder, grounds in chosen if grounds.unused for account in self.shares_used(holder))
+        borrowed = (each for _, holder, grounds in chosen if grounds.borrowed for each in self.still_borrowed(holder))
+        within = any(grounds.within for _, _, grounds in chosen)
+        return Stop(
+            waiter=self.waiter.id,
+            victims=tuple(Victim(holder.id, holder.fence, grounds.trigger) for _, holder, grounds in chosen),
+            unused=tuple(dict.fromkeys(unused)),
+            within=self.path[:1] if within else (),
+            borrowed=tuple(borrowed),
+        )
 
     def shares_used(self, holder: Allocation) -> tuple[str, str]:
         """The accounts in whose unused share it has to fit to reclaim from a holder."""

@@ -7,18 +7,24 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
 
-from app.domain.plan import EndHold, PassOn, Reprieve, Step, Stop, Victim
+from app.domain.plan import EndHold, Evict, PassOn, Publication, Reprieve, Step, Stop
 from app.domain.snapshot import Allocation, Snapshot, Waiter
 from app.planner.books import Books, Deficits, Line, Way
 from app.planner.budget import Budget
 from app.planner.case import Case
 from app.planner.cost import Costs, worth
 from app.planner.court import Candidate, Court
+from app.planner.fair_case import FairCase
+from app.planner.fairness.starvation import State
+from app.planner.limits import evictions
+from app.planner.parts import Ground, Parts
 from app.planner.protection import Protection
+from app.planner.publishing import publication, states
 from app.planner.shares import Shares
+from app.planner.starving import Fairness, Stage
 from app.planner.tree import Tree
-from app.planner.verdicts import Decision, Outcome, Verdict, Why
-from app.planner.victims import Bounds, choose, is_lawful
+from app.planner.verdicts import Decision, Outcome, Verdict, Why, WhyNot
+from app.planner.victims import Bounds, choose
 
 Shape: TypeAlias = tuple[object, ...]
 """What of a waiter matters: equal shapes are decided alike as long as nothing moves."""
@@ -34,6 +40,8 @@ class Plan:
     steps: tuple[Step, ...]
     decisions: Mapping[str, Decision]
     """Waiter, or owner of a hold → what was decided."""
+    publication: Publication | None = None
+    """What was found about the accounts and is to be kept, before any step is taken."""
 
 
 def plan(snapshot: Snapshot, skip: Set[str] = frozenset()) -> Plan:
@@ -58,12 +66,23 @@ class _Pass:
         tree = Tree(snapshot.accounts)
         owners = (hold.owner for hold in snapshot.holds)
         chains = frozenset(each.chain for each in (*snapshot.waiters, *owners) if each.chain is not None)
-        guard = Protection(snapshot.terms, snapshot.now_ms).of
-        profiles = {component: tree.policy(component).profile for component in tree.paths}
+        guard = self._guard = Protection(snapshot.terms, snapshot.now_ms).of
+        profiles = self._profiles = {component: tree.policy(component).profile for component in tree.paths}
         self._books = Books(snapshot, tree, Shares(snapshot, tree, guard, chains))
-        self._court = Court(snapshot, self._books, Costs(snapshot.terms, snapshot.now_ms, profiles))
+        self._costs = Costs(snapshot.terms, snapshot.now_ms, profiles)
+        self._court = Court(snapshot, self._books, self._costs)
+        self._found: Mapping[str, State] = {}
+        self._parts: Parts | None = None
+        self._fairness: Fairness | None = None
+        if snapshot.terms.discipline == "fair_share":
+            ground = Ground(snapshot, tree)
+            self._parts = Parts(ground, ground.used)
+            self._found = states(snapshot, self._parts)
+            self._fairness = Fairness(self._books, ground, self._found, self._protects)
         self._budget = Budget(snapshot)
         self._refused: dict[Shape, _Refused] = {}
+        self._behind: Set[str] = frozenset()
+        """Strict queueing with fair share: who stands behind one that is, in the order of the queue."""
         self._is_line_closed = False
         """Strict queueing: a waiter was blocked by the pool's capacity."""
         self._blocked_owner: QueuePlace | None = None
@@ -77,15 +96,18 @@ class _Pass:
         """The pass."""
         # 1. Those who are leaving for nobody any more go on for the next who needs them, or are called back.
         self._settle_strays()
-        # 2. Holds that will not suffice ask again; one that nothing can fill ends, and its victims are settled as in 1.
+        # 2. What is over a limit leaves, for nobody.
+        self._evict()
+        # 3. Holds that will not suffice ask again; one that nothing can fill ends, and its victims are settled as in 1.
         while any(self._fill(way, line) for way, line in self._books.in_line()):
             self._settle_strays()
-        # 3. The others ask, in queue order.
+        # 4. The others ask, in queue order; with fair share the most urgent first, until one of them is served.
         if self._terms.queueing == "strict":
             self._blocked_owner = self._first_blocked_owner()
-        for waiter in self._snapshot.waiters:
+        for waiter in self._in_order():
             self._decisions[waiter.id] = self._hear(waiter)
-        return Plan(tuple(self._steps), self._decisions)
+        found = publication(self._snapshot, self._books.tree, self._parts, self._found)
+        return Plan(tuple(self._steps), self._decisions, found)
 
     # 1. Strays
 
@@ -103,24 +125,33 @@ class _Pass:
                 self._steps.append(PassOn(stray.id, stray.fence, heir.owner.id))
                 short = list(self._short_owners())
 
-    def _short_owners(self) -> Iterator[tuple[Way, Case]]:
+    def _short_owners(self) -> Iterator[tuple[Way, Case | FairCase]]:
         for way, line in self._books.in_line():
             deficits = self._books.deficits(way.owner, line)
             if deficits and not self._books.is_fixed_share_used_up(way.owner, line):
-                yield way, Case(self._court, way.owner, line, deficits)
+                yield way, self._case(way.owner, line, deficits)
 
-    def _heir(self, stray: Allocation, short: list[tuple[Way, Case]]) -> Way | None:
-        if not short:
-            return None
-        kind = self._books.shares.placed_back(stray)
-        for way, case in short:
-            for ground in case.grounds(stray.component, kind):
-                is_after = ground.after is None or stray.fence > ground.after
-                if is_after and is_lawful(case, [((0, 0, 0), stray, ground)]):
-                    return way
-        return None
+    def _heir(self, stray: Allocation, short: list[tuple[Way, Case | FairCase]]) -> Way | None:
+        return next((way for way, case in short if case.may_have(stray)), None)
 
-    # 2. Holds
+    # 2. Limits
+
+    def _evict(self) -> None:
+        most = self._budget.this_minute
+        step = evictions(self._snapshot, self._books.tree, self._books.gone, self._may_go, most)
+        if step is not None:
+            gone = {victim.request for victim in step.victims}
+            self._books.evict(holder for holder in self._snapshot.allocations if holder.id in gone)
+            self._budget.count(len(gone))
+            self._steps.append(step)
+
+    def _may_go(self, holder: Allocation) -> bool:
+        return holder.leaving_for is None and self._protects(holder) is None
+
+    def _protects(self, holder: Allocation) -> WhyNot | None:
+        return self._guard(holder, self._profiles[holder.component])
+
+    # 3. Holds
 
     def _fill(self, way: Way, line: Line) -> bool:
         """Let the owner of a hold that will not suffice ask again. Says whether the hold ended and left strays behind."""
@@ -138,19 +169,35 @@ class _Pass:
 
     def _could_ever(self, owner: Waiter, line: Line) -> bool:
         """Whether there is a set of victims if the pool's pauses are left aside."""
-        case = Case(self._court, owner, line, self._books.deficits(owner, line))
+        case = self._case(owner, line, self._books.deficits(owner, line))
         return not isinstance(choose(case, Bounds(self._budget.ever, worth(self._terms, owner))), Why)
 
-    # 3. Waiters
+    # 4. Waiters
+
+    def _in_order(self) -> Sequence[Waiter]:
+        waiters = self._snapshot.waiters
+        if self._fairness is None:
+            return waiters
+        if self._terms.queueing == "strict":
+            self._behind = frozenset(waiter.id for waiter in waiters if self._is_known(waiter) and self._stands_behind(waiter))
+        return self._fairness.in_order(waiters)
+
+    def _is_known(self, waiter: Waiter) -> bool:
+        return waiter.component in self._books.tree.paths
 
     def _hear(self, waiter: Waiter) -> Decision:
-        if waiter.component not in self._books.tree.paths:
+        if not self._is_known(waiter):
             return _waits(waiter, Why.NO_POLICY)
-        if self._terms.queueing == "strict" and self._stands_behind(waiter):
+        if self._is_behind(waiter):
             return _waits(waiter, Why.BEHIND)
         if waiter.id in self._skip:
             return _waits(waiter, Why.PREFERS_ANOTHER)
         return self._ask_once(waiter)
+
+    def _is_behind(self, waiter: Waiter) -> bool:
+        if self._terms.queueing != "strict":
+            return False
+        return waiter.id in self._behind if self._fairness else self._stands_behind(waiter)
 
     def _stands_behind(self, waiter: Waiter) -> bool:
         """Strict queueing: whether one before it, maybe the owner of a hold, is blocked by the pool's capacity."""
@@ -212,7 +259,9 @@ class _Pass:
         if self._budget.this_minute == 0:
             return _waits(waiter, Why.MINUTE_USED_UP)
         explain = partial(_explained, self._snapshot, self._steps, len(self._steps), waiter)
-        case = Case(self._court, waiter, line, deficits)
+        case = self._case(waiter, line, deficits)
+        if isinstance(case, FairCase) and (why := self._keeps(case)):
+            return Decision(waiter.id, Outcome.WAITS, why, explain)
         chosen = choose(case, Bounds(self._budget.most, worth(self._terms, waiter)))
         if chosen is Why.TOO_MANY and self._budget.most != self._budget.ever and self._could_ever(waiter, line):
             chosen = Why.MINUTE_USED_UP
@@ -221,18 +270,19 @@ class _Pass:
         self._stop(case, chosen)
         return Decision(waiter.id, Outcome.STOPS, Why.FITS_THEN, explain)
 
-    def _stop(self, case: Case, chosen: tuple[Candidate, ...]) -> None:
-        unused = (account for _, holder, grounds in chosen if grounds.unused for account in case.shares_used(holder))
-        borrowed = (each for _, holder, grounds in chosen if grounds.borrowed for each in case.still_borrowed(holder))
-        within = any(grounds.within for _, _, grounds in chosen)
-        step = Stop(
-            waiter=case.waiter.id,
-            victims=tuple(Victim(holder.id, holder.fence, grounds.trigger) for _, holder, grounds in chosen),
-            unused=tuple(dict.fromkeys(unused)),
-            within=case.path[:1] if within else (),
-            borrowed=tuple(borrowed),
-        )
-        self._steps.append(step)
+    def _keeps(self, case: FairCase) -> Why | None:
+        """With fair share: why it may not take anything, whatever there is."""
+        if case.stage is Stage.NONE:
+            return Why.NOT_STARVING
+        return Why.ONE_AT_A_TIME if any(isinstance(step, Stop) for step in self._steps) else None
+
+    def _case(self, waiter: Waiter, line: Line, deficits: Deficits) -> Case | FairCase:
+        if self._fairness is not None:
+            return FairCase(self._fairness, self._costs, waiter, line, deficits)
+        return Case(self._court, waiter, line, deficits)
+
+    def _stop(self, case: Case | FairCase, chosen: tuple[Candidate, ...]) -> None:
+        self._steps.append(case.stop(chosen))
         self._budget.spend(len(chosen))
         self._books.stop(case.waiter, [holder for _, holder, _ in chosen])
 
@@ -244,7 +294,7 @@ class _Pass:
             self._replay(step)
         places = (line for way, line in self._books.in_line() if way.owner.id == waiter.id)
         line = next(places, self._books.end)
-        return Case(self._court, waiter, line, self._books.deficits(waiter, line)).verdicts()
+        return self._case(waiter, line, self._books.deficits(waiter, line)).verdicts()
 
     def _replay(self, step: Step) -> None:
         books, snapshot = self._books, self._snapshot
@@ -256,6 +306,9 @@ class _Pass:
             books.pass_on(books.strays[step.request], books.ways[step.owner])
         elif isinstance(step, Reprieve):
             books.reprieve(books.strays[step.request])
+        elif isinstance(step, Evict):
+            gone = {victim.request for victim in step.victims}
+            books.evict(holder for holder in snapshot.allocations if holder.id in gone)
         else:
             books.end_hold(books.ways[step.owner])
 
@@ -264,10 +317,20 @@ def _explained(snapshot: Snapshot, steps: Sequence[Step], so_far: int, waiter: W
     return _Pass(snapshot, frozenset()).verdicts(steps[:so_far], waiter)
 
 
-_LATER = frozenset({Why.BACKOFF, Why.MINUTE_USED_UP})
+_LATER = frozenset({Why.BACKOFF, Why.MINUTE_USED_UP, Why.ONE_AT_A_TIME})
 """What passes with time."""
 
-_HOPELESS = frozenset({Why.FIXED_SHARE_USED_UP, Why.NOT_ENOUGH, Why.TOO_MANY, Why.NOT_WITHIN, Why.TOO_DEAR})
+_HOPELESS = frozenset(
+    {
+        Why.FIXED_SHARE_USED_UP,
+        Why.NOT_ENOUGH,
+        Why.TOO_MANY,
+        Why.NOT_WITHIN,
+        Why.TOO_DEAR,
+        Why.NOT_STARVING,
+        Why.WOULD_BE_TAKEN_BACK,
+    }
+)
 """What ends a hold that will not suffice."""
 
 

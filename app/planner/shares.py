@@ -73,6 +73,10 @@ class Shares:
             self._sort(component, found)
         return found
 
+    def running(self, component: str) -> list[Allocation]:
+        """Who runs under a policy and is not leaving, in order of grant."""
+        return sorted(self._running[component].values(), key=lambda holder: self.age[holder.id])
+
     def placed_back(self, holder: Allocation) -> Traits:
         """The traits of one who is leaving, if it came back; what protects from being told to leave matters no more."""
         self.come_back(holder)

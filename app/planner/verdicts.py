@@ -32,6 +32,9 @@ class Why(StrEnum):
     TOO_MANY = "too_many"
     NOT_WITHIN = "not_within"
     TOO_DEAR = "too_dear"
+    NOT_STARVING = "not_starving"
+    ONE_AT_A_TIME = "one_at_a_time"
+    WOULD_BE_TAKEN_BACK = "would_be_taken_back"
 
 
 DECISIONS: dict[Why, str] = {
@@ -47,6 +50,9 @@ DECISIONS: dict[Why, str] = {
     Why.TOO_MANY: "it would take more victims than one decision may have",
     Why.NOT_WITHIN: "it would not lie within its policy's reserved, so it may not take from its own policy what is in share",
     Why.TOO_DEAR: "stopping them would cost more than it is worth",
+    Why.NOT_STARVING: "neither its policy nor a group above it starves, or others leave for it already",
+    Why.ONE_AT_A_TIME: "somebody else is served by preemption first, and then it is looked again who has how much",
+    Why.WOULD_BE_TAKEN_BACK: "those it would stop would then be below their fair share, and could take from it in turn",
 }
 
 
@@ -69,6 +75,10 @@ class WhyNot(StrEnum):
     IN_SHARE = "in_share"
     SERVICE_IN_SHARE = "service_in_share"
     GRANTED_BEFORE = "granted_before"
+    NOT_STARVING = "not_starving"
+    STARVES = "starves"
+    WITHIN_FAIR_SHARE = "within_fair_share"
+    BEYOND_FAIR_SHARE = "beyond_fair_share"
 
 
 REFUSALS: dict[WhyNot, str] = {
@@ -88,6 +98,10 @@ REFUSALS: dict[WhyNot, str] = {
     WhyNot.IN_SHARE: "it lies in its share",
     WhyNot.SERVICE_IN_SHARE: "it is a service and lies in its share",
     WhyNot.GRANTED_BEFORE: "it was granted before the waiter was preempted",
+    WhyNot.NOT_STARVING: "the waiter's policy does not starve, nor does a group above it",
+    WhyNot.STARVES: "its policy starves itself",
+    WhyNot.WITHIN_FAIR_SHARE: "it lies within its policy's fair share of what is short",
+    WhyNot.BEYOND_FAIR_SHARE: "the waiter would not lie within its own policy's fair share",
 }
 
 

@@ -7,12 +7,15 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import chain, islice
 from math import lcm
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
-from app.planner.case import Case
+from app.domain.snapshot import Allocation
 from app.planner.court import Candidate, Place
 from app.planner.sets import Sets
 from app.planner.verdicts import Why
+
+SPARED = 8
+"""How often another set is looked for that nobody could take back."""
 
 EXACT_OVER = 12
 """Of how many candidates, the first ones, every set is looked at."""
@@ -26,6 +29,37 @@ class _Prices(NamedTuple):
 Merit: TypeAlias = tuple[int, Fraction, tuple[Place, ...]]
 
 
+class Docket(Protocol):
+    """An ask as far as choosing its victims goes."""
+
+    needs: list[tuple[int, str, int]]
+    """(How far up its path, key, units) of what is short."""
+    beyond: list[tuple[str, int]] | None
+    """What of its own policy has to leave for those to be taken who may be on that condition only."""
+    takers_back: frozenset[str]
+    """Of the set that was last asked about: the policies that could take it straight back."""
+    forbidden: Why
+    """Why a set is refused that the rules do not allow as a whole."""
+
+    def could_suffice(self) -> bool:
+        """Whether all it may take covers what is short."""
+
+    def candidates(self) -> Iterator[Candidate]:
+        """Those it may take, in order."""
+
+    def brings(self, holder: Allocation) -> list[int]:
+        """What one brings to each need."""
+
+    def moves(self, holder: Allocation) -> list[int]:
+        """What one brings towards the condition."""
+
+    def cost(self, holder: Allocation) -> Fraction:
+        """What stopping one costs."""
+
+    def allows(self, chosen: Sequence[Candidate]) -> bool:
+        """Whether a set may be taken as a whole."""
+
+
 @dataclass(frozen=True, slots=True)
 class Bounds:
     """What a set of victims has to keep to."""
@@ -36,13 +70,7 @@ class Bounds:
     """What it may not cost, in GPU-minutes."""
 
 
-def is_lawful(case: Case, chosen: Sequence[Candidate]) -> bool:
-    """Whether those among them who may be taken only on a condition may be."""
-    conditional = any(grounds.within for _, _, grounds in chosen)
-    return not conditional or all(units <= 0 for units in _beyond(case, chosen))
-
-
-def choose(case: Case, bounds: Bounds) -> tuple[Candidate, ...] | Why:
+def choose(case: Docket, bounds: Bounds) -> tuple[Candidate, ...] | Why:
     """The victims, in the order of candidates; or why there is no allowed set."""
     if not case.could_suffice():
         return Why.NOT_ENOUGH
@@ -53,11 +81,30 @@ def choose(case: Case, bounds: Bounds) -> tuple[Candidate, ...] | Why:
     fault = _fault(case, kept, bounds)
     if fault is None:
         return kept
-    others = [*_search(case, bounds), *_unconditional(case, taken, bounds)]
+    if fault is Why.WOULD_BE_TAKEN_BACK:
+        return _sparing(case, bounds)
+    others = [chosen for chosen in (*_search(case, bounds), *_unconditional(case, taken, bounds)) if case.allows(chosen)]
     return min(others, key=lambda chosen: _merit(case, chosen), default=fault)
 
 
-def _take(case: Case, candidates: Iterable[Candidate]) -> list[Candidate] | None:
+def _sparing(case: Docket, bounds: Bounds) -> tuple[Candidate, ...] | Why:
+    """What is taken in order if those policies are spared that could take it back, one after the other."""
+    spared = set[str]()
+    for _ in range(SPARED):
+        spared |= case.takers_back
+        taken = _take(case, (each for each in case.candidates() if each[1].component not in spared))
+        if taken is None:
+            break
+        kept = _give_back(case, taken)
+        fault = _fault(case, kept, bounds)
+        if fault is None:
+            return kept
+        if fault is not Why.WOULD_BE_TAKEN_BACK:
+            return fault
+    return Why.WOULD_BE_TAKEN_BACK
+
+
+def _take(case: Docket, candidates: Iterable[Candidate]) -> list[Candidate] | None:
     """In order until it fits; None if all of them do not suffice."""
     left, taken = [units for _, _, units in case.needs], []
     for candidate in candidates:
@@ -68,7 +115,7 @@ def _take(case: Case, candidates: Iterable[Candidate]) -> list[Candidate] | None
     return None
 
 
-def _give_back(case: Case, taken: Sequence[Candidate]) -> tuple[Candidate, ...]:
+def _give_back(case: Docket, taken: Sequence[Candidate]) -> tuple[Candidate, ...]:
     """Without those, the last first, but for whom it fits all the same."""
     spare, kept = _spare(case, taken), []
     for candidate in reversed(taken):
@@ -80,7 +127,7 @@ def _give_back(case: Case, taken: Sequence[Candidate]) -> tuple[Candidate, ...]:
     return tuple(reversed(kept))
 
 
-def _spare(case: Case, chosen: Iterable[Candidate]) -> list[int]:
+def _spare(case: Docket, chosen: Iterable[Candidate]) -> list[int]:
     """What they bring beyond each need."""
     spare = [-units for _, _, units in case.needs]
     for _, holder, _ in chosen:
@@ -88,25 +135,17 @@ def _spare(case: Case, chosen: Iterable[Candidate]) -> list[int]:
     return spare
 
 
-def _beyond(case: Case, chosen: Iterable[Candidate]) -> list[int]:
-    """What is still beyond the policy's reserved when they have left."""
-    beyond = [units for _, units in case.beyond or ()]
-    for _, holder, _ in chosen:
-        beyond = [units - moved for units, moved in zip(beyond, case.moves(holder), strict=True)]
-    return beyond
-
-
-def _fault(case: Case, chosen: Sequence[Candidate], bounds: Bounds) -> Why | None:
+def _fault(case: Docket, chosen: Sequence[Candidate], bounds: Bounds) -> Why | None:
     if bounds.most is not None and len(chosen) > bounds.most:
         return Why.TOO_MANY
-    if not is_lawful(case, chosen):
-        return Why.NOT_WITHIN
+    if not case.allows(chosen):
+        return case.forbidden
     if bounds.below is not None and _cost(case, chosen) >= bounds.below:
         return Why.TOO_DEAR
     return None
 
 
-def _search(case: Case, bounds: Bounds) -> Iterator[tuple[Candidate, ...]]:
+def _search(case: Docket, bounds: Bounds) -> Iterator[tuple[Candidate, ...]]:
     """The best of all sets of the first candidates: the fewest, then the cheapest, then the first in order."""
     first = tuple(islice(case.candidates(), EXACT_OVER))
     needs = [units for _, _, units in case.needs]
@@ -117,7 +156,7 @@ def _search(case: Case, bounds: Bounds) -> Iterator[tuple[Candidate, ...]]:
     moved = [case.moves(holder) for _, holder, _ in first]
     both = [[*one, *other] for one, other in zip(brought, moved, strict=True)]
     with_condition = Sets(range(len(first)), both, [*needs, *beyond])
-    costs = _whole([case.court.costs.exact(holder) for _, holder, _ in first], bounds.below)
+    costs = _whole([case.cost(holder) for _, holder, _ in first], bounds.below)
     most = len(first) if bounds.most is None else min(bounds.most, len(first))
     for size in range(1, most + 1):
         found = without_condition.of(size)
@@ -136,7 +175,7 @@ def _all_needed(places: Sequence[int], brought: Sequence[Sequence[int]], needs: 
     return all(any(left < units for left, units in zip(spare, brought[place], strict=True)) for place in places)
 
 
-def _unconditional(case: Case, first: Iterable[Candidate], bounds: Bounds) -> Iterator[tuple[Candidate, ...]]:
+def _unconditional(case: Docket, first: Iterable[Candidate], bounds: Bounds) -> Iterator[tuple[Candidate, ...]]:
     """What is taken in order from those who may be taken without a condition, if there was one."""
     if not any(grounds.within for _, _, grounds in first):
         return
@@ -147,13 +186,13 @@ def _unconditional(case: Case, first: Iterable[Candidate], bounds: Bounds) -> It
             yield chosen
 
 
-def _merit(case: Case, chosen: Sequence[Candidate]) -> Merit:
+def _merit(case: Docket, chosen: Sequence[Candidate]) -> Merit:
     """1. fewer victims 2. lower total cost 3. the order of candidates."""
     return len(chosen), _cost(case, chosen), tuple(place for place, _, _ in chosen)
 
 
-def _cost(case: Case, chosen: Iterable[Candidate]) -> Fraction:
-    return sum((case.court.costs.exact(holder) for _, holder, _ in chosen), start=Fraction())
+def _cost(case: Docket, chosen: Iterable[Candidate]) -> Fraction:
+    return sum((case.cost(holder) for _, holder, _ in chosen), start=Fraction())
 
 
 def _whole(costs: Sequence[Fraction], below: int | None) -> _Prices:

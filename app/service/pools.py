@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from app.domain.asks import GroupAsk, PolicyAsk, PoolAsk, PoolChange, WorkspaceSettings, body_digest
 from app.domain.errors import NotFound
-from app.domain.models import Account, Policy, Pool
+from app.domain.models import Group, Policy, Pool
 from app.domain.names import component_id
 from app.service.checks import checked_name
 from app.store.ledger import Ledger
@@ -73,7 +73,7 @@ class Pools:
         """Make a group, or replace its numbers and parent; says whether it is new."""
         return self._ledger.set_group(checked_name(workspace), checked_name(pool), checked_name(group), ask)
 
-    def group(self, workspace: str, pool: str, group: str) -> tuple[Pool, Account]:
+    def group(self, workspace: str, pool: str, group: str) -> tuple[Pool, Group]:
         """A group, with the pool it is in."""
         view = self.view(workspace, pool)
         if found := view.groups.get(checked_name(group)):

@@ -1,7 +1,8 @@
 """Reconciling a workspace: whose time to leave is up goes, whoever can only be served by taking back is, and patience is kept.
 
 1. Deadlines of leaving that have passed: bounded calls, until none is left.
-2. Every pool is decided: a snapshot, a plan (`app.planner`), and its steps taken one by one. A step whose ground has changed
+2. Every pool is decided: a snapshot, a plan (`app.planner`), what it found about the accounts kept (fair shares, who starves,
+   who is over a limit), and its steps taken one by one. A step whose ground has changed
    meanwhile is not taken, and the pool is looked at anew; what was taken before stays right by itself.
 3. Who was passed for too long gets the hold of patience.
 
@@ -17,7 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from app.domain.plan import Step
+from app.domain.plan import Publication, Step
 from app.domain.snapshot import Snapshot
 from app.planner.plan import plan
 from app.store.connection import StoreUnavailable
@@ -119,13 +120,25 @@ class Reconciling:
                 continue
             skip = still.not_yet(seen) if seen else frozenset[str]()
             still.skipped[pool] = skip
-            steps = plan(seen, skip).steps if seen else ()
-            if not seen or not steps:
+            if not seen:
                 return False
-            stale = 0 if self._take(workspace, seen, steps) else stale + 1
+            planned = plan(seen, skip)
+            if planned.publication and not self._publish(workspace, seen, planned.publication):
+                stale += 1
+            elif not planned.steps:
+                return False
+            else:
+                stale = 0 if self._take(workspace, seen, planned.steps) else stale + 1
             if stale == STALE:
                 return True
         return True
+
+    def _publish(self, workspace: str, seen: Snapshot, found: Publication) -> bool:
+        """Keep what was found about the accounts; False if the pool's rules are others by now."""
+        written = self._planning.publish(workspace, seen, found)
+        if written.more:
+            self._finish(workspace)
+        return written.applied
 
     def _take(self, workspace: str, seen: Snapshot, steps: Sequence[Step]) -> bool:
         """Take steps while they hold and the pool is as it was foreseen; False if not even the first did."""

@@ -9,12 +9,15 @@ from typing import Any, get_args
 
 from pydantic.fields import FieldInfo
 
-from app.domain import amounts
-from app.domain.asks import PoolSettings, RequestAsk, body_digest
-from app.domain.models import Account, Beat, Event, Hold, Policy, Pool, Request, Told, Victims
+from app.domain import amounts, decimals
+from app.domain.asks import GroupAsk, NodeSettings, PolicyAsk, PoolSettings, RequestAsk, body_digest
+from app.domain.models import Beat, Event, Group, Hold, Policy, Pool, Request, Setting, Told, Victims
 from app.domain.names import component_id
 from app.domain.reasons import Code, PoolRefusal, Reason
 from app.domain.states import LIVE, State
+
+UNWRITTEN_MODE = "fair_share"
+"""The mode of a group that has none written."""
 
 PREEMPTION_GROUP = "preemption_group"
 """The label of those who never take from each other."""
@@ -157,28 +160,54 @@ def settings(changed: Mapping[str, Any]) -> str:
 
 def all_settings(wanted: PoolSettings) -> str:
     """A new pool's settings, name and value in turn: every one is written, but for those that are null."""
-    given = {name: value for name, value in wanted.model_dump().items() if value is not None}
-    return json.dumps([word for name, value in given.items() for word in (name, setting(value))])
+    given = {name: setting(value) for name, value in wanted.model_dump().items()}
+    return json.dumps([word for pair in given.items() if pair[1] for word in pair])
 
 
-def setting(value: str | int | bool | None) -> str:
-    """A setting as it is kept: null is the empty text, which means there is none; yes and no are 1 and 0."""
+def own_settings(account: GroupAsk | PolicyAsk) -> list[tuple[str, str]]:
+    """What a group or a policy says for itself, (name, text) of every setting there is; what it does not say is empty."""
+    own = [(name, setting(value)) for name, value in account.settings.model_dump().items()]
+    if isinstance(account, GroupAsk):
+        own.append(("mode", "" if account.mode == UNWRITTEN_MODE else account.mode))
+    return own
+
+
+def setting(value: Setting) -> str:
+    """A setting as it is kept: null, and amounts of nothing, are the empty text, which means there is none; yes and no are 1
+    and 0."""
     if isinstance(value, bool):
         return "1" if value else "0"
+    if isinstance(value, Mapping):
+        return amounts.encode(value)
+    if isinstance(value, float):
+        return decimals.encode(value)
     return "" if value is None else str(value)
 
 
-def _settings(at: Mapping[str, str]) -> dict[str, str | int | bool | None]:
-    """A pool's settings. One that was never written, because it is newer than the pool, has its default."""
-    return {name: _setting(at.get(name), field) for name, field in PoolSettings.model_fields.items()}
+def unwritten(name: str) -> Setting:
+    """What a pool's setting is that was never written: null if it may be, else its default, for it is newer than the pool."""
+    field = PoolSettings.model_fields[name]
+    return None if type(None) in get_args(field.annotation) else field.default
 
 
-def _setting(text: str | None, field: FieldInfo) -> str | int | bool | None:
-    if text is None:
-        return None if type(None) in get_args(field.annotation) else field.default
-    if field.annotation is bool:
+def _settings(at: Mapping[str, str]) -> dict[str, Setting]:
+    """A pool's settings."""
+    fields = PoolSettings.model_fields.items()
+    return {name: _setting(at[name], field) if name in at else unwritten(name) for name, field in fields}
+
+
+def _own(at: Mapping[str, str]) -> dict[str, Setting]:
+    """The settings that a group or a policy says for itself."""
+    fields = NodeSettings.model_fields.items()
+    return {name: _setting(at[name], field) for name, field in fields if name in at}
+
+
+def _setting(text: str, field: FieldInfo) -> Setting:
+    if bool in (field.annotation, *get_args(field.annotation)):
         return text == "1"
-    return int(text) if text.isdigit() else text
+    if "=" in text:
+        return amounts.decode(text)
+    return decimals.decode(text) if text[:1].isdigit() else text
 
 
 def pool(name: str, fields: Mapping[str, Any]) -> Pool:
@@ -195,7 +224,7 @@ def pool(name: str, fields: Mapping[str, Any]) -> Pool:
         settings=_settings(at),
         queue_length=int(fields["queued"]),
         active_count=int(fields["active"]),
-        groups={group: Account(**_account(group, pairs(flat), "parent")) for group, flat in fields["groups"]},
+        groups={group: _group(group, pairs(flat)) for group, flat in fields["groups"]},
         policies={component: _policy(component, pairs(flat), int(queued)) for component, flat, queued in fields["policies"]},
         holds=tuple(_hold(request_id, text) for request_id, text in pairs(fields["holds"]).items()),
         unfinished="reviewing" in at or "unsettled" in at,
@@ -215,6 +244,10 @@ def _sum(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
     return {key: one.get(key, 0) + other.get(key, 0) for key in {**one, **other}}
 
 
+def _group(group: str, at: Mapping[str, str]) -> Group:
+    return Group(**_account(group, at, "parent"), mode=at.get("mode") or UNWRITTEN_MODE)
+
+
 def _policy(component: str, at: Mapping[str, str], queued: int) -> Policy:
     own = _account(component, at, "group")
     return Policy(**own, priority=int(at["priority"]), queued=queued, profile=at.get("profile") or "batch")
@@ -230,6 +263,7 @@ def _account(name: str, at: Mapping[str, str], parent: str) -> dict[str, Any]:
         "limit": columns["limit"],
         "used": columns["used"],
         "used_fixed": columns["fixed"],
+        "settings": _own(at),
     }
 
 

@@ -45,16 +45,19 @@ def _pool(pool: DeclaredPool, groups: Sequence[Account], policies: Sequence[Acco
     }
 
 
-def _settings(settings: PoolSettings) -> list[tuple[str, str]]:
-    return [(name, codec.setting(value)) for name, value in settings.model_dump().items()]
+def _settings(settings: PoolSettings) -> list[tuple[str, str, str]]:
+    """Name, value, and what it is if there is none."""
+    said = settings.model_dump().items()
+    return [(name, codec.setting(value), codec.setting(codec.unwritten(name))) for name, value in said]
 
 
-def _row(account: Account) -> dict[str, str]:
+def _row(account: Account) -> dict[str, Any]:
     row = {
         "name": account.name,
         "weight": str(account.weight),
         "reserved": amounts.encode(account.reserved),
         "limit": amounts.encode(account.limit),
+        "settings": codec.own_settings(account),
     }
     if isinstance(account, DeclaredPolicy):
         return row | {"above": account.group or "", "priority": str(account.priority), "profile": account.profile}

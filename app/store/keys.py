@@ -9,6 +9,8 @@ script is atomic over all its pools. Names cannot hold a colon, a brace or a bar
 - a *lane* is all that wait with one shape: `type/name|p|gpu=2,step_run=1` (`p` preemptible, `f` fixed)
 - a *constraint* is what a lane is parked on until it is met: `limit|pool|gpu`, `limit|policy:type/name|gpu`,
   `cleared|pool|gpu` (kept by holds with victims), `held|pool|gpu` (by that of patience), `fixed|policy:type/name|gpu`
+- with fair share the lanes of each policy are parked apart, on `limit|pool|gpu@type/name`; the needs of the constraint itself
+  are then the policies with somebody there, by the smallest need of each
 """
 
 from __future__ import annotations
@@ -79,6 +81,7 @@ KEYS: dict[str, Key] = {
         Key("pool_groups", "pool:<pool>:groups", "set", "names of the groups"),
         Key("pool_policies", "pool:<pool>:policies", "set", "components with a policy"),
         Key("pool_lanes", "pool:<pool>:lanes", "zset", "lanes that may be granted here, by the place of their head"),
+        Key("pool_satisfaction", "pool:<pool>:satisfaction", "zset", "fair share: policies by how much they have of what is theirs"),
         Key("pool_inshare", "pool:<pool>:inshare", "set", "lanes that fit their policy's unused share"),
         Key("pool_line", "pool:<pool>:line", "zset", "strict queueing: lanes not blocked by a limit, by place"),
         Key("pool_parked", "pool:<pool>:parked", "hash", "lane → what it waits for: constraint, need, since when"),

@@ -20,6 +20,7 @@ from app.domain.errors import Conflict, NotFound, Refused, StaleFence, refused
 from app.domain.ids import request_id
 from app.domain.models import Beat, Event, Pool, Request, Swept
 from app.domain.ordering import BAND
+from app.domain.promises import unprotectable
 from app.domain.states import LIVE, State
 from app.store import codec, declaring
 from app.store.scripts import Client, Reply, Scripts
@@ -137,6 +138,8 @@ class Ledger:
 
     def create_pool(self, workspace: str, wanted: PoolAsk, operation: str | None = None) -> None:
         """Make a pool. A caller that names the operation may repeat it, as with the deletions."""
+        if no := unprotectable("pool", wanted.settings, wanted.capacity):
+            raise no
         reply = self._scripts.call(
             "pool_create",
             workspace,
@@ -271,6 +274,7 @@ class Ledger:
             reserved=amounts.encode(wanted.reserved),
             limit=amounts.encode(wanted.limit),
             weight=wanted.weight,
+            settings=json.dumps(codec.own_settings(wanted)),
             **over,
             **names,
         )

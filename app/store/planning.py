@@ -13,9 +13,11 @@ from operator import attrgetter
 from typing import Any, NamedTuple, TypeAlias
 
 from app.domain import amounts
+from app.domain.asks import NodeSettings
 from app.domain.clock import Clock, RedisClock
-from app.domain.plan import EndHold, PassOn, Step, Stop
-from app.domain.snapshot import Account, Allocation, Hold, Snapshot, Terms, Waiter
+from app.domain.ordering import EXACT
+from app.domain.plan import EndHold, Evict, PassOn, Publication, Step, Stop
+from app.domain.snapshot import Account, Allocation, Demand, Hold, Published, Snapshot, Terms, Waiter
 from app.store.codec import Flat, pairs
 from app.store.ledger import Limits
 from app.store.scripts import Client, Reply, Scripts
@@ -27,6 +29,11 @@ MOST = 1000
 Known: TypeAlias = dict[str, tuple[str, Allocation]]
 """Allocations of a pool, each with the line it was read from."""
 
+
+Rows: TypeAlias = Sequence[Sequence[str]]
+
+ROWS = 200
+"""Accounts that one call publishes."""
 
 DEPARTURES = 50
 """Who has to go at once, at most: each may let others in, who have all to be weighed."""
@@ -54,9 +61,10 @@ class Planning:
         self._limits = limits or Limits()
         self._known: dict[tuple[str, str], Known] = {}
 
-    def snapshot(self, workspace: str, pool: str) -> Snapshot | None:
-        """The pool, if there is anything to decide about: somebody waits or leaves. Unfinished while scripts left work."""
-        reply = self._scripts.call("snapshot", workspace, now=self._clock.now_ms(), pool=pool, most=MOST)
+    def snapshot(self, workspace: str, pool: str, *, anyway: bool = False) -> Snapshot | None:
+        """The pool, if there is anything to decide about (somebody waits or leaves, or it is watched), or `anyway` if it is
+        there. Unfinished while scripts left work."""
+        reply = self._scripts.call("snapshot", workspace, now=self._clock.now_ms(), pool=pool, most=MOST, anyway=anyway)
         if reply.tag == "unfinished":
             raise Unfinished(pool)
         if reply.tag != "found":
@@ -64,7 +72,40 @@ class Planning:
             return None
         running = _running(reply.fields["held"], self._known.get((workspace, pool), {}))
         self._known[workspace, pool] = running
-        return _snapshot(pool, reply.fields, [one for _, one in running.values()])
+        demand = _demand(reply.fields["wanted"], self._rest(workspace, pool, reply.fields["rest"]))
+        return _snapshot(pool, reply.fields, [one for _, one in running.values()], demand)
+
+    def _rest(self, workspace: str, pool: str, after: str) -> Rows:
+        """What is asked by shapes that one look does not show."""
+        rows: list[Sequence[str]] = []
+        while after:
+            reply = self._scripts.call("demand", workspace, pool=pool, after=after, count=MOST)
+            if reply.tag != "wanted":
+                break
+            rows += reply.fields["rows"]
+            after = reply.fields["rest"]
+        return rows
+
+    def publish(self, workspace: str, snapshot: Snapshot, found: Publication) -> Taken:
+        """Write what was found about a pool beside its accounts, unless its rules have changed since; bounded calls."""
+        more = False
+        for first in range(0, max(1, len(found.rows)), ROWS):
+            rows = found.rows[first : first + ROWS]
+            reply = self._scripts.call(
+                "publish",
+                workspace,
+                now=self._clock.now_ms(),
+                kept=self._limits.events_kept,
+                chunk=self._limits.chunk,
+                pool=snapshot.pool,
+                rows=json.dumps([(row.account, [word for pair in row.said for word in pair], row.gone) for row in rows]),
+                watched="1" if found.watched else "0",
+                rules=snapshot.version,
+            )
+            if reply.tag != "published":
+                return Taken(False, False, False, reply.fields["why"])
+            more |= reply.fields["more"] == "1"
+        return Taken(True, more, more, "")
 
     def take(self, workspace: str, snapshot: Snapshot, step: Step) -> Taken:
         """Take one step of a plan made from this snapshot, if it still holds."""
@@ -86,8 +127,13 @@ class Planning:
                 unused=json.dumps(step.unused),
                 within=json.dumps(step.within),
                 borrowed=json.dumps([(still.account, still.key, str(still.most)) for still in step.borrowed]),
+                uses=json.dumps([(use.account, use.key, str(use.least), str(use.most)) for use in step.uses]),
                 rules=snapshot.version,
             )
+        if isinstance(step, Evict):
+            victims = json.dumps([(victim.request, str(victim.fence), victim.account) for victim in step.victims])
+            frame["chunk"] = self._limits.chunk
+            return self._scripts.call("evict", workspace, **frame, pool=pool, victims=victims, rules=snapshot.version)
         if isinstance(step, EndHold):
             return self._scripts.call("hold_end", workspace, **frame, chunk=self._limits.chunk, pool=pool, owner=step.owner)
         owner = step.owner if isinstance(step, PassOn) else ""
@@ -110,7 +156,18 @@ def _running(held: Flat, known: Known) -> Known:
     }
 
 
-def _snapshot(pool: str, fields: Mapping[str, Any], running: list[Allocation]) -> Snapshot:
+def _demand(*parts: Rows) -> dict[str, Demand]:
+    """What is asked by policy; of one that comes in several parts the sum."""
+    sums: dict[str, tuple[int, dict[str, int]]] = {}
+    for component, waiting, *asked in (row for rows in parts for row in rows):
+        count, units = sums.get(component, (0, {}))
+        for key, amount in pairs(asked).items():
+            units[key] = min(EXACT, units.get(key, 0) + int(amount))
+        sums[component] = count + int(waiting), units
+    return {component: Demand(count, units) for component, (count, units) in sums.items()}
+
+
+def _snapshot(pool: str, fields: Mapping[str, Any], running: list[Allocation], demand: Mapping[str, Demand]) -> Snapshot:
     at, leaving = pairs(fields["pool"]), pairs(fields["leaving"])
     accounts = {"pool": _account("pool", fields["pool"], None)}
     for group, flat in fields["groups"]:
@@ -133,13 +190,15 @@ def _snapshot(pool: str, fields: Mapping[str, Any], running: list[Allocation]) -
         stopped_last_minute=int(fields["stops"]),
         decided_ms=int(at["decided_ms"]) if "decided_ms" in at else None,
         line=int(fields["line"]) if fields["line"] else None,
+        demand=demand,
+        watched=at.get("watched") == "1",
         preferred={component: tuple(before) for component, *before in fields["preferred"]},
     )
 
 
 def _account(name: str, flat: Flat, above: str | None) -> Account:
     at = iter(flat)
-    columns: dict[str, dict[str, int]] = {name: {} for name in ("limit", "reserved", "used", "fixed", "cleared", "back")}
+    columns: dict[str, dict[str, int]] = {name: {} for name in COLUMNS}
     said: dict[str, str] = {}
     for field, value in zip(at, at, strict=True):
         column, _, key = field.partition(":")
@@ -159,6 +218,17 @@ def _account(name: str, flat: Flat, above: str | None) -> Account:
         back=columns["back"],
         priority=int(said.get("priority", 0)),
         profile=said.get("profile", "batch"),
+        weight=int(said.get("weight", 1)),
+        mode=said.get("mode", "fair_share"),
+        born=int(said.get("born", 0)),
+        said={name: said[name] for name in said.keys() & NodeSettings.model_fields.keys()},
+        published=Published(
+            fair=columns["fair"],
+            sated=frozenset(columns["sated"]),
+            status=said.get("status", ""),
+            below_ms=_whole(said.get("below_ms", "")),
+            over_ms=_whole(said.get("over_ms", "")),
+        ),
     )
 
 
@@ -207,13 +277,16 @@ def _whole(text: str) -> int | None:
     return int(text) if text and text != "-" else None
 
 
-OF_CLASSES = {"near_completion_s": 300, "max_victims": 3}
-"""What holds in discipline `classes` where nothing is set."""
+COLUMNS = ("limit", "reserved", "used", "fixed", "cleared", "back", "fair", "sated")
+"""What of an account is told by key."""
+
+BY_DISCIPLINE = {"classes": {"near_completion_s": 300, "max_victims": 3}, "fair_share": {"backoff_s": 5}}
+"""What holds in a discipline where nothing is set."""
 
 
 def _terms(at: Mapping[str, str]) -> Terms:
     discipline = at.get("discipline", "reserved")
-    own = OF_CLASSES if discipline == "classes" else {}
+    own = BY_DISCIPLINE.get(discipline, {})
 
     def number(setting: str) -> int | None:
         return int(at[setting]) if at.get(setting) else own.get(setting)

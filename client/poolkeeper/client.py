@@ -11,7 +11,7 @@ from poolkeeper.asks import account, ask
 from poolkeeper.calls import KEY, Calls, new_key
 from poolkeeper.errors import Refused, refusal
 from poolkeeper.holding import Allocation, OnDirective
-from poolkeeper.models import Caller, Group, Heartbeat, Plan, Policy, Pool, Request, Told
+from poolkeeper.models import Caller, Group, Heartbeat, Plan, Policy, Pool, Request, ShareNode, Told
 from poolkeeper.waiting import wait
 
 BATCH = 1000
@@ -225,6 +225,10 @@ class Client(Calls):
         """Delete a pool in which nothing is queued or active."""
         self.call("DELETE", f"/pools/{_part(name)}")
 
+    def shares(self, pool: str) -> list[ShareNode]:
+        """What each part of a pool has, wants and is due by fair share: the pool, and below each node its children."""
+        return [ShareNode.from_json(row) for row in self.call("GET", f"/pools/{_part(pool)}/shares")["nodes"]]
+
     def policies(self, pool: str) -> list[Policy]:
         """The policies of a pool."""
         return [Policy.from_json(row) for row in self.items(f"/pools/{_part(pool)}/policies")]
@@ -246,9 +250,11 @@ class Client(Calls):
         weight: int | None = None,
         group: str | None = None,
         profile: str | None = None,
+        settings: Mapping[str, Any] | None = None,
     ) -> Policy:
-        """Create or replace a policy: what is not given is the default again."""
-        body = account(priority=priority, reserved=reserved, limit=limit, weight=weight, group=group, profile=profile)
+        """Create or replace a policy: what is not given is the default again, a setting inherited."""
+        more = {"priority": priority, "group": group, "profile": profile, "settings": settings}
+        body = account(reserved=reserved, limit=limit, weight=weight, **more)
         query = {"component_type": component_type}
         return Policy.from_json(self.call("PUT", _policy_path(pool, component), query=query, body=body))
 
@@ -274,9 +280,11 @@ class Client(Calls):
         reserved: Mapping[str, int] | None = None,
         limit: Mapping[str, int] | None = None,
         weight: int | None = None,
+        mode: str | None = None,
+        settings: Mapping[str, Any] | None = None,
     ) -> Group:
-        """Create or replace a group: what is not given is the default again."""
-        body = account(parent=parent, reserved=reserved, limit=limit, weight=weight)
+        """Create or replace a group: what is not given is the default again, a setting inherited."""
+        body = account(parent=parent, reserved=reserved, limit=limit, weight=weight, mode=mode, settings=settings)
         return Group.from_json(self.call("PUT", f"/pools/{_part(pool)}/groups/{_part(group)}", body=body))
 
     def delete_group(self, pool: str, group: str) -> None:

@@ -17,6 +17,8 @@ HOLDING = frozenset({"allocated", "preempting"})
 
 WAITING = "queued"
 
+STARVING = frozenset({"starving", "aggressively_starving"})
+
 
 class Record:
     """Made from a JSON object."""
@@ -141,7 +143,7 @@ class Pool(Record):
 
 @dataclass(frozen=True, slots=True)
 class Policy(Record):
-    """What a component may have of a pool, and has."""
+    """What a component may have of a pool, and has. Its settings are those it says for itself, the others are inherited."""
 
     pool: str
     component: str
@@ -156,11 +158,12 @@ class Policy(Record):
     used_fixed: Mapping[str, int] = _map()
     borrowed: Mapping[str, int] = _map()
     queued: int = 0
+    settings: Mapping[str, Any] = _map()
 
 
 @dataclass(frozen=True, slots=True)
 class Group(Record):
-    """A node between a pool and its policies."""
+    """A node between a pool and its policies. Its settings are those it says for itself, the others are inherited."""
 
     pool: str
     name: str
@@ -171,6 +174,45 @@ class Group(Record):
     used: Mapping[str, int] = _map()
     used_fixed: Mapping[str, int] = _map()
     borrowed: Mapping[str, int] = _map()
+    mode: str = "fair_share"
+    settings: Mapping[str, Any] = _map()
+
+
+@dataclass(frozen=True, slots=True)
+class Split(Record):
+    """The running allocations of a policy, by who may take them: nobody, the aggressively starving, all who starve."""
+
+    non_preemptible: tuple[str, ...] = field(default=(), metadata={"read": tuple})
+    aggressively_preemptible: tuple[str, ...] = field(default=(), metadata={"read": tuple})
+    preemptible: tuple[str, ...] = field(default=(), metadata={"read": tuple})
+
+
+@dataclass(frozen=True, slots=True)
+class ShareNode(Record):
+    """What a pool, a group or a policy has, wants and is due. Shares are fractions of the pool's capacity, by key."""
+
+    name: str
+    kind: str
+    component_type: str | None = None
+    parent: str | None = None
+    weight: int = 1
+    mode: str | None = None
+    demand: Mapping[str, int] = _map()
+    usage: Mapping[str, int] = _map()
+    usage_share: Mapping[str, float] = _map()
+    demand_share: Mapping[str, float] = _map()
+    fair_share: Mapping[str, float] = _map()
+    guarantee_share: Mapping[str, float] = _map()
+    limit_share: Mapping[str, float] = _map()
+    satisfaction: float | None = None
+    status: str = "non_starving"
+    below_since: datetime | None = _time()
+    allocations: Split = field(default=Split(), metadata={"read": Split.from_json})
+
+    @property
+    def starving(self) -> bool:
+        """Whether it has been below its fair share for too long."""
+        return self.status in STARVING
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,9 +63,10 @@ def _set(case: schemathesis.Case[Any], header: str, text: str) -> None:
 
 
 def _whole(value: Any) -> Any:
-    """To JSON Schema 2.0 is an integer; here whole numbers are written as such, so that none is too large to be exact."""
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
+    """To JSON Schema 2.0 is an integer; here whole numbers are written as such, so that none is too large to be exact. Of
+    others six decimals are kept, as many as any number may have."""
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else round(value, 6)
     if isinstance(value, list):
         return [_whole(part) for part in value]
     if isinstance(value, dict):

@@ -32,6 +32,7 @@ WALK: dict[str, tuple[str, Any]] = {  # route: who may, and a body with which it
     "PATCH /pools/{pool}": (SHAPERS, {"description": "new"}),
     "DELETE /pools/{pool}": (SHAPERS, None),
     "GET /pools/{pool}/requests": (READERS, None),
+    "GET /pools/{pool}/shares": (READERS, None),
     "GET /pools/{pool}/policies": (READERS, None),
     "PUT /pools/{pool}/policies/{component}": (SHAPERS, {}),
     "GET /pools/{pool}/policies/{component}": (READERS, None),

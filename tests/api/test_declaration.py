@@ -14,14 +14,19 @@ WANTED: dict[str, Any] = {
             "name": "gpus",
             "description": "the rack",
             "capacity": {"gpu": 8},
-            "settings": {"queueing": "strict"},
+            "settings": {"queueing": "strict", "fair_share_tolerance": 0.000001, "non_preemptible_usage_threshold": {"gpu": 1}},
             "groups": [
-                {"name": "lab", "reserved": {"gpu": 4}},
+                {"name": "lab", "reserved": {"gpu": 4}, "mode": "fifo", "settings": {"aggressive_starvation": False}},
                 {"name": "vision", "parent": "lab", "reserved": {"gpu": 2}, "limit": {"gpu": 6}},
             ],
             "policies": [
                 {"component": "team", "priority": 10, "reserved": {"gpu": 2}, "group": "vision"},
-                {"component": "team", "component_type": "step_operator", "weight": 2},
+                {
+                    "component": "team",
+                    "component_type": "step_operator",
+                    "weight": 2,
+                    "settings": {"preemption_threshold": 0.5},
+                },
             ],
         },
         {"name": "seats", "capacity": {"matlab": 3}},
@@ -59,7 +64,9 @@ def test_what_was_declared_is_what_is_there(site: Site) -> None:
     site.put("/declaration", WANTED)
     pool = site.get("/pools/gpus").body
     assert (pool["description"], pool["capacity"]) == ("the rack", {"gpu": 8})
-    assert pool["settings"] == FRESH_POOL["settings"] | {"queueing": "strict"}
+    assert pool["settings"] == FRESH_POOL["settings"] | WANTED["pools"][0]["settings"]
+    lab = site.get("/pools/gpus/groups/lab").body
+    assert (lab["mode"], lab["settings"]) == ("fifo", {"aggressive_starvation": False})
     assert site.get("/pools/gpus/groups/vision").body["limit"] == {"gpu": 6}
     policy = site.get("/pools/gpus/policies/team").body
     assert (policy["priority"], policy["reserved"], policy["group"]) == (10, {"gpu": 2}, "vision")
@@ -76,6 +83,8 @@ def test_a_change_is_told_in_lines(site: Site) -> None:
     assert pool["lines"] == [
         "capacity cpu: none -> 2",
         "capacity gpu: 8 -> 6",
+        "setting fair_share_tolerance: 0.000001 -> 0.8",
+        "setting non_preemptible_usage_threshold: gpu=1 -> none",
         "setting patience_s: 300 -> 60",
         "setting queueing: strict -> best_effort",
     ]
@@ -102,6 +111,11 @@ def test_a_pool_that_is_not_listed_stays_unless_pruned(site: Site) -> None:
     [
         ({"name": "b", "capacity": {"gpu": 1}, "policies": [{"component": "x", "reserved": {"gpu": 2}}]}, 422, None),
         ({"name": "b", "capacity": {"gpu": 1}, "policies": [{"component": "x", "reserved": {"tpu": 1}}]}, 422, "unknown_key"),
+        (
+            {"name": "b", "capacity": {"gpu": 1}, "settings": {"non_preemptible_usage_threshold": {"tpu": 1}}},
+            422,
+            "unknown_threshold_key",
+        ),
         ({"name": "b", "capacity": {"gpu": 1}, "policies": [{"component": "x", "group": "none"}]}, 422, "no_such_group"),
         ({"name": "held", "capacity": {"gpu": 8}}, 409, "in_use"),
         ({"name": "held", "capacity": {"cpu": 8}, "policies": [{"component": "team"}]}, 409, "key_in_use"),

@@ -17,6 +17,7 @@ POLICY = {
     "used": {"gpu": 0},
     "used_fixed": {"gpu": 0},
     "borrowed": {},
+    "settings": {},
     "component": "team",
     "component_type": "orchestrator",
     "priority": 0,
@@ -24,10 +25,24 @@ POLICY = {
     "profile": "batch",
     "queued": 0,
 }
-GROUP = {key: POLICY[key] for key in ("pool", "reserved", "limit", "weight", "used", "used_fixed", "borrowed")} | {
+GROUP = {key: POLICY[key] for key in ("pool", "reserved", "limit", "weight", "used", "used_fixed", "borrowed", "settings")} | {
     "name": "lab",
     "parent": None,
+    "mode": "fair_share",
 }
+OWN = {
+    "over_limit": "keep",
+    "over_limit_after_s": 0,
+    "fair_share_tolerance": 0.000001,
+    "starvation_timeout_s": 60,
+    "aggressive_starvation": False,
+    "aggressive_starvation_timeout_s": 90,
+    "allow_aggressive_preemption": True,
+    "aggressive_preemption_threshold": 0,
+    "preemption_threshold": 1.5,
+    "non_preemptible_usage_threshold": {"gpu": 2},
+}
+"""Every setting of its own that a policy or group may have."""
 
 
 # ---- pools
@@ -88,6 +103,16 @@ def test_every_setting_is_kept_as_it_was_given(everywhere: Site) -> None:
         "backoff_s": 5,
         "cost_key": "tpu",
         "value_per_class": 1,
+        "over_limit": "evict",
+        "over_limit_after_s": 0,
+        "fair_share_tolerance": 0.000001,
+        "starvation_timeout_s": 1,
+        "aggressive_starvation": True,
+        "aggressive_starvation_timeout_s": 2,
+        "allow_aggressive_preemption": False,
+        "aggressive_preemption_threshold": 0,
+        "preemption_threshold": 2.5,
+        "non_preemptible_usage_threshold": {"gpu": 2},
     }
     assert given.keys() == FRESH_POOL["settings"].keys()
     assert everywhere.pool(settings=given)["settings"] == given
@@ -119,8 +144,8 @@ def test_a_pool_that_grows_has_granted_when_it_answers(site: Site) -> None:
         ({"name": "p", "capacity": {"gpu": 2**53}}, {"capacity.gpu": f"must be at most {2**53 - 1}"}),
         ({"name": "p", "capacity": {"GPU": 1}}, {"capacity.GPU": "must be 1 to 63 of a-z 0-9 _ . - and begin with a letter"}),
         ({"name": "p", "capacity": {"gpu": 1}, "colour": "red"}, {"colour": "is not a field here"}),
-        ({"name": "p", "capacity": {"gpu": 1}, "settings": {"discipline": "fair_share"}},
-         {"settings.discipline": "must be 'reserved' or 'classes'"}),
+        ({"name": "p", "capacity": {"gpu": 1}, "settings": {"discipline": "fair"}},
+         {"settings.discipline": "must be 'reserved', 'classes' or 'fair_share'"}),
         ([], {"": "must be an object"}),
     ],
 )  # fmt: skip
@@ -190,7 +215,7 @@ def test_a_pool_that_is_not_there(site: Site, method: str) -> None:
 def test_a_policy_is_new_then_replaced_then_gone(everywhere: Site) -> None:
     everywhere.pool()
     path = "/pools/gpus/policies/team"
-    full = {"priority": 3, "reserved": {"gpu": 2}, "limit": {"gpu": 4}, "weight": 5, "profile": "service"}
+    full = {"priority": 3, "reserved": {"gpu": 2}, "limit": {"gpu": 4}, "weight": 5, "profile": "service", "settings": OWN}
     new = everywhere.put(path, full)
     assert (new.status, new.body) == (201, POLICY | full)
     assert everywhere.get(path).body == new.body
@@ -238,6 +263,11 @@ def test_a_new_policy_enqueues_and_grants_what_waits_elsewhere(site: Site) -> No
             "unknown_key",
             "the pool has no tpu; a policy's and a group's keys are among the pool's",
         ),
+        (
+            {"settings": {"non_preemptible_usage_threshold": {"tpu": 1}}},
+            "unknown_threshold_key",
+            "policy orchestrator/team would protect 1 of tpu in use; the pool has no tpu",
+        ),
     ],
 )
 def test_a_policy_against_the_rules_names_the_numbers(site: Site, body: Any, code: str, sentence: str) -> None:
@@ -253,6 +283,9 @@ def test_a_policy_against_the_rules_names_the_numbers(site: Site, body: Any, cod
     [
         ({"priority": 10_000}, {"priority": "must be at most 9999"}),
         ({"priority": -1}, {"priority": "must be at least 0"}),
+        ({"settings": {"fair_share_tolerance": True}}, {"settings.fair_share_tolerance": "must be a number"}),
+        ({"settings": {"preemption_threshold": 1e-7}}, {"settings.preemption_threshold": "must have at most 6 decimal places"}),
+        ({"settings": {"discipline": "classes"}}, {"settings.discipline": "is not a field here"}),
         ({"weight": 0}, {"weight": "must be at least 1"}),
         ({"reserved": {"gpu": -1}}, {"reserved.gpu": "must be at least 0"}),
         ({"used": {"gpu": 1}}, {"used": "is not a field here"}),
@@ -293,7 +326,7 @@ def test_the_policies_of_a_component_the_most_preferred_first(everywhere: Site) 
 def test_a_group_is_new_then_replaced_then_gone(everywhere: Site) -> None:
     everywhere.pool()
     path = "/pools/gpus/groups/lab"
-    full = {"reserved": {"gpu": 4}, "limit": {"gpu": 6}, "weight": 2}
+    full = {"reserved": {"gpu": 4}, "limit": {"gpu": 6}, "weight": 2, "mode": "fifo", "settings": OWN}
     new = everywhere.put(path, full)
     assert (new.status, new.body) == (201, GROUP | full)
     assert everywhere.get(path).body == new.body

@@ -20,9 +20,15 @@ pools:
     capacity: {gpu: 8, mcpu: 64000}
     settings:
       queueing: strict
+      fair_share_tolerance: 0.75
+      non_preemptible_usage_threshold: {gpu: 1, mcpu: 500}
     groups:
       - name: lab
         reserved: {gpu: 4}
+        mode: fifo
+        settings:
+          starvation_timeout_s: 60
+          non_preemptible_usage_threshold: {gpu: 2}
       - name: vision
         parent: lab
         reserved: {gpu: 2}
@@ -68,6 +74,9 @@ def test_what_is_exported_is_what_a_person_wrote(poolkeeper: Program, paper: Pat
     written = poolkeeper("export").out
     assert yaml.safe_load(written) == poolkeeper("export", "-o", "json").json
     assert "    capacity: {gpu: 8, mcpu: 64000}\n" in written
+    assert "        mode: fifo\n        settings:\n          starvation_timeout_s: 60\n" in written
+    assert "      fair_share_tolerance: 0.75\n      non_preemptible_usage_threshold: {gpu: 1, mcpu: 500}\n" in written
+    assert "          non_preemptible_usage_threshold: {gpu: 2}\n" in written
     assert "\n\n  - name: seats\n    capacity: {seat: 3}\n" in written
     assert "\n\n" not in written.split("\n\n  - name: seats")[0]
     assert poolkeeper("plan", "-f", "-", "--prune", feed=written).line == "nothing to change"

@@ -15,6 +15,7 @@ import pytest
 from poolkeeper.cli.exits import MEANINGS, Exit
 from poolkeeper.cli.grammar import Verb
 from poolkeeper.cli.main import COMMANDS, main
+from poolkeeper.cli.settings import OF_ACCOUNTS
 
 from tests.cli.program import PROGRAM, Program
 from tests.client.standin import Act, StandIn, cuts, refuses, says
@@ -312,6 +313,14 @@ def test_components_and_keys_are_completed(poolkeeper: Program) -> None:
     assert completed(poolkeeper, "poolkeeper policy show gpus ") == ["team-ml"]
     assert completed(poolkeeper, "poolkeeper request submit --resource ") == ["gpu=", "mcpu=", "seat="]
     assert completed(poolkeeper, "poolkeeper pool update seats --capacity g") == ["gpu="]
+
+
+def test_settings_are_completed(nowhere: Program) -> None:
+    assert completed(nowhere, "poolkeeper pool create gpus --setting dis") == ["discipline="]
+    assert completed(nowhere, "poolkeeper policy update gpus team --setting ") == [f"{name}=" for name in OF_ACCOUNTS]
+    assert completed(nowhere, "poolkeeper group create gpus lab --setting over") == ["over_limit=", "over_limit_after_s="]
+    assert completed(nowhere, "poolkeeper pool update gpus --setting discipline=f") == ["discipline=fair_share"]
+    assert completed(nowhere, "poolkeeper group create gpus lab --mode f") == ["fair_share", "fifo"]
 
 
 def test_no_space_follows_what_needs_an_amount(nowhere: Program) -> None:

@@ -171,6 +171,74 @@ def test_groups(poolkeeper: Program) -> None:
     assert poolkeeper("group", "list", "gpus", "-o", "name").out.split() == ["lab", "audio", "zoo"]
 
 
+def test_settings_of_a_pool_of_fair_share(poolkeeper: Program) -> None:
+    said = ("discipline=fair_share", "starvation_timeout_s=1m", "non_preemptible_usage_threshold=gpu=2", "over_limit=none")
+    poolkeeper("pool", "create", "gpus", "--capacity", "gpu=8", *(word for one in said for word in ("--setting", one)))
+    settings = poolkeeper("pool", "describe", "gpus", "-o", "json").json["settings"]
+    assert (settings["discipline"], settings["starvation_timeout_s"], settings["backoff_s"]) == ("fair_share", 60, None)
+    assert (settings["non_preemptible_usage_threshold"], settings["over_limit"]) == ({"gpu": 2}, None)
+    told = poolkeeper("pool", "describe", "gpus").out
+    for shown in ("backoff_s=5 (as the discipline)", "over_limit=evict (as the discipline)", "preemption_threshold=1 "):
+        assert shown in told
+    poolkeeper("pool", "update", "gpus", "--setting", "non_preemptible_usage_threshold=none", "--setting", "backoff_s=0")
+    settings = poolkeeper("pool", "describe", "gpus", "-o", "json").json["settings"]
+    assert (settings["non_preemptible_usage_threshold"], settings["backoff_s"], settings["starvation_timeout_s"]) == ({}, 0, 60)
+    assert "backoff_s=0 " in poolkeeper("pool", "list", "-o", "wide").out
+    refused = poolkeeper("pool", "update", "gpus", "--setting", "fair_share_tolerance=1.5", ends=Exit.USAGE)
+    assert "--setting fair_share_tolerance: must be at most 1" in refused.err
+    refused = poolkeeper("pool", "update", "gpus", "--setting", "non_preemptible_usage_threshold=tpu=1", ends=Exit.REFUSED)
+    assert refused.err == "poolkeeper: pool would protect 1 of tpu in use; the pool has no tpu\n"
+
+
+def test_settings_of_a_policy(poolkeeper: Program) -> None:
+    poolkeeper("pool", "create", "gpus", "--capacity", "gpu=8")
+    poolkeeper("policy", "attach", "gpus", "plain")
+    assert "SETTINGS" not in poolkeeper("policy", "list", "gpus", "-o", "wide").out
+    assert "Settings" not in poolkeeper("policy", "show", "gpus", "plain").out
+    said = ("--setting", "starvation_timeout_s=2m", "--setting", "fair_share_tolerance=0.5")
+    made = poolkeeper("policy", "attach", "gpus", "team", "--priority", "1", *said).line
+    assert made == "attached team to pool gpus: priority 1, fair_share_tolerance=0.5 starvation_timeout_s=120"
+    more = ("--setting", "fair_share_tolerance=none", "--setting", "non_preemptible_usage_threshold=gpu=2")
+    poolkeeper("policy", "update", "gpus", "team", *more)
+    found = poolkeeper("policy", "show", "gpus", "team", "-o", "json").json
+    assert (found["priority"], found["settings"]) == (
+        1,
+        {"starvation_timeout_s": 120, "non_preemptible_usage_threshold": {"gpu": 2}},
+    )
+    poolkeeper("policy", "update", "gpus", "team", "--weight", "2")
+    shown = "starvation_timeout_s=120 non_preemptible_usage_threshold=gpu=2"
+    assert f"Settings:    {shown}\n" in poolkeeper("policy", "show", "gpus", "team").out
+    for listed in ("policy list gpus", "policy list --component team", "pool describe gpus"):
+        assert shown in poolkeeper(*listed.split()).out
+    gone = ("--setting", "starvation_timeout_s=none", "--setting", "non_preemptible_usage_threshold=none")
+    poolkeeper("policy", "update", "gpus", "team", *gone)
+    assert poolkeeper("policy", "show", "gpus", "team", "-o", "json").json["settings"] == {}
+    wrong = poolkeeper("policy", "update", "gpus", "team", "--setting", "queueing=strict", ends=Exit.USAGE)
+    assert "--setting queueing: is not a field here" in wrong.err
+
+
+def test_the_mode_and_settings_of_a_group(poolkeeper: Program) -> None:
+    poolkeeper("pool", "create", "gpus", "--capacity", "gpu=8")
+    poolkeeper("group", "create", "gpus", "lab")
+    assert "MODE" not in poolkeeper("group", "list", "gpus").out
+    poolkeeper("group", "create", "gpus", "sweeps", "--mode", "fifo", "--setting", "aggressive_starvation=true")
+    found = poolkeeper("group", "show", "gpus", "sweeps", "-o", "json").json
+    assert (found["mode"], found["settings"]) == ("fifo", {"aggressive_starvation": True})
+    poolkeeper("group", "update", "gpus", "sweeps", "--setting", "over_limit=keep")
+    told = poolkeeper("group", "show", "gpus", "sweeps").out
+    assert "Mode:        fifo\nSettings:    over_limit=keep aggressive_starvation=true\n" in told
+    for listed in ("group list gpus", "pool describe gpus"):
+        out = poolkeeper(*listed.split()).out
+        assert "over_limit=keep aggressive_starvation=true" in out
+        assert ["fair_share", "-"] in [line.split()[-2:] for line in out.splitlines()]
+    poolkeeper("group", "update", "gpus", "sweeps", "--mode", "fair_share", "--setting", "aggressive_starvation=none")
+    found = poolkeeper("group", "show", "gpus", "sweeps", "-o", "json").json
+    assert (found["mode"], found["settings"]) == ("fair_share", {"over_limit": "keep"})
+    twice = ("--setting", "over_limit=keep", "--setting", "over_limit=evict")
+    wrong = poolkeeper("group", "update", "gpus", "sweeps", *twice, ends=Exit.USAGE)
+    assert "--setting: over_limit is given twice" in wrong.err
+
+
 def test_names_that_are_near_are_suggested(poolkeeper: Program) -> None:
     poolkeeper("pool", "create", "gpus", "--capacity", "gpu=8")
     poolkeeper("policy", "attach", "gpus", "vision")

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+import click
 import pytest
-from poolkeeper.cli import kinds, text
+from poolkeeper.cli import kinds, settings, text
 from poolkeeper.cli.kinds import parse_amounts, parse_duration
+
+from app.domain.asks import NodeSettings, PoolSettings
 
 
 @pytest.mark.parametrize(
@@ -89,6 +92,15 @@ def test_durations_are_shown_as_they_are_typed(seconds: int | None, shown: str) 
         ("requeue_failed_checkpoint=true", {"requeue_failed_checkpoint": True}),
         ("cost_key=gpu", {"cost_key": "gpu"}),
         ("value_per_class=9007199254740991", {"value_per_class": 2**53 - 1}),
+        ("fair_share_tolerance=0.8", {"fair_share_tolerance": 0.8}),
+        ("preemption_threshold=1", {"preemption_threshold": 1}),
+        ("preemption_threshold=-0.5", {"preemption_threshold": -0.5}),
+        ("preemption_threshold=1e-7", {"preemption_threshold": "1e-7"}),
+        ("starvation_timeout_s=2m", {"starvation_timeout_s": 120}),
+        ("non_preemptible_usage_threshold=gpu=2", {"non_preemptible_usage_threshold": {"gpu": 2}}),
+        ("non_preemptible_usage_threshold = gpu=2,mcpu=0", {"non_preemptible_usage_threshold": {"gpu": 2, "mcpu": 0}}),
+        ('non_preemptible_usage_threshold={"gpu": 2}', {"non_preemptible_usage_threshold": {"gpu": 2}}),
+        ("non_preemptible_usage_threshold=none", {"non_preemptible_usage_threshold": {}}),
         ("patience_s=soon", {"patience_s": "soon"}),  # what it may be is for the service to say
     ],
 )
@@ -115,6 +127,40 @@ def test_ages(at: str | None, shown: str) -> None:
 def test_settings_are_shown_as_they_are_typed() -> None:
     shown = text.pairs({"patience_s": None, "max_victims": 3, "requeue_failed_checkpoint": False})
     assert shown == "patience_s=none max_victims=3 requeue_failed_checkpoint=false"
+    amounts = {"non_preemptible_usage_threshold": {"gpu": 2, "mcpu": 0}}
+    shown = text.pairs({"fair_share_tolerance": 1e-06, "preemption_threshold": 1.50, "over_limit": "keep", **amounts})
+    assert shown == (
+        "fair_share_tolerance=0.000001 preemption_threshold=1.5 over_limit=keep non_preemptible_usage_threshold=gpu=2,mcpu=0"
+    )
+    assert text.pairs({"non_preemptible_usage_threshold": {}}) == "non_preemptible_usage_threshold=none"
+
+
+@pytest.mark.parametrize(
+    ("discipline", "shown"),
+    [
+        ("reserved", "near_completion_s=0 (as the discipline) max_victims=7 over_limit=keep (as the discipline)"),
+        ("classes", "near_completion_s=300 (as the discipline) max_victims=7 over_limit=keep (as the discipline)"),
+        ("fair_share", "near_completion_s=0 (as the discipline) max_victims=7 over_limit=evict (as the discipline)"),
+        ("of tomorrow", "near_completion_s=none max_victims=7 over_limit=none"),
+    ],
+)
+def test_a_setting_that_is_left_to_the_discipline_shows_what_that_has(discipline: str, shown: str) -> None:
+    told = {"near_completion_s": None, "max_victims": 7, "over_limit": None}
+    assert settings.of_pool({"discipline": discipline, **told}).removeprefix(f"discipline={discipline} ") == shown
+
+
+def test_the_settings_there_are_are_those_of_the_service() -> None:
+    assert list(settings.OF_POOLS) == list(PoolSettings.model_fields)
+    assert list(settings.OF_ACCOUNTS) == list(NodeSettings.model_fields)
+    for known, model in ((settings.OF_POOLS, PoolSettings), (settings.OF_ACCOUNTS, NodeSettings)):
+        for name, words in known.items():
+            for word in words:
+                model.model_validate(kinds.Setting().convert(f"{name}={word}", None, None))
+
+
+def test_what_is_no_amount_of_a_setting_is_said() -> None:
+    with pytest.raises(click.BadParameter, match=r"usage_threshold: gpu: must be a whole number, not 1\.5"):
+        kinds.Setting().convert("non_preemptible_usage_threshold=gpu=1.5", None, None)
 
 
 @pytest.mark.parametrize(("count", "shown"), [(0, ""), (1, "once"), (2, "twice"), (3, "3 times")])

@@ -145,9 +145,19 @@ class TestPools:
         assert client.component_policies("step", "step_operator") == [made]
         assert {policy.component for policy in client.policies("gpus")} == {"step", "team"}
         assert client.groups("gpus") == [group]
+        assert (made.settings, group.mode, group.settings) == ({}, "fair_share", {})
         client.delete_policy("gpus", "step", "step_operator")
         client.delete_group("gpus", "lab")
         assert ([policy.component for policy in client.policies("gpus")], client.groups("gpus")) == (["team"], [])
+
+    def test_settings_of_their_own(self, client: Client) -> None:
+        group = client.set_group("gpus", "lab", mode="fifo", settings={"fair_share_tolerance": 0.5})
+        assert (group.mode, group.settings) == ("fifo", {"fair_share_tolerance": 0.5})
+        own = {"non_preemptible_usage_threshold": {"gpu": 2}, "aggressive_starvation": False}
+        assert client.set_policy("gpus", "team", settings=own).settings == own
+        assert client.set_policy("gpus", "team", weight=2).settings == {}
+        with pytest.raises(errors.Malformed):
+            client.set_policy("gpus", "team", settings={"preemption_threshold": True})
 
     def test_what_is_in_use_stays(self, client: Client) -> None:
         client.submit("team", gpu=1)

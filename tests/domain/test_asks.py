@@ -17,6 +17,7 @@ from app.domain.asks import (
     TEN_YEARS_S,
     Ask,
     GroupAsk,
+    NodeSettings,
     PolicyAsk,
     PoolAsk,
     PoolChange,
@@ -37,6 +38,7 @@ KINDS: list[type[Ask]] = [
     PoolSettings,
     GroupAsk,
     PolicyAsk,
+    NodeSettings,
     WorkspaceSettings,
 ]
 
@@ -145,9 +147,19 @@ def test_a_pool_with_its_defaults() -> None:
             "min_runtime_s": 0,
             "max_victims": None,
             "max_preemptions_per_minute": None,
-            "backoff_s": 0,
+            "backoff_s": None,
             "cost_key": "gpu",
             "value_per_class": None,
+            "over_limit": None,
+            "over_limit_after_s": 30,
+            "fair_share_tolerance": 0.8,
+            "starvation_timeout_s": 30,
+            "aggressive_starvation": False,
+            "aggressive_starvation_timeout_s": 120,
+            "allow_aggressive_preemption": True,
+            "aggressive_preemption_threshold": 0.2,
+            "preemption_threshold": 1,
+            "non_preemptible_usage_threshold": {},
         },
     }
 
@@ -168,7 +180,8 @@ def test_settings_of_a_workspace() -> None:
 
 
 def test_a_group_with_its_defaults() -> None:
-    assert GroupAsk().model_dump() == {"parent": None, "reserved": {}, "limit": {}, "weight": 1}
+    plain: dict[str, Any] = {"parent": None, "reserved": {}, "limit": {}, "weight": 1, "mode": "fair_share"}
+    assert GroupAsk().model_dump() == {**plain, "settings": dict.fromkeys(NodeSettings.model_fields)}
 
 
 def test_a_policy_with_its_defaults() -> None:
@@ -179,6 +192,7 @@ def test_a_policy_with_its_defaults() -> None:
         "weight": 1,
         "group": None,
         "profile": "batch",
+        "settings": dict.fromkeys(NodeSettings.model_fields),
     }
 
 

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from app.domain.asks import PoolSettings, malformed
 from app.domain.declared import Declaration, DeclaredPolicy, DeclaredPool, declared
-from app.domain.models import Account, Policy, Pool
+from app.domain.models import Group, Policy, Pool, Setting
 
 POOL = {"name": "p", "capacity": {"gpu": 8}}
 
@@ -63,11 +63,12 @@ def test_what_is_not_said_is_a_default() -> None:
     assert Declaration.model_validate({}).pools == []
 
 
-def present(**settings: str | int | bool | None) -> Pool:
+def present(**settings: Setting) -> Pool:
     """A pool with a group and a policy, as the ledger shows it."""
-    group = Account("g", None, 2, {"gpu": 4}, {}, {"gpu": 1}, {})
-    policy = Policy("step_operator/c", "g", 1, {"gpu": 1}, {"gpu": 0}, {}, {}, priority=7, queued=3, profile="training")
-    known: dict[str, str | int | bool | None] = dict.fromkeys(PoolSettings.model_fields)
+    group = Group("g", None, 2, {"gpu": 4}, {}, {"gpu": 1}, {}, {"preemption_threshold": 1}, mode="fifo")
+    own: dict[str, Setting] = {"fair_share_tolerance": 0.5, "non_preemptible_usage_threshold": {"gpu": 1}}
+    policy = Policy("step_operator/c", "g", 1, {"gpu": 1}, {"gpu": 0}, {}, {}, own, priority=7, queued=3, profile="training")
+    known: dict[str, Setting] = dict.fromkeys(PoolSettings.model_fields)
     return Pool(
         name="p",
         description="d",
@@ -92,7 +93,7 @@ def test_a_pool_as_a_file_would_say_it() -> None:
         "description": "d",
         "capacity": {"gpu": 8, "tpu": 2},
         "settings": {"queueing": "strict"},
-        "groups": [{"name": "g", "reserved": {"gpu": 4}, "weight": 2}],
+        "groups": [{"name": "g", "reserved": {"gpu": 4}, "weight": 2, "mode": "fifo", "settings": {"preemption_threshold": 1}}],
         "policies": [
             {
                 "component": "c",
@@ -102,6 +103,7 @@ def test_a_pool_as_a_file_would_say_it() -> None:
                 "limit": {"gpu": 0},
                 "group": "g",
                 "profile": "training",
+                "settings": {"fair_share_tolerance": 0.5, "non_preemptible_usage_threshold": {"gpu": 1}},
             }
         ],
     }
@@ -112,3 +114,5 @@ def test_a_setting_never_written_is_a_default_unless_it_may_be_null() -> None:
     settings = declared(present()).settings
     assert (settings.discipline, settings.grace_s, settings.patience_s) == ("reserved", 30, None)
     assert settings.requeue_failed_checkpoint is True
+    assert (settings.backoff_s, settings.over_limit, settings.fair_share_tolerance) == (None, None, 0.8)
+    assert settings.non_preemptible_usage_threshold == {}

@@ -31,6 +31,10 @@ def policy(**said: Any) -> Said:
     return a_pool(policies=[{"component": "c", **said}])
 
 
+def own(**settings: Any) -> Said:
+    return policy(settings=settings)
+
+
 @pytest.mark.parametrize(
     ("before", "after", "line"),
     [
@@ -48,6 +52,24 @@ def policy(**said: Any) -> Said:
         (a_pool(settings={"max_victims": 0}), a_pool(), "setting max_victims: 0 -> as the discipline"),
         (a_pool(), a_pool(settings={"near_completion_s": 60}), "setting near_completion_s: as the discipline -> 60"),
         (a_pool(), a_pool(settings={"value_per_class": 9}), "setting value_per_class: none -> 9"),
+        (a_pool(), a_pool(settings={"backoff_s": 0}), "setting backoff_s: as the discipline -> 0"),
+        (a_pool(settings={"over_limit": "keep"}), a_pool(), "setting over_limit: keep -> as the discipline"),
+        (a_pool(), a_pool(settings={"discipline": "fair_share"}), "setting discipline: reserved -> fair_share"),
+        (a_pool(), a_pool(settings={"fair_share_tolerance": 0.000001}), "setting fair_share_tolerance: 0.8 -> 0.000001"),
+        (a_pool(), a_pool(settings={"preemption_threshold": 0.5}), "setting preemption_threshold: 1 -> 0.5"),
+        (
+            a_pool(),
+            a_pool(settings={"non_preemptible_usage_threshold": {"tpu": 1, "gpu": 0}}),
+            "setting non_preemptible_usage_threshold: none -> gpu=0,tpu=1",
+        ),
+        (own(starvation_timeout_s=30), own(starvation_timeout_s=60), "setting starvation_timeout_s: 30 -> 60"),
+        (policy(), own(aggressive_starvation=False), "setting aggressive_starvation: inherited -> false"),
+        (
+            own(non_preemptible_usage_threshold={"gpu": 2}),
+            policy(settings={"non_preemptible_usage_threshold": {}, "over_limit": None}),
+            "setting non_preemptible_usage_threshold: gpu=2 -> inherited",
+        ),
+        (a_pool(groups=[{"name": "g"}]), a_pool(groups=[{"name": "g", "mode": "fifo"}]), "mode: fair_share -> fifo"),
         (policy(), policy(profile="training"), "profile: batch -> training"),
         (a_pool(), a_pool(description='the "big" ones\n'), 'description: none -> "the \\"big\\" ones\\n"'),
     ],
@@ -64,7 +86,13 @@ def test_another_parent_is_a_line() -> None:
 
 def test_lines_of_one_account_keep_their_order() -> None:
     before = policy(priority=1, reserved={"tpu": 1}, limit={"tpu": 1, "gpu": 4})
-    after = policy(profile="service", weight=2, reserved={"gpu": 1, "tpu": 2}, limit={"gpu": 5, "tpu": 2})
+    after = policy(
+        settings={"over_limit": "evict", "fair_share_tolerance": 1.0},
+        profile="service",
+        weight=2,
+        reserved={"gpu": 1, "tpu": 2},
+        limit={"gpu": 5, "tpu": 2},
+    )
     assert lines(before, after) == [
         "priority: 1 -> 0",
         "reserved gpu: none -> 1",
@@ -73,6 +101,8 @@ def test_lines_of_one_account_keep_their_order() -> None:
         "limit tpu: 1 -> 2",
         "weight: 1 -> 2",
         "profile: batch -> service",
+        "setting fair_share_tolerance: inherited -> 1",
+        "setting over_limit: inherited -> evict",
     ]
 
 

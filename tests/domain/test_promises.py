@@ -61,6 +61,18 @@ BREACHES: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
         "overpromised",
         "children of group g would reserve 1 of gpu in all; it has 0 to give",
     ),
+    (
+        {"g": {"settings": {"non_preemptible_usage_threshold": {"tpu": 3}}}},
+        {},
+        "unknown_threshold_key",
+        "group g would protect 3 of tpu in use; the pool has no tpu",
+    ),
+    (
+        {},
+        {"a": {"settings": {"non_preemptible_usage_threshold": {"gpu": 1, "tpu": 0}}}},
+        "unknown_threshold_key",
+        "policy orchestrator/a would protect 0 of tpu in use; the pool has no tpu",
+    ),
     ({}, {"a": {"group": "g"}}, "no_such_group", "there is no group g"),
     ({"g": {"parent": "h"}}, {}, "no_such_group", "there is no group h"),
     ({"g": {"parent": "g"}}, {}, "circle", "group g would be above itself"),
@@ -91,6 +103,20 @@ def test_a_breach_is_told_with_its_pool(groups: dict[str, Any], policies: dict[s
 )
 def test_what_can_be_kept_is_not_refused(groups: dict[str, Any], policies: dict[str, Any]) -> None:
     assert judged(groups, policies, gpu=8) is None
+
+
+def test_a_pool_protects_use_of_keys_it_has() -> None:
+    def pool(**protected: int) -> Declaration:
+        settings = {"non_preemptible_usage_threshold": protected}
+        return Declaration.model_validate({"pools": [{"name": "p", "capacity": {"gpu": 8}, "settings": settings}]})
+
+    check(pool(gpu=9))
+    with pytest.raises(AgainstTheRules) as refused:
+        check(pool(gpu=9, tpu=1))
+    assert (refused.value.code, str(refused.value)) == (
+        "unknown_threshold_key",
+        "pool p: pool would protect 1 of tpu in use; the pool has no tpu",
+    )
 
 
 def test_a_chain_of_thousands_is_refused_at_once() -> None:

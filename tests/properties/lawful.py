@@ -200,7 +200,7 @@ class Law:
         """Who may ask, and would fit if all left who may be taken from it by themselves: where nothing bounds decisions, a pass
         leaves nobody like this."""
         bounds = ("max_preemptions_per_minute", "value_per_class", "max_victims")
-        if any(self.settings.get(bound) for bound in bounds) or self.by_class or self.settings["backoff_s"] != "0":
+        if any(self.settings.get(bound) for bound in bounds) or self.by_class or self.settings.get("backoff_s", "0") != "0":
             return
         owners = {owner for holds in self.model.clearings.values() for owner in holds}
         if owners and self.settings["queueing"] == "strict":  # until they are granted, nobody who lacks capacity is asked

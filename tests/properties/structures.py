@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
-from app.domain.asks import PoolSettings
+from app.domain.asks import NodeSettings, PoolSettings
 from app.domain.ordering import AGES, CLASSES, PRIORITIES
 from tests.properties.oracle import BOUNDLESS, LIVE, NOBODY, Model, Request
 from tests.properties.reading import hold_column
@@ -20,9 +20,10 @@ from tests.properties.snapshot import Snapshot, columns
 FINAL = {"preempted", "released", "expired", "cancelled", "rejected"}
 POOL_COLUMNS = {"limit", "used", "fixed", "kept", "cleared", "promised", "reserving"}
 COLUMNS = {"limit", "reserved", "used", "fixed", "kept", "cleared", "back", "promised"}
-MARKS = {"patience", "reviewing", "unsettled", "rules", "decided_ms", "clearings", "hold_n"}
+MARKS = {"patience", "reviewing", "unsettled", "rules", "decided_ms", "clearings", "hold_n", "births"}
 POOL_FIELDS = {*PoolSettings.model_fields, *MARKS}
-FIELDS = {"group": {"weight", "parent"}, "policy": {"weight", "group", "priority", "profile"}}
+OWN = {"weight", "born", *NodeSettings.model_fields}
+FIELDS = {"group": {"parent", "mode", *OWN}, "policy": {"group", "priority", "profile", *OWN}}
 
 
 class Structures:

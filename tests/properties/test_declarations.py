@@ -26,9 +26,18 @@ EXAMPLES = int(os.environ.get("HISTORIES", 0)) or 40
 KEYS, GROUPS, COMPONENTS = ("gpu", "tpu"), ("g", "h"), ("a", "b", "c")
 
 amounts = st.dictionaries(st.sampled_from(KEYS), st.integers(0, 3), max_size=2)
+own = st.fixed_dictionaries(
+    {},
+    optional={
+        "over_limit": st.sampled_from(("keep", "evict")),
+        "aggressive_starvation": st.booleans(),
+        "fair_share_tolerance": st.integers(0, 1_000_000).map(lambda millionths: millionths / 1_000_000),
+        "non_preemptible_usage_threshold": st.dictionaries(st.just("gpu"), st.integers(0, 3)),
+    },
+)
 numbers = st.fixed_dictionaries(
     {"reserved": st.dictionaries(st.sampled_from(KEYS), st.integers(0, 1), max_size=2), "weight": st.integers(1, 2)},
-    optional={"limit": amounts},
+    optional={"limit": amounts, "settings": own},
 )
 mostly = st.sampled_from((True,) * 11 + (False,))
 
@@ -37,11 +46,11 @@ mostly = st.sampled_from((True,) * 11 + (False,))
 def pools(draw: st.DrawFn, name: str, *, wild: bool) -> dict[str, Any]:
     """A pool whose numbers agree; a wild one's at times do not."""
     capacity = {"gpu": draw(st.integers(2, 6))} | draw(st.dictionaries(st.just("tpu"), st.integers(1, 3)))
-    said = {"queueing": draw(st.sampled_from(("best_effort", "best_effort", "strict")))}
+    said = {"queueing": draw(st.sampled_from(("best_effort", "best_effort", "strict"))), **draw(own)}
     groups: list[dict[str, Any]] = []
     for group in draw(st.lists(st.sampled_from(GROUPS), unique=True)):
         above = draw(st.sampled_from((None, *(known["name"] for known in groups))))
-        groups.append({"name": group, "parent": above, **draw(numbers)})
+        groups.append({"name": group, "parent": above, "mode": draw(st.sampled_from(("fair_share", "fifo"))), **draw(numbers)})
     policies = []
     for component in (one for one in COMPONENTS if draw(mostly)):
         above = draw(st.sampled_from((None, *(known["name"] for known in groups))))

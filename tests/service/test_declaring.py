@@ -33,7 +33,7 @@ Q: dict[str, Any] = {"name": "q", "capacity": {"gpu": 2}}
 
 def test_the_sample_can_be_played_with_at_once(world: World, declaring: Declaring) -> None:
     sample = read(SAMPLE.read_text(encoding="utf-8"))
-    assert declaring.plan("test", sample).sentence == "9 to create, 0 to change, 0 to delete"
+    assert declaring.plan("test", sample).sentence == "15 to create, 0 to change, 0 to delete"
     assert world.state() == {}, "a plan changes nothing"
     declaring.apply("test", sample)
     held = world.submit("research", gpu=6)
@@ -47,10 +47,11 @@ def test_the_sample_can_be_played_with_at_once(world: World, declaring: Declarin
 
 def test_what_is_exported_and_applied_changes_nothing(world: World, declaring: Declaring) -> None:
     world.pool(settings={"queueing": "strict", "patience_s": None}, gpu=8, tpu=1)
-    world.group("h", reserved={"gpu": 0}, weight=3)
+    world.group("h", reserved={"gpu": 0}, weight=3, mode="fifo", settings={"fair_share_tolerance": 0.000001})
     world.group("g", parent="h", limit={"gpu": 4})
     world.policy("step_operator/a", group="g", priority=3)
-    world.pool("q", gpu=1)
+    world.policy("b", settings={"non_preemptible_usage_threshold": {"gpu": 0, "tpu": 2}, "aggressive_starvation": False})
+    world.pool("q", gpu=1, settings={"discipline": "fair_share", "preemption_threshold": 0.5, "over_limit": "keep"})
     world.submit("step_operator/a", gpu=2)
     before = world.state()
     exported = write(declaring.export("test"))

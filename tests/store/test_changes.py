@@ -178,7 +178,7 @@ def test_nobody_is_granted_past_others_while_a_pool_is_being_looked_at(client: C
     world.policy("b", priority=1)
     held, waiting = world.submit("a", gpu=2), world.submit("b", gpu=2)
     fill(world, "b", gpu=2)
-    numbers = {"priority": 9, "profile": "batch", "group": "", "reserved": "", "limit": "", "weight": 1}
+    numbers = {"priority": 9, "profile": "batch", "group": "", "reserved": "", "limit": "", "weight": 1, "settings": "[]"}
     once(world, "policy_set", op="1", pool="p", component="orchestrator/b", **numbers)
     world.call("drop", id=held.id)
     late = world.submit("a", gpu=1)
@@ -196,7 +196,15 @@ def test_a_change_on_top_of_an_unfinished_one_starts_again(client: Client) -> No
     world.submit("a", gpu=2)
     firsts, seconds = fill(world, "a", gpu=1), fill(world, "b", gpu=1)
     for priority in (5, 0, 7, 1):
-        args = {"pool": "p", "component": "orchestrator/a", "group": "", "reserved": "", "limit": "", "weight": 1}
+        args = {
+            "pool": "p",
+            "component": "orchestrator/a",
+            "group": "",
+            "reserved": "",
+            "limit": "",
+            "weight": 1,
+            "settings": "[]",
+        }
         once(world, "policy_set", op=str(priority), priority=priority, profile="batch", **args)
         for _ in range(priority):
             once(world, "advance")

@@ -100,13 +100,23 @@ def a_pool(**at: str) -> Any:
 
 def test_a_setting_that_was_never_written_has_its_default() -> None:
     known = PoolSettings.model_fields
-    may_be_null = {"patience_s", "near_completion_s", "max_victims", "max_preemptions_per_minute", "value_per_class"}
+    may_be_null = {"patience_s", "near_completion_s", "max_victims", "max_preemptions_per_minute", "value_per_class"} | {
+        "backoff_s",
+        "over_limit",
+    }
     assert a_pool().settings == {name: None if name in may_be_null else known[name].default for name in known}
     assert a_pool().policies["orchestrator/t"].profile == "batch"
+    assert a_pool(backoff_s="0").settings["backoff_s"] == 0, "as it was written when it could not be null"
 
 
 @pytest.mark.parametrize(
-    "given", [{}, {"requeue_failed_checkpoint": False, "max_victims": 1, "near_completion_s": 0, "cost_key": "k1"}]
+    "given",
+    [
+        {},
+        {"fair_share_tolerance": 1.0, "preemption_threshold": 1e-6, "non_preemptible_usage_threshold": {"gpu": 0, "a": 2}},
+        {"aggressive_starvation": True, "allow_aggressive_preemption": False, "over_limit": "keep", "backoff_s": 0},
+        {"requeue_failed_checkpoint": False, "max_victims": 1, "near_completion_s": 0, "cost_key": "k1"},
+    ],
 )
 def test_settings_come_back_as_they_were_given(given: dict[str, Any]) -> None:
     wanted = PoolSettings.model_validate(given)

@@ -12,7 +12,7 @@ from app.domain.declared import Declaration, DeclaredPool, declared
 from app.domain.difference import Plan, Step, difference
 from app.domain.errors import Conflict
 from app.store import declaring
-from app.store.keys import prefix
+from app.store.keys import key, prefix
 from app.store.scripts import Client
 from tests.store.conftest import findings
 from tests.world import World
@@ -43,16 +43,19 @@ def refusal(world: World, *pools: dict[str, Any]) -> tuple[str, str]:
 
 
 def plain(world: World) -> dict[str, Any]:
-    """Everything there is but what no two runs share: ids of stream entries and of operations, and how often rules changed."""
+    """Everything there is but what no two runs share: ids of stream entries and of operations, and how often rules changed and
+    somebody was born, and whether somebody shall look at the pool."""
     known: dict[str, Any] = {}
-    for key, value in world.state().items():
-        name = key.removeprefix(prefix(world.workspace))
+    for full_key, value in world.state().items():
+        name = full_key.removeprefix(prefix(world.workspace))
         if name == "events":
             known[name] = [fields for _, fields in value]
         elif name.startswith("request:"):
             known[name] = {field: text.partition(" ")[2] if field[0] == "e" else text for field, text in value.items()}
         elif name.startswith("pool:") and name.count(":") == 1:
-            known[name] = {field: text for field, text in value.items() if field != "rules"}
+            known[name] = {field: text for field, text in value.items() if field not in ("rules", "births", "watched")}
+        elif name.startswith("pool:") and isinstance(value, dict):
+            known[name] = {field: text for field, text in value.items() if field != "born"}
         elif not name.startswith("operation:"):
             known[name] = value
     return known
@@ -69,7 +72,7 @@ def seed(world: World) -> None:
     world.pool("q", gpu=2)
     world.group("g", reserved={"gpu": 4})
     world.group("h", parent="g", reserved={"gpu": 2})
-    world.policy("a", group="h", reserved={"gpu": 2})
+    world.policy("a", group="h", reserved={"gpu": 2}, settings={"over_limit": "evict", "starvation_timeout_s": 9})
     world.policy("a", "q", priority=3)
     world.policy("b", reserved={"gpu": 1}, priority=1)
     world.policy("idle", group="g", reserved={"gpu": 1, "tpu": 0})
@@ -105,6 +108,15 @@ WAYS: dict[str, list[Act]] = {
     "settings": [lambda w: w.resize(settings={"order": "priority_first", "patience_s": None})],
     "settings of taking back": [
         lambda w: w.resize(settings={"requeue_failed_checkpoint": False, "max_victims": 0, "cost_key": "tpu", "backoff_s": 1})
+    ],
+    "settings of fair share": [
+        lambda w: w.resize(settings={"discipline": "fair_share", "preemption_threshold": 0.5, "over_limit": "keep"}),
+        lambda w: w.resize(settings={"non_preemptible_usage_threshold": {"gpu": 2}, "aggressive_starvation": True}),
+    ],
+    "settings of a group and a policy": [
+        lambda w: w.group("g", reserved={"gpu": 4}, mode="fifo", settings={"fair_share_tolerance": 0.5}),
+        lambda w: w.policy("b", reserved={"gpu": 1}, priority=1, settings={"non_preemptible_usage_threshold": {"gpu": 1}}),
+        lambda w: w.policy("a", group="h", reserved={"gpu": 2}),
     ],
     "a profile alone": [lambda w: w.policy("idle", group="g", reserved={"gpu": 1, "tpu": 0}, profile="sensitive")],
     "a queue that is strict": [lambda w: w.resize(settings={"queueing": "strict"})],
@@ -178,6 +190,16 @@ def test_shares_change_hands_in_one_step(world: World) -> None:
         "orchestrator/a": 2,
         "orchestrator/b": 6,
     }
+
+
+def test_who_is_new_is_the_youngest_in_the_order_of_the_file(world: World) -> None:
+    world.pool(gpu=8)
+    world.policy("old", weight=2)
+    names = ["new", "old", "newer"]
+    assert declare(world, P | {"groups": [{"name": "g"}], "policies": [{"component": name} for name in names]})
+    at, test = world.state(), world.workspace
+    born = [at[key("policy", test, "p", f"orchestrator/{name}")]["born"] for name in names]
+    assert (born, at[key("group", test, "p", "g")]["born"]) == (["3", "1", "4"], "2")
 
 
 def test_groups_turn_upside_down(world: World) -> None:
@@ -306,6 +328,11 @@ CHANGES: dict[str, Act] = {
     "a new policy": lambda w: w.policy("new"),
     "a policy gone": lambda w: w.ledger.delete_policy(w.workspace, "p", "orchestrator/idle"),
     "a group's share": lambda w: w.group("g", reserved={"gpu": 3}),
+    "a group's mode": lambda w: w.group("g", reserved={"gpu": 4}, mode="fifo"),
+    "a group's settings": lambda w: w.group("g", reserved={"gpu": 4}, settings={"preemption_threshold": 2}),
+    "a policy's settings": lambda w: w.policy("idle", settings={"starvation_timeout_s": 1}),
+    "a setting that is null now": lambda w: w.resize(settings={"patience_s": None}),
+    "a setting that is not null any more": lambda w: w.resize(settings={"over_limit": "keep"}),
     "a new group": lambda w: w.group("h"),
     "a pool taken away": lambda w: w.ledger.delete_pool(w.workspace, "empty"),
     "a pool of that name": lambda w: w.pool("new", gpu=1),

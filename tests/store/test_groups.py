@@ -53,6 +53,18 @@ def test_a_group_in_full(world: World) -> None:
     assert (lower.borrowed["gpu"], upper.borrowed.get("gpu")) == (2, None)
 
 
+def test_the_mode_of_a_group(world: World) -> None:
+    world.pool(gpu=8)
+    world.group("g")
+    assert world.view().groups["g"].mode == "fair_share"
+    for mode in ("fifo", "fair_share"):
+        world.group("g", mode=mode)
+        assert world.view().groups["g"].mode == mode
+    world.group("g", mode="fifo")
+    world.group("g")
+    assert world.view().groups["g"].mode == "fair_share"
+
+
 def test_what_cannot_be_promised_is_refused(world: World) -> None:
     world.pool(gpu=8)
     world.group("g", reserved={"gpu": 4})
@@ -63,6 +75,7 @@ def test_what_cannot_be_promised_is_refused(world: World) -> None:
     assert refused_code(world, "h", reserved={"gpu": 5}) == "overpromised"
     assert refused_code(world, "h", parent="g", reserved={"gpu": 2}) == "overpromised"
     assert refused_code(world, "h", limit={"tpu": 1}) == "unknown_key"
+    assert refused_code(world, "h", settings={"non_preemptible_usage_threshold": {"tpu": 0}}) == "unknown_threshold_key"
     world.group("g", reserved={"gpu": 3})
     world.group("h", reserved={"gpu": 5})
 

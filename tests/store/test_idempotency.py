@@ -130,7 +130,7 @@ def story(world: World) -> dict[str, Request]:
 
 def taking_back(world: World) -> dict[str, Request]:
     """Pools in which somebody may be preempted, somebody leaves for a waiter or for nobody, and a hold cannot be filled."""
-    for pool, gpu in (("prey", 2), ("leave", 4), ("want", 2)):
+    for pool, gpu in (("prey", 2), ("leave", 4), ("want", 2), ("over", 2)):
         world.pool(pool, gpu=gpu)
         world.policy(f"low-{pool}", pool)
         world.policy(f"high-{pool}", pool, priority=1)
@@ -144,13 +144,22 @@ def taking_back(world: World) -> dict[str, Request]:
     story["wanting"] = world.submit("high-want", gpu=1)
     world.stop(story["wanting"], story["lost"], pool="want")
     world.resize("want", gpu=1)
+    story["over"] = world.submit("low-over", gpu=2)
+    world.resize("over", gpu=1)
     return story | {"prey": world.submit("low-prey", gpu=2), "hunter": world.submit("high-prey", gpu=2)}
 
 
 def _preempt(of: dict[str, Request]) -> dict[str, Any]:
     victims = json.dumps([[of["prey"].id, str(of["prey"].fence), "priority"]])
-    nothing = {"unused": "[]", "within": "[]", "borrowed": "[]"}
+    nothing = {"unused": "[]", "within": "[]", "borrowed": "[]", "uses": "[]"}
     return {"pool": "prey", "waiter": of["hunter"].id, "victims": victims, "rules": "2", **nothing}
+
+
+_ROWS = json.dumps([["policy:orchestrator/u", ["fair:gpu", "1", "status", "starving"], ["below_ms"]]])
+
+
+def _evict(of: dict[str, Request]) -> dict[str, Any]:
+    return {"pool": "over", "victims": json.dumps([[of["over"].id, str(of["over"].fence), "pool"]]), "rules": "3"}
 
 
 def _checkpoint(state: str, seconds: int = 0) -> Args:
@@ -171,7 +180,7 @@ def _declare(_: dict[str, Request]) -> dict[str, Any]:
     return {"op": "o", "changes": declaring.encode([Step(None, new)])}
 
 
-_NEW = {"op": "o", "reserved": "gpu=1", "limit": "gpu=2", "weight": 2, "pool": "p"}
+_NEW = {"op": "o", "reserved": "gpu=1", "limit": "gpu=2", "weight": 2, "pool": "p", "settings": "[]"}
 TWICE: dict[str, Args] = {
     "active": lambda _: {"pool": "p", "after": 0, "count": 2},
     "advance": lambda _: {},
@@ -185,8 +194,10 @@ TWICE: dict[str, Args] = {
     "component_pools": lambda _: {"component": "orchestrator/t"},
     "counted": lambda _: {},
     "declare": _declare,
+    "demand": lambda _: {"pool": "p", "after": 0, "count": 10},
     "depart": lambda _: {},
     "drop": lambda of: {"id": of["held"].id},
+    "evict": _evict,
     "events": lambda _: {"after": "0", "count": 3},
     "fetched": lambda of: {"ids": json.dumps([of["held"].id, of["big"].id])},
     "group_delete": lambda _: {"op": "o", "pool": "p", "group": "h"},
@@ -217,10 +228,11 @@ TWICE: dict[str, Args] = {
     "pool_view": lambda _: {"name": "p"},
     "pools": lambda _: {},
     "preempt": _preempt,
+    "publish": lambda _: {"pool": "p", "rows": _ROWS, "watched": "1", "rules": "5"},
     "queued": lambda _: {"pool": "p", "after": -(2**53), "count": 2},
     "release": lambda of: {"held": json.dumps([[of["held"].id, "1", "succeeded"]])},
     "reprieve": lambda of: {"pool": "leave", "id": of["stray"].id, "fence": str(of["stray"].fence), "owner": None},
-    "snapshot": lambda _: {"pool": "leave", "most": 10},
+    "snapshot": lambda _: {"pool": "leave", "most": 10, "anyway": False},
     "submit": _submit,
     "sweep": lambda _: {"retention_s": 100},
     "throttle": lambda _: {"token": "t", "per_s": 1},
@@ -235,7 +247,7 @@ SAYS_WHAT_IT_DID_ITSELF = {"depart", "nudge_claim", "patience", "submit", "sweep
 """Their answers tell what this very call did (made, given, ended …), so that the second differs."""
 
 
-STALE_THE_SECOND_TIME = {"hold_end", "preempt", "reprieve"}
+STALE_THE_SECOND_TIME = {"evict", "hold_end", "preempt", "reprieve"}
 """Steps of a plan: what they were planned for is done."""
 
 

@@ -112,6 +112,7 @@ def test_where_nobody_waits_and_nobody_leaves_there_is_nothing_to_do(world: Worl
     world.pool("q", gpu=1)
     world.policy()
     held = world.submit(gpu=1)
+    world.looked_at()
     ask(world.client)()
     assert (nudges.begin(W, "a", LEASE_S), nudge(world), holder(world)) == ("idle", None, None)
     waiting = world.submit(gpu=1)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from app.domain.asks import PolicyAsk
 from app.domain.errors import AgainstTheRules, Conflict, NotFound, Refused
+from app.store.keys import key
 from tests.world import World
 
 REFUSED: list[tuple[dict[str, Any], str, str]] = [
@@ -17,6 +19,8 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"reserved": {"gpu": 9}}, "reserved_beyond_limit", "policy orchestrator/b reserves 9 of gpu, more than its limit of 8"),
     ({"limit": {"gpu": 9}}, "limit_beyond_capacity", "policy orchestrator/b limits gpu to 9; the pool has 8"),
     ({"reserved": {"mcpu": 1}}, "unknown_key", "the pool has no mcpu; a policy's and a group's keys are among the pool's"),
+    ({"settings": {"non_preemptible_usage_threshold": {"gpu": 1, "mcpu": 2}}}, "unknown_threshold_key",
+     "policy orchestrator/b would protect 2 of mcpu in use; the pool has no mcpu"),
     ({"limit": {"mcpu": 1}}, "unknown_key", "the pool has no mcpu; a policy's and a group's keys are among the pool's"),
 ]  # fmt: skip
 
@@ -55,10 +59,88 @@ def test_says_whether_it_is_new(world: World) -> None:
 
 def test_a_replaced_policy_forgets_what_is_not_said_again(world: World) -> None:
     world.pool(gpu=8)
-    world.policy(priority=5, weight=3, reserved={"gpu": 2}, limit={"gpu": 4})
+    world.policy(priority=5, weight=3, reserved={"gpu": 2}, limit={"gpu": 4}, settings={"over_limit": "keep"})
     world.policy()
     policy = world.view().policies["orchestrator/t"]
-    assert (policy.priority, policy.weight, policy.reserved, policy.limit) == (0, 1, {}, {})
+    assert (policy.priority, policy.weight, policy.reserved, policy.limit, policy.settings) == (0, 1, {}, {}, {})
+
+
+SETTINGS: dict[str, Any] = {
+    "over_limit": "keep",
+    "over_limit_after_s": 0,
+    "fair_share_tolerance": 0.000001,
+    "starvation_timeout_s": 60,
+    "aggressive_starvation": False,
+    "aggressive_starvation_timeout_s": 315_360_000,
+    "allow_aggressive_preemption": True,
+    "aggressive_preemption_threshold": 0,
+    "preemption_threshold": 1.25,
+    "non_preemptible_usage_threshold": {"gpu": 0, "tpu": 2},
+}
+"""Every setting a policy or group can have."""
+WRITTEN = {
+    "over_limit": "keep",
+    "over_limit_after_s": "0",
+    "fair_share_tolerance": "0.000001",
+    "starvation_timeout_s": "60",
+    "aggressive_starvation": "0",
+    "aggressive_starvation_timeout_s": "315360000",
+    "allow_aggressive_preemption": "1",
+    "aggressive_preemption_threshold": "0",
+    "preemption_threshold": "1.25",
+    "non_preemptible_usage_threshold": "gpu=0,tpu=2",
+}
+"""As Redis has them."""
+
+
+def fields(world: World, *account: str) -> dict[str, str]:
+    """The hash of a policy or group of pool `p`."""
+    found: dict[str, str] = world.state()[key(account[0], world.workspace, "p", account[1])]
+    return found
+
+
+PUT: dict[str, Callable[..., None]] = {"policy": World.policy, "group": World.group}
+"""Each sets the account `team/t` of its kind."""
+
+
+@pytest.mark.parametrize("kind", ["policy", "group"])
+def test_settings_of_its_own_are_kept_as_texts_and_come_back(world: World, kind: str) -> None:
+    world.pool(gpu=8, tpu=2)
+    account, put = (kind, "team/t"), PUT[kind]
+    put(world, "team/t", settings=SETTINGS)
+    assert {name: value for name, value in fields(world, *account).items() if name in SETTINGS} == WRITTEN
+    told = {**world.view().policies, **world.view().groups}["team/t"].settings
+    assert told == SETTINGS
+    assert {name: type(value) for name, value in told.items()} == {name: type(value) for name, value in SETTINGS.items()}
+    put(world, "team/t", settings={"starvation_timeout_s": 5, "over_limit": None, "non_preemptible_usage_threshold": {}})
+    assert {**world.view().policies, **world.view().groups}["team/t"].settings == {"starvation_timeout_s": 5}
+    assert not {*fields(world, *account)} & ({*SETTINGS} - {"starvation_timeout_s"})
+
+
+@pytest.mark.parametrize("kind", ["policy", "group"])
+def test_what_was_published_of_it_is_not_touched_by_a_change(world: World, kind: str) -> None:
+    world.pool(gpu=8, tpu=2)
+    account, put = (kind, "team/t"), PUT[kind]
+    put(world, "team/t", settings=SETTINGS, weight=2)
+    published = {"status": "starving", "below_ms": "7", "over_ms": "8", "born": "3"}
+    for name, value in published.items():
+        world.client.hset(key(kind, world.workspace, "p", "team/t"), name, value)
+    put(world, "team/t", settings={"preemption_threshold": 2})
+    assert published.items() <= fields(world, *account).items()
+
+
+def test_who_is_new_is_the_youngest_and_stays_what_it_is(world: World) -> None:
+    world.pool(gpu=8)
+    world.policy("a")
+    world.group("g")
+    world.policy("b", group="g")
+    world.policy("a", weight=2, settings={"preemption_threshold": 2})
+    world.group("g", weight=2)
+    ages = [fields(world, *one)["born"] for one in (("policy", "orchestrator/a"), ("group", "g"), ("policy", "orchestrator/b"))]
+    assert ages == ["1", "2", "3"]
+    world.ledger.delete_policy("test", "p", "orchestrator/a")
+    world.policy("a")
+    assert fields(world, "policy", "orchestrator/a")["born"] == "4"
 
 
 def test_an_unset_limit_follows_resizes_and_a_set_one_stays(world: World) -> None:

@@ -115,6 +115,33 @@ def test_a_key_a_policy_names_cannot_go_even_if_it_is_limited_to_nothing(world: 
     world.resize(tpu=0)
 
 
+def test_use_is_protected_of_keys_the_pool_has(world: World) -> None:
+    def protecting(**units: int) -> dict[str, Any]:
+        return {"non_preemptible_usage_threshold": units}
+
+    no = refusal(world, lambda: world.pool(gpu=8, settings=protecting(gpu=9, tpu=1)))
+    assert (type(no), no.code) == (AgainstTheRules, "unknown_threshold_key")
+    assert str(no) == "pool would protect 1 of tpu in use; the pool has no tpu"
+    world.pool(gpu=8, settings=protecting(gpu=9))
+    assert str(refusal(world, lambda: world.resize(settings=protecting(tpu=2)))) == str(no).replace("1", "2")
+    world.resize(tpu=1, settings=protecting(tpu=2))
+    assert refusal(world, lambda: world.resize(tpu=0)).code == "unknown_threshold_key"
+    world.resize(tpu=0, settings=protecting())
+    assert world.view().settings["non_preemptible_usage_threshold"] == {}
+
+
+@pytest.mark.parametrize("kind", ["policy", "group"])
+def test_a_key_of_which_an_account_protects_its_use_cannot_go(world: World, kind: str) -> None:
+    world.pool(gpu=8, tpu=1)
+    put: Any = {"policy": world.policy, "group": world.group}[kind]
+    put("g", settings={"non_preemptible_usage_threshold": {"tpu": 3}})
+    no = refusal(world, lambda: world.resize(tpu=0))
+    assert (type(no), no.code, "counts on 3 of tpu; the pool would have 0" in str(no)) == (Conflict, "breaks_policy", True)
+    world.resize(gpu=4)
+    put("g", settings={"non_preemptible_usage_threshold": {"gpu": 3}})
+    world.resize(tpu=0)
+
+
 def test_a_pool_keeps_at_least_one_key_and_at_most_as_many_as_may_be_asked(world: World) -> None:
     world.pool(gpu=8)
     no = refusal(world, lambda: world.resize(gpu=0))

@@ -76,7 +76,7 @@ def test_a_policy_parted_while_its_queue_is_brought_in_line_leaves_nobody_in_it(
     holders = [world.submit("other", gpu=1), world.submit("other", gpu=1)]
     for _ in range(3):
         world.submit(gpu=1)
-    shut_out = {"priority": 0, "profile": "batch", "group": "", "reserved": "", "limit": "gpu=0", "weight": 1}
+    shut_out = {"priority": 0, "profile": "batch", "group": "", "reserved": "", "limit": "gpu=0", "weight": 1, "settings": "[]"}
     assert world.call("policy_set", op="1", pool="p", component="orchestrator/t", **shut_out).fields["more"] == "1"
     world.call("policy_delete", op="2", pool="p", component="orchestrator/t")
     world.call("release", held=json.dumps([[holders[1].id, "2", "succeeded"]]))  # one of them leaves through q meanwhile

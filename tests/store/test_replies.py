@@ -38,7 +38,7 @@ def simply(command: str, tag: str, **args: Any) -> None:
 
 
 NOBODY, NOWHERE = "0" * 20, "nowhere"
-NUMBERS: dict[str, Any] = {"op": "o", "reserved": "", "limit": "", "weight": 1}
+NUMBERS: dict[str, Any] = {"op": "o", "reserved": "", "limit": "", "weight": 1, "settings": "[]"}
 POLICY: dict[str, Any] = {"component": "x/y", "priority": 1, "profile": "batch", "group": "", **NUMBERS}
 PAGE: dict[str, Any] = {"cursor": "0", "count": 10, "repair": False}
 
@@ -75,9 +75,7 @@ simply("lease_give_back", "given_back", task="audit", token="a")
 simply("lease_take", "taken", task="audit", token="a", ttl_ms=1000)
 simply("listed", "page", before=1, count=10, scan=10, wanted="{}")
 simply("look", "not_found", id=NOBODY, poll=False)
-simply("nudge_begin", "idle", token="a", ttl_ms=1000, why="tick")
 simply("nudge_begin", "seen", token="a", ttl_ms=1000, why="missed")
-simply("nudge_claim", "unasked")
 simply("nudge_done", "done", token="a", next=None, ttl_ms=1000, took_ms=1, found="nothing")
 simply("patience", "nobody", pool="p")
 
@@ -109,8 +107,10 @@ simply("pools", "found")
 simply("queued", "page", pool="p", after=-(2**53), count=10)
 simply("queued", "not_found", pool=NOWHERE, after=-(2**53), count=10)
 simply("reprieve", "stale", pool="p", id=NOBODY, fence=1, owner=None)
-simply("snapshot", "quiet", pool="p", most=10)
-simply("snapshot", "not_found", pool=NOWHERE, most=10)
+simply("demand", "wanted", pool="p", after=0, count=10)
+simply("demand", "not_found", pool=NOWHERE, after=0, count=10)
+simply("publish", "stale", pool="p", rows="[]", watched="0", rules="0")
+simply("snapshot", "not_found", pool=NOWHERE, most=10, anyway=False)
 simply("sweep", "swept", retention_s=1)
 simply("throttle", "allowed", token="t", per_s=1)
 simply("token_create", "created", digest="d", name="ci", record='{"id":"1","name":"ci"}', lasts_s="")
@@ -119,6 +119,49 @@ simply("token_list", "found")
 simply("token_revoke", "not_found", op="o", id_or_name="ci")
 simply("workspace_set", "set", settings="{}")
 simply("workspace_view", "found")
+
+
+@replies("nudge_begin", "idle")
+def _(world: World) -> Reply:
+    world.looked_at()
+    return world.call("nudge_begin", token="a", ttl_ms=1000, why="tick")
+
+
+@replies("nudge_claim", "unasked")
+def _(world: World) -> Reply:
+    world.looked_at()
+    return world.call("nudge_claim")
+
+
+@replies("snapshot", "quiet")
+def _(world: World) -> Reply:
+    world.looked_at()
+    return world.call("snapshot", pool="p", most=10, anyway=False)
+
+
+@replies("publish", "published")
+def _(world: World) -> Reply:
+    rows = json.dumps([["policy:orchestrator/t", ["fair:gpu", "1"], []]])
+    return world.call("publish", pool="p", rows=rows, watched="1", rules=world.snapshot(anyway=True).version)
+
+
+@replies("evict", "applied")
+def _(world: World) -> Reply:
+    return evict(world, over=True)
+
+
+@replies("evict", "stale")
+def _(world: World) -> Reply:
+    return evict(world, over=False)
+
+
+def evict(world: World, *, over: bool) -> Reply:
+    """Has the one who runs leave, whose pool was shrunk below what it uses, or was not."""
+    held = world.submit(gpu=2)
+    if over:
+        world.resize(gpu=1)
+    victims = json.dumps([[held.id, str(held.fence), "pool"]])
+    return world.call("evict", pool="p", victims=victims, rules=world.snapshot(anyway=True).version)
 
 
 @replies("cancel", "cancelled")
@@ -252,7 +295,7 @@ def told(world: World) -> tuple[Request, Request]:
 def preempt(world: World, rules: str) -> Reply:
     victim, waiter = blocked(world)
     victims = json.dumps([[victim.id, "1", "priority"]])
-    nothing = {"unused": "[]", "within": "[]", "borrowed": "[]"}
+    nothing = {"unused": "[]", "within": "[]", "borrowed": "[]", "uses": "[]"}
     return world.call("preempt", pool="p", waiter=waiter.id, victims=victims, rules=rules, **nothing)
 
 
@@ -309,7 +352,7 @@ def _(world: World) -> Reply:
 @replies("snapshot", "found")
 def _(world: World) -> Reply:
     told(world)
-    return world.call("snapshot", pool="p", most=10)
+    return world.call("snapshot", pool="p", most=10, anyway=False)
 
 
 @replies("snapshot", "unfinished")
@@ -317,7 +360,7 @@ def _(world: World) -> Reply:
     blocked(world)
     world.submit(gpu=1)
     world.call("pool_update", chunk=1, name="p", description="", capacity="", settings='{"discipline":"classes"}')
-    return world.call("snapshot", pool="p", most=10)
+    return world.call("snapshot", pool="p", most=10, anyway=False)
 
 
 @replies("nudge_begin", "begun")

@@ -20,6 +20,8 @@ def test_where_nobody_waits_and_nobody_leaves_there_is_nothing_to_see(world: Wor
     world.policy("low")
     world.policy("high", priority=1)
     victim = world.submit("low", gpu=4)
+    assert world.snapshot().watched  # it has changed
+    world.looked_at()
     assert world.planning.snapshot(world.workspace, "p") is None
     waiter = world.submit("high", gpu=4)
     assert [one.id for one in world.snapshot().waiters] == [waiter.id]
@@ -84,7 +86,9 @@ def test_it_is_what_is_there(world: World) -> None:
     assert seen.allocations[1].chain is not None
     owner = Waiter(waiter.id, "orchestrator/high", {"gpu": 3, **STEP}, True, 7, waiter.number)
     assert tuple(replace(hold, owner=replace(hold.owner, place=0)) for hold in seen.holds) == (Hold(owner, {}),)
-    assert dict(seen.accounts) == accounts_of_it()
+    assert seen.accounts["pool"].said["fair_share_tolerance"] == "0.8"
+    plain = {name: replace(account, said={}) for name, account in seen.accounts.items()}
+    assert plain == accounts_of_it()
 
 
 def accounts_of_it() -> dict[str, Account]:
@@ -93,10 +97,10 @@ def accounts_of_it() -> dict[str, Account]:
     kept = {"gpu": 3, "step_run": 1}
     return {
         "pool": Account("pool", None, {}, {"gpu": 8}, {"gpu": 8, "step_run": 3}, high, {"gpu": 0, "step_run": 0}, {}),
-        "group:g": Account("group:g", "pool", {"gpu": 4}, {"gpu": 6}, high, high, kept, {"gpu": 3}),  # for the fixed one
-        "policy:orchestrator/low": Account("policy:orchestrator/low", "pool", {}, {}, low, {}, {}, {"gpu": 3}),
+        "group:g": Account("group:g", "pool", {"gpu": 4}, {"gpu": 6}, high, high, kept, {"gpu": 3}, born=1),  # for the fixed one
+        "policy:orchestrator/low": Account("policy:orchestrator/low", "pool", {}, {}, low, {}, {}, {"gpu": 3}, born=2),
         "policy:orchestrator/high": Account(
-            "policy:orchestrator/high", "group:g", {"gpu": 3}, {"gpu": 7}, high, high, kept, {}, 3, "service"
+            "policy:orchestrator/high", "group:g", {"gpu": 3}, {"gpu": 7}, high, high, kept, {}, 3, "service", born=3
         ),
     }
 

@@ -55,8 +55,9 @@ for id, request in pairs(running) do
   lines[id] = requests.line(request)
   if request.status == states.preempting then
     local owner = redis.call('HGET', keys.pool_leaving(args.pool), id)
-    owners[id] = holds[owner] and owner or '-'
-    leaving[id] = holds[owners[id]] and tonumber(request.deadline_ms) or nil
+    local expected = holds[owner] or owner == '!'
+    owners[id] = expected and owner or '-'
+    leaving[id] = expected and tonumber(request.deadline_ms) or nil
     coming[owners[id]] = coming[owners[id]] or {}
     coming[owners[id]][#coming[owners[id]] + 1] = request
     local is = tonumber(redis.call('ZSCORE', keys.leaving(), id))

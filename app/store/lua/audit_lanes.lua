@@ -1,6 +1,6 @@
 -- Compare a stretch of a pool's lanes with where each should stand, and that what it is parked on indeed keeps it.
--- @use accounts amounts findings lanes looks order parking reviews
--- @keys component_lanes todo pool_todo pool_inshare pool_lanes pool_line pool_needs pool_park pool_parked pool_parks
+-- @use accounts amounts findings lanes looks order parking reviews satisfaction spots
+-- @keys component_lanes todo pool_todo pool_inshare pool_lanes pool_line pool_park pool_parked pool_parks
 -- @args pool cursor count repair
 -- @reply audited differences cursor
 -- @reply not_found
@@ -21,15 +21,17 @@ local function check(id)
     return findings.add('lane', args.pool .. ' ' .. id, 'listed', nil)
   end
   local inshare = lanes.inshare(path, lane)
-  local place = order.place(pool, path[1], inner, inshare)
-  local constraint, need = parking.of(pool, id)
-  local park = constraint == 'line' and keys.pool_line(args.pool) or keys.pool_park(args.pool, constraint, need)
+  local place = order.seat(pool, path[1], inner, inshare)
+  local constraint, need, _, spot = parking.of(pool, id)
+  local park = spot == 'line' and keys.pool_line(args.pool) or keys.pool_park(args.pool, spot, need)
   local share = redis.call('SISMEMBER', keys.pool_inshare(args.pool), id) == 1
   if share ~= inshare then findings.add('lane', args.pool .. ' ' .. id .. ' in share', share, inshare) end
   for _, key in ipairs({keys.pool_lanes(args.pool), park}) do
     local is = tonumber(redis.call('ZSCORE', key, id))
     if is ~= place then findings.add('lane', key .. ' ' .. id, is and amounts.whole(is), amounts.whole(place)) end
   end
+  local is, should = satisfaction.scores(pool, path[1])
+  if is ~= should then findings.add('lane', args.pool .. ' satisfaction of ' .. lane.component, is, should) end
   local settled = not pool.is.unsettled and constraint ~= 'line'
   if settled and looks.room(pool, constraint) >= tonumber(need) then
     findings.add('lane', args.pool .. ' ' .. id .. ' waits for ' .. constraint, need, 'granted, or parked elsewhere')
@@ -48,10 +50,7 @@ end
 if findings.any() and args.repair == '1' then
   for _, id in ipairs(redis.call('HKEYS', keys.pool_parked(args.pool))) do lanes.part(pool, lanes.open(id)) end
   for _, constraint in ipairs(constraints) do
-    for _, need in ipairs(redis.call('ZRANGE', keys.pool_needs(args.pool, constraint), 0, -1)) do
-      redis.call('DEL', keys.pool_park(args.pool, constraint, need))
-    end
-    redis.call('DEL', keys.pool_needs(args.pool, constraint))
+    spots.clear(pool, constraint)
   end
   redis.call('DEL', keys.pool_parks(args.pool), keys.pool_lanes(args.pool), keys.pool_line(args.pool), keys.pool_inshare(args.pool))
   reviews.begin(pool)

@@ -34,8 +34,9 @@ local function strike_out(pool, kind, names)
 end
 
 local function write(pool, kind, row)
-  local key = kind.key(pool.name, row.name)
-  promises.write(key, kind.account(pool.name, row.name), {reserved = amounts.decode(row.reserved).of, limit = amounts.decode(row.limit).of})
+  local key, now = kind.key(pool.name, row.name), kind.account(pool.name, row.name)
+  promises.write(key, now, {reserved = amounts.decode(row.reserved).of, limit = amounts.decode(row.limit).of}, row.settings)
+  if not now then promises.born(pool, key) end
   redis.call('HSET', key, 'weight', row.weight)
   if row.above ~= '' then redis.call('HSET', key, kind.above, row.above) else redis.call('HDEL', key, kind.above) end
   redis.call('SADD', kind.names(pool.name), row.name)
@@ -48,10 +49,7 @@ end
 -- Capacity, settings (an empty one is unset) and description.
 local function write_pool(name, after)
   local key = keys.pool(name)
-  promises.write(key, accounts.pool(name), {reserved = {}, limit = amounts.decode(after.capacity).of})
-  for _, setting in ipairs(after.settings) do
-    if setting[2] ~= '' then redis.call('HSET', key, unpack(setting)) else redis.call('HDEL', key, setting[1]) end
-  end
+  promises.write(key, accounts.pool(name), {reserved = {}, limit = amounts.decode(after.capacity).of}, after.settings)
   redis.call('HSET', keys.pools(), name, after.description)
 end
 

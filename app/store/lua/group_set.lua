@@ -1,7 +1,7 @@
 -- Make a group between a pool and its policies, or replace its numbers and parent.
 -- @use accounts amounts clock grants operations promises requests reviews rounds
 -- @keys group pool_groups
--- @args now kept chunk op pool group parent reserved limit weight
+-- @args now kept chunk op pool group parent reserved limit weight settings
 -- @reply set created more
 -- @reply refused code account key wants bound
 -- @reply not_found what
@@ -41,16 +41,18 @@ if deepest > DEEPEST then
 end
 local wanted = {reserved = amounts.decode(args.reserved).of, limit = amounts.decode(args.limit).of}
 if moves and promises.in_use(now) then return reply.refused('moves_in_use', now.id, '-', '0', '0') end
-local no = promises.refusal(pool, parent, now, 'group:' .. args.group, wanted)
+local settings = cjson.decode(args.settings)
+local no = promises.refusal(pool, parent, now, 'group:' .. args.group, wanted, settings)
 if no then return reply.refused(unpack(no)) end
 
 if moves then grants.end_holds(pool, now) end
 if now then promises.book(pool, promises.parent(pool, now), now.reserved, -1) end
 promises.book(pool, parent, wanted.reserved, 1)
 local key = keys.group(args.pool, args.group)
-promises.write(key, now, wanted)
+promises.write(key, now, wanted, settings)
 redis.call('HSET', key, 'weight', args.weight)
 if args.parent ~= '' then redis.call('HSET', key, 'parent', args.parent) else redis.call('HDEL', key, 'parent') end
+if not now then promises.born(pool, key) end
 redis.call('SADD', keys.pool_groups(args.pool), args.group)
 local created = now and 0 or 1
 operations.note(args.op, created)

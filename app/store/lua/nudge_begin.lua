@@ -2,7 +2,7 @@
 -- nobody waits and nobody leaves. Where another has the lease, that one has to look again, and soon. Why it begins: a `tick`;
 -- a `nudge`, which is of no use where the last look failed; or the lease was `missed`, and nobody may have looked since.
 -- @use nudges
--- @keys lease waiting leaving pools pool_leaving
+-- @keys lease leaving pool pool_leaving pools waiting
 -- @args token ttl_ms why
 -- @reply begun
 -- @reply idle
@@ -13,6 +13,7 @@ local function idle()
   if redis.call('EXISTS', keys.waiting(), keys.leaving()) > 0 then return false end
   for _, pool in ipairs(redis.call('HKEYS', keys.pools())) do
     if redis.call('EXISTS', keys.pool_leaving(pool)) > 0 then return false end  -- somebody may be called back
+    if redis.call('HGET', keys.pool(pool), 'watched') == '1' then return false end  -- it has changed, or somebody starves there
   end
   return true
 end

@@ -1,7 +1,7 @@
 -- Connect a component to a pool, or replace how it is connected.
 -- @use accounts amounts clock grants operations promises requests reviews rounds
 -- @keys policy component pool_policies
--- @args now kept chunk op pool component priority profile group reserved limit weight
+-- @args now kept chunk op pool component priority profile group reserved limit weight settings
 -- @reply set created more
 -- @reply refused code account key wants bound
 -- @reply not_found what
@@ -19,16 +19,18 @@ local now = accounts.policy(args.pool, args.component)
 local wanted = {reserved = amounts.decode(args.reserved).of, limit = amounts.decode(args.limit).of}
 local moves = now and promises.parent(pool, now) ~= parent
 if moves and promises.in_use(now) then return reply.refused('moves_in_use', now.id, '-', '0', '0') end
-local no = promises.refusal(pool, parent, now, 'policy:' .. args.component, wanted)
+local settings = cjson.decode(args.settings)
+local no = promises.refusal(pool, parent, now, 'policy:' .. args.component, wanted, settings)
 if no then return reply.refused(unpack(no)) end
 
 if moves then grants.end_holds(pool, now) end
 if now then promises.book(pool, promises.parent(pool, now), now.reserved, -1) end
 promises.book(pool, parent, wanted.reserved, 1)
 local key = keys.policy(args.pool, args.component)
-promises.write(key, now, wanted)
+promises.write(key, now, wanted, settings)
 redis.call('HSET', key, 'priority', args.priority, 'profile', args.profile, 'weight', args.weight)
 if args.group ~= '' then redis.call('HSET', key, 'group', args.group) else redis.call('HDEL', key, 'group') end
+if not now then promises.born(pool, key) end
 redis.call('SADD', keys.pool_policies(args.pool), args.component)
 redis.call('ZADD', keys.component(args.component), '-' .. args.priority, args.pool)
 local created = now and 0 or 1

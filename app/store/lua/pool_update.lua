@@ -1,5 +1,5 @@
 -- Change a pool: capacity is merged (0 takes a key away), settings are merged (an empty one is unset).
--- @use accounts amounts clock requests reviews rounds
+-- @use accounts amounts clock promises requests reviews rounds
 -- @keys pools pool_policies pool_groups
 -- @args now kept chunk name description capacity settings
 -- @reply updated more
@@ -15,8 +15,9 @@ local change, settings = amounts.decode(args.capacity), cjson.decode(args.settin
 local function breaks(account, key, capacity)
   local limit, reserved = account.limit[key], account.reserved[key] or 0
   local most = math.max(limit or 0, reserved)
-  if most > capacity or capacity == 0 and (limit or account.reserved[key]) then
-    return reply.refused('breaks_policy', account.id, key, amounts.whole(capacity), amounts.whole(most))
+  local protected = capacity == 0 and amounts.decode(account.is.non_preemptible_usage_threshold or '').of[key]
+  if most > capacity or capacity == 0 and (limit or account.reserved[key] or protected) then
+    return reply.refused('breaks_policy', account.id, key, amounts.whole(capacity), amounts.whole(math.max(most, protected or 0)))
   end
 end
 
@@ -46,6 +47,8 @@ local keys_left = 0
 for _ in pairs(left) do keys_left = keys_left + 1 end
 if keys_left == 0 then return reply.refused('no_capacity_left', 'pool', '-', '0', '1') end
 if keys_left > const.MAX_KEYS then return reply.refused('too_many_keys', 'pool', '-', amounts.whole(keys_left), amounts.whole(const.MAX_KEYS)) end
+local no = promises.unprotectable(left, 'pool', settings.non_preemptible_usage_threshold or pool.is.non_preemptible_usage_threshold)
+if no then return reply.refused(unpack(no)) end
 
 if args.description ~= '' then redis.call('HSET', keys.pools(), pool.name, string.sub(args.description, 2)) end
 for _, key in ipairs(change.keys) do

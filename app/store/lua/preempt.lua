@@ -2,7 +2,7 @@
 -- nobody.
 -- @use accounts amounts clearings clock departures grants lanes passes requests shortages
 -- @keys orphans pool_stops request todo
--- @args now kept chunk pool waiter victims unused within borrowed rules
+-- @args now kept chunk pool waiter victims unused within borrowed uses rules
 -- @reply applied granted more
 -- @reply stale why
 
@@ -28,8 +28,9 @@ local most = tonumber(pool.is.max_preemptions_per_minute)
 if most and redis.call('ZCOUNT', keys.pool_stops(pool.name), '(' .. amounts.whole(minute), amounts.whole(clock.now)) + #victims > most then
   return reply.stale('budget')
 end
-local rest = tonumber(pool.is.decided_ms or 0) + tonumber(pool.is.backoff_s or 0) * 1000
-if (tonumber(pool.is.backoff_s) or 0) > 0 and pool.is.decided_ms and rest > clock.now and tonumber(pool.is.decided_ms) <= clock.now then return reply.stale('backoff') end
+local backoff_s = tonumber(pool.is.backoff_s or pool.is.discipline == 'fair_share' and 5 or 0)
+local rest = tonumber(pool.is.decided_ms or 0) + backoff_s * 1000
+if backoff_s > 0 and pool.is.decided_ms and rest > clock.now and tonumber(pool.is.decided_ms) <= clock.now then return reply.stale('backoff') end
 
 local met = {}
 for i, victim in ipairs(victims) do
@@ -43,6 +44,12 @@ end
 for _, still in ipairs(cjson.decode(args.borrowed)) do
   local account = accounts.named(args.pool, still[1])
   if not account or (account.back[still[2]] or 0) > tonumber(still[3]) then return reply.stale('share') end
+end
+
+for _, use in ipairs(cjson.decode(args.uses)) do  -- what the judgement by fair shares rests on
+  local account = accounts.named(args.pool, use[1])
+  local used = account and account.used[use[2]] or 0
+  if not account or used < tonumber(use[3]) or used > tonumber(use[4]) then return reply.stale('use') end
 end
 
 local leaving = shortages.leaving(pool)

@@ -1,5 +1,5 @@
--- A page of a pool's queue in order: those in share merged with those who must borrow, after a place.
--- @use accounts amounts lanes order requests
+-- A page of a pool's queue in order, after a place: those in share merged with those who must borrow; with fair share tier by tier.
+-- @use accounts amounts lanes order pages requests satisfaction
 -- @keys lane pool_queue pool_inshare
 -- @args pool after count
 -- @reply page ids places last
@@ -8,6 +8,11 @@
 local pool = accounts.pool(args.pool)
 if not pool then return reply.not_found() end
 local after, count, queued = tonumber(args.after), tonumber(args.count), keys.pool_queue(args.pool)
+
+if satisfaction.rules(pool) then
+  local ids, places = pages.fair(pool, after, count)
+  return reply.page(ids, places, #ids < count and '' or places[#places])
+end
 
 -- The lowest score a waiter of a band can have behind the place `after`.
 local function floor_of(band)

@@ -1,8 +1,8 @@
 -- One pool at one moment, as a decision needs it: accounts, allocations, who leaves for whom, holds, and those who may ask.
--- @use accounts amounts clearings clock lanes order parking
--- @keys group lane policy pool pool_groups pool_held pool_lanes pool_leaving pool_line pool_policies pool_stops request
--- @args now pool most
--- @reply found now pool groups policies held leaving holds waiters line preferred stops
+-- @use accounts amounts clearings clock demands lanes order pages parking satisfaction spots
+-- @keys group lane policy pool pool_groups pool_held pool_lanes pool_leaving pool_policies pool_stops request
+-- @args now pool most anyway
+-- @reply found now pool groups policies held leaving holds waiters line preferred stops wanted rest
 -- @reply quiet
 -- @reply unfinished
 -- @reply not_found
@@ -15,8 +15,8 @@ if not pool then return reply.not_found() end
 if pool.is.reviewing or pool.is.unsettled then return reply.unfinished() end
 local leaving = redis.call('HGETALL', keys.pool_leaving(args.pool))
 local most = tonumber(args.most)
-local lined = redis.call('ZRANGE', keys.pool_lanes(args.pool), 0, most - 1)
-if #lined == 0 and #leaving == 0 then return reply.quiet() end
+local lined = satisfaction.rules(pool) and pages.shapes(pool, most) or redis.call('ZRANGE', keys.pool_lanes(args.pool), 0, most - 1)
+if #lined == 0 and #leaving == 0 and pool.is.watched ~= '1' and args.anyway ~= '1' then return reply.quiet() end
 
 local function waiter(lane, id)
   local about = redis.call('HMGET', keys.request(id), 'class', 'seq', 'chain', 'preempted_fence', 'cleared_in')
@@ -86,8 +86,10 @@ end
 for _, component in ipairs(redis.call('SMEMBERS', keys.pool_policies(args.pool))) do
   policies[#policies + 1] = {component, redis.call('HGETALL', keys.policy(args.pool, component))}
 end
-local line = redis.call('ZRANGE', keys.pool_line(args.pool), 0, 0, 'WITHSCORES')[2]
+local _, line = spots.front(pool)
+local wanted, rest = {}, ''
+if satisfaction.rules(pool) or args.anyway == '1' then wanted, rest = demands.of(pool, 0, most) end
 return reply.found(amounts.whole(clock.now), redis.call('HGETALL', keys.pool(args.pool)), groups, policies,
   redis.call('HGETALL', keys.pool_held(args.pool)), leaving, holds, waiters,
-  line and amounts.whole(tonumber(line)) or '', preferred,
-  redis.call('ZCOUNT', keys.pool_stops(args.pool), '(' .. amounts.whole(clock.now - 60000), amounts.whole(clock.now)))
+  line and amounts.whole(line) or '', preferred,
+  redis.call('ZCOUNT', keys.pool_stops(args.pool), '(' .. amounts.whole(clock.now - 60000), amounts.whole(clock.now)), wanted, rest)

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import click
 
-from poolkeeper.cli import kinds
+from poolkeeper.cli import kinds, settings
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 Change: TypeAlias = Callable[[Mapping[str, Any], Sequence[str]], dict[str, Any]]
@@ -20,6 +20,13 @@ LIMIT = click.option(
     "--limit", type=kinds.Amounts(removable=True), multiple=True, help="The most it may use: gpu=8; else the pool's total."
 )
 WEIGHT = click.option("--weight", type=click.IntRange(min=1), help="Its part among its siblings (1).")
+SETTING = click.option(
+    "--setting",
+    "settings",
+    type=kinds.Setting(settings.OF_ACCOUNTS),
+    multiple=True,
+    help="Of its own, such as starvation_timeout_s=2m or preemption_threshold=0.5; none: inherited again. May be repeated.",
+)
 
 
 def group_option(word: str, about: str) -> Callable[[Decorated], Decorated]:
@@ -28,11 +35,11 @@ def group_option(word: str, about: str) -> Callable[[Decorated], Decorated]:
 
 
 def given(said: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields that were given, as the service takes them; a key that is `none` is left out."""
+    """The fields that were given, as the service takes them; a key or setting that is `none` is left out."""
     whole = {field: _whole(field, value) for field, value in said.items() if value not in (None, ())}
-    for field in ("reserved", "limit"):
+    for field in ("reserved", "limit", "settings"):
         if field in whole:
-            whole[field] = {key: amount for key, amount in whole[field].items() if amount is not None}
+            whole[field] = {key: value for key, value in whole[field].items() if value is not None}
     return whole
 
 
@@ -55,8 +62,9 @@ def changed(said: Mapping[str, Any], cleared: Mapping[str, bool]) -> Change:
 
 
 def _whole(field: str, value: Any) -> Any:
-    return kinds.merged(value, f"--{field}") if isinstance(value, tuple) else value
+    option = "--setting" if field == "settings" else f"--{field}"
+    return kinds.merged(value, option) if isinstance(value, tuple) else value
 
 
-def _merged(present: Mapping[str, int], news: Mapping[str, int | None]) -> dict[str, int]:
-    return {key: amount for key, amount in {**present, **news}.items() if amount is not None}
+def _merged(present: Mapping[str, Any], news: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in {**present, **news}.items() if value is not None}

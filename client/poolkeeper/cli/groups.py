@@ -8,13 +8,18 @@ from typing import Any
 import click
 
 from poolkeeper.cli import kinds, options, output, text, views
-from poolkeeper.cli.accounts import LIMIT, RESERVED, WEIGHT, changed, given, group_option
+from poolkeeper.cli.accounts import LIMIT, RESERVED, SETTING, WEIGHT, changed, given, group_option
 from poolkeeper.cli.grammar import Noun
 from poolkeeper.cli.refusals import Failed
 
 POOL = click.argument("pool", type=kinds.POOL)
 GROUP = click.argument("group", type=kinds.GROUP)
-FIELDS = ("parent", "reserved", "limit", "weight")
+MODE = click.option(
+    "--mode",
+    type=click.Choice(["fair_share", "fifo"]),
+    help="In discipline fair_share: its children share by weight (fair_share), or are served one after the other.",
+)
+FIELDS = ("parent", "reserved", "limit", "weight", "mode", "settings")
 
 group = Noun(
     "group", help="Groups: departments or projects between a pool and its policies, with shares and limits of their own."
@@ -24,7 +29,8 @@ group = Noun(
 @group.command(
     "create",
     example="poolkeeper group create gpus research --reserved gpu=4 --limit gpu=6\n"
-    "poolkeeper group create gpus vision --parent research --weight 2",
+    "poolkeeper group create gpus vision --parent research --weight 2\n"
+    "poolkeeper group create gpus sweeps --mode fifo --setting starvation_timeout_s=2m",
 )
 @POOL
 @click.argument("name", type=kinds.PLAIN)
@@ -32,6 +38,8 @@ group = Noun(
 @LIMIT
 @group_option("--parent", "The group it is part of.")
 @WEIGHT
+@MODE
+@SETTING
 def create(pool: str, name: str, **said: Any) -> None:
     """Create a group NAME in POOL.
 
@@ -57,7 +65,7 @@ def list_(pool: str) -> None:
     """List the groups of POOL as a tree."""
     rows = list(options.client().items(options.path("pools", pool, "groups")))
     shown = rows if options.said().output in ("json", "yaml") else views.tree(rows)
-    output.listing(shown, views.GROUPS, lambda row: str(row["name"]))
+    output.listing(shown, views.with_what_is_said(views.GROUPS, rows), lambda row: str(row["name"]))
 
 
 @group.command("show", example="poolkeeper group show gpus research")
@@ -69,7 +77,11 @@ def show(pool: str, group: str) -> None:
     output.one(found, group, lambda: _described(found))
 
 
-@group.command("update", example="poolkeeper group update gpus vision --reserved gpu=2 --no-parent")
+@group.command(
+    "update",
+    example="poolkeeper group update gpus vision --reserved gpu=2 --no-parent\n"
+    "poolkeeper group update gpus vision --setting starvation_timeout_s=none",
+)
 @POOL
 @GROUP
 @RESERVED
@@ -77,8 +89,10 @@ def show(pool: str, group: str) -> None:
 @group_option("--parent", "The group it is part of; with --no-parent, none.")
 @click.option("--no-parent", is_flag=True, help="Directly below the pool.")
 @WEIGHT
+@MODE
+@SETTING
 def update(pool: str, group: str, no_parent: bool, **said: Any) -> None:
-    """Change a group: what is not given stays, key by key; gpu=none takes a key away."""
+    """Change a group: what is not given stays, key by key; gpu=none takes a key away, NAME=none a setting."""
     news = changed(said, {"parent": no_parent})
     client = options.client()
     made = client.call("PUT", _path(pool, group), body=news(client.call("GET", _path(pool, group)), FIELDS))
@@ -107,6 +121,8 @@ def _described(found: Mapping[str, Any]) -> None:
             ("Reserved", text.amounts(found["reserved"])),
             ("Limit", text.amounts(found["limit"])),
             ("Weight", str(found["weight"])),
+            ("Mode", found.get("mode")),
+            ("Settings", text.pairs(found["settings"]) if found.get("settings") else None),
             ("Used", text.amounts(found["used"])),
             ("Used, fixed", text.amounts(found["used_fixed"])),
             ("Borrowed", text.amounts(found["borrowed"])),

@@ -9,11 +9,12 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from poolkeeper.cli import completions
+from poolkeeper.cli import completions, settings
 from poolkeeper.cli.text import DEFAULT_TYPE, UNIT_SECONDS
 
 LARGEST = 2**53 - 1
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
+_DECIMAL = re.compile(r"-?\d{1,16}\.\d{1,16}", re.ASCII)
 _DURATION = re.compile(r"(?:(\d{1,9})d)?(?:(\d{1,9})h)?(?:(\d{1,9})m)?(?:(\d{1,9})s?)?", re.ASCII)
 
 
@@ -187,9 +188,13 @@ def seconds(duration: int | str) -> int | None:
 
 
 class Setting(click.ParamType[dict[str, Any]]):
-    """`queueing=strict`, `patience_s=5m`, `patience_s=none`, `max_victims=3`, `requeue_failed_checkpoint=false`."""
+    """`queueing=strict`, `patience_s=5m`, `patience_s=none`, `max_victims=3`, `requeue_failed_checkpoint=false`,
+    `preemption_threshold=0.5`, `non_preemptible_usage_threshold=gpu=2`."""
 
     name = "setting"
+
+    def __init__(self, known: Mapping[str, Sequence[str]] | None = None) -> None:
+        self.known = known or {}
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
         """As in the usage line."""
@@ -202,17 +207,30 @@ class Setting(click.ParamType[dict[str, Any]]):
         key, equals, said = (part.strip() for part in value.partition("="))
         if not (key and equals and said):
             self.fail(f"{value!r} is no setting; write it like queueing=strict", param, ctx)
-        return {key: _typed(key, said)}
+        try:
+            return {key: _typed(key, said)}
+        except ValueError as wrong:
+            self.fail(f"{key}: {wrong}", param, ctx)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Names of settings with what is to follow; with its name said, the words one may be."""
+        words = [f"{name}={word}" for name, may_be in self.known.items() if f"{name}=" in incomplete for word in may_be]
+        words = words or [f"{name}=" for name in self.known]
+        return [CompletionItem(word) for word in words if word.startswith(incomplete)]
 
 
 PLAIN_WORDS = {NONE: None, "null": None, "true": True, "false": False}
 
 
 def _typed(key: str, said: str) -> Any:
+    if key in settings.AMOUNTS:
+        return {} if said in (NONE, "null") else parse_amounts(said)
     if said in PLAIN_WORDS:
         return PLAIN_WORDS[said]
     if said.isascii() and said.removeprefix("-").isdigit() and len(said) <= 16:
         return int(said)
+    if _DECIMAL.fullmatch(said):
+        return float(said)
     if key.endswith("_s"):
         try:
             return parse_duration(said)

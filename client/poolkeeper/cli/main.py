@@ -7,7 +7,7 @@ import click
 from poolkeeper.cli.grammar import HELP, Root
 
 COMMANDS: dict[str, tuple[str, str]] = {
-    "pool": ("pools", "Named capacities: create, list, describe, update, delete, requests."),
+    "pool": ("pools", "Named capacities: create, list, describe, update, delete, requests, shares."),
     "policy": ("policies", "Who may use a pool, and how much: attach, list, show, update, detach."),
     "group": ("groups", "Inner nodes between a pool and its policies: create, list, show, update, delete."),
     "request": ("requests", "Asks for capacity: submit, list, describe, wait, heartbeat, checkpoint, release, cancel, delete."),

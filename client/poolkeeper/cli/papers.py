@@ -19,7 +19,7 @@ from poolkeeper.cli.text import component
 if TYPE_CHECKING:
     import yaml
 
-AMOUNTS = ("capacity", "reserved", "limit")
+AMOUNTS = ("capacity", "reserved", "limit", "non_preemptible_usage_threshold")
 
 
 KINDS = {"pools": "pool", "groups": "group", "policies": "policy"}

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from poolkeeper.cli import kinds, options, output, text, views
-from poolkeeper.cli.accounts import LIMIT, RESERVED, WEIGHT, changed, given, group_option
+from poolkeeper.cli.accounts import LIMIT, RESERVED, SETTING, WEIGHT, changed, given, group_option
 from poolkeeper.cli.grammar import Noun
 from poolkeeper.cli.refusals import Failed
 
@@ -21,7 +21,7 @@ PROFILE = click.option(
     type=click.Choice(["batch", "training", "service", "sensitive", "interactive"]),
     help="What its work is (batch): how dear it is to stop in a pool of discipline classes, and whether it may be.",
 )
-FIELDS = ("priority", "reserved", "limit", "weight", "group", "profile")
+FIELDS = ("priority", "reserved", "limit", "weight", "group", "profile", "settings")
 
 policy = Noun("policy", help="Policies: which component may use a pool, what is its own there, and how much it may use.")
 
@@ -40,6 +40,7 @@ policy = Noun("policy", help="Policies: which component may use a pool, what is 
 @group_option("--group", "The group it is part of.")
 @WEIGHT
 @PROFILE
+@SETTING
 @click.option("--replace", is_flag=True, help="Even if there is one: it is then as said here, and nothing of it stays.")
 def attach(pool: str, component: tuple[str | None, str], kind: str | None, replace: bool, **said: Any) -> None:
     """Connect COMPONENT to POOL; what it waits for may be granted here from now on.
@@ -64,12 +65,13 @@ def list_(pool: str | None, component: tuple[str | None, str] | None, kind: str 
     if (pool is None) == (component is None):
         raise click.UsageError("name a pool, or a component with --component", click.get_current_context())
     if pool is not None:
-        rows = options.client().items(options.path("pools", pool, "policies"))
-        return output.listing(rows, views.POLICIES, text.component)
+        rows = list(options.client().items(options.path("pools", pool, "policies")))
+        return output.listing(rows, views.with_what_is_said(views.POLICIES, rows), text.component)
     assert component
     who = kinds.typed_component(component, kind)
-    rows = options.client().items(options.path("components", who[1], "policies"), query=_query(who))
-    return output.listing(rows, views.POLICIES_OF_A_COMPONENT, lambda row: str(row["pool"]))
+    rows = list(options.client().items(options.path("components", who[1], "policies"), query=_query(who)))
+    columns = views.with_what_is_said(views.POLICIES_OF_A_COMPONENT, rows)
+    return output.listing(rows, columns, lambda row: str(row["pool"]))
 
 
 @policy.command("show", example="poolkeeper policy show gpus team-ml")
@@ -85,7 +87,8 @@ def show(pool: str, component: tuple[str | None, str], kind: str | None) -> None
 
 @policy.command(
     "update",
-    example="poolkeeper policy update gpus team-ml --reserved gpu=2\npoolkeeper policy update gpus team-ml --limit gpu=none",
+    example="poolkeeper policy update gpus team-ml --reserved gpu=2\npoolkeeper policy update gpus team-ml --limit gpu=none\n"
+    "poolkeeper policy update gpus team-ml --setting non_preemptible_usage_threshold=gpu=2",
 )
 @POOL
 @COMPONENT
@@ -97,8 +100,10 @@ def show(pool: str, component: tuple[str | None, str], kind: str | None) -> None
 @click.option("--no-group", is_flag=True, help="Directly below the pool.")
 @WEIGHT
 @PROFILE
+@SETTING
 def update(pool: str, component: tuple[str | None, str], kind: str | None, no_group: bool, **said: Any) -> None:
-    """Change the policy of COMPONENT in POOL: what is not given stays, key by key; gpu=none takes a key away."""
+    """Change the policy of COMPONENT in POOL: what is not given stays, key by key; gpu=none takes a key away,
+    NAME=none a setting."""
     who = kinds.typed_component(component, kind)
     news = changed(said, {"group": no_group})
     client = options.client()
@@ -147,7 +152,8 @@ def _terms(policy: Mapping[str, Any]) -> str:
     words = [f"priority {policy['priority']}"]
     words += [f"{word} {text.amounts(policy[word])}" for word in ("reserved", "limit") if policy[word]]
     words += [f"group {policy['group']}"] if policy["group"] else []
-    return ", ".join(words + ([f"profile {policy['profile']}"] if policy["profile"] != "batch" else []))
+    words += [f"profile {policy['profile']}"] if policy["profile"] != "batch" else []
+    return ", ".join(words + ([text.pairs(policy["settings"])] if policy.get("settings") else []))
 
 
 def _described(found: Mapping[str, Any]) -> None:
@@ -161,6 +167,7 @@ def _described(found: Mapping[str, Any]) -> None:
             ("Group", found["group"]),
             ("Weight", str(found["weight"])),
             ("Profile", found["profile"]),
+            ("Settings", text.pairs(found["settings"]) if found.get("settings") else None),
             ("Used", text.amounts(found["used"])),
             ("Used, fixed", text.amounts(found["used_fixed"])),
             ("Borrowed", text.amounts(found["borrowed"])),

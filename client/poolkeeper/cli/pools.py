@@ -9,8 +9,10 @@ from typing import Any, TypeAlias
 import click
 
 from poolkeeper.cli import kinds, options, output, views
+from poolkeeper.cli import settings as known
 from poolkeeper.cli.grammar import Noun
-from poolkeeper.cli.text import amounts, pairs, plural
+from poolkeeper.cli.shares import shares
+from poolkeeper.cli.text import amounts, plural
 
 POOL = click.argument("pool", type=kinds.POOL)
 CAPACITY = click.option(
@@ -22,9 +24,9 @@ CAPACITY = click.option(
 SETTING = click.option(
     "--setting",
     "settings",
-    type=kinds.Setting(),
+    type=kinds.Setting(known.OF_POOLS),
     multiple=True,
-    help="Such as queueing=strict, patience_s=5m or max_victims=3; none is null. May be repeated.",
+    help="Such as discipline=fair_share, patience_s=5m or preemption_threshold=0.5; none is null. May be repeated.",
 )
 DESCRIPTION = click.option("--description", help="For people.")
 QUEUE_SHOWN = 10
@@ -33,7 +35,12 @@ Given: TypeAlias = tuple[dict[str, Any], ...]
 pool = Noun("pool", help="Pools: named capacities that teams share.")
 
 
-@pool.command("create", example="poolkeeper pool create gpus --capacity gpu=8,mcpu=64000 --setting queueing=strict")
+@pool.command(
+    "create",
+    example="poolkeeper pool create gpus --capacity gpu=8,mcpu=64000 --setting queueing=strict\n"
+    "poolkeeper pool create shared --capacity gpu=8 --setting discipline=fair_share --setting starvation_timeout_s=60 "
+    "--setting non_preemptible_usage_threshold=gpu=2",
+)
 @click.argument("name", type=kinds.PLAIN)
 @CAPACITY
 @DESCRIPTION
@@ -103,6 +110,9 @@ def requests(pool: str, view: str, limit: int) -> None:
     views.limited_requests(options.path("pools", pool, "requests"), {"view": view}, limit)
 
 
+pool.add_command(shares)
+
+
 def _said(capacity: Given, description: str | None, settings: Given) -> dict[str, Any]:
     """The fields that were given."""
     given = {
@@ -118,7 +128,7 @@ def _described(whole: Mapping[str, Any]) -> None:
         [
             ("Pool", whole["name"]),
             ("Description", whole.get("description")),
-            ("Settings", pairs(whole.get("settings"))),
+            ("Settings", known.of_pool(whole.get("settings") or {})),
             ("Requests", f"{whole['active_count']} active, {whole['queue_length']} queued"),
         ]
     )
@@ -126,10 +136,10 @@ def _described(whole: Mapping[str, Any]) -> None:
     output.table([{"key": key, **whole} for key in whole["capacity"]], views.KEYS, indent=2)
     if whole["groups"]:
         output.heading(plural(len(whole["groups"]), "group").capitalize())
-        output.table(views.tree(whole["groups"]), views.GROUPS, indent=2)
+        output.table(views.tree(whole["groups"]), views.with_what_is_said(views.GROUPS, whole["groups"]), indent=2)
     output.heading(plural(len(whole["policies"]), "policy").capitalize())
     if whole["policies"]:
-        output.table(whole["policies"], views.POLICIES, indent=2)
+        output.table(whole["policies"], views.with_what_is_said(views.POLICIES, whole["policies"]), indent=2)
     output.heading(_queue_heading(whole))
     if whole["queue"]:
         output.table(whole["queue"], views.QUEUE, indent=2)

@@ -37,8 +37,12 @@ def pairs(of: Mapping[str, Any] | None) -> str:
 
 
 def _word(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return amounts(value) if value else "none"
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, float):
+        return f"{value:.6f}".rstrip("0").rstrip(".")  # as many places as any setting has, and no exponent
     return "none" if value is None else str(value)
 
 

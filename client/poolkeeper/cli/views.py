@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from poolkeeper.cli import options, output, text
+from poolkeeper.cli import options, output, settings, text
 from poolkeeper.cli.output import Column, Row
 from poolkeeper.cli.refusals import say
 
@@ -26,7 +26,7 @@ POOLS = (
     Column("HELD", lambda row: text.amounts(_some(row["held"])), wide=True),
     Column("ACTIVE", lambda row: row["active_count"]),
     Column("QUEUED", lambda row: row["queue_length"]),
-    Column("SETTINGS", lambda row: text.pairs(row["settings"]), wide=True, long=True),
+    Column("SETTINGS", lambda row: settings.of_pool(row["settings"]), wide=True, long=True),
     Column("DESCRIPTION", lambda row: row["description"], wide=True, long=True),
 )
 
@@ -64,6 +64,9 @@ GROUPS = (
     *_ACCOUNT,
     _WEIGHT,
 )
+
+_MODE = Column("MODE", lambda row: row.get("mode"))
+_SETTINGS = Column("SETTINGS", lambda row: text.pairs(row.get("settings")), long=True)
 
 REQUESTS = (
     Column("ID", lambda row: row["id"]),
@@ -104,6 +107,13 @@ def tree(groups: Sequence[Row]) -> list[dict[str, Any]]:
             yield from below(group["name"], depth + 1)
 
     return list(below(None, 0))
+
+
+def with_what_is_said(columns: Sequence[Column], rows: Sequence[Row]) -> tuple[Column, ...]:
+    """The columns, and those of modes and settings where a row has one to show."""
+    modes = any(row.get("mode", "fair_share") != "fair_share" for row in rows)
+    own = any(row.get("settings") for row in rows)
+    return (*columns, *([_MODE] if modes else []), *([_SETTINGS] if own else []))
 
 
 def limited_requests(path: str, query: Mapping[str, Any], limit: int) -> None:

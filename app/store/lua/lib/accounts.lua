@@ -8,7 +8,7 @@ local function load(key, id)
   if account == nil then
     local raw = redis.call('HGETALL', key)
     account = #raw > 0 and {key = key, id = id, is = {}, limit = {}, used = {}, fixed = {}, reserved = {}, promised = {},
-      cleared = {}, kept = {}, back = {}, reserving = {}}
+      cleared = {}, kept = {}, back = {}, reserving = {}, fair = {}, sated = {}}
     for i = 1, #raw, 2 do
       local kind, of = string.match(raw[i], '^(%l+):(.+)$')
       if kind then account[kind][of] = tonumber(raw[i + 1]) else account.is[raw[i]] = raw[i + 1] end

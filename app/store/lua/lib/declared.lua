@@ -21,25 +21,33 @@ local function same(now, text)
   return true
 end
 
+-- Whether an account says the same for itself, and no more.
+local function says(now, settings)
+  for _, setting in ipairs(settings) do
+    if (now.is[setting[1]] or '') ~= setting[2] then return false end
+  end
+  return true
+end
+
 local function all_same(kind, pool, rows)
   if redis.call('SCARD', kind.names(pool.name)) ~= #rows then return false end
   for _, row in ipairs(rows) do
     local now = kind.account(pool.name, row.name)
     local alike = now and (now.is[kind.above] or '') == row.above and now.is.weight == row.weight
       and (now.is.priority or '') == row.priority and (row.profile == '' or (now.is.profile or 'batch') == row.profile)
-      and same(now.reserved, row.reserved) and same(now.limit, row.limit)
+      and same(now.reserved, row.reserved) and same(now.limit, row.limit) and says(now, row.settings)
     if not alike then return false end
   end
   return true
 end
 
--- Whether the pool is as it was when the change was planned. A setting that was never written had its default.
+-- Whether the pool is as it was when the change was planned. A setting that is not written is what it is then.
 function declared.as_planned(change)
   local pool, before = accounts.pool(change.name), change.before
   if not pool or not before then return not pool and not before end
   for _, setting in ipairs(before.settings) do
-    local name, value = unpack(setting)
-    if pool.is[name] and pool.is[name] ~= value then return false end
+    local name, value, unwritten = unpack(setting)
+    if (pool.is[name] or unwritten) ~= value then return false end
   end
   local description = redis.call('HGET', keys.pools(), pool.name) or ''
   if description ~= before.description or not same(pool.limit, before.capacity) then return false end

@@ -61,15 +61,16 @@ function departures.leave(request, event, how, more)
   requests.write(request, fields)
 end
 
--- Tell somebody to leave for the owner of a hold, or take its units at once where no grace is given.
+-- Tell somebody to leave for the owner of a hold, or for nobody (nil) if its account is over a limit; or take its units at once where
+-- no grace is given.
 function departures.begin(path, hold, request, reason, by_rank)
   local policy, pool, lane, news, fields = path[1], path[#path], lanes.of(request), {}, {}
   local more = {rank = departures.rank(policy, request), by_rank = by_rank}
   counts.add('preemptions|' .. pool.name .. '|' .. (policy.is.profile or 'batch') .. '|' .. reason)
-  redis.call('HSET', keys.pool_leaving(pool.name), request.id, hold.id)
-  clearings.expect(pool, hold, path, lane.ask, 1)
+  redis.call('HSET', keys.pool_leaving(pool.name), request.id, hold and hold.id or '!')
+  if hold then clearings.expect(pool, hold, path, lane.ask, 1) end
   requests.say(news, {'reason'}, reason)
-  requests.say(news, {'preempted_by'}, hold.id)
+  requests.say(news, {'preempted_by'}, hold and hold.id or '')
   requests.say(news, {'told_fence'}, request.fence)
   if seconds(pool, 'grace_s', 30) == 0 then
     for i = 1, #news, 2 do requests.put(request, fields, news[i], news[i + 1]) end

@@ -1,5 +1,5 @@
 -- The one way units are given out and come back.
--- @use accounts amounts books clearings clock holds lanes nudges parking queue requests stirs
+-- @use accounts amounts books clearings clock holds lanes nudges parking queue requests satisfaction stirs
 -- @keys meta leaving live pool_active pool_ends pool_held pool_holds pool_leaving
 
 function grants.end_hold(pool)
@@ -30,6 +30,7 @@ local function book(path, lane, sign)
   local pool = path[#path]
   books.add(path, lane.ask, columns(lane.fixed), sign)
   if not parking.anybody(pool) then return false end
+  satisfaction.renew(pool, path[1])
   lanes.moved(path, lane.ask, 'p', 'used', sign)
   if lane.fixed then lanes.moved(path, lane.ask, 'f', 'fixed', sign) end
   if sign > 0 then

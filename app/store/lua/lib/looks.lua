@@ -1,6 +1,5 @@
 -- Looking at one waiter or lane: may it be granted now, and if not, what keeps it.
--- @use accounts clock grants holds lanes order owners parking passers
--- @keys pool_line
+-- @use accounts clock grants holds lanes order owners parking passers spots
 
 -- How much a constraint leaves at present.
 function looks.room(pool, constraint)
@@ -22,7 +21,7 @@ end
 function looks.first(pool, constraints, owner)
   local best = nil
   for _, constraint in ipairs(constraints) do
-    local id, place = parking.first(pool, constraint, looks.room(pool, constraint))
+    local id, place = spots.first(pool, constraint, looks.room(pool, constraint))
     if id and (not best or place < best.at) then best = {id = id, place = place, at = place} end
   end
   local owned = owners.next(pool)
@@ -64,8 +63,8 @@ function looks.keeps(path, lane, inner, walltime_s)
   local owner = holds.owner(pool)
   local why = accounts.blocked(path, lane.ask, lane.fixed, owner and place > owner.place)
   if pool.is.queueing == 'strict' and not (why and why.account ~= 'pool') then
-    local first = redis.call('ZRANGE', keys.pool_line(pool.name), 0, 0, 'WITHSCORES')
-    if why or first[1] and tonumber(first[2]) < place then return 'line', 0 end
+    local first, at = spots.front(pool)
+    if why or first and at < place then return 'line', 0 end
   end
   if why and why.kind == 'held' and walltime_s then
     local shadow = holds.shadow(pool, owner)

@@ -1,4 +1,5 @@
 -- Rank and age in one number (rules 2 to 4 of the order), and with rule 1 a lane's place.
+-- @use satisfaction
 
 -- What a lane sorts its members by: class, then number of submission.
 function order.inner(class, seq)
@@ -12,6 +13,7 @@ local function rank(pool, priority, inner)
 end
 
 function order.score(pool, policy, inner)
+  if satisfaction.rules(pool) then return inner end
   return rank(pool, tonumber(policy.is.priority), inner) * const.AGES + inner % const.AGES
 end
 
@@ -24,7 +26,21 @@ function order.place_of(pool, score, inshare)
 end
 
 function order.place(pool, policy, inner, inshare)
+  if satisfaction.rules(pool) then return order.in_tier(satisfaction.tier(pool, policy.component), inner) end
   return order.place_of(pool, order.score(pool, policy, inner), inshare)
+end
+
+-- With fair share: the place in a tier. What is kept of it leaves the tier out, which moves with every grant.
+function order.in_tier(tier, inner) return tier * const.TIER + inner end
+
+-- What of a place is kept.
+function order.kept(pool, place)
+  return satisfaction.rules(pool) and place % const.TIER or place
+end
+
+-- What is kept of the place a lane has by its head and its share.
+function order.seat(pool, policy, inner, inshare)
+  return satisfaction.rules(pool) and inner or order.place(pool, policy, inner, inshare)
 end
 
 -- The inner number from which on a policy's members score `score` or more.

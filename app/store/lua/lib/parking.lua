@@ -1,14 +1,23 @@
 -- Where each lane of a pool waits: on one constraint that it violates, so that only a rise of that one can help it.
--- @use amounts clock
+-- With fair share those of each policy stand apart, so that the least satisfied is found first though places move all the time.
+-- @use amounts clock order satisfaction
 -- @keys pool_parked pool_parks pool_needs pool_park pool_line
 
 parking.NEW = 'new|pool|-'
 
--- constraint, need and since when (ms) the lane has been blocked by capacity; nil if the lane is not of this pool.
-function parking.of(pool, id)
+local function parked(pool, id)
   local text = redis.call('HGET', keys.pool_parked(pool.name), id)
   if not text then return nil end
   return string.match(text, '^(%S+) (%S+) (%S+)$')
+end
+
+-- A spot is a constraint, and where the lanes of each policy stand apart also whose it is.
+local function split(spot) return string.match(spot, '^([^@]+)@?(.*)$') end
+
+-- constraint, need, since when (ms) the lane has been blocked by capacity, spot; nil if the lane is not of this pool.
+function parking.of(pool, id)
+  local spot, need, since = parked(pool, id)
+  if spot then return (split(spot)), need, since, spot end
 end
 
 function parking.anybody(pool)
@@ -25,11 +34,22 @@ function parking.by_capacity(constraint)
     string.match(constraint, '^held|') or string.match(constraint, '^cleared|pool|')
 end
 
-local function lift(pool, id, constraint, need)
-  if constraint == 'line' then return redis.call('ZREM', keys.pool_line(pool.name), id) end
-  local park = keys.pool_park(pool.name, constraint, need)
+-- The smallest need of a policy's lanes on a constraint has changed, or there is nobody any more.
+local function note_least(pool, constraint, component)
+  local needs = redis.call('ZRANGE', keys.pool_needs(pool.name, constraint .. '@' .. component), 0, 0, 'WITHSCORES')
+  if needs[1] then redis.call('ZADD', keys.pool_needs(pool.name, constraint), needs[2], component)
+  else redis.call('ZREM', keys.pool_needs(pool.name, constraint), component) end
+end
+
+local function lift(pool, id, spot, need)
+  if spot == 'line' then return redis.call('ZREM', keys.pool_line(pool.name), id) end
+  local constraint, component = split(spot)
+  local park = keys.pool_park(pool.name, spot, need)
   redis.call('ZREM', park, id)
-  if redis.call('EXISTS', park) == 0 then redis.call('ZREM', keys.pool_needs(pool.name, constraint), need) end
+  if redis.call('EXISTS', park) == 0 then
+    redis.call('ZREM', keys.pool_needs(pool.name, spot), need)
+    if component ~= '' then note_least(pool, constraint, component) end
+  end
   if redis.call('HINCRBY', keys.pool_parks(pool.name), constraint, -1) == 0 then
     redis.call('HDEL', keys.pool_parks(pool.name), constraint)
   end
@@ -37,33 +57,38 @@ end
 
 -- Move a lane to a constraint; NEW is one that is always met, so that the next pass looks at it.
 function parking.park(pool, id, constraint, need, place)
-  local before, wanted, since = parking.of(pool, id)
+  local before, wanted, since, was = parking.of(pool, id)
   if not before or not (parking.by_capacity(before) and parking.by_capacity(constraint)) then since = amounts.whole(clock.now) end
-  need = amounts.whole(need)
-  if before and (before ~= constraint or wanted ~= need) then lift(pool, id, before, wanted) end
-  if constraint == 'line' then
-    redis.call('ZADD', keys.pool_line(pool.name), amounts.whole(place), id)
+  local component = satisfaction.rules(pool) and string.match(id, '^[^|]+')
+  local spot = component and constraint .. '@' .. component or constraint
+  need, place = amounts.whole(need), amounts.whole(order.kept(pool, place))
+  local moves = was ~= spot or wanted ~= need
+  if before and moves then lift(pool, id, was, wanted) end
+  if spot == 'line' then
+    redis.call('ZADD', keys.pool_line(pool.name), place, id)
   else
-    redis.call('ZADD', keys.pool_park(pool.name, constraint, need), amounts.whole(place), id)
-    if before ~= constraint or wanted ~= need then
-      redis.call('ZADD', keys.pool_needs(pool.name, constraint), need, need)
+    redis.call('ZADD', keys.pool_park(pool.name, spot, need), place, id)
+    if moves then
+      redis.call('ZADD', keys.pool_needs(pool.name, spot), need, need)
       redis.call('HINCRBY', keys.pool_parks(pool.name), constraint, 1)
+      if component then note_least(pool, constraint, component) end
     end
   end
-  redis.call('HSET', keys.pool_parked(pool.name), id, constraint .. ' ' .. need .. ' ' .. since)
+  redis.call('HSET', keys.pool_parked(pool.name), id, spot .. ' ' .. need .. ' ' .. since)
 end
 
+-- Its head, or its share, has changed: where it stands it has another place.
 function parking.seat(pool, id, place)
-  local constraint, need = parking.of(pool, id)
-  if not constraint then return end
-  local where = constraint == 'line' and keys.pool_line(pool.name) or keys.pool_park(pool.name, constraint, need)
-  redis.call('ZADD', where, amounts.whole(place), id)
+  local spot, need = parked(pool, id)
+  if not spot then return end
+  local where = spot == 'line' and keys.pool_line(pool.name) or keys.pool_park(pool.name, spot, need)
+  redis.call('ZADD', where, amounts.whole(order.kept(pool, place)), id)
 end
 
 function parking.leave(pool, id)
-  local constraint, need = parking.of(pool, id)
-  if not constraint then return end
-  lift(pool, id, constraint, need)
+  local spot, need = parked(pool, id)
+  if not spot then return end
+  lift(pool, id, spot, need)
   redis.call('HDEL', keys.pool_parked(pool.name), id)
 end
 
@@ -79,15 +104,4 @@ function parking.constraints(pool, set)
     end
   end
   return some
-end
-
--- The first in order among those on a constraint that need no more than there is room.
-function parking.first(pool, constraint, room)
-  local best, at = nil, nil
-  for _, need in ipairs(redis.call('ZRANGEBYSCORE', keys.pool_needs(pool.name, constraint), '-inf', amounts.whole(room))) do
-    local head = redis.call('ZRANGE', keys.pool_park(pool.name, constraint, need), 0, 0, 'WITHSCORES')
-    local place = tonumber(head[2])
-    if not at or place < at then best, at = head[1], place end
-  end
-  return best, at
 end

@@ -1,6 +1,6 @@
 -- Who may pass the owner of the hold of patience: those before it, and those who will have ended before it could start.
--- @use accounts amounts clock holds lanes order parking
--- @keys pool_needs pool_park lane_walltimes lane
+-- @use accounts amounts clock holds lanes order parking spots
+-- @keys lane_walltimes lane
 
 local BACKFILL = 32  -- of those in a lane that would end in time, the first in order among so many is taken
 
@@ -37,14 +37,9 @@ function passers.of(pool, owner)
   local list = {}
   for _, constraint in ipairs(parking.constraints(pool)) do
     local id, key = string.match(constraint, '^held|([^|]+)|(.+)$')
-    local needs = id and redis.call('ZRANGEBYSCORE', keys.pool_needs(pool.name, constraint), '-inf',
-      amounts.whole(accounts.room('cleared', accounts.named(pool.name, id), pool, key))) or {}
-    for _, need in ipairs(needs) do
-      local here = redis.call('ZRANGE', keys.pool_park(pool.name, constraint, need), 0, -1, 'WITHSCORES')
-      for i = 1, #here, 2 do
-        local found = {id = here[i], place = tonumber(here[i + 1])}
-        if passers.may(pool, found, owner) then list[found.id] = found end
-      end
+    local held = id and spots.all(pool, constraint, accounts.room('cleared', accounts.named(pool.name, id), pool, key)) or {}
+    for _, found in ipairs(held) do
+      if passers.may(pool, found, owner) then list[found.id] = found end
     end
   end
   return list

@@ -1,6 +1,6 @@
 -- The pass after a change: in every pool it stirred, grant in order whatever can be granted, within a budget of looks.
--- @use accounts grants holds lanes looks owners parking stirs
--- @keys pool_line todo orphans
+-- @use accounts grants holds lanes looks owners parking spots stirs
+-- @keys todo orphans
 
 local budget, unfinished
 local passing = {}  -- pools a pass is going through, one within the other
@@ -59,17 +59,17 @@ end
 local function strict(pool, set)
   looks.afresh(pool)
   for _, constraint in ipairs(parking.constraints(pool, set)) do
-    local id, place = parking.first(pool, constraint, looks.room(pool, constraint))
-    while id do
+    while constraint ~= 'line' do
+      local id, place = spots.first(pool, constraint, looks.room(pool, constraint))
+      if not id then break end
       if spent(pool) then return false end
       parking.park(pool, id, 'line', 0, place)
-      id, place = parking.first(pool, constraint, looks.room(pool, constraint))
     end
   end
   local stuck = nil
   while true do
-    local first = redis.call('ZRANGE', keys.pool_line(pool.name), 0, 0, 'WITHSCORES')
-    local found = first[1] and first[1] ~= stuck and {id = first[1], place = tonumber(first[2])}
+    local first, at = spots.front(pool)
+    local found = first and first ~= stuck and {id = first, place = at}
     local served = owners.next(pool)
     if served and (not found or served.at < found.place) then found = served end
     if not found then return true end

@@ -1,6 +1,7 @@
--- Where somebody stands in a pool's queue, rule 1 included: those in share before those who must borrow.
--- @use accounts amounts lanes order
--- @keys lane pool_queue pool_inshare
+-- Where somebody stands in a pool's queue, rule 1 included: those in share before those who must borrow, or with fair share those
+-- of less satisfied policies before those of others.
+-- @use accounts amounts lanes order satisfaction
+-- @keys lane pool_queue pool_inshare pool_lanes
 
 local function bound(number, open)
   return (open and '(' or '') .. amounts.whole(number)
@@ -17,11 +18,24 @@ local function inshare(pool, ids, low, high)
   return count
 end
 
+-- With fair share: all of lower tiers, and of the same tier those of a higher class or age.
+local function fairly(pool, lane, score)
+  local tier, tiers, before = satisfaction.tier(pool, lane.component), {}, 0
+  for _, id in ipairs(redis.call('ZRANGE', keys.pool_lanes(pool.name), 0, -1)) do
+    local component = lanes.open(id).component
+    tiers[component] = tiers[component] or satisfaction.tier(pool, component)
+    if tiers[component] < tier then before = before + redis.call('ZCARD', keys.lane(id))
+    elseif tiers[component] == tier then before = before + redis.call('ZCOUNT', keys.lane(id), '-inf', bound(score, true)) end
+  end
+  return 1 + before
+end
+
 -- 1 for the first; nil for who does not stand in this queue.
 function positions.of(pool, lane, id)
   local queued = keys.pool_queue(pool.name)
   local score = tonumber(redis.call('ZSCORE', queued, id))
   if not score then return nil end
+  if satisfaction.rules(pool) then return fairly(pool, lane, score) end
   local ids = redis.call('SMEMBERS', keys.pool_inshare(pool.name))
   local shares = redis.call('SISMEMBER', keys.pool_inshare(pool.name), lane.id) == 1
   local low, high = 0, const.RANKS * const.AGES

@@ -1,13 +1,24 @@
 -- What a policy or a group may be promised (reserved, limit), and what its parent has promised to all of its children.
 -- @use accounts amounts
 
+local PROTECTED = 'non_preemptible_usage_threshold'
+
 -- A refusal as it is answered: code, account, key, and the two numbers that do not agree.
 local function refusal(code, account, key, asked, bound)
   return {code, account, key, amounts.whole(asked), amounts.whole(bound)}
 end
 
--- Nil if `wanted` (reserved, limit) agrees with itself, the pool and what the parent has left; `now` is the account as it is.
-function promises.refusal(pool, parent, now, id, wanted)
+-- Nil if every key of which use is protected is listed by the pool, of which `listed` are the keys.
+function promises.unprotectable(listed, id, protected)
+  local wanted = amounts.decode(protected or '')
+  for _, key in ipairs(wanted.keys) do
+    if not listed[key] then return refusal('unknown_threshold_key', id, key, wanted.of[key], 0) end
+  end
+end
+
+-- Nil if `wanted` (reserved, limit) agrees with itself, the pool and what the parent has left, and its settings with the
+-- pool; `now` is the account as it is.
+function promises.refusal(pool, parent, now, id, wanted, settings)
   for key, reserved in pairs(wanted.reserved) do
     if not pool.limit[key] then return refusal('unknown_key', 'pool', key, reserved, 0) end
     local limit = wanted.limit[key] or pool.limit[key]
@@ -16,6 +27,10 @@ function promises.refusal(pool, parent, now, id, wanted)
   for key, limit in pairs(wanted.limit) do
     if not pool.limit[key] then return refusal('unknown_key', 'pool', key, limit, 0) end
     if limit > pool.limit[key] then return refusal('limit_beyond_capacity', id, key, limit, pool.limit[key]) end
+  end
+  for _, setting in ipairs(settings) do
+    local no = setting[1] == PROTECTED and promises.unprotectable(pool.limit, id, setting[2])
+    if no then return no end
   end
   for key, promised in pairs(now and now.promised or {}) do
     if promised > (wanted.reserved[key] or 0) then
@@ -52,12 +67,25 @@ function promises.book(pool, parent, reserved, sign)
   end
 end
 
--- Replace what an account is promised.
-function promises.write(key, now, wanted)
+-- Settings by name and value, an empty one is unset.
+function promises.settle(key, settings)
+  for _, setting in ipairs(settings) do
+    if setting[2] ~= '' then redis.call('HSET', key, setting[1], setting[2]) else redis.call('HDEL', key, setting[1]) end
+  end
+end
+
+-- An account that is new is the youngest of its pool.
+function promises.born(pool, key)
+  redis.call('HSET', key, 'born', amounts.whole(redis.call('HINCRBY', pool.key, 'births', 1)))
+end
+
+-- Replace what an account is promised, and its settings.
+function promises.write(key, now, wanted, settings)
   for _, column in ipairs({'reserved', 'limit'}) do
     for name in pairs(now and now[column] or {}) do redis.call('HDEL', key, column .. ':' .. name) end
     for name, amount in pairs(wanted[column]) do redis.call('HSET', key, column .. ':' .. name, amounts.whole(amount)) end
   end
+  promises.settle(key, settings)
   accounts.forget(key)
 end
 

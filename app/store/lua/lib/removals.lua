@@ -1,6 +1,6 @@
 -- Taking away a pool, a group or a policy with everything that is kept of it; nothing may wait for it or be held of it any more.
 -- @use accounts
--- @keys component group policy pool_groups pool_policies pool_holds pool_stops pool_todo pools todo
+-- @keys component group policy pool_groups pool_policies pool_holds pool_satisfaction pool_stops pool_todo pools todo
 
 -- A group.
 function removals.group(pool, name)
@@ -15,6 +15,7 @@ function removals.policy(pool, component)
   accounts.forget(keys.policy(pool, component))
   redis.call('SREM', keys.pool_policies(pool), component)
   redis.call('ZREM', keys.component(component), pool)
+  redis.call('ZREM', keys.pool_satisfaction(pool), component)
 end
 
 -- A pool, with its groups and policies.

@@ -1,11 +1,12 @@
 -- After a change of a pool, a group or a policy: every lane's eligibility, share and place again, a bounded part at a time.
--- @use accounts amounts clearings eligibility grants holds lanes order parking queue requests stirs
+-- @use accounts amounts clearings eligibility grants holds lanes nudges order parking queue requests satisfaction stirs
 -- @keys pool_policies pool_todo pool_queue component_lanes todo orphans lane
 
 -- From now on nobody is granted in the pool until all its lanes have been looked at.
 function reviews.begin(pool)
+  if redis.call('HGET', pool.key, 'discipline') ~= 'fair_share' then satisfaction.forget(pool) end
   accounts.forget(pool.key)
-  redis.call('HSET', pool.key, 'reviewing', '1')
+  redis.call('HSET', pool.key, 'reviewing', '1', 'watched', '1')
   redis.call('HINCRBY', pool.key, 'rules', 1)
   redis.call('HSET', keys.pool_todo(pool.name), 'review', '')
   redis.call('SADD', keys.todo(), pool.name)
@@ -65,6 +66,7 @@ function reviews.step(pool, count)
   redis.call('HDEL', pool.key, 'reviewing')
   redis.call('HSET', pool.key, 'unsettled', '1')
   pool.is.reviewing, pool.is.unsettled = nil, '1'
+  nudges.ask()
   if pool.is.patience and (pool.is.queueing == 'strict' or not pool.is.patience_s) then grants.end_hold(pool) end
   stirs.stir(pool)
   return done, true

@@ -1,0 +1,196 @@
+"""One ask laid before the rules of fair share: what is short for it, and who could be taken."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+
+from app.domain.ordering import EXACT
+from app.domain.plan import Stop, Use, Victim
+from app.domain.snapshot import Allocation, Waiter
+from app.planner.books import Deficits, Line
+from app.planner.cost import Costs
+from app.planner.court import Candidate
+from app.planner.rules import Grounds
+from app.planner.starving import TRIGGERS, Fairness, Piece, Scene, Stage
+from app.planner.tree import POLICY
+from app.planner.verdicts import Verdict, Why, WhyNot
+
+
+class FairCase:
+    """One waiter's ask as the pool stands now."""
+
+    def __init__(self, fairness: Fairness, costs: Costs, waiter: Waiter, line: Line, deficits: Deficits) -> None:
+        self.waiter = waiter
+        self.deficits = deficits
+        self.forbidden = Why.WOULD_BE_TAKEN_BACK
+        self.takers_back = frozenset[str]()
+        self.beyond: list[tuple[str, int]] | None = None
+        self._fairness = fairness
+        self._costs = costs
+        self._tree = fairness.ground.tree
+        self.path = self._tree.paths[waiter.component]
+        self.needs = [(self.path.index(account), key, units) for (account, key), units in deficits.items()]
+        self._scene = fairness.scene(line)
+        self.stage = fairness.stage(waiter.component, self._scene)
+        self._seen: list[Candidate] | None = None
+
+    def could_suffice(self) -> bool:
+        """Whether all it may take covers what is short."""
+        left = [units for _, _, units in self.needs]
+        for _, holder, _ in self.candidates():
+            left = [short - units for short, units in zip(left, self.brings(holder), strict=True)]
+        return all(short <= 0 for short in left)
+
+    def candidates(self) -> Iterator[Candidate]:
+        """Those it may take: 1. the preemptible before the aggressively preemptible 2. the newest 3. id."""
+        if self._seen is None:
+            age = self._fairness.books.shares.age
+            pieces = (piece for component in self._tree.paths for piece in self._takable(component))
+            ranked = [((float(piece.aggressively), 0, -age[piece.holder.id]), piece.holder) for piece in pieces]
+            self._seen = [(place, holder, self._grounds()) for place, holder in sorted(ranked, key=lambda each: each[0])]
+        return iter(self._seen)
+
+    def brings(self, holder: Allocation) -> list[int]:
+        """What one brings to each need."""
+        meets = self._tree.meeting(self.waiter.component, holder.component)
+        return [holder.amounts.get(key, 0) if at >= meets else 0 for at, key, _ in self.needs]
+
+    def moves(self, holder: Allocation) -> list[int]:
+        """No condition rests on what one brings."""
+        return []
+
+    def cost(self, holder: Allocation) -> Fraction:
+        """What stopping it costs."""
+        return self._costs.exact(holder)
+
+    def allows(self, chosen: Sequence[Candidate]) -> bool:
+        """Whether nobody on the victims' side would be below its fair share then and could take straight back."""
+        victims = [holder for _, holder, _ in chosen]
+        after = self._fairness.after(self._scene, self.waiter, victims)
+        self.takers_back = frozenset(victim.component for victim in victims if self._takes_back(after, victim))
+        return not self.takers_back
+
+    def may_have(self, stray: Allocation) -> bool:
+        """Whether it may take one who is leaving already."""
+        if self.stage is Stage.NONE or stray.component == self.waiter.component:
+            return False
+        if self._fairness.is_starving(POLICY + stray.component):
+            return False
+        scene = self._fairness.with_back(self._scene, stray)
+        return any(piece.holder is stray and self._may_take(piece) for piece in scene.pieces(stray.component))
+
+    def stop(self, chosen: Sequence[Candidate]) -> Stop:
+        """The step that has these stopped, and what of the pool it rests on."""
+        own = POLICY + self.waiter.component
+        sides = dict.fromkeys([own, *(POLICY + holder.component for _, holder, _ in chosen)])
+        uses = []
+        for account in sides:
+            for key in self._fairness.ground.capacity:
+                used = self._tree.accounts[account].used.get(key, 0)
+                uses.append(Use(account, key, 0, used) if account == own else Use(account, key, used, EXACT))
+        return Stop(
+            waiter=self.waiter.id,
+            victims=tuple(Victim(holder.id, holder.fence, grounds.trigger) for _, holder, grounds in chosen),
+            uses=tuple(uses),
+        )
+
+    def verdicts(self) -> Iterator[Verdict]:
+        """What the rules say about each allocation that is not leaving."""
+        taken = {holder.id for _, holder, _ in self.candidates()}
+        for component in self._tree.paths:
+            for holder in self._fairness.books.shares.running(component):
+                if holder.id in taken:
+                    yield Verdict(holder.id, "starvation", TRIGGERS[self.stage], False, ())
+                else:
+                    yield Verdict(holder.id, None, None, False, ((None, self._why_not(holder)),))
+
+    def _grounds(self) -> Grounds:
+        return Grounds("starvation", TRIGGERS[self.stage])
+
+    def _takable(self, component: str) -> Iterator[Piece]:
+        if self.stage is Stage.NONE or component == self.waiter.component or self._fairness.is_starving(POLICY + component):
+            return
+        yield from (piece for piece in self._scene.pieces(component) if self._may_take(piece))
+
+    def _may_take(self, piece: Piece) -> bool:
+        if self.waiter.chain is not None and self.waiter.chain == piece.holder.chain:
+            return False
+        if not piece.beyond & self._short(piece.holder.component):
+            return False
+        return not piece.aggressively or (self.stage is Stage.AGGRESSIVE and self._is_due())
+
+    def _short(self, component: str) -> set[str]:
+        meets = self._tree.meeting(self.waiter.component, component)
+        return {key for at, key, _ in self.needs if at >= meets}
+
+    def _is_due(self) -> bool:
+        return self._scene.parts.fits_within(self.waiter.component, self.waiter.amounts)
+
+    def _why_not(self, holder: Allocation) -> WhyNot:
+        if holder.component == self.waiter.component:
+            return WhyNot.SAME_POLICY
+        if self.waiter.chain is not None and self.waiter.chain == holder.chain:
+            return WhyNot.SAME_CHAIN
+        if not set(holder.amounts) & self._short(holder.component):
+            return WhyNot.HOLDS_NOTHING_SHORT
+        if self.stage is Stage.NONE:
+            return WhyNot.NOT_STARVING
+        if self._fairness.is_starving(POLICY + holder.component):
+            return WhyNot.STARVES
+        why = self._scene.why_not(holder)
+        if why is not None:
+            return why
+        return WhyNot.WITHIN_FAIR_SHARE if self.stage is Stage.ORDINARY or self._is_due() else WhyNot.BEYOND_FAIR_SHARE
+
+    # Taking back
+
+    def _takes_back(self, after: Scene, victim: Allocation) -> bool:
+        path, own = self._tree.paths[victim.component][:-1], self.waiter.component
+        if not any(after.parts.is_below(account) for account in path) or after.parts.is_below(POLICY + own):
+            return False
+        short = self._short_after(after, victim)
+        if not short:
+            return False
+        mine = [piece for piece in after.pieces(own) if self._would_take(after, victim, piece, short)]
+        if not mine:
+            return False
+        others = (component for component in self._tree.paths if component not in (own, victim.component))
+        free_to_take = [
+            piece
+            for component in others
+            if not after.parts.is_below(POLICY + component)
+            for piece in after.pieces(component)
+            if self._would_take(after, victim, piece, short)
+        ]
+        left = dict(short)
+        for piece in (*mine, *free_to_take):
+            meets = self._tree.meeting(victim.component, piece.holder.component)
+            for (at, key), units in left.items():
+                if at >= meets:
+                    left[at, key] = units - piece.holder.amounts.get(key, 0)
+        return all(units <= 0 for units in left.values())
+
+    def _would_take(self, after: Scene, victim: Allocation, piece: Piece, short: dict[tuple[int, str], int]) -> bool:
+        if victim.chain is not None and victim.chain == piece.holder.chain:
+            return False
+        meets = self._tree.meeting(victim.component, piece.holder.component)
+        if not piece.beyond & {key for at, key in short if at >= meets}:
+            return False
+        if not piece.aggressively:
+            return True
+        patience = self._fairness.ground.patience[POLICY + victim.component]
+        return patience.aggressive and after.parts.fits_within(victim.component, victim.amounts)
+
+    def _short_after(self, after: Scene, victim: Allocation) -> dict[tuple[int, str], int]:
+        """What it would be short of: (how far up its path, key) → units."""
+        short = {}
+        for at, account in enumerate(self._tree.paths[victim.component]):
+            below = self._tree.below[account]
+            for key, units in victim.amounts.items():
+                limit = self._tree.limit(account, key)
+                if limit is not None and key in self._fairness.ground.capacity:
+                    lacking = sum(after.parts.uses[component][key] for component in below) + units - limit
+                    if lacking > 0:
+                        short[at, key] = lacking
+        return short

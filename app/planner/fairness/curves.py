@@ -1,0 +1,273 @@
+"""Piecewise linear functions of a level, a vector at each: how they are added, and how a node answers what it is offered.
+
+A function is two things of equal length: the levels of its points, which never fall, and per key a column of values, which
+never fall either. A level that stands twice is a jump, and at a jump the lower value counts. All numbers are whole. Levels at
+which something happens are rounded to a grid much coarser than the values, so that two nodes whose jumps fall together in truth
+have them at the same number, and are not parted by the last digit.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import accumulate, groupby, pairwise
+from operator import sub
+from typing import TypeAlias
+
+Column: TypeAlias = list[int]
+"""One number for each point."""
+
+GRID = 1 << 20
+"""What is less than this apart is the same."""
+
+
+@dataclass(slots=True)
+class Polyline:
+    """What a node takes at its own level."""
+
+    levels: Column
+    columns: list[Column]
+
+
+@dataclass(slots=True)
+class Curve:
+    """What a node takes, and at which level of its own, when it is offered so much; later: at such a level of the one above."""
+
+    at: Column
+    levels: Column
+    columns: list[Column]
+    begins_after: bool = False
+    """Its first point lies just behind a jump of the node's own function."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A point of a curve. `after`: the level is a jump, and what comes behind it counts."""
+
+    level: int
+    values: tuple[int, ...]
+    after: bool = False
+
+
+def find(curve: Curve, level: int, after: bool = False) -> Place:
+    """Where a curve is at a level of the one above, or just behind it."""
+    at = curve.at
+    if after:
+        index = max(0, bisect_right(at, level) - 1)
+        if index + 1 == len(at) or at[index] >= level:
+            return _point(curve, index, after)
+        index += 1
+    else:
+        index = bisect_left(at, level)
+        if index == len(at):
+            return _point(curve, index - 1)
+        if index == 0 or at[index] == level:
+            return _point(curve, index)
+    before = index - 1
+    part, whole = level - at[before], at[index] - at[before]
+    values = tuple(column[before] + (column[index] - column[before]) * part // whole for column in curve.columns)
+    return Place(curve.levels[before] + (curve.levels[index] - curve.levels[before]) * part // whole, values)
+
+
+def _point(curve: Curve, index: int, after: bool = False) -> Place:
+    values = tuple(column[index] for column in curve.columns)
+    if index == 0:
+        behind = curve.begins_after
+    else:
+        jumped = curve.levels[index] == curve.levels[index - 1]
+        behind = after and jumped and any(column[index] != column[index - 1] for column in curve.columns)
+    return Place(curve.levels[index], values, behind)
+
+
+# A node's own function
+
+
+def of_leaf(usage: Sequence[int], demand: Sequence[int], scale: int) -> Polyline:
+    """First all keys alike until each has what runs, then on a straight line to all that is wanted."""
+    steps = sorted({0, *usage})
+    columns = [[min(used, step) for step in steps] for used in usage]
+    if demand != usage:
+        steps.append(steps[-1] + scale)
+        for column, wanted in zip(columns, demand, strict=True):
+            column.append(wanted)
+    return Polyline(steps, columns)
+
+
+def together(curves: Sequence[Curve], top: int, width: int) -> Polyline:
+    """The sum of curves that share their levels, up to the level `top`."""
+    places = [place for curve in curves for place in curve.at]
+    order = sorted(range(len(places)), key=places.__getitem__)
+    jumps = {here for curve in curves for here, there in pairwise(curve.at) if here == there}
+    levels: Column = []
+    counts: Column = []  # how many points lie before what is summed up there
+    for level, group in groupby(order, key=places.__getitem__):
+        count = counts[-1] if counts else 0
+        if level in jumps:
+            levels.append(level)
+            counts.append(count)
+        levels.append(level)
+        counts.append(count + sum(1 for _ in group))
+    if levels[-1] < top:
+        levels.append(top)
+        counts.append(len(order))
+    return Polyline(
+        levels, [_added([(curve.at, curve.columns[key]) for curve in curves], order, levels, counts) for key in range(width)]
+    )
+
+
+def _added(lines: Sequence[tuple[Column, Column]], order: Sequence[int], levels: Column, counts: Column) -> Column:
+    """One key of a sum: each point of a curve is where it goes on as another straight line, and these lines are added.
+
+    A line is its rise per level and its value at level 0, with so many bits behind the point that what is lost is less than
+    half of 1 in all.
+    """
+    fraction = levels[-1].bit_length() + 24
+    rises: Column = []
+    bases: Column = []
+    for at, column in lines:
+        rise = [
+            ((there - here) << fraction) // (end - begin) if end > begin else 0
+            for (here, there), (begin, end) in zip(pairwise(column), pairwise(at), strict=True)
+        ]
+        rise.append(0)
+        base = [(value << fraction) - steep * place for value, steep, place in zip(column, rise, at, strict=True)]
+        rises += map(sub, rise, [0, *rise])
+        bases += map(sub, base, [0, *base])
+    rise_to = list(accumulate((rises[index] for index in order), initial=0))
+    base_to = list(accumulate((bases[index] for index in order), initial=0))
+    half = 1 << fraction - 1
+    return [base_to[count] + rise_to[count] * level + half >> fraction for level, count in zip(levels, counts, strict=True)]
+
+
+def in_turn(curves: Sequence[Curve], top: int, width: int) -> Polyline:
+    """One after the other: the later ones are where they begin, the earlier ones where they end."""
+    levels: Column = [0]
+    columns = [[sum(curve.columns[key][0] for curve in curves)] for key in range(width)]
+    for curve in curves:
+        levels.extend(curve.at)
+        for key, column in enumerate(columns):
+            own = curve.columns[key]
+            base = column[-1] - own[0]
+            column.extend([base + value for value in own] if base else own)
+    levels.append(top)
+    for column in columns:
+        column.append(column[-1])
+    return Polyline(levels, columns)
+
+
+# What it answers to an offer
+
+
+def answer(own: Polyline, guarantee: Sequence[int], limit: Sequence[int], scale: int) -> Curve:
+    """What a node takes of an offer on top of its guarantee, from nothing to the whole, within its limit."""
+    ends = [(column[0], min(column[-1], max(column[0], most))) for column, most in zip(own.columns, limit, strict=True)]
+    levels, columns = _frozen(own, [most for _, most in ends])
+    assured = [min(most, max(least, given)) for (least, most), given in zip(ends, guarantee, strict=True)]
+    lines = [[value - given for value in column] for column, given in zip(columns, assured, strict=True)]
+    offers = [offer if offer > GRID else 0 for offer in map(max, *lines, [0] * len(levels))]
+    end = bisect_left(offers, scale - GRID) + 1
+    curve = Curve(offers[:end], levels[:end], [column[:end] for column in columns])
+    _bend(curve, [line[:end] for line in lines])
+    _ended(curve, scale)
+    return curve
+
+
+def stretched(curve: Curve, part: int, whole: int, begin: int = 0) -> Curve:
+    """A curve of offers by the levels of the node above: an offer is made at a part of it as a level, counted from `begin`.
+
+    Levels are on the grid. What is taken of no offer at all is the most of it, so what comes first is left out.
+    """
+    grid = whole * GRID
+    at = [(offer * part + grid // 2) // grid * GRID + begin for offer in curve.at]
+    first = bisect_right(at, begin) - 1
+    after = first > 0 and curve.levels[first] == curve.levels[first - 1]
+    return Curve(at[first:], curve.levels[first:], [column[first:] for column in curve.columns], after)
+
+
+def _frozen(own: Polyline, most: Sequence[int]) -> tuple[Column, list[Column]]:
+    """A node's function up to where it would exceed its limit on some key."""
+    end = min(bisect_right(column, top) for column, top in zip(own.columns, most, strict=True))
+    if end == len(own.levels):
+        return own.levels, own.columns
+    levels = own.levels[:end]
+    columns = [column[:end] for column in own.columns]
+    rises = [
+        (top - column[end - 1], column[end] - column[end - 1])
+        for column, top in zip(own.columns, most, strict=True)
+        if column[end] > top
+    ]
+    if own.levels[end] == levels[-1]:
+        return levels, columns
+    if any(left <= GRID for left, _ in rises):
+        if end > 1 and levels[-1] == levels[-2]:  # just behind a jump, where only the lower value counts
+            for column in (levels, *columns):
+                del column[-1]
+        return levels, columns
+    part, whole = rises[0]
+    for left, rise in rises:
+        if left * whole < part * rise:
+            part, whole = left, rise
+    for column, ending in zip((levels, *columns), (own.levels, *own.columns), strict=True):
+        column.append(column[-1] + (ending[end] - column[-1]) * part // whole)
+    return levels, columns
+
+
+def _bend(curve: Curve, lines: Sequence[Column]) -> None:
+    """Put in the points at which another key becomes the one that costs the offer."""
+    at, levels = curve.at, curve.levels
+    marks = [0] * len(at)
+    for bit, line in enumerate([[0] * len(at), *lines]):
+        marks = [mark | (offer - value <= GRID) << bit for mark, offer, value in zip(marks, at, line, strict=True)]
+    bends = [
+        index
+        for index in range(len(at) - 1)
+        if not marks[index] & marks[index + 1] or (levels[index] == levels[index + 1] and at[index] != at[index + 1])
+    ]
+    for index in reversed(bends):
+        if levels[index] == levels[index + 1]:
+            at.insert(index + 1, at[index + 1])
+            for column in (levels, *curve.columns):
+                column.insert(index + 1, column[index])
+        else:
+            parts = _crossings([(0, 0), *((line[index], line[index + 1]) for line in lines)])
+            for column in (levels, *curve.columns):
+                low, high = column[index], column[index + 1]
+                column[index + 1 : index + 1] = [low + (high - low) * part // whole for part, whole in parts]
+            at[index + 1 : index + 1] = [
+                max(0, *(line[index] + (line[index + 1] - line[index]) * part // whole for line in lines))
+                for part, whole in parts
+            ]
+
+
+def _ended(curve: Curve, scale: int) -> None:
+    """End where the whole is offered."""
+    at, levels = curve.at, curve.levels
+    end = bisect_left(at, scale - GRID)
+    if end == len(at):
+        return
+    for column in (at, levels, *curve.columns):
+        del column[end + 1 :]
+    if at[end] > scale:
+        part, whole = scale - at[end - 1], at[end] - at[end - 1]
+        for column in (levels, *curve.columns):
+            column[end] = column[end - 1] + (column[end] - column[end - 1]) * part // whole
+    at[end] = scale
+
+
+def _crossings(ends: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """At which parts of the way another of these straight lines becomes the highest."""
+    low, high = max(ends, key=lambda line: (line[0], line[1] - line[0]))
+    parts: list[tuple[int, int]] = []
+    while True:
+        steeper = [
+            (low - start, (end - start) - (high - low), start, end)
+            for start, end in ends
+            if end - start > high - low and end > high
+        ]
+        if not steeper:
+            return parts
+        part, whole, *line = min(steeper, key=lambda one: (Fraction(one[0], one[1]), -one[1]))
+        parts.append((part, whole))
+        low, high = line

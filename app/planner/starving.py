@@ -1,0 +1,203 @@
+"""Who may take from whom by fair shares: who has been short of its part for too long, from who has more than its own.
+
+A waiter may take if its policy, or a group above it, starves, and would still be below its fair share if all who have holds
+had what those bring. What it may take is judged in the state of the pool when all who are leaving have left (`Parts`):
+
+1. of another policy that does not starve itself
+2. what is `preemptible` there, if it lies wholly beyond the policy's fair share on a short key
+3. for who starves aggressively also what is `aggressively_preemptible`, if it lies partly beyond it, and if the waiter then
+   lies within its own fair share
+4. no set after which somebody of the victims' side would be below its fair share and could take straight back
+
+Fair shares move with what runs, which is why 4 is judged by the division of the pool after the exchange.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from fractions import Fraction
+from typing import TypeAlias
+
+from app.domain.plan import Trigger
+from app.domain.snapshot import Allocation, Waiter
+from app.planner.books import Books, Line
+from app.planner.fairness import measures
+from app.planner.fairness.starvation import State, Status
+from app.planner.parts import Ground, Parts, Uses, moved
+from app.planner.tree import POLICY
+from app.planner.verdicts import WhyNot
+
+Guard: TypeAlias = Callable[[Allocation], WhyNot | None]
+
+
+class Stage(IntEnum):
+    """How urgently somebody may take."""
+
+    NONE = 0
+    ORDINARY = 1
+    AGGRESSIVE = 2
+
+
+STAGES = {Status.NON_STARVING: Stage.NONE, Status.STARVING: Stage.ORDINARY, Status.AGGRESSIVELY_STARVING: Stage.AGGRESSIVE}
+TRIGGERS = {Stage.ORDINARY: Trigger.STARVATION, Stage.AGGRESSIVE: Trigger.AGGRESSIVE_STARVATION}
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Somebody who runs, as far as it may be taken at all."""
+
+    holder: Allocation
+    aggressively: bool
+    """Only by who starves aggressively."""
+    beyond: frozenset[str]
+    """The keys it holds on which it lies so far beyond its policy's fair share."""
+
+
+class Scene:
+    """One state of a pool: everybody's part, who runs, and what of it may be taken."""
+
+    def __init__(self, parts: Parts, running: Mapping[str, Sequence[Allocation]], guard: Guard) -> None:
+        self.parts = parts
+        self._running = running
+        self._guard = guard
+        self._pieces: dict[str, list[Piece]] = {}
+
+    def pieces(self, component: str) -> list[Piece]:
+        """What of a policy may be taken, in order of grant."""
+        found = self._pieces.get(component)
+        if found is None:
+            found = self._pieces[component] = list(self._cut(component))
+        return found
+
+    def why_not(self, holder: Allocation) -> WhyNot | None:
+        """What keeps one who runs from being taken, be the waiter who it may; None if there may be one who takes it."""
+        protected = self._guard(holder)
+        if protected is not None:
+            return protected
+        return None if any(piece.holder is holder for piece in self.pieces(holder.component)) else WhyNot.WITHIN_FAIR_SHARE
+
+    def _cut(self, component: str) -> Iterator[Piece]:
+        running = self._running.get(component, ())
+        if not running:
+            return
+        account, cut = POLICY + component, self.parts.split(component, running)
+        patience = self.parts.ground.patience[account]
+        graded = dict.fromkeys(cut.preemptible, False)
+        if patience.allow_aggressive:
+            graded |= dict.fromkeys(cut.aggressively_preemptible, True)
+        bound = self._bound(account, patience.threshold)
+        for holder in running:
+            if holder.id in graded and self._guard(holder) is None:
+                beyond = self._beyond(holder, cut.before[holder.id], bound, partly=graded[holder.id])
+                if beyond:
+                    yield Piece(holder, graded[holder.id], beyond)
+
+    def _bound(self, account: str, threshold: Fraction) -> list[int]:
+        fair = self.parts.node(account).fair
+        return [due * threshold.numerator // threshold.denominator for due in fair]
+
+    def _beyond(self, holder: Allocation, before: Sequence[int], bound: Sequence[int], *, partly: bool) -> frozenset[str]:
+        slack, own = self.parts.scale // measures.EQUAL, self.parts.share(holder.amounts)
+        rows = zip(self.parts.division.keys, before, own, bound, strict=True)
+        if partly:
+            return frozenset(key for key, below, units, most in rows if units and below + units > most + slack)
+        return frozenset(key for key, below, units, most in rows if units and below + slack >= most)
+
+
+class Fairness:
+    """The fair shares of one pool as it is judged, through all the steps that are planned."""
+
+    def __init__(self, books: Books, ground: Ground, found: Mapping[str, State], guard: Guard) -> None:
+        self.books = books
+        self.ground = ground
+        self._found = found
+        self._guard = guard
+        self._scene: tuple[int, Scene] | None = None
+
+    def scene(self, line: Line) -> Scene:
+        """The pool when all who are leaving have left, and all who have holds have what those are for."""
+        if line is not self.books.end:
+            return self._make(line)
+        if self._scene is None or self._scene[0] != self.books.version:
+            self._scene = self.books.version, self._make(line)
+        return self._scene[1]
+
+    def is_starving(self, account: str) -> bool:
+        """Whether it has been below its fair share for too long."""
+        return STAGES[self._found[account].status] is not Stage.NONE
+
+    def stage(self, component: str, scene: Scene) -> Stage:
+        """How urgent a policy's want is: its own or that of a group above it, if those are below their fair share here, too."""
+        path = self.ground.tree.paths[component][:-1]
+        stages = ((STAGES[self._found[account].status], account) for account in path)
+        return max((stage for stage, account in stages if stage and scene.parts.is_below(account)), default=Stage.NONE)
+
+    def in_order(self, waiters: Iterable[Waiter]) -> list[Waiter]:
+        """1. the more urgent 2. the least satisfied policy 3. the higher class 4. the older 5. id."""
+        scene = self.scene(self.books.end)
+        stages = {component: self.stage(component, scene) for component in self.ground.tree.paths}
+        worth = {component: self._satisfaction(component, scene) for component, stage in stages.items() if stage}
+        return sorted(
+            waiters,
+            key=lambda waiter: (
+                -stages.get(waiter.component, Stage.NONE),
+                worth.get(waiter.component, (1, Fraction(0))),
+                -waiter.preemption_class,
+                waiter.number,
+                waiter.id,
+            ),
+        )
+
+    def after(self, scene: Scene, waiter: Waiter, victims: Sequence[Allocation]) -> Scene:
+        """The state when these have left and the waiter runs."""
+        uses = moved(scene.parts.uses, waiter.component, waiter.amounts, 1)
+        for victim in victims:
+            uses = moved(uses, victim.component, victim.amounts, -1)
+        gone, running = {victim.id for victim in victims}, dict[str, list[Allocation]]()
+        for component in self.ground.tree.paths:
+            running[component] = [holder for holder in self.books.shares.running(component) if holder.id not in gone]
+        running[waiter.component].append(granted(waiter))
+        return Scene(Parts(self.ground, uses), running, self._lasting)
+
+    def with_back(self, scene: Scene, stray: Allocation) -> Scene:
+        """The state with one who was leaving among those who run; it is counted in what its policy uses as it is."""
+        running = {component: list(self.books.shares.running(component)) for component in self.ground.tree.paths}
+        running[stray.component] = sorted([*running[stray.component], stray], key=lambda holder: holder.fence)
+        return Scene(scene.parts, running, self._lasting)
+
+    def _lasting(self, holder: Allocation) -> WhyNot | None:
+        """What protects somebody that time does not change."""
+        protected = self._guard(holder)
+        return None if protected in (WhyNot.NEAR_COMPLETION, WhyNot.JUST_STARTED) else protected
+
+    def _make(self, line: Line) -> Scene:
+        books, keys = self.books, list(self.ground.capacity)
+        uses: Uses = {
+            component: {key: max(0, books.used_then(POLICY + component, key, line)) for key in keys}
+            for component in self.ground.tree.paths
+        }
+        running = {component: list(books.shares.running(component)) for component in self.ground.tree.paths}
+        return Scene(Parts(self.ground, uses), running, self._guard)
+
+    def _satisfaction(self, component: str, scene: Scene) -> tuple[int, Fraction]:
+        ratio = measures.satisfaction(scene.parts.node(POLICY + component), scene.parts.scale)
+        return (1, Fraction(0)) if ratio is None else (0, ratio)
+
+
+def granted(waiter: Waiter) -> Allocation:
+    """A waiter as it would run, the newest of all."""
+    return Allocation(
+        id=waiter.id,
+        component=waiter.component,
+        amounts=waiter.amounts,
+        fence=1 << 62,
+        preemptible=waiter.preemptible,
+        preemption_class=waiter.preemption_class,
+        checkpoint="none",
+        checkpoint_minutes=None,
+        walltime_s=None,
+        granted_ms=0,
+        chain=waiter.chain,
+    )

@@ -1,0 +1,115 @@
+"""Fair shares for who looks: what everybody in a pool has, wants and is due just now, worked out as decisions do it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from app.domain.amounts import Amounts
+from app.domain.errors import NotFound
+from app.domain.shares import ShareNode
+from app.domain.snapshot import Account, Snapshot
+from app.planner.fairness import measures
+from app.planner.fairness.split import Split
+from app.planner.fairness.starvation import State
+from app.planner.parts import Ground, Parts, by_component
+from app.planner.publishing import states
+from app.planner.tree import POLICY, Tree
+from app.store.ledger import Ledger
+from app.store.planning import Planning, Unfinished
+
+CALLS = 50
+"""Bounded calls that finish what is unfinished, before the pool is looked at."""
+
+
+class Sharing:
+    """Tells what is whose."""
+
+    def __init__(self, planning: Planning, ledger: Ledger) -> None:
+        self._planning, self._ledger = planning, ledger
+
+    def shares(self, workspace: str, pool: str) -> tuple[ShareNode, ...]:
+        """The pool, its groups and policies, depth first: groups before policies, by name. Nothing is written."""
+        for _ in range(CALLS):
+            try:
+                seen = self._planning.snapshot(workspace, pool, anyway=True)
+            except Unfinished:
+                self._ledger.advance(workspace)
+                continue
+            if seen is None:
+                raise NotFound("pool", pool)
+            return tuple(_Table(pool, seen).rows())
+        raise RuntimeError(f"pool {pool} of workspace {workspace} is never finished; run poolkeeperd audit --repair")
+
+
+class _Table:
+    def __init__(self, pool: str, seen: Snapshot) -> None:
+        self._pool, self._seen = pool, seen
+        tree = Tree(seen.accounts)
+        self._root = tree.pool
+        self._ground = Ground(seen, tree)
+        self._parts = Parts(self._ground, self._ground.used)
+        self._states = states(seen, self._parts) if seen.terms.discipline == "fair_share" else {}
+        self._running = by_component(seen.allocations)
+        self._satisfaction: dict[str, float | None] = {}
+
+    def rows(self) -> Iterator[ShareNode]:
+        """All, depth first."""
+        yield from self._below(self._root)
+
+    def _below(self, account: Account) -> Iterator[ShareNode]:
+        children = [one for one in self._seen.accounts.values() if one.parent == account.name]
+        children.sort(key=lambda one: (one.name.startswith(POLICY), one.name))
+        rows = [row for child in children for row in self._below(child)]
+        ratios = [self._satisfaction[child.name] for child in children]
+        self._satisfaction[account.name] = self._satisfied(account, ratios)
+        yield self._row(account)
+        yield from rows
+
+    def _satisfied(self, account: Account, below: list[float | None]) -> float | None:
+        """Of a policy its own; of others the least below it. None is infinite."""
+        if not account.name.startswith(POLICY):
+            return min((ratio for ratio in below if ratio is not None), default=None)
+        ratio = measures.satisfaction(self._parts.node(account.name), self._parts.scale)
+        return None if ratio is None else float(ratio)
+
+    def _row(self, account: Account) -> ShareNode:
+        node, state = self._parts.node(account.name), self._states.get(account.name, State())
+        kind, _, own = account.name.partition(":")
+        component = own if kind == "policy" else None
+        split = self._split(component) if component else Split((), (), (), {})
+        return ShareNode(
+            name=own.rpartition("/")[2] if component else own or self._pool,
+            kind=kind,
+            component_type=component.partition("/")[0] if component else None,
+            parent=self._parent(account),
+            weight=account.weight,
+            mode=None if component else account.mode,
+            demand=self._units(node.demand),
+            usage=self._units(node.usage),
+            usage_share=self._fractions(node.usage),
+            demand_share=self._fractions(node.demand),
+            fair_share=self._fractions(node.fair),
+            guarantee_share=self._fractions(node.guarantee),
+            limit_share=self._fractions(node.limit),
+            satisfaction=self._satisfaction[account.name],
+            status=state.status,
+            below_since_ms=state.below_ms,
+            non_preemptible=split.non_preemptible,
+            aggressively_preemptible=split.aggressively_preemptible,
+            preemptible=split.preemptible,
+        )
+
+    def _parent(self, account: Account) -> str | None:
+        if account.parent is None:
+            return None
+        return account.parent.partition(":")[2] or self._pool
+
+    def _split(self, component: str) -> Split:
+        return self._parts.split(component, self._running.get(component, []))
+
+    def _units(self, shares: tuple[int, ...]) -> Amounts:
+        keys, capacity, scale = self._parts.division.keys, self._ground.capacity, self._parts.scale
+        return {key: share * capacity[key] // scale for key, share in zip(keys, shares, strict=True)}
+
+    def _fractions(self, shares: tuple[int, ...]) -> Mapping[str, float]:
+        return {key: share / self._parts.scale for key, share in zip(self._parts.division.keys, shares, strict=True)}

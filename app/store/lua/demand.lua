@@ -1,0 +1,9 @@
+-- What those who wait for a pool ask, from one of its lanes on: where there are more than a look at the pool shows.
+-- @use accounts demands
+-- @args pool after count
+-- @reply wanted rows rest
+-- @reply not_found
+
+local pool = accounts.pool(args.pool)
+if not pool then return reply.not_found() end
+return reply.wanted(demands.of(pool, tonumber(args.after), tonumber(args.count)))

@@ -1,0 +1,61 @@
+-- Preempt what is over a limit, for nobody: all of these, or nobody if one of them runs no more as it did, or its account would
+-- not be over its limit any more once those before it have left.
+-- @use accounts amounts clock departures lanes passes requests
+-- @keys orphans pool_leaving pool_stops todo
+-- @args now kept chunk pool victims rules
+-- @reply applied more
+-- @reply stale why
+
+clock.start(args.now)
+requests.keep(args.kept)
+local pool = accounts.pool(args.pool)
+if not pool then return reply.stale('pool') end
+if redis.call('EXISTS', keys.todo(), keys.orphans()) > 0 then return reply.stale('unfinished') end
+if (pool.is.rules or '0') ~= args.rules then return reply.stale('rules') end
+
+local minute = clock.now - 60000
+local victims, going, met = cjson.decode(args.victims), {}, {}
+local most = tonumber(pool.is.max_preemptions_per_minute)
+if most and redis.call('ZCOUNT', keys.pool_stops(pool.name), '(' .. amounts.whole(minute), amounts.whole(clock.now)) + #victims > most then
+  return reply.stale('budget')
+end
+
+local function count(path, ask)
+  for _, account in ipairs(path) do
+    for _, key in ipairs(ask.keys) do going[account.id .. '|' .. key] = (going[account.id .. '|' .. key] or 0) + ask.of[key] end
+  end
+end
+
+local leaving = redis.call('HKEYS', keys.pool_leaving(pool.name))
+for _, id in ipairs(leaving) do
+  local component, ask = requests.holding(id)
+  if component then count(accounts.path(pool.name, component), ask) end
+end
+
+-- Whether it holds something of which its account has more than it may, those who go before it left out.
+local function is_over(account, ask)
+  for _, key in ipairs(ask.keys) do
+    if accounts.room('limit', account, pool, key) + (going[account.id .. '|' .. key] or 0) < 0 then return true end
+  end
+  return false
+end
+
+for i, victim in ipairs(victims) do
+  local id, fence, over = unpack(victim)
+  local request = requests.load(id)
+  local runs = request and request.status == states.allocated and request.fence == fence and request.pool == args.pool
+  if not runs or request.preemptible == '0' or met[id] then return reply.stale('victim') end
+  met[id] = true
+  local path, ask = accounts.path(args.pool, request.component), lanes.of(request).ask
+  local account = accounts.named(args.pool, over)
+  if not account or not is_over(account, ask) then return reply.stale('limit') end
+  count(path, ask)
+  victims[i] = {request = request, path = path}
+end
+
+for _, victim in ipairs(victims) do
+  redis.call('ZADD', keys.pool_stops(pool.name), amounts.whole(clock.now), victim.request.id .. ':' .. victim.request.fence)
+  departures.begin(victim.path, nil, victim.request, 'limit', '')
+end
+redis.call('ZREMRANGEBYSCORE', keys.pool_stops(pool.name), '-inf', amounts.whole(minute))
+return reply.applied(passes.settle(tonumber(args.chunk)))

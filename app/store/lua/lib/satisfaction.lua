@@ -1,0 +1,78 @@
+-- Fair share: how much each policy has of what is its own, by its published share and its present use. The less, the sooner it
+-- is served: policies with the same satisfaction are one tier of the queue, and a place is the tier, then class, then age.
+-- @use amounts stirs
+-- @keys pool_satisfaction
+
+local BILLION = 1e9
+local NOISE = 1000  -- a share is published in 10^-12 of the pool; so much more than it is nothing
+local TIERS = 8191
+
+function satisfaction.rules(pool) return pool.is.discipline == 'fair_share' end
+
+-- Of one whose share was never published, as it asked for nothing then: what it uses of the pool, by its weight.
+local function unpublished(pool, policy)
+  local most = 0
+  for key, capacity in pairs(pool.limit) do most = math.max(most, (policy.used[key] or 0) / capacity) end
+  return most / tonumber(policy.is.weight)
+end
+
+-- 1. nothing is its own: infinite 2. it uses more than its share: by how much 3. else how much of its share it uses: of the keys on
+-- which it wants more than its share the one it has most of; if there is none, of all keys the one it has least of.
+local function ratio(pool, policy)
+  if next(policy.fair) == nil then return unpublished(pool, policy) end
+  local beyond, wanted, least = nil, nil, nil
+  for key, fair in pairs(policy.fair) do
+    local capacity = pool.limit[key]
+    local used = capacity and (policy.used[key] or 0) / capacity * const.SHARE or 0
+    if fair > NOISE then
+      local part = used / fair
+      least = math.min(least or part, part)
+      if not policy.sated[key] then wanted = math.max(wanted or part, part) end
+    end
+    if used > fair + NOISE then beyond = math.max(beyond or 0, fair > 0 and used / fair or const.EXACT) end
+  end
+  if not least then return const.EXACT end
+  return beyond or wanted or least
+end
+
+local function score_of(pool, policy)
+  return amounts.whole(math.min(const.EXACT, math.floor(ratio(pool, policy) * BILLION)))
+end
+
+-- What is noted of a policy, and what should be; nil and nil by other rules.
+function satisfaction.scores(pool, policy)
+  if not satisfaction.rules(pool) then return nil, nil end
+  local is = redis.call('ZSCORE', keys.pool_satisfaction(pool.name), policy.component)
+  return is and amounts.whole(tonumber(is)), score_of(pool, policy)
+end
+
+-- A policy's use or published share has changed.
+function satisfaction.renew(pool, policy)
+  if not satisfaction.rules(pool) then return end
+  local score = score_of(pool, policy)
+  local changed = redis.call('ZADD', keys.pool_satisfaction(pool.name), 'CH', score, policy.component)
+  if changed == 1 and (pool.is.patience or pool.is.queueing == 'strict') then stirs.stir(pool) end  -- somebody may be first by now
+end
+
+-- How many policies are less satisfied.
+function satisfaction.tier(pool, component)
+  local score = redis.call('ZSCORE', keys.pool_satisfaction(pool.name), component) or '0'
+  return math.min(TIERS, redis.call('ZCOUNT', keys.pool_satisfaction(pool.name), '-inf', '(' .. score))
+end
+
+-- The least satisfied of these, as several may be alike, and their tier.
+function satisfaction.least(pool, components)
+  local best, alike = nil, {}
+  for first = 1, #components, 1000 do  -- as many as unpack takes for sure
+    local scores = redis.call('ZMSCORE', keys.pool_satisfaction(pool.name), unpack(components, first, math.min(#components, first + 999)))
+    for i, score in ipairs(scores) do
+      local is = tonumber(score or 0)
+      if not best or is < best then best, alike = is, {} end
+      if is == best then alike[#alike + 1] = components[first + i - 1] end
+    end
+  end
+  return alike, satisfaction.tier(pool, alike[1])
+end
+
+-- It settles by other rules from now on.
+function satisfaction.forget(pool) redis.call('DEL', keys.pool_satisfaction(pool.name)) end

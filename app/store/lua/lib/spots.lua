@@ -1,0 +1,74 @@
+-- Looking for the first of those who are parked. With fair share that is somebody of the least satisfied policy among those who
+-- have anybody there; wherever a place is told, its tier is that of this moment.
+-- @use amounts order satisfaction
+-- @keys pool_line pool_needs pool_park
+
+local function needs(pool, spot, room)
+  return redis.call('ZRANGEBYSCORE', keys.pool_needs(pool.name, spot), '-inf', amounts.whole(room))
+end
+
+-- The first kept place on a spot: lane and what is kept of its place.
+local function head(pool, spot, room)
+  local best, at = nil, nil
+  for _, need in ipairs(needs(pool, spot, room)) do
+    local first = redis.call('ZRANGE', keys.pool_park(pool.name, spot, need), 0, 0, 'WITHSCORES')
+    local place = tonumber(first[2])
+    if not at or place < at then best, at = first[1], place end
+  end
+  return best, at
+end
+
+-- The first in order among those on a constraint that need no more than there is room: lane and place.
+function spots.first(pool, constraint, room)
+  if not satisfaction.rules(pool) then return head(pool, constraint, room) end
+  local components = needs(pool, constraint, room)
+  if #components == 0 then return nil end
+  local alike, tier = satisfaction.least(pool, components)
+  local best, at = nil, nil
+  for _, component in ipairs(alike) do
+    local id, kept = head(pool, constraint .. '@' .. component, room)
+    if id and (not at or kept < at) then best, at = id, kept end
+  end
+  return best, best and order.in_tier(tier, at)
+end
+
+-- Strict queueing: the first of the line, lane and place.
+function spots.front(pool)
+  if satisfaction.rules(pool) then return spots.first(pool, 'line', 0) end
+  local first = redis.call('ZRANGE', keys.pool_line(pool.name), 0, 0, 'WITHSCORES')
+  return first[1], tonumber(first[2])
+end
+
+local function collect(pool, spot, room, tier, into)
+  for _, need in ipairs(needs(pool, spot, room)) do
+    local here = redis.call('ZRANGE', keys.pool_park(pool.name, spot, need), 0, -1, 'WITHSCORES')
+    for i = 1, #here, 2 do
+      local kept = tonumber(here[i + 1])
+      into[#into + 1] = {id = here[i], place = tier and order.in_tier(tier, kept) or kept}
+    end
+  end
+end
+
+-- All on a constraint that need no more than there is room.
+function spots.all(pool, constraint, room)
+  local found = {}
+  if not satisfaction.rules(pool) then collect(pool, constraint, room, nil, found)
+  else
+    for _, component in ipairs(needs(pool, constraint, room)) do
+      collect(pool, constraint .. '@' .. component, room, satisfaction.tier(pool, component), found)
+    end
+  end
+  return found
+end
+
+-- Whoever is parked on a constraint is there no more, be it noted as it may.
+function spots.clear(pool, constraint)
+  for _, one in ipairs(redis.call('ZRANGE', keys.pool_needs(pool.name, constraint), 0, -1)) do
+    local spot = constraint .. '@' .. one
+    for _, need in ipairs(redis.call('ZRANGE', keys.pool_needs(pool.name, spot), 0, -1)) do
+      redis.call('DEL', keys.pool_park(pool.name, spot, need))
+    end
+    redis.call('DEL', keys.pool_needs(pool.name, spot), keys.pool_park(pool.name, constraint, one))
+  end
+  redis.call('DEL', keys.pool_needs(pool.name, constraint))
+end

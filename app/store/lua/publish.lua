@@ -1,0 +1,28 @@
+-- Write what decisions go by at the accounts of a pool (shares, who starves, who is over a limit, and since when), and whether any
+-- of it has to be watched though nobody waits. Who stands first by that is granted what is free.
+-- @use accounts clock passes requests satisfaction
+-- @args now kept chunk pool rows watched rules
+-- @reply published more
+-- @reply stale why
+
+clock.start(args.now)
+requests.keep(args.kept)
+local pool = accounts.pool(args.pool)
+if not pool then return reply.stale('pool') end
+if pool.is.reviewing or (pool.is.rules or '0') ~= args.rules then return reply.stale('rules') end
+
+local policies = {}
+for _, row in ipairs(cjson.decode(args.rows)) do
+  local name, said, gone = unpack(row)
+  local account = accounts.named(args.pool, name)
+  if account then
+    if #gone > 0 then redis.call('HDEL', account.key, unpack(gone)) end
+    if #said > 0 then redis.call('HSET', account.key, unpack(said)) end
+    accounts.forget(account.key)
+    policies[#policies + 1] = string.match(name, '^policy:(.+)$')
+  end
+end
+pool = accounts.pool(args.pool)
+for _, component in ipairs(policies) do satisfaction.renew(pool, accounts.policy(args.pool, component)) end
+if args.watched ~= '' and (pool.is.watched or '') ~= args.watched then redis.call('HSET', pool.key, 'watched', args.watched) end
+return reply.published(passes.settle(tonumber(args.chunk)))

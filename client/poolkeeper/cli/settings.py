@@ -1,0 +1,66 @@
+"""Settings as they are typed and shown: which there are, and what holds where a pool leaves one to its discipline."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from poolkeeper.cli.text import pairs
+
+YES_OR_NO = ("true", "false")
+
+OF_ACCOUNTS: Mapping[str, tuple[str, ...]] = {
+    "over_limit": ("keep", "evict"),
+    "over_limit_after_s": (),
+    "fair_share_tolerance": (),
+    "starvation_timeout_s": (),
+    "aggressive_starvation": YES_OR_NO,
+    "aggressive_starvation_timeout_s": (),
+    "allow_aggressive_preemption": YES_OR_NO,
+    "aggressive_preemption_threshold": (),
+    "preemption_threshold": (),
+    "non_preemptible_usage_threshold": (),
+}
+"""Settings that groups and policies may have as well as pools, each with the words it may be; none: it is no word."""
+
+OF_POOLS: Mapping[str, tuple[str, ...]] = {
+    "discipline": ("reserved", "classes", "fair_share"),
+    "order": ("share_first", "priority_first"),
+    "queueing": ("best_effort", "strict"),
+    "patience_s": (),
+    "grace_s": (),
+    "checkpoint_timeout_s": (),
+    "max_deferral_s": (),
+    "requeue_failed_checkpoint": YES_OR_NO,
+    "near_completion_s": (),
+    "min_runtime_s": (),
+    "max_victims": (),
+    "max_preemptions_per_minute": (),
+    "backoff_s": (),
+    "cost_key": (),
+    "value_per_class": (),
+    **OF_ACCOUNTS,
+}
+
+AMOUNTS = ("non_preemptible_usage_threshold",)
+"""Settings that are amounts: `gpu=2,mcpu=4000`."""
+
+OF_DISCIPLINES: Mapping[str, Mapping[str, Any]] = {
+    "near_completion_s": {"reserved": 0, "classes": 300, "fair_share": 0},
+    "max_victims": {"reserved": 0, "classes": 3, "fair_share": 0},
+    "backoff_s": {"reserved": 0, "classes": 0, "fair_share": 5},
+    "over_limit": {"reserved": "keep", "classes": "keep", "fair_share": "evict"},
+}
+"""What holds in each discipline where a pool has none of its own."""
+
+
+def of_pool(settings: Mapping[str, Any]) -> str:
+    """A pool's settings on one line; one left to the discipline as that has it: `backoff_s=5 (as the discipline)`."""
+    return " ".join(_shown(name, value, settings.get("discipline")) for name, value in settings.items()) or "-"
+
+
+def _shown(name: str, value: Any, discipline: Any) -> str:
+    of_discipline = OF_DISCIPLINES.get(name, {})
+    if value is None and discipline in of_discipline:
+        return pairs({name: of_discipline[discipline]}) + " (as the discipline)"
+    return pairs({name: value})

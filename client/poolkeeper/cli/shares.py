@@ -1,0 +1,112 @@
+"""`poolkeeper pool shares`: the tree of a pool, with what each node has, wants and is due."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import click
+
+from poolkeeper.cli import kinds, options, output, text
+from poolkeeper.cli.grammar import Verb
+from poolkeeper.cli.output import Column, Row
+
+SPLIT = ("non_preemptible", "aggressively_preemptible", "preemptible")
+
+SHARES = (
+    Column("NODE", lambda row: row["line"]),
+    Column("USED", lambda row: _percent(row, "usage_share")),
+    Column("DEMAND", lambda row: _percent(row, "demand_share")),
+    Column("FAIR", lambda row: _percent(row, "fair_share")),
+    Column("GUARANTEE", lambda row: _percent(row, "guarantee_share")),
+    Column("LIMIT", lambda row: _percent(row, "limit_share")),
+    Column("RATIO", lambda row: satisfaction(row) if row["of_node"] else None),
+    Column("SPLIT", lambda row: split(row) if row["of_node"] else None),
+    Column("UNITS", lambda row: _units(row), wide=True),
+    Column("WEIGHT", lambda row: str(row["weight"]) if row["of_node"] else None, wide=True),
+    Column("MODE", lambda row: row["mode"] if row["of_node"] else None, wide=True),
+    Column("STATUS", lambda row: status(row) if row["of_node"] else None, long=True),
+)
+"""A row is a node with one of the pool's keys; `of_node` is what it shows of the node itself, once if there are many keys."""
+
+
+@click.command("shares", cls=Verb, example="poolkeeper pool shares gpus\npoolkeeper pool shares gpus -o wide")
+@click.argument("pool", type=kinds.POOL)
+def shares(pool: str) -> None:
+    """Show what each group and policy of POOL has and is due by fair share.
+
+    USED, DEMAND (used and waited for), FAIR, GUARANTEE and LIMIT are percentages of the pool; in a pool of several keys each
+    has a line below the node, as :gpu. RATIO is how much a policy has of what is due to it, of a group the least below it: the
+    lowest is served first. SPLIT counts the allocations of a policy: those nobody may take, those only an aggressively
+    starving policy may, those any starving one may. STATUS says for how long the node has been below its fair share. -o wide
+    adds UNITS, used of demanded.
+    """
+    nodes = options.call("GET", options.path("pools", pool, "shares"))["nodes"]
+    shown = nodes if options.said().for_programs else list(lines(nodes))
+    output.listing(shown, SHARES, name)
+
+
+def lines(nodes: Sequence[Row]) -> Iterator[dict[str, Any]]:
+    """A line for each node, and below it one for each key if the pool has several; what is deeper stands further right."""
+    for depth, node in _with_depth(nodes):
+        row, lead = {**node, "of_node": True, "key": None}, "  " * depth
+        keys = list(node["fair_share"])
+        if len(keys) == 1:
+            yield {**row, "line": lead + name(node), "key": keys[0]}
+            continue
+        yield {**row, "line": lead + name(node)}
+        for key in keys:
+            yield {**row, "line": f"{lead}:{key}", "key": key, "of_node": False}
+
+
+def _with_depth(nodes: Sequence[Row]) -> Iterator[tuple[int, Row]]:
+    """They come parents first, each followed by all that is below it."""
+    above: list[str] = []
+    for node in nodes:
+        while above and above[-1] != node["parent"]:
+            above.pop()
+        yield len(above), node
+        if node["kind"] != "policy":
+            above.append(str(node["name"]))
+
+
+def name(node: Mapping[str, Any]) -> str:
+    """What a node is called where one has to type it."""
+    if node["kind"] != "policy":
+        return str(node["name"])
+    return text.component({"component": node["name"], "component_type": node["component_type"]})
+
+
+def percent(share: float) -> str:
+    """A share as people read it: whole percents, one decimal where there are few of them."""
+    if 0 < share < 0.0005:
+        return "<0.1%"
+    return f"{share:.0%}" if share >= 0.0995 else f"{share:.1%}".replace(".0%", "%")
+
+
+def satisfaction(node: Mapping[str, Any]) -> str:
+    """How much of what is due to it a policy has; `inf` where nothing is due."""
+    ratio = node["satisfaction"]
+    return "inf" if ratio is None else f"{ratio:.2f}"
+
+
+def split(node: Mapping[str, Any]) -> str | None:
+    """How many of its allocations nobody may take, only the aggressively starving may, all who starve may: `2/1/3`."""
+    counts = [len(node["allocations"][group]) for group in SPLIT]
+    return "/".join(map(str, counts)) if any(counts) else None
+
+
+def status(node: Mapping[str, Any]) -> str:
+    """`starving for 2m`; `below for 12s` of one that has not yet starved for it."""
+    word, since = str(node["status"]).replace("_", " "), node["below_since"]
+    if since is None:
+        return word.replace(" ", "-")
+    return f"{'below' if word == 'non starving' else word} for {text.age(since)}"
+
+
+def _percent(row: Row, share: str) -> str | None:
+    return percent(row[share].get(row["key"], 0.0)) if row["key"] else None
+
+
+def _units(row: Row) -> str | None:
+    return f"{row['usage'].get(row['key'], 0)} of {row['demand'].get(row['key'], 0)}" if row["key"] else None

@@ -1,0 +1,136 @@
+"""What everybody is due, worked out slowly from the definitions: every level is searched for by halving, in exact fractions.
+
+It knows nothing of the curves that it is held against. Trees must be small, as each level of them is a search in a search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from functools import cached_property
+from typing import TypeAlias
+
+from app.domain.amounts import Amounts
+from app.planner.fairness.tree import Branch, Leaf
+
+Vector: TypeAlias = tuple[Fraction, ...]
+
+HALVINGS = (28, 36, 44)
+"""Of the pool, of what is right below it, of what is below that: a search must not feel how coarse the one inside it is."""
+
+TINY = Fraction(1, 2**40)
+"""Stands for no offer at all, where the right end of a flat piece counts."""
+
+
+def shares(capacity: Amounts, root: Branch, guarantees: dict[str, Vector]) -> dict[str, Vector]:
+    """The fair share of everybody, keys in order of name."""
+    keys = sorted(capacity)
+    found: dict[str, Vector] = {}
+    top = _node(root, 0, capacity, keys, guarantees)
+    top.give(Fraction(1), found)
+    return found
+
+
+def _vector(amounts: Amounts, capacity: Amounts, keys: list[str], unset: int = 0) -> Vector:
+    return tuple(Fraction(amounts[key], capacity[key]) if key in amounts else Fraction(unset) for key in keys)
+
+
+class _Node:
+    """A node of the tree: F, M and S as they are defined."""
+
+    top = Fraction(1)
+    """The highest level."""
+
+    def __init__(self, name: str, weight: int, guarantee: Vector, limit: Vector, halvings: int = 0) -> None:
+        self.name, self.weight, self.halvings = name, weight, halvings
+        self.guarantee, self.limit = guarantee, limit
+        self._known: dict[Fraction, Vector] = {}
+
+    def takes(self, level: Fraction) -> Vector:
+        """F."""
+        raise NotImplementedError
+
+    @cached_property
+    def bounds(self) -> list[tuple[Fraction, Fraction]]:
+        """G and L of each key."""
+        found = []
+        for low, high, guarantee, limit in zip(self.takes(Fraction(0)), self.takes(self.top), self.guarantee, self.limit, strict=True):
+            most = min(high, max(low, limit))
+            found.append((min(most, max(low, guarantee)), most))
+        return found
+
+    def level(self, offer: Fraction) -> Fraction:
+        """M."""
+        low, high = Fraction(0), self.top
+        if self._may_reach(high, offer):
+            return high
+        for _ in range(self.halvings):
+            middle = (low + high) / 2
+            low, high = (middle, high) if self._may_reach(middle, offer) else (low, middle)
+        return low
+
+    def _may_reach(self, level: Fraction, offer: Fraction) -> bool:
+        return all(
+            taken <= most if offer > most - given else taken < given + offer
+            for taken, (given, most) in zip(self.takes(level), self.bounds, strict=True)
+        )
+
+    def answers(self, offer: Fraction) -> Vector:
+        """S."""
+        offer = max(offer, TINY)
+        if offer not in self._known:
+            self._known[offer] = self.takes(self.level(offer))
+        return self._known[offer]
+
+    def give(self, offer: Fraction, found: dict[str, Vector]) -> None:
+        """Write down its fair share, and those of all below."""
+        found[self.name] = self.answers(offer)
+
+
+class _Leaf(_Node):
+    top = Fraction(2)
+    usage: Vector = ()
+    demand: Vector = ()
+
+    def takes(self, level: Fraction) -> Vector:
+        if level <= 1:
+            return tuple(min(used, level * max(self.usage)) for used in self.usage)
+        return tuple(used + (level - 1) * (wanted - used) for used, wanted in zip(self.usage, self.demand, strict=True))
+
+
+class _Branch(_Node):
+    children: Sequence[_Node] = ()
+    is_fifo = False
+
+    def _offers(self, level: Fraction) -> list[Fraction]:
+        if self.is_fifo:
+            return [min(Fraction(1), max(Fraction(0), level - turn)) for turn in range(len(self.children))]
+        least = min((child.weight for child in self.children), default=1)
+        return [min(Fraction(1), level * child.weight / least) for child in self.children]
+
+    def takes(self, level: Fraction) -> Vector:
+        return self._total([child.answers(offer) for child, offer in zip(self.children, self._offers(level), strict=True)])
+
+    def give(self, offer: Fraction, found: dict[str, Vector]) -> None:
+        level = self.level(max(offer, TINY))
+        for child, part in zip(self.children, self._offers(level), strict=True):
+            child.give(part, found)
+        found[self.name] = self._total([found[child.name] for child in self.children])
+
+    def _total(self, vectors: Sequence[Vector]) -> Vector:
+        return tuple(sum(parts, Fraction(0)) for parts in zip((Fraction(0),) * len(self.limit), *vectors, strict=True))
+
+
+def _node(node: Leaf | Branch, depth: int, capacity: Amounts, keys: list[str], guarantees: dict[str, Vector]) -> _Node:
+    limit = _vector(node.limit, capacity, keys, 1)
+    kind = _Leaf if isinstance(node, Leaf) else _Branch
+    found = kind(node.name, node.weight, guarantees[node.name], limit, HALVINGS[depth])
+    if isinstance(node, Leaf):
+        assert isinstance(found, _Leaf)
+        found.usage, found.demand = (_vector(amounts, capacity, keys) for amounts in (node.usage, node.demand))
+    else:
+        assert isinstance(found, _Branch)
+        found.children = [_node(child, depth + 1, capacity, keys, guarantees) for child in node.children]
+        found.is_fifo = node.mode == "fifo"
+        found.top = Fraction(len(found.children) if found.is_fifo else 1)
+    return found
