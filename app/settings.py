@@ -119,6 +119,7 @@ class Settings:
     appendfsync: str = setting("everysec", one_of("everysec", "always", "no"))
     redis_timeout_s: float = setting(5.0, seconds(0.1))
     reconcile_interval_s: float = setting(2.0, seconds(0.1))
+    shares_interval_s: float = setting(1.0, seconds(0.1))
     cleanup_interval_s: float = setting(5.0, seconds(0.1))
     audit_interval_s: float = setting(600.0, seconds(1))
     retention_s: int = setting(7 * 24 * 3600, whole("seconds", least=0, most=YEARS_S))

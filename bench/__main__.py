@@ -10,7 +10,7 @@ from redis import Redis
 
 from app.store.connection import connect
 from app.store.embedded import EmbeddedRedis, find_server
-from bench import cycle, depth, service, taking_back
+from bench import cycle, depth, service, sharing, taking_back
 from bench.timing import machine
 
 
@@ -33,6 +33,10 @@ def main() -> None:
         if not wanted or "preemption" in wanted:
             print("preemption: who leaves for whom")
             taking_back.run(client, (100, 1_000, 10_000), 5 if quick else 21)
+        if not wanted or "shares" in wanted:
+            print("shares: fair share, worked out and granted by")
+            sharing.run((100, 1_000, 10_000), 3 if quick else 9)
+            depth.compare(client, 1 if quick else 3)
         if not wanted or "http" in wanted:
             print("http: the service under gunicorn")
             service.run(client, server.url, quick=quick)

@@ -8,18 +8,22 @@ and a new one of that shape joins, so the depth stays.
 from __future__ import annotations
 
 from collections import deque
+from statistics import median
 
 from redis import Redis
 
-from app.domain.asks import PolicyAsk, PoolAsk, RequestAsk
+from app.domain.asks import PolicyAsk, PoolAsk, PoolSettings, RequestAsk
 from app.domain.ids import request_id
+from app.planner.plan import plan
 from app.store.keys import key
 from app.store.ledger import Ledger
+from app.store.planning import Planning
 from bench.timing import per_call_us
 
 WORKSPACE = "bench"
 POLICIES = 100
 CALLS = 300
+RESERVED = PoolSettings()
 
 
 def run(client: Redis, depths: tuple[int, ...]) -> None:
@@ -34,16 +38,27 @@ def run(client: Redis, depths: tuple[int, ...]) -> None:
         _print(f"{depths[2]:>9,} waiting in {lanes:>5,} lanes", base, beside, through, memory)
 
 
+def compare(client: Redis, rounds: int) -> None:
+    """Print what the same cycles cost by the discipline of the pool, in turns: with nobody waiting, and through the queue."""
+    fair = PoolSettings(discipline="fair_share")
+    for waiting, lanes in ((0, 1), (10_000, 100), (10_000, 1_000)):
+        pairs = [[measure(client, waiting, lanes, settings)[:2] for settings in (RESERVED, fair)] for _ in range(rounds)]
+        at = 1 if waiting else 0
+        plain, shared = (median(pair[which][at] for pair in pairs) for which in (0, 1))
+        what = f"{waiting:,} waiting in {lanes:,} shapes" if waiting else "nobody waiting"
+        print(f"  {what}: {shared:.0f} us a grant, reserved {plain:.0f} us: {plain / shared:.2f} x its rate (reach 0.5)")
+
+
 def _print(what: str, base: float, beside: float, through: float, memory: float) -> None:
     queued = f"through {through:6.0f} us ({through / base:.2f} x); {memory:5.0f} B a waiter" if through else ""
     print(f"  {what}: beside {beside:6.0f} us ({beside / base:.2f} x); {queued}")
 
 
-def measure(client: Redis, waiting: int, lanes: int) -> tuple[float, float, float]:
-    """Microseconds of a cycle beside and through the queue, and bytes a waiter takes."""
+def measure(client: Redis, waiting: int, lanes: int, settings: PoolSettings = RESERVED) -> tuple[float, float, float]:
+    """Microseconds of a cycle beside and through the queue, and bytes a waiter takes; what there is to decide was looked at."""
     client.flushall()
     ledger = Ledger(client)
-    ledger.create_pool(WORKSPACE, PoolAsk(name="p", capacity={"gpu": 2_001}))
+    ledger.create_pool(WORKSPACE, PoolAsk(name="p", capacity={"gpu": 2_001}, settings=settings))
     for number in range(POLICIES):
         ledger.set_policy(WORKSPACE, "p", f"orchestrator/t{number}", PolicyAsk(priority=number % 10, reserved={"gpu": 10}))
     running: deque[tuple[str, int]] = deque()
@@ -58,6 +73,7 @@ def measure(client: Redis, waiting: int, lanes: int) -> tuple[float, float, floa
     for first in range(0, waiting, 200):
         batch = [(request_id(), shapes[number % lanes], None) for number in range(first, min(first + 200, waiting))]
         ledger.submit_all(WORKSPACE, batch)
+    _publish(client)
     memory = (client.info("memory")["used_memory"] - before) / max(1, waiting)
     small = RequestAsk(component="t0", resources={"gpu": 1})
 
@@ -79,6 +95,15 @@ def measure(client: Redis, waiting: int, lanes: int) -> tuple[float, float, floa
             _refill(client, running)
 
     return beside_us, per_call_us(through, CALLS), memory
+
+
+def _publish(client: Redis) -> None:
+    """Fair shares are known to the scripts, as they are once a worker has looked."""
+    planning = Planning(client)
+    seen = planning.snapshot(WORKSPACE, "p")
+    found = plan(seen).publication if seen else None
+    if seen and found:
+        planning.publish(WORKSPACE, seen, found)
 
 
 def _refill(client: Redis, running: deque[tuple[str, int]]) -> None:

@@ -23,6 +23,7 @@ def schedule(settings: Settings) -> dict[str, dict[str, Any]]:
     """The ticks these settings ask for."""
     return {
         "reconcile": _every(settings.reconcile_interval_s, "workers.tasks.reconcile"),
+        "share": _every(settings.shares_interval_s, "workers.tasks.share"),
         "cleanup": _every(settings.cleanup_interval_s, "workers.tasks.cleanup"),
         "audit": _every(settings.audit_interval_s, "workers.tasks.audit"),
     }

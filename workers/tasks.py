@@ -27,6 +27,12 @@ def reconcile() -> None:
 
 
 @app.task(soft_time_limit=HANGS_S, time_limit=HANGS_S + 10)
+def share() -> None:
+    """Work out fair shares anew, and decide by them."""
+    here().rounds.share()
+
+
+@app.task(soft_time_limit=HANGS_S, time_limit=HANGS_S + 10)
 def reconcile_one(workspace: str) -> None:
     """Decide in a workspace that was nudged."""
     here().rounds.reconcile_one(workspace)

@@ -46,7 +46,7 @@ class ShareAnswer(Answer):
     component_type: str | None
     """Of a policy."""
     parent: str | None
-    """The group or pool it is part of; null of the pool itself."""
+    """The group it is part of; null directly below the pool, and of the pool itself."""
     weight: int
     mode: Literal["fair_share", "fifo"] | None
     """How a pool or group divides among its children; null of a policy."""

@@ -217,10 +217,6 @@ class NodeSettings(Ask):
     def _nothing_is_not_said(cls, threshold: Mapping[str, int] | None) -> Mapping[str, int] | None:
         return threshold or None
 
-    def said(self) -> dict[str, Any]:
-        """The settings that are its own."""
-        return self.model_dump(exclude_none=True)
-
 
 class PoolAsk(Ask):
     """A new pool."""

@@ -19,7 +19,7 @@ class ShareNode:
     component_type: str | None
     """Of a policy."""
     parent: str | None
-    """The group or pool above; None of the pool."""
+    """The group above; None directly below the pool, as elsewhere, and of the pool."""
     weight: int
     mode: str | None
     """How a pool or group shares among its children, `fair_share` or `fifo`; None of a policy."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 
 from app.domain.ordering import EXACT
-from app.domain.plan import Stop, Use, Victim
+from app.domain.plan import Stop, Trigger, Use, Victim
 from app.domain.snapshot import Allocation, Waiter
 from app.planner.books import Deficits, Line
 from app.planner.cost import Costs
@@ -15,6 +16,14 @@ from app.planner.rules import Grounds
 from app.planner.starving import TRIGGERS, Fairness, Piece, Scene, Stage
 from app.planner.tree import POLICY
 from app.planner.verdicts import Verdict, Why, WhyNot
+
+
+@dataclass(frozen=True, slots=True)
+class Takable:
+    """What somebody may take, in order, and what all of it brings to each need."""
+
+    candidates: list[Candidate]
+    brings: list[int]
 
 
 class FairCase:
@@ -33,23 +42,15 @@ class FairCase:
         self.needs = [(self.path.index(account), key, units) for (account, key), units in deficits.items()]
         self._scene = fairness.scene(line)
         self.stage = fairness.stage(waiter.component, self._scene)
-        self._seen: list[Candidate] | None = None
+        self._takable: Takable | None = None
 
     def could_suffice(self) -> bool:
         """Whether all it may take covers what is short."""
-        left = [units for _, _, units in self.needs]
-        for _, holder, _ in self.candidates():
-            left = [short - units for short, units in zip(left, self.brings(holder), strict=True)]
-        return all(short <= 0 for short in left)
+        return all(units <= most for (_, _, units), most in zip(self.needs, self._all().brings, strict=True))
 
     def candidates(self) -> Iterator[Candidate]:
         """Those it may take: 1. the preemptible before the aggressively preemptible 2. the newest 3. id."""
-        if self._seen is None:
-            age = self._fairness.books.shares.age
-            pieces = (piece for component in self._tree.paths for piece in self._takable(component))
-            ranked = [((float(piece.aggressively), 0, -age[piece.holder.id]), piece.holder) for piece in pieces]
-            self._seen = [(place, holder, self._grounds()) for place, holder in sorted(ranked, key=lambda each: each[0])]
-        return iter(self._seen)
+        return iter(self._all().candidates)
 
     def brings(self, holder: Allocation) -> list[int]:
         """What one brings to each need."""
@@ -105,10 +106,31 @@ class FairCase:
                 else:
                     yield Verdict(holder.id, None, None, False, ((None, self._why_not(holder)),))
 
-    def _grounds(self) -> Grounds:
-        return Grounds("starvation", TRIGGERS[self.stage])
+    def _all(self) -> Takable:
+        """What it may take, which is the same for all who are short of the same."""
+        if self._takable is None:
+            short = frozenset((at, key) for at, key, _ in self.needs)
+            due = self.stage is Stage.AGGRESSIVE and self._is_due()
+            alike = (self.waiter.component, self.stage, due, short, self.waiter.chain)
+            found = self._scene.takable.get(alike)
+            if found is None:
+                found = self._scene.takable[alike] = self._take_stock()
+            self._takable = found
+        return self._takable
 
-    def _takable(self, component: str) -> Iterator[Piece]:
+    def _take_stock(self) -> Takable:
+        age = self._fairness.books.shares.age
+        pieces = (piece for component in self._tree.paths for piece in self._of(component))
+        ranked = [((float(piece.aggressively), 0, -age[piece.holder.id]), piece.holder) for piece in pieces]
+        ranked.sort(key=lambda each: each[0])
+        brings = [self.brings(holder) for _, holder in ranked]
+        grounds = Grounds("starvation", TRIGGERS.get(self.stage, Trigger.STARVATION))
+        return Takable(
+            candidates=[(place, holder, grounds) for place, holder in ranked],
+            brings=[sum(units[need] for units in brings) for need in range(len(self.needs))],
+        )
+
+    def _of(self, component: str) -> Iterator[Piece]:
         if self.stage is Stage.NONE or component == self.waiter.component or self._fairness.is_starving(POLICY + component):
             return
         yield from (piece for piece in self._scene.pieces(component) if self._may_take(piece))

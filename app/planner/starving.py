@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from fractions import Fraction
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from app.domain.plan import Trigger
 from app.domain.snapshot import Allocation, Waiter
@@ -63,6 +63,8 @@ class Scene:
         self._running = running
         self._guard = guard
         self._pieces: dict[str, list[Piece]] = {}
+        self.takable: dict[object, Any] = {}
+        """What those may take who are short of the same, as far as it was asked."""
 
     def pieces(self, component: str) -> list[Piece]:
         """What of a policy may be taken, in order of grant."""

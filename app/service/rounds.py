@@ -148,6 +148,10 @@ class Rounds:
             log.warning("reconcile stopped before %s: %s", ", ".join(held), away)
         return outcomes
 
+    def share(self) -> dict[str, Outcome]:
+        """Workspaces with pools of fair shares: it is seen who has how much, and decided by that. Who is at it already sees."""
+        return self._round("share", lambda workspace: self._turns.take(workspace, "shares"), RECONCILE_ROUND_S)
+
     def reconcile_one(self, workspace: str) -> Outcome:
         """A workspace that was nudged is reconciled, unless somebody is at it, who then does it once more."""
         try:

@@ -81,7 +81,7 @@ class _Table:
             name=own.rpartition("/")[2] if component else own or self._pool,
             kind=kind,
             component_type=component.partition("/")[0] if component else None,
-            parent=self._parent(account),
+            parent=(account.parent or "").partition(":")[2] or None,
             weight=account.weight,
             mode=None if component else account.mode,
             demand=self._units(node.demand),
@@ -98,11 +98,6 @@ class _Table:
             aggressively_preemptible=split.aggressively_preemptible,
             preemptible=split.preemptible,
         )
-
-    def _parent(self, account: Account) -> str | None:
-        if account.parent is None:
-            return None
-        return account.parent.partition(":")[2] or self._pool
 
     def _split(self, component: str) -> Split:
         return self._parts.split(component, self._running.get(component, []))

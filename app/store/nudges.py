@@ -26,7 +26,7 @@ from app.store.scripts import Client, Scripts
 from app.store.wakeups import QUIET_S, Wakeups, Watch
 
 Begun = Literal["begun", "idle", "held", "seen"]
-Why = Literal["tick", "nudge", "missed"]
+Why = Literal["tick", "shares", "nudge", "missed"]
 Found = Literal["nothing", "more", "failed"]
 
 TASK = "reconcile"

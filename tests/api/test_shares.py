@@ -44,7 +44,7 @@ TEAM = replace(
     name="team",
     kind="policy",
     component_type="orchestrator",
-    parent="gpus",
+    parent=None,
     weight=3,
     mode=None,
     satisfaction=1 / 3,
@@ -115,7 +115,7 @@ def test_a_node_is_told_in_full() -> None:
         "name": "team",
         "kind": "policy",
         "component_type": "orchestrator",
-        "parent": "gpus",
+        "parent": None,
         "weight": 3,
         "mode": None,
         "satisfaction": 1 / 3,
@@ -135,13 +135,13 @@ def test_an_infinite_satisfaction_is_null() -> None:
 
 
 def test_the_order_is_kept() -> None:
-    lab = replace(POOL, name="lab", kind="group", parent="gpus", mode="fifo")
+    lab = replace(POOL, name="lab", kind="group", parent=None, mode="fifo")
     nodes = told(OnlySharing(POOL, lab, replace(TEAM, parent="lab"), IDLE))
     assert [(node["name"], node["parent"], node["mode"]) for node in nodes] == [
         ("gpus", None, "fair_share"),
-        ("lab", "gpus", "fifo"),
+        ("lab", None, "fifo"),
         ("team", "lab", None),
-        ("idle", "gpus", None),
+        ("idle", None, None),
     ]
 
 
@@ -193,9 +193,9 @@ def test_a_pool_is_divided(everywhere: Site) -> None:
     nodes = nodes_of(everywhere)
     assert [(node["name"], node["kind"], node["parent"], node["mode"]) for node in nodes.values()] == [
         ("gpus", "pool", None, "fair_share"),
-        ("lab", "group", "gpus", "fair_share"),
+        ("lab", "group", None, "fair_share"),
         ("team", "policy", "lab", None),
-        ("other", "policy", "gpus", None),
+        ("other", "policy", None, None),
     ]
     assert {name: (node["usage"], node["demand"]) for name, node in nodes.items()} == {
         "gpus": ({"gpu": 6}, {"gpu": 10}),

@@ -19,7 +19,7 @@ COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 NOBODY: dict[str, list[str]] = {"non_preemptible": [], "aggressively_preemptible": [], "preemptible": []}
 
 
-def a_node(name: str, parent: str | None = "gpus", kind: str = "policy", keys: Sequence[str] = ("gpu",), **more: Any) -> Any:
+def a_node(name: str, parent: str | None = None, kind: str = "policy", keys: Sequence[str] = ("gpu",), **more: Any) -> Any:
     """A node as the service tells it; every key has the same numbers, which may be given: `fair=0.5`."""
 
     def of_each_key(share: str, usual: float) -> dict[str, float]:
@@ -56,7 +56,7 @@ def a_tree(keys: Sequence[str] = ("gpu",)) -> list[dict[str, Any]]:
     taken = {"non_preemptible": ["r1", "r2"], "aggressively_preemptible": ["r3"], "preemptible": ["r4", "r5", "r6"]}
     return [
         a_node("gpus", None, "pool", keys, fair=1.0, guaranteed=1.0),
-        a_node("research", "gpus", "group", keys, guaranteed=0.25, mode="fifo", weight=2),
+        a_node("research", None, "group", keys, guaranteed=0.25, mode="fifo", weight=2),
         a_node("audio", "research", keys=keys, fair=1 / 13, status="starving", below_since=ago(minutes=3)),
         a_node("vision", "research", keys=keys, limited=0.5, allocations=taken, below_since=ago(seconds=12, milliseconds=300)),
         a_node("team", keys=keys, component_type="step_operator", used=0.0, fair=0.0, satisfaction=None),
@@ -113,11 +113,11 @@ def test_wide_tells_units_weight_and_mode(told: Program, standin: StandIn) -> No
 def test_the_depth_is_that_of_the_parents(told: Program, standin: StandIn) -> None:
     nodes = [
         a_node("gpus", None, "pool"),
-        a_node("a", "gpus", "group"),
+        a_node("a", None, "group"),
         a_node("b", "a", "group"),
         a_node("x", "b"),
         a_node("y", "a"),
-        a_node("c", "gpus", "group"),
+        a_node("c", None, "group"),
         a_node("a", "c"),  # a component may be called as a group is
         a_node("z", "c"),
         a_node("w"),
@@ -156,7 +156,7 @@ def test_on_the_real_service(poolkeeper: Program) -> None:
         "  step_operator/other  0%   50%   50%   0%    75%   0.00  -      below for a while",
     ]
     found = poolkeeper("pool", "shares", "gpus", "-o", "json").json
-    assert [node["parent"] for node in found] == [None, "gpus", "lab", "gpus"]
+    assert [node["parent"] for node in found] == [None, None, "lab", None]
 
 
 def test_for_programs(told: Program, standin: StandIn) -> None:

@@ -1,8 +1,8 @@
 -- Begin to reconcile: take the lease of it; a nudge that comes from now on is for the next look. Nothing is to be done where
 -- nobody waits and nobody leaves. Where another has the lease, that one has to look again, and soon. Why it begins: a `tick`;
--- a `nudge`, which is of no use where the last look failed; or the lease was `missed`, and nobody may have looked since.
+-- time for `shares`, which are only counted where there are any; a `nudge`, which is of no use where the last look failed; or the lease was `missed`, and nobody may have looked since.
 -- @use nudges
--- @keys lease leaving pool pool_leaving pools waiting
+-- @keys lease leaving pool pool_lanes pool_leaving pools waiting
 -- @args token ttl_ms why
 -- @reply begun
 -- @reply idle
@@ -18,6 +18,16 @@ local function idle()
   return true
 end
 
+-- Whether somebody waits in a pool of fair shares, or it is watched: then it is time to see who has how much.
+local function shared()
+  for _, pool in ipairs(redis.call('HKEYS', keys.pools())) do
+    local two = redis.call('HMGET', keys.pool(pool), 'discipline', 'watched')
+    if two[1] == 'fair_share' and (two[2] == '1' or redis.call('EXISTS', keys.pool_lanes(pool)) == 1) then return true end
+  end
+  return false
+end
+
+if args.why == 'shares' and not shared() then return reply.idle() end
 if args.why == 'missed' and not nudges.are('missed') then return reply.seen() end
 if args.why == 'nudge' and nudges.are('hushed') then return reply.seen() end
 

@@ -65,8 +65,8 @@ def _with_depth(nodes: Sequence[Row]) -> Iterator[tuple[int, Row]]:
     for node in nodes:
         while above and above[-1] != node["parent"]:
             above.pop()
-        yield len(above), node
-        if node["kind"] != "policy":
+        yield (len(above) + 1 if node["kind"] != "pool" else 0), node
+        if node["kind"] == "group":
             above.append(str(node["name"]))
 
 

@@ -1,4 +1,4 @@
-"""What everybody is due, worked out slowly from the definitions: every level is searched for by halving, in exact fractions.
+"""What everybody is due, worked out slowly from the definitions, in exact fractions: a branch's level is found by halving.
 
 It knows nothing of the curves that it is held against. Trees must be small, as each level of them is a search in a search.
 """
@@ -16,10 +16,7 @@ from app.planner.fairness.tree import Branch, Leaf
 Vector: TypeAlias = tuple[Fraction, ...]
 
 HALVINGS = (28, 36, 44)
-"""Of the pool, of what is right below it, of what is below that: a search must not feel how coarse the one inside it is."""
-
-TINY = Fraction(1, 2**40)
-"""Stands for no offer at all, where the right end of a flat piece counts."""
+"""Of the pool, of a group, of a group in a group: a search must not feel how coarse the one inside it is."""
 
 
 def shares(capacity: Amounts, root: Branch, guarantees: dict[str, Vector]) -> dict[str, Vector]:
@@ -54,7 +51,8 @@ class _Node:
     def bounds(self) -> list[tuple[Fraction, Fraction]]:
         """G and L of each key."""
         found = []
-        for low, high, guarantee, limit in zip(self.takes(Fraction(0)), self.takes(self.top), self.guarantee, self.limit, strict=True):
+        rows = zip(self.takes(Fraction(0)), self.takes(self.top), self.guarantee, self.limit, strict=True)
+        for low, high, guarantee, limit in rows:
             most = min(high, max(low, limit))
             found.append((min(most, max(low, guarantee)), most))
         return found
@@ -71,13 +69,12 @@ class _Node:
 
     def _may_reach(self, level: Fraction, offer: Fraction) -> bool:
         return all(
-            taken <= most if offer > most - given else taken < given + offer
+            taken <= min(given + offer, most) if offer == 0 or offer > most - given else taken < given + offer
             for taken, (given, most) in zip(self.takes(level), self.bounds, strict=True)
         )
 
     def answers(self, offer: Fraction) -> Vector:
         """S."""
-        offer = max(offer, TINY)
         if offer not in self._known:
             self._known[offer] = self.takes(self.level(offer))
         return self._known[offer]
@@ -97,6 +94,19 @@ class _Leaf(_Node):
             return tuple(min(used, level * max(self.usage)) for used in self.usage)
         return tuple(used + (level - 1) * (wanted - used) for used, wanted in zip(self.usage, self.demand, strict=True))
 
+    def level(self, offer: Fraction) -> Fraction:
+        rows = zip(self.bounds, self.usage, self.demand, strict=True)
+        return min(self._of_key(offer, *bounds, used, wanted) for bounds, used, wanted in rows)
+
+    def _of_key(self, offer: Fraction, given: Fraction, most: Fraction, used: Fraction, wanted: Fraction) -> Fraction:
+        """Where a key is at what is offered of it, solved for the level."""
+        value = min(given + offer, most)
+        if value > used:
+            return 1 + (value - used) / (wanted - used)
+        if value == used and (offer == 0 or offer > most - given):
+            return Fraction(1) if wanted > used else self.top
+        return value / max(self.usage) if value else Fraction(0)
+
 
 class _Branch(_Node):
     children: Sequence[_Node] = ()
@@ -112,7 +122,7 @@ class _Branch(_Node):
         return self._total([child.answers(offer) for child, offer in zip(self.children, self._offers(level), strict=True)])
 
     def give(self, offer: Fraction, found: dict[str, Vector]) -> None:
-        level = self.level(max(offer, TINY))
+        level = self.level(offer)
         for child, part in zip(self.children, self._offers(level), strict=True):
             child.give(part, found)
         found[self.name] = self._total([found[child.name] for child in self.children])

@@ -2,56 +2,81 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from random import Random
 
 from app.domain.amounts import Amounts
-from app.planner.fairness.tree import Branch, Leaf
+from app.planner.fairness.tree import Branch, Leaf, Mode
 
 KEYS = ("cpu", "gpu", "memory", "slots")
+WEIGHTS = (1, 1, 1, 2, 3, 7, 10)
 
 
 class Grower:
-    """Grows trees. `fine`: how many units each key of the pool has at most; few units make many coincidences."""
+    """Grows trees; what is guaranteed below a node is never more than what it is guaranteed itself.
 
-    def __init__(self, random: Random, fine: int, groups: bool = True, modes: Sequence[str] = ("fair_share", "fifo")) -> None:
-        self._random, self._groups, self._modes = random, groups, modes
-        keys = random.sample(KEYS, random.randint(1, len(KEYS) - 1))
-        self.capacity = {key: random.randint(max(2, fine // 4), fine) for key in sorted(keys)}
+    `fine`: how many units the pool has of each key at most; few make many coincidences. `groups`: how many may be in one another.
+    """
+
+    def __init__(
+        self,
+        random: Random,
+        *,
+        fine: int,
+        groups: int = 1,
+        keys: int = 3,
+        modes: Sequence[Mode] = ("fair_share", "fifo"),
+        limits: bool = True,
+    ) -> None:
+        self._random, self._groups, self._modes, self._limits = random, groups, modes, limits
+        named = random.sample(KEYS, random.randint(1, keys))
+        self.capacity = {key: random.randint(max(2, fine // 4), fine) for key in sorted(named)}
         self._count = 0
 
     def tree(self) -> Branch:
         """A whole tree, the pool at its root."""
-        return self._branch(self.capacity, "pool", self._groups, "fair_share")
+        return Branch("pool", children=self._children(self.capacity, self._groups, fewest=1))
 
-    def _branch(self, left: Amounts, name: str, groups: bool, mode: str) -> Branch:
+    def _children(self, left: Amounts, groups: int, fewest: int = 0) -> tuple[Leaf | Branch, ...]:
         remaining = dict(left)
         children: list[Leaf | Branch] = []
-        for _ in range(self._random.randint(0 if name != "pool" else 1, 3)):
+        for _ in range(self._random.randint(fewest, 3)):
             guarantee = self._part_of(remaining) if self._random.random() < 0.5 else {}
             for key, units in guarantee.items():
                 remaining[key] -= units
             children.append(self._child(guarantee, groups))
-        return Branch(name, mode=mode, children=tuple(children), guarantee={} if name == "pool" else left)  # type: ignore[arg-type]
+        return tuple(children)
 
-    def _child(self, guarantee: Amounts, groups: bool) -> Leaf | Branch:
+    def _child(self, guarantee: Amounts, groups: int) -> Leaf | Branch:
         self._count += 1
-        name, weight = f"n{self._count}", self._random.choice((1, 1, 1, 2, 3, 7, 10))
+        name, weight = f"n{self._count}", self._random.choice(WEIGHTS)
         limit = {}
-        if self._random.random() < 0.3:
+        if self._limits and self._random.random() < 0.3:
             key = self._random.choice(list(self.capacity))
             limit = {key: self._random.randint(guarantee.get(key, 0), self.capacity[key])}
         if groups and self._random.random() < 0.7:
-            branch = self._branch(guarantee, name, False, self._random.choice(self._modes))
-            return Branch(name, weight, branch.mode, branch.children, guarantee, limit)
+            mode = self._random.choice(self._modes)
+            return Branch(name, weight, mode, self._children(guarantee, groups - 1), guarantee, limit)
         usage = self._asked() if self._random.random() < 0.6 else {}
         more = self._asked() if self._random.random() < 0.8 else {}
         demand = {key: usage.get(key, 0) + more.get(key, 0) for key in (*usage, *more)}
         return Leaf(name, weight, usage, demand, guarantee, limit)
 
     def _asked(self) -> dict[str, int]:
-        most = self._random.choice((0.3, 0.6, 2))
-        return {key: self._random.randint(0, int(units * most)) for key, units in self.capacity.items() if self._random.random() < 0.8}
+        most = self._random.choice((30, 60, 200))
+        return {
+            key: self._random.randint(0, units * most // 100)
+            for key, units in self.capacity.items()
+            if self._random.random() < 0.8
+        }
 
     def _part_of(self, remaining: Amounts) -> dict[str, int]:
         return {key: self._random.randint(0, units) for key, units in remaining.items() if self._random.random() < 0.7}
+
+
+def everybody(node: Leaf | Branch) -> Iterator[Leaf | Branch]:
+    """A node and all below it."""
+    yield node
+    if isinstance(node, Branch):
+        for child in node.children:
+            yield from everybody(child)

@@ -1,0 +1,162 @@
+"""A ledger of one pool that shares fairly: it keeps what is published, and serves the least satisfied policy first."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from app.domain.ordering import SHARE
+from app.domain.plan import Evict, Publication, Row, Step, Stop
+from app.domain.snapshot import Account, Allocation, Demand, Published, Snapshot, Waiter
+from tests.planner.book import Book
+from tests.planner.oracle import Oracle
+
+BILLION = 10**9
+NOISE = 1000
+ENDLESS = 2**53 - 1
+NOBODY = "!"
+
+
+@dataclass
+class FairBook(Book):
+    """A pool of discipline `fair_share`."""
+
+    watched: bool = False
+    evicted: int = 0
+    """How many were evicted for a limit."""
+
+    # as the planner sees it
+
+    def snapshot(self) -> Snapshot:
+        """The pool now, with all its columns."""
+        now = super().snapshot()
+        place = {one.id: at for at, one in enumerate(self.queue())}
+        waiters = sorted((replace(one, place=place[one.id]) for one in now.waiters), key=lambda one: one.place)
+        holds = (replace(hold, owner=replace(hold.owner, place=place[hold.owner.id])) for hold in now.holds)
+        return replace(now, waiters=tuple(waiters), holds=tuple(holds), demand=self.demand(), watched=self.watched)
+
+    def demand(self) -> dict[str, Demand]:
+        """What those ask who wait, by policy."""
+        asked: dict[str, list[Waiter]] = {}
+        for one in self.waiting.values():
+            asked.setdefault(one.component, []).append(one)
+        return {component: Demand(len(those), dict(_sum(one.amounts for one in those))) for component, those in asked.items()}
+
+    # order
+
+    def queue(self) -> list[Waiter]:
+        """Who waits: the least satisfied policy first, then the higher class, then the older."""
+        ratio = {name: self.satisfied(account) for name, account in self.accounts.items() if name.startswith("policy:")}
+        return sorted(
+            self.waiting.values(),
+            key=lambda one: (ratio[f"policy:{one.component}"], -one.preemption_class, one.number, one.id),
+        )
+
+    def satisfied(self, policy: Account) -> int:
+        """How much of its published share a policy uses, as the ledger reckons it."""
+        oracle, capacity = Oracle(self._bare()), self.accounts["pool"].limit
+        used = {key: Fraction(oracle.used(policy.name, key), units) for key, units in capacity.items()}
+        if not policy.published.fair:
+            return int(max(used.values()) / policy.weight * BILLION)
+        parts = {key: (used[key] * SHARE, due) for key, due in policy.published.fair.items()}
+        own = [Fraction(has) / due for has, due in parts.values() if due > NOISE]
+        if not own:
+            return ENDLESS
+        beyond = [Fraction(has) / due if due else Fraction(ENDLESS) for has, due in parts.values() if has > due + NOISE]
+        wanted = [
+            Fraction(has) / due
+            for key, (has, due) in parts.items()
+            if due > NOISE and key not in policy.published.sated
+        ]
+        return min(ENDLESS, int((max(beyond) if beyond else max(wanted) if wanted else min(own)) * BILLION))
+
+    def _grantable(self) -> Waiter | None:
+        oracle, strict = Oracle(super().snapshot()), self.terms.queueing == "strict"
+        barred = False
+        for one in self.queue():
+            blocked = oracle.blocked(one)
+            if oracle.hold(one) and self._fixed_used_up(oracle, one):
+                self._end_hold(one.id)
+                return self._grantable()
+            if not blocked and (not barred or oracle.hold(one)):
+                return one
+            barred = barred or (strict and blocked == "capacity")
+        return None
+
+    # what the planner found
+
+    def publish(self, found: Publication | None) -> None:
+        """Keep it."""
+        if found is None:
+            return
+        for row in found.rows:
+            account = self.accounts[row.account]
+            self.accounts[row.account] = replace(account, published=written(account.published, row))
+        self.watched = found.watched
+        self.settle()
+
+    def take(self, step: Step, *, at_once: bool = False) -> None:
+        """One step of the planner."""
+        if not isinstance(step, Evict):
+            super().take(step, at_once=at_once)
+            return
+        victims = [self.live[victim.request] for victim in step.victims]
+        assert all(one.leaving_for is None and one.preemptible for one in victims)
+        self._mark((one.id for one in victims), NOBODY)
+        self.stopped_for_limit(victims)
+        if at_once:
+            for one in victims:
+                self._leave(one.id)
+        self.settle()
+
+    def stopped_for_limit(self, victims: Sequence[Allocation]) -> None:
+        """Count them."""
+        self.evicted += len(victims)
+
+    def stale(self, step: Stop) -> bool:
+        """Whether what the choice rests on is no longer so."""
+        oracle = Oracle(self._bare())
+        return any(not use.least <= oracle.used(use.account, use.key) <= use.most for use in step.uses)
+
+
+    def refuses(self, step: Step) -> str:
+        """Why the ledger would not take a step; empty if it would."""
+        if not isinstance(step, Stop):
+            return ""
+        now = self.snapshot()
+        oracle, waiter = Oracle(now), self.waiting.get(step.waiter)
+        ids = {victim.request for victim in step.victims}
+        victims = [one for one in now.allocations if one.id in ids and one.leaving_for is None]
+        if waiter is None or len(victims) < len(ids) or self.stale(step):
+            return "stale"
+        if oracle.pausing():
+            return "backoff"
+        if not oracle.fits(waiter, victims):
+            return "not enough"
+        return "superfluous" if oracle.superfluous(waiter, victims) else ""
+
+
+def written(kept: Published, row: Row) -> Published:
+    """What is kept of an account once a row was written beside it."""
+    texts = {f"fair:{key}": str(due) for key, due in kept.fair.items()} | {f"sated:{key}": "1" for key in kept.sated}
+    texts |= {"status": kept.status} if kept.status else {}
+    texts |= {"below_ms": str(kept.below_ms)} if kept.below_ms is not None else {}
+    texts |= {"over_ms": str(kept.over_ms)} if kept.over_ms is not None else {}
+    assert set(row.gone) <= set(texts)
+    texts = {field: text for field, text in texts.items() if field not in row.gone} | dict(row.said)
+    return Published(
+        fair={field.removeprefix("fair:"): int(text) for field, text in texts.items() if field.startswith("fair:")},
+        sated=frozenset(field.removeprefix("sated:") for field in texts if field.startswith("sated:")),
+        status=texts.get("status", ""),
+        below_ms=int(texts["below_ms"]) if "below_ms" in texts else None,
+        over_ms=int(texts["over_ms"]) if "over_ms" in texts else None,
+    )
+
+
+def _sum(amounts: object) -> Counter[str]:
+    total: Counter[str] = Counter()
+    for each in amounts:  # type: ignore[attr-defined]
+        total.update(each)
+    return total

@@ -1,0 +1,35 @@
+"""Those who share a pool: what runs, and how their shares read."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from app.domain.amounts import Amounts
+from app.domain.snapshot import Allocation
+from app.planner.fairness.division import Division
+
+
+def runs(*held: Amounts, checkpointed: frozenset[int] = frozenset()) -> list[Allocation]:
+    """Allocations r0, r1, … in order of grant; those at `checkpointed` completed a checkpoint."""
+    return [
+        Allocation(
+            id=f"r{place}",
+            component="orchestrator/x",
+            amounts=amounts,
+            fence=place + 1,
+            preemptible=True,
+            preemption_class=5,
+            checkpoint="auto",
+            checkpoint_minutes=None,
+            walltime_s=None,
+            granted_ms=place,
+            checkpointed_ms=1_000 if place in checkpointed else None,
+        )
+        for place, amounts in enumerate(held)
+    ]
+
+
+def fair(division: Division, name: str) -> dict[str, float]:
+    """A node's fair share per key, as a decimal."""
+    shares = zip(division.keys, division.nodes[name].fair, strict=True)
+    return {key: float(Fraction(share, division.scale)) for key, share in shares}
