@@ -1,7 +1,7 @@
 """Who is preempted for whom: a snapshot of one pool in, a plan out. Pure: no Redis, no clock, no chance.
 
-The plan is made in one pass (`plan.py`), in numbered steps: those who leave for nobody any more, the holds that will not
-suffice, the waiters in queue order. Each step is simulated before the next is judged, in books of their own (`books.py`):
+The plan is made in one pass (`plan.py`), in numbered steps: those who leave for nobody any more, what is over a limit, the holds
+that will not suffice, the waiters in queue order. Each step is simulated before the next is judged, in books of their own (`books.py`):
 nobody has left yet who is told to leave, but all are judged as it will be when they have, so no shortage is paid for twice.
 
 What is judged is cut small:
@@ -18,7 +18,16 @@ What is judged is cut small:
 - `case.py`    one ask laid before the rules: how the waiter stands to each policy, and who could be taken
 - `victims.py` who of those it is: take in order, give back what is not needed, look at other sets if the first may not be
 - `budget.py`  how often a pool preempts, and how many at a time
+- `limits.py`  who is over a limit, since when, and what has to leave for it, for nobody's sake
 - `verdicts.py`  every "no" with its name and its sentence
+
+By fair share other rules decide, over the same books:
+
+- `fairness/`   who is due what part of a pool, how satisfied it is, whether it starves, what of its work may be taken: numbers only
+- `parts.py`    the division of this pool, for one state of it: as it is, or as it will be
+- `publishing.py`  what of it is kept beside the accounts, for the scripts that grant and for the next look
+- `starving.py` who may take, and what of others: one state of the pool as a scene
+- `fair_case.py`  one ask laid before these rules, as `case.py` does before the others
 
 A rule sees nothing but a `Standing` (all that it may know of the waiter and of where the two policies meet) and a `Kind`. So it
 is asked once per pair of them, not once per allocation, and its answer is kept. When somebody leaves, the edge of a stack moves

@@ -17,7 +17,7 @@ import yaml
 
 _BESIDE = Path(__file__).resolve().parents[3] / "shared" / "acceptance"
 FOLDER = Path(os.environ.get("POOLKEEPER_ACCEPTANCE", _BESIDE))
-FILES = ("10_zenml_examples", "20_ledger", "30_taking_back", "40_classes_and_leaving", "60_contract")
+FILES = ("10_zenml_examples", "20_ledger", "30_taking_back", "40_classes_and_leaving", "50_fair_share", "60_contract")
 
 AT_ONCE = 16
 

@@ -52,7 +52,9 @@ class Maker:
             capacity["mem"] = random.randint(2, 8)
         accounts = self._accounts(capacity)
         world = World(self._terms(), capacity, accounts, self._pool_says(), at_once=random.random() < 0.5)
-        world.ops = [self._submit(world) for _ in range(random.randint(3, 9))]
+        for component in random.sample(world.components(), random.choice((1, 1, 2))):
+            most = random.choice((1, 1, 2, 3))
+            world.ops += [self._submit(world, component, most) for _ in range(random.randint(3, 8))]
         world.ops += [self._op(world) for _ in range(random.randint(0, 14))]
         world.ops += [self._submit(world) for _ in range(random.randint(1, 5))]
         world.choices = [random.randint(0, 11) for _ in range(12)]
@@ -120,14 +122,14 @@ class Maker:
         limit = {key: random.randint(1, 6) for key in capacity if self._some(0.15)}
         return {"reserved": reserved, "limit": limit, "weight": random.choice((1, 1, 1, 2, 3))}
 
-    def _submit(self, world: World) -> Op:
+    def _submit(self, world: World, component: str = "", most: int = 4) -> Op:
         random = self._random
-        amounts = {"gpu": random.choice((1, 1, 1, 2, 2, 3, 4, 0))}
+        amounts = {"gpu": min(most, random.choice((1, 1, 1, 2, 2, 3, 4, 0)))}
         if "mem" in world.capacity and self._some(0.6):
             amounts["mem"] = random.randint(1, 3)
         amounts = {key: units for key, units in amounts.items() if units} or {"gpu": 1}
         asked = Asked(
-            component=random.choice(world.components()),
+            component=component or random.choice(world.components()),
             amounts=amounts | {"step_run": 1},
             preemptible=not self._some(0.12),
             preemption_class=random.choice((5, 5, 5, 5, 3, 8, 10 if self._some(0.3) else 5)),

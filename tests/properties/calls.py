@@ -12,7 +12,7 @@ from tests.world import World
 
 HOUSEKEEPING = {"sweep", "advance", "patience", "depart"}
 """What does the next part when called again."""
-STEPS = {"preempt", "reprieve", "hold_end"}
+STEPS = {"preempt", "evict", "reprieve", "hold_end"}
 """Steps of a plan: who takes one that was taken already is told that it is stale."""
 PASSING = {"more", "created"}
 """What is said of the call and not of the thing."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from app.store.keys import prefix
+from tests.properties.fairly import Excess, FairLaw
 from tests.properties.lawful import Law
 from tests.properties.oracle import Model
 from tests.properties.reading import model
@@ -90,6 +91,9 @@ class Checker:
         yield from replay.end(now)
         for waiter, stopped in replay.stops.items() if planned else ():
             yield from self._unlawful(seen, waiter, stopped)
+        if planned and replay.evicted:
+            pool = next(iter(replay.evicted.values()))["pool"]
+            yield from Excess(replace(self.model, now_ms=seen.now_ms), self.seen, pool).faults(replay.evicted)
         for (id_,), fields in seen.of("request"):
             if int(fields["events"]) != self.told.get(id_, 0):
                 yield f"{id_} tells of {fields['events']} events, the stream of {self.told.get(id_, 0)}"
@@ -99,7 +103,8 @@ class Checker:
 
     def _unlawful(self, seen: Snapshot, waiter: str, stopped: dict[str, dict[str, str]]) -> Iterator[str]:
         pool = next(iter(stopped.values()))["pool"]
-        law = Law(replace(self.model, now_ms=seen.now_ms), self.seen, pool)
+        model = replace(self.model, now_ms=seen.now_ms)
+        law = FairLaw(model, self.seen, pool) if model.is_fair(pool) else Law(model, self.seen, pool)
         yield from law.faults(self.model.requests[waiter], {id_: event["reason"] for id_, event in stopped.items()})
 
     def _asked(self, now: Model) -> Iterator[str]:
@@ -163,7 +168,8 @@ def _settled(seen: Snapshot, now: Model, pool: str) -> Iterator[str]:
         yield f"{[one.id for one in grantable]} could be granted in {pool}"
     heads = {one.lane: one for one in reversed(now.queue(pool))}
     for lane, text in seen.get("pool_parked", pool).items():
-        constraint, need, _ = text.split(" ")
+        spot, need, _ = text.split(" ")
+        constraint = spot.partition("@")[0]
         if constraint == "line":
             if now.pools[pool].settings["queueing"] != "strict":
                 yield f"{pool}: {lane} stands in a line"

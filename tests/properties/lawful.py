@@ -1,6 +1,6 @@
 """Who may take from whom (SPEC 7), written from the words: slow, one allocation at a time, and without a memory.
 
-Only the disciplines `reserved` and `classes`. What an allocation costs, and who is the better victim, is not judged here.
+Only the disciplines `reserved` and `classes` (`fairly` has the third). What an allocation costs, and who is the better victim, is not judged here.
 """
 
 from __future__ import annotations
@@ -199,6 +199,8 @@ class Law:
     def overlooked(self) -> Iterator[str]:
         """Who may ask, and would fit if all left who may be taken from it by themselves: where nothing bounds decisions, a pass
         leaves nobody like this."""
+        if self.model.is_fair(self.pool):
+            return
         bounds = ("max_preemptions_per_minute", "value_per_class", "max_victims")
         if any(self.settings.get(bound) for bound in bounds) or self.by_class or self.settings.get("backoff_s", "0") != "0":
             return

@@ -6,7 +6,7 @@ to refuse what does not fit, and whatever they take has to keep the books.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from hypothesis import strategies as st
@@ -20,9 +20,11 @@ from app.service.reconciling import Reconciling
 from app.store.auditor import Auditor
 from app.store.planning import Planning, Unfinished
 from tests.properties.calls import Died
+from tests.properties.fairly import Excess
 from tests.properties.lawful import Law, enough, fitting
 from tests.properties.machine import Histories, how, some, there_is
-from tests.properties.oracle import NOBODY, Request
+from tests.properties.oracle import NOBODY, WHOLE, Model, Request
+from tests.properties.snapshot import Snapshot as Taken
 
 ROUNDS = 1000
 
@@ -71,11 +73,14 @@ class Leavings(Histories):
         model, seen = self.checker.model, self.checker.seen
         if not seen.unfinished() and len(model.pools) == 1:
             faults = [fault for pool in model.pools for fault in Law(model, seen, pool).overlooked()]
+            for pool in model.pools:
+                excess = Excess(model, seen, pool)
+                faults += [*excess.overlooked(), *excess.misnoted(), *_unpublished(model, seen, pool)]
             assert not faults, "\n".join(faults)
 
     def _after(self, command: str) -> None:
         self.checker.served.ended = command == "hold_end"
-        self.checker.check(planned=command == "preempt")
+        self.checker.check(planned=command in ("preempt", "evict"))
 
     @rule()
     def reconcile_more(self) -> None:
@@ -133,7 +138,8 @@ class Leavings(Histories):
     def _bounded(self, pool: str) -> bool:
         settings = self.checker.model.pools[pool].settings
         strays = NOBODY in self.checker.model.leaving[pool].values()
-        return strays or "max_preemptions_per_minute" in settings or settings.get("backoff_s", "0") != "0"
+        usual = "5" if self.checker.model.is_fair(pool) else "0"
+        return strays or "max_preemptions_per_minute" in settings or settings.get("backoff_s", usual) != "0"
 
     @precondition(there_is("preempting"))
     @rule(which=some, owner=st.sampled_from((None, 0, 1)), how=how)
@@ -252,3 +258,23 @@ class Leavings(Histories):
                 assert not self.audit.run(self.world.workspace)
                 return
         raise AssertionError(f"{self.checker.preemptions - before} preemptions, and no rest")
+
+
+def _unpublished(model: Model, seen: Taken, pool: str) -> Iterator[str]:
+    """What is not as a pass that came to its end leaves it: who starves is below its share, and shares are where they count."""
+    place, queue = model.pools[pool], {one.component for one in model.queue(pool)}
+    for name, account in place.accounts.items():
+        starves, since = account.settings.get("status", ""), account.settings.get("below_ms")
+        if not model.is_fair(pool) and (account.fair or account.sated or starves or since):
+            yield f"{pool} {name} has fair shares, and the pool has none: {account}"
+        if starves and since is None:
+            yield f"{pool} {name} is {starves} since {since}"
+        if model.is_fair(pool) and name.removeprefix("policy:") in queue and account.fair.keys() != place.capacity.keys():
+            yield f"{pool} {name} waits and has the shares {account.fair}"
+    for key in place.capacity:
+        if sum(account.fair.get(key, 0) for account in place.accounts.values()) > WHOLE:
+            yield f"{pool}: more than all of {key} is shared out"
+    times = [account.settings.get(mark) for account in place.accounts.values() for mark in ("below_ms", "over_ms")]
+    times.append(place.settings.get("over_ms"))
+    if (place.settings.get("watched") == "1") != any(times):
+        yield f"{pool} is watched: {place.settings.get('watched')}, since {times}"

@@ -40,17 +40,36 @@ settings = st.fixed_dictionaries(
     {},
     optional={
         "order": st.sampled_from(("share_first", "priority_first")),
-        "discipline": st.sampled_from(("reserved", "classes")),
+        "discipline": st.sampled_from(("reserved", "classes", "fair_share", "fair_share")),
         "queueing": st.sampled_from(("best_effort", "best_effort", "strict")),
         "patience_s": st.sampled_from((0, 3, 8, None)),
         "grace_s": st.sampled_from((0, 2, 6)),
         "checkpoint_timeout_s": st.sampled_from((2, 5)),
         "max_deferral_s": st.sampled_from((0, 4)),
         "requeue_failed_checkpoint": st.booleans(),
+        "over_limit": st.sampled_from(("keep", "evict", None)),
+        "over_limit_after_s": st.sampled_from((0, 3)),
+        "starvation_timeout_s": st.sampled_from((0, 2)),
+        "aggressive_starvation": st.booleans(),
+        "backoff_s": st.sampled_from((0, None)),
     },
 )
-new_settings = settings.map(lambda chosen: {"patience_s": 2, "grace_s": 3, "checkpoint_timeout_s": 4, **chosen})
-numbers = st.fixed_dictionaries({"reserved": quantities | shares, "limit": quantities | limits | limits})
+BRIEF = {
+    "patience_s": 2,
+    "grace_s": 3,
+    "checkpoint_timeout_s": 4,
+    "over_limit_after_s": 2,
+    "starvation_timeout_s": 2,
+    "aggressive_starvation_timeout_s": 4,
+    "backoff_s": 0,
+}
+"""What a pool is told where it is told nothing else, so that it happens in a short history."""
+new_settings = settings.map(lambda chosen: {**BRIEF, **chosen})
+own_settings = st.fixed_dictionaries({}, optional={"over_limit": st.sampled_from(("keep", "evict"))})
+numbers = st.fixed_dictionaries(
+    {"reserved": quantities | shares, "limit": quantities | limits | limits, "weight": st.sampled_from((1, 1, 2, 5))},
+    optional={"settings": own_settings},
+)
 parents = st.sampled_from((None, *GROUPS))
 asks = st.fixed_dictionaries(
     {
@@ -118,17 +137,17 @@ class Histories(RuleBasedStateMachine):
         groups = sorted(name[6:] for name in self.checker.model.pools[pool].accounts if name.startswith("group:"))
         return groups[GROUPS.index(wanted) % len(groups)] if wanted and groups else None
 
-    def _within(self, pool: str, wanted: dict[str, dict[str, int]], wild: bool) -> dict[str, Any]:
+    def _within(self, pool: str, wanted: dict[str, Any], wild: bool) -> dict[str, Any]:
         """Numbers that the pool's capacity allows, unless they shall be wild."""
         place = self.checker.model.pools.get(pool)
         if wild or not place:
             return wanted
         fitted = {
-            column: {key: min(units, place.capacity[key]) for key, units in of.items() if key in place.capacity}
-            for column, of in wanted.items()
+            column: {key: min(units, place.capacity[key]) for key, units in wanted[column].items() if key in place.capacity}
+            for column in ("reserved", "limit")
         }
         reserved = {key: min(units, fitted["limit"].get(key, units)) for key, units in fitted["reserved"].items()}
-        return {"reserved": reserved, "limit": fitted["limit"]}
+        return {**wanted, "reserved": reserved, "limit": fitted["limit"]}
 
     # the rules of the world
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 Amounts = Mapping[str, int]
 
@@ -17,6 +18,10 @@ METERED = {"mcpu", "memory_mb", "step_run"}
 BOUNDLESS = 2**53 - 1
 LIVE = {"allocated", "preempting"}
 NOBODY = "-"
+FOR_NONE = "!"
+"""For whom somebody leaves whose account is over a limit."""
+WHOLE, TRIFLE = 10**12, 1000
+"""What a published share is told in parts of, and what of it is nothing."""
 
 Place = tuple[str, str]
 """An account of a pool and a key."""
@@ -31,6 +36,12 @@ class Account:
     reserved: Amounts
     limit: Amounts
     priority: int = 0
+    weight: int = 1
+    fair: Amounts = field(default_factory=dict)
+    """Of a policy: its fair share of each key as it was published, in parts of WHOLE; empty if none was."""
+    sated: frozenset[str] = frozenset()
+    """Keys on which that is all it wants."""
+    settings: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -169,6 +180,35 @@ class Model:
 
     # order
 
+    def is_fair(self, pool: str) -> bool:
+        """Whether a pool goes by fair shares."""
+        return self.pools[pool].settings["discipline"] == "fair_share"
+
+    def satisfaction(self, pool: str, component: str) -> int:
+        """How much a policy has of what is its own, in billionths; BOUNDLESS if nothing is, and it has that already."""
+        place = self.pools[pool]
+        policy = place.policy(component)
+        assert policy
+        used = self.used(pool)[policy.name]
+        shares = {key: Fraction(used[key], total) for key, total in place.capacity.items()}
+        if not policy.fair:
+            return int(max(shares.values(), default=Fraction(0)) / policy.weight * 10**9)
+        parts: dict[str, Fraction] = {}
+        beyond: list[Fraction] = []
+        for key, due in policy.fair.items():
+            has = shares.get(key, Fraction(0)) * WHOLE
+            if due > TRIFLE:
+                parts[key] = has / due
+            if has > due + TRIFLE:
+                beyond.append(has / due if due else Fraction(BOUNDLESS))
+        if not parts:
+            return BOUNDLESS
+        wanted = [part for key, part in parts.items() if key not in policy.sated]
+        ratio = max(beyond) if beyond else min(parts.values())
+        if not beyond and policy.fair.keys() - policy.sated:
+            ratio = max(wanted, default=Fraction(0))
+        return min(BOUNDLESS, int(ratio * 10**9))
+
     def in_share(self, pool: str, one: Request) -> bool:
         """Whether it fits entirely into its policy's unused share: on every share key it asks, of which there must be one."""
         place = self.pools[pool]
@@ -185,7 +225,10 @@ class Model:
         return rank if self.pools[pool].settings["discipline"] == "reserved" else rank[::-1]
 
     def order_key(self, pool: str, one: Request) -> tuple[object, ...]:
-        """1. in share, 2. rank, 3. age, 4. id; `priority_first` swaps 1 and 2."""
+        """1. in share, 2. rank, 3. age, 4. id; `priority_first` swaps 1 and 2. With fair share: 1. the least satisfied policy,
+        2. class."""
+        if self.is_fair(pool):
+            return (self.satisfaction(pool, one.component), -one.rank, one.number, one.id)
         first, second = (0 if self.in_share(pool, one) else 1), self.rank(pool, one)
         if self.pools[pool].settings["order"] == "priority_first":
             return (second, first, one.number, one.id)

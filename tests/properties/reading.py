@@ -45,7 +45,17 @@ def _pool(seen: Snapshot, name: str) -> Pool:
 
 def _account(name: str, fields: dict[str, str], parent: str | None) -> Account:
     above = f"group:{parent}" if parent else None
-    return Account(name, above, _column(fields, "reserved"), _column(fields, "limit"), int(fields.get("priority", 0)))
+    return Account(
+        name=name,
+        parent=above,
+        reserved=_column(fields, "reserved"),
+        limit=_column(fields, "limit"),
+        priority=int(fields.get("priority", 0)),
+        weight=int(fields.get("weight", 1)),
+        fair=_column(fields, "fair"),
+        sated=frozenset(_column(fields, "sated")),
+        settings={setting: value for setting, value in fields.items() if ":" not in setting},
+    )
 
 
 def _column(fields: dict[str, str], column: str) -> dict[str, int]:

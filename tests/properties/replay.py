@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import replace
 
-from tests.properties.oracle import NOBODY, Hold, Model, Request
+from tests.properties.oracle import FOR_NONE, NOBODY, Hold, Model, Request
 from tests.properties.reading import request
 from tests.properties.snapshot import Snapshot
 
@@ -23,7 +23,7 @@ WAYS = {
     },
 }  # fmt: skip
 """State → event → states it may lead to."""
-TRIGGERS = {"priority", "reclaim", "sensitive"}
+TRIGGERS = {"priority", "reclaim", "sensitive", "starvation", "aggressive_starvation"}
 NOTES = {"clearing": "queued", "terminating": "preempting", "passed_on": "preempting"}
 """What is told and is no transition → the state in which it is."""
 
@@ -40,6 +40,8 @@ class Replay:
         self.after = rules
         self.stops: dict[str, dict[str, dict[str, str]]] = {}
         """Waiter → victim → the event that told it to leave."""
+        self.evicted: dict[str, dict[str, str]] = {}
+        """Who had to leave as its account was over a limit → the event that told it to."""
         self.noted: dict[str, set[str]] = {}
         """Waiter → the victims it was told of."""
         self.quiet = {pool for pool in rules.pools if not (_busy(seen, pool) or _busy(was, pool))}
@@ -77,6 +79,8 @@ class Replay:
             self._end_holds(one.id)
         elif one.status == "allocated" and event["event"] in ("preempting", "preempted") and event["by"]:
             self._leaves(one, event)
+        elif one.status == "allocated" and event["event"] == "preempting":
+            self.model.leaving[one.pool][one.id] = FOR_NONE
         if one.status == "preempting" or event["event"] == "preempted":
             self._gone(one, brings=event["event"] != "reprieved")
         one.status = event["to"]
@@ -165,6 +169,9 @@ class Replay:
 
     def _stopped(self, one: Request, event: dict[str, str]) -> Iterator[str]:
         """Somebody is told to leave: for a waiter that there is, that cannot be granted, and that gets to know of it."""
+        if event["reason"] == "limit":
+            yield from self._over_limit(one, event)
+            return
         pool, waiter = event["pool"], self.model.requests.get(event["by"])
         if not waiter or waiter.status != "queued" or pool not in self.model.eligible(waiter):
             yield f"{one.id} has to leave {pool} for one who does not wait there: {event}"
@@ -180,6 +187,22 @@ class Replay:
         if (event.get("rank"), event.get("by_rank")) != (self._rank(pool, one), self._rank(pool, waiter)):
             yield f"{one.id} ranks {self._rank(pool, one)}, {waiter.id} {self._rank(pool, waiter)}: {event}"
         self.stops.setdefault(waiter.id, {})[one.id] = event
+
+    def _over_limit(self, one: Request, event: dict[str, str]) -> Iterator[str]:
+        """It goes for nobody: it has something of which an account of its path has more than it may."""
+        pool = self.model.pools[one.pool]
+        used = self.model.used(one.pool)
+        over = [
+            (account, key)
+            for account in pool.path(one.component)
+            for key in one.amounts
+            if used[account][key] > pool.limit(account, key)
+        ]
+        if not one.preemptible or event["by"] or not over:
+            yield f"{one.id} is not to be evicted like this: {event}"
+        if (event.get("rank"), event.get("by_rank")) != (self._rank(one.pool, one), ""):
+            yield f"{one.id} ranks {self._rank(one.pool, one)}: {event}"
+        self.evicted[one.id] = event
 
     def _passed_on(self, one: Request, event: dict[str, str]) -> Iterator[str]:
         if self.model.leaving[one.pool].get(one.id) != NOBODY or event["by"] not in self.model.clearings[one.pool]:

@@ -13,16 +13,16 @@ from typing import Any
 
 from app.domain.asks import NodeSettings, PoolSettings
 from app.domain.ordering import AGES, CLASSES, PRIORITIES
-from tests.properties.oracle import BOUNDLESS, LIVE, NOBODY, Model, Request
+from tests.properties.oracle import BOUNDLESS, FOR_NONE, LIVE, NOBODY, Model, Request
 from tests.properties.reading import hold_column
 from tests.properties.snapshot import Snapshot, columns
 
 FINAL = {"preempted", "released", "expired", "cancelled", "rejected"}
 POOL_COLUMNS = {"limit", "used", "fixed", "kept", "cleared", "promised", "reserving"}
-COLUMNS = {"limit", "reserved", "used", "fixed", "kept", "cleared", "back", "promised"}
-MARKS = {"patience", "reviewing", "unsettled", "rules", "decided_ms", "clearings", "hold_n", "births"}
+COLUMNS = {"limit", "reserved", "used", "fixed", "kept", "cleared", "back", "promised", "fair", "sated"}
+MARKS = {"patience", "reviewing", "unsettled", "rules", "decided_ms", "clearings", "hold_n", "births", "watched", "over_ms"}
 POOL_FIELDS = {*PoolSettings.model_fields, *MARKS}
-OWN = {"weight", "born", *NodeSettings.model_fields}
+OWN = {"weight", "born", "status", "below_ms", "over_ms", *NodeSettings.model_fields}
 FIELDS = {"group": {"parent", "mode", *OWN}, "policy": {"group", "priority", "profile", *OWN}}
 
 
@@ -47,6 +47,7 @@ class Structures:
             yield from self._patience(pool)
             yield from self._clearings(pool)
             yield from self._shares(pool)
+            yield from self._satisfied(pool)
             if "reviewing" not in self.seen.get("pool", pool):
                 yield from self._listed(pool)
                 if not self.seen.get("pool_todo", pool):
@@ -214,7 +215,7 @@ class Structures:
         yield from self._same_ids({one.id for one in holders if one.status == "preempting"}, "pool_leaving", pool)
         yield from self._same_ids({one.id for one in holders}, "pool_held", pool)
         for id_, owner in told.items():
-            if owner != NOBODY and owner not in self.model.clearings[pool]:
+            if owner not in (NOBODY, FOR_NONE, *self.model.clearings[pool]):
                 yield f"{pool}: {id_} leaves for {owner}, who has no hold"
 
     def _deadlines(self) -> Iterator[str]:
@@ -255,28 +256,48 @@ class Structures:
         parks: dict[tuple[str, str], dict[str, int]] = {}
         line = {}
         for lane, text in parked.items():
-            constraint, need, since = text.split(" ")
+            spot, need, since = text.split(" ")
             if int(since) > self.seen.now_ms:
                 yield f"{pool} {lane} is parked since {since}"
-            if constraint == "line":
+            whose = lane.split("|")[0] if self.model.is_fair(pool) else ""
+            if "reviewing" not in self.seen.get("pool", pool) and spot.partition("@")[2] != whose:
+                yield f"{pool} {lane} is parked on {spot}"
+            if spot == "line":
                 line[lane] = places[lane]
             else:
-                parks.setdefault((constraint, need), {})[lane] = places[lane]
+                parks.setdefault((spot, need), {})[lane] = places[lane]
         yield from self._same(line, "pool_line", pool)
         found = {parts[1:]: value for parts, value in self.seen.of("pool_park") if parts[0] == pool}
         if found != parks:
             yield f"{pool} parks: {found}, should be {parks}"
         counts: dict[str, str] = {}
         needs: dict[str, dict[str, int]] = {}
-        for (constraint, need), lanes in parks.items():
+        for (spot, need), lanes in parks.items():
+            constraint, _, whose = spot.partition("@")
             counts[constraint] = str(int(counts.get(constraint, 0)) + len(lanes))
-            needs.setdefault(constraint, {})[need] = int(need)
+            needs.setdefault(spot, {})[need] = int(need)
+            if whose:
+                least = needs.setdefault(constraint, {})
+                least[whose] = min(int(need), least.get(whose, int(need)))
         yield from self._same(counts, "pool_parks", pool)
         lacked = {parts[1]: value for parts, value in self.seen.of("pool_needs") if parts[0] == pool}
         if lacked != needs:
             yield f"{pool} needs: {lacked}, should be {needs}"
         if len(set(places.values())) < len(places):
             yield f"{pool}: lanes share a place: {places}"
+
+    def _satisfied(self, pool: str) -> Iterator[str]:
+        """With fair share every policy with somebody waiting is noted by what it has; nobody is who has no policy."""
+        noted, place = self.seen.get("pool_satisfaction", pool), self.model.pools[pool]
+        strange = [component for component in noted if not self.model.is_fair(pool) or not place.policy(component)]
+        if strange:
+            yield f"{pool} satisfaction: {strange} are not to be there"
+        if not self.model.is_fair(pool) or "reviewing" in self.seen.get("pool", pool):
+            return
+        for component in {lane.split("|")[0] for lane in self.seen.get("pool_parked", pool)}:
+            if noted.get(component) != self.model.satisfaction(pool, component):
+                should = self.model.satisfaction(pool, component)
+                yield f"{pool} satisfaction of {component}: {noted.get(component)}, should be {should}"
 
     def _shares(self, pool: str) -> Iterator[str]:
         place, expected = self.model.pools[pool], dict[tuple[str, ...], dict[str, int]]()
@@ -302,9 +323,11 @@ class Structures:
         for one in queue:
             heads.setdefault(one.lane, one)
         places = self.seen.get("pool_lanes", pool)
-        if sorted(places, key=lambda lane: places[lane]) != list(heads):
-            yield f"{pool} lanes: {places}, should be in order {list(heads)}"
-        inshare = {lane for lane, one in heads.items() if self.model.in_share(pool, one)}
+        fair = self.model.is_fair(pool)
+        order = sorted(heads, key=lambda lane: (-heads[lane].rank, heads[lane].number)) if fair else list(heads)
+        if sorted(places, key=lambda lane: places[lane]) != order:
+            yield f"{pool} lanes: {places}, should be in order {order}"
+        inshare = {lane for lane, one in heads.items() if not fair and self.model.in_share(pool, one)}
         yield from self._same(inshare, "pool_inshare", pool)
 
     def _scores(self, pool: str) -> Iterator[str]:
@@ -313,7 +336,8 @@ class Structures:
             policy = self.model.pools[pool].policy(one.component)
             assert policy
             low, weight = CLASSES - 1 - one.rank, PRIORITIES - 1 - policy.priority
-            classes = self.model.pools[pool].settings["discipline"] == "classes"
-            scores[one.id] = (low * PRIORITIES + weight if classes else weight * CLASSES + low) * AGES + one.number
+            discipline = self.model.pools[pool].settings["discipline"]
+            ranks = {"reserved": weight * CLASSES + low, "classes": low * PRIORITIES + weight, "fair_share": low}
+            scores[one.id] = ranks[discipline] * AGES + one.number
         yield from self._same(scores, "pool_queue", pool)
         assert all(a < b for a, b in pairwise(sorted(scores.values())))

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-from tests.properties.machine import COMPONENTS, GROUPS, KEYS, POOLS, SHAPES, Histories
+from tests.properties.machine import BRIEF, COMPONENTS, GROUPS, KEYS, POOLS, SHAPES, Histories
 
 Step = tuple[str, dict[str, Any]]
 
@@ -25,6 +25,9 @@ WEIGHTS = {
 QUARREL = {"release": 0.4, "drop": 0.4, "reconcile": 2, "submit": 2, "pass_time": 0.5}
 """Where all want the same: what is done more or less often."""
 
+HUNGER = {"stop": 0.2, "pass_time": 2, "set_group": 2, "change_pool": 2}
+"""Where some starve by fair shares: as well."""
+
 
 class Walk:
     """One history being drawn; how often what is done differs from one to the next."""
@@ -35,8 +38,11 @@ class Walk:
         self.careless = self.rng.choice((0, 0.1, 0.3, 0.6))
         self.quarrel = self.rng.random() < 0.5
         """Whether all want the same, little goes by itself, and so most is taken back."""
-        for name, factor in QUARREL.items() if self.quarrel else ():
-            self.weights[name] *= factor
+        self.hunger = self.rng.random() < 0.4
+        """Whether fair shares count most of the time, and one component came first."""
+        for some, factors in ((self.quarrel or self.hunger, QUARREL), (self.hunger, HUNGER)):
+            for name, factor in factors.items() if some else ():
+                self.weights[name] *= factor
 
     def steps(self, count: int) -> list[Step]:
         """The beginning, and so many steps."""
@@ -58,7 +64,10 @@ class Walk:
         rng = self.rng
         pools = [(self._capacity(), self._new_settings()) for _ in range(rng.choice((1, 1, 2, 3)))]
         policies = [(at, self._shares(), self._limits(), rng.randrange(3)) for at in range(rng.randint(3, 8))]
-        return {"chunk": rng.choice((1, 2, 3, 200, 200)), "pools": pools, "policies": policies, "crowd": self._crowd(8)}
+        crowd = self._crowd(8)
+        for one in crowd if self.hunger else ():
+            one.update(component=COMPONENTS[0], preemptible=True, resources=rng.choice(SHAPES[:2]))
+        return {"chunk": rng.choice((1, 2, 3, 200, 200)), "pools": pools, "policies": policies, "crowd": crowd}
 
     # what the world is made of
 
@@ -69,7 +78,7 @@ class Walk:
     def _settings(self) -> dict[str, Any]:
         chosen = {
             "order": self.rng.choice(("share_first", "priority_first")),
-            "discipline": self.rng.choice(("reserved", "classes")),
+            "discipline": self.rng.choice(("reserved", "classes", "fair_share", *["fair_share"] * 6 * self.hunger)),
             "queueing": self.rng.choice(("best_effort", "best_effort", "strict")),
             "patience_s": self.rng.choice((0, 1, 3, 8, None)),
             "grace_s": self.rng.choice((0, 0, 1, 2, 6)),
@@ -77,6 +86,7 @@ class Walk:
             "max_deferral_s": self.rng.choice((0, 2, 4)),
             "requeue_failed_checkpoint": self.rng.random() < 0.5,
             **self._bounds(),
+            **self._patience(),
         }
         return {name: value for name, value in chosen.items() if self.rng.random() < 0.5}
 
@@ -86,15 +96,31 @@ class Walk:
         bounds = {
             "max_victims": rng.choice((None, 1, 2)),
             "max_preemptions_per_minute": rng.choice((None, 2)),
-            "backoff_s": rng.choice((0, 3)),
+            "backoff_s": rng.choice((0, 3, None)),
             "min_runtime_s": rng.choice((0, 2)),
             "near_completion_s": rng.choice((0, 2, None)),
             "value_per_class": rng.choice((None, 1, 100)),
         }
         return {name: value for name, value in bounds.items() if rng.random() < 0.2}
 
+    def _patience(self) -> dict[str, Any]:
+        """Settings of fair share and of what is over a limit, which groups and policies have as well."""
+        rng = self.rng
+        return {
+            "over_limit": rng.choice(("keep", "evict", "evict", None)),
+            "over_limit_after_s": rng.choice((0, 1, 4)),
+            "fair_share_tolerance": rng.choice((0.5, 0.8, 1.0)),
+            "starvation_timeout_s": rng.choice((0, 1, 4)),
+            "aggressive_starvation": rng.random() < 0.5,
+            "aggressive_starvation_timeout_s": rng.choice((0, 2, 8)),
+            "allow_aggressive_preemption": rng.random() < 0.7,
+            "aggressive_preemption_threshold": rng.choice((0, 0.2, 0.5)),
+            "preemption_threshold": rng.choice((0.5, 1.0, 1.0, 1.5)),
+            "non_preemptible_usage_threshold": rng.choice(({}, {}, {"gpu": 1})),
+        }
+
     def _new_settings(self) -> dict[str, Any]:
-        return {"patience_s": 2, "grace_s": 3, "checkpoint_timeout_s": 4, **self._settings()}
+        return {**BRIEF, **({"discipline": "fair_share"} if self.hunger else {}), **self._settings()}
 
     def _shares(self) -> dict[str, int]:
         if self.quarrel:
@@ -107,7 +133,8 @@ class Walk:
         return self.rng.choice(({}, {}, {}, {"gpu": 4}, {"gpu": 3}, {"gpu": 2}, {"step_run": 3}, {"mcpu": 4}))
 
     def _numbers(self) -> dict[str, Any]:
-        return {"reserved": self._shares(), "limit": self._limits()}
+        said = {name: value for name, value in self._patience().items() if self.rng.random() < 0.1}
+        return {"reserved": self._shares(), "limit": self._limits(), "weight": self.rng.choice((1, 1, 2, 5)), "settings": said}
 
     def _parent(self) -> str | None:
         return self.rng.choice((None, *GROUPS))
@@ -131,7 +158,8 @@ class Walk:
 
     def _set_group(self) -> dict[str, Any]:
         place = {"pool": self._some(), "parent": self._parent(), "wild": self._wild(), "how": self._how()}
-        return {"group": self.rng.choice(GROUPS), "wanted": self._numbers(), **place}
+        wanted = {**self._numbers(), "mode": self.rng.choice(("fair_share", "fair_share", "fifo"))}
+        return {"group": self.rng.choice(GROUPS), "wanted": wanted, **place}
 
     def _delete_policy(self) -> dict[str, Any]:
         return {"component": self.rng.choice(COMPONENTS), "pool": self._some(), "how": self._how()}

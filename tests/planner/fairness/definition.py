@@ -37,9 +37,10 @@ class _Node:
 
     top = Fraction(1)
     """The highest level."""
+    halvings = 0
 
-    def __init__(self, name: str, weight: int, guarantee: Vector, limit: Vector, halvings: int = 0) -> None:
-        self.name, self.weight, self.halvings = name, weight, halvings
+    def __init__(self, name: str, weight: int, guarantee: Vector, limit: Vector) -> None:
+        self.name, self.weight = name, weight
         self.guarantee, self.limit = guarantee, limit
         self._known: dict[Fraction, Vector] = {}
 
@@ -134,13 +135,14 @@ class _Branch(_Node):
 def _node(node: Leaf | Branch, depth: int, capacity: Amounts, keys: list[str], guarantees: dict[str, Vector]) -> _Node:
     limit = _vector(node.limit, capacity, keys, 1)
     kind = _Leaf if isinstance(node, Leaf) else _Branch
-    found = kind(node.name, node.weight, guarantees[node.name], limit, HALVINGS[depth])
+    found = kind(node.name, node.weight, guarantees[node.name], limit)
     if isinstance(node, Leaf):
         assert isinstance(found, _Leaf)
         found.usage, found.demand = (_vector(amounts, capacity, keys) for amounts in (node.usage, node.demand))
     else:
         assert isinstance(found, _Branch)
         found.children = [_node(child, depth + 1, capacity, keys, guarantees) for child in node.children]
+        found.halvings = HALVINGS[depth]
         found.is_fifo = node.mode == "fifo"
         found.top = Fraction(len(found.children) if found.is_fifo else 1)
     return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -22,8 +23,8 @@ RANDOMS = st.randoms(use_true_random=False)
 FINENESS = st.sampled_from((4, 12, 1_000, 10**9))
 
 
-def _grown(random: Random, fine: int, **kinds: int | bool) -> tuple[Grower, Branch, Division]:
-    grower = Grower(random, fine=fine, groups=2, keys=4, **kinds)  # type: ignore[arg-type]
+def _grown(random: Random, fine: int, keys: int = 4) -> tuple[Grower, Branch, Division]:
+    grower = Grower(random, fine=fine, groups=2, keys=keys)
     tree = grower.tree()
     return grower, tree, divide(grower.capacity, tree)
 
@@ -144,13 +145,13 @@ def test_only_shares_matter_not_units(random: Random, fine: int, times: int) -> 
 
 
 def _each(node: Leaf | Branch, change: Callable[[int], int]) -> Leaf | Branch:
-    fields = {
+    fields: dict[str, Any] = {
         name: {key: change(units) for key, units in getattr(node, name).items()}
         for name in ("usage", "demand", "guarantee", "limit")
         if hasattr(node, name)
     }
     if isinstance(node, Branch):
-        fields["children"] = tuple(_each(child, change) for child in node.children)  # type: ignore[assignment]
+        fields["children"] = tuple(_each(child, change) for child in node.children)
     return replace(node, **fields)
 
 

@@ -15,7 +15,7 @@ WEIGHTS = (1, 1, 1, 2, 3, 7, 10)
 class Grower:
     """Grows trees; what is guaranteed below a node is never more than what it is guaranteed itself.
 
-    `fine`: how many units the pool has of each key at most; few make many coincidences. `groups`: how many may be in one another.
+    `fine`: how many units the pool has of a key at most; few make many coincidences. `groups`: how deep groups may lie.
     """
 
     def __init__(

@@ -1,5 +1,5 @@
 -- Looking at one waiter or lane: may it be granted now, and if not, what keeps it.
--- @use accounts clock grants holds lanes order owners parking passers spots
+-- @use accounts clock grants holds lanes order owners parking passers satisfaction spots
 
 -- How much a constraint leaves at present.
 function looks.room(pool, constraint)
@@ -59,6 +59,7 @@ end
 function looks.keeps(path, lane, inner, walltime_s)
   local policy, pool = path[1], path[#path]
   if pool.is.reviewing or pool.is.unsettled then return parking.NEW, 0 end
+  if parking.anybody(pool) then satisfaction.renew(pool, policy) end  -- while nobody waited nothing of it was noted
   local place = order.place(pool, policy, inner, lanes.inshare(path, lane))
   local owner = holds.owner(pool)
   local why = accounts.blocked(path, lane.ask, lane.fixed, owner and place > owner.place)

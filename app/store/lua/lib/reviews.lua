@@ -66,7 +66,7 @@ function reviews.step(pool, count)
   redis.call('HDEL', pool.key, 'reviewing')
   redis.call('HSET', pool.key, 'unsettled', '1')
   pool.is.reviewing, pool.is.unsettled = nil, '1'
-  nudges.ask()
+  if satisfaction.rules(pool) then nudges.ask() end
   if pool.is.patience and (pool.is.queueing == 'strict' or not pool.is.patience_s) then grants.end_hold(pool) end
   stirs.stir(pool)
   return done, true

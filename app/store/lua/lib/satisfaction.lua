@@ -17,7 +17,8 @@ local function unpublished(pool, policy)
 end
 
 -- 1. nothing is its own: infinite 2. it uses more than its share: by how much 3. else how much of its share it uses: of the keys on
--- which it wants more than its share the one it has most of; if there is none, of all keys the one it has least of.
+-- which it wants more than its share the one it has most of (0 if none of these is its own); if there are no such keys, of all the
+-- one it has least of.
 local function ratio(pool, policy)
   if next(policy.fair) == nil then return unpublished(pool, policy) end
   local beyond, wanted, least = nil, nil, nil
@@ -27,8 +28,9 @@ local function ratio(pool, policy)
     if fair > NOISE then
       local part = used / fair
       least = math.min(least or part, part)
-      if not policy.sated[key] then wanted = math.max(wanted or part, part) end
+      if not policy.sated[key] then wanted = math.max(wanted or 0, part) end
     end
+    if not policy.sated[key] then wanted = wanted or 0 end
     if used > fair + NOISE then beyond = math.max(beyond or 0, fair > 0 and used / fair or const.EXACT) end
   end
   if not least then return const.EXACT end

@@ -1,0 +1,136 @@
+"""Who starves, and by whose settings."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+
+from app.planner.fairness.starvation import Patience, State, Status, advance, inherit, of_pool
+
+NORMAL, STARVING, AGGRESSIVE = Status.NON_STARVING, Status.STARVING, Status.AGGRESSIVELY_STARVING
+FIERCE = Patience(aggressive=True)
+NOW = 1_000_000
+
+
+def test_one_who_falls_below_is_below_since_now_and_no_more() -> None:
+    assert advance(State(), True, NOW, FIERCE, 1) == State(NORMAL, NOW)
+
+
+@pytest.mark.parametrize(
+    ("waited_ms", "patience", "expected"),
+    [
+        (30_000, FIERCE, NORMAL),
+        (30_001, FIERCE, STARVING),
+        (120_000, FIERCE, STARVING),
+        (120_001, FIERCE, AGGRESSIVE),
+        (120_001, Patience(), STARVING),
+        (5_001, Patience(timeout_s=5), STARVING),
+        (7_001, Patience(aggressive=True, aggressive_timeout_s=7), AGGRESSIVE),
+    ],
+)
+@pytest.mark.parametrize("queued", [1, 40, None])
+def test_one_who_stays_below_starves_in_time(waited_ms: int, patience: Patience, expected: Status, queued: int | None) -> None:
+    assert advance(State(NORMAL, NOW), True, NOW + waited_ms, patience, queued) == State(expected, NOW)
+
+
+@pytest.mark.parametrize("status", Status)
+def test_one_who_is_no_longer_below_does_not_starve(status: Status) -> None:
+    assert advance(State(status, NOW), False, NOW + 200_000, FIERCE, 1) == State(NORMAL, None)
+
+
+@pytest.mark.parametrize(("status", "patience"), [(STARVING, Patience(timeout_s=500)), (AGGRESSIVE, FIERCE)])
+def test_one_who_starves_still_does_when_patience_grows(status: Status, patience: Patience) -> None:
+    assert advance(State(status, NOW), True, NOW + 20_000, patience, 1) == State(status, NOW)
+
+
+def test_of_one_who_starves_aggressively_it_becomes_plain_when_that_is_no_longer_allowed() -> None:
+    assert advance(State(AGGRESSIVE, NOW), True, NOW + 200_000, Patience(), 1) == State(STARVING, NOW)
+
+
+def test_a_leaf_with_nothing_queued_has_no_time_to_wait_out() -> None:
+    assert advance(State(NORMAL, NOW), True, NOW, Patience(), 0) == State(NORMAL, NOW)
+    assert advance(State(NORMAL, NOW), True, NOW + 1, Patience(), 0) == State(STARVING, NOW)
+
+
+def test_a_clock_that_was_set_back_makes_nobody_starve() -> None:
+    back = advance(State(NORMAL, NOW), True, NOW - 500_000, FIERCE, 1)
+    assert back == State(NORMAL, NOW - 500_000)
+    assert advance(back, True, NOW - 470_000, FIERCE, 1) == back
+
+
+# Settings
+
+
+def test_a_pool_that_says_nothing_is_as_usual() -> None:
+    usual = of_pool({})
+    assert (usual.tolerance, usual.timeout_s, usual.aggressive, usual.aggressive_timeout_s) == (Fraction(4, 5), 30, False, 120)
+    assert (usual.threshold, usual.aggressive_threshold, usual.allow_aggressive, usual.protects) == (
+        1,
+        Fraction(1, 5),
+        True,
+        {},
+    )
+
+
+SAID = {
+    "fair_share_tolerance": "0.95",
+    "starvation_timeout_s": "5",
+    "aggressive_starvation": "1",
+    "aggressive_starvation_timeout_s": "60",
+    "preemption_threshold": "1.25",
+    "aggressive_preemption_threshold": "0.1",
+    "allow_aggressive_preemption": "0",
+    "non_preemptible_usage_threshold": "gpu=2,mem=4",
+}
+ALL = Patience(Fraction("0.95"), 5, True, 60, Fraction("1.25"), Fraction("0.1"), False, {"gpu": 2, "mem": 4})
+
+
+def test_settings_are_read_as_they_stand() -> None:
+    assert of_pool(SAID) == ALL
+    assert inherit(of_pool({}), SAID, is_policy=False) == ALL
+
+
+@pytest.mark.parametrize("is_policy", [True, False])
+def test_who_says_nothing_inherits(is_policy: bool) -> None:
+    assert inherit(ALL, {}, is_policy) == ALL
+    assert inherit(ALL, dict.fromkeys(SAID, ""), is_policy) == ALL
+
+
+def test_settings_that_are_none_of_these_do_not_matter() -> None:
+    assert of_pool({"discipline": "fair_share", "grace_s": "30"}) == Patience()
+
+
+def test_a_group_replaces_what_it_says() -> None:
+    impatient = {"starvation_timeout_s": "0", "non_preemptible_usage_threshold": "gpu=9", "aggressive_starvation": "0"}
+    found = inherit(ALL, impatient, is_policy=False)
+    assert (found.timeout_s, found.protects, found.aggressive, found.tolerance) == (0, {"gpu": 9}, False, ALL.tolerance)
+
+
+@pytest.mark.parametrize(
+    ("said", "field", "expected"),
+    [
+        ({"fair_share_tolerance": "1"}, "tolerance", Fraction("0.95")),
+        ({"fair_share_tolerance": "0.5"}, "tolerance", Fraction(1, 2)),
+        ({"starvation_timeout_s": "1"}, "timeout_s", 5),
+        ({"starvation_timeout_s": "9"}, "timeout_s", 9),
+        ({"aggressive_starvation_timeout_s": "1"}, "aggressive_timeout_s", 60),
+        ({"aggressive_starvation_timeout_s": "90"}, "aggressive_timeout_s", 90),
+        ({"aggressive_starvation": "0"}, "aggressive", False),
+        ({"aggressive_starvation": "1"}, "aggressive", True),
+        ({"preemption_threshold": "0.5"}, "threshold", Fraction(1, 2)),
+        ({"aggressive_preemption_threshold": "0.5"}, "aggressive_threshold", Fraction(1, 2)),
+        ({"allow_aggressive_preemption": "1"}, "allow_aggressive", True),
+        ({"non_preemptible_usage_threshold": "gpu=9,mem=3,slots=5"}, "protects", {"gpu": 2, "mem": 3, "slots": 5}),
+    ],
+)
+def test_a_policy_is_never_less_patient_than_what_it_inherits(said: dict[str, str], field: str, expected: object) -> None:
+    assert getattr(inherit(ALL, said, is_policy=True), field) == expected
+
+
+def test_a_policy_does_not_starve_aggressively_where_its_group_does_not() -> None:
+    assert not inherit(Patience(), {"aggressive_starvation": "1"}, is_policy=True).aggressive
+
+
+def test_what_a_policy_protects_counts_where_nothing_is_protected() -> None:
+    assert inherit(Patience(), {"non_preemptible_usage_threshold": "gpu=7"}, is_policy=True).protects == {"gpu": 7}
