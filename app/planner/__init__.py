@@ -1,8 +1,9 @@
 """Who is preempted for whom: a snapshot of one pool in, a plan out. Pure: no Redis, no clock, no chance.
 
-The plan is made in one pass (`plan.py`), in numbered steps: those who leave for nobody any more, what is over a limit, the holds
-that will not suffice, the waiters in queue order. Each step is simulated before the next is judged, in books of their own (`books.py`):
-nobody has left yet who is told to leave, but all are judged as it will be when they have, so no shortage is paid for twice.
+The plan is made in one pass (`plan.py`), in numbered steps: those who leave for nobody any more, what is over a limit, the
+holds that will not suffice, the waiters in queue order. Each step is simulated before the next is judged, in books of their own
+(`books.py`): nobody has left yet who is told to leave, but all are judged as it will be when they have, so no shortage is paid
+for twice.
 
 What is judged is cut small:
 
@@ -23,7 +24,7 @@ What is judged is cut small:
 
 By fair share other rules decide, over the same books:
 
-- `fairness/`   who is due what part of a pool, how satisfied it is, whether it starves, what of its work may be taken: numbers only
+- `fairness/`   who is due what part of a pool, how satisfied it is, whether it starves, what of its work may be taken: numbers
 - `parts.py`    the division of this pool, for one state of it: as it is, or as it will be
 - `publishing.py`  what of it is kept beside the accounts, for the scripts that grant and for the next look
 - `starving.py` who may take, and what of others: one state of the pool as a scene

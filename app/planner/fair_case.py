@@ -44,6 +44,11 @@ class FairCase:
         self.stage = fairness.stage(waiter.component, self._scene)
         self._takable: Takable | None = None
 
+    @property
+    def checks(self) -> int:
+        """How many sets were weighed in this pass, for whomever."""
+        return self._fairness.checks
+
     def could_suffice(self) -> bool:
         """Whether all it may take covers what is short."""
         return all(units <= most for (_, _, units), most in zip(self.needs, self._all().brings, strict=True))
@@ -79,7 +84,7 @@ class FairCase:
         if self._fairness.is_starving(POLICY + stray.component):
             return False
         scene = self._fairness.with_back(self._scene, stray)
-        return any(piece.holder is stray and self._may_take(piece) for piece in scene.pieces(stray.component))
+        return any(piece.holder is stray and self._may_take(piece) for piece in self._pieces(scene, stray.component))
 
     def stop(self, chosen: Sequence[Candidate]) -> Stop:
         """The step that has these stopped, and what of the pool it rests on."""
@@ -133,7 +138,10 @@ class FairCase:
     def _of(self, component: str) -> Iterator[Piece]:
         if self.stage is Stage.NONE or component == self.waiter.component or self._fairness.is_starving(POLICY + component):
             return
-        yield from (piece for piece in self._scene.pieces(component) if self._may_take(piece))
+        yield from (piece for piece in self._pieces(self._scene, component) if self._may_take(piece))
+
+    def _pieces(self, scene: Scene, component: str) -> list[Piece]:
+        return scene.pieces(component, aggressively=self.stage is Stage.AGGRESSIVE)
 
     def _may_take(self, piece: Piece) -> bool:
         if self.waiter.chain is not None and self.waiter.chain == piece.holder.chain:
@@ -174,7 +182,7 @@ class FairCase:
         short = self._short_after(after, victim)
         if not short:
             return False
-        mine = [piece for piece in after.pieces(own) if self._would_take(after, victim, piece, short)]
+        mine = [piece for piece in after.pieces(own, aggressively=True) if self._would_take(after, victim, piece, short)]
         if not mine:
             return False
         others = (component for component in self._tree.paths if component not in (own, victim.component))
@@ -182,7 +190,7 @@ class FairCase:
             piece
             for component in others
             if not after.parts.is_below(POLICY + component)
-            for piece in after.pieces(component)
+            for piece in after.pieces(component, aggressively=True)
             if self._would_take(after, victim, piece, short)
         ]
         left = dict(short)

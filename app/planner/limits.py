@@ -66,15 +66,16 @@ def evictions(
 ) -> Evict | None:
     """Who has to leave now; None if nobody. `gone` is what those bring who are leaving already."""
     limits, victims = Limits(snapshot, tree), dict[str, Evicted]()
+    due = [account for account in snapshot.accounts.values() if limits.is_due(account)]
+    if not due:
+        return None
     running = {holder.id: holder for holder in reversed(snapshot.allocations) if may_go(holder)}
 
     def left(account: str, key: str) -> int:
         mine = (running[id_] for id_ in victims if account in tree.paths[running[id_].component])
         return gone(account, key) + sum(holder.amounts.get(key, 0) for holder in mine)
 
-    for account in sorted(snapshot.accounts.values(), key=lambda account: (-_depth(account, tree), account.name)):
-        if not limits.is_due(account):
-            continue
+    for account in sorted(due, key=lambda account: (-_depth(account, tree), account.name)):
         below = (
             holder for holder in running.values() if account.name in tree.paths[holder.component] and holder.id not in victims
         )

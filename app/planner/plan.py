@@ -33,6 +33,10 @@ QueuePlace: TypeAlias = tuple[int, int, str]
 """Where somebody stands in the queue: 1. place 2. age 3. id."""
 
 
+CHECKS = 100
+"""Fair share: sets that are weighed in one pass and found no good, before the rest is left for the next."""
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """The steps to take, in order, and what was decided about everybody who waits, with its reasons."""
@@ -78,7 +82,7 @@ class _Pass:
             ground = Ground(snapshot, tree)
             self._parts = Parts(ground, ground.used)
             self._found = states(snapshot, self._parts)
-            self._fairness = Fairness(self._books, ground, self._found, self._protects)
+            self._fairness = Fairness(self._books, self._parts, self._found, self._protects)
         self._budget = Budget(snapshot)
         self._refused: dict[Shape, _Refused] = {}
         self._behind: Set[str] = frozenset()
@@ -274,7 +278,8 @@ class _Pass:
         """With fair share: why it may not take anything, whatever there is."""
         if case.stage is Stage.NONE:
             return Why.NOT_STARVING
-        return Why.ONE_AT_A_TIME if any(isinstance(step, Stop) for step in self._steps) else None
+        others = any(isinstance(step, Stop) for step in self._steps) or case.checks >= CHECKS
+        return Why.ONE_AT_A_TIME if others else None
 
     def _case(self, waiter: Waiter, line: Line, deficits: Deficits) -> Case | FairCase:
         if self._fairness is not None:

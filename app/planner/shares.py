@@ -45,6 +45,8 @@ class Shares:
         """Who runs, as far as its policy was asked about → its kind."""
         self.age: dict[str, int] = {}
         self._running: dict[str, dict[str, Allocation]] = {component: {} for component in tree.paths}
+        self._disturbed: set[str] = set()
+        """Policies to whom somebody came back, out of the order of grant."""
         for place, holder in enumerate(_in_order(snapshot.allocations)):
             self.age[holder.id] = place
             if holder.leaving_for is None:
@@ -75,7 +77,10 @@ class Shares:
 
     def running(self, component: str) -> list[Allocation]:
         """Who runs under a policy and is not leaving, in order of grant."""
-        return sorted(self._running[component].values(), key=lambda holder: self.age[holder.id])
+        running = list(self._running[component].values())
+        if component in self._disturbed:
+            running.sort(key=lambda holder: self.age[holder.id])
+        return running
 
     def placed_back(self, holder: Allocation) -> Traits:
         """The traits of one who is leaving, if it came back; what protects from being told to leave matters no more."""
@@ -107,6 +112,7 @@ class Shares:
         """It is called back to its old place: those above it move up."""
         holdings = self.holdings(holder.component)
         self._running[holder.component][holder.id] = holder
+        self._disturbed.add(holder.component)
         policy, *groups = self._tree.paths[holder.component][:-1]
         changed = self._stack(policy).put(self._place(holder, policy), holder)
         self._bands[holder.id] = self._band(holder)

@@ -24,8 +24,9 @@ from app.domain.plan import Trigger
 from app.domain.snapshot import Allocation, Waiter
 from app.planner.books import Books, Line
 from app.planner.fairness import measures
+from app.planner.fairness.split import Split
 from app.planner.fairness.starvation import State, Status
-from app.planner.parts import Ground, Parts, Uses, moved
+from app.planner.parts import Parts, Uses, moved
 from app.planner.tree import POLICY
 from app.planner.verdicts import WhyNot
 
@@ -62,15 +63,16 @@ class Scene:
         self.parts = parts
         self._running = running
         self._guard = guard
-        self._pieces: dict[str, list[Piece]] = {}
+        self._pieces: dict[tuple[str, bool], list[Piece]] = {}
+        self._splits: dict[str, Split] = {}
         self.takable: dict[object, Any] = {}
         """What those may take who are short of the same, as far as it was asked."""
 
-    def pieces(self, component: str) -> list[Piece]:
-        """What of a policy may be taken, in order of grant."""
-        found = self._pieces.get(component)
+    def pieces(self, component: str, *, aggressively: bool) -> list[Piece]:
+        """What of a policy may be taken, in order of grant: the preemptible, or also the aggressively preemptible."""
+        found = self._pieces.get((component, aggressively))
         if found is None:
-            found = self._pieces[component] = list(self._cut(component))
+            found = self._pieces[component, aggressively] = list(self._cut(component, aggressively))
         return found
 
     def why_not(self, holder: Allocation) -> WhyNot | None:
@@ -78,19 +80,22 @@ class Scene:
         protected = self._guard(holder)
         if protected is not None:
             return protected
-        return None if any(piece.holder is holder for piece in self.pieces(holder.component)) else WhyNot.WITHIN_FAIR_SHARE
+        pieces = self.pieces(holder.component, aggressively=True)
+        return None if any(piece.holder is holder for piece in pieces) else WhyNot.WITHIN_FAIR_SHARE
 
-    def _cut(self, component: str) -> Iterator[Piece]:
+    def _cut(self, component: str, aggressively: bool) -> Iterator[Piece]:
         running = self._running.get(component, ())
         if not running:
             return
-        account, cut = POLICY + component, self.parts.split(component, running)
-        patience = self.parts.ground.patience[account]
+        cut = self._splits.get(component)
+        if cut is None:
+            cut = self._splits[component] = self.parts.split(component, running)
+        patience = self.parts.ground.patience[POLICY + component]
         graded = dict.fromkeys(cut.preemptible, False)
-        if patience.allow_aggressive:
+        if aggressively and patience.allow_aggressive:
             graded |= dict.fromkeys(cut.aggressively_preemptible, True)
-        bound = self._bound(account, patience.threshold)
-        for holder in running:
+        bound = self._bound(POLICY + component, patience.threshold)
+        for holder in running if graded else ():
             if holder.id in graded and self._guard(holder) is None:
                 beyond = self._beyond(holder, cut.before[holder.id], bound, partly=graded[holder.id])
                 if beyond:
@@ -111,12 +116,15 @@ class Scene:
 class Fairness:
     """The fair shares of one pool as it is judged, through all the steps that are planned."""
 
-    def __init__(self, books: Books, ground: Ground, found: Mapping[str, State], guard: Guard) -> None:
+    def __init__(self, books: Books, parts: Parts, found: Mapping[str, State], guard: Guard) -> None:
         self.books = books
-        self.ground = ground
+        self.ground = parts.ground
+        self._as_it_is = parts
         self._found = found
         self._guard = guard
         self._scene: tuple[int, Scene] | None = None
+        self.checks = 0
+        """How many sets were weighed by the shares after them, each of which divides the pool anew."""
 
     def scene(self, line: Line) -> Scene:
         """The pool when all who are leaving have left, and all who have holds have what those are for."""
@@ -154,6 +162,7 @@ class Fairness:
 
     def after(self, scene: Scene, waiter: Waiter, victims: Sequence[Allocation]) -> Scene:
         """The state when these have left and the waiter runs."""
+        self.checks += 1
         uses = moved(scene.parts.uses, waiter.component, waiter.amounts, 1)
         for victim in victims:
             uses = moved(uses, victim.component, victim.amounts, -1)
@@ -181,7 +190,8 @@ class Fairness:
             for component in self.ground.tree.paths
         }
         running = {component: list(books.shares.running(component)) for component in self.ground.tree.paths}
-        return Scene(Parts(self.ground, uses), running, self._guard)
+        parts = self._as_it_is if uses == self._as_it_is.uses else Parts(self.ground, uses)
+        return Scene(parts, running, self._guard)
 
     def _satisfaction(self, component: str, scene: Scene) -> tuple[int, Fraction]:
         ratio = measures.satisfaction(scene.parts.node(POLICY + component), scene.parts.scale)

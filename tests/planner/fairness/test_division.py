@@ -153,6 +153,20 @@ def test_what_is_guaranteed_in_a_group_is_inferred_from_the_groups_guarantee() -
     assert division.nodes["x"].guarantee == (division.scale // 10, division.scale // 20)
 
 
+@pytest.mark.parametrize(("above", "own"), [(50, 60), (50, 50)])
+def test_no_more_is_inferred_than_the_parent_is_guaranteed(above: int, own: int) -> None:
+    """Even of one that names more than its parent has."""
+    group = Branch("a", children=(Leaf("x", guarantee={"cpu": own}),), guarantee={"cpu": above, "memory": 400})
+    division = divide(POOL, Branch("pool", children=(group,)))
+    assert division.nodes["x"].guarantee == (division.scale * own // 100, division.scale * 4 // 10)
+
+
+def test_where_more_is_named_than_the_parent_is_guaranteed_nothing_is_left_to_infer() -> None:
+    children = (Leaf("x", guarantee={"cpu": 60}), Leaf("y", guarantee={"memory": 500}))
+    division = divide(POOL, Branch("pool", children=(Branch("a", children=children, guarantee={"cpu": 50, "memory": 500}),)))
+    assert division.nodes["y"].guarantee == (0, division.scale // 2)
+
+
 def test_named_as_nothing_is_nothing() -> None:
     division = divide(POOL, Branch("pool", children=(Leaf("x", guarantee={"cpu": 50, "memory": 0}),)))
     assert division.nodes["x"].guarantee == (division.scale // 2, 0)
@@ -203,6 +217,31 @@ def test_at_a_jump_the_lower_value_counts_though_the_higher_would_fit() -> None:
     assert (due["x"], due["y"]) == (_close(cpu=0.1, network=0.4), _close(cpu=0.04, network=0))
 
 
+def test_what_a_node_does_not_take_at_a_jump_is_its_siblings() -> None:
+    """As above, and beside it one who takes whatever cpu is left: all that is not taken, not all that would not be allowed."""
+    x = Leaf("x", 10, demand={"cpu": 10, "network": 40})
+    y = Leaf("y", 1, demand={"cpu": 1000})
+    limited = Branch("limited", children=(x, y), limit={"cpu": 40})
+    due = _due({"cpu": 100, "network": 100}, limited, Leaf("z", demand={"cpu": 100}))
+    assert (due["limited"], due["z"]) == (_close(cpu=0.14, network=0.4), _close(cpu=0.86, network=0))
+
+
+def test_until_an_offer_pays_for_a_jump_it_is_not_begun() -> None:
+    """At 0.3 x would take as much memory as y has, so a stands still until it is offered both; b goes on alone."""
+    x = Leaf("x", usage={"cpu": 30}, demand={"cpu": 30, "memory": 300})
+    group = Branch("a", children=(x, Leaf("y", demand={"memory": 1000})))
+    due = _due(POOL, group, Leaf("b", demand={"memory": 1000}))
+    assert (due["a"], due["b"]) == (_close(cpu=0.3, memory=0.3), _close(cpu=0, memory=0.6))
+
+
+def test_at_the_whole_offer_too_the_lower_value_counts() -> None:
+    """x and y take all the slots, and with that the group has been offered the whole; what else they want comes behind it."""
+    x = Leaf("x", usage={"slots": 2}, demand={"slots": 2, "memory": 2})
+    group = Branch("a", children=(x, Leaf("y", demand={"slots": 2})))
+    due = _due({"slots": 4, "memory": 4}, group, Leaf("z", demand={"memory": 4}))
+    assert (due["a"], due["z"]) == (_close(slots=1, memory=0), _close(slots=0, memory=1))
+
+
 def test_behind_a_jump_the_higher_value_counts() -> None:
     """The same with a limit that lets it go on."""
     x = Leaf("x", 10, demand={"cpu": 10, "network": 40})
@@ -225,10 +264,13 @@ def test_a_guarantee_covers_what_lies_behind_a_jump_in_it() -> None:
     assert (due["x"], due["y"], due["b"]) == tuple(_close(cpu=share, memory=share) for share in (0.4, 0.4, 0.2))
 
 
-@pytest.mark.parametrize(("limit", "jump"), [(450, False), (490, True)])
-def test_jumps_of_two_that_fall_together_are_not_parted_by_rounding(limit: int, jump: bool) -> None:
-    """A seventh for a weight of 3 and a third for one of 7 are the same level: both take memory there, or neither does."""
-    x = Leaf("x", 3, usage={"cpu": 30}, demand={"cpu": 30, "memory": 600})
-    y = Leaf("y", 7, usage={"cpu": 70}, demand={"cpu": 70, "memory": 600})
-    due = _due({"cpu": 210, "memory": 1000}, Branch("a", children=(x, y), limit={"memory": limit}))
-    assert [due[name]["memory"] > 0 for name in "xy"] == [jump, jump]
+@pytest.mark.parametrize(("limit", "jump"), [(450, False), (510, True)])
+@pytest.mark.parametrize("thirds", [3, 7, 11, 13])
+def test_jumps_of_two_that_fall_together_are_not_parted_by_rounding(thirds: int, limit: int, jump: bool) -> None:
+    """At a tenth and the third part of a tenth of cpu the group jumps to a tenth of memory. y jumps, by its weight at the same
+    level, to four tenths. Both take memory there or neither does, though that level is no decimal."""
+    q = Leaf("q", thirds, usage={"cpu": 10}, demand={"cpu": 10, "memory": 600})
+    group = Branch("a", children=(Leaf("p", demand={"cpu": 100}), q))
+    y = Leaf("y", thirds, usage={"cpu": 10 * (thirds + 1)}, demand={"cpu": 10 * (thirds + 1), "memory": 600})
+    due = _due({"cpu": 1000, "memory": 1000}, Branch("all", children=(group, y), limit={"memory": limit}))
+    assert [due[name]["memory"] > 0 for name in "qy"] == [jump, jump]

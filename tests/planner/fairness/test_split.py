@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -98,9 +99,16 @@ def test_a_key_of_which_all_that_is_wanted_is_due_does_not_count() -> None:
     assert _counts(_split(running, {"gpu": 10, "cpu": 20}, {"gpu": 5})) == (5, 5, 5)
 
 
-def test_bounds_are_not_crossed_by_rounding() -> None:
-    """A third of 99 is 33, exactly 33 run below it, and the next is beyond."""
+def test_what_is_protected_from_the_aggressive_is_protected_from_all() -> None:
+    patience = Patience(threshold=Fraction(1, 5), aggressive_threshold=Fraction(1, 2))
+    assert _counts(_split(runs(*[GPU] * 15), {"gpu": 10}, {}, patience)) == (5, 0, 10)
+
+
+@pytest.mark.parametrize("rounded", [0, 1, -1])
+def test_bounds_are_not_crossed_by_rounding(rounded: int) -> None:
+    """A third of 99 is 33: the 33rd is protected, the next is not."""
     running = runs(*[GPU] * 60)
     tree = Branch("pool", children=(Leaf("x", usage={"gpu": 60}, demand={"gpu": 99}), Leaf("y", weight=2, demand={"gpu": 99})))
     division = divide({"gpu": 99}, tree)
-    assert _counts(split(running, division.nodes["x"], division, Patience()))[2] == 60 - 33
+    node = replace(division.nodes["x"], fair=(division.scale // 3 + rounded,))
+    assert _counts(split(running, node, division, Patience()))[2] == 60 - 33

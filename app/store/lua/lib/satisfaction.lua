@@ -25,12 +25,9 @@ local function ratio(pool, policy)
   for key, fair in pairs(policy.fair) do
     local capacity = pool.limit[key]
     local used = capacity and (policy.used[key] or 0) / capacity * const.SHARE or 0
-    if fair > NOISE then
-      local part = used / fair
-      least = math.min(least or part, part)
-      if not policy.sated[key] then wanted = math.max(wanted or 0, part) end
-    end
-    if not policy.sated[key] then wanted = wanted or 0 end
+    local part = fair > NOISE and used / fair
+    if part then least = math.min(least or part, part) end
+    if not policy.sated[key] then wanted = math.max(wanted or 0, part or 0) end
     if used > fair + NOISE then beyond = math.max(beyond or 0, fair > 0 and used / fair or const.EXACT) end
   end
   if not least then return const.EXACT end
