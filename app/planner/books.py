@@ -223,11 +223,19 @@ class Books:
     def reprieve(self, stray: Allocation) -> None:
         """A stray is called back."""
         del self.strays[stray.id]
-        policy, *groups = self.tree.paths[stray.component][:-1]
+        self._come_back(stray)
+
+    def stay(self, holder: Allocation) -> None:
+        """One who was leaving for a limit is called back."""
+        self._count(self._gone, holder, -1)
+        self._come_back(holder)
+
+    def _come_back(self, holder: Allocation) -> None:
+        policy, *groups = self.tree.paths[holder.component][:-1]
         for group in groups:  # as the ledger counts it: as much may be borrowed now that was in share
             for key, units in self.tree.accounts[policy].reserved.items():
                 self._moved[group, key] += units
-        self.shares.come_back(stray)
+        self.shares.come_back(holder)
         self.version += 1
 
     def end_hold(self, way: Way) -> None:

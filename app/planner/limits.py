@@ -1,7 +1,8 @@
 """Who is over a limit, since when, and what has to leave for it.
 
 That comes of a limit, or the pool, that was lowered below what is used. Where it is to be evicted, as much of the preemptible
-work as is over is preempted, the newest first, for no waiter's sake.
+work as is over is preempted, the newest first, for no waiter's sake. If the limit is raised while they leave, those are called
+back that need not go.
 """
 
 from __future__ import annotations
@@ -10,7 +11,11 @@ from collections.abc import Callable, Iterable, Iterator
 
 from app.domain.plan import Evict, Evicted
 from app.domain.snapshot import Account, Allocation, Snapshot
+from app.planner.books import Books
 from app.planner.tree import Tree
+
+FOR_A_LIMIT = "!"
+"""For whom those leave who leave for nobody, but for a limit."""
 
 AFTER_S = 30
 """How long somebody may be over its limit, where nothing is said."""
@@ -43,6 +48,15 @@ class Limits:
         after_s = int(self._said(account, "over_limit_after_s") or AFTER_S)
         return since is not None and self._snapshot.now_ms - since >= after_s * 1000
 
+    def needs_gone(self, books: Books, holder: Allocation, account: Account) -> bool:
+        """Whether an account would be over its limit, and may not be, if one who is leaving stayed and all others went as planned."""
+        if not self._evicts(account):
+            return False
+        bounds = ((key, units, self._tree.limit(account.name, key)) for key, units in holder.amounts.items())
+        return any(
+            limit is not None and books.used_then(account.name, key, books.end) + units > limit for key, units, limit in bounds
+        )
+
     def _evicts(self, account: Account) -> bool:
         said = self._said(account, "over_limit")
         return said == "evict" if said else self._snapshot.terms.discipline == "fair_share"
@@ -57,32 +71,44 @@ class Limits:
         return ""
 
 
-def evictions(
-    snapshot: Snapshot,
-    tree: Tree,
-    gone: Callable[[str, str], int],
-    may_go: Callable[[Allocation], bool],
-    most: int | None,
-) -> Evict | None:
-    """Who has to leave now; None if nobody. `gone` is what those bring who are leaving already."""
-    limits, victims = Limits(snapshot, tree), dict[str, Evicted]()
+def spared(snapshot: Snapshot, books: Books) -> Iterator[Allocation]:
+    """Those leaving for a limit that would not be exceeded if they stayed, the oldest first; each is counted as staying before the
+    next is judged, whom the caller has called back by then."""
+    limits = Limits(snapshot, books.tree)
+    for holder in snapshot.allocations:
+        if holder.leaving_for == FOR_A_LIMIT and not any(
+            limits.needs_gone(books, holder, account) for account in _path(books, holder)
+        ):
+            yield holder
+
+
+def evictions(snapshot: Snapshot, books: Books, may_go: Callable[[Allocation], bool], most: int | None) -> Evict | None:
+    """Who has to leave now, the newest first; None if nobody."""
+    tree, limits = books.tree, Limits(snapshot, books.tree)
     due = [account for account in snapshot.accounts.values() if limits.is_due(account)]
     if not due:
         return None
-    running = {holder.id: holder for holder in reversed(snapshot.allocations) if may_go(holder)}
+    victims: dict[str, tuple[Allocation, Account]] = {}
 
-    def left(account: str, key: str) -> int:
-        mine = (running[id_] for id_ in victims if account in tree.paths[running[id_].component])
-        return gone(account, key) + sum(holder.amounts.get(key, 0) for holder in mine)
+    def gone(account: str, key: str) -> int:
+        mine = (holder for holder, _ in victims.values() if account in tree.paths[holder.component])
+        return books.gone(account, key) + sum(holder.amounts.get(key, 0) for holder in mine)
 
+    running = [holder for holder in reversed(snapshot.allocations) if may_go(holder)]
     for account in sorted(due, key=lambda account: (-_depth(account, tree), account.name)):
-        below = (
-            holder for holder in running.values() if account.name in tree.paths[holder.component] and holder.id not in victims
-        )
-        for holder in _as_many(below, limits.over(account, left)):
-            victims[holder.id] = Evicted(holder.id, holder.fence, account.name)
-    chosen = tuple(victims.values())[:most]
-    return Evict(chosen) if chosen else None
+        below = (holder for holder in running if account.name in tree.paths[holder.component] and holder.id not in victims)
+        for holder in _until_enough(below, limits.over(account, gone)):
+            victims[holder.id] = holder, account
+    for holder, _ in sorted(victims.values(), key=lambda each: each[0].fence):  # given back: whoever is not needed after all
+        without = victims.pop(holder.id)
+        if any(limits.over(account, gone) for account in due if account.name in tree.paths[holder.component]):
+            victims[holder.id] = without
+    newest = sorted(victims.values(), key=lambda each: each[0].fence, reverse=True)[:most]
+    return Evict(tuple(Evicted(holder.id, holder.fence, account.name) for holder, account in newest)) if newest else None
+
+
+def _path(books: Books, holder: Allocation) -> list[Account]:
+    return [books.tree.accounts[account] for account in books.tree.paths[holder.component]]
 
 
 def _depth(account: Account, tree: Tree) -> int:
@@ -92,18 +118,13 @@ def _depth(account: Account, tree: Tree) -> int:
     return depth
 
 
-def _as_many(newest: Iterable[Allocation], over: dict[str, int]) -> Iterator[Allocation]:
-    """The newest, until it is over no more, but for those without whom it is over no more either."""
-    left, taken = dict(over), list[Allocation]()
+def _until_enough(newest: Iterable[Allocation], over: dict[str, int]) -> Iterator[Allocation]:
+    """In order, those that hold something of what is over, until nothing is."""
+    left = dict(over)
     for holder in newest:
-        if all(units <= 0 for units in left.values()):
-            break
-        if any(units > 0 and holder.amounts.get(key, 0) for key, units in left.items()):
-            taken.append(holder)
-            left = {key: units - holder.amounts.get(key, 0) for key, units in left.items()}
-    for holder in reversed(taken):
-        without = {key: units + holder.amounts.get(key, 0) for key, units in left.items()}
-        if all(units <= 0 for units in without.values()):
-            left = without
-        else:
+        if not left:
+            return
+        if any(holder.amounts.get(key, 0) for key in left):
             yield holder
+            less = {key: units - holder.amounts.get(key, 0) for key, units in left.items()}
+            left = {key: units for key, units in less.items() if units > 0}

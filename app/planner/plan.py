@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
 
-from app.domain.plan import EndHold, Evict, PassOn, Publication, Reprieve, Step, Stop
+from app.domain.plan import EndHold, PassOn, Publication, Reprieve, Step, Stop
 from app.domain.snapshot import Allocation, Snapshot, Waiter
 from app.planner.books import Books, Deficits, Line, Way
 from app.planner.budget import Budget
@@ -16,10 +16,11 @@ from app.planner.cost import Costs, worth
 from app.planner.court import Candidate, Court
 from app.planner.fair_case import FairCase
 from app.planner.fairness.starvation import State
-from app.planner.limits import evictions
+from app.planner.limits import evictions, spared
 from app.planner.parts import Ground, Parts
 from app.planner.protection import Protection
 from app.planner.publishing import publication, states
+from app.planner.replay import replay
 from app.planner.shares import Shares
 from app.planner.starving import Fairness, Stage
 from app.planner.tree import Tree
@@ -101,7 +102,7 @@ class _Pass:
         # 1. Those who are leaving for nobody any more go on for the next who needs them, or are called back.
         self._settle_strays()
         # 2. What is over a limit leaves, for nobody.
-        self._evict()
+        self._settle_limits()
         # 3. Holds that will not suffice ask again; one that nothing can fill ends, and its victims are settled as in 1.
         while any(self._fill(way, line) for way, line in self._books.in_line()):
             self._settle_strays()
@@ -140,13 +141,14 @@ class _Pass:
 
     # 2. Limits
 
-    def _evict(self) -> None:
-        most = self._budget.this_minute
-        step = evictions(self._snapshot, self._books.tree, self._books.gone, self._may_go, most)
+    def _settle_limits(self) -> None:
+        for holder in spared(self._snapshot, self._books):
+            self._books.stay(holder)
+            self._steps.append(Reprieve(holder.id, holder.fence))
+        step = evictions(self._snapshot, self._books, self._may_go, self._budget.this_minute)
         if step is not None:
-            gone = {victim.request for victim in step.victims}
-            self._books.evict(holder for holder in self._snapshot.allocations if holder.id in gone)
-            self._budget.count(len(gone))
+            replay(self._books, self._snapshot, step)
+            self._budget.count(len(step.victims))
             self._steps.append(step)
 
     def _may_go(self, holder: Allocation) -> bool:
@@ -296,26 +298,10 @@ class _Pass:
     def verdicts(self, steps: Sequence[Step], waiter: Waiter) -> Iterator[Verdict]:
         """What the rules say when these steps are taken and a waiter, or the owner of a hold, asks."""
         for step in steps:
-            self._replay(step)
+            replay(self._books, self._snapshot, step)
         places = (line for way, line in self._books.in_line() if way.owner.id == waiter.id)
         line = next(places, self._books.end)
         return self._case(waiter, line, self._books.deficits(waiter, line)).verdicts()
-
-    def _replay(self, step: Step) -> None:
-        books, snapshot = self._books, self._snapshot
-        if isinstance(step, Stop):
-            askers = {waiter.id: waiter for waiter in (*(way.owner for way in books.ways.values()), *snapshot.waiters)}
-            stopped = {victim.request for victim in step.victims}
-            books.stop(askers[step.waiter], [holder for holder in snapshot.allocations if holder.id in stopped])
-        elif isinstance(step, PassOn):
-            books.pass_on(books.strays[step.request], books.ways[step.owner])
-        elif isinstance(step, Reprieve):
-            books.reprieve(books.strays[step.request])
-        elif isinstance(step, Evict):
-            gone = {victim.request for victim in step.victims}
-            books.evict(holder for holder in snapshot.allocations if holder.id in gone)
-        else:
-            books.end_hold(books.ways[step.owner])
 
 
 def _explained(snapshot: Snapshot, steps: Sequence[Step], so_far: int, waiter: Waiter) -> Iterator[Verdict]:

@@ -125,6 +125,8 @@ class Reconciling:
             planned = plan(seen, skip)
             if planned.publication and not self._publish(workspace, seen, planned.publication):
                 stale += 1
+            elif planned.publication and seen.terms.queueing == "strict":
+                continue  # who stands behind whom may be another by what was kept just now
             elif not planned.steps:
                 return False
             else:

@@ -12,7 +12,9 @@ from app.planner.fairness import measures
 from app.planner.fairness.split import Split
 from app.planner.fairness.starvation import State
 from app.planner.parts import Ground, Parts, by_component
+from app.planner.protection import Protection
 from app.planner.publishing import states
+from app.planner.shares import NEVER
 from app.planner.tree import POLICY, Tree
 from app.store.ledger import Ledger
 from app.store.planning import Planning, Unfinished
@@ -51,6 +53,7 @@ class _Table:
         self._states = states(seen, self._parts) if seen.terms.discipline == "fair_share" else {}
         self._running = by_component(seen.allocations)
         self._satisfaction: dict[str, float | None] = {}
+        self._protects = Protection(seen.terms, seen.now_ms).of
 
     def rows(self) -> Iterator[ShareNode]:
         """All, depth first."""
@@ -58,7 +61,7 @@ class _Table:
 
     def _below(self, account: Account) -> Iterator[ShareNode]:
         children = [one for one in self._seen.accounts.values() if one.parent == account.name]
-        children.sort(key=lambda one: (one.name.startswith(POLICY), one.name))
+        children.sort(key=lambda one: (one.name.startswith(POLICY), one.name.rpartition("/")[2], one.name))
         rows = [row for child in children for row in self._below(child)]
         ratios = [self._satisfaction[child.name] for child in children]
         self._satisfaction[account.name] = self._satisfied(account, ratios)
@@ -100,7 +103,18 @@ class _Table:
         )
 
     def _split(self, component: str) -> Split:
-        return self._parts.split(component, self._running.get(component, []))
+        """As decisions see it; what may never be stopped is told as that, wherever it lies."""
+        running = self._running.get(component, [])
+        cut = self._parts.split(component, running)
+        profile = self._seen.accounts[POLICY + component].profile
+        never = {holder.id for holder in running if self._protects(holder, profile) in NEVER} | set(cut.non_preemptible)
+        parts = (cut.non_preemptible, cut.aggressively_preemptible, cut.preemptible)
+        return Split(
+            tuple(one for part in parts for one in part if one in never),
+            tuple(one for one in cut.aggressively_preemptible if one not in never),
+            tuple(one for one in cut.preemptible if one not in never),
+            cut.before,
+        )
 
     def _units(self, shares: tuple[int, ...]) -> Amounts:
         keys, capacity, scale = self._parts.division.keys, self._ground.capacity, self._parts.scale

@@ -99,7 +99,7 @@ class Planning:
                 chunk=self._limits.chunk,
                 pool=snapshot.pool,
                 rows=json.dumps([(row.account, [word for pair in row.said for word in pair], row.gone) for row in rows]),
-                watched="1" if found.watched else "0",
+                watched="1" if found.watched or first + ROWS < len(found.rows) else "0",  # if that was all for now, look again
                 rules=snapshot.version,
             )
             if reply.tag != "published":

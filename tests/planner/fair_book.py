@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from app.domain.ordering import SHARE
-from app.domain.plan import Evict, Publication, Row, Step, Stop
+from app.domain.plan import Evict, Publication, Reprieve, Row, Step, Stop
 from app.domain.snapshot import Account, Allocation, Demand, Published, Snapshot, Waiter
 from tests.planner.book import Book
 from tests.planner.oracle import Oracle
@@ -65,11 +65,7 @@ class FairBook(Book):
         if not own:
             return ENDLESS
         beyond = [Fraction(has) / due if due else Fraction(ENDLESS) for has, due in parts.values() if has > due + NOISE]
-        wanted = [
-            Fraction(has) / due
-            for key, (has, due) in parts.items()
-            if due > NOISE and key not in policy.published.sated
-        ]
+        wanted = [Fraction(has) / due for key, (has, due) in parts.items() if due > NOISE and key not in policy.published.sated]
         return min(ENDLESS, int((max(beyond) if beyond else max(wanted) if wanted else min(own)) * BILLION))
 
     def _grantable(self) -> Waiter | None:
@@ -99,6 +95,10 @@ class FairBook(Book):
 
     def take(self, step: Step, *, at_once: bool = False) -> None:
         """One step of the planner."""
+        if isinstance(step, Reprieve) and self.live[step.request].leaving_for == NOBODY:
+            self._mark([step.request], None)
+            self.settle()
+            return
         if not isinstance(step, Evict):
             super().take(step, at_once=at_once)
             return
@@ -119,7 +119,6 @@ class FairBook(Book):
         """Whether what the choice rests on is no longer so."""
         oracle = Oracle(self._bare())
         return any(not use.least <= oracle.used(use.account, use.key) <= use.most for use in step.uses)
-
 
     def refuses(self, step: Step) -> str:
         """Why the ledger would not take a step; empty if it would."""

@@ -12,6 +12,18 @@ from tests.planner.fair_book import FairBook
 
 Op = tuple[Any, ...]
 SECOND_MS = 1000
+SETTINGS: dict[str, tuple[float, tuple[str, ...]]] = {
+    "aggressive_starvation": (1, ("0", "1")),
+    "fair_share_tolerance": (1, ("1", "0.5", "0.8", "0")),
+    "starvation_timeout_s": (1, ("0", "30", "300")),
+    "aggressive_starvation_timeout_s": (0.5, ("0", "60", "600")),
+    "preemption_threshold": (0.5, ("0.5", "1", "1.5", "2", "0")),
+    "aggressive_preemption_threshold": (0.5, ("0", "0.2", "0.5", "1")),
+    "allow_aggressive_preemption": (0.5, ("0", "1")),
+    "non_preemptible_usage_threshold": (0.3, ("gpu=1", "gpu=2")),
+    "over_limit": (0.25, ("keep", "evict")),
+}
+"""What an account may say: how often compared with others, and what."""
 
 
 @dataclass
@@ -39,16 +51,16 @@ class World:
 
 
 class Maker:
-    """Makes worlds by chance."""
+    """Makes worlds by chance. `crowded`: everybody wants much, and starves soon; `plain`: only the pool has settings."""
 
-    def __init__(self, seed: int, *, groups: bool = True, keys: int = 2, rich: bool = True) -> None:
-        self._random, self._groups, self._keys, self._rich = Random(seed), groups, keys, rich
+    def __init__(self, seed: int, *, groups: bool = True, crowded: bool = False, plain: bool = False) -> None:
+        self._random, self._groups, self._crowded, self._plain = Random(seed), groups, crowded, plain
 
     def world(self) -> World:
         """One of them."""
         random = self._random
         capacity = {"gpu": random.randint(2, 10)}
-        if self._keys > 1 and random.random() < 0.4:
+        if random.random() < 0.4:
             capacity["mem"] = random.randint(2, 8)
         accounts = self._accounts(capacity)
         world = World(self._terms(), capacity, accounts, self._pool_says(), at_once=random.random() < 0.5)
@@ -57,6 +69,10 @@ class Maker:
             world.ops += [self._submit(world, component, most) for _ in range(random.randint(3, 8))]
         world.ops += [self._op(world) for _ in range(random.randint(0, 14))]
         world.ops += [self._submit(world) for _ in range(random.randint(1, 5))]
+        if self._crowded:
+            for component in world.components():
+                most = random.choice((1, 2, 4))
+                world.ops += [self._submit(world, component, most) for _ in range(random.randint(1, 4))]
         world.choices = [random.randint(0, 11) for _ in range(12)]
         return world
 
@@ -64,8 +80,7 @@ class Maker:
         return self._random.random() < chance
 
     def _terms(self) -> Terms:
-        some, random = self._some, self._random
-        rich = self._rich
+        some, random, rich = self._some, self._random, not (self._plain or self._crowded)
         return Terms(
             discipline="fair_share",
             queueing="strict" if rich and some(0.15) else "best_effort",
@@ -76,31 +91,24 @@ class Maker:
         )
 
     def _pool_says(self) -> dict[str, str]:
-        return self._says(0.35, "pool")
+        said = self._says(0.35, "pool")
+        if self._crowded:
+            said |= {
+                "aggressive_starvation": self._random.choice("011"),
+                "starvation_timeout_s": self._random.choice(("0", "30")),
+            }
+            said["fair_share_tolerance"] = self._random.choice(("1", "0.8", "0.9"))
+            if self._some(0.4):
+                said["preemption_threshold"] = self._random.choice(("0.5", "0.3", "0.8", "1.2"))
+        return said
 
     def _says(self, chance: float, kind: str) -> dict[str, str]:
-        some, random = self._some, self._random
-        said: dict[str, str] = {}
-        if not self._rich and kind != "pool":
-            return said
-        if some(chance):
-            said["aggressive_starvation"] = random.choice("01") if kind != "pool" else "1"
-        if some(chance):
-            said["fair_share_tolerance"] = random.choice(("1", "0.5", "0.8", "0"))
-        if some(chance):
-            said["starvation_timeout_s"] = random.choice(("0", "30", "300"))
-        if some(chance / 2):
-            said["aggressive_starvation_timeout_s"] = random.choice(("0", "60", "600"))
-        if some(chance / 2):
-            said["preemption_threshold"] = random.choice(("0.5", "1", "1.5", "2", "0"))
-        if some(chance / 2):
-            said["aggressive_preemption_threshold"] = random.choice(("0", "0.2", "0.5", "1"))
-        if some(chance / 2):
-            said["allow_aggressive_preemption"] = random.choice("01")
-        if some(chance / 3):
-            said["non_preemptible_usage_threshold"] = random.choice(("gpu=1", "gpu=2"))
-        if some(chance / 4):
-            said["over_limit"] = random.choice(("keep", "evict"))
+        """What an account says; `chance` of a setting that is often said."""
+        if self._plain and kind != "pool":
+            return {}
+        said = {name: self._random.choice(values) for name, (part, values) in SETTINGS.items() if self._some(chance * part)}
+        if kind == "pool" and "aggressive_starvation" in said:
+            said["aggressive_starvation"] = "1"
         return said
 
     def _accounts(self, capacity: dict[str, int]) -> list[dict[str, Any]]:
@@ -108,11 +116,15 @@ class Maker:
         for name in ("group:g", "group:h")[: random.choice((0, 1, 2, 2)) if self._groups else 0]:
             parent = "group:g" if name == "group:h" and self._some(0.3) else "pool"
             mode = "fifo" if self._some(0.25) else "fair_share"
-            made.append({"name": name, "parent": parent, "mode": mode, **self._numbers(capacity), "said": self._says(0.15, "group")})
+            made.append(
+                {"name": name, "parent": parent, "mode": mode, **self._numbers(capacity), "said": self._says(0.15, "group")}
+            )
         parents = ["pool", *(one["name"] for one in made)]
         for letter in "abcde"[: random.randint(2, 5)]:
             numbers = self._numbers(capacity)
-            made.append({"name": f"policy:t/{letter}", "parent": random.choice(parents), **numbers, "said": self._says(0.12, "policy")})
+            made.append(
+                {"name": f"policy:t/{letter}", "parent": random.choice(parents), **numbers, "said": self._says(0.12, "policy")}
+            )
         _agree(capacity, made)
         return made
 
@@ -139,7 +151,9 @@ class Maker:
 
     def _op(self, world: World) -> Op:
         random = self._random
-        what = random.choice(("submit", "submit", "submit", "release", "cancel", "save", "leave", "leave", "pass", "pass", "plan", "resize"))
+        what = random.choice(
+            ("submit", "submit", "submit", "release", "cancel", "save", "leave", "leave", "pass", "pass", "plan", "resize")
+        )
         if what == "submit":
             return self._submit(world)
         if what == "pass":

@@ -9,13 +9,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from random import Random
 
 import pytest
 
 from app.domain.plan import EndHold, Evict, Reprieve, Step, Stop
 from app.planner.plan import plan
-from tests.planner.fair_book import NOBODY, FairBook
+from tests.planner.fair_book import FairBook
 from tests.planner.fair_worlds import SECOND_MS, Maker, World, act
 
 LONGER = int(os.environ.get("HISTORIES", 0))
@@ -113,10 +112,10 @@ def left_alone(world: World) -> Ending:
 
 
 @pytest.mark.timeout(24 * 3600 if LONGER else 120)
-@pytest.mark.parametrize("kind", ["flat", "grouped", "plain"])
+@pytest.mark.parametrize("kind", ["flat", "grouped", "plain", "crowded", "crowded and grouped"])
 def test_a_pool_left_to_itself_becomes_quiet(kind: str) -> None:
-    for seed in range(FIRST, FIRST + (LONGER or 150)):
-        maker = Maker(seed, groups=kind != "flat", rich=kind != "plain")
+    for seed in range(FIRST, FIRST + (LONGER or 120)):
+        maker = Maker(seed, groups=kind not in ("flat", "crowded"), plain=kind == "plain", crowded="crowded" in kind)
         try:
             left_alone(maker.world())
         except AssertionError as error:

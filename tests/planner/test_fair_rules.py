@@ -15,7 +15,9 @@ from tests.planner.fair_builders import AGGRESSIVE, STARVING, FairScene, a_fair_
 
 def full(taker: dict[str, Any] | None = None, holder: dict[str, Any] | None = None, **terms: Any) -> FairScene:
     """Four units, all held one by one by `b`; `w` of `a`, whose part is one of them, waits for it."""
-    scene = a_fair_pool(gpu=4).under(**terms).policy("a", **(STARVING if taker is None else taker)).policy("b", **(holder or {}))
+    scene = (
+        a_fair_pool(gpu=4).under(**terms).policy("a", **(STARVING if taker is None else taker)).policy("b", **(holder or {}))
+    )
     return scene.run("b", 1, 1, 1, 1).waits("w", "a", gpu=1)
 
 
@@ -67,7 +69,9 @@ def test_most_of_its_part_is_enough_but_for_who_is_due_all_it_asks() -> None:
 def test_a_waiter_is_as_urgent_as_a_group_above_it() -> None:
     scene = a_fair_pool(gpu=4).group("g", **STARVING).policy("a", "g").policy("b").run("b", 1, 1, 1, 1)
     assert scene.waits("w", "a", gpu=1).stopped() == {"b4": "starvation"}
-    again = a_fair_pool(gpu=4).under(aggressive_starvation=True).group("g", **AGGRESSIVE).policy("a", "g", **STARVING).policy("b")
+    again = (
+        a_fair_pool(gpu=4).under(aggressive_starvation=True).group("g", **AGGRESSIVE).policy("a", "g", **STARVING).policy("b")
+    )
     assert again.run("b", 1, 1, 1, 1).waits("w", "a", gpu=1).stopped() == {"b4": "aggressive_starvation"}
 
 
@@ -163,7 +167,9 @@ def test_what_completed_a_checkpoint_lies_on_top() -> None:
 def test_it_lies_beyond_on_a_short_key() -> None:
     """It is beyond its policy's part of the memory only, and a gpu is short."""
     scene = a_fair_pool(gpu=4, mem=8).policy("a", **STARVING).policy("b").policy("c")
-    scene.runs("b1", "b", gpu=1, mem=4).runs("b2", "b", gpu=1, mem=4).run("c", 1, 1).waits("x", "c", gpu=2).waits("y", "b", mem=4)
+    scene.runs("b1", "b", gpu=1, mem=4).runs("b2", "b", gpu=1, mem=4).run("c", 1, 1).waits("x", "c", gpu=2).waits(
+        "y", "b", mem=4
+    )
     assert scene.waits("w", "a", gpu=1).why() is Why.NOT_ENOUGH
     assert scene.why_not("b2") == {None: WhyNot.WITHIN_FAIR_SHARE}
     assert scene.waits("v", "a", gpu=1, mem=1).stopped("v") == {"b2": "starvation"}
@@ -180,7 +186,9 @@ def test_the_threshold_says_what_lies_beyond(threshold: float, taken: int) -> No
 
 
 def test_nothing_is_taken_of_one_who_is_due_all_it_asks() -> None:
-    scene = a_fair_pool(gpu=4).policy("a", **STARVING).policy("b", reserved={"gpu": 2}).policy("c").run("b", 1, 1).run("c", 1, 1)
+    scene = (
+        a_fair_pool(gpu=4).policy("a", **STARVING).policy("b", reserved={"gpu": 2}).policy("c").run("b", 1, 1).run("c", 1, 1)
+    )
     assert set(scene.waits("w", "a", gpu=1).why_not("b2").values()) == {WhyNot.WITHIN_FAIR_SHARE}
 
 
@@ -221,9 +229,14 @@ def test_what_began_below_a_fifth_of_what_is_due_is_never_taken() -> None:
     scene = half().run("b", 1, 7).waits("w", "a", gpu=4)
     assert scene.stopped() == {"b2": "aggressive_starvation"}
     assert half().run("b", 8).waits("w", "a", gpu=4).why() is Why.NOT_ENOUGH
-    assert half(aggressive_preemption_threshold=1).under(aggressive_preemption_threshold=0.3).run("b", 1, 7).waits(
-        "w", "a", gpu=4
-    ).why() is Why.NOT_ENOUGH
+    assert (
+        half(aggressive_preemption_threshold=1)
+        .under(aggressive_preemption_threshold=0.3)
+        .run("b", 1, 7)
+        .waits("w", "a", gpu=4)
+        .why()
+        is Why.NOT_ENOUGH
+    )
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ WEIGHTS = {
     "pass_time": 9, "come_with_a_stale_fence": 1, "beat": 2, "beat_too_late": 1, "poll": 1, "go_on": 3, "finish": 1,
     "change_pool": 2, "set_policy": 3, "set_group": 2, "delete_policy": 1, "delete_group": 1, "delete_pool": 1,
     "create_pool": 1, "configure": 1, "reconcile": 10, "stop": 8, "judge": 4, "end_hold": 1, "depart": 5, "answer": 8,
-    "vacate": 6,
+    "vacate": 6, "compare": 1,
 }  # fmt: skip
 
 QUARREL = {"release": 0.4, "drop": 0.4, "reconcile": 2, "submit": 2, "pass_time": 0.5}
@@ -239,7 +239,7 @@ class Walk:
     def _go_on(self) -> dict[str, Any]:
         return {}
 
-    _finish = _go_on
+    _finish = _compare = _go_on
 
 
 def endless(steps: Sequence[Step]) -> list[Step]:

@@ -16,10 +16,13 @@ from tests.races.reconcilers import ODDS, Member, Shift, be
 from tests.races.test_crowd import START_MS, url_of
 
 DECIDE, WORK = 3, 3
+FAIR = {"discipline": "fair_share", "starvation_timeout_s": 0, "backoff_s": 0, "fair_share_tolerance": 1.0}
 SHIFTS = {
     "at leisure": Shift(seed=1, operations=120 * TIMES, chunk=200, settings={}),
     "in small pieces": Shift(seed=2, operations=80 * TIMES, chunk=1, settings={}),
     "by class": Shift(seed=3, operations=80 * TIMES, chunk=200, settings={"discipline": "classes", "max_victims": 2}),
+    "by fair shares": Shift(seed=4, operations=160 * TIMES, chunk=200, settings=FAIR),
+    "by fair shares, in small pieces": Shift(seed=5, operations=160 * TIMES, chunk=2, settings=FAIR),
 }
 
 

@@ -79,11 +79,11 @@ def test_the_least_satisfied_is_served_first_and_that_is_seen_anew_after_each_gr
 
 
 def test_what_is_shown_is_the_order_of_the_next_grant(world: World) -> None:
-    holders = [full_pool(world, 4, "a", "b"), *()]
+    holder = full_pool(world, 4, "a", "b")
     waiting = {name: world.submit(name[0], gpu=2) for name in ("a1", "a2", "b1", "b2")}
     publish(world, a=0.5, b=0.5)
     assert names(world, **waiting) == ["a1", "a2", "b1", "b2"]
-    world.release(holders[0])
+    world.release(holder)
     assert served(world, **waiting) == ["a1", "b1"]
     assert names(world, **waiting) == ["a2", "b2"]
     world.release(waiting["b1"])
@@ -126,11 +126,14 @@ def test_a_class_does_not_help_who_is_more_satisfied(world: World) -> None:
 
 
 def test_who_has_nothing_due_comes_last_and_of_these_by_class_and_age(world: World) -> None:
-    holder = full_pool(world, 8, "a", "b", "c")
+    world.pool(gpu=9, settings=FAIR)
+    for team in ("a", "b", "c", "holder"):
+        world.policy(team)
     world.submit("c", gpu=1)
+    holder = world.submit("holder", gpu=8)
     waiting = {name: world.submit(name[0], gpu=1) for name in ("a1", "b1", "c1")}
     waiting["b2"] = world.submit("b", gpu=1, preemption_class=6)
-    publish(world, a=0, b=0, c=0.125)
+    publish(world, a=0, b=0, c=1 / 9)
     assert names(world, **waiting) == ["c1", "b2", "a1", "b1"]
     world.release(holder)
     assert served(world, **waiting) == ["c1", "b2", "a1", "b1"]
@@ -146,6 +149,17 @@ def test_who_has_more_than_is_due_comes_after_who_has_not_by_how_much_it_is_more
     assert names(world, **waiting) == ["c", "a", "b"]
     publish(world, a=0.125, b=0.125, c=0.0625)
     assert names(world, **waiting) == ["b", "c", "a"]
+
+
+def test_who_has_more_than_is_due_of_one_key_has_it_though_it_lacks_another(world: World) -> None:
+    world.pool(gpu=8, mem=8, settings=FAIR)
+    for team, asks in (("a", {"gpu": 4}), ("b", {"mem": 6}), ("holder", {"gpu": 4, "mem": 2})):
+        world.policy(team)
+        world.submit(team, **asks)
+    waiting = {"a": world.submit("a", mem=1), "b": world.submit("b", gpu=1, mem=1)}
+    due: dict[str, Any] = {"a": {"gpu": 0.25, "mem": 0.5}, "b": {"gpu": 0.5, "mem": 0.5}}
+    publish(world, sated={"a": ("gpu",)}, **due)
+    assert names(world, **waiting) == ["b", "a"], "3/2, then 2"
 
 
 def test_a_key_on_which_all_it_wants_is_its_own_does_not_count_but_for_who_wants_no_other(world: World) -> None:
@@ -242,18 +256,17 @@ def test_strict_the_first_is_the_least_satisfied_and_nobody_passes_it(world: Wor
     world.pool(gpu=8, settings={**FAIR, "queueing": "strict"})
     for team in ("a", "b", "c"):
         world.policy(team)
-    a, b, c = world.submit("a", gpu=2), world.submit("b", gpu=3), world.submit("c", gpu=1)
-    waiting = {"a": world.submit("a", gpu=3), "b": world.submit("b", gpu=1), "c": world.submit("c", gpu=4)}
+    a, b, c = world.submit("a", gpu=4), world.submit("b", gpu=2), world.submit("c", gpu=2)
+    waiting = {"a": world.submit("a", gpu=1), "b": world.submit("b", gpu=2), "c": world.submit("c", gpu=3)}
     publish(world, a=0.5, b=0.25, c=0.25)
-    assert names(world, **waiting) == ["a", "c", "b"], "1/2, then 1/2 and younger, then 3/2"
-    assert served(world, **waiting) == []
+    assert names(world, **waiting) == ["a", "b", "c"]
     world.release(b)
     assert served(world, **waiting) == ["b"], "who has nothing any more is first"
-    assert names(world, **waiting) == ["a", "c"]
     world.release(c)
-    assert served(world, **waiting) == ["b", "c"], "and so is this one, before the elder"
+    assert served(world, **waiting) == ["b"], "another one is, which does not fit yet, and the elder does not pass it"
+    assert names(world, **waiting) == ["c", "a"]
     world.release(a)
-    assert served(world, **waiting) == ["b", "c", "a"]
+    assert served(world, **waiting) == ["b", "a", "c"], "now both have nothing, and age counts"
 
 
 def test_strict_whom_a_limit_keeps_keeps_nobody(world: World) -> None:
@@ -266,9 +279,19 @@ def test_strict_whom_a_limit_keeps_keeps_nobody(world: World) -> None:
     more = world.submit("b", gpu=2)
     assert world.status(capped, more) == ["queued", "allocated"]
     world.release(a)
-    assert world.status(capped) == ["queued"], "the pool is full"
-    world.release(more)
     assert world.status(capped) == ["allocated"]
+
+
+def test_of_those_who_lost_patience_the_least_satisfied_gets_the_hold(world: World) -> None:
+    world.pool(gpu=8, settings={**FAIR, "patience_s": 1})
+    for team, gpu in (("a", 4), ("b", 1)):
+        world.policy(team)
+        world.submit(team, gpu=gpu)
+    elder, poor = world.submit("a", gpu=4, preemption_class=9), world.submit("b", gpu=4)
+    publish(world, a=0.5, b=0.5)
+    world.pass_time(2)
+    assert world.status(elder, poor) == ["queued", "queued"]
+    assert [hold.request for hold in world.view().holds] == [poor.id]
 
 
 def test_a_hold_of_patience_binds_only_those_behind_its_owner(world: World) -> None:
@@ -286,8 +309,8 @@ def test_a_hold_of_patience_binds_only_those_behind_its_owner(world: World) -> N
     assert world.status(rich) == ["allocated"], "it has less than the owner now"
     world.release(a)
     assert world.status(big) == ["allocated"]
-    assert world.used() == {"gpu": 8 - 3 - 2 + 5 - 1 + 1} or world.used()["gpu"] <= 8
-    assert c.status == "allocated"
+    world.release(c)
+    assert world.used() == {"gpu": 7}
 
 
 def test_who_is_kept_by_a_hold_goes_on_when_new_shares_put_it_before_the_owner(world: World) -> None:
@@ -395,13 +418,16 @@ def test_switching_back_and_forth_loses_nobody_and_leaves_nothing_behind(client:
         assert [world.look(each).position["p"] for each in world.queue()] == list(range(1, len(queue) + 1))
         noted = world.client.exists(key("pool_satisfaction", "test", "p"))
         assert noted == (discipline == "fair_share")
-        reconcile(world) if discipline == "fair_share" else None
-        assert findings(world) == []
+        if discipline == "fair_share":
+            reconcile(world)
+            assert findings(world) == []
     assert len(world.events()) == events, "nobody was preempted, granted or lost"
     assert {each.id: world.look(each) for each in asked} == before
     assert world.queue() == queue
     reconcile(world)
-    assert not [field for field in world.client.hgetall(key("policy", "test", "p", full("a"))) if field.startswith(("fair:", "sated:"))]
+    assert not [
+        field for field in world.client.hgetall(key("policy", "test", "p", full("a"))) if field.startswith(("fair:", "sated:"))
+    ]
     assert not [spot for spot in world.client.hvals(key("pool_parked", "test", "p")) if "@" in spot]
 
 
@@ -429,8 +455,6 @@ def test_a_pool_that_is_emptied_and_deleted_leaves_no_key(world: World) -> None:
     reconcile(world)
     for each in [*world.queue(), *asked]:
         world.drop(world.look(each if isinstance(each, str) else each.id))
-    for row in world.ledger.view_pool(world.workspace, "p").capacity:
-        assert row == "gpu"
     for each in list(world.client.zrange(key("pool_active", "test", "p"), 0, -1)):
         world.drop(world.look(each))
     for team in ("a", "d"):
@@ -439,72 +463,3 @@ def test_a_pool_that_is_emptied_and_deleted_leaves_no_key(world: World) -> None:
     world.ledger.delete_pool(world.workspace, "p")
     start = prefix("test") + "pool:"
     assert [each for each in world.state() if each.startswith(start)] == []
-
-
-# what the audit finds
-
-
-def in_use(world: World) -> None:
-    """Two teams that wait on capacity, one on its limit, one in a hold's shadow."""
-    world.pool(gpu=8, settings={**FAIR, "patience_s": 1})
-    for team in ("a", "b"):
-        world.policy(team)
-    world.policy("capped", limit={"gpu": 1})
-    world.submit("a", gpu=4)
-    world.submit("capped", gpu=1)
-    world.submit("b", gpu=2)
-    world.submit("a", gpu=3)
-    world.submit("a", gpu=2)
-    world.pass_time(2)
-    world.submit("a", gpu=1)
-    world.submit("b", gpu=4)
-    world.submit("capped", gpu=1)
-    reconcile(world)
-
-
-def k(name: str, *parts: str) -> str:
-    """A key of the test's workspace."""
-    return key(name, "test", *parts)
-
-
-A, B = "orchestrator/a", "orchestrator/b"
-LANE = f"{B}|p|gpu=4,step_run=1"
-SPOT = "limit|pool|gpu"
-
-DAMAGE = {
-    "a satisfaction forgotten": lambda redis: redis.zrem(k("pool_satisfaction", "p"), B),
-    "a satisfaction wrong": lambda redis: redis.zadd(k("pool_satisfaction", "p"), {A: 17}),
-    "all of them": lambda redis: redis.delete(k("pool_satisfaction", "p")),
-    "a use that was not noted": lambda redis: redis.hset(k("policy", "p", B), "fair:gpu", 1),
-    "a lane out of place": lambda redis: redis.zadd(k("pool_lanes", "p"), {LANE: 5}),
-    "a lane out of its park": lambda redis: redis.zrem(k("pool_park", "p", f"{SPOT}@{B}", "4"), LANE),
-    "a lane on the spot of another": lambda redis: redis.hset(k("pool_parked", "p"), LANE, f"{SPOT}@{A} 4 1"),
-    "a lane on no spot of anybody": lambda redis: redis.hset(k("pool_parked", "p"), LANE, f"{SPOT} 4 1"),
-    "a policy not found on a constraint": lambda redis: redis.zrem(k("pool_needs", "p", SPOT), B),
-    "its least need wrong": lambda redis: redis.zadd(k("pool_needs", "p", SPOT), {B: 40}),
-    "a need not found": lambda redis: redis.zrem(k("pool_needs", "p", f"{SPOT}@{B}"), "4"),
-}
-
-
-@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
-def test_damage_is_found_and_put_right(world: World, damage: Any) -> None:
-    in_use(world)
-    assert findings(world) == []
-    before, queue = world.status(*map(world.look, world.queue())), world.queue()
-    damage(world.client)
-    assert findings(world) != []
-    repair(world)
-    assert findings(world) == []
-    assert world.queue() == queue
-    assert world.status(*map(world.look, queue)) == before
-    for each in list(world.client.zrange(k("pool_active", "p"), 0, -1)):
-        world.drop(world.look(each))
-    assert len(world.client.zrange(k("pool_active", "p"), 0, -1)) > 0
-
-
-def repair(world: World) -> None:
-    """An audit that puts right what it finds."""
-    from app.service.audit import Audit
-    from app.store.auditor import Auditor
-
-    Audit(world.ledger, Auditor(world.client, world.clock)).run(world.workspace, repair=True)

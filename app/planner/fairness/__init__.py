@@ -25,6 +25,6 @@ guarantee covers.
 
 **Numbers.** A share is a whole number of 1/scale, and the scale is a multiple of every capacity, so whatever is given is
 exact. What must be rounded (a level divided by a weight, a point where two lines cross) is rounded at the 72nd bit or further
-down; jumps are kept on a coarser grid, so that rounding does not decide which of two comes first. Where children would exceed
-by the last digit what their parent was promised, its level is lowered until they do not.
+down; levels of siblings that are all but equal are made equal, so that rounding does not decide which of two jumps comes
+first. Where children would exceed by the last digit what their parent was promised, its level is lowered until they do not.
 """

@@ -1,9 +1,9 @@
 """Piecewise linear functions of a level, a vector at each: how they are added, and how a node answers what it is offered.
 
 A function is two things of equal length: the levels of its points, which never fall, and per key a column of values, which
-never fall either. A level that stands twice is a jump, and at a jump the lower value counts. All numbers are whole. Levels at
-which something happens are rounded to a grid much coarser than the values, so that two nodes whose jumps fall together in truth
-have them at the same number, and are not parted by the last digit.
+never fall either. A level that stands twice is a jump, and at a jump the lower value counts. All numbers are whole. What
+should be equal may differ by rounding, so whatever is very close is the same: two jumps that fall together in truth are not
+parted by the last digit.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from typing import TypeAlias
 Column: TypeAlias = list[int]
 """One number for each point."""
 
-GRID = 1 << 20
-"""What is less than this apart is the same."""
+NEAR = 1 << 20
+"""What is no more than this apart is the same; a rounding is off by 1."""
 
 
 @dataclass(slots=True)
@@ -166,24 +166,45 @@ def answer(own: Polyline, guarantee: Sequence[int], limit: Sequence[int], scale:
     levels, columns = _frozen(own, [most for _, most in ends])
     assured = [min(most, max(least, given)) for (least, most), given in zip(ends, guarantee, strict=True)]
     lines = [[value - given for value in column] for column, given in zip(columns, assured, strict=True)]
-    offers = [offer if offer > GRID else 0 for offer in map(max, *lines, [0] * len(levels))]
-    end = bisect_left(offers, scale - GRID) + 1
+    offers = [offer if offer > NEAR else 0 for offer in map(max, *lines, [0] * len(levels))]
+    end = bisect_left(offers, scale - NEAR) + 1
     curve = Curve(offers[:end], levels[:end], [column[:end] for column in columns])
     _bend(curve, [line[:end] for line in lines])
     _ended(curve, scale)
     return curve
 
 
-def stretched(curve: Curve, part: int, whole: int, begin: int = 0) -> Curve:
-    """A curve of offers by the levels of the node above: an offer is made at a part of it as a level, counted from `begin`.
+def stretched(curve: Curve, part: int, whole: int, begin: int = 0) -> None:
+    """Make a curve of offers one of levels of the node above: `part` of the `whole` of an offer is the level, from `begin`."""
+    curve.at = [(offer * part + whole // 2) // whole + begin for offer in curve.at]
 
-    Levels are on the grid. What is taken of no offer at all is the most of it, so what comes first is left out.
-    """
-    grid = whole * GRID
-    at = [(offer * part + grid // 2) // grid * GRID + begin for offer in curve.at]
-    first = bisect_right(at, begin) - 1
-    after = first > 0 and curve.levels[first] == curve.levels[first - 1]
-    return Curve(at[first:], curve.levels[first:], [column[first:] for column in curve.columns], after)
+
+def aligned(curves: Sequence[Curve]) -> None:
+    """Make levels of siblings the same that differ by rounding only, and leave out what lies inside a jump."""
+    known = sorted({level for curve in curves for level in curve.at})
+    same: dict[int, int] = {}
+    for level, after in pairwise(known):
+        if after - level <= NEAR:
+            same[after] = same.get(level, level)
+    for curve in curves:
+        if same:
+            curve.at = [same.get(level, level) for level in curve.at]
+        _tidied(curve)
+
+
+def _tidied(curve: Curve) -> None:
+    """Of points at one level keep the first and the last; where the curve begins the last, as of no offer the most counts."""
+    at = curve.at
+    first, last = bisect_right(at, at[0]) - 1, len(at) - 1
+    kept = [
+        index
+        for index in range(first, last + 1)
+        if index in (first, last) or at[index - 1] != at[index] or at[index] != at[index + 1]
+    ]
+    if len(kept) <= last:
+        curve.begins_after = first > 0 and curve.levels[first] == curve.levels[first - 1]
+        curve.at, curve.levels = [at[index] for index in kept], [curve.levels[index] for index in kept]
+        curve.columns = [[column[index] for index in kept] for column in curve.columns]
 
 
 def _frozen(own: Polyline, most: Sequence[int]) -> tuple[Column, list[Column]]:
@@ -200,7 +221,7 @@ def _frozen(own: Polyline, most: Sequence[int]) -> tuple[Column, list[Column]]:
     ]
     if own.levels[end] == levels[-1]:
         return levels, columns
-    if any(left <= GRID for left, _ in rises):
+    if any(left <= NEAR for left, _ in rises):
         if end > 1 and levels[-1] == levels[-2]:  # just behind a jump, where only the lower value counts
             for column in (levels, *columns):
                 del column[-1]
@@ -219,7 +240,7 @@ def _bend(curve: Curve, lines: Sequence[Column]) -> None:
     at, levels = curve.at, curve.levels
     marks = [0] * len(at)
     for bit, line in enumerate([[0] * len(at), *lines]):
-        marks = [mark | (offer - value <= GRID) << bit for mark, offer, value in zip(marks, at, line, strict=True)]
+        marks = [mark | (offer - value <= NEAR) << bit for mark, offer, value in zip(marks, at, line, strict=True)]
     bends = [
         index
         for index in range(len(at) - 1)
@@ -244,7 +265,7 @@ def _bend(curve: Curve, lines: Sequence[Column]) -> None:
 def _ended(curve: Curve, scale: int) -> None:
     """End where the whole is offered."""
     at, levels = curve.at, curve.levels
-    end = bisect_left(at, scale - GRID)
+    end = bisect_left(at, scale - NEAR)
     if end == len(at):
         return
     for column in (at, levels, *curve.columns):

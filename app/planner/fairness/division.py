@@ -9,7 +9,19 @@ from itertools import chain
 from operator import gt
 
 from app.domain.amounts import Amounts
-from app.planner.fairness.curves import GRID, Curve, Place, Polyline, answer, find, in_turn, of_leaf, stretched, together
+from app.planner.fairness.curves import (
+    NEAR,
+    Curve,
+    Place,
+    Polyline,
+    aligned,
+    answer,
+    find,
+    in_turn,
+    of_leaf,
+    stretched,
+    together,
+)
 from app.planner.fairness.given import Given, Share
 from app.planner.fairness.tree import Branch
 
@@ -84,9 +96,11 @@ class _Dividing:
                 own = of_leaf(self._given.usage[child.name], self._given.demand[child.name], self._scale)
             curve = answer(own, self._given.guarantee[child.name], self._given.limit[child.name], self._scale)
             if node.mode == "fifo":
-                self._curves[child.name] = stretched(curve, 1, 1, turn * self._scale)
+                stretched(curve, 1, 1, turn * self._scale)
             else:
-                self._curves[child.name] = stretched(curve, least, child.weight)
+                stretched(curve, least, child.weight)
+            self._curves[child.name] = curve
+        aligned([self._curves[child.name] for child in node.children])
 
     def _top(self, node: Branch) -> int:
         """The level at which every child is offered the whole."""
@@ -115,7 +129,7 @@ class _Dividing:
             return level
         low, high = self._sum(curves, level, after=True), self._sum(curves, levels[end])
         rises = [(top - here, there - here) for top, here, there in zip(most, low, high, strict=True) if there > top]
-        if any(left <= GRID for left, _ in rises):
+        if any(left <= NEAR for left, _ in rises):
             return level
         return level + min(left * (levels[end] - level) // rise for left, rise in rises)
 

@@ -8,7 +8,7 @@ from math import lcm
 from typing import TypeAlias
 
 from app.domain.amounts import Amounts
-from app.planner.fairness.curves import GRID
+from app.planner.fairness.curves import NEAR
 from app.planner.fairness.tree import Branch, Leaf
 
 Share: TypeAlias = tuple[int, ...]
@@ -24,7 +24,7 @@ class Given:
     def __init__(self, capacity: Amounts, root: Branch) -> None:
         common = lcm(*(units for units in capacity.values() if units))
         self.keys = tuple(sorted(capacity))
-        self.scale = common << max(GRID.bit_length(), FINE - common.bit_length())
+        self.scale = common << max(NEAR.bit_length(), FINE - common.bit_length())
         self.units = {key: self.scale // capacity[key] if capacity[key] else 0 for key in self.keys}
         self.whole: Share = tuple(self.scale if unit else 0 for unit in self.units.values())
         self.nothing: Share = (0,) * len(self.keys)
@@ -90,4 +90,4 @@ class Given:
             for key, mine, theirs in zip(self.keys, own, above, strict=True)
             if theirs and key in guarantee
         ]
-        return min(Fraction(1), max(parts, default=Fraction(0)))
+        return max(parts, default=Fraction(0))

@@ -1,6 +1,6 @@
 -- Compare a stretch of a pool's lanes with where each should stand, and that what it is parked on indeed keeps it.
 -- @use accounts amounts findings lanes looks order parking reviews satisfaction spots
--- @keys component_lanes todo pool_todo pool_inshare pool_lanes pool_line pool_park pool_parked pool_parks
+-- @keys component_lanes todo pool_todo pool_inshare pool_lanes pool_line pool_needs pool_park pool_parked pool_parks
 -- @args pool cursor count repair
 -- @reply audited differences cursor
 -- @reply not_found
@@ -30,6 +30,12 @@ local function check(id)
     local is = tonumber(redis.call('ZSCORE', key, id))
     if is ~= place then findings.add('lane', key .. ' ' .. id, is and amounts.whole(is), amounts.whole(place)) end
   end
+  local needs, whose = keys.pool_needs(args.pool, spot), string.match(spot, '@(.+)$')
+  local found = spot == 'line' or redis.call('ZSCORE', needs, need)
+  if not found then findings.add('lane', needs .. ' ' .. need, nil, need) end
+  local least = whose and redis.call('ZRANGE', needs, 0, 0)[1]
+  local told = least and redis.call('ZSCORE', keys.pool_needs(args.pool, constraint), whose)
+  if least and tonumber(told or 0) ~= tonumber(least) then findings.add('lane', needs .. ' least', told or nil, least) end
   local is, should = satisfaction.scores(pool, path[1])
   if is ~= should then findings.add('lane', args.pool .. ' satisfaction of ' .. lane.component, is, should) end
   local settled = not pool.is.unsettled and constraint ~= 'line'

@@ -47,8 +47,9 @@ for i, victim in ipairs(victims) do
   if not runs or request.preemptible == '0' or met[id] then return reply.stale('victim') end
   met[id] = true
   local path, ask = accounts.path(args.pool, request.component), lanes.of(request).ask
-  local account = accounts.named(args.pool, over)
-  if not account or not is_over(account, ask) then return reply.stale('limit') end
+  local may_stay = true
+  for _, account in ipairs(path) do may_stay = may_stay and not (account.id == over and is_over(account, ask)) end
+  if may_stay then return reply.stale('limit') end
   count(path, ask)
   victims[i] = {request = request, path = path}
 end

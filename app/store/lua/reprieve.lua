@@ -1,4 +1,5 @@
--- Judge one who is leaving for nobody any more: it goes on leaving for the owner of another hold, or it is called back.
+-- Judge one who is leaving for nobody any more: it goes on leaving for the owner of another hold, or it is called back; so may be
+-- who leaves for a limit.
 -- @use accounts amounts clearings clock departures lanes passes requests
 -- @keys leaving pool_leaving
 -- @args now kept chunk pool id fence owner
@@ -9,7 +10,8 @@ clock.start(args.now)
 requests.keep(args.kept)
 local pool, request = accounts.pool(args.pool), requests.load(args.id)
 local leaves = pool and request and request.status == states.preempting and request.fence == args.fence and request.pool == args.pool
-if not leaves or redis.call('HGET', keys.pool_leaving(args.pool), args.id) ~= '-' then return reply.stale('victim') end
+local whom = leaves and redis.call('HGET', keys.pool_leaving(args.pool), args.id)
+if not (whom == '-' or whom == '!' and args.owner == '') then return reply.stale('victim') end
 if args.owner == '' then
   departures.recall(request)
   return reply.applied(passes.settle(tonumber(args.chunk)))

@@ -37,6 +37,9 @@ REASONS: dict[str, str] = {
     "dropped": "an operator dropped it",
     "priority": "the one it leaves for ranks higher",
     "reclaim": "the one it leaves for fits into what its policy has reserved",
+    "starvation": "the one it leaves for has been below its fair share for too long",
+    "aggressive_starvation": "the one it leaves for has been below its fair share for far too long",
+    "limit": "its policy, a group above it or the pool was over its limit",
     "sensitive": "the one it leaves for is of class 10",
 }
 """Each code of a reason in words, for lines that have the code alone."""

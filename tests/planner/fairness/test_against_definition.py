@@ -27,7 +27,7 @@ NEAR = 1e-6
         pytest.param(6, 0, 400, id="policies that meet in few units"),
         pytest.param(6, 1, 200, id="groups that meet in few units"),
         pytest.param(10_000, 1, 150, id="groups"),
-        pytest.param(1_000, 2, 25, id="groups in groups"),
+        pytest.param(1_000, 2, 12, id="groups in groups"),
     ],
 )
 def test_the_shares_are_as_defined(fine: int, groups: int, trees: int) -> None:

@@ -221,7 +221,7 @@ def test_what_a_node_does_not_take_at_a_jump_is_its_siblings() -> None:
     """As above, and beside it one who takes whatever cpu is left: all that is not taken, not all that would not be allowed."""
     x = Leaf("x", 10, demand={"cpu": 10, "network": 40})
     y = Leaf("y", 1, demand={"cpu": 1000})
-    limited = Branch("limited", children=(x, y), limit={"cpu": 40})
+    limited = Branch("limited", children=(Branch("a", children=(x, y)),), limit={"cpu": 40})
     due = _due({"cpu": 100, "network": 100}, limited, Leaf("z", demand={"cpu": 100}))
     assert (due["limited"], due["z"]) == (_close(cpu=0.14, network=0.4), _close(cpu=0.86, network=0))
 
@@ -234,10 +234,24 @@ def test_until_an_offer_pays_for_a_jump_it_is_not_begun() -> None:
     assert (due["a"], due["b"]) == (_close(cpu=0.3, memory=0.3), _close(cpu=0, memory=0.6))
 
 
+def test_a_jump_of_several_keys_is_one_jump() -> None:
+    """When the line below has its cpu, memory and slots come to it at once; 0.55 pays for both, nothing less for one."""
+    line = ({"cpu": 30}, {"memory": 25}, {"slots": 30})
+    below = Branch("below", mode="fifo", children=tuple(Leaf(f"x{place}", demand=wanted) for place, wanted in enumerate(line)))
+    first = Leaf("first", demand={"memory": 25, "slots": 25})
+    due = _due(
+        {"cpu": 100, "memory": 100, "slots": 100},
+        Branch("above", mode="fifo", children=(first, below)),
+        Leaf("rival", demand={"memory": 100}),
+    )
+    assert due["rival"] == _close(cpu=0, memory=0.55, slots=0)
+    assert due["above"] == _close(cpu=0.3, memory=0.25, slots=0.25)
+
+
 def test_at_the_whole_offer_too_the_lower_value_counts() -> None:
     """x and y take all the slots, and with that the group has been offered the whole; what else they want comes behind it."""
     x = Leaf("x", usage={"slots": 2}, demand={"slots": 2, "memory": 2})
-    group = Branch("a", children=(x, Leaf("y", demand={"slots": 2})))
+    group = Branch("a", 2, children=(x, Leaf("y", demand={"slots": 2})))
     due = _due({"slots": 4, "memory": 4}, group, Leaf("z", demand={"memory": 4}))
     assert (due["a"], due["z"]) == (_close(slots=1, memory=0), _close(slots=0, memory=1))
 
@@ -264,13 +278,16 @@ def test_a_guarantee_covers_what_lies_behind_a_jump_in_it() -> None:
     assert (due["x"], due["y"], due["b"]) == tuple(_close(cpu=share, memory=share) for share in (0.4, 0.4, 0.2))
 
 
-@pytest.mark.parametrize(("limit", "jump"), [(450, False), (510, True)])
-@pytest.mark.parametrize("thirds", [3, 7, 11, 13])
-def test_jumps_of_two_that_fall_together_are_not_parted_by_rounding(thirds: int, limit: int, jump: bool) -> None:
-    """At a tenth and the third part of a tenth of cpu the group jumps to a tenth of memory. y jumps, by its weight at the same
-    level, to four tenths. Both take memory there or neither does, though that level is no decimal."""
-    q = Leaf("q", thirds, usage={"cpu": 10}, demand={"cpu": 10, "memory": 600})
-    group = Branch("a", children=(Leaf("p", demand={"cpu": 100}), q))
-    y = Leaf("y", thirds, usage={"cpu": 10 * (thirds + 1)}, demand={"cpu": 10 * (thirds + 1), "memory": 600})
-    due = _due({"cpu": 1000, "memory": 1000}, Branch("all", children=(group, y), limit={"memory": limit}))
+@pytest.mark.parametrize("parts", [3, 7, 11, 13, 17])
+@pytest.mark.parametrize(("more", "jump"), [(-5, False), (5, True)])
+def test_jumps_of_two_that_fall_together_are_not_parted_by_rounding(parts: int, more: int, jump: bool) -> None:
+    """q jumps to a hundredth of memory when its group, where p is served forty times as far as any part of q's weight, has so
+    many hundredths of cpu and a bit; y jumps, by its weight, at the same level. Both take memory there or neither does, though
+    the level is no decimal and was come to in two ways."""
+    q = Leaf("q", parts, usage={"cpu": 10}, demand={"cpu": 10, "memory": 600})
+    group = Branch("a", children=(Leaf("p", 40, demand={"cpu": 1000}), q, Leaf("idle", 1)))
+    hundredths = 10 * (40 + parts)
+    y = Leaf("y", parts, usage={"cpu": hundredths}, demand={"cpu": hundredths, "memory": 600})
+    limit = {"memory": 10 + hundredths + more}
+    due = _due({"cpu": 1000, "memory": 1000}, Branch("all", children=(group, y), limit=limit))
     assert [due[name]["memory"] > 0 for name in "qy"] == [jump, jump]

@@ -55,6 +55,13 @@ def test_nobody_is_due_more_than_it_wants_or_may_have_and_all_no_more_than_there
         assert all(due <= top + division.scale // TRIFLE for due, top in zip(shares.fair, most, strict=True))
 
 
+@pytest.mark.parametrize(("fine", "seed"), [(100, 5354), (1_000, 64), (1_000, 4935)])
+def test_not_even_the_last_digit_is_given_away_twice(fine: int, seed: int) -> None:
+    """Trees in which the roundings of several children add up to one."""
+    _, _, division = _grown(Random(seed), fine)
+    assert max(division.nodes["pool"].fair) <= division.scale
+
+
 @MANY
 @given(RANDOMS, FINENESS)
 def test_whose_wants_are_all_guaranteed_and_allowed_is_due_them(random: Random, fine: int) -> None:

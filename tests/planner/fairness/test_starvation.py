@@ -63,14 +63,8 @@ def test_a_clock_that_was_set_back_makes_nobody_starve() -> None:
 
 
 def test_a_pool_that_says_nothing_is_as_usual() -> None:
-    usual = of_pool({})
-    assert (usual.tolerance, usual.timeout_s, usual.aggressive, usual.aggressive_timeout_s) == (Fraction(4, 5), 30, False, 120)
-    assert (usual.threshold, usual.aggressive_threshold, usual.allow_aggressive, usual.protects) == (
-        1,
-        Fraction(1, 5),
-        True,
-        {},
-    )
+    usual = Patience(Fraction(4, 5), 30, False, 120, Fraction(1), Fraction(1, 5), True, {})
+    assert of_pool({}) == usual
 
 
 SAID = {

@@ -90,7 +90,7 @@ end
 
 -- Whether who says that it has left was called back so lately that it cannot have heard of it; then it leaves for the reason it had.
 function departures.crossed(request)
-  local at, by, reason = string.match(request.recalled or '', '^(%S+) (%S+) (%S+)$')
+  local at, by, reason = string.match(request.recalled or '', '^(%S+) (%S*) (%S+)$')
   if not at or request.told_fence ~= request.fence or clock.now - tonumber(at) > JUST_MS then return false end
   local fields = {}
   requests.put(request, fields, 'preempted_by', by)

@@ -1,0 +1,58 @@
+"""Which set of victims is taken by fair shares: the first in order, else another one that could not be taken straight back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from app.domain.plan import Stop
+from app.planner.plan import plan
+from app.planner.verdicts import Why
+from tests.planner.fair_builders import STARVING, FairScene, a_fair_pool
+
+
+def lumps(*units: int, waits: int) -> FairScene:
+    """Ten units, six due to `a`, who holds so much in such lumps, and four to `b`, who has one; half of it may be taken."""
+    scene = (
+        a_fair_pool(gpu=10)
+        .under(preemption_threshold=0.5, aggressive_starvation=True)
+        .policy("a", weight=3)
+        .policy("b", weight=2, **STARVING)
+    )
+    return scene.run("a", *units).run("b", 1).waits("w", "b", gpu=waits).waits("x", "b", gpu=3).waits("y", "a", gpu=7)
+
+
+def test_the_first_in_order_is_taken_if_it_may_be() -> None:
+    assert set(lumps(3, 2, 1, 3, waits=4).stopped()) == {"a4", "a3"}
+
+
+def test_another_set_of_the_same_policy_is_taken_if_the_first_could_be_taken_back() -> None:
+    """Without five units it would be below its part, and two of them would fit back; without four it is not."""
+    assert set(lumps(3, 1, 2, 3, waits=4).stopped()) == {"a4", "a2"}
+
+
+def test_the_smaller_is_taken_if_the_larger_could_be_taken_back() -> None:
+    scene = a_fair_pool(gpu=8).under(preemption_threshold=0.5).policy("a", **STARVING).policy("b")
+    scene.run("a", 1, 1, 1).run("b", 1, 1, 1, 2).waits("x", "b", gpu=4).waits("y", "a", gpu=3, preemption_class=0)
+    assert set(scene.waits("w", "a", gpu=1).stopped()) == {"b3"}
+
+
+def test_so_it_is_within_the_most_that_a_decision_may_have() -> None:
+    scene = lumps(3, 1, 2, 3, waits=4)
+    assert set(scene.under(max_victims=2).stopped()) == {"a4", "a2"}
+    assert scene.under(max_victims=1).why() is Why.TOO_MANY
+
+
+@pytest.mark.parametrize("before", [1, 99, 150])
+def test_however_many_are_refused_before_it_somebody_is_served_in_the_end(before: int) -> None:
+    """Pass after pass, with nothing else going on."""
+    scene = a_fair_pool(gpu=8, mem=10_000).under(preemption_threshold=0.5).policy("a", **STARVING).policy("b")
+    scene.run("a", 1, 1).run("b", *[1] * 6)
+    for number in range(before):
+        scene.waits(f"x{number}", "a", gpu=4, mem=1 + number)
+    now = scene.waits("w", "a", gpu=1).snapshot()
+    passes = (plan(replace(now, now_ms=now.now_ms + 2000 * turn)) for turn in range(9))
+    assert ("w", "b6") in {
+        (step.waiter, step.victims[0].request) for each in passes for step in each.steps if isinstance(step, Stop)
+    }
