@@ -67,7 +67,7 @@ class Account:
 @dataclass(frozen=True, slots=True)
 class Allocation:
     """Something that runs. `leaving_for` is None while `allocated`; of one that is `preempting` it is the id of the waiter
-    that it leaves for, empty if that one needs it no longer, or `!` if it leaves for nobody, as its account was over a limit."""
+    that it leaves for, empty if that one needs it no longer, or `!` if it leaves for a limit of an account of its."""
 
     id: str
     component: str
@@ -152,5 +152,7 @@ class Snapshot:
     """Fair share: component → what those of it ask who wait here."""
     watched: bool = False
     """It is looked at though nobody waits."""
+    lapsed: bool = False
+    """Fair share: what is kept of who starves is from before the pool had another discipline, and void."""
     preferred: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Component → the pools that it would rather have than this one, best first; of those waiting here."""

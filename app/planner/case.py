@@ -27,6 +27,7 @@ class Case:
         self._policy = self._tree.policy(waiter.component)
         self.forbidden = Why.NOT_WITHIN
         self.takers_back = frozenset[str]()
+        self.weighs, self.may_weigh = False, True
         self.path = self._tree.paths[waiter.component]
         self.needs = [(self.path.index(account), key, units) for (account, key), units in deficits.items()]
         """(How far up its path, key, units) of what is short."""

@@ -33,6 +33,7 @@ class FairCase:
         self.waiter = waiter
         self.deficits = deficits
         self.forbidden = Why.WOULD_BE_TAKEN_BACK
+        self.weighs = True
         self.takers_back = frozenset[str]()
         self.beyond: list[tuple[str, int]] | None = None
         self._fairness = fairness
@@ -45,9 +46,9 @@ class FairCase:
         self._takable: Takable | None = None
 
     @property
-    def checks(self) -> int:
-        """How many sets were weighed in this pass, for whomever."""
-        return self._fairness.checks
+    def may_weigh(self) -> bool:
+        """Whether another set may be weighed in this pass."""
+        return self._fairness.may_divide
 
     def could_suffice(self) -> bool:
         """Whether all it may take covers what is short."""

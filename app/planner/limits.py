@@ -7,6 +7,7 @@ back that need not go.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 
 from app.domain.plan import Evict, Evicted
@@ -16,6 +17,9 @@ from app.planner.tree import Tree
 
 FOR_A_LIMIT = "!"
 """For whom those leave who leave for nobody, but for a limit."""
+
+AT_ONCE = 200
+"""How many have to leave in one step; the others follow in the next."""
 
 AFTER_S = 30
 """How long somebody may be over its limit, where nothing is said."""
@@ -49,7 +53,7 @@ class Limits:
         return since is not None and self._snapshot.now_ms - since >= after_s * 1000
 
     def needs_gone(self, books: Books, holder: Allocation, account: Account) -> bool:
-        """Whether an account would be over its limit, and may not be, if one who is leaving stayed and all others went as planned."""
+        """Whether an account would be over a limit it may not be over, if one who leaves stayed and all others went."""
         if not self._evicts(account):
             return False
         bounds = ((key, units, self._tree.limit(account.name, key)) for key, units in holder.amounts.items())
@@ -72,8 +76,8 @@ class Limits:
 
 
 def spared(snapshot: Snapshot, books: Books) -> Iterator[Allocation]:
-    """Those leaving for a limit that would not be exceeded if they stayed, the oldest first; each is counted as staying before the
-    next is judged, whom the caller has called back by then."""
+    """Those leaving for a limit that would not be exceeded if they stayed, the oldest first; the caller counts each as staying
+    before it asks for the next."""
     limits = Limits(snapshot, books.tree)
     for holder in snapshot.allocations:
         if holder.leaving_for == FOR_A_LIMIT and not any(
@@ -82,28 +86,40 @@ def spared(snapshot: Snapshot, books: Books) -> Iterator[Allocation]:
             yield holder
 
 
-def evictions(snapshot: Snapshot, books: Books, may_go: Callable[[Allocation], bool], most: int | None) -> Evict | None:
-    """Who has to leave now, the newest first; None if nobody."""
+def evictions(snapshot: Snapshot, books: Books, protects: Callable[[Allocation], object], most: int | None) -> Evict | None:
+    """Who has to leave now, the newest first, so many at a time; None if nobody."""
     tree, limits = books.tree, Limits(snapshot, books.tree)
     due = [account for account in snapshot.accounts.values() if limits.is_due(account)]
     if not due:
         return None
     victims: dict[str, tuple[Allocation, Account]] = {}
+    more: dict[tuple[str, str], int] = defaultdict(int)
+
+    def count(holder: Allocation, sign: int) -> None:
+        for account in tree.paths[holder.component]:
+            for key, units in holder.amounts.items():
+                more[account, key] += sign * units
 
     def gone(account: str, key: str) -> int:
-        mine = (holder for holder, _ in victims.values() if account in tree.paths[holder.component])
-        return books.gone(account, key) + sum(holder.amounts.get(key, 0) for holder in mine)
+        return books.gone(account, key) + more.get((account, key), 0)
 
-    running = [holder for holder in reversed(snapshot.allocations) if may_go(holder)]
+    running = [holder for component in tree.paths for holder in books.shares.running(component) if protects(holder) is None]
+    running.sort(key=lambda holder: -books.shares.age[holder.id])
     for account in sorted(due, key=lambda account: (-_depth(account, tree), account.name)):
         below = (holder for holder in running if account.name in tree.paths[holder.component] and holder.id not in victims)
         for holder in _until_enough(below, limits.over(account, gone)):
             victims[holder.id] = holder, account
-    for holder, _ in sorted(victims.values(), key=lambda each: each[0].fence):  # given back: whoever is not needed after all
-        without = victims.pop(holder.id)
-        if any(limits.over(account, gone) for account in due if account.name in tree.paths[holder.component]):
-            victims[holder.id] = without
-    newest = sorted(victims.values(), key=lambda each: each[0].fence, reverse=True)[:most]
+            count(holder, 1)
+    for holder, _ in sorted(victims.values(), key=lambda each: each[0].fence):  # given back: who is not needed after all
+        count(holder, -1)
+        above = (account for account in due if account.name in tree.paths[holder.component])
+        if any(limits.over(account, gone).keys() & holder.amounts.keys() for account in above):
+            count(holder, 1)
+        else:
+            del victims[holder.id]
+    newest = sorted(victims.values(), key=lambda each: each[0].fence, reverse=True)[
+        : AT_ONCE if most is None else min(most, AT_ONCE)
+    ]
     return Evict(tuple(Evicted(holder.id, holder.fence, account.name) for holder, account in newest)) if newest else None
 
 

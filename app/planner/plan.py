@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
@@ -32,10 +32,6 @@ Shape: TypeAlias = tuple[object, ...]
 
 QueuePlace: TypeAlias = tuple[int, int, str]
 """Where somebody stands in the queue: 1. place 2. age 3. id."""
-
-
-CHECKS = 100
-"""Fair share: sets that are weighed in one pass and found no good, before the rest is left for the next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,14 +141,11 @@ class _Pass:
         for holder in spared(self._snapshot, self._books):
             self._books.stay(holder)
             self._steps.append(Reprieve(holder.id, holder.fence))
-        step = evictions(self._snapshot, self._books, self._may_go, self._budget.this_minute)
+        step = evictions(self._snapshot, self._books, self._protects, self._budget.this_minute)
         if step is not None:
             replay(self._books, self._snapshot, step)
             self._budget.count(len(step.victims))
             self._steps.append(step)
-
-    def _may_go(self, holder: Allocation) -> bool:
-        return holder.leaving_for is None and self._protects(holder) is None
 
     def _protects(self, holder: Allocation) -> WhyNot | None:
         return self._guard(holder, self._profiles[holder.component])
@@ -180,13 +173,13 @@ class _Pass:
 
     # 4. Waiters
 
-    def _in_order(self) -> Sequence[Waiter]:
+    def _in_order(self) -> Iterable[Waiter]:
         waiters = self._snapshot.waiters
         if self._fairness is None:
             return waiters
         if self._terms.queueing == "strict":
             self._behind = frozenset(waiter.id for waiter in waiters if self._is_known(waiter) and self._stands_behind(waiter))
-        return self._fairness.in_order(waiters)
+        return self._fairness.in_order(waiters, self._snapshot.now_ms)
 
     def _is_known(self, waiter: Waiter) -> bool:
         return waiter.component in self._books.tree.paths
@@ -280,8 +273,9 @@ class _Pass:
         """With fair share: why it may not take anything, whatever there is."""
         if case.stage is Stage.NONE:
             return Why.NOT_STARVING
-        others = any(isinstance(step, Stop) for step in self._steps) or case.checks >= CHECKS
-        return Why.ONE_AT_A_TIME if others else None
+        if any(isinstance(step, Stop) for step in self._steps):
+            return Why.ONE_AT_A_TIME
+        return None if case.may_weigh else Why.NOT_WEIGHED
 
     def _case(self, waiter: Waiter, line: Line, deficits: Deficits) -> Case | FairCase:
         if self._fairness is not None:
@@ -308,7 +302,7 @@ def _explained(snapshot: Snapshot, steps: Sequence[Step], so_far: int, waiter: W
     return _Pass(snapshot, frozenset()).verdicts(steps[:so_far], waiter)
 
 
-_LATER = frozenset({Why.BACKOFF, Why.MINUTE_USED_UP, Why.ONE_AT_A_TIME})
+_LATER = frozenset({Why.BACKOFF, Why.MINUTE_USED_UP, Why.ONE_AT_A_TIME, Why.NOT_WEIGHED})
 """What passes with time."""
 
 _HOPELESS = frozenset(

@@ -27,7 +27,7 @@ def _state(snapshot: Snapshot, parts: Parts, account: Account) -> State:
     kept, queued = account.published, None
     if account.name.startswith(POLICY):
         queued = parts.ground.waiting.get(account.name.removeprefix(POLICY), 0)
-    before = State(Status(kept.status or Status.NON_STARVING), kept.below_ms)
+    before = State() if snapshot.lapsed else State(Status(kept.status or Status.NON_STARVING), kept.below_ms)
     patience = parts.ground.patience[account.name]
     return advance(before, parts.is_below(account.name), snapshot.now_ms, patience, queued)
 
@@ -38,7 +38,7 @@ def publication(snapshot: Snapshot, tree: Tree, parts: Parts | None, found: Mapp
     now = {name: _now(limits, parts, found, account) for name, account in snapshot.accounts.items()}
     rows = tuple(row for name, account in snapshot.accounts.items() if (row := _row(account, now[name])))
     watched = any(one.over_ms is not None or one.below_ms is not None for one in now.values())
-    return Publication(rows, watched) if rows or watched != snapshot.watched else None
+    return Publication(rows, watched) if rows or watched != snapshot.watched or snapshot.lapsed else None
 
 
 def _now(limits: Limits, parts: Parts | None, found: Mapping[str, State], account: Account) -> Published:

@@ -45,6 +45,13 @@ STAGES = {Status.NON_STARVING: Stage.NONE, Status.STARVING: Stage.ORDINARY, Stat
 TRIGGERS = {Stage.ORDINARY: Trigger.STARVATION, Stage.AGGRESSIVE: Trigger.AGGRESSIVE_STARVATION}
 
 
+WORK, LEAST_DIVIDED, MOST_DIVIDED = 20_000, 8, 400
+"""In one pass the pool is divided for so many policies in all to weigh sets of victims, but at least and at most so often."""
+
+KNUTH = 2_654_435_761
+"""Multiplied by it, moments that follow each other lie far apart."""
+
+
 @dataclass(frozen=True, slots=True)
 class Piece:
     """Somebody who runs, as far as it may be taken at all."""
@@ -123,8 +130,9 @@ class Fairness:
         self._found = found
         self._guard = guard
         self._scene: tuple[int, Scene] | None = None
-        self.checks = 0
-        """How many sets were weighed by the shares after them, each of which divides the pool anew."""
+        self._divided: dict[object, Parts] = {}
+        """The division for each state that was looked at, after some exchange."""
+        self._most = max(LEAST_DIVIDED, min(MOST_DIVIDED, WORK // max(1, len(self.ground.tree.paths))))
 
     def scene(self, line: Line) -> Scene:
         """The pool when all who are leaving have left, and all who have holds have what those are for."""
@@ -144,8 +152,27 @@ class Fairness:
         stages = ((STAGES[self._found[account].status], account) for account in path)
         return max((stage for stage, account in stages if stage and scene.parts.is_below(account)), default=Stage.NONE)
 
-    def in_order(self, waiters: Iterable[Waiter]) -> list[Waiter]:
-        """1. the more urgent 2. the least satisfied policy 3. the higher class 4. the older 5. id."""
+    @property
+    def may_divide(self) -> bool:
+        """Whether the pool may be divided for another state in this pass."""
+        return len(self._divided) < self._most
+
+    def in_order(self, waiters: Iterable[Waiter], now_ms: int) -> Iterator[Waiter]:
+        """1. the more urgent 2. the least satisfied policy 3. the higher class 4. the older 5. id.
+
+        When half of what a pass may weigh was weighed in vain, it goes on with anybody of the rest, each time with another, so
+        that those who are refused at every look keep nobody from ever being heard.
+        """
+        ordered = self._ordered(waiters)
+        for at, waiter in enumerate(ordered):
+            if len(self._divided) * 2 > self._most:
+                rest = ordered[at:]
+                first = now_ms * KNUTH % 2**32 % len(rest)
+                yield from rest[first:] + rest[:first]
+                return
+            yield waiter
+
+    def _ordered(self, waiters: Iterable[Waiter]) -> list[Waiter]:
         scene = self.scene(self.books.end)
         stages = {component: self.stage(component, scene) for component in self.ground.tree.paths}
         worth = {component: self._satisfaction(component, scene) for component, stage in stages.items() if stage}
@@ -162,15 +189,19 @@ class Fairness:
 
     def after(self, scene: Scene, waiter: Waiter, victims: Sequence[Allocation]) -> Scene:
         """The state when these have left and the waiter runs."""
-        self.checks += 1
         uses = moved(scene.parts.uses, waiter.component, waiter.amounts, 1)
         for victim in victims:
             uses = moved(uses, victim.component, victim.amounts, -1)
+        sides = dict.fromkeys([waiter.component, *(victim.component for victim in victims)])
+        state = (scene, tuple((component, tuple(uses[component].values())) for component in sorted(sides)))
+        parts = self._divided.get(state)
+        if parts is None:
+            parts = self._divided[state] = Parts(self.ground, uses)
         gone, running = {victim.id for victim in victims}, dict[str, list[Allocation]]()
         for component in self.ground.tree.paths:
             running[component] = [holder for holder in self.books.shares.running(component) if holder.id not in gone]
         running[waiter.component].append(granted(waiter))
-        return Scene(Parts(self.ground, uses), running, self._lasting)
+        return Scene(parts, running, self._lasting)
 
     def with_back(self, scene: Scene, stray: Allocation) -> Scene:
         """The state with one who was leaving among those who run; it is counted in what its policy uses as it is."""

@@ -35,6 +35,7 @@ class Why(StrEnum):
     NOT_STARVING = "not_starving"
     ONE_AT_A_TIME = "one_at_a_time"
     WOULD_BE_TAKEN_BACK = "would_be_taken_back"
+    NOT_WEIGHED = "not_weighed"
 
 
 DECISIONS: dict[Why, str] = {
@@ -53,6 +54,7 @@ DECISIONS: dict[Why, str] = {
     Why.NOT_STARVING: "neither its policy nor a group above it starves, or others leave for it already",
     Why.ONE_AT_A_TIME: "somebody else is served by preemption first, and then it is looked again who has how much",
     Why.WOULD_BE_TAKEN_BACK: "those it would stop would then be below their fair share, and could take from it in turn",
+    Why.NOT_WEIGHED: "so many others were weighed in this look that its turn comes in a later one",
 }
 
 

@@ -14,8 +14,8 @@ from app.planner.court import Candidate, Place
 from app.planner.sets import Sets
 from app.planner.verdicts import Why
 
-SPARED = 8
-"""How often another set is looked for that nobody could take back."""
+WEIGHED = 32
+"""How many other sets are weighed for one waiter, where each has to be."""
 
 EXACT_OVER = 12
 """Of how many candidates, the first ones, every set is looked at."""
@@ -38,8 +38,14 @@ class Docket(Protocol):
     """What of its own policy has to leave for those to be taken who may be on that condition only."""
     takers_back: frozenset[str]
     """Of the set that was last asked about: the policies that could take it straight back."""
+    weighs: bool
+    """Whether every set has to be weighed as a whole before it may be taken."""
     forbidden: Why
     """Why a set is refused that the rules do not allow as a whole."""
+
+    @property
+    def may_weigh(self) -> bool:
+        """Whether another may be weighed in this pass."""
 
     def could_suffice(self) -> bool:
         """Whether all it may take covers what is short."""
@@ -81,27 +87,48 @@ def choose(case: Docket, bounds: Bounds) -> tuple[Candidate, ...] | Why:
     fault = _fault(case, kept, bounds)
     if fault is None:
         return kept
-    if fault is Why.WOULD_BE_TAKEN_BACK:
-        return _sparing(case, bounds)
-    others = [chosen for chosen in (*_search(case, bounds), *_unconditional(case, taken, bounds)) if case.allows(chosen)]
+    if case.weighs:
+        return _weighed(case, bounds, fault, kept)
+    others = [*_search(case, bounds), *_unconditional(case, taken, bounds)]
     return min(others, key=lambda chosen: _merit(case, chosen), default=fault)
 
 
-def _sparing(case: Docket, bounds: Bounds) -> tuple[Candidate, ...] | Why:
-    """What is taken in order if those policies are spared that could take it back, one after the other."""
+def _weighed(case: Docket, bounds: Bounds, fault: Why, refused: Sequence[Candidate]) -> tuple[Candidate, ...] | Why:
+    """Another set, where each has to be weighed as a whole: the best of those of the first candidates; else what is taken in
+    order if those policies are spared that could take it back."""
+    for chosen in islice(chain(_by_merit(case, bounds), _sparing(case, bounds)), WEIGHED):
+        if not case.may_weigh:
+            return Why.NOT_WEIGHED
+        if chosen != refused and case.allows(chosen):
+            return chosen
+    return fault
+
+
+def _by_merit(case: Docket, bounds: Bounds) -> Iterator[tuple[Candidate, ...]]:
+    """The sets of the first candidates of whom nobody could stay: 1. the fewest 2. the cheapest 3. the first in order."""
+    first = tuple(islice(case.candidates(), EXACT_OVER))
+    needs = [units for _, _, units in case.needs]
+    brought = [case.brings(holder) for _, holder, _ in first]
+    costs = _whole([case.cost(holder) for _, holder, _ in first], bounds.below)
+    sets = Sets(range(len(first)), brought, needs)
+    for size in range(1, (len(first) if bounds.most is None else min(bounds.most, len(first))) + 1):
+        found = (places for places in sets.of(size) if _all_needed(places, brought, needs))
+        for _, places in sorted((sum(costs.each[place] for place in places), places) for places in found):
+            yield tuple(first[place] for place in places)
+
+
+def _sparing(case: Docket, bounds: Bounds) -> Iterator[tuple[Candidate, ...]]:
+    """What is taken in order if those policies are spared that could take back what was weighed last, one after the other."""
     spared = set[str]()
-    for _ in range(SPARED):
+    while case.takers_back - spared:
         spared |= case.takers_back
         taken = _take(case, (each for each in case.candidates() if each[1].component not in spared))
         if taken is None:
-            break
+            return
         kept = _give_back(case, taken)
-        fault = _fault(case, kept, bounds)
-        if fault is None:
-            return kept
-        if fault is not Why.WOULD_BE_TAKEN_BACK:
-            return fault
-    return Why.WOULD_BE_TAKEN_BACK
+        if bounds.most is not None and len(kept) > bounds.most:
+            return
+        yield kept
 
 
 def _take(case: Docket, candidates: Iterable[Candidate]) -> list[Candidate] | None:

@@ -16,6 +16,7 @@ from app.planner.protection import Protection
 from app.planner.publishing import states
 from app.planner.shares import NEVER
 from app.planner.tree import POLICY, Tree
+from app.store.connection import StoreUnavailable
 from app.store.ledger import Ledger
 from app.store.planning import Planning, Unfinished
 
@@ -30,7 +31,8 @@ class Sharing:
         self._planning, self._ledger = planning, ledger
 
     def shares(self, workspace: str, pool: str) -> tuple[ShareNode, ...]:
-        """The pool, its groups and policies, depth first: groups before policies, by name. Nothing is written."""
+        """The pool, its groups and policies, depth first: groups before policies, by name; of a pool that was changed just now
+        when that is through. StoreUnavailable if it takes long."""
         for _ in range(CALLS):
             try:
                 seen = self._planning.snapshot(workspace, pool, anyway=True)
@@ -40,7 +42,7 @@ class Sharing:
             if seen is None:
                 raise NotFound("pool", pool)
             return tuple(_Table(pool, seen).rows())
-        raise RuntimeError(f"pool {pool} of workspace {workspace} is never finished; run poolkeeperd audit --repair")
+        raise StoreUnavailable("busy", f"pool {pool} was changed, and its queue is still being put in order")
 
 
 class _Table:

@@ -81,7 +81,7 @@ KEYS: dict[str, Key] = {
         Key("pool_groups", "pool:<pool>:groups", "set", "names of the groups"),
         Key("pool_policies", "pool:<pool>:policies", "set", "components with a policy"),
         Key("pool_lanes", "pool:<pool>:lanes", "zset", "lanes that may be granted here, by the place of their head"),
-        Key("pool_satisfaction", "pool:<pool>:satisfaction", "zset", "fair share: policies by how much they have of what is theirs"),
+        Key("pool_satisfaction", "pool:<pool>:satisfaction", "zset", "fair share: policies by how much of theirs they have"),
         Key("pool_inshare", "pool:<pool>:inshare", "set", "lanes that fit their policy's unused share"),
         Key("pool_line", "pool:<pool>:line", "zset", "strict queueing: lanes not blocked by a limit, by place"),
         Key("pool_parked", "pool:<pool>:parked", "hash", "lane → what it waits for: constraint, need, since when"),

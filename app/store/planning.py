@@ -32,6 +32,9 @@ Known: TypeAlias = dict[str, tuple[str, Allocation]]
 
 Rows: TypeAlias = Sequence[Sequence[str]]
 
+ANEW = "anew"
+"""A pool is watched, and what is kept of who starves there is void, as it had another discipline meanwhile."""
+
 ROWS = 200
 """Accounts that one call publishes."""
 
@@ -99,7 +102,7 @@ class Planning:
                 chunk=self._limits.chunk,
                 pool=snapshot.pool,
                 rows=json.dumps([(row.account, [word for pair in row.said for word in pair], row.gone) for row in rows]),
-                watched="1" if found.watched or first + ROWS < len(found.rows) else "0",  # if that was all for now, look again
+                watched=_watched(snapshot, found, last=first + ROWS >= len(found.rows)),
                 rules=snapshot.version,
             )
             if reply.tag != "published":
@@ -148,6 +151,13 @@ class Planning:
         return int(fields["told"]) + int(fields["forced"]), fields["more"] == "1"
 
 
+def _watched(snapshot: Snapshot, found: Publication, *, last: bool) -> str:
+    """What is written with a part of what was found: if it should be all that ever is, the rest is found by the next look."""
+    if not last:
+        return ANEW if snapshot.lapsed else "1"
+    return "1" if found.watched else "0"
+
+
 def _running(held: Flat, known: Known) -> Known:
     lines = iter(held)
     return {
@@ -191,7 +201,8 @@ def _snapshot(pool: str, fields: Mapping[str, Any], running: list[Allocation], d
         decided_ms=int(at["decided_ms"]) if "decided_ms" in at else None,
         line=int(fields["line"]) if fields["line"] else None,
         demand=demand,
-        watched=at.get("watched") == "1",
+        watched=at.get("watched", "0") != "0",
+        lapsed=at.get("watched") == ANEW,
         preferred={component: tuple(before) for component, *before in fields["preferred"]},
     )
 

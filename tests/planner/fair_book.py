@@ -81,6 +81,17 @@ class FairBook(Book):
             barred = barred or (strict and blocked == "capacity")
         return None
 
+    # what people do
+
+    def lower(self, name: str, key: str, units: int) -> None:
+        """Set the limit of a policy or group; whoever fits nowhere any more is rejected."""
+        account = self.accounts[name]
+        self.accounts[name] = replace(account, limit={**account.limit, key: max(units, account.reserved.get(key, 0))})
+        for one in tuple(self.waiting.values()):
+            if not self._eligible(one):
+                self._out_of_queue(one.id)
+        self.settle()
+
     # what the planner found
 
     def publish(self, found: Publication | None) -> None:

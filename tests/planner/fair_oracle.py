@@ -6,7 +6,7 @@ Only the division of a pool is taken as given. Sets of victims are looked for am
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
@@ -321,6 +321,18 @@ class FairOracle(Oracle):
             for chosen in combinations(first, size):
                 if self.fits(waiter, chosen) and not self.superfluous(waiter, chosen) and self.lawful(waiter, chosen):
                     yield chosen
+
+    # limits
+
+    def is_over(self, account: str, key: str, gone: Collection[str]) -> bool:
+        """Whether an account has more of a key than it may for too long, when all who leave have left, and these."""
+        at = self.snapshot.accounts[account]
+        said = self._said(at, "over_limit") or "evict"
+        after_ms = int(self._said(at, "over_limit_after_s") or 30) * 1000
+        if said == "keep" or self.snapshot.now_ms - (at.published.over_ms or self.snapshot.now_ms) < after_ms:
+            return False
+        staying = (one for one in self.within(account) if not one.leaving_for and one.id not in gone)
+        return sum(one.amounts.get(key, 0) for one in staying) > self.limit(account, key)
 
     # a whole pass
 

@@ -12,6 +12,7 @@ from tests.planner.fair_book import FairBook
 
 Op = tuple[Any, ...]
 SECOND_MS = 1000
+OFTEN = ("submit", "submit", "submit", "release", "cancel", "save", "leave", "leave", "pass", "pass", "plan", "change")
 SETTINGS: dict[str, tuple[float, tuple[str, ...]]] = {
     "aggressive_starvation": (1, ("0", "1")),
     "fair_share_tolerance": (1, ("1", "0.5", "0.8", "0")),
@@ -151,16 +152,20 @@ class Maker:
 
     def _op(self, world: World) -> Op:
         random = self._random
-        what = random.choice(
-            ("submit", "submit", "submit", "release", "cancel", "save", "leave", "leave", "pass", "pass", "plan", "resize")
-        )
+        what = random.choice(OFTEN)
         if what == "submit":
             return self._submit(world)
         if what == "pass":
             return ("pass", random.choice((1, 10, 31, 31, 70, 125, 301)))
-        if what == "resize":
-            return ("resize", random.choice(sorted(world.capacity)), random.randint(2, 10)) if self._some(0.3) else ("plan",)
+        if what == "change":
+            return self._change(world) if self._some(0.5) else ("plan",)
         return (what, random.randint(0, 11))
+
+    def _change(self, world: World) -> Op:
+        key = self._random.choice(sorted(world.capacity))
+        if self._some(0.5):
+            return ("resize", key, self._random.randint(2, 10))
+        return ("lower", self._random.choice(world.accounts)["name"], key, self._random.randint(0, 4))
 
 
 def _agree(capacity: dict[str, int], made: list[dict[str, Any]]) -> None:
@@ -189,6 +194,8 @@ def act(book: FairBook, op: Op, planned: Any) -> None:
         book.now_ms += op[1] * SECOND_MS
     elif op[0] == "resize":
         book.resize(op[1], op[2])
+    elif op[0] == "lower":
+        book.lower(*op[1:])
     elif op[0] == "plan":
         found = planned(book.snapshot())
         book.publish(found.publication)

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from app.domain.plan import EndHold, Evict, Reprieve, Stop
-from app.domain.snapshot import Account, Published, Snapshot
+from app.domain.snapshot import Account, Published, Snapshot, Waiter
 from app.planner.plan import plan
 from tests.planner.fair_oracle import FairOracle
 from tests.planner.fair_worlds import SECOND_MS, Maker, act
@@ -34,13 +34,17 @@ def _kept(random: Random, now: Snapshot, account: Account) -> Account:
         return account
     below_s, status = random.choice((None, 1, 31, 61, 121, 601)), random.choice(("", "starving", "aggressively_starving"))
     below_ms = None if below_s is None else now.now_ms - below_s * SECOND_MS
-    return replace(account, published=Published(status=status if below_ms else "", below_ms=below_ms))
+    over_ms = now.now_ms - random.choice((1, 30, 31, 99)) * SECOND_MS
+    return replace(account, published=Published(status=status if below_ms else "", below_ms=below_ms, over_ms=over_ms))
 
 
 def check(now: Snapshot) -> str:
     """What the planner did: the kind of case; an error if it is wrong."""
     found = plan(now)
     assert sum(isinstance(step, Stop) for step in found.steps) <= 1
+    if found.steps and isinstance(found.steps[0], Evict):
+        _relieves(FairOracle(now), now, found.steps[0])
+        return "evicts"
     if any(isinstance(step, Evict | EndHold | Reprieve) for step in found.steps) or any(
         one.leaving_for == "" for one in now.allocations
     ):
@@ -68,6 +72,22 @@ def check(now: Snapshot) -> str:
         assert other is None, f"{asker.id} may take {[one.id for one in other]}, but {found.decisions[asker.id].why}"
     assert stop is None, f"{stop} for one who may not take"
     return "none"
+
+
+def _relieves(oracle: FairOracle, now: Snapshot, step: Evict) -> None:
+    """Those that go are needed, may go, and are all that it takes as far as there are any."""
+    ids = {victim.request for victim in step.victims}
+    running = [one for one in now.allocations if one.leaving_for is None]
+    victims = [one for one in running if one.id in ids]
+    assert [one.id for one in reversed(victims)] == [victim.request for victim in step.victims], "not the newest first"
+    nobody = Waiter("", "", {}, preemptible=True, preemption_class=0, number=0)
+    assert not any(oracle.protected(nobody, one) for one in victims)
+    for one in victims:
+        assert any(oracle.is_over(account, key, ids - {one.id}) for account in oracle.path(one) for key in one.amounts), one.id
+    if now.terms.max_preemptions_per_minute is None:
+        for one in running:
+            if one.id not in ids and not oracle.protected(nobody, one):
+                assert not any(oracle.is_over(account, key, ids) for account in oracle.path(one) for key in one.amounts), one.id
 
 
 def _behind(oracle: FairOracle, now: Snapshot) -> set[str]:

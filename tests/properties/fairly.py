@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from tests.properties.lawful import Law
-from tests.properties.oracle import NOBODY, Model, Request
+from tests.properties.oracle import FOR_NONE, NOBODY, Model, Request
 from tests.properties.snapshot import Snapshot
 
 PAUSE_S = 5
@@ -88,7 +88,7 @@ class Excess:
     def _said(self, account: str, setting: str) -> str | None:
         """What the nearest account that says anything does."""
         at: str | None = account
-        while at in self.place.accounts:
+        while at and at in self.place.accounts:
             node = self.place.accounts[at]
             if setting in node.settings:
                 return node.settings[setting]
@@ -106,7 +106,8 @@ class Excess:
 
     def over(self, account: str, gone: Counter[tuple[str, str]] | None = None) -> Counter[str]:
         """How much of each key an account has over its limit when so much is gone."""
-        left = {key: units - (gone or {}).get((account, key), 0) for key, units in self.used[account].items()}
+        going = gone or Counter[tuple[str, str]]()
+        left = {key: units - going[account, key] for key, units in self.used[account].items()}
         return +Counter({key: units - self.place.limit(account, key) for key, units in left.items()})
 
     def is_due(self, account: str) -> bool:
@@ -119,9 +120,7 @@ class Excess:
         """What those bring who are leaving for somebody, or for nobody as these do."""
         gone, told = Counter[tuple[str, str]](), self.model.leaving[self.pool]
         for id_ in {id_ for id_, whom in told.items() if whom != NOBODY} | others.keys():
-            one = self.model.requests[id_]
-            for account in self.place.path(one.component):
-                gone.update({(account, key): units for key, units in one.amounts.items()})
+            gone.update(dict(self._brings(self.model.requests[id_])))
         return gone
 
     def faults(self, victims: Mapping[str, object]) -> Iterator[str]:
@@ -146,6 +145,20 @@ class Excess:
                 inside = account in self.place.path(one.component)
                 if inside and over.keys() & one.amounts.keys() and not law.protected(one, one):
                     yield f"{one.id} runs on in {self.pool}, and {account} is over its limit by {dict(over)}"
+
+    def lingering(self) -> Iterator[str]:
+        """Who leaves for a limit, and need not any more; where what holds are for is not to be counted as well."""
+        told = self.model.leaving[self.pool]
+        for id_ in told if not self.model.clearings[self.pool] else ():
+            one = self.model.requests[id_]
+            gone = self._going({}) - Counter(dict(self._brings(one)))
+            path = [account for account in self.place.path(one.component) if self.evicts(account)]
+            if told[id_] == FOR_NONE and not any(self.over(account, gone).keys() & one.amounts.keys() for account in path):
+                yield f"{id_} leaves {self.pool} for a limit, and need not"
+
+    def _brings(self, one: Request) -> Iterator[tuple[tuple[str, str], int]]:
+        for account in self.place.path(one.component):
+            yield from (((account, key), units) for key, units in one.amounts.items())
 
     def misnoted(self) -> Iterator[str]:
         """Where it is not noted as it should be that an account is over its limit; after a pass that came to its end."""

@@ -1,6 +1,7 @@
 """Who may take from whom (SPEC 7), written from the words: slow, one allocation at a time, and without a memory.
 
-Only the disciplines `reserved` and `classes` (`fairly` has the third). What an allocation costs, and who is the better victim, is not judged here.
+Only the disciplines `reserved` and `classes`; `fairly` has the third. What an allocation costs, and who is the better victim,
+is not judged here.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from tests.properties.calls import Died
 from tests.properties.fairly import Excess
 from tests.properties.lawful import Law, enough, fitting
 from tests.properties.machine import Histories, how, some, there_is
-from tests.properties.oracle import NOBODY, WHOLE, Model, Request
+from tests.properties.oracle import FOR_NONE, NOBODY, WHOLE, Model, Request
 from tests.properties.snapshot import Snapshot as Taken
 
 ROUNDS = 1000
@@ -75,7 +75,7 @@ class Leavings(Histories):
             faults = [fault for pool in model.pools for fault in Law(model, seen, pool).overlooked()]
             for pool in model.pools:
                 excess = Excess(model, seen, pool)
-                faults += [*excess.overlooked(), *excess.misnoted(), *_unpublished(model, seen, pool)]
+                faults += [*excess.overlooked(), *excess.lingering(), *excess.misnoted(), *_unpublished(model, seen, pool)]
             assert not faults, "\n".join(faults)
 
     def _after(self, command: str) -> None:
@@ -158,7 +158,7 @@ class Leavings(Histories):
         owners = sorted(model.clearings[one.pool])
         whom = owners[owner % len(owners)] if owners and owner is not None else None
         step: Step = PassOn(one.id, one.fence, whom) if whom else Reprieve(one.id, one.fence)
-        stray = model.leaving[one.pool][one.id] == NOBODY
+        stray = model.leaving[one.pool][one.id] in ((NOBODY,) if whom else (NOBODY, FOR_NONE))
         taken = self._take(how, one.pool, step)
         assert taken is None or taken == stray, f"{step}: {taken}"
 

@@ -256,12 +256,8 @@ class Structures:
         parks: dict[tuple[str, str], dict[str, int]] = {}
         line = {}
         for lane, text in parked.items():
-            spot, need, since = text.split(" ")
-            if int(since) > self.seen.now_ms:
-                yield f"{pool} {lane} is parked since {since}"
-            whose = lane.split("|")[0] if self.model.is_fair(pool) else ""
-            if "reviewing" not in self.seen.get("pool", pool) and spot.partition("@")[2] != whose:
-                yield f"{pool} {lane} is parked on {spot}"
+            yield from self._spot(pool, lane, text)
+            spot, need, _ = text.split(" ")
             if spot == "line":
                 line[lane] = places[lane]
             else:
@@ -285,6 +281,15 @@ class Structures:
             yield f"{pool} needs: {lacked}, should be {needs}"
         if len(set(places.values())) < len(places):
             yield f"{pool}: lanes share a place: {places}"
+
+    def _spot(self, pool: str, lane: str, text: str) -> Iterator[str]:
+        """A lane waits since it came, and with fair share apart from those of other policies."""
+        spot, _, since = text.split(" ")
+        if int(since) > self.seen.now_ms:
+            yield f"{pool} {lane} is parked since {since}"
+        whose = lane.split("|")[0] if self.model.is_fair(pool) else ""
+        if "reviewing" not in self.seen.get("pool", pool) and spot.partition("@")[2] != whose:
+            yield f"{pool} {lane} is parked on {spot}"
 
     def _satisfied(self, pool: str) -> Iterator[str]:
         """With fair share every policy with somebody waiting is noted by what it has; nobody is who has no policy."""

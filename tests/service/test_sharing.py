@@ -49,8 +49,9 @@ class Place:
 
     def kept(self, component: str) -> dict[str, str]:
         """What is kept beside a policy."""
-        fields: dict[str, str] = self.client.hgetall(key("policy", W, "p", f"orchestrator/{component}"))
-        return {name: text for name, text in fields.items() if name.startswith(("fair:", "sated:", "status", "below"))}
+        fields = self.client.hgetall(key("policy", W, "p", f"orchestrator/{component}"))
+        told = {str(name): str(text) for name, text in fields.items()}
+        return {name: text for name, text in told.items() if name.startswith(("fair:", "sated:", "status", "below"))}
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -68,9 +69,15 @@ def test_damage_is_found_and_put_right(world: World, damage: Any) -> None:
     reconcile(world)
     assert world.queue() == queue
     assert world.status(*map(world.look, queue)) == before
-    for each in list(world.client.zrange(k("pool_active", "p"), 0, -1)):
-        world.drop(world.look(each))
-    assert len(world.client.zrange(k("pool_active", "p"), 0, -1)) > 0
+    for holder in served_in_turn(world):
+        world.ledger.drop(world.workspace, holder)
+    assert world.queue() == [], "whoever waited is found"
+
+
+def served_in_turn(world: World) -> Iterator[str]:
+    """Whoever holds units, the oldest first, until nobody does."""
+    while held := world.client.zrange(k("pool_active", "p"), 0, 0):
+        yield str(next(iter(held)))
 
 
 def repair(world: World) -> None:

@@ -97,7 +97,7 @@ def accounts_of_it() -> dict[str, Account]:
     kept = {"gpu": 3, "step_run": 1}
     return {
         "pool": Account("pool", None, {}, {"gpu": 8}, {"gpu": 8, "step_run": 3}, high, {"gpu": 0, "step_run": 0}, {}),
-        "group:g": Account("group:g", "pool", {"gpu": 4}, {"gpu": 6}, high, high, kept, {"gpu": 3}, born=1),  # for the fixed one
+        "group:g": Account("group:g", "pool", {"gpu": 4}, {"gpu": 6}, high, high, kept, {"gpu": 3}, born=1),
         "policy:orchestrator/low": Account("policy:orchestrator/low", "pool", {}, {}, low, {}, {}, {"gpu": 3}, born=2),
         "policy:orchestrator/high": Account(
             "policy:orchestrator/high", "group:g", {"gpu": 3}, {"gpu": 7}, high, high, kept, {}, 3, "service", born=3

@@ -55,8 +55,9 @@ for id, request in pairs(running) do
   lines[id] = requests.line(request)
   if request.status == states.preempting then
     local owner = redis.call('HGET', keys.pool_leaving(args.pool), id)
-    local expected = holds[owner] or owner == '!'
-    owners[id] = expected and owner or '-'
+    local limit = request.reason == 'limit' and (request.preempted_by or '') == ''
+    local expected = limit or holds[owner]
+    owners[id] = limit and '!' or expected and owner or '-'
     leaving[id] = expected and tonumber(request.deadline_ms) or nil
     coming[owners[id]] = coming[owners[id]] or {}
     coming[owners[id]][#coming[owners[id]] + 1] = request

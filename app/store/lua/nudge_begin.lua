@@ -13,7 +13,7 @@ local function idle()
   if redis.call('EXISTS', keys.waiting(), keys.leaving()) > 0 then return false end
   for _, pool in ipairs(redis.call('HKEYS', keys.pools())) do
     if redis.call('EXISTS', keys.pool_leaving(pool)) > 0 then return false end  -- somebody may be called back
-    if redis.call('HGET', keys.pool(pool), 'watched') == '1' then return false end  -- it has changed, or somebody starves there
+    if (redis.call('HGET', keys.pool(pool), 'watched') or '0') ~= '0' then return false end  -- it has changed, or somebody starves there
   end
   return true
 end
@@ -22,7 +22,7 @@ end
 local function shared()
   for _, pool in ipairs(redis.call('HKEYS', keys.pools())) do
     local two = redis.call('HMGET', keys.pool(pool), 'discipline', 'watched')
-    if two[1] == 'fair_share' and (two[2] == '1' or redis.call('EXISTS', keys.pool_lanes(pool)) == 1) then return true end
+    if two[1] == 'fair_share' and ((two[2] or '0') ~= '0' or redis.call('EXISTS', keys.pool_lanes(pool)) == 1) then return true end
   end
   return false
 end

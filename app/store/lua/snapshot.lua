@@ -16,7 +16,7 @@ if pool.is.reviewing or pool.is.unsettled then return reply.unfinished() end
 local leaving = redis.call('HGETALL', keys.pool_leaving(args.pool))
 local most = tonumber(args.most)
 local lined = satisfaction.rules(pool) and pages.shapes(pool, most) or redis.call('ZRANGE', keys.pool_lanes(args.pool), 0, most - 1)
-if #lined == 0 and #leaving == 0 and pool.is.watched ~= '1' and args.anyway ~= '1' then return reply.quiet() end
+if #lined == 0 and #leaving == 0 and (pool.is.watched or '0') == '0' and args.anyway ~= '1' then return reply.quiet() end
 
 local function waiter(lane, id)
   local about = redis.call('HMGET', keys.request(id), 'class', 'seq', 'chain', 'preempted_fence', 'cleared_in')

@@ -55,7 +55,8 @@ function pages.fair(pool, after, count)
   return ids, places
 end
 
--- Up to `most` of the shapes that wait: of each policy the same number, its first ones, so that none hides the others.
+-- Up to `most` of the shapes that wait: of each policy the same number, its first ones, so that none hides the others; where there
+-- are more policies than that, those of the least satisfied.
 function pages.shapes(pool, most)
   local of, components = {}, {}
   for _, id in ipairs(redis.call('ZRANGE', keys.pool_lanes(pool.name), 0, -1)) do
@@ -66,6 +67,12 @@ function pages.shapes(pool, most)
     end
     of[component][#of[component] + 1] = id
   end
+  local places = {}
+  for _, component in ipairs(components) do places[component] = satisfaction.tier(pool, component) end
+  table.sort(components, function(one, other)
+    if places[one] ~= places[other] then return places[one] < places[other] end
+    return one < other
+  end)
   local shapes, each = {}, math.max(1, math.floor(most / math.max(1, #components)))
   for _, component in ipairs(components) do
     for i = 1, math.min(each, #of[component], most - #shapes) do shapes[#shapes + 1] = of[component][i] end

@@ -4,9 +4,8 @@
 
 -- From now on nobody is granted in the pool until all its lanes have been looked at.
 function reviews.begin(pool)
-  if redis.call('HGET', pool.key, 'discipline') ~= 'fair_share' then satisfaction.forget(pool) end
   accounts.forget(pool.key)
-  redis.call('HSET', pool.key, 'reviewing', '1', 'watched', '1')
+  redis.call('HSET', pool.key, 'reviewing', '1', 'watched', satisfaction.watched(pool.name))
   redis.call('HINCRBY', pool.key, 'rules', 1)
   redis.call('HSET', keys.pool_todo(pool.name), 'review', '')
   redis.call('SADD', keys.todo(), pool.name)

@@ -1,7 +1,7 @@
 -- Fair share: how much each policy has of what is its own, by its published share and its present use. The less, the sooner it
 -- is served: policies with the same satisfaction are one tier of the queue, and a place is the tier, then class, then age.
 -- @use amounts stirs
--- @keys pool_satisfaction
+-- @keys pool pool_satisfaction
 
 local BILLION = 1e9
 local NOISE = 1000  -- a share is published in 10^-12 of the pool; so much more than it is nothing
@@ -53,11 +53,18 @@ function satisfaction.renew(pool, policy)
   if changed == 1 and (pool.is.patience or pool.is.queueing == 'strict') then stirs.stir(pool) end  -- somebody may be first by now
 end
 
--- How many policies are less satisfied.
-function satisfaction.tier(pool, component)
-  local score = redis.call('ZSCORE', keys.pool_satisfaction(pool.name), component) or '0'
+-- What is noted of a policy.
+function satisfaction.of(pool, component)
+  return amounts.whole(tonumber(redis.call('ZSCORE', keys.pool_satisfaction(pool.name), component) or 0))
+end
+
+-- How many policies are less satisfied than that; beyond TIERS it makes no difference any more.
+function satisfaction.below(pool, score)
   return math.min(TIERS, redis.call('ZCOUNT', keys.pool_satisfaction(pool.name), '-inf', '(' .. score))
 end
+
+-- How many are less satisfied than a policy.
+function satisfaction.tier(pool, component) return satisfaction.below(pool, satisfaction.of(pool, component)) end
 
 -- The least satisfied of these, as several may be alike, and their tier.
 function satisfaction.least(pool, components)
@@ -73,5 +80,32 @@ function satisfaction.least(pool, components)
   return alike, satisfaction.tier(pool, alike[1])
 end
 
--- It settles by other rules from now on.
-function satisfaction.forget(pool) redis.call('DEL', keys.pool_satisfaction(pool.name)) end
+-- The lowest satisfaction there is among policies that `fits` leaves of those it is asked about; nil if there is none.
+function satisfaction.lowest(pool, fits)
+  local first, PAGE = 0, 32
+  while true do
+    local page = redis.call('ZRANGE', keys.pool_satisfaction(pool.name), first, first + PAGE - 1, 'WITHSCORES')
+    if #page == 0 then return nil end
+    local components, scores = {}, {}
+    for i = 1, #page, 2 do
+      components[#components + 1] = page[i]
+      scores[page[i]] = amounts.whole(tonumber(page[i + 1]))
+    end
+    local fitting = fits(components)[1]
+    if fitting then return scores[fitting] end
+    first = first + PAGE
+  end
+end
+
+-- How many policies have just this satisfaction, and which.
+function satisfaction.count(pool, score) return redis.call('ZCOUNT', keys.pool_satisfaction(pool.name), score, score) end
+function satisfaction.alike(pool, score) return redis.call('ZRANGEBYSCORE', keys.pool_satisfaction(pool.name), score, score) end
+
+-- A pool's rules have changed: how it is watched from now on, until somebody has looked. By other rules nobody is more or less
+-- satisfied, and what is kept of who starves is void.
+function satisfaction.watched(name)
+  local two = redis.call('HMGET', keys.pool(name), 'discipline', 'watched')
+  if two[1] == 'fair_share' and two[2] ~= 'anew' then return '1' end
+  if two[1] ~= 'fair_share' then redis.call('DEL', keys.pool_satisfaction(name)) end
+  return 'anew'
+end

@@ -1,7 +1,9 @@
 -- Looking for the first of those who are parked. With fair share that is somebody of the least satisfied policy among those who
 -- have anybody there; wherever a place is told, its tier is that of this moment.
--- @use amounts order satisfaction
--- @keys pool_line pool_needs pool_park
+-- @use amounts order parking satisfaction
+-- @keys pool_lanes pool_line pool_needs pool_park
+
+local FEW = 32  -- policies that are looked at one by one
 
 local function needs(pool, spot, room)
   return redis.call('ZRANGEBYSCORE', keys.pool_needs(pool.name, spot), '-inf', amounts.whole(room))
@@ -18,13 +20,46 @@ local function head(pool, spot, room)
   return best, at
 end
 
--- The first in order among those on a constraint that need no more than there is room: lane and place.
+-- Of these policies those with somebody on a constraint who needs no more than there is room.
+local function fitting(pool, constraint, room, components)
+  local some = {}
+  for first = 1, #components, 1000 do  -- as many as unpack takes for sure
+    local least = redis.call('ZMSCORE', keys.pool_needs(pool.name, constraint), unpack(components, first, math.min(#components, first + 999)))
+    for i, need in ipairs(least) do
+      if need and tonumber(need) <= room then some[#some + 1] = components[first + i - 1] end
+    end
+  end
+  return some
+end
+
+-- The first of the pool's lanes, by class and age, that is of a policy with this satisfaction and fits; nil also if that would be
+-- a long search.
+local function eldest(pool, constraint, room, score)
+  for first = 0, 7 * FEW, FEW do
+    local page = redis.call('ZRANGE', keys.pool_lanes(pool.name), first, first + FEW - 1, 'WITHSCORES')
+    for i = 1, #page, 2 do
+      local on, need = parking.of(pool, page[i])
+      local fits = on == constraint and tonumber(need) <= room
+      if fits and satisfaction.of(pool, string.match(page[i], '^[^|]+')) == score then return page[i], tonumber(page[i + 1]) end
+    end
+  end
+end
+
+-- The first in order among those on a constraint that need no more than there is room: lane and place. Where many policies have
+-- somebody there, they are gone through from the least satisfied on, and of many who are alike the eldest is looked for.
 function spots.first(pool, constraint, room)
   if not satisfaction.rules(pool) then return head(pool, constraint, room) end
-  local components = needs(pool, constraint, room)
-  if #components == 0 then return nil end
-  local alike, tier = satisfaction.least(pool, components)
-  local best, at = nil, nil
+  local alike, tier, best, at
+  local count = redis.call('ZCOUNT', keys.pool_needs(pool.name, constraint), '-inf', amounts.whole(room))
+  if count == 0 then return nil end
+  local score = count > FEW and satisfaction.lowest(pool, function(components) return fitting(pool, constraint, room, components) end)
+  if not score then
+    alike, tier = satisfaction.least(pool, needs(pool, constraint, room))
+  else
+    if satisfaction.count(pool, score) > FEW then best, at = eldest(pool, constraint, room, score) end
+    alike = best and {} or fitting(pool, constraint, room, satisfaction.alike(pool, score))
+    tier = satisfaction.below(pool, score)
+  end
   for _, component in ipairs(alike) do
     local id, kept = head(pool, constraint .. '@' .. component, room)
     if id and (not at or kept < at) then best, at = id, kept end
