@@ -47,6 +47,7 @@ def test_each_setting_can_be_a_variable() -> None:
         "POOLKEEPER_APPENDFSYNC": "always",
         "POOLKEEPER_REDIS_TIMEOUT_S": "2.5",
         "POOLKEEPER_RECONCILE_INTERVAL_S": "0.5",
+        "POOLKEEPER_SHARES_INTERVAL_S": "0.3",
         "POOLKEEPER_CLEANUP_INTERVAL_S": "1",
         "POOLKEEPER_AUDIT_INTERVAL_S": "60",
         "POOLKEEPER_RETENTION_S": "0",
@@ -66,7 +67,7 @@ def test_each_setting_can_be_a_variable() -> None:
         "POOLKEEPER_WORKER_PROCESSES": "4",
     }
     assert environ.keys() == {f"POOLKEEPER_{each.name.upper()}" for each in fields(Settings)}
-    ledger = (None, Path("/srv/poolkeeper"), "always", 2.5, 0.5, 1.0, 60.0, 0, 10, 60, 1000)
+    ledger = (None, Path("/srv/poolkeeper"), "always", 2.5, 0.5, 0.3, 1.0, 60.0, 0, 10, 60, 1000)
     service = ("error", "text", "::1", 0, True, 50, 1024, 1, 8, "redis://b", 4)
     assert Settings.read(environ=environ) == Settings(*ledger, *service)
 

@@ -193,20 +193,23 @@ class Books:
         else:
             self._behind(self.end, way, -1)
         for victim in victims:
-            self.shares.leave(victim)
+            self._tell(victim)
             self._send(victim, way)
-            for account in self.tree.paths[victim.component][:-1]:
-                for key, units in victim.amounts.items():
-                    self._moved[account, key] += units
         self._behind(self.end, way, 1)
         self.version += 1
 
     def evict(self, victims: Iterable[Allocation]) -> None:
         """These are told to leave for nobody."""
         for victim in victims:
-            self.shares.leave(victim)
+            self._tell(victim)
             self._count(self._gone, victim, 1)
         self.version += 1
+
+    def _tell(self, victim: Allocation) -> None:
+        self.shares.leave(victim)
+        for account in self.tree.paths[victim.component][:-1]:
+            for key, units in victim.amounts.items():
+                self._moved[account, key] += units
 
     def gone(self, account: str, key: str) -> int:
         """How many units those will bring who are leaving, strays not among them."""

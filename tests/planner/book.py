@@ -224,6 +224,7 @@ class Book:
             assert any(hold.owner.id == step.owner for hold in self.holds)
             self._end_hold(step.owner)
         else:
+            assert isinstance(step, Stop), "nobody is over a limit here"
             self._stop(step)
             if at_once:
                 for victim in step.victims:

@@ -20,6 +20,7 @@ def after(snapshot: Snapshot, step: Step) -> Snapshot:
         owner = next(hold.owner for hold in snapshot.holds if hold.owner.id == step.owner)
         holds = tuple(hold for hold in snapshot.holds if hold.owner is not owner)
         return replace(marked(snapshot, theirs, ""), waiters=(*snapshot.waiters, owner), holds=holds)
+    assert isinstance(step, Stop), "nobody is over a limit here"
     waiter = next(one for one in Oracle(snapshot).queue() if one.id == step.waiter)
     now = marked(_counted_back(snapshot, step), {victim.request for victim in step.victims}, waiter.id)
     if not Oracle(snapshot).hold(waiter):

@@ -46,6 +46,7 @@ def test_every_step_is_the_one_that_the_rules_say(snapshot: Snapshot) -> None:
             ended.add(step.owner)
         else:
             assert oracle.next_stray() is None
+            assert isinstance(step, Stop), "nobody is over a limit here"
             assert _plain(step) == _plain(_expected(oracle, asked, ended))
             if step.waiter in {waiter.id for waiter in now.waiters}:
                 asked = _places(now)[step.waiter]
