@@ -153,9 +153,15 @@ class Fairness:
         return max((stage for stage, account in stages if stage and scene.parts.is_below(account)), default=Stage.NONE)
 
     @property
-    def may_divide(self) -> bool:
-        """Whether the pool may be divided for another state in this pass."""
-        return len(self._divided) < self._most
+    def divided(self) -> int:
+        """For how many states the pool was divided so far."""
+        return len(self._divided)
+
+    def may_divide(self, begun: int) -> bool:
+        """Whether the pool may be divided for another state in this pass, for somebody who began when it was so often.
+
+        An eighth of all is for one."""
+        return self.divided < self._most and self.divided - begun < max(2, self._most // 8)
 
     def in_order(self, waiters: Iterable[Waiter], now_ms: int) -> Iterator[Waiter]:
         """1. the more urgent 2. the least satisfied policy 3. the higher class 4. the older 5. id.
@@ -165,7 +171,7 @@ class Fairness:
         """
         ordered = self._ordered(waiters)
         for at, waiter in enumerate(ordered):
-            if len(self._divided) * 2 > self._most:
+            if self.divided * 2 > self._most:
                 rest = ordered[at:]
                 first = now_ms * KNUTH % 2**32 % len(rest)
                 yield from rest[first:] + rest[:first]

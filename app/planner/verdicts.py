@@ -54,7 +54,7 @@ DECISIONS: dict[Why, str] = {
     Why.NOT_STARVING: "neither its policy nor a group above it starves, or others leave for it already",
     Why.ONE_AT_A_TIME: "somebody else is served by preemption first, and then it is looked again who has how much",
     Why.WOULD_BE_TAKEN_BACK: "those it would stop would then be below their fair share, and could take from it in turn",
-    Why.NOT_WEIGHED: "so many others were weighed in this look that its turn comes in a later one",
+    Why.NOT_WEIGHED: "in this look there was no time left to weigh whom to stop for it",
 }
 
 

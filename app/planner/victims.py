@@ -14,8 +14,8 @@ from app.planner.court import Candidate, Place
 from app.planner.sets import Sets
 from app.planner.verdicts import Why
 
-WEIGHED = 32
-"""How many other sets are weighed for one waiter, where each has to be."""
+WEIGHED = 1000
+"""How many sets of the first candidates are weighed for one waiter at most, where each has to be."""
 
 EXACT_OVER = 12
 """Of how many candidates, the first ones, every set is looked at."""
@@ -45,7 +45,7 @@ class Docket(Protocol):
 
     @property
     def may_weigh(self) -> bool:
-        """Whether another may be weighed in this pass."""
+        """Whether there is time in this pass to weigh another one for it."""
 
     def could_suffice(self) -> bool:
         """Whether all it may take covers what is short."""
@@ -94,9 +94,9 @@ def choose(case: Docket, bounds: Bounds) -> tuple[Candidate, ...] | Why:
 
 
 def _weighed(case: Docket, bounds: Bounds, fault: Why, refused: Sequence[Candidate]) -> tuple[Candidate, ...] | Why:
-    """Another set, where each has to be weighed as a whole: the best of those of the first candidates; else what is taken in
-    order if those policies are spared that could take it back."""
-    for chosen in islice(chain(_by_merit(case, bounds), _sparing(case, bounds)), WEIGHED):
+    """Another set, where each has to be weighed as a whole: what is taken in order if those policies are spared that could take
+    it back; else the best of all sets of the first candidates, as far as there is time for it."""
+    for chosen in chain(_sparing(case, bounds), islice(_by_merit(case, bounds), WEIGHED)):
         if not case.may_weigh:
             return Why.NOT_WEIGHED
         if chosen != refused and case.allows(chosen):

@@ -56,3 +56,21 @@ def test_however_many_are_refused_before_it_somebody_is_served_in_the_end(before
     assert ("w", "b6") in {
         (step.waiter, step.victims[0].request) for each in passes for step in each.steps if isinstance(step, Stop)
     }
+
+
+def test_a_policy_of_whom_nothing_may_be_taken_hides_nobody_behind_it() -> None:
+    """Eight are due to each. Whoever of `b` goes could take back; `c` has four too many, but who runs there is older."""
+    scene = a_fair_pool(gpu=24).under(preemption_threshold=0.5, fair_share_tolerance=1).policy("a", **STARVING)
+    scene.policy("b").policy("c").run("a", *[1] * 4).run("c", *[1] * 12).run("b", *[1] * 8)
+    for component in "abc":
+        scene.waits(f"x{component}", component, gpu=9)
+    assert set(scene.waits("w", "a", gpu=4, preemption_class=6).stopped()) == {"c12", "c11", "c10", "c9"}
+
+
+def test_every_set_of_the_first_candidates_is_weighed() -> None:
+    """Of `b` and `c` one may go each, of the others nobody: of ten candidates that is the set they agree on last."""
+    scene = a_fair_pool(gpu=40).under(preemption_threshold=0.75, fair_share_tolerance=1).policy("a", **STARVING)
+    scene.run("a", *[1] * 6).waits("xa", "a", gpu=9, preemption_class=0)
+    for component, units in (("b", 9), ("c", 9), ("d", 8), ("e", 8)):
+        scene.policy(component).run(component, *[1] * units).waits(f"x{component}", component, gpu=9)
+    assert set(scene.waits("w", "a", gpu=2).stopped()) == {"c9", "b9"}

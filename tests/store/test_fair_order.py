@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -448,6 +449,28 @@ def test_who_comes_while_a_switch_is_half_done_has_its_place_after_it(client: Cl
     assert findings(world) == []
     assert came.status == "queued"
     assert sorted(world.queue()) == sorted([came.id, *(each.id for each in asked)])
+
+
+def test_who_comes_while_work_is_left_is_told_what_became_of_it(world: World) -> None:
+    """It waits for that work; its coming does not begin it, which would grant it behind the back of the answer."""
+    world.pool(gpu=2, settings={**FAIR, "patience_s": 1})
+    for team in ("a", "b"):
+        world.policy(team, limit={"gpu": 2})
+    world.submit("a", gpu=2)
+    for gpu in (1, 2):
+        world.submit("a", gpu=gpu)
+    world.pass_time(2)
+    world.call("pool_update", chunk=1, name="p", description="", capacity="gpu=4", settings="{}")
+    while "reviewing" in world.client.hgetall(key("pool", "test", "p")):
+        assert world.call("advance", chunk=1).fields["more"] == "1"
+    fields = ["component", full("b"), "resources", "gpu=1,step_run=1", "preemptible", "1", "class", "5", "checkpoint", "none"]
+    asks = json.dumps([{"id": "came", "fields": [*fields, "retries", "3"]}])
+    ((_, told),) = world.call("submit", chunk=1, asks=asks, remember_s=60).fields["outcomes"]
+    assert "queued" in told
+    assert world.status(world.look("came")) == ["queued"]
+    while world.ledger.advance(world.workspace):
+        pass
+    assert world.status(world.look("came")) == ["allocated"]
 
 
 def test_a_pool_that_is_emptied_and_deleted_leaves_no_key(world: World) -> None:

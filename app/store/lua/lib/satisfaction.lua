@@ -50,7 +50,8 @@ function satisfaction.renew(pool, policy)
   if not satisfaction.rules(pool) then return end
   local score = score_of(pool, policy)
   local changed = redis.call('ZADD', keys.pool_satisfaction(pool.name), 'CH', score, policy.component)
-  if changed == 1 and (pool.is.patience or pool.is.queueing == 'strict') then stirs.stir(pool) end  -- somebody may be first by now
+  local matters = pool.is.patience or pool.is.queueing == 'strict'  -- somebody may be first by now
+  if changed == 1 and matters and not pool.is.unsettled then stirs.stir(pool) end  -- what is unsettled will be looked at anyhow
 end
 
 -- What is noted of a policy.
