@@ -18,7 +18,7 @@ from tests.planner.oracle import CANDIDATES, Oracle
 from tests.planner.passes import after
 from tests.planner.worlds import snapshots
 
-LONGER = int(os.environ.get("HISTORIES", 0))
+LONGER = int(os.environ.get("HISTORIES") or 0)
 PHASES = (Phase.generate, Phase.shrink) if LONGER else (Phase.generate,)
 """To cut down what fails takes minutes."""
 

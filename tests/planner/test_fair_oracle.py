@@ -14,7 +14,7 @@ from app.planner.plan import plan
 from tests.planner.fair_oracle import FairOracle
 from tests.planner.fair_worlds import SECOND_MS, Maker, act
 
-LONGER = int(os.environ.get("HISTORIES", 0))
+LONGER = int(os.environ.get("HISTORIES") or 0)
 FIRST = int(os.environ.get("FIRST", 0))
 
 

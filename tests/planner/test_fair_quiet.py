@@ -17,7 +17,7 @@ from app.planner.plan import plan
 from tests.planner.fair_book import FairBook
 from tests.planner.fair_worlds import SECOND_MS, Maker, World, act
 
-LONGER = int(os.environ.get("HISTORIES", 0))
+LONGER = int(os.environ.get("HISTORIES") or 0)
 FIRST = int(os.environ.get("FIRST", 0))
 MOST = 60
 """Preemptions in a pool of a dozen holders and half as many waiters, after which it should long have been quiet."""

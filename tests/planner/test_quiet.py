@@ -24,7 +24,7 @@ from tests.planner.passes import after
 from tests.planner.test_oracle import a_pool, ask
 from tests.planner.worlds import books
 
-LONGER = int(os.environ.get("HISTORIES", 0))
+LONGER = int(os.environ.get("HISTORIES") or 0)
 PHASES = (Phase.generate, Phase.shrink) if LONGER else (Phase.generate,)
 """To cut down what fails takes minutes."""
 MOST = 100

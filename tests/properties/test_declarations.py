@@ -21,7 +21,7 @@ from tests.properties.invariants import Checker
 from tests.store.conftest import findings
 from tests.world import World
 
-EXAMPLES = int(os.environ.get("HISTORIES", 0)) or 40
+EXAMPLES = int(os.environ.get("HISTORIES") or 0) or 40
 
 KEYS, GROUPS, COMPONENTS = ("gpu", "tpu"), ("g", "h"), ("a", "b", "c")
 

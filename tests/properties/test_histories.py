@@ -18,7 +18,7 @@ from tests.conftest import Servers
 from tests.properties.leaving import Leavings
 from tests.properties.walks import Step, Walk, endless, fails, go, shortest
 
-LONGER = int(os.environ.get("HISTORIES", 0))
+LONGER = int(os.environ.get("HISTORIES") or 0)
 STEPS = 60
 PARTS = range(4)
 """A part is a test of its own, so that several processes can share the work."""

@@ -15,7 +15,9 @@ from redis.exceptions import ResponseError
 from app.domain.asks import WorkspaceSettings
 from app.domain.declared import DeclaredGroup, DeclaredPolicy, DeclaredPool, declared
 from app.domain.difference import Step
+from app.domain.plan import Evict, Evicted
 from app.domain.tokens import Role, Token
+from app.planner.plan import plan
 from app.store.compose import Command, load_commands
 from app.store.lists import Lists, Wanted
 from app.store.nudges import Nudges
@@ -80,6 +82,7 @@ def live(world: World) -> None:
     world.ledger.take_lease(world.workspace, "audit", "a", 60)
     world.ledger.give_lease_back(world.workspace, "audit", "a")
     live_with_taking_back(world)
+    live_with_fair_shares(world)
     live_with_tokens(TokenStore(world.client, world.clock))
     for component, pool in (("a", "p"), ("b", "p"), ("a", "q")):
         world.ledger.delete_policy(world.workspace, pool, f"orchestrator/{component}")
@@ -122,6 +125,28 @@ def live_with_taking_back(world: World) -> None:
     world.ledger.delete_pool(world.workspace, "back")
 
 
+def live_with_fair_shares(world: World) -> None:
+    """What is published, asked and evicted, in a pool of its own with somebody waiting in two shapes."""
+    world.pool("fair", gpu=4, settings={"discipline": "fair_share", "patience_s": None, "grace_s": 0})
+    for component in ("one", "two"):
+        world.policy(component, "fair")
+    held = [world.submit("one", gpu=2, retries=0) for _ in range(2)]
+    waiting = [world.submit("two", gpu=gpu) for gpu in (1, 2)]
+    seen = world.snapshot("fair")
+    assert seen.demand["orchestrator/two"].units["gpu"] == 3
+    found = plan(seen).publication
+    assert found
+    assert world.planning.publish(world.workspace, seen, found).applied
+    for one in waiting:
+        world.cancel(one)
+    world.resize("fair", gpu=2)
+    assert world.take(Evict((Evicted(held[1].id, held[1].fence or 0, "pool"),)), world.snapshot("fair")).applied
+    world.drop(held[0])
+    for component in ("one", "two"):
+        world.ledger.delete_policy(world.workspace, "fair", f"orchestrator/{component}")
+    world.ledger.delete_pool(world.workspace, "fair")
+
+
 def live_with_tokens(store: TokenStore) -> None:
     """Every command of the service's own records."""
     token = store.create("digest", Token(id="1", name="ci", role=Role.VIEWER, workspaces=("*",)), lasts_s=60)
@@ -141,6 +166,7 @@ def test_no_script_touches_another_slot(strict: Client, monkeypatch: pytest.Monk
     scripts = Guarded(strict)
     for place in ("ledger", "auditor", "tokens", "lists", "planning", "nudges"):
         monkeypatch.setattr(f"app.store.{place}.Scripts", lambda _: scripts)
+    monkeypatch.setattr("app.store.planning.MOST", 1)  # so that there is more than one look shows
     world = World(strict)
     live(world)
     assert (world.view().used, world.queue(), len(world.events()) > 10) == ({}, [], True)

@@ -49,7 +49,7 @@ def told(line: Mapping[str, Any]) -> str:
     """A line of a story, or an event, as a sentence."""
     in_pool = f" in {line['pool']}" if line.get("pool") else ""
     said = SENTENCES.get(line["event"], str(line["event"])).format(in_pool=in_pool, victims=_victims(line))
-    if (reason := line.get("reason")) and not line.get("victims"):
+    if (reason := line.get("reason")) and not line.get("victims") and line["event"] != "reprieved":
         said += f": {REASONS.get(reason, reason)}"
     return said + (f" (on account of {line['by']}{_ranks(line)})" if line.get("by") and not line.get("victims") else "")
 
