@@ -44,12 +44,12 @@ class FairCase:
         self._scene = fairness.scene(line)
         self.stage = fairness.stage(waiter.component, self._scene)
         self._takable: Takable | None = None
-        self._begun = fairness.divided
+        self._begun = fairness.weighed
 
     @property
     def may_weigh(self) -> bool:
         """Whether there is time in this pass to weigh another set for it."""
-        return self._fairness.may_divide(self._begun)
+        return self._fairness.may_weigh(self._begun)
 
     def could_suffice(self) -> bool:
         """Whether all it may take covers what is short."""

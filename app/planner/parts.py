@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
 from typing import TypeAlias
 
 from app.domain.amounts import Amounts
@@ -91,11 +90,6 @@ class Parts:
         """What the whole pool is."""
         return self.division.scale
 
-    @cached_property
-    def place_of(self) -> Mapping[str, int]:
-        """Key → its place in the tuples of the division."""
-        return {key: place for place, key in enumerate(self.division.keys)}
-
     def node(self, account: str) -> Node:
         """The shares of the pool, a group or a policy."""
         return self.division.nodes[account]
@@ -107,8 +101,7 @@ class Parts:
 
     def share(self, amounts: Amounts) -> tuple[int, ...]:
         """Amounts as shares."""
-        capacity = self.ground.capacity
-        return tuple(amounts.get(key, 0) * self.scale // capacity[key] for key in self.division.keys)
+        return self.division.share(amounts)
 
     def fits_within(self, component: str, amounts: Amounts) -> bool:
         """Whether so much more of a policy still lies within its fair share."""

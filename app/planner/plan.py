@@ -169,7 +169,8 @@ class _Pass:
     def _could_ever(self, owner: Waiter, line: Line) -> bool:
         """Whether there is a set of victims if the pool's pauses are left aside."""
         case = self._case(owner, line, self._books.deficits(owner, line))
-        return not isinstance(choose(case, Bounds(self._budget.ever, worth(self._terms, owner))), Why)
+        chosen = choose(case, Bounds(self._budget.ever, worth(self._terms, owner)))
+        return chosen is Why.NOT_WEIGHED or not isinstance(chosen, Why)
 
     # 4. Waiters
 
@@ -225,7 +226,7 @@ class _Pass:
             waiter.preemptible,
             waiter.preemption_class,
             waiter.chain,
-            waiter.preempted_fence,
+            None if self._fairness else waiter.preempted_fence,
         )
         books, refused = self._books, self._refused.get(shape)
         if refused is not None and self._is_still_refused(refused, waiter):

@@ -45,8 +45,8 @@ STAGES = {Status.NON_STARVING: Stage.NONE, Status.STARVING: Stage.ORDINARY, Stat
 TRIGGERS = {Stage.ORDINARY: Trigger.STARVATION, Stage.AGGRESSIVE: Trigger.AGGRESSIVE_STARVATION}
 
 
-WORK, LEAST_DIVIDED, MOST_DIVIDED = 20_000, 8, 400
-"""In one pass the pool is divided for so many policies in all to weigh sets of victims, but at least and at most so often."""
+WORK, LEAST_WEIGHED, MOST_WEIGHED = 20_000, 8, 400
+"""In one pass so many exchanges are weighed that their divisions are of so many policies in all; at least and at most."""
 
 KNUTH = 2_654_435_761
 """Multiplied by it, moments that follow each other lie far apart."""
@@ -130,9 +130,11 @@ class Fairness:
         self._found = found
         self._guard = guard
         self._scene: tuple[int, Scene] | None = None
+        self.weighed = 0
+        """How many exchanges were weighed so far."""
         self._divided: dict[object, Parts] = {}
         """The division for each state that was looked at, after some exchange."""
-        self._most = max(LEAST_DIVIDED, min(MOST_DIVIDED, WORK // max(1, len(self.ground.tree.paths))))
+        self._most = max(LEAST_WEIGHED, min(MOST_WEIGHED, WORK // max(1, len(self.ground.tree.paths))))
 
     def scene(self, line: Line) -> Scene:
         """The pool when all who are leaving have left, and all who have holds have what those are for."""
@@ -152,31 +154,31 @@ class Fairness:
         stages = ((STAGES[self._found[account].status], account) for account in path)
         return max((stage for stage, account in stages if stage and scene.parts.is_below(account)), default=Stage.NONE)
 
-    @property
-    def divided(self) -> int:
-        """For how many states the pool was divided so far."""
-        return len(self._divided)
-
-    def may_divide(self, begun: int) -> bool:
-        """Whether the pool may be divided for another state in this pass, for somebody who began when it was so often.
+    def may_weigh(self, begun: int) -> bool:
+        """Whether there is time in this pass to weigh another exchange, for somebody who began when so many had been weighed.
 
         An eighth of all is for one."""
-        return self.divided < self._most and self.divided - begun < max(2, self._most // 8)
+        return self.weighed < self._most and self.weighed - begun < max(2, self._most // 8)
 
     def in_order(self, waiters: Iterable[Waiter], now_ms: int) -> Iterator[Waiter]:
         """1. the more urgent 2. the least satisfied policy 3. the higher class 4. the older 5. id.
 
-        When half of what a pass may weigh was weighed in vain, it goes on with anybody of the rest, each time with another, so
+        When half of what a pass may weigh was weighed in vain, it goes on with anybody as urgent, each time with another, so
         that those who are refused at every look keep nobody from ever being heard.
         """
         ordered = self._ordered(waiters)
+        scene = self.scene(self.books.end)
         for at, waiter in enumerate(ordered):
-            if self.divided * 2 > self._most:
-                rest = ordered[at:]
+            if self.weighed * 2 > self._most:
+                stage = self._stage_of(waiter, scene)
+                rest = [other for other in ordered[at:] if self._stage_of(other, scene) is stage]
                 first = now_ms * KNUTH % 2**32 % len(rest)
-                yield from rest[first:] + rest[:first]
+                yield from rest[first:] + rest[:first] + ordered[at + len(rest) :]
                 return
             yield waiter
+
+    def _stage_of(self, waiter: Waiter, scene: Scene) -> Stage:
+        return self.stage(waiter.component, scene) if waiter.component in self.ground.tree.paths else Stage.NONE
 
     def _ordered(self, waiters: Iterable[Waiter]) -> list[Waiter]:
         scene = self.scene(self.books.end)
@@ -195,6 +197,7 @@ class Fairness:
 
     def after(self, scene: Scene, waiter: Waiter, victims: Sequence[Allocation]) -> Scene:
         """The state when these have left and the waiter runs."""
+        self.weighed += 1
         uses = moved(scene.parts.uses, waiter.component, waiter.amounts, 1)
         for victim in victims:
             uses = moved(uses, victim.component, victim.amounts, -1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -96,12 +97,23 @@ def choose(case: Docket, bounds: Bounds) -> tuple[Candidate, ...] | Why:
 def _weighed(case: Docket, bounds: Bounds, fault: Why, refused: Sequence[Candidate]) -> tuple[Candidate, ...] | Why:
     """Another set, where each has to be weighed as a whole: what is taken in order if those policies are spared that could take
     it back; else the best of all sets of the first candidates, as far as there is time for it."""
+    known = {_alike(refused)} if fault is case.forbidden else set[frozenset[object]]()
     for chosen in chain(_sparing(case, bounds), islice(_by_merit(case, bounds), WEIGHED)):
+        if _alike(chosen) in known:
+            continue
         if not case.may_weigh:
             return Why.NOT_WEIGHED
-        if chosen != refused and case.allows(chosen):
+        if case.allows(chosen):
             return chosen
+        known.add(_alike(chosen))
     return fault
+
+
+def _alike(chosen: Iterable[Candidate]) -> frozenset[object]:
+    """The same for sets that differ only in who it is, and not in what is taken of whom."""
+    held = (holder for _, holder, _ in chosen)
+    said = ((one.component, tuple(sorted(one.amounts.items())), one.checkpointed_ms is None, one.chain) for one in held)
+    return frozenset(Counter(said).items())
 
 
 def _by_merit(case: Docket, bounds: Bounds) -> Iterator[tuple[Candidate, ...]]:

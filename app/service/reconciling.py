@@ -110,7 +110,7 @@ class Reconciling:
 
     def _pool(self, workspace: str, pool: str, still: Open) -> bool:
         """Decide one pool until its plan is empty; True if it is not."""
-        stale = 0
+        stale, again = 0, False
         for _ in range(LOOKS):
             try:
                 seen = self._planning.snapshot(workspace, pool)
@@ -125,12 +125,13 @@ class Reconciling:
             planned = plan(seen, skip)
             if planned.publication and not self._publish(workspace, seen, planned.publication):
                 stale += 1
-            elif planned.publication and seen.terms.queueing == "strict":
-                continue  # who stands behind whom may be another by what was kept just now
+            elif planned.publication and _is_line_of_shares(seen) and not again:
+                again = True  # who stands behind whom may be another by what was kept just now
+                continue
             elif not planned.steps:
                 return False
             else:
-                stale = 0 if self._take(workspace, seen, planned.steps) else stale + 1
+                stale, again = (0 if self._take(workspace, seen, planned.steps) else stale + 1), False
             if stale == STALE:
                 return True
         return True
@@ -157,3 +158,8 @@ class Reconciling:
 
     def _finish(self, workspace: str) -> bool:
         return any(not self._ledger.advance(workspace) for _ in range(CALLS))
+
+
+def _is_line_of_shares(seen: Snapshot) -> bool:
+    """Whether nobody may pass the first, who is so by what is published."""
+    return seen.terms.discipline == "fair_share" and seen.terms.queueing == "strict"

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
-from app.domain.plan import Stop
+from app.domain.plan import EndHold, Stop
+from app.domain.snapshot import Allocation, Waiter
 from app.planner.plan import plan
+from app.planner.starving import Fairness, Scene
 from app.planner.verdicts import Why
 from tests.planner.fair_builders import STARVING, FairScene, a_fair_pool
 
@@ -74,3 +77,28 @@ def test_every_set_of_the_first_candidates_is_weighed() -> None:
     for component, units in (("b", 9), ("c", 9), ("d", 8), ("e", 8)):
         scene.policy(component).run(component, *[1] * units).waits(f"x{component}", component, gpu=9)
     assert set(scene.waits("w", "a", gpu=2).stopped()) == {"c9", "b9"}
+
+
+def test_sets_that_take_the_same_of_the_same_are_weighed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of twelve alike any seven do, and none: that is known when one such set was weighed."""
+    scene = a_fair_pool(gpu=1000).under(preemption_threshold=0.5, fair_share_tolerance=1).policy("a", **STARVING).policy("b")
+    scene.run("a", *[1] * 450).run("b", *[25] * 22)
+    for number in range(3):
+        scene.waits(f"w{number}", "a", gpu=175, preempted_fence=number + 1)
+    now = scene.snapshot()
+    weighed, after = list[str](), Fairness.after
+
+    def noted(self: Fairness, scene: Scene, waiter: Waiter, victims: Sequence[Allocation]) -> Scene:
+        weighed.append(waiter.id)
+        return after(self, scene, waiter, victims)
+
+    monkeypatch.setattr(Fairness, "after", noted)
+    plan(now)
+    assert 1 <= len(weighed) <= 2
+
+
+def test_a_hold_does_not_end_because_there_was_no_time_to_weigh(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = a_fair_pool(gpu=10).under(preemption_threshold=0.5, aggressive_starvation=True).policy("a", weight=3)
+    scene.policy("b", weight=2, **STARVING).run("a", 3, 1, 2, 3).run("b", 1).holds("w", "b", gpu=4).waits("y", "a", gpu=7)
+    monkeypatch.setattr(Fairness, "may_weigh", lambda *_: False)
+    assert not [step for step in plan(scene.snapshot()).steps if isinstance(step, EndHold)]
