@@ -31,7 +31,6 @@ class FairCase:
 
     def __init__(self, fairness: Fairness, costs: Costs, waiter: Waiter, line: Line, deficits: Deficits) -> None:
         self.waiter = waiter
-        self.deficits = deficits
         self.forbidden = Why.WOULD_BE_TAKEN_BACK
         self.weighs = True
         self.takers_back = frozenset[str]()
@@ -39,8 +38,8 @@ class FairCase:
         self._fairness = fairness
         self._costs = costs
         self._tree = fairness.ground.tree
-        self.path = self._tree.paths[waiter.component]
-        self.needs = [(self.path.index(account), key, units) for (account, key), units in deficits.items()]
+        path = self._tree.paths[waiter.component]
+        self.needs = [(path.index(account), key, units) for (account, key), units in deficits.items()]
         self._scene = fairness.scene(line)
         self.stage = fairness.stage(waiter.component, self._scene)
         self._takable: Takable | None = None

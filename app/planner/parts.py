@@ -30,10 +30,11 @@ class Ground:
         self.tree = tree
         self.accounts = snapshot.accounts
         self.capacity = tree.pool.limit
-        self._below: dict[str, list[Account]] = defaultdict(list)
+        self.children: dict[str, list[Account]] = defaultdict(list)
+        """Account → the groups and policies directly below it, in the order of a fifo group."""
         for account in sorted(snapshot.accounts.values(), key=_in_line):
             if account.parent is not None:
-                self._below[account.parent].append(account)
+                self.children[account.parent].append(account)
         self.patience: dict[str, Patience] = {}
         self._inherit(tree.pool, of_pool(tree.pool.said))
         self.used = {component: self._listed(tree.policy(component).used) for component in tree.paths}
@@ -50,13 +51,13 @@ class Ground:
 
     def _inherit(self, account: Account, own: Patience) -> None:
         self.patience[account.name] = own
-        for child in self._below[account.name]:
+        for child in self.children[account.name]:
             self._inherit(child, inherit(own, child.said, is_policy=child.name.startswith(POLICY)))
 
     def _branch(self, account: Account, uses: Uses) -> Branch:
         children = tuple(
             self._leaf(child, uses) if child.name.startswith(POLICY) else self._branch(child, uses)
-            for child in self._below[account.name]
+            for child in self.children[account.name]
         )
         is_pool = account is self.tree.pool
         return Branch(

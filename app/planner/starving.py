@@ -206,15 +206,15 @@ class Fairness:
         parts = self._divided.get(state)
         if parts is None:
             parts = self._divided[state] = Parts(self.ground, uses)
-        gone, running = {victim.id for victim in victims}, dict[str, list[Allocation]]()
-        for component in self.ground.tree.paths:
-            running[component] = [holder for holder in self.books.shares.running(component) if holder.id not in gone]
+        gone, running = {victim.id for victim in victims}, self._running()
+        for component in dict.fromkeys(victim.component for victim in victims):
+            running[component] = [holder for holder in running[component] if holder.id not in gone]
         running[waiter.component].append(granted(waiter))
         return Scene(parts, running, self._lasting)
 
     def with_back(self, scene: Scene, stray: Allocation) -> Scene:
         """The state with one who was leaving among those who run; it is counted in what its policy uses as it is."""
-        running = {component: list(self.books.shares.running(component)) for component in self.ground.tree.paths}
+        running = self._running()
         running[stray.component] = sorted([*running[stray.component], stray], key=lambda holder: holder.fence)
         return Scene(scene.parts, running, self._lasting)
 
@@ -229,9 +229,11 @@ class Fairness:
             component: {key: max(0, books.used_then(POLICY + component, key, line)) for key in keys}
             for component in self.ground.tree.paths
         }
-        running = {component: list(books.shares.running(component)) for component in self.ground.tree.paths}
         parts = self._as_it_is if uses == self._as_it_is.uses else Parts(self.ground, uses)
-        return Scene(parts, running, self._guard)
+        return Scene(parts, self._running(), self._guard)
+
+    def _running(self) -> dict[str, list[Allocation]]:
+        return {component: self.books.shares.running(component) for component in self.ground.tree.paths}
 
     def _satisfaction(self, component: str, scene: Scene) -> tuple[int, Fraction]:
         ratio = measures.satisfaction(scene.parts.node(POLICY + component), scene.parts.scale)

@@ -62,8 +62,7 @@ class _Table:
         yield from self._below(self._root)
 
     def _below(self, account: Account) -> Iterator[ShareNode]:
-        children = [one for one in self._seen.accounts.values() if one.parent == account.name]
-        children.sort(key=lambda one: (one.name.startswith(POLICY), one.name.rpartition("/")[2], one.name))
+        children = sorted(self._ground.children[account.name], key=_by_name)
         rows = [row for child in children for row in self._below(child)]
         ratios = [self._satisfaction[child.name] for child in children]
         self._satisfaction[account.name] = self._satisfied(account, ratios)
@@ -124,3 +123,8 @@ class _Table:
 
     def _fractions(self, shares: tuple[int, ...]) -> Mapping[str, float]:
         return {key: share / self._parts.scale for key, share in zip(self._parts.division.keys, shares, strict=True)}
+
+
+def _by_name(account: Account) -> tuple[bool, str, str]:
+    """1. groups before policies 2. the name 3. the type."""
+    return account.name.startswith(POLICY), account.name.rpartition("/")[2], account.name
