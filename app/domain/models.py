@@ -68,6 +68,8 @@ class Request(NamedTuple):  # made for every answer, and three times as fast to 
     lease_expires_ms: int | None = None
     position: Mapping[str, int] = MappingProxyType({})
     story: tuple[Told, ...] = ()
+    task: str | None = None
+    started_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,12 +15,14 @@ KEY_PATTERN = r"^[a-z][a-z0-9_.-]{0,62}$"
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$"
 LABEL_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_./-]{0,62}$"
 IDEMPOTENCY_PATTERN = r"^[ -~]{1,255}$"
+TASK_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$"
 
 RULES: dict[str, str] = {
     KEY_PATTERN: "must be 1 to 63 of a-z 0-9 _ . - and begin with a letter",
     NAME_PATTERN: "must be 1 to 63 of A-Z a-z 0-9 _ . - and begin with a letter or digit",
     LABEL_PATTERN: "must be 1 to 63 of A-Z a-z 0-9 _ . / - and begin with a letter or digit",
     IDEMPOTENCY_PATTERN: "must be 1 to 255 printable ASCII characters",
+    TASK_PATTERN: "must be 1 to 128 of A-Z a-z 0-9 _ . - and begin with a letter or digit",
 }
 """Each pattern in words for people."""
 
@@ -40,6 +42,11 @@ IdempotencyKey = Annotated[str, Field(strict=True, pattern=IDEMPOTENCY_PATTERN)]
 def is_name(text: str) -> bool:
     """Whether this is a name."""
     return re.fullmatch(NAME_PATTERN, text) is not None
+
+
+def is_task_name(text: str) -> bool:
+    """Whether a task may be known by this."""
+    return re.fullmatch(TASK_PATTERN, text) is not None
 
 
 def is_idempotency_key(text: str) -> bool:

@@ -15,6 +15,8 @@ class Code(StrEnum):
     EXCEEDS_LIMIT = "exceeds_limit"
     EXCEEDS_RESERVED = "exceeds_reserved"
     LEASE_LAPSED = "lease_lapsed"
+    WORKER_LOST = "worker_lost"
+    NOT_STARTED = "not_started"
     NOT_POLLED = "not_polled"
     DROPPED = "dropped"
     PRIORITY = "priority"
@@ -32,6 +34,8 @@ SENTENCES: dict[Code, str] = {
     Code.EXCEEDS_LIMIT: "asks {asked} of {key}; the limit of {account} is {bound}",
     Code.EXCEEDS_RESERVED: "is not preemptible and asks {asked} of {key}; {account} has {bound} reserved",
     Code.LEASE_LAPSED: "no heartbeat came before the lease lapsed",
+    Code.WORKER_LOST: "the process that did its work is gone",
+    Code.NOT_STARTED: "no worker began it in time",
     Code.NOT_POLLED: "nobody asked for it while it was queued",
     Code.DROPPED: "an operator dropped it",
     Code.PRIORITY: "preempted for {by}, which ranks higher",

@@ -20,7 +20,7 @@ from app.store.registry import Registry
 BATCH = 50
 """Asks a single script call takes in."""
 
-OUTCOMES = ("succeeded", "failed", "vacated")
+OUTCOMES = ("succeeded", "failed", "vacated", "lost")
 CHECKPOINT_STATES = ("started", "progress", "defer", "completed", "failed")
 
 
@@ -64,7 +64,8 @@ class Requests:
         return self._ledger.heartbeat(checked_name(workspace), checked_id(request), checked_number("fence", fence))
 
     def release(self, workspace: str, request: str, fence: int, outcome: str = "succeeded") -> Request:
-        """Give an allocation back; its work has `succeeded` or `failed`, or it left because it had to: `vacated`."""
+        """Give an allocation back; its work has `succeeded` or `failed`, it left because it had to (`vacated`), or
+        the process that did a task's work is gone (`lost`)."""
         if outcome not in OUTCOMES:
             raise ValueError(f"an outcome is one of {', '.join(OUTCOMES)}")
         return self._ledger.release(checked_name(workspace), checked_id(request), checked_number("fence", fence), outcome)

@@ -13,11 +13,15 @@ from app.domain import amounts, decimals
 from app.domain.asks import GroupAsk, NodeSettings, PolicyAsk, PoolSettings, RequestAsk, body_digest
 from app.domain.models import Beat, Event, Group, Hold, Policy, Pool, Request, Setting, Told, Victims
 from app.domain.names import component_id
+from app.domain.ordering import EXACT
 from app.domain.reasons import Code, PoolRefusal, Reason
 from app.domain.states import LIVE, State
 
 UNWRITTEN_MODE = "fair_share"
 """The mode of a group that has none written."""
+
+NEVER = str(EXACT)
+"""When a lease lapses that does not run."""
 
 PREEMPTION_GROUP = "preemption_group"
 """The label of those who never take from each other."""
@@ -86,9 +90,11 @@ def request(at: Mapping[str, str], lapses: str = "", places: Flat | None = None)
         directive=((leaving and at.get("directive")) or "continue") if status in LIVE else None,
         deadline_ms=_whole(at.get("deadline_ms")) if leaving else None,
         preempted_by=at.get("preempted_by") or None,
-        lease_expires_ms=_whole(lapses),
+        lease_expires_ms=None if lapses == NEVER else _whole(lapses),
         position={pool: int(place) for pool, place in pairs(places or ()).items()},
         story=() if places is None else tuple(_story(at)),
+        task=at.get("task"),
+        started_ms=_whole(at.get("started_ms")),
     )
 
 

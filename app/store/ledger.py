@@ -193,7 +193,7 @@ class Ledger:
         args = {"op": operation or _operation(), "pool": pool, "component": component}
         reply = self._change("policy_delete", workspace, **args)
         while reply.tag == "unfinished":
-            self._finish(workspace)
+            self.settle(workspace)
             reply = self._change("policy_delete", workspace, **args)
         _unused(_found(reply, "policy", f"{component} in pool {pool}"), f"policy {component}")
 
@@ -212,7 +212,7 @@ class Ledger:
         args = {"op": operation or _operation(), "changes": declaring.encode(steps)}
         reply = self._change("declare", workspace, **args)
         while reply.tag == "unfinished":
-            self._finish(workspace)
+            self.settle(workspace)
             reply = self._change("declare", workspace, **args)
         return declaring.done(reply)
 
@@ -253,10 +253,11 @@ class Ledger:
     def _change(self, command: str, workspace: str, **args: Any) -> Reply:
         reply = self._scripts.call(command, workspace, **self._frame(), **args)
         if reply.fields.get("more") == "1":
-            self._finish(workspace)
+            self.settle(workspace)
         return reply
 
-    def _finish(self, workspace: str) -> None:
+    def settle(self, workspace: str) -> None:
+        """Go on with what bounded scripts left unfinished until nothing is."""
         for _ in range(ROUNDS):
             if not self.advance(workspace):
                 return
@@ -307,6 +308,8 @@ def _returned(request: str, tag: str, found: Any, reason: str) -> Request | Refu
         return StaleFence(request, found, reason)
     if tag == "not_leaving":
         return _not_leaving(request, found)
+    if tag == "no_task":
+        return Conflict("no_task", f"{request} is no task's request")
     return codec.request(codec.pairs(found)) if tag == "released" else NotFound("request", request)
 
 

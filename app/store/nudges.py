@@ -32,10 +32,6 @@ Found = Literal["nothing", "more", "failed"]
 TASK = "reconcile"
 """Whose lease it is that keeps two from looking at one workspace."""
 
-_BEFORE, _AFTER = key("nudged", "*").split("*")
-_ALL = key("nudged", "*") + "*"
-"""Every workspace's channel. A pattern is known by its last sign."""
-
 
 class Nudges:
     """What is asked, claimed and done about, in any workspace."""
@@ -64,14 +60,17 @@ class Nudges:
 
     def ears(self, quiet_s: float = QUIET_S) -> Ears:
         """To hear who is nudged; the connection is made when the context begins."""
-        return Ears(_Overhearing(self._client, quiet_s))
+        return Ears(self._client, key("nudged", "*"), quiet_s)
 
 
 class Ears:
-    """Hears every workspace, for as long as the context; what is said while the connection is broken is not heard."""
+    """Hears one channel of every workspace, for as long as the context; what is said while the connection is broken is not
+    heard. The channel is given as its key in a workspace called `*`."""
 
-    def __init__(self, wakeups: _Overhearing) -> None:
-        self._wakeups, self._watch = wakeups, Watch(wakeups, _ALL)
+    def __init__(self, client: Client, channel: str, quiet_s: float) -> None:
+        self._before, self._after = channel.split("*")
+        self._wakeups = _Overhearing(client, quiet_s)
+        self._watch = Watch(self._wakeups, channel + "*")  # a pattern is known by its last sign
 
     def __enter__(self) -> Ears:
         self._watch.__enter__()
@@ -86,8 +85,8 @@ class Ears:
         heard = set()
         while self._wakeups.overheard:
             channel = self._wakeups.overheard.popleft()
-            if channel.endswith(_AFTER):
-                heard.add(channel.removeprefix(_BEFORE).removesuffix(_AFTER))
+            if channel.endswith(self._after):
+                heard.add(channel.removeprefix(self._before).removesuffix(self._after))
         return heard
 
     def close(self) -> None:

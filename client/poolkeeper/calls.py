@@ -27,11 +27,11 @@ LONGEST_WISH_S = 60.0
 """The longest Retry-After that is waited for; beyond it, the refusal is raised at once."""
 
 KEY = "Idempotency-Key"
-KEYED_POSTS = frozenset({"/pools", "/requests", "/requests/batch"})
+KEYED_POSTS = frozenset({"/pools", "/requests", "/requests/batch", "/tasks"})
 """What the server does once for each key."""
 READING = frozenset({"GET", "HEAD"})
 READING_POSTS = ("/plan", "/dry-run")
-REPEATABLE_POSTS = ("/heartbeat", "/release", "/checkpoint", "/cancel", *READING_POSTS)
+REPEATABLE_POSTS = ("/start", "/heartbeat", "/release", "/checkpoint", "/cancel", *READING_POSTS)
 
 
 class Calls:

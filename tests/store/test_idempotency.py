@@ -123,9 +123,27 @@ def story(world: World) -> dict[str, Request]:
         "small": world.submit("u", gpu=1),
         "last": world.submit("u", gpu=2, queue_ttl_s=5),
     }
-    story |= taking_back(world)
+    story |= taking_back(world) | parked(world)
     world.clock.advance(50)
     return story
+
+
+def parked(world: World) -> dict[str, Request]:
+    """Tasks in a pool of their own: one sent and not begun for too long, one begun, one that waits, one for later."""
+    world.pool("tasks", gpu=2)
+    world.policy("tasks", "tasks")
+    for task, due in (("sent", None), ("begun", None), ("waits", None), ("later", 99_000)):
+        world.call("park", **_park(task, due and world.clock.now_ms() + due))
+    asked = {task: world.look(f"of-{task}") for task in ("sent", "begun", "waits")}
+    world.call("outbox_done", sent=json.dumps([["sent", str(asked["sent"].fence), 1]]), start_ms=1000)
+    world.call("start", id="of-begun", fence=asked["begun"].fence, runner="w")
+    return asked
+
+
+def _park(task: str, due_ms: int | None = None) -> dict[str, Any]:
+    fields = [*codec.ask("ask", RequestAsk(component="tasks", resources={"gpu": 1}), None)["fields"], "task", task]
+    named = {"task": task, "name": "x", "id": f"of-{task}", "ask": json.dumps(fields), "message": "m", "most": 3}
+    return {**named, "remember_s": 60, "key": f"key-{task}", "digest": "d", "held": "", "fence": "", "due_ms": due_ms}
 
 
 def taking_back(world: World) -> dict[str, Request]:
@@ -213,6 +231,11 @@ TWICE: dict[str, Args] = {
     "nudge_begin": lambda _: {"token": "a", "ttl_ms": 60_000, "why": "tick"},
     "nudge_claim": lambda _: {},
     "nudge_done": lambda _: {"token": "a", "next": "b", "ttl_ms": 60_000, "took_ms": 1, "found": "more"},
+    "outbox_done": lambda of: {"sent": json.dumps([["sent", str(of["sent"].fence), 2]]), "start_ms": 1000},
+    "outbox_failed": lambda _: {"tasks": '["sent"]', "again_ms": 1000},
+    "outbox_take": lambda _: {"count": 9, "claim_ms": 1000, "start_ms": 1000, "tries": 3, "ids": '["n1","n2","n3"]'},
+    "outbox_view": lambda _: {},
+    "park": lambda _: _park("new"),
     "patience": lambda _: {"pool": "p"},
     "policy_delete": lambda _: {"op": "o", "pool": "p", "component": "orchestrator/gone"},
     "policy_set": lambda _: {"component": "x/y", "priority": 3, "profile": "batch", "group": "", **_NEW},
@@ -233,8 +256,11 @@ TWICE: dict[str, Args] = {
     "release": lambda of: {"held": json.dumps([[of["held"].id, "1", "succeeded"]])},
     "reprieve": lambda of: {"pool": "leave", "id": of["stray"].id, "fence": str(of["stray"].fence), "owner": None},
     "snapshot": lambda _: {"pool": "leave", "most": 10, "anyway": False},
+    "start": lambda of: {"id": "of-sent", "fence": of["sent"].fence, "runner": "w"},
     "submit": _submit,
     "sweep": lambda _: {"retention_s": 100},
+    "task_cancel": lambda _: {"task": "waits"},
+    "task_look": lambda _: {"task": "begun"},
     "throttle": lambda _: {"token": "t", "per_s": 1},
     "token_create": lambda _: {"digest": "e", "name": "new", "record": '{"id":"2","name":"new"}', "lasts_s": 60},
     "token_find": lambda _: {"digest": "d"},
@@ -243,7 +269,7 @@ TWICE: dict[str, Args] = {
     "workspace_set": lambda _: {"settings": '{"unmanaged":"allow"}'},
     "workspace_view": lambda _: {},
 }
-SAYS_WHAT_IT_DID_ITSELF = {"depart", "nudge_claim", "patience", "submit", "sweep", "throttle"}
+SAYS_WHAT_IT_DID_ITSELF = {"depart", "nudge_claim", "outbox_take", "park", "patience", "submit", "sweep", "throttle"}
 """Their answers tell what this very call did (made, given, ended …), so that the second differs."""
 
 
@@ -287,6 +313,7 @@ def test_a_call_twice_is_once(world: World, command: str) -> None:
 
 
 VARIANTS: dict[str, tuple[str, Args]] = {
+    "a lost worker": ("release", lambda of: {"held": json.dumps([["of-begun", str(of["begun"].fence), "lost"]])}),
     "progress": ("checkpoint", _checkpoint("progress")),
     "failed": ("checkpoint", _checkpoint("failed")),
     "defer": ("checkpoint", _checkpoint("defer", 10)),

@@ -104,6 +104,13 @@ simply("pool_update", "not_found", name=NOWHERE, description="", capacity="", se
 simply("pool_view", "found", name="p")
 simply("pool_view", "not_found", name=NOWHERE)
 simply("pools", "found")
+simply("outbox_take", "taken", count=5, claim_ms=1, start_ms=1, tries=3, ids='["one","two"]')
+simply("outbox_done", "done", sent='[["a","",1]]', start_ms=1)
+simply("outbox_failed", "noted", tasks='["a"]', again_ms=1)
+simply("outbox_view", "viewed")
+simply("start", "not_found", id=NOBODY, fence=1, runner="w")
+simply("task_look", "not_found", task="a")
+simply("task_cancel", "not_found", task="a")
 simply("queued", "page", pool="p", after=-(2**53), count=10)
 simply("queued", "not_found", pool=NOWHERE, after=-(2**53), count=10)
 simply("reprieve", "stale", pool="p", id=NOBODY, fence=1, owner=None)
@@ -415,6 +422,51 @@ def _(world: World) -> Reply:
 def _(world: World) -> Reply:
     world.call("throttle", token="t", per_s=1)
     return world.call("throttle", token="t", per_s=1)
+
+
+def park(world: World, digest: str = "d", held: str = "", key: str = "", due_ms: int | None = None) -> Reply:
+    """A task of one GPU."""
+    fields = [*codec.ask("ask", RequestAsk(component="t", resources={"gpu": 1}), None)["fields"], "task", "a"]
+    named = {"task": "a", "name": "x", "id": "one", "ask": json.dumps(fields), "message": "m", "most": 3, "due_ms": due_ms}
+    return world.call("park", remember_s=60, key=key, digest=digest, held=held, fence=1, **named)
+
+
+def parked(act: Callable[[World], Reply]) -> Act:
+    """What is done when there is a task already."""
+
+    def done(world: World) -> Reply:
+        park(world, key="k")
+        return act(world)
+
+    return done
+
+
+def start(world: World, runner: str = "w", fence: int = 1) -> Reply:
+    """Its request is begun."""
+    return world.call("start", id="one", fence=fence, runner=runner)
+
+
+ACTS["park", "parked"] = park
+ACTS["park", "known"] = parked(lambda world: park(world, key="k"))
+ACTS["park", "conflict"] = parked(lambda world: park(world, "other", key="k"))
+ACTS["park", "exists"] = parked(park)
+ACTS["park", "stale_fence"] = lambda world: park(world, held=NOBODY)
+ACTS["task_look", "found"] = parked(lambda world: world.call("task_look", task="a"))
+ACTS["task_cancel", "conflict"] = parked(lambda world: world.call("task_cancel", task="a"))
+ACTS["start", "alive"] = parked(start)
+ACTS["start", "already_started"] = parked(lambda world: (start(world), start(world, "other"))[1])
+ACTS["start", "stale_fence"] = parked(lambda world: start(world, fence=2))
+
+
+@replies("start", "no_task")
+def _(world: World) -> Reply:
+    return world.call("start", id=world.submit(gpu=1).id, fence=1, runner="w")
+
+
+@replies("task_cancel", "cancelled")
+def _(world: World) -> Reply:
+    park(world, due_ms=world.clock.now_ms() + 1000)
+    return world.call("task_cancel", task="a")
 
 
 DECLARED = {(command.name, tag) for command in load_commands().values() for tag in command.replies}

@@ -7,21 +7,25 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from redis.exceptions import ResponseError
 
-from app.domain.asks import WorkspaceSettings
+from app.domain.asks import RequestAsk, WorkspaceSettings
 from app.domain.declared import DeclaredGroup, DeclaredPolicy, DeclaredPool, declared
 from app.domain.difference import Step
+from app.domain.errors import NotFound
 from app.domain.plan import Evict, Evicted
+from app.domain.tasks import Dispatch, InsteadOf, TaskAsk
 from app.domain.tokens import Role, Token
 from app.planner.plan import plan
 from app.store.compose import Command, load_commands
 from app.store.lists import Lists, Wanted
 from app.store.nudges import Nudges
 from app.store.scripts import Client, Reply, Scripts
+from app.store.tasks import TaskStore
 from app.store.tokens import TokenStore
 from tests.conftest import Servers
 from tests.store.conftest import findings
@@ -83,6 +87,7 @@ def live(world: World) -> None:
     world.ledger.give_lease_back(world.workspace, "audit", "a")
     live_with_taking_back(world)
     live_with_fair_shares(world)
+    live_with_tasks(world, TaskStore(world.client, world.clock))
     live_with_tokens(TokenStore(world.client, world.clock))
     for component, pool in (("a", "p"), ("b", "p"), ("a", "q")):
         world.ledger.delete_policy(world.workspace, pool, f"orchestrator/{component}")
@@ -147,6 +152,43 @@ def live_with_fair_shares(world: World) -> None:
     world.ledger.delete_pool(world.workspace, "fair")
 
 
+def live_with_tasks(world: World, store: TaskStore) -> None:
+    """Tasks that are sent and begun, that were not, that are lost, tried again, put off and given up."""
+    here = world.workspace
+    world.pool("tasks", gpu=1)
+    world.policy("tasks", "tasks")
+    ask = TaskAsk(task="a", name="x", request=RequestAsk(component="tasks", resources={"gpu": 1}), message={})
+
+    def sent(tries: int = 1) -> Dispatch:
+        taken = [one for _ in range(2) for one in store.take(here, 1, 1, tries).dispatches]
+        store.done(here, taken, 1)
+        return taken[-1]
+
+    def begun(of: Dispatch) -> tuple[str, int]:
+        store.start(here, of.request or "", of.fence or 0, "w")
+        return of.request or "", of.fence or 0
+
+    assert store.park(here, ask, "a-task") == store.park(here, ask, "a-task")
+    store.park(here, ask.model_copy(update={"task": "b"}))
+    assert store.cancel(here, "b").status == "ended"
+    assert store.outbox(here).waiting == 2
+    store.failed(here, store.take(here, 1, 1, 1).dispatches, 1)
+    world.clock.advance(1)
+    sent()
+    world.clock.advance(1)
+    assert world.ledger.release(here, *begun(sent()), "lost").status == "expired"
+    request, fence = begun(sent())
+    later = world.clock.now_ms() + 1000
+    again = {"instead_of": InsteadOf(request=request, fence=fence), "not_before": datetime.fromtimestamp(later / 1000, UTC)}
+    assert store.park(here, ask.model_copy(update=again)).status == "delayed"
+    world.clock.advance(1)
+    world.ledger.release(here, *begun(sent()))
+    with pytest.raises(NotFound):
+        store.look(here, "a")
+    world.ledger.delete_policy(here, "tasks", "orchestrator/tasks")
+    world.ledger.delete_pool(here, "tasks")
+
+
 def live_with_tokens(store: TokenStore) -> None:
     """Every command of the service's own records."""
     token = store.create("digest", Token(id="1", name="ci", role=Role.VIEWER, workspaces=("*",)), lasts_s=60)
@@ -164,7 +206,7 @@ def look_through(lists: Lists, world: World) -> None:
 
 def test_no_script_touches_another_slot(strict: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     scripts = Guarded(strict)
-    for place in ("ledger", "auditor", "tokens", "lists", "planning", "nudges"):
+    for place in ("ledger", "auditor", "tokens", "lists", "planning", "nudges", "tasks"):
         monkeypatch.setattr(f"app.store.{place}.Scripts", lambda _: scripts)
     monkeypatch.setattr("app.store.planning.MOST", 1)  # so that there is more than one look shows
     world = World(strict)

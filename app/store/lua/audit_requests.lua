@@ -1,6 +1,6 @@
 -- Compare a stretch of requests with the structures each has to be in, and in no others; repair if asked.
 -- @use accounts amounts clock eligibility findings lanes order requests reviews
--- @keys request meta requests waiting live ended lane lane_walltimes pool_queue pool_active pool_ends pool_holds pool_todo component_lanes
+-- @keys delayed outbox task unstarted request meta requests waiting live ended lane lane_walltimes pool_queue pool_active pool_ends pool_holds pool_todo component_lanes
 -- @args now after count repair
 -- @reply audited differences last
 
@@ -38,8 +38,27 @@ local function belongs(request, lane)
 end
 
 local function anew(request, key)
-  local seconds = key == keys.live() and request.lease_s or key == keys.waiting() and request.queue_ttl_s
+  local runs = not request.task or (request.started_ms or '') ~= ''
+  local seconds = key == keys.live() and runs and request.lease_s or key == keys.waiting() and request.queue_ttl_s
   return seconds and clock.after(seconds) or const.EXACT
+end
+
+-- A request of a task: the task knows it, and somebody will send what is to be sent. Its lease runs from when it has begun.
+local function check_task(request)
+  local task, status = request.task, request.status
+  local of = redis.call('HGET', keys.task(task), 'request')
+  local over = not string.find(transitions, ' ' .. status .. '>', 1, true)
+  if of ~= request.id then
+    if not over then findings.add('task', task .. ' ' .. request.id, of, request.id) end
+    return
+  end
+  local due = redis.call('ZSCORE', keys.outbox(), task) or redis.call('ZSCORE', keys.unstarted(), task)
+    or redis.call('ZSCORE', keys.delayed(), task)
+  if not due and (over or status ~= states.queued and (request.started_ms or '') == '') then
+    if findings.add('task', task .. ' ' .. status .. ' in the outbox', nil, 'there') then
+      redis.call('ZADD', keys.outbox(), amounts.whole(clock.now), task)
+    end
+  end
 end
 
 local function check(id)
@@ -62,6 +81,7 @@ local function check(id)
   if cleared and (request.status ~= states.queued or redis.call('HEXISTS', keys.pool_holds(cleared), id) == 0) then
     if findings.add('hold', cleared .. ' ' .. id, 'noted', nil) then redis.call('HDEL', keys.request(id), 'cleared_in') end
   end
+  if request.task then check_task(request) end
   if request.status ~= states.queued then return end
   local listed = redis.call('SISMEMBER', keys.component_lanes(lane.component), lane.id) == 1
   for _, name in ipairs(lanes.pools(lane.component)) do

@@ -56,13 +56,14 @@ function departures.leave(request, event, how, more)
   requests.say(news, {'queued_ms'}, amounts.whole(clock.now))
   requests.move(request, states.queued, event, news, fields, ranks)
   for _, name in ipairs({'pool', 'fence', 'granted_ms'}) do requests.put(request, fields, name, '') end
+  for _, name in ipairs(request.task and {'runner', 'started_ms'} or {}) do requests.put(request, fields, name, '') end
   intake.again(request, lane, fields)
   if request.status == states.queued then counts.add('requeued|' .. pool.name) end
   requests.write(request, fields)
 end
 
 -- Tell somebody to leave for the owner of a hold, or for nobody (nil) if its account is over a limit; or take its units at once where
--- no grace is given.
+-- no grace is given, or nobody is there to be told as its task has not begun.
 function departures.begin(path, hold, request, reason, by_rank)
   local policy, pool, lane, news, fields = path[1], path[#path], lanes.of(request), {}, {}
   local more = {rank = departures.rank(policy, request), by_rank = by_rank}
@@ -72,7 +73,8 @@ function departures.begin(path, hold, request, reason, by_rank)
   requests.say(news, {'reason'}, reason)
   requests.say(news, {'preempted_by'}, hold and hold.id or '')
   requests.say(news, {'told_fence'}, request.fence)
-  if seconds(pool, 'grace_s', 30) == 0 then
+  local begun = not request.task or (request.started_ms or '') ~= ''
+  if seconds(pool, 'grace_s', 30) == 0 or not begun then
     for i = 1, #news, 2 do requests.put(request, fields, news[i], news[i + 1]) end
     requests.write(request, fields)
     return departures.leave(request, 'preempted', nil, more)

@@ -1,5 +1,5 @@
 -- The one way units are given out and come back.
--- @use accounts amounts books clearings clock holds lanes nudges parking queue requests satisfaction stirs
+-- @use accounts amounts books clearings clock holds lanes nudges outbox parking queue requests satisfaction stirs
 -- @keys meta leaving live pool_active pool_ends pool_held pool_holds pool_leaving
 
 function grants.end_hold(pool)
@@ -46,7 +46,7 @@ end
 function grants.give(path, lane, request, fields)
   local pool = path and path[#path]
   local fence = amounts.whole(redis.call('HINCRBY', keys.meta(), 'fence', 1))
-  local lapses = request.lease_s and clock.after(request.lease_s) or const.EXACT
+  local lapses = request.lease_s and not request.task and clock.after(request.lease_s) or const.EXACT  -- a task's runs when it begins
   redis.call('ZADD', keys.live(), amounts.whole(lapses), request.id)
   if pool then
     redis.call('ZADD', keys.pool_active(pool.name), fence, request.id)
@@ -60,6 +60,7 @@ function grants.give(path, lane, request, fields)
   if request.preempted_by then requests.say(news, {'reason', 'preempted_by'}, '') end
   requests.move(request, states.allocated, 'allocated', news, fields)
   if pool then redis.call('HSET', keys.pool_held(pool.name), request.id, requests.line(request)) end
+  if request.task then outbox.put(request.task) end
 end
 
 -- Take a waiter out of every queue; holds it had end.

@@ -60,6 +60,22 @@ local function place(request, lane, fields)
   requests.finish(request, states.rejected, 'rejected', eligibility.reasons(lane.component, lane.ask, lane.fixed), fields)
 end
 
+-- One that comes after another of the same task, with its place among equals; the next pass looks at it first.
+function intake.follow(ask, seq, submitted_ms)
+  local request, fields = {id = ask.id}, ask.fields
+  for i = 1, #fields, 2 do request[fields[i]] = fields[i + 1] end
+  local number = amounts.whole(redis.call('HINCRBY', keys.meta(), 'seq', 1))
+  requests.move(request, states.queued, 'submitted', {'seq', seq, 'submitted_ms', submitted_ms, 'queued_ms', amounts.whole(clock.now)}, fields)
+  local lane = lanes.of(request)
+  if #lanes.pools(lane.component) == 0 and redis.call('HGET', keys.meta(), 'unmanaged') == 'allow' then
+    grants.give(nil, lane, request, fields)
+  else
+    intake.again(request, lane, fields)
+  end
+  requests.write(request, fields)
+  redis.call('ZADD', keys.requests(), number, ask.id)
+end
+
 -- Tag and a flat list: of a known request all there is, of a new one what the ask did not say already.
 function intake.take(ask, remember_s)
   local request, fields, said = {id = ask.id}, ask.fields, #ask.fields

@@ -3,13 +3,17 @@
 -- @keys live
 
 -- `released` and the request, also when it was released before under this fence; `vacated` is to leave when told to, or when just
--- called back; `not_leaving` and status; `stale_fence`, status and reason; `not_found`.
+-- called back; `lost` is that the process which did a task's work is gone; `not_leaving` and status; `no_task`; `stale_fence`,
+-- status and reason; `not_found`.
 function returns.take(id, fence, outcome)
   local request = requests.load(id)
   if not request then return 'not_found', '', '' end
-  local vacated = outcome == 'vacated'
+  if outcome == 'lost' and not request.task then return 'no_task', '', '' end
+  local gone = outcome == 'lost' and (request.status == states.preempting or request.left_fence == fence)
+  local vacated = outcome == 'vacated' or gone
   if vacated and request.left_fence == fence and request.left_by == 'vacated' then return 'released', requests.flat(request), '' end
   if not vacated and request.status == states.released and request.fence == fence then return 'released', requests.flat(request), '' end
+  if outcome == 'lost' and request.reason == 'worker_lost' and request.fence == fence then return 'released', requests.flat(request), '' end
   if request.fence ~= fence or not redis.call('ZSCORE', keys.live(), id) then
     return 'stale_fence', request.status, request.reason or ''
   end
@@ -20,7 +24,8 @@ function returns.take(id, fence, outcome)
     return 'released', requests.flat(request), ''
   end
   grants.back(request)
-  requests.finish(request, states.released, 'released', {'outcome', outcome}, fields)
+  if outcome == 'lost' then requests.finish(request, states.expired, 'expired', {'reason', 'worker_lost'}, fields)
+  else requests.finish(request, states.released, 'released', {'outcome', outcome}, fields) end
   requests.write(request, fields)
   return 'released', requests.flat(request), ''
 end

@@ -1,0 +1,145 @@
+"""Tasks that wait: what is known of a task whose message is kept until its request is granted, and what is sent off then.
+
+A task has one request at a time. It has several one after the other if its worker is lost, if nobody begins it in time, or if
+it tries again by itself: each is the successor of the one before, and keeps its time of submission, which is its place among
+equals. While a granted task has not begun its lease does not run; a start deadline watches it instead.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, Any
+
+from pydantic import AwareDatetime, Field, field_validator
+
+from app.domain.amounts import Amounts
+from app.domain.asks import Ask, RequestAsk
+from app.domain.models import Request
+from app.domain.names import TASK_PATTERN
+from app.domain.ordering import EXACT
+
+MAX_MESSAGE_BYTES = 256 * 1024
+"""The longest message that is kept; what is larger belongs into a store of its own, and its address into the message."""
+
+TaskName = Annotated[str, Field(pattern=TASK_PATTERN)]
+"""What a task is known by."""
+
+
+class InsteadOf(Ask):
+    """The allocation that a running task gives up to be parked again."""
+
+    request: Annotated[str, Field(min_length=1, max_length=64)]
+    fence: Annotated[int, Field(ge=0, le=EXACT)]
+
+
+class TaskAsk(Ask):
+    """A task to be kept until its request is granted, and sent off then."""
+
+    task: TaskName
+    """What it is known by, in the workspace."""
+    name: Annotated[str, Field(min_length=1, max_length=255)]
+    """What is to be run, for people."""
+    request: RequestAsk
+    """What it needs. Nobody polls for it, so it stays queued for ever unless `queue_ttl_s` says otherwise."""
+    message: Mapping[str, Any]
+    """What is sent off once it is granted; only who sends it looks into it."""
+    not_before: AwareDatetime | None = None
+    """When it joins the queue; null is at once."""
+    redeliveries: Annotated[int, Field(ge=-1, le=1000)] = 3
+    """How often it is sent anew after its worker was lost; -1 is without bound."""
+    instead_of: InsteadOf | None = None
+    """What it holds now and gives up by this."""
+
+    @field_validator("message")
+    @classmethod
+    def _short(cls, message: Mapping[str, Any]) -> Mapping[str, Any]:
+        if len(json.dumps(message, separators=(",", ":")).encode()) > MAX_MESSAGE_BYTES:
+            raise ValueError(f"must be at most {MAX_MESSAGE_BYTES} bytes")
+        return message
+
+    def ask(self) -> RequestAsk:
+        """The request, with what goes without saying for a task."""
+        if "queue_ttl_s" in self.request.model_fields_set:
+            return self.request
+        return self.request.model_copy(update={"queue_ttl_s": None})
+
+    def digest(self) -> str:
+        """Equal for asks that say the same."""
+        said = self.model_dump(mode="json", exclude_defaults=True)
+        return hashlib.sha256(json.dumps(said, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+class TaskStatus(StrEnum):
+    """Where a task stands."""
+
+    DELAYED = "delayed"
+    PARKED = "parked"
+    GRANTED = "granted"
+    SENT = "sent"
+    STARTED = "started"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A task and the request it has now; how often it was sent under its present fence, and how often its worker was lost."""
+
+    id: str
+    name: str
+    component: str
+    component_type: str
+    status: TaskStatus
+    request: Request | None = None
+    not_before_ms: int | None = None
+    sent: int = 0
+    lost: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """Why a task will never run: how its last request ended, a named reason if there is one, and a sentence for people."""
+
+    status: str
+    code: str | None
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatch:
+    """What is to be sent off: a granted task under its fence, or (`ended`) that it will never run."""
+
+    task: str
+    request: str | None
+    fence: int | None
+    message: Mapping[str, Any]
+    pool: str | None
+    resources: Amounts
+    lease_s: int | None
+    resume: bool
+    reference: str | None
+    tries: int
+    ended: Ended | None
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What one look at the outbox brought: what is to be sent off, whether there is more, and when something is due next."""
+
+    dispatches: tuple[Dispatch, ...]
+    more: bool
+    next_due_ms: int | None
+    now_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outbox:
+    """How an outbox stands: due to be sent, waiting for their time, sent and not begun, and since when the oldest is due."""
+
+    waiting: int
+    delayed: int
+    unstarted: int
+    oldest_ms: int | None

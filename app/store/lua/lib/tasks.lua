@@ -1,0 +1,58 @@
+-- Tasks: a message that is kept until its request is granted, and the requests the task has, one after the other.
+-- @use amounts intake outbox requests
+-- @keys task delayed
+
+local SHOWN = {'name', 'request', 'due_ms', 'sent', 'sent_fence', 'lost', 'returned', 'most', 'ended', 'age', 'ask'}
+
+-- All that is kept of a task but its message; nil if there is none.
+function tasks.load(id)
+  local values = redis.call('HMGET', keys.task(id), unpack(SHOWN))
+  if not values[1] then return nil end
+  local task = {id = id}
+  for i, name in ipairs(SHOWN) do task[name] = values[i] or nil end
+  return task
+end
+
+-- The same for an answer, name and value in turn.
+function tasks.flat(task)
+  local flat = {'id', task.id, 'component', cjson.decode(task.ask)[2]}  -- of the fields of an ask it is the first
+  for _, name in ipairs({'name', 'request', 'due_ms', 'sent', 'sent_fence', 'lost', 'ended'}) do
+    if task[name] then requests.say(flat, {name}, task[name]) end
+  end
+  return flat
+end
+
+-- Its request now, if it has one.
+function tasks.request(task)
+  return task.request and requests.load(task.request)
+end
+
+function tasks.waits_to_begin(request)
+  return (request.started_ms or '') == '' and (request.status == states.allocated or request.status == states.preempting)
+end
+
+-- How often it was sent under the fence its request has.
+function tasks.tries(task, request)
+  return task.sent_fence == request.fence and tonumber(task.sent) or 0
+end
+
+-- Put it off until then.
+function tasks.delay(task, due_ms)
+  redis.call('HSET', keys.task(task.id), 'due_ms', amounts.whole(due_ms))
+  redis.call('ZADD', keys.delayed(), amounts.whole(due_ms), task.id)
+  outbox.tell()
+end
+
+-- Its request, under a new id, enters the queue, at the place it had before if it had one.
+function tasks.enter(task, id)
+  local ask = {id = id, fields = cjson.decode(task.ask)}
+  redis.call('HSET', keys.task(task.id), 'request', id)
+  redis.call('HDEL', keys.task(task.id), 'due_ms')
+  if task.age then
+    local seq, submitted_ms = string.match(task.age, '^(%S+) (%S+)$')
+    return intake.follow(ask, seq, submitted_ms)
+  end
+  intake.take(ask)
+  local request = requests.load(id)
+  redis.call('HSET', keys.task(task.id), 'age', request.seq .. ' ' .. request.submitted_ms)
+end

@@ -1,0 +1,27 @@
+-- What was taken from the outbox has been sent off: a task is looked after again if it has not begun by then, and of one that will
+-- never run nothing is kept.
+-- @use amounts clock counts outbox tasks
+-- @keys outbox task unstarted
+-- @args now sent start_ms
+-- @reply done
+
+clock.start(args.now)
+local until_ms = amounts.whole(clock.now + tonumber(args.start_ms))
+
+for _, one in ipairs(cjson.decode(args.sent)) do
+  local id, fence, tries = one[1], one[2], tonumber(one[3])
+  local task = tasks.load(id)
+  local request = task and tasks.request(task)
+  if fence == '' then
+    if task and (not request or not string.find(transitions, ' ' .. request.status .. '>', 1, true)) then
+      outbox.forget(id)
+      counts.add('dispatched')
+    end
+  elseif request and request.fence == fence and tasks.waits_to_begin(request) and tasks.tries(task, request) < tries then
+    counts.add(tries > 1 and 'redispatched' or 'dispatched')
+    redis.call('HSET', keys.task(id), 'sent', amounts.whole(tries), 'sent_fence', fence)
+    redis.call('ZADD', keys.unstarted(), until_ms, id)
+    redis.call('ZREM', keys.outbox(), id)
+  end
+end
+return reply.done()

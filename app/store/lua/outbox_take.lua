@@ -1,0 +1,93 @@
+-- Look after the tasks whose time has come, a bounded number: those put off enter the queue; of those lost, or begun by nobody, a
+-- successor does; the others are to be sent off by the caller, who is alone in that until the claim is over.
+-- @use amounts clock counts grants passes requests tasks
+-- @keys delayed outbox task unstarted
+-- @args now kept chunk count claim_ms start_ms tries ids
+-- @reply taken rows now next more
+
+clock.start(args.now)
+requests.keep(args.kept)
+local count, now, tries = tonumber(args.count), amounts.whole(clock.now), tonumber(args.tries)
+local LONGEST_MS = 900000
+local ids, rows = cjson.decode(args.ids), {}
+local function fresh() return table.remove(ids) end
+
+local function due(key)
+  return redis.call('ZRANGEBYSCORE', key, '-inf', now, 'LIMIT', 0, count)
+end
+
+-- A task whose last request is over enters the queue again, at its old place; later if that is of no use yet.
+local function succeed(task, delay_ms)
+  redis.call('ZREM', keys.outbox(), task.id)
+  if delay_ms > 0 then return tasks.delay(task, clock.now + delay_ms) end
+  tasks.enter(task, fresh())
+end
+
+-- Nobody began it, however often it was sent: others may have what it holds. The more often, the longer it stays away.
+local function take_back(task, request)
+  local fields, returned = {}, tonumber(task.returned) or 0
+  grants.back(request)
+  requests.finish(request, states.expired, 'expired', {'reason', 'not_started'}, fields)
+  requests.write(request, fields)
+  redis.call('HSET', keys.task(task.id), 'returned', amounts.whole(returned + 1))
+  counts.add('not_started')
+  succeed(task, returned == 0 and 0 or math.min(LONGEST_MS, tonumber(args.start_ms) * 2 ^ math.min(returned - 1, 20)))
+end
+
+local function lost(task)
+  local times, most = (tonumber(task.lost) or 0) + 1, tonumber(task.most)
+  if most >= 0 and times > most then return false end
+  redis.call('HSET', keys.task(task.id), 'lost', amounts.whole(times))
+  counts.add('redelivered')
+  succeed(task, 0)
+  return true
+end
+
+local LOST = {lease_lapsed = true, worker_lost = true}
+
+-- What is to be said of it to its worker; nil if nothing is.
+local function look(task)
+  local request = tasks.request(task)
+  if not request then return task.ended and 'ended' or task.request and 'ended' end
+  if request.status == states.queued then return nil end
+  if string.find(transitions, ' ' .. request.status .. '>', 1, true) then
+    if not tasks.waits_to_begin(request) then return nil end
+    if tasks.tries(task, request) < tries then return 'run', request end
+    return take_back(task, request)
+  end
+  if request.status == states.expired and LOST[request.reason] and lost(task) then return nil end
+  return 'ended', request
+end
+
+for _, id in ipairs(due(keys.delayed())) do
+  redis.call('ZREM', keys.delayed(), id)
+  local task = tasks.load(id)
+  if task then tasks.enter(task, fresh()) end
+end
+
+for _, id in ipairs(due(keys.unstarted())) do  -- sent, and not begun
+  redis.call('ZADD', keys.outbox(), now, id)
+  redis.call('ZREM', keys.unstarted(), id)
+end
+
+local claimed = clock.now + tonumber(args.claim_ms)
+for _, id in ipairs(due(keys.outbox())) do
+  redis.call('ZADD', keys.outbox(), amounts.whole(claimed), id)
+  local task = tasks.load(id)
+  local what, request
+  if task then what, request = look(task) end
+  if what then
+    rows[#rows + 1] = {what, id, redis.call('HGET', keys.task(id), 'message'), request and tasks.tries(task, request) or 0,
+      task.ended or '', request and requests.flat(request) or {}}
+  elseif tonumber(redis.call('ZSCORE', keys.outbox(), id) or 0) == claimed then  -- else it was granted just now
+    redis.call('ZREM', keys.outbox(), id)
+  end
+end
+
+local more = passes.settle(tonumber(args.chunk))
+local first
+for _, key in ipairs({keys.delayed(), keys.outbox(), keys.unstarted()}) do
+  local at = tonumber(redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2])
+  if at and (not first or at < first) then first = at end
+end
+return reply.taken(rows, now, first and amounts.whole(first) or '', more)

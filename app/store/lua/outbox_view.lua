@@ -1,0 +1,13 @@
+-- How the outbox stands, for the metrics.
+-- @use requests
+-- @keys delayed outbox task unstarted
+-- @reply viewed waiting delayed unstarted oldest
+
+local oldest
+for _, task in ipairs(redis.call('ZRANGE', keys.outbox(), 0, 9)) do
+  local id = redis.call('HGET', keys.task(task), 'request')
+  local request = id and requests.load(id)
+  local since = request and ((request.ended_ms or '') ~= '' and request.ended_ms or request.granted_ms)
+  if since and (not oldest or tonumber(since) < tonumber(oldest)) then oldest = since end
+end
+return reply.viewed(redis.call('ZCARD', keys.outbox()), redis.call('ZCARD', keys.delayed()), redis.call('ZCARD', keys.unstarted()), oldest)

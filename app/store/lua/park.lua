@@ -1,0 +1,48 @@
+-- Keep a task until its request is granted: the request enters the queue now, or when its time has come. In place of an allocation
+-- that the task itself has, both are done in one step.
+-- @use clock passes requests returns tasks
+-- @keys idempotency live task
+-- @args now kept chunk remember_s task name id ask key digest message due_ms most held fence
+-- @reply parked task more
+-- @reply known task more
+-- @reply conflict
+-- @reply exists
+-- @reply stale_fence status reason
+
+clock.start(args.now)
+requests.keep(args.kept)
+
+local before = args.key ~= '' and redis.call('GET', keys.idempotency(args.key))
+if before then
+  local task, digest = string.match(before, '^task/(%S+) (%S+)$')
+  if task ~= args.task or digest ~= args.digest then return reply.conflict() end
+  local known = tasks.load(task)
+  return reply.known(known and tasks.flat(known) or {'id', task}, passes.settle(tonumber(args.chunk)))
+end
+
+local age
+if args.held ~= '' then
+  local old = requests.load(args.held)
+  if not old then return reply.stale_fence('gone', '') end
+  if old.task ~= args.task or old.fence ~= args.fence or not redis.call('ZSCORE', keys.live(), old.id) then
+    return reply.stale_fence(old.status, old.reason or '')
+  end
+  age = old.seq .. ' ' .. old.submitted_ms
+  returns.take(old.id, args.fence, 'failed')
+elseif redis.call('EXISTS', keys.task(args.task)) == 1 then
+  return reply.exists()
+end
+
+local task = {id = args.task, name = args.name, ask = args.ask, age = age}
+redis.call('HSET', keys.task(task.id), 'name', args.name, 'ask', args.ask, 'most', args.most, 'message', args.message)
+if age then redis.call('HSET', keys.task(task.id), 'age', age) end
+if args.due_ms ~= '' and tonumber(args.due_ms) > clock.now then
+  tasks.delay(task, tonumber(args.due_ms))
+else
+  tasks.enter(task, args.id)
+end
+if args.key ~= '' then
+  redis.call('SET', keys.idempotency(args.key), 'task/' .. task.id .. ' ' .. args.digest, 'EX', args.remember_s)
+end
+local more = passes.settle(tonumber(args.chunk))
+return reply.parked(tasks.flat(tasks.load(task.id)), more)

@@ -1,0 +1,28 @@
+-- Give up a task that has not been granted: its request leaves the queue, or it never enters it.
+-- @use clock grants lanes outbox passes requests tasks
+-- @keys delayed task
+-- @args now kept chunk task
+-- @reply cancelled task more
+-- @reply conflict status
+-- @reply not_found
+
+clock.start(args.now)
+requests.keep(args.kept)
+
+local task = tasks.load(args.task)
+if not task then return reply.not_found() end
+local request = tasks.request(task)
+
+if redis.call('ZREM', keys.delayed(), task.id) == 1 then
+  redis.call('HSET', keys.task(task.id), 'ended', 'cancelled')
+  outbox.put(task.id)
+elseif request and request.status == states.queued then
+  local fields = {}
+  grants.unqueue(request, lanes.of(request))
+  requests.finish(request, states.cancelled, 'cancelled', {}, fields)
+  requests.write(request, fields)
+elseif not (task.ended or request and request.status == states.cancelled) then
+  return reply.conflict(request and request.status or 'gone')
+end
+local more = passes.settle(tonumber(args.chunk))
+return reply.cancelled(tasks.flat(tasks.load(task.id)), more)
