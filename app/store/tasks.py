@@ -42,8 +42,8 @@ class TaskStore:
     # for whoever parks
 
     def park(self, workspace: str, wanted: TaskAsk, key: str | None = None) -> Task:
-        """Keep a task until its request is granted. The same key and body give the same answer; one of its name that is not over
-        is a conflict, unless it is the task itself that gives up its present allocation by this."""
+        """Keep a task until its request is granted. The same key and body give the same answer; one of its name that is not
+        over is a conflict, unless it is the task itself that gives up its present allocation by this."""
         new_id, held = request_id(), wanted.instead_of
         fields = [*codec.ask(new_id, wanted.ask(), None)["fields"], "task", wanted.task]
         reply = self._change(
@@ -100,7 +100,7 @@ class TaskStore:
     # for whoever sends
 
     def take(self, workspace: str, claim_s: float, start_s: float, start_tries: int, count: int = ONCE) -> Taken:
-        """What is to be sent off now, for this caller alone until the claim is over; and what else is due in the outbox is done:
+        """What is to be sent off now, for this caller alone until the claim is over. What else is due in the outbox is done:
         tasks whose time has come enter the queue, those lost or not begun after so many tries do again."""
         reply = self._change(
             "outbox_take",

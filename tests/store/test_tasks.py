@@ -1,4 +1,4 @@
-"""Tasks: kept until their request is granted, sent off through the outbox, begun once under a fence, and parked again when lost."""
+"""Tasks: kept until their request is granted, sent off through the outbox, begun once under a fence, parked again when lost."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from app.domain.asks import RequestAsk
 from app.domain.errors import Conflict, NotFound, StaleFence
 from app.domain.reasons import Code
-from app.domain.tasks import Dispatch, InsteadOf, Task, TaskAsk, TaskStatus
+from app.domain.tasks import Dispatch, InsteadOf, Task, TaskAsk
 from app.store.keys import key
 from app.store.tasks import TaskStore
 from tests.world import World

@@ -1,0 +1,255 @@
+"""Random histories of tasks: whatever is lost, late, doubled, cancelled or taken away, no task is forgotten, none is begun
+twice under one fence, the books are right after every step, and in the end each is over exactly once.
+
+Senders die between taking and telling, messages vanish in the broker or come twice, workers die at work, others come with what
+was sent long ago, tasks try again, and a team of higher priority takes its own back.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import UTC, datetime
+from random import Random
+from typing import Any
+
+import pytest
+
+from app.domain.asks import RequestAsk
+from app.domain.errors import Conflict, NotFound, Refused, StaleFence
+from app.domain.tasks import Dispatch, InsteadOf, TaskAsk
+from app.planner.plan import plan
+from app.store.tasks import TaskStore
+from tests.store.conftest import findings
+from tests.world import World
+
+CLAIM_S, START_S, TRIES = 3, 6, 2
+WEIGHTS = {
+    "park": 9, "send": 12, "send_and_die": 3, "refuse": 2, "begin": 16, "begin_again": 3, "finish": 8, "die": 4, "try_again": 3,
+    "silence": 3, "cancel": 2, "drop": 1, "own": 3, "give_back": 3, "reconcile": 8, "pass_time": 6, "resize": 1,
+}  # fmt: skip
+
+
+class History:
+    """One history, and what a world outside the ledger knows of it: the messages in the broker and the workers at work."""
+
+    def __init__(self, world: World, seed: int) -> None:
+        self.world, self.rng, self.store = world, Random(seed), TaskStore(world.client, world.clock, world.limits)
+        world.pool(gpu=4, settings={"grace_s": self.rng.choice((0, 5)), "checkpoint_timeout_s": 5})
+        world.policy("team", reserved={"gpu": 1})
+        world.policy("owner", priority=5, reserved={"gpu": 3})
+        self.broker: list[Dispatch] = []
+        self.working: dict[tuple[str, int], Dispatch] = {}
+        self.begun: set[tuple[str, int]] = set()
+        self.over: dict[str, list[str]] = {}
+        self.owned: list[Any] = []
+
+    # steps
+
+    def park(self) -> None:
+        """A new task, now or later."""
+        rng, name = self.rng, f"t{len(self.over)}"
+        self.over[name] = []
+        request = {"resources": {"gpu": rng.randint(1, 2)}, "lease_s": rng.choice((4, 60)), "retries": rng.choice((1, -1))}
+        request |= {"checkpoint": rng.choice(("none", "auto")), "queue_ttl_s": rng.choice((None, None, 30))}
+        ask = TaskAsk(
+            task=name,
+            name="x",
+            request=RequestAsk.model_validate({"component": "team", **request}),
+            message={"n": 1},
+            not_before=rng.choice((None, None, self.later())),
+            redeliveries=rng.choice((0, 2, -1)),
+        )
+        first = self.store.park(self.world.workspace, ask, name)
+        assert self.store.park(self.world.workspace, ask, name) == first
+
+    def later(self) -> datetime:
+        """Some seconds from now."""
+        return datetime.fromtimestamp(self.world.clock.now_ms() / 1000 + self.rng.randint(1, 20), UTC)
+
+    def taken(self) -> list[Dispatch]:
+        """What is to be sent now."""
+        return [*self.store.take(self.world.workspace, CLAIM_S, START_S, TRIES, self.rng.choice((1, 2, 50))).dispatches]
+
+    def send(self) -> None:
+        """A look at the outbox; some messages vanish, some come twice."""
+        taken = self.taken()
+        for one in taken:
+            self.broker += [one] * self.rng.choice((0, 1, 1, 1, 2))
+        self.store.done(self.world.workspace, taken, START_S)
+        for one in taken:
+            if one.ended and one not in self.broker:  # as at the end, where nothing vanishes
+                self.broker.append(one)
+
+    def send_and_die(self) -> None:
+        """Sent, and not said."""
+        self.broker += [one for one in self.taken() if self.rng.random() < 0.5]
+
+    def refuse(self) -> None:
+        """The broker is away."""
+        self.store.failed(self.world.workspace, self.taken(), 2)
+
+    def begin(self) -> None:
+        """A worker takes a message."""
+        if not self.broker:
+            return
+        got = self.broker.pop(self.rng.randrange(len(self.broker)))
+        if got.ended:
+            if got.ended.status not in self.over[got.task]:  # told twice is told once
+                self.over[got.task].append(got.ended.status)
+            return
+        held = (got.request or "", got.fence or 0)
+        try:
+            self.store.start(self.world.workspace, *held, f"w{self.rng.random()}")
+        except (StaleFence, NotFound):
+            return
+        except Conflict:
+            fresh = False
+        else:
+            fresh = True
+        assert fresh == (held not in self.begun)
+        if not fresh:
+            return
+        self.begun.add(held)
+        self.working[held] = got
+
+    def begin_again(self) -> None:
+        """A message of somebody at work comes once more."""
+        for held, of in [*self.working.items()][:1]:
+            with pytest.raises(Refused):
+                self.store.start(self.world.workspace, *held, "another")
+            self.broker.append(of)
+
+    def one_at_work(self) -> tuple[tuple[str, int], Dispatch] | None:
+        """Somebody, who is not at work any more."""
+        if not self.working:
+            return None
+        held = self.rng.choice([*self.working])
+        return held, self.working.pop(held)
+
+    def finish(self) -> None:
+        """Somebody is done."""
+        if one := self.one_at_work():
+            self.release(*one, self.rng.choice(("succeeded", "failed")))
+
+    def release(self, held: tuple[str, int], of: Dispatch, outcome: str) -> None:
+        """Gives back what it may still have."""
+        try:
+            released = self.world.ledger.release(self.world.workspace, *held, outcome)
+        except (StaleFence, NotFound):
+            return
+        if outcome != "lost" and released.outcome:
+            self.over[of.task].append("done")
+
+    def die(self) -> None:
+        """A process dies, and its parent says so."""
+        if one := self.one_at_work():
+            self.release(*one, "lost")
+
+    def silence(self) -> None:
+        """A whole machine dies."""
+        self.one_at_work()
+
+    def try_again(self) -> None:
+        """Somebody failed and tries again, at once or later."""
+        if not (one := self.one_at_work()):
+            return
+        (request, fence), of = one
+        ask = TaskAsk(
+            task=of.task,
+            name="x",
+            request=RequestAsk(component="team", resources={"gpu": 1}, lease_s=4),
+            message={"n": 2},
+            not_before=self.rng.choice((None, self.later())),
+            instead_of=InsteadOf(request=request, fence=fence),
+        )
+        key = f"again-{request}-{fence}"
+        try:
+            first = self.store.park(self.world.workspace, ask, key)
+        except (StaleFence, NotFound):
+            return
+        assert self.store.park(self.world.workspace, ask, key) == first
+
+    def cancel(self) -> None:
+        """Somebody gives a task up, if it waits."""
+        if self.over:
+            with suppress(Conflict, NotFound):
+                self.store.cancel(self.world.workspace, self.rng.choice([*self.over]))
+
+    def drop(self) -> None:
+        """An operator ends what somebody is at."""
+        if one := self.one_at_work():
+            self.world.ledger.drop(self.world.workspace, one[0][0])
+
+    def own(self) -> None:
+        """The owner wants its share."""
+        self.owned.append(self.world.submit("owner", gpu=self.rng.randint(1, 3)))
+
+    def give_back(self) -> None:
+        """The owner is done with some of it."""
+        if self.owned:
+            one = self.owned.pop(self.rng.randrange(len(self.owned)))
+            now = self.world.look(one)
+            self.world.cancel(now) if now.status == "queued" else self.world.release(now)
+
+    def reconcile(self) -> None:
+        """A decision, and whose time to leave is over leaves."""
+        self.world.depart()
+        seen = self.world.planning.snapshot(self.world.workspace, "p")
+        for step in plan(seen).steps[:1] if seen else ():
+            self.world.planning.take(self.world.workspace, seen, step)
+
+    def pass_time(self) -> None:
+        """Leases lapse, and who works keeps its own."""
+        for held in [*self.working]:
+            try:
+                self.world.ledger.heartbeat(self.world.workspace, *held)
+            except (StaleFence, NotFound):
+                del self.working[held]
+        self.world.pass_time(self.rng.choice((0.5, 2, 5)))
+
+    def resize(self) -> None:
+        """The pool grows and shrinks."""
+        self.world.resize(gpu=self.rng.randint(4, 6))
+
+    # the end
+
+    def is_over(self) -> bool:
+        """Whether nothing of any task is kept."""
+        for task in self.over:
+            try:
+                self.store.look(self.world.workspace, task)
+            except NotFound:
+                continue
+            return False
+        return True
+
+    def drain(self) -> None:
+        """All goes as it should from now on."""
+        self.world.resize(gpu=5)
+        for _ in range(400):
+            if self.is_over():
+                return
+            while self.owned:
+                self.give_back()
+            self.reconcile()
+            taken = self.taken()
+            self.store.done(self.world.workspace, taken, START_S)
+            self.broker += taken
+            while self.broker:
+                self.begin()
+            for held in [*self.working]:
+                self.release(held, self.working.pop(held), "succeeded")
+            self.world.pass_time(5)
+        raise AssertionError([self.store.look(self.world.workspace, task) for task in self.over])
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_no_task_is_forgotten_and_none_begun_twice(world: World, seed: int) -> None:
+    history = History(world, seed)
+    for step in history.rng.choices([*WEIGHTS], [*WEIGHTS.values()], k=120):
+        getattr(history, step)()
+        assert findings(world) == [], step
+    history.drain()
+    assert findings(world) == []
+    assert {task: len(ends) for task, ends in history.over.items()} == dict.fromkeys(history.over, 1)
+    assert world.used() == {"gpu": 0}
