@@ -70,7 +70,7 @@ class TaskAsk(Ask):
     def digest(self) -> str:
         """Equal for asks that say the same."""
         said = self.model_dump(mode="json", exclude_defaults=True)
-        return hashlib.sha256(json.dumps(said, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+        return hashlib.sha256(json.dumps(said, sort_keys=True, separators=(",", ":")).encode()).hexdigest()[:32]
 
 
 class TaskStatus(StrEnum):
@@ -137,9 +137,11 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class Outbox:
-    """How an outbox stands: due to be sent, waiting for their time, sent and not begun, and since when the oldest is due."""
+    """How an outbox stands: due to be sent, waiting for their time, sent and not begun, since when the oldest is due, and the
+    time at which this was so."""
 
     waiting: int
     delayed: int
     unstarted: int
     oldest_ms: int | None
+    now_ms: int

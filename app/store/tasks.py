@@ -68,18 +68,18 @@ class TaskStore:
             raise Conflict("task_exists", f"there is a task {wanted.task} already, and it is not over")
         if reply.tag == "stale_fence" and held:
             raise StaleFence(held.request, reply.fields["status"], reply.fields["reason"])
-        return self._task(workspace, reply)
+        return _task(reply)
 
     def look(self, workspace: str, task: str) -> Task:
         """A task as it stands."""
-        return self._task(workspace, _found(self._scripts.call("task_look", workspace, task=task), task))
+        return _task(_found(self._scripts.call("task_look", workspace, task=task), task))
 
     def cancel(self, workspace: str, task: str) -> Task:
         """Give up a task that was not granted."""
         reply = self._change("task_cancel", workspace, task=task)
         if reply.tag == "conflict":
             raise Conflict("not_queued", f"task {task} is {reply.fields['status']}, and only one that waits can be cancelled")
-        return self._task(workspace, _found(reply, task))
+        return _task(_found(reply, task))
 
     # for whoever runs
 
@@ -128,9 +128,9 @@ class TaskStore:
 
     def outbox(self, workspace: str) -> Outbox:
         """How the outbox stands."""
-        at = self._scripts.call("outbox_view", workspace).fields
+        at = self._scripts.call("outbox_view", workspace, now=self._clock.now_ms()).fields
         oldest = int(at["oldest"]) if at["oldest"] else None
-        return Outbox(int(at["waiting"]), int(at["delayed"]), int(at["unstarted"]), oldest)
+        return Outbox(int(at["waiting"]), int(at["delayed"]), int(at["unstarted"]), oldest, int(at["now"]))
 
     def ears(self, quiet_s: float = QUIET_S) -> Ears:
         """To hear in which workspaces there is something to send."""
@@ -145,21 +145,17 @@ class TaskStore:
             self._ledger.settle(workspace)
         return reply
 
-    def _task(self, workspace: str, reply: Reply) -> Task:
-        """The task of an answer, with its request as it is just after."""
-        at = codec.pairs(reply.fields["task"])
-        request = self._request(workspace, at["request"]) if "request" in at else None
-        sent = int(at.get("sent") or 0) if request and at.get("sent_fence") == str(request.fence) else 0
-        due = int(at["due_ms"]) if "due_ms" in at else None
-        kind, _, component = at.get("component", "").partition("/")
-        lost = int(at.get("lost") or 0)
-        return Task(at["id"], at.get("name", ""), component, kind, _status(at, request, sent), request, due, sent, lost)
 
-    def _request(self, workspace: str, request: str) -> Request | None:
-        try:
-            return self._ledger.look(workspace, request)
-        except NotFound:
-            return None
+def _task(reply: Reply) -> Task:
+    """The task of an answer and its request, which is not told where it stands in the queues."""
+    at, flat = codec.pairs(reply.fields["task"]), reply.fields["request"]
+    asked = codec.pairs(flat)
+    request = codec.request(asked, asked["lapses"]) if asked else None
+    sent = int(at.get("sent") or 0) if request and at.get("sent_fence") == str(request.fence) else 0
+    due = int(at["due_ms"]) if "due_ms" in at else None
+    kind, _, component = at.get("component", "").partition("/")
+    lost = int(at.get("lost") or 0)
+    return Task(at["id"], at.get("name", ""), component, kind, _status(at, request, sent), request, due, sent, lost)
 
 
 def _status(at: Mapping[str, str], request: Request | None, sent: int) -> TaskStatus:
@@ -209,13 +205,31 @@ def _found(reply: Reply, task: str) -> Reply:
 
 
 def _packed(message: Mapping[str, Any]) -> str:
-    """A message as short text: a queue of a hundred thousand is kept in memory."""
-    return base64.b85encode(zlib.compress(json.dumps(message, separators=(",", ":")).encode(), 6)).decode()
+    """A message as short text: a queue of a hundred thousand is kept in memory. Its first sign says how it is written."""
+    deflate = zlib.compressobj(level=6, wbits=-15, zdict=_COMMON)
+    deflated = deflate.compress(json.dumps(message, separators=(",", ":")).encode()) + deflate.flush()
+    return _WRITTEN + base64.b85encode(deflated).decode()
 
 
 def _unpacked(text: str) -> Mapping[str, Any]:
-    message: Mapping[str, Any] = json.loads(zlib.decompress(base64.b85decode(text)))
+    inflate = zlib.decompressobj(wbits=-15, zdict=_COMMON)
+    message: Mapping[str, Any] = json.loads(inflate.decompress(base64.b85decode(text[len(_WRITTEN) :])))
     return message
+
+
+_WRITTEN = "1"
+_COMMON = (
+    b'"max_length":null,"max_length_bytes":null,"max_priority":null,"expires":null,"message_ttl":null,"exclusive":false,'
+    b'"queue_arguments":null,"binding_arguments":null,"no_declare":null,"queues":[{"name":"default","exchange":{"name":"",'
+    b'"type":"direct","durable":true,"auto_delete":false,"arguments":null,"delivery_mode":2}}],"exchange_type":"direct",'
+    b'"routing_key":"celery","priority":0,"properties":{"correlation_id":"","reply_to":"","delivery_mode":2},"exchange":"",'
+    b'"group":null,"group_index":null,"retries":0,"timelimit":[null,null],"root_id":"","parent_id":null,"argsrepr":"()",'
+    b'"kwargsrepr":"{}","origin":"gen","ignore_result":false,"replaced_task_nesting":0,"stamped_headers":null,"stamps":{}},'
+    b'"content_type":"application/json","content_encoding":"utf-8","headers":{"lang":"py","task":"tasks.","id":"",'
+    b'"shadow":null,"eta":null,"expires":null,"{\"id\":\"","body":"W1sxXSwge30sIHsiY2FsbGJhY2tzIjogbnVsbCwgImVycmJhY2tzI'
+    b'jogbnVsbCwgImNoYWluIjogbnVsbCwgImNob3JkIjogbnVsbH1d'
+)
+"""What most messages say: none of it takes room. What is written with it can only be read with it, so it stays as it is."""
 
 
 def _ms(seconds: float) -> int:

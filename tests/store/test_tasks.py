@@ -10,7 +10,7 @@ import pytest
 from app.domain.asks import RequestAsk
 from app.domain.errors import Conflict, NotFound, StaleFence
 from app.domain.reasons import Code
-from app.domain.tasks import Dispatch, InsteadOf, Task, TaskAsk
+from app.domain.tasks import Dispatch, InsteadOf, Outbox, Task, TaskAsk
 from app.store.keys import key
 from app.store.tasks import TaskStore
 from tests.world import World
@@ -398,4 +398,4 @@ def test_how_the_outbox_stands(tasks: Tasks) -> None:
     tasks.take()
     tasks.world.pass_time(3)
     outbox = tasks.store.outbox(tasks.world.workspace)
-    assert (outbox.waiting, outbox.delayed, outbox.unstarted, outbox.oldest_ms) == (1, 1, 1, at)
+    assert outbox == Outbox(1, 1, 1, at, at + 3000)

@@ -70,8 +70,8 @@ for _, id in ipairs(due(keys.unstarted())) do  -- sent, and not begun
   redis.call('ZREM', keys.unstarted(), id)
 end
 
-local claimed = clock.now + tonumber(args.claim_ms)
-for _, id in ipairs(due(keys.outbox())) do
+for i, id in ipairs(due(keys.outbox())) do
+  local claimed = clock.now + tonumber(args.claim_ms) + i - 1  -- in their order, if nobody says what became of them
   redis.call('ZADD', keys.outbox(), amounts.whole(claimed), id)
   local task = tasks.load(id)
   local what, request

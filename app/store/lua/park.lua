@@ -3,8 +3,8 @@
 -- @use clock passes requests returns tasks
 -- @keys idempotency live task
 -- @args now kept chunk remember_s task name id ask key digest message due_ms most held fence
--- @reply parked task more
--- @reply known task more
+-- @reply parked task request more
+-- @reply known task request more
 -- @reply conflict
 -- @reply exists
 -- @reply stale_fence status reason
@@ -16,8 +16,9 @@ local before = args.key ~= '' and redis.call('GET', keys.idempotency(args.key))
 if before then
   local task, digest = string.match(before, '^task/(%S+) (%S+)$')
   if task ~= args.task or digest ~= args.digest then return reply.conflict() end
-  local known = tasks.load(task)
-  return reply.known(known and tasks.flat(known) or {'id', task}, passes.settle(tonumber(args.chunk)))
+  local more = passes.settle(tonumber(args.chunk))
+  local shown, request = tasks.shown(task)
+  return reply.known(shown, request, more)
 end
 
 local age
@@ -45,4 +46,5 @@ if args.key ~= '' then
   redis.call('SET', keys.idempotency(args.key), 'task/' .. task.id .. ' ' .. args.digest, 'EX', args.remember_s)
 end
 local more = passes.settle(tonumber(args.chunk))
-return reply.parked(tasks.flat(tasks.load(task.id)), more)
+local shown, request = tasks.shown(task.id)
+return reply.parked(shown, request, more)

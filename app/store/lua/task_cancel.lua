@@ -2,7 +2,7 @@
 -- @use clock grants lanes outbox passes requests tasks
 -- @keys delayed task
 -- @args now kept chunk task
--- @reply cancelled task more
+-- @reply cancelled task request more
 -- @reply conflict status
 -- @reply not_found
 
@@ -25,4 +25,5 @@ elseif not (task.ended or request and request.status == states.cancelled) then
   return reply.conflict(request and request.status or 'gone')
 end
 local more = passes.settle(tonumber(args.chunk))
-return reply.cancelled(tasks.flat(tasks.load(task.id)), more)
+local shown, of_it = tasks.shown(task.id)
+return reply.cancelled(shown, of_it, more)

@@ -1,9 +1,8 @@
 -- What is known of a task, but for its message.
 -- @use tasks
 -- @args task
--- @reply found task
+-- @reply found task request
 -- @reply not_found
 
-local task = tasks.load(args.task)
-if not task then return reply.not_found() end
-return reply.found(tasks.flat(task))
+if not tasks.load(args.task) then return reply.not_found() end
+return reply.found(tasks.shown(args.task))

@@ -1,6 +1,6 @@
 -- Tasks: a message that is kept until its request is granted, and the requests the task has, one after the other.
 -- @use amounts intake outbox requests
--- @keys task delayed
+-- @keys delayed live task
 
 local SHOWN = {'name', 'request', 'due_ms', 'sent', 'sent_fence', 'lost', 'returned', 'most', 'ended', 'age', 'ask'}
 
@@ -25,6 +25,16 @@ end
 -- Its request now, if it has one.
 function tasks.request(task)
   return task.request and requests.load(task.request)
+end
+
+-- The task as it stands now and its request, both flat for an answer; of one that is over all that is left is its name.
+function tasks.shown(id)
+  local task = tasks.load(id)
+  local request = task and tasks.request(task)
+  if not request then return task and tasks.flat(task) or {'id', id}, {} end
+  local flat = requests.flat(request)
+  requests.say(flat, {'lapses'}, request.lease_s and redis.call('ZSCORE', keys.live(), request.id) or '')
+  return tasks.flat(task), flat
 end
 
 function tasks.waits_to_begin(request)
