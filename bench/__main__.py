@@ -10,7 +10,7 @@ from redis import Redis
 
 from app.store.connection import connect
 from app.store.embedded import EmbeddedRedis, find_server
-from bench import cycle, depth, service, sharing, taking_back
+from bench import cycle, depth, service, sharing, taking_back, tasks
 from bench.timing import machine
 
 
@@ -40,6 +40,9 @@ def main() -> None:
         if not wanted or "http" in wanted:
             print("http: the service under gunicorn")
             service.run(client, server.url, quick=quick)
+        if not wanted or "tasks" in wanted:
+            print("tasks: Celery's, parked until they are granted")
+            tasks.run(client, server.url, quick=quick)
 
 
 if __name__ == "__main__":  # and not in the process of the clients, which imports this

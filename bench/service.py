@@ -49,13 +49,13 @@ def run(client: Redis, url: str, *, quick: bool) -> None:
 
 
 @contextmanager
-def serving(url: str) -> Iterator[int]:
-    """The API on this Redis, with the empty view beside it; its port."""
+def serving(url: str, **more: str) -> Iterator[int]:
+    """The API on this Redis, with the empty view beside it; its port. It is told `more` by variables."""
     with tempfile.TemporaryDirectory() as folder:
         port = _free_port()
         *start, _ = commands()["api"]
         known = {name: value for name, value in os.environ.items() if not name.startswith("POOLKEEPER_")}
-        known |= {"POOLKEEPER_REDIS_URL": url, "POOLKEEPER_PORT": str(port)}
+        known |= {"POOLKEEPER_REDIS_URL": url, "POOLKEEPER_PORT": str(port), **more}
         child = Child([*start, "bench.site:application()"], Path(folder) / "api.log", env=known, cwd=ROOT)
         try:
             _wait_until_ready(child, port)

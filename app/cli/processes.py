@@ -44,4 +44,6 @@ def environment(settings: Settings, config: Path | None, **more: object) -> dict
     if named := config or known.get("POOLKEEPER_CONFIG"):
         known["POOLKEEPER_CONFIG"] = str(Path(named).expanduser().absolute())
     known["POOLKEEPER_DATA_DIR"] = str(settings.data_dir.absolute())
+    if settings.brokers:
+        known["POOLKEEPER_BROKERS"] = str(settings.brokers.absolute())
     return known | {f"POOLKEEPER_{name.upper()}": str(value) for name, value in more.items()}

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 import click
 
+from app import brokers
 from app.bootstrap import Running, running
 from app.cli.listening import bindable, may_listen, reached_at
 from app.cli.processes import ROOT, commands, config_file, environment
@@ -80,6 +81,7 @@ def up(config: Path | None, file: Path | None, no_pools: bool) -> None:
         port = bindable(settings.host, settings.port)
         if settings.redis_url:
             broker(settings.broker_url or settings.redis_url)
+        brokers.check(settings)
         with running(settings, serving=True) as here:
             _refuse_strangers(settings, here)
             _declare(here, pools)

@@ -12,6 +12,7 @@ import json
 import math
 import zlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from app.domain.clock import Clock, RedisClock
@@ -68,6 +69,9 @@ class TaskStore:
             raise Conflict("task_exists", f"there is a task {wanted.task} already, and it is not over")
         if reply.tag == "stale_fence" and held:
             raise StaleFence(held.request, reply.fields["status"], reply.fields["reason"])
+        if reply.fields["more"] == "1":  # while work was unfinished it may not have been granted yet
+            with suppress(NotFound):
+                return self.look(workspace, wanted.task)
         return _task(reply)
 
     def look(self, workspace: str, task: str) -> Task:

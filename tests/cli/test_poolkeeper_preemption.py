@@ -116,4 +116,4 @@ def test_a_profile_is_set_shown_and_kept(poolkeeper: Program) -> None:
 
 def test_every_event_there_is_is_told_in_words() -> None:
     events = {"submitted", "allocated", "released", "expired", "cancelled", "rejected", "preempting", "preempted", "forced"}
-    assert set(stories.SENTENCES) == events | {"reprieved", "terminating", "clearing", "passed_on"}
+    assert set(stories.SENTENCES) == events | {"reprieved", "terminating", "clearing", "passed_on", "started"}

@@ -203,6 +203,19 @@ def test_a_lost_worker_is_replaced_under_a_new_fence_and_keeps_its_place_among_t
     assert [(one.task, one.fence, one.tries) for one in tasks.send()] == [("a", 3, 1)]
 
 
+def test_who_comes_after_a_lost_one_goes_on_from_its_checkpoint(tasks: Tasks) -> None:
+    sent = tasks.begun(checkpoint="auto")
+    tasks.world.ledger.checkpoint(tasks.world.workspace, str(sent.request), 1, "completed", reference="s3://a b/9")
+    tasks.over(sent, "lost")
+    (again,) = tasks.send()
+    assert (again.resume, again.reference) == (True, "s3://a b/9")
+    tasks.start(again)
+    instead = InsteadOf(request=str(again.request), fence=again.fence or 0)
+    tasks.park(instead_of=instead)
+    (third,) = tasks.send()
+    assert (third.resume, third.reference, third.fence) == (True, "s3://a b/9", 3)
+
+
 def test_that_the_worker_is_gone_may_be_said_at_once_and_twice(tasks: Tasks) -> None:
     sent = tasks.begun()
     for _ in range(2):

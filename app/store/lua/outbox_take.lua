@@ -17,7 +17,8 @@ local function due(key)
 end
 
 -- A task whose last request is over enters the queue again, at its old place; later if that is of no use yet.
-local function succeed(task, delay_ms)
+local function succeed(task, request, delay_ms)
+  tasks.inherit(task, request)
   redis.call('ZREM', keys.outbox(), task.id)
   if delay_ms > 0 then return tasks.delay(task, clock.now + delay_ms) end
   tasks.enter(task, fresh())
@@ -31,15 +32,15 @@ local function take_back(task, request)
   requests.write(request, fields)
   redis.call('HSET', keys.task(task.id), 'returned', amounts.whole(returned + 1))
   counts.add('not_started')
-  succeed(task, returned == 0 and 0 or math.min(LONGEST_MS, tonumber(args.start_ms) * 2 ^ math.min(returned - 1, 20)))
+  succeed(task, request, returned == 0 and 0 or math.min(LONGEST_MS, tonumber(args.start_ms) * 2 ^ math.min(returned - 1, 20)))
 end
 
-local function lost(task)
+local function lost(task, request)
   local times, most = (tonumber(task.lost) or 0) + 1, tonumber(task.most)
   if most >= 0 and times > most then return false end
   redis.call('HSET', keys.task(task.id), 'lost', amounts.whole(times))
   counts.add('redelivered')
-  succeed(task, 0)
+  succeed(task, request, 0)
   return true
 end
 
@@ -55,7 +56,7 @@ local function look(task)
     if tasks.tries(task, request) < tries then return 'run', request end
     return take_back(task, request)
   end
-  if request.status == states.expired and LOST[request.reason] and lost(task) then return nil end
+  if request.status == states.expired and LOST[request.reason] and lost(task, request) then return nil end
   return 'ended', request
 end
 

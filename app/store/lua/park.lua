@@ -21,22 +21,21 @@ if before then
   return reply.known(shown, request, more)
 end
 
-local age
+local old
 if args.held ~= '' then
-  local old = requests.load(args.held)
+  old = requests.load(args.held)
   if not old then return reply.stale_fence('gone', '') end
   if old.task ~= args.task or old.fence ~= args.fence or not redis.call('ZSCORE', keys.live(), old.id) then
     return reply.stale_fence(old.status, old.reason or '')
   end
-  age = old.seq .. ' ' .. old.submitted_ms
   returns.take(old.id, args.fence, 'failed')
 elseif redis.call('EXISTS', keys.task(args.task)) == 1 then
   return reply.exists()
 end
 
-local task = {id = args.task, name = args.name, ask = args.ask, age = age}
+local task = {id = args.task, name = args.name, ask = args.ask}
 redis.call('HSET', keys.task(task.id), 'name', args.name, 'ask', args.ask, 'most', args.most, 'message', args.message)
-if age then redis.call('HSET', keys.task(task.id), 'age', age) end
+if old then tasks.inherit(task, old) end
 if args.due_ms ~= '' and tonumber(args.due_ms) > clock.now then
   tasks.delay(task, tonumber(args.due_ms))
 else

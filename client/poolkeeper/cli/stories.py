@@ -12,6 +12,7 @@ from poolkeeper.cli import output, text
 SENTENCES = {
     "submitted": "was submitted",
     "allocated": "was granted{in_pool}",
+    "started": "was begun by a worker{in_pool}",
     "released": "gave its units back",
     "rejected": "was rejected",
     "expired": "expired",
@@ -33,6 +34,8 @@ REASONS: dict[str, str] = {
     "exceeds_limit": "it asks for more than the limit of its policy, or of a group above it",
     "exceeds_reserved": "it is not preemptible, and asks for more than is reserved",
     "lease_lapsed": "no heartbeat came before its lease lapsed",
+    "worker_lost": "the process that did its work is gone",
+    "not_started": "no worker began it in time",
     "not_polled": "nobody asked for it while it was queued",
     "dropped": "an operator dropped it",
     "priority": "the one it leaves for ranks higher",
@@ -102,9 +105,11 @@ def _facts(found: Mapping[str, Any]) -> list[tuple[str, Any]]:
         ("Queue TTL", text.duration(found["queue_ttl_s"])),
         ("Resumes", found["checkpoint_reference"] or ("yes" if found["resume"] else None)),
         ("Preempted by", found["preempted_by"]),
+        ("Task", found.get("task")),
         ("Labels", text.pairs(found["labels"]) if found["labels"] else None),
         ("Submitted", _when(found["submitted_at"])),
         ("Granted", _when(found["granted_at"])),
+        ("Begun", _when(found.get("started_at"))),
         ("Ended", _when(found["ended_at"])),
     ]
 

@@ -2,7 +2,7 @@
 -- @use amounts intake outbox requests
 -- @keys delayed live task
 
-local SHOWN = {'name', 'request', 'due_ms', 'sent', 'sent_fence', 'lost', 'returned', 'most', 'ended', 'age', 'ask'}
+local SHOWN = {'name', 'request', 'due_ms', 'sent', 'sent_fence', 'lost', 'returned', 'most', 'ended', 'age', 'saved', 'ask'}
 
 -- All that is kept of a task but its message; nil if there is none.
 function tasks.load(id)
@@ -53,9 +53,22 @@ function tasks.delay(task, due_ms)
   outbox.tell()
 end
 
--- Its request, under a new id, enters the queue, at the place it had before if it had one.
+-- What the next request has from the one before: its place among equals, and the checkpoint to go on from.
+function tasks.inherit(task, before)
+  task.age = before.seq .. ' ' .. before.submitted_ms
+  if before.checkpointed_ms then task.saved = before.checkpointed_ms .. ' ' .. (before.reference or '') end
+  redis.call('HSET', keys.task(task.id), 'age', task.age, 'saved', task.saved or '')
+end
+
+-- Its request, under a new id, enters the queue.
 function tasks.enter(task, id)
   local ask = {id = id, fields = cjson.decode(task.ask)}
+  local at_ms, reference = string.match(task.saved or '', '^(%S+) (.*)$')
+  if at_ms then
+    requests.say(ask.fields, {'checkpointed_ms'}, at_ms)
+    requests.say(ask.fields, {'resume'}, '1')
+    if reference ~= '' then requests.say(ask.fields, {'reference'}, reference) end
+  end
   redis.call('HSET', keys.task(task.id), 'request', id)
   redis.call('HDEL', keys.task(task.id), 'due_ms')
   if task.age then
@@ -63,6 +76,4 @@ function tasks.enter(task, id)
     return intake.follow(ask, seq, submitted_ms)
   end
   intake.take(ask)
-  local request = requests.load(id)
-  redis.call('HSET', keys.task(task.id), 'age', request.seq .. ' ' .. request.submitted_ms)
 end
