@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from threading import Event, Thread
 from typing import TYPE_CHECKING, TypeVar
 
@@ -45,7 +45,9 @@ class Heartbeats:
     ) -> None:
         self.directive = "continue"
         self.deadline: datetime | None = None
+        self.until_s: float | None = None  # the deadline by `now_s`
         self.lost_because: str | None = None
+        self.status: str | None = None  # of the request once the units are lost, if the server said so
         self.left = False
         self._saying = False  # a word under way may end what is held, and a heartbeat beside it be refused for that
         self._request_id, self._fence, self._lease_s, self._tell = request_id, fence, lease_s, tell
@@ -76,7 +78,7 @@ class Heartbeats:
             beat = word()
             if beat.holds and getattr(beat, "fence", self._fence) == self._fence:
                 self._vouched_s = max(self._vouched_s, sent_s)
-                self._hear(beat)
+                self._hear(beat, sent_s)
             else:  # perhaps granted again already, under another fence
                 self.left = True
                 self.stop()
@@ -109,15 +111,23 @@ class Heartbeats:
             return False
         else:
             self._vouched_s = sent_s
-            self._hear(beat)
+            self._hear(beat, sent_s)
         return True
 
-    def _hear(self, beat: Heartbeat | Request) -> None:
+    def _hear(self, beat: Heartbeat | Request, sent_s: float) -> None:
+        self.until_s = sent_s + (beat.deadline - self._answered(beat)).total_seconds() if beat.deadline else None
         self.deadline = beat.deadline
         self._direct(beat.directive or "continue")
 
+    def _answered(self, beat: Heartbeat | Request) -> datetime:
+        """When that was, by the server's clock: the lease began anew then. Without a lease the clocks have to agree."""
+        if self._lease_s is None or beat.lease_expires_at is None:
+            return datetime.now(UTC)
+        return beat.lease_expires_at - timedelta(seconds=self._lease_s)
+
     def _lose(self, gone: StaleFence | NotFound) -> None:
         if not (self._stop.is_set() or self._saying):  # else it is us who gave it back, or who are told otherwise
+            self.status = gone.request_status if isinstance(gone, StaleFence) else None
             self.lost_because = str(gone)
             self._direct(gone.directive if isinstance(gone, StaleFence) else "kill")
 

@@ -212,7 +212,7 @@ class Allocation:
     def _left_at_last(self, late: TimedOut) -> Request:
         """The request, granted in the very last moment; else out of the queue, and TimedOut."""
         try:
-            request = _leave(self._client, late.request.id)
+            request = leave(self._client, late.request.id)
         except PoolkeeperError as trouble:
             late.add_note(f"it could not be cancelled: {trouble}")
             raise late from None
@@ -224,16 +224,10 @@ class Allocation:
         """Leaves nothing behind; if that fails, the queue's and the lease's own ends will do it."""
         if self._heartbeats:
             self._heartbeats.stop()
-        client = self._client.twin(tries=TRIES_TO_UNDO)
         try:
-            request = self._request or client.submit_ask(self._body, self._key)
-            request = _leave(client, request.id)
-            if request.holds and request.fence is not None:
-                client.release(request.id, request.fence, "failed")
+            undo(self._client, self._body, self._key, self._request)
         except PoolkeeperError as trouble:
             error.add_note(f"the request may still wait or hold units: {trouble}")
-        finally:
-            client.close()
 
     def _tell(self, directive: str) -> None:
         if self._on_directive:
@@ -281,7 +275,18 @@ class Allocation:
         return None
 
 
-def _leave(client: Client, request_id: str) -> Request:
+def undo(client: Client, body: Mapping[str, Any], key: str, request: Request | None) -> None:
+    """Leaves nothing behind of an ask, also where only its key is known; PoolkeeperError if that cannot be had at once."""
+    hurried = client.twin(tries=TRIES_TO_UNDO)
+    try:
+        found = leave(hurried, (request or hurried.submit_ask(body, key)).id)
+        if found.holds and found.fence is not None:
+            hurried.release(found.id, found.fence, "failed")
+    finally:
+        hurried.close()
+
+
+def leave(client: Client, request_id: str) -> Request:
     """The request, cancelled if it waited, else as it is."""
     try:
         return client.cancel(request_id)

@@ -1,4 +1,7 @@
-"""Exit codes: every way the program can end, for scripts to tell apart. The help of `poolkeeper` lists them."""
+"""Exit codes: every way the program can end, for scripts to tell apart. The help of `poolkeeper` lists them.
+
+`poolkeeper run` ends as its command does, and with one of these only if the command did not come to its own end.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,10 @@ class Exit(IntEnum):
     REJECTED = 6
     TIMED_OUT = 7
     ENDED = 8
+    LOST = 9
     CHANGES = 10
+    UNSTARTABLE = 126
+    NO_COMMAND = 127
     INTERRUPTED = 130
 
 
@@ -29,9 +35,12 @@ MEANINGS: dict[Exit, str] = {
     Exit.DENIED: "not allowed, or the token is not known",
     Exit.UNAVAILABLE: "the service cannot be reached or is overloaded",
     Exit.REJECTED: "the request was rejected: no pool can ever grant it",
-    Exit.TIMED_OUT: "the time to wait was up; the request stays queued",
+    Exit.TIMED_OUT: "the time to wait was up; the request stays queued (of `run`: is cancelled)",
     Exit.ENDED: "the request ended before it was granted to you: released, expired, cancelled or preempted",
+    Exit.LOST: "run: the units were lost while the command ran: its lease lapsed, or somebody dropped the request",
     Exit.CHANGES: "plan --exit-code: there is something to change",
+    Exit.UNSTARTABLE: "run: the command cannot be started",
+    Exit.NO_COMMAND: "run: there is no such command",
     Exit.INTERRUPTED: "stopped by Ctrl-C",
 }
 """Each in words for people."""

@@ -11,6 +11,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "policy": ("policies", "Who may use a pool, and how much: attach, list, show, update, detach."),
     "group": ("groups", "Inner nodes between a pool and its policies: create, list, show, update, delete."),
     "request": ("requests", "Asks for capacity: submit, list, describe, wait, heartbeat, checkpoint, release, cancel, delete."),
+    "run": ("run", "Wait for units, run a command as long as it holds them, give them back."),
+    "checkpoint": ("checkpoint", "From within such a command, how far the saving of its work is: done, progress, failed."),
     "plan": ("declarations", "Show what `apply` would change."),
     "apply": ("declarations", "Make pools, groups and policies what a file says."),
     "export": ("declarations", "Write pools, groups and policies as such a file."),

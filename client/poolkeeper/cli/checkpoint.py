@@ -1,0 +1,67 @@
+"""`poolkeeper checkpoint`: said from within a command that `poolkeeper run` runs, how far the saving of its work is."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+
+from poolkeeper.cli import options, output
+from poolkeeper.cli.grammar import Noun
+from poolkeeper.cli.refusals import Failed
+from poolkeeper.running.checkpoints import VARIABLE, Word, write
+
+checkpoint = Noun("checkpoint", help="Checkpoints, from within a command of `poolkeeper run`: its work is saved, or will be.")
+
+
+@checkpoint.command(
+    "done",
+    example="poolkeeper checkpoint done\npoolkeeper checkpoint done --reference s3://runs/42/step-9000",
+)
+@click.option("--reference", help="Where to go on from: POOLKEEPER_CHECKPOINT_REFERENCE of the next start.")
+def done(reference: str | None) -> None:
+    """All is saved; who was told to leave has no more to do."""
+    _say(Word("completed", reference))
+
+
+@checkpoint.command("progress", example="poolkeeper checkpoint progress")
+def progress() -> None:
+    """It is being saved; if that takes longer than it may, this is worth half as much time again, once."""
+    _say(Word("progress"))
+
+
+@checkpoint.command("failed", example="poolkeeper checkpoint failed")
+def failed() -> None:
+    """It cannot be saved; who was told to leave has to end now."""
+    _say(Word("failed"))
+
+
+def _say(word: Word) -> None:
+    """To `run`, by its file; where there is none, to the service."""
+    if file := os.environ.get(VARIABLE):
+        _write(Path(file), word)
+        return
+    request, fence = os.environ.get("POOLKEEPER_REQUEST"), os.environ.get("POOLKEEPER_FENCE", "")
+    if not (request and fence.isascii() and fence.isdigit()):
+        raise click.UsageError(
+            f"this is for a command of `poolkeeper run`: neither {VARIABLE} nor POOLKEEPER_REQUEST and its FENCE are set",
+            click.get_current_context(),
+        )
+    body: dict[str, Any] = {"fence": int(fence), "state": word.state}
+    beat = options.call(
+        "POST",
+        options.path("requests", request, "checkpoint"),
+        body=body | ({"reference": word.reference} if word.reference else {}),
+    )
+    output.done(beat, request, f"request {request}: {beat['directive'] or 'it has left'}")
+
+
+def _write(file: Path, word: Word) -> None:
+    if word.reference and word.reference.splitlines() != [word.reference]:
+        raise click.UsageError("a reference is one line", click.get_current_context())
+    try:
+        write(file, word)
+    except OSError as wrong:
+        raise Failed(f"`poolkeeper run` does not listen at {file} any more: {wrong.strerror}") from wrong

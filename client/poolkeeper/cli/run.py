@@ -1,0 +1,177 @@
+"""`poolkeeper run`: a command that waits for units, holds them while it works, and gives them back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NoReturn
+
+import click
+
+from poolkeeper.cli import kinds, options
+from poolkeeper.cli.exits import Exit
+from poolkeeper.cli.grammar import Verb
+from poolkeeper.cli.refusals import Failed
+from poolkeeper.cli.submission import ask_of, ask_options
+
+_OPTION = re.compile(r"--([a-z][a-z0-9_.-]{0,62})(?:=(.*))?", re.DOTALL)
+_WHERE = "poolkeeper run --component team-ml --gpu 1 -- python train.py"
+
+
+class _Runner(Verb):
+    """A verb for which `--KEY N` is an amount where it is no option, and all after `--` the command."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As click does, with the amounts put in the words of --resource."""
+        if not ctx.resilient_parsing and not _asks_for_help(args):
+            args = _Line(args, self.get_params(ctx), ctx).rewritten()
+        return super().parse_args(ctx, args)
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        """With what this verb takes beside its options."""
+        return ["[--KEY N]… [OPTIONS]", "--", "COMMAND…"]
+
+
+class _Line:
+    """What was typed, word by word."""
+
+    def __init__(self, words: Sequence[str], params: Sequence[click.Parameter], ctx: click.Context) -> None:
+        self._words, self._ctx = list(words), ctx
+        self._takes_a_value = {
+            name: not (option.is_flag or option.count)
+            for option in params
+            if isinstance(option, click.Option)
+            for name in (*option.opts, *option.secondary_opts)
+        }
+
+    def rewritten(self) -> list[str]:
+        """The same, as click takes it; UsageError about an amount that is none, and if no command is there."""
+        made = list(self._rewritten(iter(self._words)))
+        if "--" not in made or made[-1] == "--":
+            self._refuse(f"which command? It stands after a --, at the end: {_WHERE}")
+        return made
+
+    def _rewritten(self, words: Iterator[str]) -> Iterator[str]:
+        given: set[str] = set()
+        for word in words:
+            option = _OPTION.fullmatch(word)
+            if word == "--":
+                yield "--"
+                yield from words
+            elif option and f"--{option[1]}" not in self._takes_a_value:
+                if option[1] in given:
+                    self._refuse(f"--{option[1]} is given twice")
+                given.add(option[1])
+                yield from ("--resource", self._amount(option[1], option[2], words))
+            else:
+                yield word
+                if self._takes_a_value.get(word):
+                    yield from (value for value in [next(words, None)] if value is not None)
+
+    def _amount(self, key: str, value: str | None, words: Iterator[str]) -> str:
+        """`gpu=2`, of what was typed as `--gpu 2` or `--gpu=2`."""
+        near = self._near(key)
+        meant = f" Did you mean {' or '.join(near)}?" if near else ""
+        value = next(words, None) if value is None else value
+        if near and value is not None and _is_whole(value):
+            self._refuse(f"no such option: --{key}.{meant} As an amount it is --resource {key}={value}")
+        if value is None or value == "--" or not _is_whole(value):
+            said = "nothing" if value in (None, "--") else value
+            self._refuse(f"no such option: --{key}.{meant} (As an amount it needs a whole number after it, not {said})")
+        return f"{key}={value}"
+
+    def _near(self, key: str) -> list[str]:
+        most = 1 if len(key) <= 5 else 2
+        names = sorted(name for name in self._takes_a_value if name.startswith("--"))
+        return [name for name in names if distance(key, name[2:]) <= most]
+
+    def _refuse(self, message: str) -> NoReturn:
+        raise click.UsageError(message, self._ctx)
+
+
+def distance(one: str, other: str) -> int:
+    """How many letters have to be added, left out, exchanged or swapped with the next to make one the other."""
+    before, row = [0] * (len(other) + 1), list(range(len(other) + 1))
+    for i, letter in enumerate(one, 1):
+        last, before, row = before, row, [i]
+        for j, opposite in enumerate(other, 1):
+            fewest = min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (letter != opposite))
+            if i > 1 and j > 1 and (letter, one[i - 2]) == (other[j - 2], opposite):
+                fewest = min(fewest, last[j - 2] + 1)
+            row.append(fewest)
+    return row[-1]
+
+
+def _is_whole(text: str) -> bool:
+    return text.isascii() and text.isdigit()
+
+
+def _asks_for_help(args: Sequence[str]) -> bool:
+    own = args[: args.index("--")] if "--" in args else args
+    return any(word in ("-h", "--help") for word in own)
+
+
+@click.command(
+    "run",
+    cls=_Runner,
+    example="poolkeeper run --component team-ml --gpu 2 -- python train.py\n"
+    "poolkeeper run --component team-ml --gpu 2 --mcpu 4000 --checkpoint auto --walltime 2h -- ./train.sh --epochs 9\n"
+    "poolkeeper run --component team-ml --matlab=1 --timeout 10m -- matlab -batch report",
+)
+@ask_options
+@click.option("--key", help="Idempotency key of the request, for one run at a time: a new one if not said.")
+@click.option(
+    "--timeout", type=kinds.Duration(), help="How long to wait at most, each time; then it leaves the queue (exit code 7)."
+)
+@click.option(
+    "--on-lost", type=click.Choice(["stop", "keep"]), default="stop", help="What becomes of it without its units (stop)."
+)
+@click.option("--grace", type=kinds.Duration(), default="30s", help="From being stopped to SIGKILL (30s).")
+@click.option("-q", "--quiet", is_flag=True, help="Say only what goes wrong.")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+def run(
+    key: str | None, timeout: int | None, on_lost: str, grace: int, quiet: bool, command: tuple[str, ...], **said: Any
+) -> None:
+    """Wait for units, run a command as long as it holds them, give them back.
+
+    --KEY N asks for an amount: --gpu 2, --mcpu 4000, --seats=3. The exit code is the command's, 128 and the signal's number if
+    one ended it; 6 to 9, 126 and 127 are as in `poolkeeper --help`.
+
+    \b
+    When others need the units, the command gets
+      SIGUSR1  save your work and end; with --checkpoint auto or manual
+      SIGTERM  end now
+      SIGKILL  shortly before its time is up
+    and is started again when the units are there again. It says that its work is saved by
+    `poolkeeper checkpoint done --reference WHERE`, or by writing to the file $POOLKEEPER_CHECKPOINT_FILE.
+    """
+    from poolkeeper import errors
+    from poolkeeper.running.command import Unstartable
+    from poolkeeper.running.interruptions import Interrupted
+    from poolkeeper.running.loop import run as run_it
+    from poolkeeper.running.showing import Showing
+    from poolkeeper.running.turn import Terms
+
+    terms = Terms(command, grace_s=grace, keep_lost=on_lost == "keep", timeout_s=timeout)
+    try:
+        code = run_it(options.client(), ask_of(said), key, terms, Showing(quiet=quiet))
+    except Unstartable as wrong:
+        raise Failed(str(wrong), Exit(wrong.code)) from wrong
+    except errors.Rejected as no:
+        raise Failed(str(no), Exit.REJECTED, _hints(no.request)) from no
+    except errors.TimedOut as late:
+        raise Failed(str(late), Exit.TIMED_OUT) from late
+    except errors.NotGranted as ended:
+        raise Failed(str(ended), Exit.ENDED) from ended
+    except errors.AllocationLost as lost:
+        raise Failed(str(lost), Exit.LOST) from lost
+    except Interrupted as stopped:
+        code = stopped.code
+    click.get_current_context().exit(code)
+
+
+def _hints(request: Any) -> list[str]:
+    from poolkeeper.cli import near
+
+    reason: Mapping[str, Any] = {"code": request.reason.code, "pools": request.reason.pools} if request.reason else {}
+    return near.hints_of({"reason": reason, "component": request.component, "component_type": request.component_type})

@@ -1,0 +1,201 @@
+"""From the ask to the command's exit code: wait, run, and after a preemption wait again."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from poolkeeper.calls import new_key, pause_s
+from poolkeeper.errors import (
+    AllocationLost,
+    Conflict,
+    NotGranted,
+    PoolkeeperError,
+    Rejected,
+    StaleFence,
+    TimedOut,
+    TooManyRequests,
+    Unavailable,
+)
+from poolkeeper.heartbeats import now_s
+from poolkeeper.holding import leave, undo
+from poolkeeper.running import guard
+from poolkeeper.running.attempt import Attempt
+from poolkeeper.running.bell import Bell
+from poolkeeper.running.checkpoints import Checkpoints
+from poolkeeper.running.command import Unstartable
+from poolkeeper.running.interruptions import Interrupted, Interruptions
+from poolkeeper.running.showing import Showing
+from poolkeeper.running.terminal import Terminal
+from poolkeeper.running.turn import Surroundings, Terms
+from poolkeeper.trouble import may_pass
+
+if TYPE_CHECKING:
+    from poolkeeper.client import Client
+    from poolkeeper.models import Request
+
+LATE_S = 0.25
+"""A grant this much older than our asking for it was not made for us."""
+
+
+class Held(PoolkeeperError):  # noqa: N818 - names what happened
+    """The request of this key was granted before we came, so that somebody else may be running it."""
+
+
+def run(client: Client, body: Mapping[str, Any], key: str | None, terms: Terms, showing: Showing) -> int:
+    """The exit code of the command, run for as long as it holds what was asked for, as often as it is preempted and resumed.
+
+    Unstartable, Rejected, TimedOut, NotGranted, AllocationLost, Held, Interrupted and what calls raise say why there is none;
+    the request does not wait or hold units then, as far as the service could be told.
+    """
+    if "/" not in terms.words[0] and shutil.which(terms.words[0]) is None:
+        raise Unstartable(terms.words[0], 2)
+    guard.adopt_orphans()
+    bell = Bell()
+    checkpoints = Checkpoints()
+    try:
+        with Interruptions(bell.ring) as interruptions:
+            around = Surroundings(showing, interruptions, bell, Terminal(), checkpoints)
+            return _Run(client, body, key, terms, around)()
+    finally:
+        showing.clear()
+        checkpoints.close()
+        bell.close()
+
+
+class _Run:
+    def __init__(self, client: Client, body: Mapping[str, Any], key: str | None, terms: Terms, around: Surroundings) -> None:
+        self._client, self._body, self._terms, self._around = client, body, terms, around
+        self._key, self._key_is_new = key or new_key(), key is None
+        self._request: Request | None = None
+        self._vouched_s = 0.0
+
+    def __call__(self) -> int:
+        try:
+            self._submit()
+            while True:
+                request = self._granted()
+                self._around.showing.say(_granted(request))
+                ended = Attempt(self._client, request, self._terms, self._around, self._vouched_s)()
+                if ended.request is None:
+                    return ended.code
+                self._request, self._vouched_s = ended.request, 0.0
+                if ended.request.queued:
+                    self._around.showing.say(_queued_again(ended.request))
+        except (NotGranted, AllocationLost, Held):
+            raise
+        except BaseException as error:
+            self._undo(error)
+            raise
+
+    def _submit(self) -> None:
+        self._vouched_s = now_s()
+        with self._around.interruptions.raised():
+            self._request = self._client.submit_ask(self._body, self._key)
+        if self._request.holds and not self._key_is_new:
+            self._check_that_it_is_ours(self._request)
+
+    def _check_that_it_is_ours(self, request: Request) -> None:
+        """Held if it was granted before we asked. How old the grant is, a heartbeat tells by the server's clock."""
+        asked_s = self._vouched_s
+        beat = self._client.heartbeat(request.id, request.fence or 0)
+        if request.granted_at is None or beat.lease_expires_at is None or request.lease_s is None:
+            return
+        age = beat.lease_expires_at - timedelta(seconds=request.lease_s) - request.granted_at
+        if age.total_seconds() > now_s() - asked_s + LATE_S:
+            raise Held(f"request {request.id} of this key holds units already: for another run, or one that died")
+
+    def _granted(self) -> Request:
+        """The request, which holds its units, and has been seen to just now; NotGranted if it never will."""
+        while True:
+            assert self._request
+            if self._request.queued:
+                self._wait(self._request)
+            if self._request.status == "rejected":
+                raise Rejected(self._request)
+            if not self._request.holds:
+                raise NotGranted(self._request)
+            if self._is_vouched_for(self._request):
+                return self._request
+
+    def _is_vouched_for(self, request: Request) -> bool:
+        """Whether the lease is ours; if it lapsed before we learnt of the grant, AllocationLost, or it waits again."""
+        if self._vouched_s:  # granted by the answer to what was sent then
+            return True
+        sent_s = now_s()
+        try:
+            self._client.heartbeat(request.id, request.fence or 0)
+        except StaleFence as gone:
+            self._request = self._client.request(request.id)
+            if self._request.queued:
+                return False
+            raise AllocationLost(f"it was granted and lost before that was learnt: {gone}") from gone
+        self._vouched_s = sent_s
+        return True
+
+    def _wait(self, request: Request) -> None:
+        """Until it is no longer queued, or until the time is up: then it is out of the queue, and TimedOut."""
+        self._vouched_s = 0.0
+        showing, began = self._around.showing, time.monotonic()
+        showing.begin_waiting()
+        with self._around.interruptions.raised():
+            failures = 0
+            while request.queued:
+                if not failures:
+                    showing.waiting(request)
+                try:
+                    request = self._client.wait(request.id, self._poll_s(began))
+                except TimedOut as still:
+                    request, failures = still.request, 0
+                except (Unavailable, TooManyRequests) as trouble:
+                    if not may_pass(trouble):
+                        raise
+                    failures += 1
+                    showing.trouble(str(trouble))
+                    time.sleep(pause_s(failures, trouble.retry_after_s))
+                self._request = request
+                if request.queued and self._poll_s(began) <= 0:
+                    self._give_up(request)
+                    break
+        showing.clear()
+
+    def _poll_s(self, began: float) -> float:
+        timeout_s = self._terms.timeout_s
+        left_s = self._around.showing.poll_s if timeout_s is None else began + timeout_s - time.monotonic()
+        return max(0.0, min(self._around.showing.poll_s, left_s))
+
+    def _give_up(self, request: Request) -> None:
+        """TimedOut, and out of the queue, unless it is granted in the very last moment."""
+        self._request = leave(self._client, request.id)
+        if not self._request.holds:
+            timeout_s = self._terms.timeout_s or 0
+            raise TimedOut(request, f"request {request.id} was not granted within {timeout_s:g} s, and is out of the queue")
+
+    def _undo(self, error: BaseException) -> None:
+        """Leaves nothing behind; if that cannot be, the queue's and the lease's own ends will do it."""
+        showing = self._around.showing
+        try:
+            undo(self._client, self._body, self._key, self._request)
+        except Conflict:
+            pass  # it has ended otherwise
+        except PoolkeeperError as trouble:
+            if self._request or isinstance(error, Interrupted):
+                showing.warn(f"the request may still wait or hold units: {trouble}")
+        else:
+            if isinstance(error, Interrupted) and self._request:
+                showing.warn(f"{error.sign.name}: request {self._request.id} is given up")
+
+
+def _granted(request: Request) -> str:
+    held = ",".join(f"{key}={amount}" for key, amount in request.resources.items() if key != "step_run") or "what it asked for"
+    where = f" in {request.pool}" if request.pool else ""
+    since = f", to go on from {request.checkpoint_reference}" if request.resume and request.checkpoint_reference else ""
+    return f"request {request.id} has {held}{where} under fence {request.fence}{since}"
+
+
+def _queued_again(request: Request) -> str:
+    why = f": {request.reason.message}" if request.reason else ""
+    return f"request {request.id} is in the queue again{why}"

@@ -1,0 +1,40 @@
+"""The terminal: while the command runs it is the command's, as it would be without `run`, so that it can be typed to and Ctrl-C
+reaches it."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+
+
+class Terminal:
+    """Who has the terminal on stdin. SIGTTOU has to be blocked, or handing it on would stop us."""
+
+    def __init__(self) -> None:
+        self._lent = False
+
+    def is_ours(self) -> bool:
+        """Whether we are in the foreground of a terminal on stdin."""
+        try:
+            return os.tcgetpgrp(0) == os.getpgrp()
+        except OSError:
+            return False
+
+    def lent(self) -> None:
+        """The command has taken it."""
+        self._lent = True
+
+    def lend(self, group: int) -> None:
+        """The command has it from now on."""
+        with suppress(OSError):
+            os.tcsetpgrp(0, group)
+            self._lent = True
+
+    def take_back(self) -> None:
+        """It is ours again, if it was and the shell has not taken it for itself."""
+        if not self._lent:
+            return
+        self._lent = False
+        with suppress(OSError):
+            if os.tcgetpgrp(0) != os.getsid(0):
+                os.tcsetpgrp(0, os.getpgrp())

@@ -1,0 +1,148 @@
+"""The parts of `poolkeeper run` that can be looked at alone: files of checkpoints, variables, words for people, letters."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from poolkeeper import Client
+from poolkeeper.cli.run import distance
+from poolkeeper.models import Request
+from poolkeeper.running import checkpoints
+from poolkeeper.running.checkpoints import Checkpoints, Word, place, write
+from poolkeeper.running.showing import ordinal, places
+from poolkeeper.running.surroundings import amount_variable, environment
+
+from app.settings import Settings
+from tests.backends import wait_until
+
+
+@pytest.fixture
+def box() -> Checkpoints:
+    return Checkpoints()
+
+
+class TestFiles:
+    def test_what_is_written_whole_is_read_at_once_and_once(self, box: Checkpoints) -> None:
+        write(box.path, Word("completed", "step 7"))
+        assert box.take() == [Word("completed", "step 7")]
+        assert box.take() == []
+        box.close()
+        assert not box.folder.exists()
+
+    def test_each_state_has_its_file_and_the_checkpoint_is_read_last(self, box: Checkpoints) -> None:
+        for state in ("completed", "failed", "progress"):
+            write(box.path, Word(state))
+        assert box.take() == [Word("progress"), Word("failed"), Word("completed")]
+        box.close()
+
+    def test_what_is_still_being_written_is_left_alone_until_it_stands_still(self, box: Checkpoints) -> None:
+        with box.path.open("w") as file:
+            assert box.take() == [], "it is there, and empty"
+            file.write("step")
+            file.flush()
+            assert box.take() == []
+            file.write(" 7\n")
+        assert box.take() == [Word("completed", "step 7")]
+        box.close()
+
+    def test_an_empty_file_counts_after_a_moment(self, box: Checkpoints, monkeypatch: pytest.MonkeyPatch) -> None:
+        now = [100.0]
+        monkeypatch.setattr("time.monotonic", lambda: now[0])
+        box.path.touch()
+        assert box.take() == []
+        now[0] += checkpoints.SETTLED_S
+        assert box.take() == [Word("completed")]
+        box.close()
+
+    def test_what_has_ended_writes_no_more(self, box: Checkpoints) -> None:
+        box.path.write_text("half")
+        assert box.take(ended=True) == [Word("completed", "half")]
+        box.close()
+
+    def test_only_the_first_line_counts_and_any_bytes_are_read(self, box: Checkpoints) -> None:
+        box.path.write_bytes(b"  caf\xe9 \r\nmore\n")
+        assert box.take() == [Word("completed", "caf\ufffd")]
+        box.close()
+
+    def test_what_is_no_file_is_passed_over(self, box: Checkpoints) -> None:
+        box.path.mkdir()
+        assert box.take(ended=True) == []
+        box.close()
+
+    def test_nobody_listens(self, tmp_path: Path) -> None:
+        with pytest.raises(FileNotFoundError):
+            write(tmp_path / "gone" / "checkpoint", Word("completed"))
+        (tmp_path / "checkpoint").mkdir()
+        with pytest.raises(OSError, match="directory"):
+            write(tmp_path / "checkpoint", Word("completed"))
+        assert [path.name for path in tmp_path.iterdir()] == ["checkpoint"], "nothing half is left"
+
+    def test_places(self) -> None:
+        assert [place(Path("/a/checkpoint"), state).name for state in checkpoints.ENDINGS] == [
+            "checkpoint.progress",
+            "checkpoint.failed",
+            "checkpoint",
+        ]
+
+
+class TestVariables:
+    REQUEST = Request("r1", "allocated", resources={"gpu": 2, "a100.80-gb": 1, "port": 3, "chunk": 1}, pool=None, fence=7)
+
+    def variables(self, **before: str) -> dict[str, str]:
+        client = Client("http://127.0.0.1:1", workspace="w")
+        return environment(before, client, self.REQUEST, Path("/x/checkpoint"), resume=True, reference="s3://x")
+
+    def test_those_of_another_run_around_it_are_not_its_own(self) -> None:
+        seen = self.variables(POOLKEEPER_AMOUNT_NODE="4", POOLKEEPER_POOL="outer", POOLKEEPER_TOKEN="mine", PATH="/bin")
+        assert "POOLKEEPER_AMOUNT_NODE" not in seen
+        assert (seen["POOLKEEPER_POOL"], seen["POOLKEEPER_TOKEN"], seen["PATH"]) == ("", "mine", "/bin")
+        assert (seen["POOLKEEPER_RESUME"], seen["POOLKEEPER_CHECKPOINT_REFERENCE"]) == ("1", "s3://x")
+        assert seen["POOLKEEPER_RESOURCES"] == "gpu=2,a100.80-gb=1,port=3,chunk=1"
+        assert seen["POOLKEEPER_AMOUNT_A100_80_GB"] == "1"
+
+    def test_none_of_them_is_taken_for_a_setting_of_the_service(self) -> None:
+        known = Settings.read(environ={})
+        assert Settings.read(environ=self.variables()) == known
+
+    def test_names(self) -> None:
+        assert amount_variable("step_run") == "POOLKEEPER_AMOUNT_STEP_RUN"
+
+
+def test_words_for_people() -> None:
+    assert [ordinal(number) for number in (1, 2, 3, 4, 11, 12, 13, 21, 102, 111)] == [
+        "1st", "2nd", "3rd", "4th", "11th", "12th", "13th", "21st", "102nd", "111th",
+    ]  # fmt: skip
+    assert places({}) == "waiting"
+    assert places({"gpus": 3, "spare": 1}) == "waiting in gpus: 3rd in the queue, 2 ahead; in spare: 1st in the queue"
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "apart"),
+    [("gpu", "gpu", 0), ("componnent", "component", 1), ("laese", "lease", 1), ("gpu", "cpu", 1), ("time", "walltime", 4)],
+)
+def test_letters_apart(one: str, other: str, apart: int) -> None:
+    assert distance(one, other) == distance(other, one) == apart
+
+
+def test_run_starts_without_what_it_does_not_need() -> None:
+    program = (
+        "import sys\nfrom poolkeeper.cli.main import main\n"
+        "try: main(['run', '--component', 'team', '--gpu', '1', '--url', 'http://127.0.0.1:1', '--', 'true'])\n"
+        "except SystemExit as ended: assert ended.code == 5\n"
+        "print(*sorted({'rich', 'yaml', 'asyncio', 'logging', 'pydantic'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True)
+    assert done.stdout == "\n"
+
+
+def test_a_guard_alone_ends_when_nobody_is_there(tmp_path: Path) -> None:
+    program = (
+        "import os, sys\nfrom poolkeeper.running.command import Command\n"
+        "command = Command(['sleep', '307'], dict(os.environ), foreground=False)\n"
+        "print(command.group, flush=True)\nos._exit(0)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True)
+    wait_until(lambda: not Path(f"/proc/{done.stdout.strip()}").exists(), "the command has ended")
