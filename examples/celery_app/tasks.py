@@ -1,7 +1,7 @@
 """A small Celery app of two teams that share two cards: `celery --app tasks worker` runs it.
 
-`train` is long and can be stopped: asked to, it saves how far it is, and goes on from there when it is granted again. `evaluate`
-is short. Neither knows of queues or capacity: what they need stands in the decorator, and the rest is Poolkeeper's.
+`train` is long and can be stopped: asked to, it saves how far it is, and goes on from there when it is granted again.
+`evaluate` is short. Neither knows of queues or capacity: what they need stands in the decorator, and the rest is Poolkeeper's.
 """
 
 import json
@@ -10,7 +10,6 @@ import time
 from pathlib import Path
 
 from celery import Celery
-
 from poolkeeper.celery import PoolTask
 
 HERE = Path(__file__).resolve().parent

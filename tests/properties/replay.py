@@ -24,7 +24,7 @@ WAYS = {
 }  # fmt: skip
 """State → event → states it may lead to."""
 TRIGGERS = {"priority", "reclaim", "sensitive", "starvation", "aggressive_starvation"}
-NOTES = {"clearing": "queued", "terminating": "preempting", "passed_on": "preempting"}
+NOTES = {"clearing": "queued", "terminating": "preempting", "passed_on": "preempting", "started": "allocated"}
 """What is told and is no transition → the state in which it is."""
 
 
