@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
+from app import brokers
 from app.domain.clock import Clock
 from app.service.audit import Audit
 from app.service.declaring import Declaring
@@ -16,6 +17,7 @@ from app.service.reconciling import Reconciling
 from app.service.requests import Requests
 from app.service.rounds import Rounds, Turns
 from app.service.sharing import Sharing
+from app.service.tasks import Tasks
 from app.service.tokens import Tokens
 from app.service.waiting import House, Waiting
 from app.settings import Settings
@@ -28,6 +30,7 @@ from app.store.nudges import Nudges
 from app.store.planning import Planning
 from app.store.registry import Registry
 from app.store.scripts import Client
+from app.store.tasks import TaskStore
 from app.store.tokens import TokenStore
 from app.store.wakeups import Wakeups
 
@@ -37,6 +40,7 @@ class Services:
     """Everything that can be asked of Poolkeeper in one process."""
 
     requests: Requests
+    tasks: Tasks
     pools: Pools
     lists: Listing
     housekeeping: Housekeeping
@@ -51,12 +55,7 @@ class Services:
 
 def services(client: Client, settings: Settings, clock: Clock | None = None) -> Services:
     """The services on a Redis."""
-    limits = Limits(
-        chunk=settings.chunk,
-        events_kept=settings.events_kept,
-        retention_s=settings.retention_s,
-        idempotency_ttl_s=settings.idempotency_ttl_s,
-    )
+    limits = _limits(settings)
     ledger, registry = Ledger(client, clock, limits), Registry(client)
     housekeeping, audit = Housekeeping(ledger, registry), Audit(ledger, Auditor(client, clock, settings.chunk))
     reconciling = Reconciling(Planning(client, clock, limits), ledger)
@@ -65,6 +64,7 @@ def services(client: Client, settings: Settings, clock: Clock | None = None) -> 
     house = House(polls=settings.api_threads * 3 // 4, streams=settings.api_threads // 8)
     return Services(
         requests=requests,
+        tasks=Tasks(task_store(client, settings, clock), registry, brokers.read(settings)),
         pools=Pools(ledger, registry),
         lists=Listing(ledger, Lists(client)),
         housekeeping=housekeeping,
@@ -75,6 +75,20 @@ def services(client: Client, settings: Settings, clock: Clock | None = None) -> 
         declaring=Declaring(ledger, registry),
         sharing=Sharing(Planning(client, clock, limits), ledger),
         registry=registry,
+    )
+
+
+def task_store(client: Client, settings: Settings, clock: Clock | None = None) -> TaskStore:
+    """What is kept of tasks, for whoever sends them."""
+    return TaskStore(client, clock, _limits(settings))
+
+
+def _limits(settings: Settings) -> Limits:
+    return Limits(
+        chunk=settings.chunk,
+        events_kept=settings.events_kept,
+        retention_s=settings.retention_s,
+        idempotency_ttl_s=settings.idempotency_ttl_s,
     )
 
 

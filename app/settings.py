@@ -103,6 +103,9 @@ HOST = Kind("a host name or address", _host)
 URL = Kind("a URL, or nothing for the embedded server", lambda value: _text(value).strip() or None)
 BROKER = Kind("a URL, or nothing for the Redis of the ledger", lambda value: _text(value).strip() or None)
 FOLDER = Kind("the path of a folder", _path)
+FILE = Kind(
+    "the path of a file, or nothing for the one beside the defaults", lambda value: _path(value) if _text(value) else None
+)
 
 
 def setting(default: Any, kind: Kind, *, shown: bool = True) -> Any:
@@ -137,6 +140,7 @@ class Settings:
     api_threads: int = setting(640, whole("threads", least=8, most=10_000))
     broker_url: str | None = setting(None, BROKER, shown=False)
     worker_processes: int = setting(2, whole("processes", most=64))
+    brokers: Path | None = setting(None, FILE)  # noqa: RUF009 - a field, and paths do not change
 
     @classmethod
     def read(cls, path: Path | None = None, environ: Mapping[str, str] = os.environ) -> Settings:
@@ -156,17 +160,22 @@ def _file_to_read(environ: Mapping[str, str]) -> Path | None:
 def _from_file(path: Path | None, kinds: Mapping[str, Kind]) -> dict[str, Any]:
     if path is None:
         return {}
+    found = read_toml(path)
+    for key in found.keys() - kinds.keys():
+        raise BadSetting(f"{path}: {key}: there is no such setting; known are {', '.join(kinds)}")
+    return {key: accepted(f"{path}: {key}", kinds[key], value) for key, value in found.items()}
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """What a file of settings says, whatever it is; BadSetting if that cannot be read."""
     try:
-        found = tomllib.loads(path.read_text("utf-8"))
+        return tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
         raise BadSetting(f"{path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise BadSetting(f"{path}: is not UTF-8 text") from error
     except tomllib.TOMLDecodeError as error:
         raise BadSetting(f"{path}: is not TOML: {error}") from error
-    for key in found.keys() - kinds.keys():
-        raise BadSetting(f"{path}: {key}: there is no such setting; known are {', '.join(kinds)}")
-    return {key: _accepted(f"{path}: {key}", kinds[key], value) for key, value in found.items()}
 
 
 def _from_variables(environ: Mapping[str, str], kinds: Mapping[str, Kind]) -> dict[str, Any]:
@@ -175,7 +184,7 @@ def _from_variables(environ: Mapping[str, str], kinds: Mapping[str, Kind]) -> di
     for key, kind in kinds.items():
         name = f"POOLKEEPER_{key.upper()}"
         if name in environ:
-            values[key] = _accepted(name, kind, environ[name], parse=kind.parse)
+            values[key] = accepted(name, kind, environ[name], parse=kind.parse)
     return values
 
 
@@ -190,7 +199,8 @@ def _refuse_near_misses(environ: Mapping[str, str], kinds: Mapping[str, Kind]) -
             raise BadSetting(f"{variable}: there is no such setting; POOLKEEPER_{near} was meant?")
 
 
-def _accepted(where: str, kind: Kind, value: Any, parse: Callable[[Any], Any] = lambda value: value) -> Any:
+def accepted(where: str, kind: Kind, value: Any, parse: Callable[[Any], Any] = lambda value: value) -> Any:
+    """The value, if it is of this kind; BadSetting, which shows it, if not."""
     try:
         return kind.accept(parse(value))
     except ValueError as error:

@@ -65,10 +65,11 @@ def test_each_setting_can_be_a_variable() -> None:
         "POOLKEEPER_API_THREADS": "8",
         "POOLKEEPER_BROKER_URL": "redis://b",
         "POOLKEEPER_WORKER_PROCESSES": "4",
+        "POOLKEEPER_BROKERS": "~/brokers.toml",
     }
     assert environ.keys() == {f"POOLKEEPER_{each.name.upper()}" for each in fields(Settings)}
     ledger = (None, Path("/srv/poolkeeper"), "always", 2.5, 0.5, 0.3, 1.0, 60.0, 0, 10, 60, 1000)
-    service = ("error", "text", "::1", 0, True, 50, 1024, 1, 8, "redis://b", 4)
+    service = ("error", "text", "::1", 0, True, 50, 1024, 1, 8, "redis://b", 4, Path("~/brokers.toml").expanduser())
     assert Settings.read(environ=environ) == Settings(*ledger, *service)
 
 
@@ -98,6 +99,7 @@ REFUSED = [
     ("redis_url = 6379", "redis_url: expected a URL, or nothing for the embedded server, not 6379"),
     ('data_dir = ""', "data_dir: expected the path of a folder, not ''"),
     ('appendfsync = "sometimes"', "appendfsync: expected one of everysec, always, no, not 'sometimes'"),
+    ("brokers = 1", "brokers: expected the path of a file, or nothing for the one beside the defaults, not 1"),
     ('log_level = ["info"]', "log_level: expected one of debug, info, warning, error, not ['info']"),
     ("chunk =", "is not TOML: "),
 ]

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
+from threading import Event, Thread
 from typing import Any
 
 from celery import Celery, signals
 from celery.exceptions import CPendingDeprecationWarning
 
-from app import logs
-from app.settings import Settings
+from app import brokers, logs
+from app.bootstrap import task_store
+from app.settings import BadSetting, Settings
 from app.store.broker import broker
-from app.store.connection import StoreMisconfigured, connect
+from app.store.connection import StoreMisconfigured, StoreUnavailable, connect
 from app.store.nudges import Nudges
+from workers.dispatching import Dispatching, Sender, senders
 from workers.listening import Listener
 from workers.schedule import SKEW_S, schedule
 
+log = logging.getLogger(__name__)
+
 QUEUE = "poolkeeper"
+
+AGAIN_S = 1.0
+"""How soon a Redis that is away at the start is tried again."""
 
 
 def make(settings: Settings) -> Celery:
@@ -65,23 +74,46 @@ def _spare_warnings(**_: object) -> None:
     warnings.simplefilter("ignore", CPendingDeprecationWarning)  # of each outage, that rounds go on without the broker
 
 
+@signals.worker_init.connect
+def _find_brokers(**_: object) -> None:
+    try:
+        _senders.update(senders(brokers.read(_settings)))
+    except BadSetting as wrong:  # of any other error Celery only makes a line in the log, and goes on
+        raise SystemExit(f"poolkeeperd worker: {wrong}") from wrong
+
+
 @signals.worker_ready.connect  # in the main process only, when its children are there
-def _listen(**_: object) -> None:
-    client = connect(str(_settings.redis_url), _settings.redis_timeout_s)
-    _listeners.append(Listener(Nudges(client), _send))
-    _listeners[-1].start()
+def _begin(**_: object) -> None:
+    Thread(target=_start_threads, name="begin", daemon=True).start()
+
+
+def _start_threads() -> None:
+    while not _over.is_set():
+        try:
+            client = connect(str(_settings.redis_url), _settings.redis_timeout_s)
+        except StoreUnavailable as away:  # a cluster has to be there before it can be used
+            log.warning("nothing is heard of nudges, and no task is sent: %s", away)
+            _over.wait(AGAIN_S)
+            continue
+        _threads.extend((Listener(Nudges(client), _send), Dispatching(task_store(client, _settings), _senders)))
+        for each in _threads:
+            each.start()
+        return
 
 
 @signals.worker_shutdown.connect
-def _listen_no_more(**_: object) -> None:
-    while _listeners:
-        _listeners.pop().stop()
+def _end(**_: object) -> None:
+    _over.set()
+    while _threads:
+        _threads.pop().stop()
 
 
 def _send(workspace: str) -> None:
     app.send_task("workers.tasks.reconcile_one", (workspace,), expires=SKEW_S)
 
 
-_listeners: list[Listener] = []
+_senders: dict[str, Sender] = {}
+_threads: list[Listener | Dispatching] = []
+_over = Event()
 _settings = Settings.read()
 app = make(_settings)

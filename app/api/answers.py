@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from app.domain import models
 from app.domain.reasons import PoolRefusal, Reason
 from app.domain.states import LIVE, State
+from app.domain.tasks import Task, TaskStatus
 
 Time = Annotated[str, Field(json_schema_extra={"format": "date-time"}, examples=["2026-01-31T12:00:00.000Z"])]
 """RFC 3339 in UTC, with milliseconds."""
@@ -135,6 +136,10 @@ class RequestAnswer(Answer):
     preempted_by: str | None
     """The request it has to leave for, or had to leave for before it came back to the queue."""
     labels: Mapping[str, str]
+    task: str | None
+    """The task that is sent off when this is granted."""
+    started_at: Time | None
+    """When a worker began the task."""
 
     @classmethod
     def of(cls, request: models.Request, position: Mapping[str, int] | None = None) -> RequestAnswer:
@@ -169,6 +174,8 @@ class RequestAnswer(Answer):
             position=request.position if position is None else position,
             preempted_by=request.preempted_by,
             labels=request.labels,
+            task=request.task,
+            started_at=_time(request.started_ms),
         )
 
 
@@ -192,6 +199,35 @@ class BeatAnswer(Answer):
             lease_expires_at=_time(beat.lease_expires_ms),
             directive=beat.directive if beat.status in LIVE else None,
             deadline=_time(beat.deadline_ms),
+        )
+
+
+class TaskAnswer(Answer):
+    """A task, and the request it has now."""
+
+    task: str
+    name: str
+    status: TaskStatus
+    """`delayed`: it waits for its time, and has no request yet. `parked`: its request waits. `granted`: it is to be sent.
+    `sent`: no worker has begun it yet. `started`. `ended`: it will never run, of which its worker is told, or all is over."""
+    request: RequestAnswer | None
+    not_before: Time | None
+    sent: int
+    """How often it was sent under the fence it has."""
+    lost: int
+    """How often its worker was lost."""
+
+    @classmethod
+    def of(cls, task: Task) -> TaskAnswer:
+        """The answer for a task."""
+        return cls.model_construct(
+            task=task.id,
+            name=task.name,
+            status=task.status,
+            request=RequestAnswer.of(task.request) if task.request else None,
+            not_before=_time(task.not_before_ms),
+            sent=task.sent,
+            lost=task.lost,
         )
 
 

@@ -21,10 +21,10 @@ from werkzeug.exceptions import RequestEntityTooLarge
 from app.api import errors, reading
 from app.api.access import Access
 from app.api.metrics import Counted
-from app.api.route import STREAM, Call, Route
+from app.api.route import STREAM, Call, Route, path_pattern
 from app.bootstrap import Services
 from app.domain.asks import Ask
-from app.domain.names import NAME_PATTERN, RULES, is_name
+from app.domain.names import RULES
 from app.domain.tokens import ANYBODY, Token
 from app.store.connection import StoreUnavailable
 
@@ -173,8 +173,9 @@ def _asked() -> Request:
 
 
 def _name(what: str, value: str) -> str:
-    if not is_name(value):
-        raise errors.Malformed([(what, RULES[NAME_PATTERN])], "the path")
+    pattern = path_pattern(what)
+    if not re.fullmatch(pattern, value):
+        raise errors.Malformed([(what, RULES[pattern])], "the path")
     return value
 
 

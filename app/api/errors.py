@@ -13,6 +13,7 @@ from werkzeug.exceptions import HTTPException
 from app.api.answers import FieldFault, Problem
 from app.domain.asks import malformed
 from app.domain.errors import AgainstTheRules, Conflict, NotFound, Refused, StaleFence
+from app.domain.states import State
 from app.service.waiting import HouseFull
 from app.store.connection import REASONS, StoreUnavailable
 
@@ -87,7 +88,8 @@ def reply(error: Exception, request_id: str | None = None) -> Reply | None:
         return _reply(status, "house_full", str(error), request_id, AGAIN)
     assert isinstance(error, Refused)
     if isinstance(error, StaleFence):  # the holder has to stop: the units may be somebody else's by now
-        return _reply(status, error.code, str(error), request_id, directive="kill", request_status=error.status)
+        known = error.status if error.status in set(State) else None  # what is kept no more has none
+        return _reply(status, error.code, str(error), request_id, directive="kill", request_status=known)
     return _reply(status, error.code, str(error), request_id)
 
 

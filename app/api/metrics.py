@@ -138,6 +138,45 @@ class Preempted(Collector):
         yield from (stopped, saving, requeued, failed, decided)
 
 
+class Sent(Collector):
+    """How the tasks stand that wait to be sent to their brokers, and what became of those that were."""
+
+    GAUGES: Mapping[str, str] = {
+        "tasks_delayed": "Tasks that wait for their time.",
+        "outbox_waiting": "Tasks to be sent to their broker now.",
+        "outbox_oldest_seconds": "How long the oldest of them has been waiting for that.",
+        "tasks_unstarted": "Tasks sent that no worker has begun.",
+    }
+    COUNTERS: Mapping[str, tuple[str, str]] = {
+        "dispatches": ("dispatched", "Tasks sent to their broker, and word sent there of those that will never run."),
+        "redispatches": ("redispatched", "Tasks sent once more under the same fence, as no worker had begun them in time."),
+        "dispatch_failures": ("dispatch_failures", "Times that a broker took nothing."),
+        "tasks_not_started": ("not_started", "Tasks taken back, as no worker had begun them after several times."),
+        "tasks_redelivered": ("redelivered", "Tasks that entered the queue again, as their worker was lost."),
+    }
+    """Name: what the ledger counts it as, and what it is."""
+
+    def __init__(self, services: Services, workspaces: Iterable[str]) -> None:
+        self._services, self._workspaces = services, tuple(workspaces)
+
+    def collect(self) -> Iterator[Metric]:
+        """Every family with the row of every workspace."""
+        where = ("workspace",)
+        gauges = {name: GaugeMetricFamily(f"poolkeeper_{name}", says, labels=where) for name, says in self.GAUGES.items()}
+        counters = {
+            name: CounterMetricFamily(f"poolkeeper_{name}", says, labels=where) for name, (_, says) in self.COUNTERS.items()
+        }
+        for workspace in self._workspaces:
+            counts, outbox = self._services.requests.counts(workspace), self._services.tasks.outbox(workspace)
+            for name, (counted, _) in self.COUNTERS.items():
+                counters[name].add_metric((workspace,), counts.get(counted, 0))
+            waited_ms = 0 if outbox.oldest_ms is None else max(0, outbox.now_ms - outbox.oldest_ms)
+            values = (outbox.delayed, outbox.waiting, waited_ms / 1000, outbox.unstarted)
+            for name, value in zip(self.GAUGES, values, strict=True):
+                gauges[name].add_metric((workspace,), value)
+        yield from (*gauges.values(), *counters.values())
+
+
 def _of(field: str, counts: Mapping[str, int]) -> Iterator[tuple[tuple[str, ...], int]]:
     """What was counted under a name, by what follows it."""
     for name in sorted(counts):
@@ -168,4 +207,5 @@ def page(counted: Counted, services: Services, workspaces: Sequence[str]) -> byt
     pools = CollectorRegistry()
     pools.register(Pools(services, workspaces))
     pools.register(Preempted(services, workspaces))
+    pools.register(Sent(services, workspaces))
     return bytes(generate_latest(registry) + generate_latest(pools))

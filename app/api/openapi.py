@@ -15,7 +15,7 @@ from pydantic.json_schema import models_json_schema
 
 from app.api.answers import Problem
 from app.api.errors import PROBLEM_TYPE
-from app.api.route import STREAM, Route
+from app.api.route import STREAM, Route, path_pattern
 from app.api.routes import AT_ROOT, PREFIX, ROUTES
 from app.domain.names import IDEMPOTENCY_PATTERN, NAME_PATTERN
 
@@ -119,8 +119,10 @@ def _operation(route: Route, references: References, schemas: dict[str, Schema])
 
 
 def _in_path(route: Route) -> list[Schema]:
-    schema = {"type": "string", "pattern": NAME_PATTERN}
-    return [{"name": name, "in": "path", "required": True, "schema": schema} for name in route.path_names]
+    return [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string", "pattern": path_pattern(name)}}
+        for name in route.path_names
+    ]
 
 
 def _in_query(schema: Schema) -> list[Schema]:

@@ -19,6 +19,7 @@ BATCH = 1000
 LONGEST_POLL_S = 60
 LONGEST_REFERENCE = 1024
 EVENT_PATTERN = r"^[0-9]{1,16}(-[0-9]{1,16})?$"
+RUNNER_PATTERN = r"^[ -~]{1,128}$"
 
 Fence = Annotated[int, Field(ge=1, le=EXACT)]
 
@@ -133,8 +134,18 @@ class ReleaseAsk(Ask):
 
     fence: Fence
     """The allocation's, as the grant told it."""
-    outcome: Literal["succeeded", "failed", "vacated"] = "succeeded"
-    """What became of the work: it is at its end, well or not; or (`vacated`) it is not, and has left as it was asked to."""
+    outcome: Literal["succeeded", "failed", "vacated", "lost"] = "succeeded"
+    """What became of the work: it is at its end, well or not; or (`vacated`) it is not, and has left as it was asked to; or
+    (`lost`, of a task only) the process that did it is gone, and the task is parked again."""
+
+
+class StartAsk(Ask):
+    """I begin the task that I was sent."""
+
+    fence: Fence
+    """The allocation's, as the message told it."""
+    runner: Annotated[str, Field(pattern=RUNNER_PATTERN)]
+    """Who begins it, in words that no other process uses, such as `host:pid:random`; only the first one may."""
 
 
 SECONDS_WITH_DEFER: JsonDict = {

@@ -15,9 +15,15 @@ from app.api.metrics import Counted
 from app.api.questions import EmptyAsk, Nothing, Query
 from app.bootstrap import Services
 from app.domain.asks import Ask
+from app.domain.names import NAME_PATTERN, TASK_PATTERN
 from app.domain.tokens import Permission, Token
 
 STREAM = "text/event-stream"
+
+
+def path_pattern(what: str) -> str:
+    """What may stand in the path where it says so: a task has a longer name than anything else."""
+    return TASK_PATTERN if what == "task" else NAME_PATTERN
 
 
 @dataclass(slots=True)

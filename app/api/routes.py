@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.api import declarations, events, policies, pools, requests, shares, system, workspaces
+from app.api import declarations, events, policies, pools, requests, shares, system, tasks, workspaces
 from app.api.route import STREAM, Route
 from app.domain.tokens import Permission
 
@@ -41,6 +41,11 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/requests/{request}/checkpoint", ACT, requests.checkpoint, (200,), (409,)),
     Route("POST", "/requests/{request}/cancel", ACT, requests.cancel, (200,), (409,)),
     Route("GET", "/requests/{request}/events", READ, requests.story),
+    # tasks
+    Route("POST", "/tasks", SUBMIT, tasks.park, (201,), (409, 422), KEY),
+    Route("GET", "/tasks/{task}", READ, tasks.show),
+    Route("POST", "/tasks/{task}/cancel", ACT, tasks.cancel, (200,), (409,)),
+    Route("POST", "/requests/{request}/start", ACT, tasks.start, (200,), (409,)),
     # the workspace
     Route("GET", "/events", READ, events.every, headers=("Last-Event-ID",), produces=("application/json", STREAM)),
     Route("GET", "/workspace", READ, workspaces.show),

@@ -11,7 +11,7 @@ from poolkeeper.asks import account, ask
 from poolkeeper.calls import KEY, Calls, new_key
 from poolkeeper.errors import Refused, refusal
 from poolkeeper.holding import Allocation, OnDirective
-from poolkeeper.models import Caller, Group, Heartbeat, Plan, Policy, Pool, Request, ShareNode, Told
+from poolkeeper.models import Caller, Group, Heartbeat, Plan, Policy, Pool, Request, ShareNode, Task, Told
 from poolkeeper.waiting import wait
 
 BATCH = 1000
@@ -190,6 +190,25 @@ class Client(Calls):
             **amounts,
         )
         return Allocation(self, body, idempotency_key, wait_s, on_directive)
+
+    # ---- tasks
+
+    def park(self, body: Mapping[str, Any], idempotency_key: str | None = None) -> Task:
+        """Keep a task's `message` until its `request`, which `poolkeeper.ask` made, is granted; it is sent off then."""
+        return Task.from_json(self.call("POST", "/tasks", body=dict(body), headers={KEY: idempotency_key or new_key()}))
+
+    def task(self, task_id: str) -> Task:
+        """A task as it stands; NotFound once it is over."""
+        return Task.from_json(self.call("GET", f"/tasks/{_part(task_id)}"))
+
+    def cancel_task(self, task_id: str) -> Task:
+        """Give up a task; Conflict (`not_queued`) if it was granted."""
+        return Task.from_json(self.call("POST", f"/tasks/{_part(task_id)}/cancel"))
+
+    def start(self, request_id: str, fence: int, runner: str) -> Heartbeat:
+        """Begin a task that was sent; StaleFence, or Conflict (`already_started`) if another runner has begun it."""
+        body = {"fence": fence, "runner": runner}
+        return Heartbeat.from_json(self.call("POST", f"/requests/{_part(request_id)}/start", body=body))
 
     # ---- pools, groups, policies
 

@@ -97,6 +97,8 @@ class Request(Record):
     position: Mapping[str, int] = _map()
     preempted_by: str | None = None
     labels: Mapping[str, str] = _map()
+    task: str | None = None
+    started_at: datetime | None = _time()
 
     @property
     def queued(self) -> bool:
@@ -123,6 +125,19 @@ class Heartbeat(Record):
     def holds(self) -> bool:
         """Whether the units are still held."""
         return self.status in HOLDING
+
+
+@dataclass(frozen=True, slots=True)
+class Task(Record):
+    """A task, and the request it has now: `delayed`, `parked`, `granted`, `sent`, `started` or `ended`."""
+
+    task: str
+    status: str
+    name: str = ""
+    request: Request | None = _part(Request)
+    not_before: datetime | None = _time()
+    sent: int = 0
+    lost: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ import schemathesis
 
 from app.domain.amounts import memory_mb
 
-NAMES = {"pool": "gpus", "component": "team", "group": "lab"}
+NAMES = {"pool": "gpus", "component": "team", "group": "lab", "task": "t5"}
 REQUESTS = [tuple(each.split(":")) for each in os.environ.get("FUZZED", "").split()]
 LISTED_ONCE = ("pools", "groups", "policies")
 _numbers = itertools.count()

@@ -17,7 +17,7 @@ from app.store.child import Child
 from app.store.connection import connect
 from app.store.embedded import find_server
 from app.store.tokens import TokenStore
-from tests.api.site import Said
+from tests.api.site import BROKERS, Said
 from tests.backends import free_port, require, short_folder, wait_until, wait_until_ready
 
 
@@ -130,6 +130,7 @@ def _environment(redis_url: str, port: int, folder: Path, settings: Mapping[str,
         "api_processes": 1,
         "api_threads": 32,
         "redis_timeout_s": 1,
+        "brokers": BROKERS,
         **settings,
     }
     root = Path(__file__).parents[2]

@@ -6,6 +6,7 @@ import itertools
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from flask.testing import FlaskClient
@@ -16,6 +17,7 @@ from app.bootstrap import Services, services
 from app.domain.asks import RequestAsk
 from app.domain.clock import ManualClock
 from app.domain.plan import Trigger
+from app.domain.tasks import TaskAsk
 from app.settings import Settings
 from app.store.scripts import Client
 from tests import leaving
@@ -24,6 +26,8 @@ from tests.world import value_of
 NOW = "2023-11-14T22:13:20.000Z"
 """What the clock of a site says until it is moved."""
 PROBLEM = "application/problem+json"
+BROKERS = Path(__file__).with_name("brokers.toml")
+"""Which workspaces take in tasks."""
 
 FRESH_POOL: dict[str, Any] = {
     "description": "",
@@ -103,7 +107,7 @@ class Site:
 
     def __init__(self, client: Client, settings: Settings | None = None, choices: Choices | None = None) -> None:
         self.client, self.clock = client, ManualClock()
-        self.services: Services = services(client, settings or Settings(), self.clock)
+        self.services: Services = services(client, settings or Settings(brokers=BROKERS), self.clock)
         self.app = create(self.services, choices)
         self._http: FlaskClient = self.app.test_client()
         self._numbers = itertools.count(1)
@@ -190,6 +194,10 @@ class Site:
         """A request, for 1 gpu unless said otherwise; what is no field of an ask is a resource."""
         return _done(self.post("/requests", an_ask(component, **wanted)), 201)
 
+    def park(self, task: str = "t1", component: str = "team", **more: Any) -> dict[str, Any]:
+        """A task, for 1 gpu unless said otherwise."""
+        return _done(self.post("/tasks", a_task(task, component, **more)), 201)
+
     def token(self, role: str = "admin", *components: str, **more: Any) -> str:
         """A token's secret."""
         workspaces = more.pop("workspaces", ["*"])
@@ -216,6 +224,13 @@ def an_ask(component: str = "team", **wanted: Any) -> dict[str, Any]:
     fields = {field: wanted.pop(field) for field in RequestAsk.model_fields if field in wanted}
     resources = fields.pop("resources", wanted or {"gpu": 1})
     return {"component": name, "resources": resources, **({"component_type": kind} if kind else {}), **fields}
+
+
+def a_task(task: str = "t1", component: str = "team", **more: Any) -> dict[str, Any]:
+    """The body that parks a task; what is no field of it belongs to its request: `a_task(gpu=2, redeliveries=0)`."""
+    fields = {field: more.pop(field) for field in TaskAsk.model_fields if field in more}
+    request = fields.pop("request", None) or an_ask(component, **more)
+    return {"task": task, "name": "proj.train", "request": request, "message": {"body": "WzFd"}, **fields}
 
 
 def _done(answer: Said, status: int) -> dict[str, Any]:

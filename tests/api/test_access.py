@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from app.api.routes import AT_ROOT, ROUTES
-from tests.api.site import Site, an_ask
+from tests.api.site import Site, a_task, an_ask
 
 READERS = "admin operator owner stranger viewer"
 SHAPERS = "admin"
@@ -52,6 +52,10 @@ WALK: dict[str, tuple[str, Any]] = {  # route: who may, and a body with which it
     "POST /requests/{request}/checkpoint": (ACTORS, {"fence": 1, "state": "progress"}),
     "POST /requests/{request}/cancel": (ACTORS, {}),
     "GET /requests/{request}/events": (LOOKERS, None),
+    "POST /tasks": (SUBMITTERS, a_task("new")),
+    "GET /tasks/{task}": (LOOKERS, None),
+    "POST /tasks/{task}/cancel": (ACTORS, {}),
+    "POST /requests/{request}/start": (ACTORS, {"fence": 2, "runner": "w"}),
     "GET /events": (READERS, None),
     "GET /workspace": (READERS, None),
     "PATCH /workspace": (SHAPERS, {"unmanaged": "allow"}),
@@ -93,8 +97,10 @@ def _place(site: Site, route: str) -> str:
     """The path of a route, in a workspace where it can succeed."""
     site.pool()
     site.policy()
-    held = site.submit(gpu=8)["id"]
+    held = site.submit(gpu=7)["id"]
+    granted = site.park("granted")["request"]["id"]
     waits = site.submit()["id"]
+    site.park("parked")
     site.put("/pools/gpus/groups/lab", {})
     site.policy("idle")
     site.pool("idle")
@@ -103,7 +109,8 @@ def _place(site: Site, route: str) -> str:
         "pool": "idle" if route == "DELETE /pools/{pool}" else "gpus",
         "component": "idle" if free else "team",
         "group": "lab",
-        "request": waits if route.endswith("cancel") else held,
+        "request": waits if route.endswith("cancel") else granted if route.endswith("start") else held,
+        "task": "parked",
     }
     return route.partition(" ")[2].format(**names)
 

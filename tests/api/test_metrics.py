@@ -8,6 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from app.domain.plan import Trigger
 from app.store.keys import key
+from app.store.tasks import TaskStore
 from tests.api.site import Site
 
 Row = tuple[str, frozenset[tuple[str, str]]]
@@ -83,6 +84,43 @@ def test_who_was_preempted_and_how_it_left(everywhere: Site) -> None:
         _row(f"{took}_count", **pool): 1,
         _row(f"{took}_sum", **pool): 20,
         **{_row(f"{took}_bucket", **pool, le=le): float(number > 2) for number, le in enumerate(bounds)},
+    }
+
+
+def test_what_is_sent_of_tasks(everywhere: Site) -> None:
+    everywhere.pool(gpu=2)
+    everywhere.policy()
+    store = TaskStore(everywhere.client, everywhere.clock)
+    for task in ("a", "b", "c"):
+        everywhere.park(task)
+    everywhere.park("d", not_before="2030-01-01T00:00:00Z")
+    first, second = store.take("default", 15, 60, 3).dispatches
+    everywhere.clock.advance(2.5)
+    store.done("default", [first], 60)
+    store.failed("default", [second], 0.5)
+
+    def told() -> dict[str, float]:
+        rows = {name: value for (name, labels), value in _numbers(everywhere).items() if labels == {("workspace", "default")}}
+        names = ("poolkeeper_tasks_", "poolkeeper_outbox_", "poolkeeper_dispatch", "poolkeeper_redispatch")
+        return {name.removeprefix("poolkeeper_"): value for name, value in rows.items() if name.startswith(names)}
+
+    sums = {"dispatches_total": 1, "redispatches_total": 0, "dispatch_failures_total": 1}
+    sums |= {"tasks_not_started_total": 0, "tasks_redelivered_total": 0}
+    assert told() == sums | {
+        "tasks_delayed": 1,
+        "outbox_waiting": 1,
+        "outbox_oldest_seconds": 2.5,
+        "tasks_unstarted": 1,
+    }
+    everywhere.clock.advance(60)
+    store.done("default", store.take("default", 15, 60, 3).dispatches, 60)
+    assert told() | {"outbox_oldest_seconds": 0} == sums | {
+        "dispatches_total": 2,
+        "redispatches_total": 1,
+        "tasks_delayed": 1,
+        "outbox_waiting": 0,
+        "outbox_oldest_seconds": 0,
+        "tasks_unstarted": 2,
     }
 
 

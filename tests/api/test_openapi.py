@@ -12,7 +12,7 @@ from schemathesis.specs.openapi import definitions
 
 from app.api import openapi
 from app.api.routes import AT_ROOT, PREFIX, ROUTES
-from tests.api.site import Site, an_ask
+from tests.api.site import Site, a_task, an_ask
 
 DOCUMENT: dict[str, Any] = openapi.document()
 ROWS = [("", route) for route in AT_ROOT] + [(PREFIX, route) for route in ROUTES]
@@ -44,6 +44,10 @@ MUST = {  # route: every status it can answer, beside those of every route with 
     "POST /requests/{request}/checkpoint": "200 404 409 413 415",
     "POST /requests/{request}/cancel": "200 404 409 413 415",
     "GET /requests/{request}/events": "200 404",
+    "POST /tasks": "201 409 413 415 422",
+    "GET /tasks/{task}": "200 404",
+    "POST /tasks/{task}/cancel": "200 404 409 413 415",
+    "POST /requests/{request}/start": "200 404 409 413 415",
     "GET /events": "200",
     "GET /workspace": "200",
     "PATCH /workspace": "200 413 415",
@@ -171,6 +175,22 @@ def test_what_is_answered_of_a_preemption_has_the_shape_that_is_promised(site: S
     _fits("POST /requests/{request}/heartbeat", 200, beat.body)
     left = site.post(f"/requests/{held['id']}/checkpoint", {"fence": held["fence"], "state": "completed"})
     _fits("POST /requests/{request}/checkpoint", 200, left.body)
+
+
+def test_what_is_answered_of_tasks_has_the_shape_that_is_promised(site: Site) -> None:
+    site.pool(gpu=1)
+    site.policy()
+    _fits("POST /tasks", 201, site.park("granted"))
+    _fits("POST /tasks", 201, site.park("parked"))
+    _fits("POST /tasks", 201, site.park("delayed", not_before="2030-01-01T00:00:00Z"))
+    _fits("POST /tasks", 409, site.post("/tasks", a_task("parked")).body)
+    for task in ("granted", "parked", "delayed"):
+        _fits("GET /tasks/{task}", 200, site.get(f"/tasks/{task}").body)
+    held = site.get("/tasks/granted").body["request"]
+    begun = site.post(f"/requests/{held['id']}/start", {"fence": held["fence"], "runner": "w"})
+    _fits("POST /requests/{request}/start", 200, begun.body)
+    _fits("GET /requests/{request}", 200, site.get(f"/requests/{held['id']}").body)
+    _fits("POST /tasks/{task}/cancel", 200, site.post("/tasks/delayed/cancel").body)
 
 
 def test_that_a_stale_holder_has_to_stop_is_documented() -> None:

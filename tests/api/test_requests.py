@@ -36,6 +36,8 @@ ASKED = {
     "position": {},
     "preempted_by": None,
     "labels": {},
+    "task": None,
+    "started_at": None,
 }
 """What every request of 1 gpu says as long as nothing has become of it."""
 HELD = {"status": "allocated", "granted_at": NOW, "pool": "gpus", "fence": 1, "directive": "continue"}
@@ -280,7 +282,7 @@ def test_a_fence_that_is_none(site: Site, fence: Any) -> None:
 
 def test_an_outcome_that_is_none(site: Site) -> None:
     wrong = site.post("/requests/some/release", {"fence": 1, "outcome": "left"}).malformed()
-    assert wrong == {"outcome": "must be 'succeeded', 'failed' or 'vacated'"}
+    assert wrong == {"outcome": "must be 'succeeded', 'failed', 'vacated' or 'lost'"}
 
 
 @pytest.mark.parametrize("body", [None, {}])

@@ -1,0 +1,49 @@
+"""What is done with tasks: they are parked until they are granted, looked at, given up, and begun by a worker."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+
+from app.domain.errors import AgainstTheRules, NotFound
+from app.domain.models import Beat
+from app.domain.names import is_task_name
+from app.domain.tasks import Outbox, Task, TaskAsk
+from app.service.checks import checked_id, checked_key, checked_name, checked_number
+from app.store.registry import Registry
+from app.store.tasks import TaskStore
+
+
+class Tasks:
+    """The tasks of every workspace; only those that have a broker take any in."""
+
+    def __init__(self, store: TaskStore, registry: Registry, with_broker: Container[str]) -> None:
+        self._store, self._registry, self._with_broker = store, registry, with_broker
+
+    def park(self, workspace: str, ask: TaskAsk, key: str | None = None) -> Task:
+        """Keep a task until its request is granted, and send it off then."""
+        if checked_name(workspace) not in self._with_broker:
+            raise AgainstTheRules("no_broker", f"no broker is named for workspace {workspace}, so its tasks could not be sent")
+        self._registry.remember(workspace)
+        return self._store.park(workspace, ask, checked_key(key))
+
+    def look(self, workspace: str, task: str) -> Task:
+        """A task as it stands."""
+        return self._store.look(checked_name(workspace), _checked_task(task))
+
+    def cancel(self, workspace: str, task: str) -> Task:
+        """Give up a task that was not granted."""
+        return self._store.cancel(checked_name(workspace), _checked_task(task))
+
+    def start(self, workspace: str, request: str, fence: int, runner: str) -> Beat:
+        """Begin a granted task: from now on its lease runs, and nobody else may begin it under this fence."""
+        return self._store.start(checked_name(workspace), checked_id(request), checked_number("fence", fence), runner)
+
+    def outbox(self, workspace: str) -> Outbox:
+        """How what is to be sent off stands."""
+        return self._store.outbox(checked_name(workspace))
+
+
+def _checked_task(task: str) -> str:
+    if not is_task_name(task):
+        raise NotFound("task", ascii(task)[:80])
+    return task

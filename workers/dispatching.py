@@ -1,0 +1,232 @@
+"""Sends granted tasks to the brokers of people's own Celery apps: threads of the worker's main process, one a workspace.
+
+A task is taken from the outbox under a claim, sent, and then said to be sent. Whatever ends in between, the claim lapses and
+the task is sent once more, by this worker or another: at least once, and never forgotten. While a broker is away everything is
+put back, and tried again after pauses that grow. Each workspace is tried for itself, so no broker keeps another waiting.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from random import uniform
+from threading import Event, Thread
+from typing import NamedTuple, Protocol
+
+from app.brokers import Destination
+from app.domain.tasks import Dispatch, Taken
+from app.store.connection import StoreUnavailable
+from app.store.nudges import Ears
+from workers.publishing import BrokerAway, Message, NotTaken, Publisher, Unsendable
+
+log = logging.getLogger(__name__)
+
+CLAIM_S = 15.0
+"""How long what was taken is nobody else's: longer than it takes to send, and to see that a broker does not answer."""
+QUIET_S = 10.0
+"""How long nobody looks when nothing was heard, at most."""
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
+"""How soon a broker that is away is tried again: the first time, and at most."""
+PAUSE_S = 1.0
+"""How soon Redis is asked again when it was away."""
+SHORTLY_S = 0.05
+"""When more is due, but there was nothing to send."""
+ENDS_S = 2.0
+"""How long the end of each thread is waited for."""
+
+
+class Outgoing(Protocol):
+    """What is kept to be sent; the store's promise."""
+
+    def take(self, workspace: str, claim_s: float, start_s: float, start_tries: int) -> Taken:
+        """What is to be sent now, for this caller alone until the claim lapses."""
+        ...
+
+    def done(self, workspace: str, dispatches: Sequence[Dispatch], start_s: float) -> None:
+        """These were sent."""
+        ...
+
+    def failed(self, workspace: str, dispatches: Sequence[Dispatch], again_s: float) -> None:
+        """These were not, and are due again after so long."""
+        ...
+
+
+class Heard(Outgoing, Protocol):
+    """The same, with word of when there is something."""
+
+    def ears(self) -> Ears:
+        """To hear in which workspaces there is."""
+        ...
+
+
+class Sends(Protocol):
+    """Whoever sends a message; a Publisher."""
+
+    def publish(self, message: Message) -> None:
+        """Returns when the broker has it."""
+        ...
+
+    def close(self) -> None:
+        """Drop the connection."""
+        ...
+
+
+class Pause(NamedTuple):
+    """How long to wait."""
+
+    seconds: float
+    whatever_comes: bool = False
+    """Whether also if there is something new to send."""
+
+
+@dataclass
+class _Sent:
+    """What became of what was taken."""
+
+    sent: list[Dispatch] = field(default_factory=list)
+    refused: list[Dispatch] = field(default_factory=list)
+    left: list[Dispatch] = field(default_factory=list)
+
+
+class Loop:
+    """Sends the tasks of one workspace, in order, until it is stopped."""
+
+    def __init__(self, workspace: str, sender: Sender, outgoing: Outgoing) -> None:
+        self._workspace, self._outgoing = workspace, outgoing
+        self._to, self._publisher = sender
+        self._failures = 0
+        self._woken, self._ended = Event(), Event()
+        self._thread = Thread(target=self._run, name=f"dispatch {workspace}", daemon=True)
+
+    def start(self) -> None:
+        """Send from now on."""
+        self._thread.start()
+
+    def wake(self) -> None:
+        """There is something to send."""
+        self._woken.set()
+
+    def end(self) -> None:
+        """Take nothing any more; what was taken is still sent."""
+        self._ended.set()
+        self._woken.set()
+
+    def join(self) -> None:
+        """Returns when it has ended, or not much later."""
+        if self._thread.is_alive():
+            self._thread.join(ENDS_S)
+
+    def _run(self) -> None:
+        while not self._ended.is_set():
+            try:
+                pause = self.turn()
+            except StoreUnavailable as away:
+                log.debug("nothing is taken from the outbox of workspace %s: %s", self._workspace, away)
+                self._ended.wait(PAUSE_S)
+            except Exception:  # of any library below; without this thread nothing of the workspace would be sent any more
+                log.exception("nothing of workspace %s was sent; it is tried again", self._workspace)
+                self._ended.wait(QUIET_S)
+            else:
+                if not self._ended.is_set():
+                    (self._ended if pause.whatever_comes else self._woken).wait(pause.seconds)
+        self._publisher.close()
+
+    def turn(self) -> Pause:
+        """Take what is due and send it; says when to do so again."""
+        self._woken.clear()  # before it is looked: what is put there from now on is said again
+        taken = self._outgoing.take(self._workspace, CLAIM_S, self._to.start_deadline_s, self._to.start_tries)
+        became = self._send(sorted(taken.dispatches, key=lambda dispatch: dispatch.fence or 0))  # as they were granted
+        if became.sent:
+            self._outgoing.done(self._workspace, became.sent, self._to.start_deadline_s)
+        if became.left or (became.refused and not became.sent):
+            return self._keep_away(became)
+        if became.refused:  # by a broker that takes others: it will hardly take these soon
+            self._outgoing.failed(self._workspace, became.refused, LONGEST_PAUSE_S)
+        if self._failures and became.sent:
+            self._failures = 0
+            log.warning("the broker of workspace %s takes tasks again", self._workspace)
+        return Pause(_until_due(taken))
+
+    def _keep_away(self, became: _Sent) -> Pause:
+        self._failures = 1 if became.sent else self._failures + 1
+        pause_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(self._failures - 1, 16)) * uniform(0.75, 1.0)
+        self._outgoing.failed(self._workspace, [*became.refused, *became.left], pause_s)
+        return Pause(pause_s, whatever_comes=True)
+
+    def _send(self, dispatches: Sequence[Dispatch]) -> _Sent:
+        became = _Sent()
+        for number, dispatch in enumerate(dispatches):
+            try:
+                self._publisher.publish(Message.of(dispatch))
+            except Unsendable as wrong:  # as if nobody had begun it: so it holds its units for a while and not for ever
+                log.error("task %s of workspace %s is no message: %s", dispatch.task, self._workspace, wrong)
+            except BrokerAway as away:
+                level = logging.DEBUG if self._failures else logging.WARNING
+                log.log(level, "the broker of workspace %s is away, tasks are kept: %s", self._workspace, away)
+                became.left = list(dispatches[number:])
+                break
+            except NotTaken as why:
+                log.warning("task %s of workspace %s is not taken: %s", dispatch.task, self._workspace, why)
+                became.refused.append(dispatch)
+                continue
+            became.sent.append(dispatch)
+        return became
+
+
+def _until_due(taken: Taken) -> float:
+    if taken.more:
+        return 0.0 if taken.dispatches else SHORTLY_S
+    return QUIET_S if taken.next_due_ms is None else max(0.0, min(QUIET_S, (taken.next_due_ms - taken.now_ms) / 1000))
+
+
+class Sender(NamedTuple):
+    """Where the tasks of a workspace go, and who sends them there."""
+
+    to: Destination
+    publisher: Sends
+
+
+def senders(destinations: Mapping[str, Destination], environ: Mapping[str, str] = os.environ) -> dict[str, Sender]:
+    """Those of every workspace; BadSetting if one of the brokers cannot be one."""
+    return {workspace: Sender(to, Publisher(to.address(environ), to.where)) for workspace, to in destinations.items()}
+
+
+class Dispatching:
+    """All of it: a loop for each workspace that has a broker, and an ear that wakes them."""
+
+    def __init__(self, outgoing: Heard, through: Mapping[str, Sender]) -> None:
+        self._loops = {workspace: Loop(workspace, sender, outgoing) for workspace, sender in through.items()}
+        self._ears = outgoing.ears()
+        self._ended = Event()
+        self._thread = Thread(target=self._hear, name="posts", daemon=True)
+
+    def start(self) -> None:
+        """Send from now on; without any broker there is nothing to do."""
+        if self._loops:
+            for loop in self._loops.values():
+                loop.start()
+            self._thread.start()
+
+    def stop(self) -> None:
+        """Take nothing any more. What is being sent is, and what takes too long comes back when its claim lapses."""
+        self._ended.set()
+        self._ears.close()
+        for loop in self._loops.values():
+            loop.end()
+        for loop in self._loops.values():
+            loop.join()
+        if self._thread.is_alive():
+            self._thread.join(ENDS_S)
+
+    def _hear(self) -> None:
+        with self._ears:
+            while not self._ended.is_set():
+                try:
+                    for workspace in self._ears.wait(QUIET_S):
+                        if loop := self._loops.get(workspace):
+                            loop.wake()
+                except Exception as error:  # of any library below; who is not woken looks a little later
+                    log.warning("nobody hears what there is to send: %s", error)
+                    self._ended.wait(PAUSE_S)

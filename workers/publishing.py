@@ -1,0 +1,214 @@
+"""Finished messages and the broker they are for: each is sent exactly as it was made, once its queues are there.
+
+The document of a message is what `poolkeeper.celery` made of it where the task was called. The serialiser, the signature and
+the route of that app are in it already, so nothing of the app has to be known here, and the body is never looked into.
+"""
+
+from __future__ import annotations
+
+import base64
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Annotated, Any
+
+from kombu import Connection, Exchange, Queue
+from kombu.entity import maybe_delivery_mode
+from kombu.exceptions import OperationalError
+from kombu.transport import resolve_transport
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+
+from app.brokers import Address
+from app.domain.asks import malformed
+from app.domain.tasks import Dispatch
+from app.settings import BadSetting
+
+CONNECT_S = 5
+"""How long a broker may take to answer at first."""
+AT_ONCE_S = 1.0
+"""A connection that turns out to be broken sooner than this is made anew at once: it only has been idle for too long."""
+
+
+class Unsendable(Exception):  # noqa: N818 - a property of the document
+    """The document is no message, whichever broker it is for."""
+
+
+class BrokerAway(Exception):  # noqa: N818 - a state of the world
+    """The broker takes nothing just now."""
+
+
+class NotTaken(Exception):  # noqa: N818 - an answer
+    """The broker is there, and does not take this message."""
+
+
+def _decoded(text: object) -> bytes:
+    if not isinstance(text, str):
+        raise ValueError("must be base64")
+    return base64.b64decode(text, validate=True)
+
+
+class _Part(BaseModel):
+    """Of a document that another version may have written, what is not known is passed over."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class _Entity(_Part):
+    """What an exchange and a queue have in common; null is as kombu has it."""
+
+    durable: bool | None = None
+    auto_delete: bool | None = None
+    no_declare: bool | None = None
+
+
+class _Exchange(_Entity):
+    name: str = ""
+    type: str = "direct"
+    arguments: dict[str, Any] | None = None
+    delivery_mode: int | str | None = None
+
+
+class _Queue(_Entity):
+    name: str
+    exchange: _Exchange | None = None
+    routing_key: str | None = None
+    exclusive: bool | None = None
+    queue_arguments: dict[str, Any] | None = None
+    binding_arguments: dict[str, Any] | None = None
+    expires: float | None = None
+    message_ttl: float | None = None
+    max_length: int | None = None
+    max_length_bytes: int | None = None
+    max_priority: int | None = None
+
+    def entity(self) -> Queue:
+        """As kombu has it."""
+        exchange = Exchange(**self.exchange.model_dump(exclude_none=True)) if self.exchange else None
+        return Queue(**self.model_dump(exclude_none=True, exclude={"exchange"}), exchange=exchange)
+
+
+class Message(_Part):
+    """A message, ready to be sent."""
+
+    body: Annotated[bytes, BeforeValidator(_decoded)]
+    content_type: str
+    content_encoding: str
+    headers: dict[str, Any] = {}
+    properties: dict[str, Any] = {}
+    exchange: str = ""
+    routing_key: str
+    queues: tuple[_Queue, ...] = ()
+
+    @classmethod
+    def of(cls, dispatch: Dispatch) -> Message:
+        """What is sent of a task: its own message, and beside its headers the one that says what it was granted."""
+        try:
+            made = cls.model_validate(dispatch.message)
+        except ValidationError as wrong:
+            (field, reason), *_ = malformed(wrong)
+            raise Unsendable(f"{field} {reason}") from None
+        return made.model_copy(update={"headers": {**made.headers, "poolkeeper": _granted(dispatch)}})
+
+
+def _granted(dispatch: Dispatch) -> dict[str, Any]:
+    """What a worker is told: under which fence it runs what it was sent, or why that will never run."""
+    ended = dispatch.ended
+    return {
+        "request": dispatch.request,
+        "fence": dispatch.fence,
+        "pool": dispatch.pool,
+        "resources": dict(dispatch.resources),
+        "lease_s": dispatch.lease_s,
+        "resume": dispatch.resume,
+        "checkpoint_reference": dispatch.reference,
+        "tries": dispatch.tries,
+        "ended": {"status": ended.status, "code": ended.code, "message": ended.message} if ended else None,
+    }
+
+
+class Publisher:
+    """Sends to one broker, on one connection, which is made when it is needed; for one thread."""
+
+    def __init__(self, address: Address, where: str) -> None:
+        scheme = address.url.partition("://")[0]
+        try:
+            resolve_transport(scheme.partition("+")[0])  # redis+socket is redis
+        except (KeyError, ImportError):
+            raise BadSetting(f"{where}: url: there is no transport {scheme}, or what it needs is not installed") from None
+        self._address, self._hosts = address, address.url.count(";") + 1
+        self._connection = self._made()
+        self._channel: Any = None
+        self._away: tuple[type[BaseException], ...] = (OSError, OperationalError, *self._connection.connection_errors)
+        self._declared: set[str] = set()
+
+    def publish(self, message: Message) -> None:
+        """Returns when the broker has it; else BrokerAway or NotTaken, in one line that shows nothing secret."""
+        idle, begun = self._channel is not None, time.monotonic()
+        try:
+            self._publish(message)
+        except self._away as error:
+            self.close()
+            if not idle or time.monotonic() - begun > AT_ONCE_S:
+                raise BrokerAway(self._plain(error)) from None
+            self.publish(message)
+        except Exception as error:
+            self.close()  # some brokers close the channel along with what they refuse
+            raise NotTaken(self._plain(error)) from None
+
+    def close(self) -> None:
+        """Drop the connection; the next message makes another."""
+        with suppress(Exception):
+            self._connection.release()
+        self._connection, self._channel = self._made(), None
+        self._declared.clear()
+
+    def _made(self) -> Connection:
+        at = self._address
+        return Connection(at.url, transport_options=dict(at.options), ssl=dict(at.ssl) or False, connect_timeout=CONNECT_S)
+
+    def _publish(self, message: Message) -> None:
+        if self._channel is None:
+            self._channel = self._opened()
+        self._declare(message.queues)
+        properties = dict(message.properties)
+        priority, expiration = properties.pop("priority", None), properties.get("expiration")
+        properties["delivery_mode"] = maybe_delivery_mode(properties.get("delivery_mode"))
+        if isinstance(expiration, (int, float)):  # seconds, as callers write it; what a broker is told is milliseconds
+            properties["expiration"] = str(int(expiration * 1000))
+        words = (message.content_type, message.content_encoding, dict(message.headers), properties)
+        made = self._channel.prepare_message(message.body, priority, *words)
+        self._channel.basic_publish(made, exchange=message.exchange, routing_key=message.routing_key)
+
+    def _opened(self) -> Any:
+        once: dict[str, Any] = {"max_retries": self._hosts - 1, "interval_start": 0, "interval_step": 0}
+        self._connection.ensure_connection(reraise_as_library_errors=False, **once)
+        return self._connection.channel()
+
+    def _declare(self, queues: Sequence[_Queue]) -> None:
+        for queue in queues:
+            said = queue.model_dump_json()
+            if said not in self._declared and not queue.exclusive:  # one that is exclusive is its own connection's to declare
+                queue.entity()(self._channel).declare()
+                self._declared.add(said)
+
+    def _plain(self, error: BaseException) -> str:
+        """The error in one line, without anything of the URL that nobody is to see."""
+        said = " ".join(f"{type(error).__name__}: {error}".split())
+        for secret in _secrets(self._address, self._connection):
+            said = said.replace(secret, "***")
+        return said[:300]
+
+
+def _secrets(address: Address, connection: Connection) -> list[str]:
+    hidden = [address.url, connection.password, *_passwords(address.options)]
+    return [text for text in hidden if isinstance(text, str) and text]
+
+
+def _passwords(options: Mapping[str, Any]) -> list[str]:
+    found = []
+    for name, value in options.items():
+        if isinstance(value, Mapping):
+            found += _passwords(value)
+        elif "password" in name and isinstance(value, str):
+            found.append(value)
+    return found
