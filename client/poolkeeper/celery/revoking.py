@@ -1,0 +1,43 @@
+"""Revoking: what is parked is cancelled where it is; the workers, who remember for hours what they are told, hear of the rest.
+
+The command is caught where it is broadcast, so that it makes no difference whether a result, the app or `celery control` says
+it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from celery import Celery
+from celery.utils.functional import maybe_list
+
+log = logging.getLogger(__name__)
+
+
+def wrap(app: Celery, cancel: Callable[[str], bool]) -> None:
+    """From now on `revoke` asks `cancel` first, which says whether that was all there is to do."""
+    celerys = app.control.broadcast
+
+    def broadcast(command: str, arguments: Mapping[str, Any] | None = None, *rest: Any, **more: Any) -> Any:
+        if command != "revoke" or not arguments:
+            return celerys(command, arguments, *rest, **more)
+        named = maybe_list(arguments.get("task_id")) or []
+        left = [each for each in named if not _revoked(app, cancel, each)]
+        if named and not left:
+            return [] if more.get("reply") else None
+        told = arguments if len(left) == len(named) else {**arguments, "task_id": left}
+        return celerys(command, dict(told), *rest, **more)
+
+    vars(app.control)["broadcast"] = broadcast
+
+
+def _revoked(app: Celery, cancel: Callable[[str], bool], task_id: str) -> bool:
+    if not cancel(task_id):
+        return False
+    try:  # a chord it belongs to is told by the worker that hears of its end
+        app.backend.mark_as_revoked(task_id, "revoked")
+    except Exception:
+        log.warning("task %s is revoked, but its state could not be set", task_id, exc_info=True)
+    return True

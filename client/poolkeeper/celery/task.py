@@ -1,0 +1,133 @@
+"""The base of tasks that run only while what they need is granted."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from types import EllipsisType
+from typing import Any, ParamSpec, TypeVar
+
+from celery import Celery, Task, signals
+from celery.app.task import Context
+from celery.exceptions import Ignore, ImproperlyConfigured
+from celery.result import AsyncResult
+
+from poolkeeper.celery.allocation import Allocation, Held
+from poolkeeper.celery.message import SENT
+from poolkeeper.celery.outcomes import NotGranted, NotParked
+from poolkeeper.celery.parking import RUN, install, is_over, published, stores
+
+Given = ParamSpec("Given")
+Made = TypeVar("Made", covariant=True)
+
+log = logging.getLogger(__name__)
+
+NOTHING = Allocation()
+BACK_S = 30
+"""When a message that could not be parked is looked at again."""
+
+
+class PoolTask(Task[Given, Made]):
+    """`@app.task(base=PoolTask, component="team", resources={"gpu": 1})`: it runs only while that is granted.
+
+    What is asked is as in `Client.submit`; each of these may be given for one call, too: `apply_async(args, resources=…)`,
+    `s(…).set(resources=…)`, `send_task(name, resources=…)`, an entry of beat. What is None is the service's default.
+    """
+
+    abstract = True
+    Request = "poolkeeper.celery.worker:PoolRequest"
+    track_started = True
+
+    component: str | None = None
+    """Who asks; it has to be said."""
+    component_type: str | None = None
+    resources: Mapping[str, int] | None = None
+    settings: Mapping[str, Any] | None = None
+    preemptible: bool | None = None
+    preemption_class: int | None = None
+    checkpoint: str | None = None
+    """`manual` or `auto`: it can save its work, and is asked to before it is terminated."""
+    checkpoint_minutes: int | None = None
+    walltime_s: int | None = None
+    lease_s: int | EllipsisType | None = ...
+    """How soon a worker that is gone is noticed; None is never, for one call 0 is."""
+    labels: Mapping[str, str] | None = None
+    """The label `task` is added, with the task's name."""
+    preemption_retries: int | None = None
+    """How often it may be parked again after it had to leave; it has nothing to do with `max_retries`."""
+    redeliveries: int | None = None
+    """How often it is sent anew after its worker was lost."""
+    tells_start = True
+
+    @classmethod
+    def on_bound(cls, app: Celery) -> None:
+        """It is known what it asks for, and the app's tasks are parked from now on."""
+        super().on_bound(app)
+        if getattr(cls, "name", None) is None:  # a base of tasks
+            return
+        if not cls.component:
+            raise ImproperlyConfigured(f"task {cls.name} does not say who asks: component=…")
+        if "tells_start" not in vars(cls):
+            # Celery would say so of every message that arrives, and some of ours are not run.
+            cls.tells_start, cls.track_started = bool(cls.track_started), False
+        install(app)
+
+    @property
+    def allocation(self) -> Allocation:
+        """What the task that runs here holds."""
+        held: Allocation = vars(self.request).get(RUN, NOTHING)
+        return held
+
+    def apply_async(self, *args: Any, **options: Any) -> AsyncResult[Made]:
+        """Park it; beside Celery's options there are those of what it asks for."""
+        return super().apply_async(*args, **options)
+
+    def __call__(self, *args: Given.args, **kwargs: Given.kwargs) -> Made:
+        request = self.request
+        if request.called_directly or RUN in vars(request):
+            return super().__call__(*args, **kwargs)
+        if request.is_eager:
+            return self.run(*args, **kwargs)
+        sent = request.get(SENT)
+        if sent is None:
+            self._park_here(request)
+        if sent.get("ended"):
+            self._end(request, sent["ended"], int(sent.get("tries") or 1))
+        held = Held(install(self.app), self, request, sent)
+        held.begin()
+        vars(request)[RUN] = held
+        if is_over(self, request):
+            raise Ignore(f"{request.id} has a result already")
+        held.mark_started()
+        made: Made = held.run(self.run, args, kwargs)
+        return made
+
+    def _park_here(self, request: Context) -> None:
+        """Somebody published it without asking: it is parked with all that its message said."""
+        again = self.signature_from_request(request, retries=request.retries, add_to_parent=False)
+        try:
+            again.apply_async()
+        except NotParked as away:
+            log.warning("task %s could not be parked, it is put back into its queue: %s", request.id, away)
+            with published():
+                again.apply_async(countdown=BACK_S)
+        raise Ignore(f"{request.id} is parked until what it needs is granted")
+
+    def _end(self, request: Context, ended: Mapping[str, Any], tries: int) -> None:
+        """It will never run: that is its result."""
+        if tries > 1 and is_over(self, request):
+            raise Ignore(f"{request.id} has a result already")
+        message, status, code = str(ended["message"]), str(ended["status"]), ended.get("code")
+        late = code == "not_polled"
+        if status != "cancelled" and not late:
+            raise NotGranted(f"task {request.id} does not run: {message}", status, code)
+        self.backend.mark_as_revoked(str(request.id), message, request=request, store_result=stores(self, request))
+        signals.task_revoked.send(sender=self, request=request, terminated=False, signum=None, expired=late)
+        raise Ignore(f"{request.id} is revoked: {message}")
+
+
+@signals.task_postrun.connect(weak=False)
+def _give_back(task: object = None, state: str | None = None, retval: object = None, **_: object) -> None:
+    """When the result has been stored, whatever it is."""
+    if isinstance(task, PoolTask) and isinstance(held := vars(task.request).pop(RUN, None), Held):
+        held.end(state, retval)

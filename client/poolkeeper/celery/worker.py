@@ -1,0 +1,185 @@
+"""A parked task's message in the main process of a worker, which outlives the process that runs the task.
+
+It notices what that one cannot say any more: that it died, was killed for being late, or was revoked. Everything that is said
+to Poolkeeper is said in a thread, as this process has others to look after, and only when the child is really gone.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from threading import Lock, Thread
+from typing import Any
+
+from billiard.exceptions import Terminated, WorkerLostError
+from celery import states
+from celery.app.task import Context
+from celery.worker.request import Request
+from celery.worker.state import task_ready
+
+from poolkeeper import Client
+from poolkeeper.celery.message import SENT, task_key
+from poolkeeper.celery.outcomes import PARKED
+from poolkeeper.celery.parking import PATIENCE_S, Answer, insist, install, is_over, mark
+from poolkeeper.errors import NotFound, PoolkeeperError, StaleFence
+
+log = logging.getLogger(__name__)
+
+GONE = (WorkerLostError, Terminated, SystemExit, KeyboardInterrupt)
+"""What is reported of a child that ended before its task did."""
+
+WAITING = ("delayed", "parked")
+"""How a task stands that nobody can have begun anew."""
+
+DYING_S = 15.0
+"""How long after it was killed a child may still be there."""
+
+
+class PoolRequest(Request):
+    """A parked task's message, from its arrival on."""
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        sent = self.request_dict.get(SENT)
+        granted: Mapping[str, Any] = sent if isinstance(sent, Mapping) and not sent.get("ended") else {}
+        self._request, self._fence = granted.get("request"), granted.get("fence")
+        self._about = Context(self.request_dict)
+        self._quiet: int | None = None
+        self._watching = Lock()
+        self._said, self._saying = False, Lock()
+
+    # ---- what Celery tells of it
+
+    def revoked(self) -> bool:
+        """Whether it is not to run, as it is revoked or too late: then its units are given back unused."""
+        told = super().revoked()
+        if told:
+            self._apart(self._give_back)
+        return told
+
+    def on_accepted(self, pid: Any, time_accepted: float) -> None:
+        """A child has it, and is watched from now on."""
+        super().on_accepted(pid, time_accepted)
+        self._watch(pid)
+
+    def on_success(self, failed__retval__runtime: tuple[Any, Any, Any], **more: Any) -> None:
+        """The child has done all there was to do, whatever came of it."""
+        self._watch_no_more()
+        super().on_success(failed__retval__runtime, **more)
+
+    def on_timeout(self, soft: bool, timeout: float) -> None:
+        """It took too long; its units are given back when its child has been killed."""
+        super().on_timeout(soft, timeout)
+        if not soft:
+            self._watch_no_more()
+            self._apart(self._give_back)
+
+    def on_failure(self, exc_info: Any, send_failed_event: bool = True, return_ok: bool = False) -> None:
+        """Its child failed at it, which is the child's to tell, or is gone."""
+        self._watch_no_more()
+        error = getattr(exc_info.exception, "exc", exc_info.exception)
+        if self._request is None or not isinstance(error, GONE):
+            return super().on_failure(exc_info, send_failed_event, return_ok)
+        if self._is_revoked:
+            super().on_failure(exc_info, send_failed_event, return_ok)
+            return self._apart(self._give_back)
+        task_ready(self)
+        self.acknowledge()  # what is delivered again comes from Poolkeeper
+        celerys = super().on_failure
+        return self._apart(lambda: self._lost(lambda: celerys(exc_info, send_failed_event, return_ok)))
+
+    @property
+    def _is_revoked(self) -> bool:
+        return bool(getattr(self, "_already_revoked", False))
+
+    # ---- the child
+
+    def _watch(self, pid: Any) -> None:
+        """Notice its end at once, where the system lets us; billiard takes its time."""
+        if self._request is None or not hasattr(os, "pidfd_open") or int(pid) == os.getpid():
+            return
+        with suppress(OSError):
+            ended = os.pidfd_open(int(pid))
+            self._quiet = os.eventfd(0)
+            Thread(target=self._await_end, args=(ended, self._quiet), name=f"poolkeeper-watch-{self.id}", daemon=True).start()
+
+    def _watch_no_more(self) -> None:
+        with self._watching:
+            if self._quiet is not None:
+                os.eventfd_write(self._quiet, 1)
+
+    def _await_end(self, ended: int, quiet: int) -> None:
+        poll = select.poll()
+        for file in (ended, quiet):
+            poll.register(file, select.POLLIN)
+        ready = {file for file, _ in poll.poll()}
+        with self._watching:
+            self._quiet = None
+            os.close(ended)
+            os.close(quiet)
+        if quiet not in ready:
+            self._once(self._give_back if self._is_revoked else self._lost)
+
+    def _wait_for_end(self) -> None:
+        """Returns when no child of ours has it any more."""
+        pid, until = int(self.worker_pid or 0), time.monotonic() + DYING_S
+        while pid not in (0, os.getpid()) and not _has_ended(pid) and time.monotonic() < until:
+            time.sleep(0.02)
+
+    # ---- what is said of it
+
+    def _apart(self, say: Callable[[], bool]) -> None:
+        if self._request is not None:
+            Thread(target=self._once, args=(say,), name=f"poolkeeper-{self.id}", daemon=True).start()
+
+    def _once(self, say: Callable[[], bool]) -> None:
+        with self._saying:
+            if self._said:
+                return
+            self._wait_for_end()
+            try:
+                self._said = say()
+            except PoolkeeperError as trouble:
+                log.error("of task %s it could not be said that it has ended, its lease will lapse: %s", self.id, trouble)
+
+    def _give_back(self, outcome: str = "failed") -> bool:
+        with suppress(StaleFence, NotFound):  # it did so itself, or had lost them
+            self._insist(lambda client: client.release(str(self._request), int(self._fence or 0), outcome))
+        return True
+
+    def _lost(self, fail: Callable[[], None] | None = None) -> bool:
+        """It is parked again, if it had not ended before its child did; `fail` is what Celery does if nobody else will."""
+        if is_over(self.task, self._about):
+            return self._give_back("succeeded" if self.task.backend.get_state(self.id) == states.SUCCESS else "failed")
+        try:
+            known = self._insist(lambda client: client.task(task_key(self.id)))
+        except NotFound:
+            if fail:
+                fail()
+            return fail is not None
+        if known.request and (known.request.id, known.request.fence) == (self._request, self._fence):
+            log.warning("task %s lost its process, and is parked again", self.id)
+            mark(self.task, self._about, PARKED)
+            self._give_back("lost")
+        elif known.status in WAITING:  # its units had been taken from it
+            mark(self.task, self._about, PARKED)
+        return True
+
+    def _insist(self, call: Callable[[Client], Answer]) -> Answer:
+        client = install(self.task.app).client
+        return insist(lambda: call(client), time.monotonic() + PATIENCE_S)
+
+
+def _has_ended(child: int) -> bool:
+    """Whether it runs no more; it is left to the pool to take notice of that."""
+    try:
+        if not hasattr(os, "waitid"):  # macOS
+            os.kill(child, 0)
+            return False
+        return os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except (ChildProcessError, ProcessLookupError):
+        return True

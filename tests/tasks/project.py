@@ -1,0 +1,213 @@
+"""An app like somebody's own, with tasks that do what a test tells them to, and note in Redis what they did.
+
+Who imports it says where things are: PROJECT_REDIS is the server, its databases 1 and 2 are the broker and the results.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from typing import Any
+
+from celery import Celery
+from celery.exceptions import Reject
+from kombu import Exchange, Queue
+from poolkeeper.celery import Allocation, PoolTask
+from redis import Redis
+
+app = Celery("project", set_as_current=False)
+
+PATIENT_S = 30.0
+"""How long a task waits to be told to go on."""
+
+
+def configure(redis_url: str, poolkeeper_url: str) -> None:
+    """Where the broker, the results and Poolkeeper are."""
+    app.conf.update(
+        broker_url=f"{redis_url}/1",
+        result_backend=f"{redis_url}/2",
+        poolkeeper={"url": poolkeeper_url},
+        broker_transport_options={"socket_timeout": 10, "health_check_interval": 10},
+        broker_connection_retry_on_startup=True,
+        accept_content=["json", "yaml", "pickle"],
+        result_accept_content=["json"],
+        worker_prefetch_multiplier=1,
+        worker_hijack_root_logger=False,
+        task_send_sent_event=False,
+        task_queues=[Queue("celery"), Queue("metrics", Exchange("metrics", type="topic"), routing_key="metrics.#")],
+        task_routes={"routed": {"queue": "metrics", "routing_key": "metrics.gpu"}},
+    )
+
+
+if "PROJECT_REDIS" in os.environ:
+    configure(os.environ["PROJECT_REDIS"], os.environ["PROJECT_POOLKEEPER"])
+
+
+def notes() -> Redis:
+    """Where tasks write, and are written to."""
+    return Redis.from_url(app.conf.result_backend, decode_responses=True)
+
+
+def note(task_id: str, *said: object) -> None:
+    """It can be read in the test."""
+    with notes() as redis:
+        redis.rpush(f"notes:{task_id}", " ".join(map(str, said)))
+
+
+def wait_for_go(task_id: str, held: Allocation | None = None, leave: bool = True) -> bool:
+    """Whether it may go on; False if it has to leave before."""
+    until = time.monotonic() + PATIENT_S
+    with notes() as redis:
+        while time.monotonic() < until:
+            if redis.exists(f"go:{task_id}"):
+                return True
+            if held and leave and held.should_checkpoint():
+                return False
+            time.sleep(0.02)
+    raise AssertionError(f"{task_id} was forgotten")
+
+
+def asking(signature: Any, resources: dict[str, int]) -> Any:
+    """The same, and it asks for that."""
+    return signature.set(resources=resources)
+
+
+class Ours(PoolTask[Any, Any]):
+    """What all of them ask for."""
+
+    component = "team"
+    resources = {"gpu": 1}  # noqa: RUF012 - as it is written
+
+
+@app.task(base=Ours, name="add", bind=True)
+def add(self: Ours, x: int, y: int = 0) -> int:
+    """A sum."""
+    note(str(self.request.id), "ran", self.allocation.fence, dict(self.allocation.resources)["gpu"])
+    return x + y
+
+
+@app.task(base=Ours, name="total")
+def total(numbers: list[int]) -> int:
+    """A chord's body."""
+    return sum(numbers)
+
+
+@app.task(base=Ours, name="routed", bind=True)
+def routed(self: Ours) -> Any:
+    """Where it came from."""
+    info = self.request.delivery_info or {}
+    return [info.get("exchange"), info.get("routing_key")]
+
+
+@app.task(base=Ours, name="whole", bind=True)
+def whole(self: Ours) -> list[Any]:
+    """All that a run is told."""
+    held = self.allocation
+    priority = (self.request.delivery_info or {}).get("priority")
+    return [held.pool, dict(held.resources), held.request, held.fence, held.directive, held.lost, priority]
+
+
+@app.task(base=Ours, name="patient", bind=True)
+def patient(self: Ours, answer: str = "done", leave: bool = True) -> str:
+    """Runs until it is told to go on, or has to leave."""
+    held, me = self.allocation, str(self.request.id)
+    note(me, "began", held.fence, held.resume, held.checkpoint_reference, os.getpid())
+    if not wait_for_go(me, held, leave):
+        held.checkpointed(f"saved-{held.fence}")
+    note(me, "ended", held.fence)
+    return answer
+
+
+@app.task(base=Ours, name="late", bind=True, acks_late=True, reject_on_worker_lost=True)
+def late(self: Ours) -> str:
+    """As `patient`, and its message stays with the broker while it runs."""
+    return str(patient.run.__func__(self))  # type: ignore[attr-defined]
+
+
+@app.task(base=Ours, name="deaf", bind=True)
+def deaf(self: Ours) -> str:
+    """Hears of nothing but signals, and of those only what it has to."""
+    me = str(self.request.id)
+    note(me, "began", self.allocation.fence, os.getpid())
+    try:
+        wait_for_go(me)
+    except SystemExit:
+        note(me, "terminated", self.allocation.fence, self.allocation.directive)
+        raise
+    return "done"
+
+
+@app.task(base=Ours, name="stubborn", bind=True)
+def stubborn(self: Ours) -> str:
+    """Ignores SIGTERM."""
+    me = str(self.request.id)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    note(me, "began", self.allocation.fence, os.getpid())
+    wait_for_go(me)
+    return "done"
+
+
+@app.task(base=Ours, name="fails", bind=True)
+def fails(self: Ours, times: int = 1_000_000) -> str:
+    """Fails so often."""
+    ran = len(read(str(self.request.id)))
+    note(str(self.request.id), "ran", self.allocation.fence, dict(self.allocation.resources)["gpu"])
+    if ran < times:
+        raise ValueError("no luck")
+    return "in the end"
+
+
+@app.task(base=Ours, name="retries", bind=True, max_retries=2)
+def retries(self: Ours, times: int) -> str:
+    """Tries again so often."""
+    note(str(self.request.id), "ran", self.allocation.fence, dict(self.allocation.resources)["gpu"])
+    if self.request.retries < times:
+        raise self.retry(countdown=0.2, exc=ValueError("not yet"))
+    return f"at try {self.request.retries}"
+
+
+@app.task(base=Ours, name="autoretries", bind=True, autoretry_for=(ValueError,), retry_backoff=False, default_retry_delay=0)
+def autoretries(self: Ours) -> str:
+    """Tries again, as Celery sees to it."""
+    note(str(self.request.id), "ran", self.allocation.fence)
+    if self.request.retries < 1:
+        raise ValueError("not yet")
+    return "in the end"
+
+
+@app.task(base=Ours, name="replaced", bind=True)
+def replaced(self: Ours, x: int) -> Any:
+    """Another takes its place."""
+    note(str(self.request.id), "ran", self.allocation.fence)
+    return self.replace(asking(add.s(x, 1), {"gpu": 2}))
+
+
+@app.task(base=Ours, name="declines", bind=True, acks_late=True)
+def declines(self: Ours) -> str:
+    """Is not ready the first time."""
+    me = str(self.request.id)
+    note(me, "ran", self.allocation.fence)
+    if len(read(me)) == 1:
+        raise Reject("not here", requeue=True)
+    return "here"
+
+
+@app.task(base=Ours, name="exits")
+def exits() -> None:
+    """Leaves its process."""
+    sys.exit(3)
+
+
+@app.task(name="note_error")
+def note_error(request: Any, error: Exception, _: Any) -> None:
+    """An errback; no task of the pool."""
+    note(request.id, "errback", type(error).__name__)
+
+
+def read(task_id: str) -> list[str]:
+    """What a task has noted so far."""
+    with notes() as redis:
+        found: list[str] = redis.lrange(f"notes:{task_id}", 0, -1)
+        return found
