@@ -230,8 +230,8 @@ _COMMON = (
     b'"group":null,"group_index":null,"retries":0,"timelimit":[null,null],"root_id":"","parent_id":null,"argsrepr":"()",'
     b'"kwargsrepr":"{}","origin":"gen","ignore_result":false,"replaced_task_nesting":0,"stamped_headers":null,"stamps":{}},'
     b'"content_type":"application/json","content_encoding":"utf-8","headers":{"lang":"py","task":"tasks.","id":"",'
-    b'"shadow":null,"eta":null,"expires":null,"{\"id\":\"","body":"W1sxXSwge30sIHsiY2FsbGJhY2tzIjogbnVsbCwgImVycmJhY2tzI'
-    b'jogbnVsbCwgImNoYWluIjogbnVsbCwgImNob3JkIjogbnVsbH1d'
+    b'"shadow":null,"eta":null,"expires":null,"{"id":"","body":"W1sxXSwge30sIHsiY2FsbGJhY2tzIjogbnVsbCwgImVycmJhY2tzI'
+    b"jogbnVsbCwgImNoYWluIjogbnVsbCwgImNob3JkIjogbnVsbH1d"
 )
 """What most messages say: none of it takes room. What is written with it can only be read with it, so it stays as it is."""
 

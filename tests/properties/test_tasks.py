@@ -49,7 +49,7 @@ class History:
         """A new task, now or later."""
         rng, name = self.rng, f"t{len(self.over)}"
         self.over[name] = []
-        request = {"resources": {"gpu": rng.randint(1, 2)}, "lease_s": rng.choice((4, 60)), "retries": rng.choice((1, -1))}
+        request: dict[str, Any] = {"resources": {"gpu": rng.randint(1, 2)}, "lease_s": rng.choice((4, 60)), "retries": rng.choice((1, -1))}
         request |= {"checkpoint": rng.choice(("none", "auto")), "queue_ttl_s": rng.choice((None, None, 30))}
         ask = TaskAsk(
             task=name,
@@ -195,8 +195,9 @@ class History:
         """A decision, and whose time to leave is over leaves."""
         self.world.depart()
         seen = self.world.planning.snapshot(self.world.workspace, "p")
-        for step in plan(seen).steps[:1] if seen else ():
-            self.world.planning.take(self.world.workspace, seen, step)
+        if seen:
+            for step in plan(seen).steps[:1]:
+                self.world.planning.take(self.world.workspace, seen, step)
 
     def pass_time(self) -> None:
         """Leases lapse, and who works keeps its own."""
