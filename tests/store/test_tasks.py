@@ -29,8 +29,10 @@ class Tasks:
         world.policy(reserved={"gpu": 2})
 
     def park(self, task: str = "a", key: str | None = None, **wanted: Any) -> Task:
-        about = {name: wanted.pop(name) for name in ("not_before", "redeliveries", "instead_of", "message") if name in wanted}
-        request = {"resources": {"gpu": 2}, **wanted}
+        about: dict[str, Any] = {
+            name: wanted.pop(name) for name in ("not_before", "redeliveries", "instead_of", "message") if name in wanted
+        }
+        request: dict[str, Any] = {"resources": {"gpu": 2}, **wanted}
         ask = TaskAsk(
             task=task, name="proj.train", request=RequestAsk(component="t", **request), **{"message": MESSAGE} | about
         )
@@ -47,7 +49,8 @@ class Tasks:
 
     def send(self) -> list[Dispatch]:
         """Everything that is due is sent off, until nothing is."""
-        sent, more = [], True
+        sent: list[Dispatch] = []
+        more = True
         while more:
             taken = self.store.take(self.world.workspace, CLAIM_S, START_S, TRIES)
             self.store.done(self.world.workspace, taken.dispatches, START_S)
