@@ -49,7 +49,8 @@ class History:
         """A new task, now or later."""
         rng, name = self.rng, f"t{len(self.over)}"
         self.over[name] = []
-        request: dict[str, Any] = {"resources": {"gpu": rng.randint(1, 2)}, "lease_s": rng.choice((4, 60)), "retries": rng.choice((1, -1))}
+        request: dict[str, Any] = {"resources": {"gpu": rng.randint(1, 2)}, "retries": rng.choice((1, -1))}
+        request |= {"lease_s": rng.choice((4, 60))}
         request |= {"checkpoint": rng.choice(("none", "auto")), "queue_ttl_s": rng.choice((None, None, 30))}
         ask = TaskAsk(
             task=name,
