@@ -275,13 +275,17 @@ class Allocation:
         return None
 
 
-def undo(client: Client, body: Mapping[str, Any], key: str, request: Request | None) -> None:
-    """Leaves nothing behind of an ask, also where only its key is known; PoolkeeperError if that cannot be had at once."""
+def undo(client: Client, body: Mapping[str, Any], key: str, request: Request | None, *, holds: bool = True) -> Request:
+    """Leaves nothing behind of an ask, also where only its key is known; PoolkeeperError if that cannot be had at once.
+
+    What it `holds` is left alone if that may be somebody else's. The request as it is then.
+    """
     hurried = client.twin(tries=TRIES_TO_UNDO)
     try:
         found = leave(hurried, (request or hurried.submit_ask(body, key)).id)
-        if found.holds and found.fence is not None:
-            hurried.release(found.id, found.fence, "failed")
+        if holds and found.holds and found.fence is not None:
+            found = hurried.release(found.id, found.fence, "failed")
+        return found
     finally:
         hurried.close()
 

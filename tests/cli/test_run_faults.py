@@ -229,6 +229,32 @@ def test_it_learns_that_it_has_lost_them_when_the_way_is_open_again(lab: Lab, do
     lab.is_sound()
 
 
+def test_the_way_is_cut_just_as_it_is_granted(lab: Lab, door: Door) -> None:
+    holder = lab.taken_by_somebody()
+    with lab.run("--component", "team", "--gpu", "4", "--lease", "30", script=BEGIN + "exit 5", url=door.url) as run:
+        run.says("waiting in gpus")
+        door.loses_answer_to(f"POST /api/v1/requests/{_other(lab, holder)}/heartbeat", times=12)
+        lab.release(holder)
+        run.says("trying again")
+        run.ends(5, within_s=40)
+    assert lab.lines()[0].split()[3] == "2", "the fence of the first grant"
+    lab.is_sound()
+
+
+def test_who_cannot_tell_whose_the_units_are_does_not_give_them_back(lab: Lab, door: Door) -> None:
+    with lab.run("--component", "team", "--gpu", "4", "--key", "nightly", script="trap 'exit 5' TERM\n" + BEGIN + WORK) as run:
+        start = lab.started()
+        door.loses_answer_to(f"POST /api/v1/requests/{start.request}/heartbeat", times=12)
+        with lab.run("--component", "team", "--gpu", "4", "--key", "nightly", script=SLEEP, url=door.url) as second:
+            second.ends(Exit.UNAVAILABLE)
+        assert f"request {start.request} of this key holds units" in second.err
+        assert lab.request(start.request)["status"] == "allocated"
+        run.tell(signal.SIGTERM)
+        run.ends(5)
+    assert len(lab.lines()) == 1
+    lab.is_sound()
+
+
 def test_the_answer_to_the_submit_is_lost(lab: Lab, door: Door) -> None:
     door.loses_answer_to("POST /api/v1/requests ")
     with lab.run(*ALL, script=BEGIN + "exit 5", url=door.url) as run:

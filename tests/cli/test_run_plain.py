@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -85,6 +86,20 @@ def test_the_command_has_the_signals_it_would_have_without_us(lab: Lab) -> None:
         run.ends(0)
     lines = [line.split() for line in run.out.splitlines() if line.startswith(("SigIgn", "SigBlk", "SigCgt"))]
     assert [int(number, 16) for _, number in lines] == [0, 0, 0]
+
+
+def test_the_command_has_the_files_it_would_have_without_us(lab: Lab) -> None:
+    opened = ("bash", "-c", 'exec 7<<<seven; exec "$@"', "bash")
+    with lab.run(*ALL, script="cat <&7; ls /proc/self/fd", before=opened) as run:
+        run.ends(0)
+    assert run.out.split() == ["seven", "0", "1", "2", "3", "7"], "and 3 is the folder that ls reads"
+
+
+def test_a_program_that_wants_to_hear_of_no_child_is_no_hindrance(lab: Lab) -> None:
+    for deaf in ("signal(s.SIGCHLD, s.SIG_IGN)", "pthread_sigmask(s.SIG_BLOCK, [s.SIGCHLD])"):
+        program = f"import os, signal as s, sys; s.{deaf}; os.execvp(sys.argv[1], sys.argv[1:])"
+        with lab.run(*ALL, script="exit 5", before=(sys.executable, "-c", program)) as run:
+            run.ends(5)
 
 
 def test_what_the_command_leaves_behind_is_ended_with_it(lab: Lab) -> None:
@@ -248,6 +263,7 @@ def test_without_a_service_it_says_so(lab: Lab) -> None:
         ("--component team --gpu 1 --tokens 3 -- true", "As an amount it is --resource tokens=3"),
         ("--component team --gpu 1 --GPU 3 -- true", "No such option '--GPU'"),
         ("--component team -- true", "what does it ask?"),
+        ("--component team --gpu 1 --key k --lease none -- true", "--key needs a lease"),
         ("--gpu 1 -- true", "Missing option '--component'"),
         ("--component team --gpu 1 --on-lost wait -- true", "'wait' is not one of"),
     ],

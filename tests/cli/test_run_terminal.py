@@ -126,6 +126,33 @@ def test_what_comes_from_a_pipe_leaves_the_terminal_with_run(lab: Lab) -> None:
     assert lab.request(start.request)["outcome"] == "failed"
 
 
+def test_a_pager_behind_it_and_the_command_have_the_terminal_in_turn(lab: Lab) -> None:
+    """It is the command's from when that wants it to its end; what the pager's group is stopped for does not stop the run."""
+    go, pager = f"{lab.log}.go", lab.folder / "pager"
+    os.mkfifo(go)
+    pager.write_text('for i in 1 2; do read -r said; echo "$$ shows $said"; read -r key </dev/tty; echo "key $key"; done')
+    script = BEGIN + f'echo first; read <{go}; read -r typed; echo "typed $typed"; read <{go}'
+    with shell(lab) as terminal:
+        terminal.type(f"poolkeeper run {' '.join(ALL)} -- bash {written(lab, script)} | bash {pager}\n")
+        terminal.until("shows first\r\n")
+        terminal.type("\x1a")
+        terminal.until("Ctrl-Z does not stop what holds units")
+        terminal.type("q\n")
+        terminal.until("key q\r\n")
+        Path(go).write_text("go\n")
+        wait_until(lambda: _foreground(terminal) == lab.started().pid, "the command, which wants to read, has the terminal")
+        terminal.type("this\n")
+        shows = re.search(r"(\d+) shows typed this\r\n", terminal.until("shows typed this\r\n"))
+        assert shows
+        wait_until(lambda: _state(int(shows[1])) == "T", "the pager stands still")
+        Path(go).write_text("go\n")
+        wait_until(lambda: _state(int(shows[1])) == "S", "the pager goes on")
+        terminal.type("r\n")
+        terminal.until("key r\r\n")
+    assert "stands still" not in terminal.seen
+    assert lab.request(lab.started().request)["outcome"] == "succeeded"
+
+
 def test_a_shell_has_its_terminal_back_afterwards_and_can_bring_it_to_the_foreground(lab: Lab) -> None:
     script = BEGIN + 'read -p "your name? " name; echo "hello $name"; exit 5'
     with shell(lab) as terminal:
@@ -196,3 +223,8 @@ def _foreground(terminal: Terminal) -> int:
     """The process group that has the terminal."""
     (line,) = Path(f"/proc/{terminal.process.pid}/stat").read_text().rpartition(")")[2].split("\n")[:1]
     return int(line.split()[5])
+
+
+def _state(pid: int) -> str:
+    """`T` if the process is stopped, `S` if it sleeps."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]

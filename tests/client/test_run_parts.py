@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+from collections import deque
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from poolkeeper import Client
 from poolkeeper.cli.run import distance
 from poolkeeper.models import Request
 from poolkeeper.running import checkpoints
+from poolkeeper.running import turn as turns
 from poolkeeper.running.checkpoints import Checkpoints, Word, place, write
 from poolkeeper.running.showing import ordinal, places
 from poolkeeper.running.surroundings import amount_variable, environment
@@ -72,6 +77,17 @@ class TestFiles:
         assert box.take(ended=True) == []
         box.close()
 
+    def test_a_pipe_in_its_place_holds_nobody_up(self, box: Checkpoints) -> None:
+        os.mkfifo(box.path)
+        assert box.take() == box.take(ended=True) == []
+        box.close()
+
+    def test_the_folder_never_looks_forgotten(self, box: Checkpoints) -> None:
+        os.utime(box.folder, (0, 0))
+        box.take()
+        assert box.folder.stat().st_mtime > 0, "else whoever clears away old files takes it from under a long training"
+        box.close()
+
     def test_nobody_listens(self, tmp_path: Path) -> None:
         with pytest.raises(FileNotFoundError):
             write(tmp_path / "gone" / "checkpoint", Word("completed"))
@@ -107,6 +123,11 @@ class TestVariables:
         known = Settings.read(environ={})
         assert Settings.read(environ=self.variables()) == known
 
+    def test_a_reference_that_no_variable_can_hold(self) -> None:
+        client = Client("http://127.0.0.1:1", workspace="w")
+        seen = environment({}, client, self.REQUEST, Path("/x"), resume=True, reference="step\0 7")
+        assert seen["POOLKEEPER_CHECKPOINT_REFERENCE"] == "step 7"
+
     def test_names(self) -> None:
         assert amount_variable("step_run") == "POOLKEEPER_AMOUNT_STEP_RUN"
 
@@ -136,6 +157,19 @@ def test_run_starts_without_what_it_does_not_need() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True)
     assert done.stdout == "\n"
+
+
+def test_what_cannot_be_killed_is_waited_for_without_haste(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+    command = Mock(gone=False, code=None, stopped_by=None)
+    monkeypatch.setattr(turns, "Command", lambda *_, **__: command)
+    around = Mock(interruptions=Mock(came=deque([signal.SIGTERM])), checkpoints=Mock(take=lambda **_: []))
+    around.bell.wait = lambda seconds, _: waits.append(seconds)
+    command.hear.side_effect = lambda: setattr(command, "gone", len(waits) == 3)
+    heartbeats = Mock(lost_because=None, left=False, suspected=False, directive="continue")
+    turns.Turn(turns.Terms(["sleep"], grace_s=0), around, {}, heartbeats, Mock(kept=None))()
+    assert command.kill.called
+    assert waits[1:] == [turns.LOOK_S] * 2
 
 
 def test_a_guard_alone_ends_when_nobody_is_there(tmp_path: Path) -> None:

@@ -152,9 +152,13 @@ def run(
     from poolkeeper.running.showing import Showing
     from poolkeeper.running.turn import Terms
 
+    ask = ask_of(said)
+    if key is not None and ask.get("lease_s", 0) is None:
+        told = "--key needs a lease: without one nobody can tell whether another run of that key has died"
+        raise click.UsageError(told, click.get_current_context())
     terms = Terms(command, grace_s=grace, keep_lost=on_lost == "keep", timeout_s=timeout)
     try:
-        code = run_it(options.client(), ask_of(said), key, terms, Showing(quiet=quiet))
+        code = run_it(options.client(), ask, key, terms, Showing(quiet=quiet))
     except Unstartable as wrong:
         raise Failed(str(wrong), Exit(wrong.code)) from wrong
     except errors.Rejected as no:

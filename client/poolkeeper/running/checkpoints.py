@@ -17,6 +17,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from stat import S_ISREG
 
 VARIABLE = "POOLKEEPER_CHECKPOINT_FILE"
 ENDINGS = {"progress": ".progress", "failed": ".failed", "completed": ""}
@@ -44,6 +45,8 @@ class Checkpoints:
 
     def take(self, *, ended: bool = False) -> list[Word]:
         """What was said since; once the command has `ended` nothing is still being written."""
+        with suppress(OSError):
+            os.utime(self.folder)  # else whoever clears away what is old takes it from under a long work
         return [word for state in ENDINGS if (word := self._take(state, ended=ended))]
 
     def clear(self) -> None:
@@ -57,7 +60,8 @@ class Checkpoints:
     def _take(self, state: str, *, ended: bool) -> Word | None:
         path, taken = place(self.path, state), self.folder / "taken"
         try:
-            if not (ended or self._is_whole(path)):
+            status = path.stat()
+            if not (S_ISREG(status.st_mode) and (ended or self._is_whole(path, status))):
                 return None
             os.rename(path, taken)
             with taken.open("rb") as file:
@@ -68,8 +72,7 @@ class Checkpoints:
         lines = said.decode(errors="replace").splitlines()
         return Word(state, (lines[0].strip() if lines else "") or None if state == "completed" else None)
 
-    def _is_whole(self, path: Path) -> bool:
-        status = path.stat()
+    def _is_whole(self, path: Path, status: os.stat_result) -> bool:
         with path.open("rb") as file:
             if file.read(LONGEST).endswith(b"\n"):
                 return True

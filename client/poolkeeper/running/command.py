@@ -45,9 +45,11 @@ class Command:
         self._rest = b""
         self._control, other = socket.socketpair()
         with other:
+            other.set_inheritable(True)
             said = [str(other.fileno()), "1" if foreground else "0", *words]
             start = [sys.executable, "-IS", str(Path(guard.__file__)), *said]
-            self._guard = Popen(start, env=dict(environment), pass_fds=[other.fileno()], process_group=0)
+            # what a shell has opened for the command, as in `-- cmd <(make input)`, is passed on; nothing of ours can be
+            self._guard = Popen(start, env=dict(environment), close_fds=False, process_group=0)
         self.group = self._begun(words[0])
         self._control.setblocking(False)
 

@@ -22,6 +22,8 @@ KILL_ALL = 0
 """What stands in place of a signal."""
 UNHEEDED = ("SIGINT", "SIGQUIT", "SIGTERM", "SIGHUP", "SIGTSTP", "SIGTTIN", "SIGUSR1", "SIGUSR2", "SIGPIPE", "SIGCHLD")
 """Signals that are not for us; `run` hears of its own."""
+NEEDED = ("SIGPIPE", "SIGCHLD")
+"""Those of them that we hear of, or must not die of, even where they were ignored: without SIGCHLD no child's end is told."""
 LOOK_S = 0.05
 """How often to look for the end of a group whose processes are not our children."""
 
@@ -197,7 +199,7 @@ def _become(words: list[str], guard: int, *, foreground: bool) -> None:
             os.tcsetpgrp(0, os.getpid())
     for name in ("SIGPIPE", "SIGXFSZ"):  # Python ignores them, and a command would inherit that
         signal.signal(getattr(signal, name), signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTTOU})  # `run` has blocked it
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTTOU, signal.SIGTTIN})  # `run` has blocked them
     os.execvp(words[0], words)
 
 
@@ -217,8 +219,9 @@ def _wakes_for_signals() -> int:
     signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
     for name in UNHEEDED:
         sign = getattr(signal, name)
-        if name == "SIGPIPE" or signal.getsignal(sign) != signal.SIG_IGN:
+        if name in NEEDED or signal.getsignal(sign) != signal.SIG_IGN:
             signal.signal(sign, lambda *_: None)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
     return wake
 
 

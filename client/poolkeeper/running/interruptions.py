@@ -17,6 +17,8 @@ ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 """Signals that are to end what is going on."""
 PASSED = (signal.SIGUSR1, signal.SIGUSR2)
 """Signals that only the command may know the meaning of."""
+OF_THE_TERMINAL = (signal.SIGTTOU, signal.SIGTTIN)
+"""Signals that would stop us, for a word to the terminal while it is the command's, or as a pager beside us wants to read."""
 HEEDED = (*ENDING, *PASSED, signal.SIGTSTP)
 
 
@@ -41,9 +43,7 @@ class Interruptions:
             if (before := signal.getsignal(sign)) != signal.SIG_IGN:
                 self._before[sign] = before
                 signal.signal(sign, self._hear)
-        signal.pthread_sigmask(
-            signal.SIG_BLOCK, {signal.SIGTTOU}
-        )  # so that a word to the terminal, not ours then, stops nobody
+        signal.pthread_sigmask(signal.SIG_BLOCK, OF_THE_TERMINAL)
         return self
 
     def __exit__(self, *_: object) -> None:

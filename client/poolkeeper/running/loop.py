@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from poolkeeper.calls import new_key, pause_s
 from poolkeeper.errors import (
@@ -36,6 +36,8 @@ from poolkeeper.trouble import may_pass
 if TYPE_CHECKING:
     from poolkeeper.client import Client
     from poolkeeper.models import Request
+
+Answer = TypeVar("Answer")
 
 LATE_S = 0.25
 """A grant this much older than our asking for it was not made for us."""
@@ -69,7 +71,7 @@ def run(client: Client, body: Mapping[str, Any], key: str | None, terms: Terms, 
 class _Run:
     def __init__(self, client: Client, body: Mapping[str, Any], key: str | None, terms: Terms, around: Surroundings) -> None:
         self._client, self._body, self._terms, self._around = client, body, terms, around
-        self._key, self._key_is_new = key or new_key(), key is None
+        self._key, self._is_ours = key or new_key(), key is None
         self._request: Request | None = None
         self._vouched_s = 0.0
 
@@ -95,8 +97,9 @@ class _Run:
         self._vouched_s = now_s()
         with self._around.interruptions.raised():
             self._request = self._client.submit_ask(self._body, self._key)
-        if self._request.holds and not self._key_is_new:
+        if self._request.holds and not self._is_ours:
             self._check_that_it_is_ours(self._request)
+        self._is_ours = True
 
     def _check_that_it_is_ours(self, request: Request) -> None:
         """Held if it was granted before we asked. How old the grant is, a heartbeat tells by the server's clock."""
@@ -125,16 +128,36 @@ class _Run:
         """Whether the lease is ours; if it lapsed before we learnt of the grant, AllocationLost, or it waits again."""
         if self._vouched_s:  # granted by the answer to what was sent then
             return True
-        sent_s = now_s()
         try:
-            self._client.heartbeat(request.id, request.fence or 0)
+            self._patiently(lambda: self._vouch(request))
         except StaleFence as gone:
-            self._request = self._client.request(request.id)
+            self._request = self._patiently(lambda: self._client.request(request.id))
             if self._request.queued:
                 return False
             raise AllocationLost(f"it was granted and lost before that was learnt: {gone}") from gone
-        self._vouched_s = sent_s
         return True
+
+    def _vouch(self, request: Request) -> None:
+        sent_s = now_s()
+        self._client.heartbeat(request.id, request.fence or 0)
+        self._vouched_s = sent_s
+
+    def _patiently(self, call: Callable[[], Answer]) -> Answer:
+        """The answer, however long the service cannot be reached."""
+        failures, showing = 0, self._around.showing
+        with self._around.interruptions.raised():
+            while True:
+                try:
+                    answer = call()
+                except (Unavailable, TooManyRequests) as trouble:
+                    if not may_pass(trouble):
+                        raise
+                    failures += 1
+                    showing.trouble(str(trouble))
+                    time.sleep(pause_s(failures, trouble.retry_after_s))
+                else:
+                    showing.clear()
+                    return answer
 
     def _wait(self, request: Request) -> None:
         """Until it is no longer queued, or until the time is up: then it is out of the queue, and TimedOut."""
@@ -178,14 +201,16 @@ class _Run:
         """Leaves nothing behind; if that cannot be, the queue's and the lease's own ends will do it."""
         showing = self._around.showing
         try:
-            undo(self._client, self._body, self._key, self._request)
+            left = undo(self._client, self._body, self._key, self._request, holds=self._is_ours)
         except Conflict:
             pass  # it has ended otherwise
         except PoolkeeperError as trouble:
             if self._request or isinstance(error, Interrupted):
                 showing.warn(f"the request may still wait or hold units: {trouble}")
         else:
-            if isinstance(error, Interrupted) and self._request:
+            if left.holds:
+                showing.warn(f"request {left.id} of this key holds units, perhaps for another run, so they are left alone")
+            elif isinstance(error, Interrupted) and self._request:
                 showing.warn(f"{error.sign.name}: request {self._request.id} is given up")
 
 

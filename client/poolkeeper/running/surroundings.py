@@ -34,7 +34,7 @@ def environment(
         "POOLKEEPER_FENCE": str(request.fence),
         "POOLKEEPER_POOL": request.pool or "",
         "POOLKEEPER_RESUME": "1" if resume else "0",
-        "POOLKEEPER_CHECKPOINT_REFERENCE": reference or "",
+        "POOLKEEPER_CHECKPOINT_REFERENCE": (reference or "").replace("\0", ""),
         VARIABLE: str(path),
         "POOLKEEPER_RESOURCES": ",".join(f"{key}={amount}" for key, amount in request.resources.items()),
     }

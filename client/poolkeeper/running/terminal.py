@@ -1,14 +1,16 @@
 """The terminal: while the command runs it is the command's, as it would be without `run`, so that it can be typed to and Ctrl-C
-reaches it."""
+reaches it. Where it writes to a pipe, who reads there may want the keys as a pager does, so it has them once it wants them."""
 
 from __future__ import annotations
 
 import os
+import signal
+import stat
 from contextlib import suppress
 
 
 class Terminal:
-    """Who has the terminal on stdin. SIGTTOU has to be blocked, or handing it on would stop us."""
+    """Who has the terminal on stdin. Its signals have to be blocked, or handing it on would stop us."""
 
     def __init__(self) -> None:
         self._lent = False
@@ -19,6 +21,10 @@ class Terminal:
             return os.tcgetpgrp(0) == os.getpgrp()
         except OSError:
             return False
+
+    def is_for_the_command(self) -> bool:
+        """Whether it is to have the terminal from its start."""
+        return self.is_ours() and not _is_pipe(1)
 
     def lent(self) -> None:
         """The command has taken it."""
@@ -38,3 +44,16 @@ class Terminal:
         with suppress(OSError):
             if os.tcgetpgrp(0) != os.getsid(0):
                 os.tcsetpgrp(0, os.getpgrp())
+                wake_group()
+
+
+def wake_group() -> None:
+    """Who stands in a pipe with us goes on, if it was stopped: by Ctrl-Z, which stops no run, or since it wanted to read."""
+    os.kill(0, signal.SIGCONT)
+
+
+def _is_pipe(file: int) -> bool:
+    try:
+        return stat.S_ISFIFO(os.fstat(file).st_mode)
+    except OSError:
+        return False

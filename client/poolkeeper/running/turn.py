@@ -25,6 +25,7 @@ from poolkeeper.heartbeats import now_s
 from poolkeeper.running.checkpoints import Checkpoints, Word
 from poolkeeper.running.command import Command
 from poolkeeper.running.interruptions import ENDING, PASSED
+from poolkeeper.running.terminal import wake_group
 
 if TYPE_CHECKING:
     from poolkeeper.heartbeats import Heartbeats
@@ -79,9 +80,9 @@ class Turn:
         self._passed: set[int] = set()  # what we passed on because somebody wants an end of it
         self._kill_s, self._killed = inf, False
         self._wants_terminal = False
-        ours = around.terminal.is_ours()
-        self._command = Command(terms.words, environment, foreground=ours)
-        if ours:
+        lends = around.terminal.is_for_the_command()
+        self._command = Command(terms.words, environment, foreground=lends)
+        if lends:
             around.terminal.lent()
 
     def __call__(self) -> None:
@@ -89,7 +90,8 @@ class Turn:
         try:
             while not self._command.gone:
                 self._look()
-                self._around.bell.wait(min(LOOK_S, self._kill_s - now_s()), [self._command.fileno()])
+                wait_s = LOOK_S if self._killed else min(LOOK_S, self._kill_s - now_s())
+                self._around.bell.wait(wait_s, [self._command.fileno()])
                 self._command.hear()
             self._heed_checkpoints()
         finally:
@@ -140,8 +142,9 @@ class Turn:
             self._command.signal(signal.SIGCONT)
         elif by in (signal.SIGTTIN, signal.SIGTTOU):
             self._wants_terminal = True
-            self._around.showing.warn("the command wants the terminal, and stands still: `fg`, or start it with </dev/null")
-        if self._wants_terminal and self._around.terminal.is_ours():  # we were brought to the foreground
+            if not self._around.terminal.is_ours():
+                self._around.showing.warn("the command wants the terminal, and stands still: `fg`, or start it with </dev/null")
+        if self._wants_terminal and self._around.terminal.is_ours():  # it always was, or we were brought to the foreground
             self._wants_terminal = False
             self._around.terminal.lend(self._command.group)
             self._command.signal(signal.SIGCONT)
@@ -156,6 +159,7 @@ class Turn:
                 self._command.signal(sign)
             else:
                 self._around.showing.warn("Ctrl-Z does not stop what holds units: the command goes on")
+                wake_group()
 
     def _end_for_somebody(self, sign: signal.Signals) -> None:
         sign = signal.SIGTERM if self._passed else sign
