@@ -1,4 +1,4 @@
-"""An app of tasks that only wait, plain and parked, for a worker and for who sends: `python -m bench.tasks_app KIND COUNT MS`."""
+"""An app of tasks that only wait, plain and parked, for workers and senders: `python -m bench.tasks_app KIND COUNT MS`."""
 
 from __future__ import annotations
 
