@@ -147,7 +147,8 @@ class Loop:
         if self._failures and became.sent:
             self._failures = 0
             log.warning("the broker of workspace %s takes tasks again", self._workspace)
-        return Pause(_until_due(taken))
+        until_due_s = _until_due(taken)  # as it was before this was sent, which is due again when nobody has begun it
+        return Pause(min(until_due_s, self._to.start_deadline_s) if became.sent else until_due_s)
 
     def _keep_away(self, became: _Sent) -> Pause:
         self._failures = 1 if became.sent else self._failures + 1

@@ -84,7 +84,7 @@ def tasks(names: str) -> list[Dispatch]:
 
 def test_what_is_due_is_sent_in_the_order_it_was_granted_and_said_to_be(caplog: pytest.LogCaptureFixture) -> None:
     outgoing, post = Outgoing([tasks("abc")[::-1]]), Post()
-    assert a_loop(outgoing, post).turn() == Pause(QUIET_S)
+    assert a_loop(outgoing, post).turn() == Pause(DEADLINE_S), "when nobody has begun them"
     assert outgoing.asked == [("w", dispatching.CLAIM_S, DEADLINE_S, 4)]
     assert (post.took, outgoing.sent, outgoing.back) == (list("abc"), list("abc"), [])
     assert caplog.records == []
@@ -124,7 +124,7 @@ def test_while_the_broker_is_away_everything_is_put_back_and_tried_ever_more_rar
     assert loop.turn() == Pause(dispatching.SHORTLY_S), "another worker may have them"
     post.fails.clear()
     outgoing.batches, outgoing.more = [tasks("bc")], False
-    assert loop.turn() == Pause(QUIET_S)
+    assert loop.turn() == Pause(DEADLINE_S)
     assert outgoing.sent == list("abc")
     assert [record.getMessage() for record in caplog.records] == ["the broker of workspace w takes tasks again"]
     post.fails["d"] = BrokerAway("gone")
@@ -134,7 +134,7 @@ def test_while_the_broker_is_away_everything_is_put_back_and_tried_ever_more_rar
 
 def test_what_is_not_taken_keeps_no_other(caplog: pytest.LogCaptureFixture) -> None:
     outgoing, post = Outgoing([tasks("abc")]), Post({"b": NotTaken("no such vhost")})
-    assert a_loop(outgoing, post).turn() == Pause(QUIET_S)
+    assert a_loop(outgoing, post).turn() == Pause(DEADLINE_S)
     assert (outgoing.sent, outgoing.back) == (["a", "c"], [(["b"], LONGEST_PAUSE_S)])
     assert [record.getMessage() for record in caplog.records] == ["task b of workspace w is not taken: no such vhost"]
 
