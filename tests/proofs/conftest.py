@@ -1,0 +1,37 @@
+"""One installation for all proofs; each begins with everything up, no worker of the app, and nothing kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from tests.backends import require
+from tests.proofs.world import SERVERS, SERVICE, Installation
+
+
+@pytest.fixture(scope="session")
+def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
+    """Everything but workers of the app."""
+    require("redis")
+    with ExitStack() as stack:
+        made = Installation(tmp_path_factory.mktemp("proofs"), stack)
+        made.begin()
+        yield made
+
+
+@pytest.fixture
+def here(installation: Installation) -> Iterator[Installation]:
+    """The same; what a test that failed has left is gone."""
+    yield installation
+    installation.end_workers()
+    down = [name for name in (*SERVERS, *SERVICE) if not installation.children[name].alive]
+    installation.start(*down)
+    if installation.kept():
+        installation.kill(*SERVICE)
+        for name in SERVERS:
+            installation.server(name).flushall()
+        installation.start(*SERVICE)
+        installation.furnish()
+    installation.server("broker").flushall()

@@ -1,0 +1,108 @@
+"""What tasks write down while they run: a line for each thing that happens, of all processes into one file.
+
+A line is appended by one write, so lines of different processes do not mix and stand in the order in which they were written.
+Each bears two times of the one machine there is: one that only goes forward, to compare lines with each other, and that of the
+wall, to compare them with the ledger's events.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+BEGIN, STEP, HOLDS, END, STORED = "begin", "step", "holds", "end", "stored"
+SAVING, SAVED, LEAVES, OUT = "saving", "saved", "leaves", "out"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What happened to which run of a task, at what step of its work."""
+
+    word: str
+    task: str
+    team: str
+    fence: int
+    step: int
+    pid: int
+    at: float
+    wall: float
+
+
+class Journal:
+    """The file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def write(self, word: str, task: str, team: str, fence: int, step: int) -> None:
+        """Add a line, now."""
+        row = [word, task, team, fence, step, os.getpid(), time.monotonic(), time.time()]
+        file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        try:
+            os.write(file, (json.dumps(row) + "\n").encode())
+        finally:
+            os.close(file)
+
+    def read(self, tasks: Iterable[str] | None = None, word: str = "") -> list[Line]:
+        """What was written of these tasks so far, or of all."""
+        wanted = None if tasks is None else set(tasks)
+        text = self.path.read_text("utf-8") if self.path.exists() else ""
+        lines = [Line(*json.loads(row)) for row in text.splitlines()]
+        return [line for line in lines if (wanted is None or line.task in wanted) and word in ("", line.word)]
+
+
+@dataclass(frozen=True)
+class Run:
+    """All that one run of a task wrote, in order."""
+
+    lines: tuple[Line, ...]
+
+    @property
+    def task(self) -> str:
+        """Whose run it is."""
+        return self.lines[0].task
+
+    @property
+    def fence(self) -> int:
+        """Under which it ran."""
+        return self.lines[0].fence
+
+    @property
+    def first_step(self) -> int:
+        """Where it began, or went on."""
+        return self.lines[0].step
+
+    @property
+    def body(self) -> tuple[float, float]:
+        """From when to when its body is known to have run."""
+        inside = [line.at for line in self.lines if line.word != STORED]
+        return inside[0], inside[-1]
+
+    def steps(self, word: str = STEP) -> list[int]:
+        """At which steps it wrote this."""
+        return [line.step for line in self.lines if line.word == word]
+
+
+def runs(lines: Iterable[Line]) -> list[Run]:
+    """The lines of each process and fence of each task, by the beginning of the run."""
+
+    def whose(line: Line) -> tuple[str, int, int]:
+        return line.task, line.fence, line.pid
+
+    found = [Run(tuple(of_one)) for _, of_one in groupby(sorted(lines, key=whose), key=whose)]
+    return sorted(found, key=lambda run: run.body)
+
+
+def most_at_once(intervals: Iterable[tuple[float, float]]) -> int:
+    """How many of them there were at the same time, at most."""
+    changes = sorted(change for begin, end in intervals for change in ((begin, 1), (end, -1)))
+    now = most = 0
+    for _, change in changes:
+        now += change
+        most = max(most, now)
+    return most
