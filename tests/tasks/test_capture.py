@@ -325,10 +325,11 @@ def test_a_service_that_is_away_is_as_a_broker_that_is_away(app: Celery, train: 
     assert train.AsyncResult(one).state == "PENDING"
 
 
-def test_a_header_that_is_no_json_is_an_error_of_encoding(heard: StandIn, train: Any) -> None:
+def test_a_header_that_is_no_json_is_an_error_of_encoding(heard: StandIn, train: Any, one: str) -> None:
     with pytest.raises(EncodeError, match="JSON"):
-        train.apply_async((1,), headers={"what": object()})
+        train.apply_async((1,), headers={"what": object()}, task_id=one)
     assert heard.heard == []
+    assert train.AsyncResult(one).state == "PENDING"
 
 
 def test_results_that_nobody_wants_get_no_state(heard: StandIn, train: Any) -> None:

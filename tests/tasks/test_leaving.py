@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -60,6 +61,7 @@ def test_asked_to_leave_it_saves_its_work_and_goes_on_from_there(site: Site, poo
     assert len(site.notes(result, "ended")) == 1
 
 
+@pytest.mark.parametrize("pool", ["prefork", "threads", "solo"], indirect=True)  # a process, a thread, the worker itself
 def test_who_cannot_save_its_work_is_told_to_go(site: Site, pool: str) -> None:
     result = deaf.apply_async(lease_s=6, resources={"gpu": GPUS})
     began = site.wait_for_note(result, "began")
@@ -81,6 +83,16 @@ def test_who_does_not_go_is_killed(site: Site, pool: str) -> None:
     with owner_comes(site):
         wait_until(lambda: has_ended(int(began[-1].split()[-1])), "its process is gone")
         site.wait_for_state(result, "PARKED")
+    comes_back(site, result, began)
+
+
+def test_who_has_begun_in_time_is_not_too_late_when_it_comes_back(site: Site, pool: str) -> None:
+    result = patient.apply_async(lease_s=6, resources={"gpu": GPUS}, checkpoint="manual", expires=2)
+    began = site.wait_for_note(result, "began")
+    ends = datetime.now(UTC) + timedelta(seconds=2)
+    with owner_comes(site):
+        site.wait_for_state(result, "PARKED")
+        wait_until(lambda: datetime.now(UTC) > ends, "it would be too late")
     comes_back(site, result, began)
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -50,6 +53,42 @@ def test_a_child_that_is_killed_has_its_task_run_again(site: Site, worker: Child
     site.go(result)
     assert result.get(timeout=IN_S) == "done"
     assert len(site.notes(result, "began")) == 2
+
+
+def test_a_worker_does_not_grow_with_what_it_has_done(site: Site, worker: Child) -> None:
+    before = kept(worker.pid)
+    assert len([add.delay(n, n).get(timeout=IN_S) for n in range(20)]) == 20
+    threads, files = (now - then for now, then in zip(kept(worker.pid), before, strict=True))
+    assert threads <= 3, "one for each child"
+    assert files < 10
+
+
+def kept(process: int) -> tuple[int, int]:
+    """How many threads it has, and how many files."""
+    here = Path(f"/proc/{process}")
+    return len(list((here / "task").iterdir())), len(list((here / "fd").iterdir()))
+
+
+def test_a_copy_that_comes_too_late_takes_nothing_from_who_runs(site: Site, worker: Child) -> None:
+    result = patient.apply_async(queue="nobody", expires=3)
+    with Redis.from_url(f"{site.redis_url}/1") as broker:
+        wait_until(lambda: broker.llen("nobody"), "it is sent")
+        message: Any = broker.rpop("nobody")
+        broker.lpush("celery", message)
+        site.wait_for_note(result, "began")
+        request = site.request(result)["id"]
+        wait_until(lambda: datetime.fromisoformat(expires(message)) < datetime.now(UTC), "it is too late to begin")
+        broker.lpush("celery", message)
+        site.wait_for_state(result, "REVOKED")
+    assert site.used() == 1
+    site.go(result)
+    site.wait_for_note(result, "ended")
+    wait_until(lambda: site.client.request(request).outcome == "succeeded", "its units are given back, and by itself")
+
+
+def expires(message: str) -> str:
+    """Until when it may begin."""
+    return str(json.loads(message)["headers"]["expires"])
 
 
 def test_a_worker_that_is_killed_has_its_task_run_by_another(site: Site) -> None:

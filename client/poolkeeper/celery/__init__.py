@@ -11,12 +11,13 @@ passes untouched. A message published by somebody without the wrapper is parked 
 
 **While it runs** (`task`, `allocation`). The worker begins the task under the fence its message names: of two copies of a
 message one runs, the other is dropped. A thread keeps the lease. The units are given back when the result has been stored, so
-that a worker that dies before has the task redelivered, and a result that is there is not computed again. Publishing oneself
+that a worker that dies before has the task redelivered, and a result that is there is not computed again. A store of results
+that is away is waited for; in the end the task is parked again instead of losing its result (`storing`). Publishing oneself
 again (`retry`, `replace`) waits for that moment, too: the allocation is given up and the task parked anew in one step.
 
 **Having to leave** comes in three degrees: `self.allocation.should_checkpoint()` is True; then SIGTERM to the process of a
 prefork pool (in a thread `Preempted` is raised); then, when the units are gone, SIGKILL. The process of a pool cannot say that
-it died: its parent does (`worker`), and the task is parked again.
+it died: its parent does (`worker`), in threads that no fork interrupts (`forks`), and the task is parked again.
 
 **Never running** (a request that can never be granted, was cancelled or preempted for good, a worker lost too often) is said by
 a message of its own, so that it is a worker that stores `REVOKED` or `FAILURE` (`NotGranted`) and calls what is linked to it.

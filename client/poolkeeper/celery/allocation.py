@@ -18,6 +18,7 @@ from datetime import datetime
 from threading import Lock, get_ident
 from typing import TYPE_CHECKING, Any
 
+from billiard.process import current_process
 from celery import signals, states
 from celery.app.task import Context
 from celery.exceptions import Ignore, Reject
@@ -26,7 +27,7 @@ from celery.utils.nodenames import gethostname
 from poolkeeper.calls import new_key
 from poolkeeper.celery.outcomes import PARKED, Preempted
 from poolkeeper.celery.parking import PATIENCE_S, Parcel, Parking, insist, mark
-from poolkeeper.errors import AllocationLost, Conflict, NotFound, PoolkeeperError, StaleFence
+from poolkeeper.errors import AllocationLost, Conflict, NotFound, PoolkeeperError, StaleFence, TooManyRequests, Unavailable
 from poolkeeper.heartbeats import Heartbeats, now_s
 from poolkeeper.models import Heartbeat
 
@@ -44,7 +45,8 @@ _pool_child = 0
 @signals.worker_process_init.connect(weak=False)
 def _in_child(**_: object) -> None:
     global _pool_child
-    _pool_child = os.getpid()
+    if current_process().daemon:  # the pool `solo` says this of the worker itself
+        _pool_child = os.getpid()
 
 
 def in_pool_child() -> bool:
@@ -93,7 +95,11 @@ class Allocation:
         return self.directive in LEAVING
 
     def checkpointed(self, reference: str | None = None) -> None:
-        """The work is saved, under this reference. If that was asked for the task leaves with it: `Preempted` ends the body."""
+        """The work is saved, under this reference. If that was asked for the task leaves with it: `Preempted` ends the body.
+
+        A routine save that cannot be told, as the service is away, is only noted in the log. Who was asked to leave goes on
+        telling for a minute, and then leaves anyway.
+        """
 
     def progress(self) -> None:
         """The work is being saved, and it takes a while."""
@@ -113,6 +119,8 @@ class Held(Allocation):
         self.pool, self.resources = sent.get("pool"), dict(sent.get("resources") or {})
         self.resume, self.checkpoint_reference = bool(sent.get("resume")), sent.get("checkpoint_reference")
         self.successor: Parcel | None = None
+        self.unstored = False  # there is something to store, and the store is away
+        self.entered = self.reached = False  # its body, and the task's own function in it
         self._lease_s: int | None = sent.get("lease_s")
         self._parking, self._task, self._context = parking, task, request
         self._client, self._held = parking.client, (self.request, self.fence)
@@ -140,8 +148,8 @@ class Held(Allocation):
         asked = self.directive in LEAVING
         if asked:
             mark(self._task, self._context, PARKED)
-        self._checkpoint("completed", reference=reference)
-        if self.directive == "terminate" and not self.left:
+        told = self._checkpoint("completed", PATIENCE_S if asked else 0, reference=reference)
+        if not self.left and (self.directive == "terminate" or (asked and not told)):
             self.vacate()
         if self.left:
             raise Preempted(f"{self.request} has left")
@@ -170,10 +178,14 @@ class Held(Allocation):
         except PoolkeeperError as trouble:
             log.error("task %s was not begun, it will be sent again: %s", self._context.id, trouble)
             raise Ignore(f"{self._context.id} was not begun: {trouble}") from None
+
+    def keep(self) -> None:
+        """From now on, until its end; who gives it back has to know of it before, or it would be kept for ever."""
         self._heartbeats.start()
 
     def run(self, body: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What the body returns; Ignore if it has left, or what it made does not count any more."""
+        self.entered = True
         try:
             try:
                 self._enter()
@@ -198,8 +210,8 @@ class Held(Allocation):
             mark(self._task, self._context, states.STARTED, {"pid": os.getpid(), "hostname": self._context.hostname})
 
     def end(self, state: str | None, value: object) -> None:
-        """The units are given back, now that what came of it is stored; None is that the thread or process is about to end."""
-        if state is None and in_pool_child():
+        """The units are given back, now that what came of it is stored; without a state nothing could be."""
+        if _is_dying():
             return  # heartbeats go on until the process is gone, which its parent tells
         try:
             if not self.left:
@@ -235,7 +247,7 @@ class Held(Allocation):
             if state != states.RETRY:
                 mark(self._task, self._context, PARKED, anew=True)
             self._parking.park(self.successor, {"request": self.request, "fence": self.fence})
-        elif state is None or (isinstance(value, Reject) and getattr(value, "requeue", False)):
+        elif state is None or self.unstored or (isinstance(value, Reject) and getattr(value, "requeue", False)):
             mark(self._task, self._context, PARKED)
             self._release("lost")
         else:
@@ -255,8 +267,19 @@ class Held(Allocation):
     def _release(self, outcome: str) -> None:
         insist(lambda: self._client.release(*self._held, outcome), time.monotonic() + PATIENCE_S)
 
-    def _checkpoint(self, state: str, **more: Any) -> None:
-        self._say(lambda: self._client.checkpoint(*self._held, state, **more))
+    def _checkpoint(self, state: str, patience_s: float = 0, **more: Any) -> bool:
+        """Whether it could be said. Who has not to leave is not disturbed by a word that is refused, nobody by an outage."""
+        asked, until = self.directive in LEAVING, time.monotonic() + patience_s
+        try:
+            insist(lambda: self._say(lambda: self._client.checkpoint(*self._held, state, **more)), until)
+        except AllocationLost:
+            raise
+        except PoolkeeperError as trouble:
+            if asked and not isinstance(trouble, (Unavailable, TooManyRequests)):
+                raise
+            log.warning("task %s could not say that its checkpoint is %s: %s", self._context.id, state, trouble)
+            return False
+        return True
 
     def _say(self, word: Callable[[], Heartbeat]) -> None:
         """Something that is answered like a heartbeat; AllocationLost if the units are gone."""

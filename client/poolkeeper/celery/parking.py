@@ -131,7 +131,7 @@ class Parking:
         marked = mark(parcel.task, self._context(parcel.captured), PARKED, anew=True)
         try:
             self.park(parcel)
-        except PoolkeeperError as trouble:
+        except (PoolkeeperError, EncodeError) as trouble:
             if marked and not getattr(trouble, "lost", False) and not isinstance(trouble, Conflict):
                 _forget(parcel.task, parcel.captured.id)
             raise
@@ -248,11 +248,16 @@ def mark(task: Task[Any, Any], request: Context, state: str, meta: Any = None, *
 
 def is_over(task: Task[Any, Any], request: Context) -> bool:
     """Whether there is a result already; False if that cannot be found out."""
+    return state_of(task, request) in states.READY_STATES
+
+
+def state_of(task: Task[Any, Any], request: Context) -> str | None:
+    """Its state, if that can be found out."""
     if request.id is None or not stores(task, request) or not task.backend.persistent:
-        return False
+        return None
     with suppress(Exception):
-        return task.backend.get_state(request.id) in states.READY_STATES
-    return False
+        return str(task.backend.get_state(request.id))
+    return None
 
 
 def _forget(task: Task[Any, Any], task_id: str) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from types import EllipsisType
+from collections.abc import Callable, Mapping
+from functools import partial, wraps
+from types import EllipsisType, FunctionType
 from typing import Any, ParamSpec, TypeVar
 
 from celery import Celery, Task, signals
@@ -16,6 +17,7 @@ from poolkeeper.celery.allocation import Allocation, Held
 from poolkeeper.celery.message import SENT
 from poolkeeper.celery.outcomes import NotGranted, NotParked
 from poolkeeper.celery.parking import RUN, install, is_over, published, stores
+from poolkeeper.celery.storing import insist_on_storing
 
 Given = ParamSpec("Given")
 Made = TypeVar("Made", covariant=True)
@@ -82,25 +84,43 @@ class PoolTask(Task[Given, Made]):
         """Park it; beside Celery's options there are those of what it asks for."""
         return super().apply_async(*args, **options)
 
+    def __init_subclass__(cls, **more: Any) -> None:
+        """What a base of one's own does before and around the task is done under the allocation, and only by who has it."""
+        super().__init_subclass__(**more)
+        for name, under in (("before_start", _after_claim), ("__call__", _within)):
+            if isinstance(own := vars(cls).get(name), FunctionType):
+                setattr(cls, name, under(own))
+
     def __call__(self, *args: Given.args, **kwargs: Given.kwargs) -> Made:
-        request = self.request
-        if request.called_directly or RUN in vars(request):
+        held = self._claim()
+        if held is None:
+            return self.run(*args, **kwargs) if self.request.is_eager else super().__call__(*args, **kwargs)
+        if held.reached:  # it calls itself
             return super().__call__(*args, **kwargs)
-        if request.is_eager:
-            return self.run(*args, **kwargs)
+        held.reached = True
+        made: Made = self.run(*args, **kwargs) if held.entered else held.run(self.run, args, kwargs)
+        return made
+
+    def _claim(self) -> Held | None:
+        """What is held by the run that this is, or begins here; Ignore if it is not to be run. None if it needs nothing."""
+        request = self.request
+        held: Held | None = vars(request).get(RUN)
+        if held is not None or request.called_directly or request.is_eager:
+            return held
         sent = request.get(SENT)
         if sent is None:
             self._park_here(request)
+        insist_on_storing(self.app, self.backend)
         if sent.get("ended"):
             self._end(request, sent["ended"], int(sent.get("tries") or 1))
         held = Held(install(self.app), self, request, sent)
         held.begin()
         vars(request)[RUN] = held
+        held.keep()
         if is_over(self, request):
             raise Ignore(f"{request.id} has a result already")
         held.mark_started()
-        made: Made = held.run(self.run, args, kwargs)
-        return made
+        return held
 
     def _park_here(self, request: Context) -> None:
         """Somebody published it without asking: it is parked with all that its message said."""
@@ -124,6 +144,24 @@ class PoolTask(Task[Given, Made]):
         self.backend.mark_as_revoked(str(request.id), message, request=request, store_result=stores(self, request))
         signals.task_revoked.send(sender=self, request=request, terminated=False, signum=None, expired=late)
         raise Ignore(f"{request.id} is revoked: {message}")
+
+
+def _after_claim(own: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(own)
+    def before_start(self: PoolTask[..., Any], *args: Any, **kwargs: Any) -> Any:
+        self._claim()
+        return own(self, *args, **kwargs)
+
+    return before_start
+
+
+def _within(own: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(own)
+    def call(self: PoolTask[..., Any], *args: Any, **kwargs: Any) -> Any:
+        held = self._claim()
+        return own(self, *args, **kwargs) if held is None or held.entered else held.run(partial(own, self), args, kwargs)
+
+    return call
 
 
 @signals.task_postrun.connect(weak=False)

@@ -13,18 +13,19 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from threading import Lock, Thread
-from typing import Any
+from typing import Any, Literal
 
 from billiard.exceptions import Terminated, WorkerLostError
 from celery import states
 from celery.app.task import Context
+from celery.worker import state as worker_state
 from celery.worker.request import Request
-from celery.worker.state import task_ready
 
 from poolkeeper import Client
+from poolkeeper.celery.forks import unforked
 from poolkeeper.celery.message import SENT, task_key
 from poolkeeper.celery.outcomes import PARKED
-from poolkeeper.celery.parking import PATIENCE_S, Answer, insist, install, is_over, mark
+from poolkeeper.celery.parking import PATIENCE_S, Answer, insist, install, mark, state_of
 from poolkeeper.errors import NotFound, PoolkeeperError, StaleFence
 
 log = logging.getLogger(__name__)
@@ -38,6 +39,13 @@ WAITING = ("delayed", "parked")
 DYING_S = 15.0
 """How long after it was killed a child may still be there."""
 
+TRY_S = 5.0
+"""How long one call from this process may take."""
+
+_watching = Lock()
+_given: dict[int, PoolRequest] = {}
+"""What each child that is watched was given last: one thread for each of them, however many tasks it does."""
+
 
 class PoolRequest(Request):
     """A parked task's message, from its arrival on."""
@@ -48,8 +56,7 @@ class PoolRequest(Request):
         granted: Mapping[str, Any] = sent if isinstance(sent, Mapping) and not sent.get("ended") else {}
         self._request, self._fence = granted.get("request"), granted.get("fence")
         self._about = Context(self.request_dict)
-        self._quiet: int | None = None
-        self._watching = Lock()
+        self._resumes = bool(granted.get("resume"))
         self._said, self._saying = False, Lock()
 
     # ---- what Celery tells of it
@@ -58,36 +65,33 @@ class PoolRequest(Request):
         """Whether it is not to run, as it is revoked or too late: then its units are given back unused."""
         told = super().revoked()
         if told:
-            self._apart(self._give_back)
+            self._apart(self._give_back_unused)
         return told
+
+    def maybe_expire(self) -> Literal[True] | None:
+        """Whether it waited too long to begin; one that had begun, and had to leave, is never too late."""
+        return None if self._resumes else super().maybe_expire()
 
     def on_accepted(self, pid: Any, time_accepted: float) -> None:
         """A child has it, and is watched from now on."""
         super().on_accepted(pid, time_accepted)
-        self._watch(pid)
-
-    def on_success(self, failed__retval__runtime: tuple[Any, Any, Any], **more: Any) -> None:
-        """The child has done all there was to do, whatever came of it."""
-        self._watch_no_more()
-        super().on_success(failed__retval__runtime, **more)
+        self._watch(int(pid))
 
     def on_timeout(self, soft: bool, timeout: float) -> None:
         """It took too long; its units are given back when its child has been killed."""
         super().on_timeout(soft, timeout)
         if not soft:
-            self._watch_no_more()
             self._apart(self._give_back)
 
     def on_failure(self, exc_info: Any, send_failed_event: bool = True, return_ok: bool = False) -> None:
         """Its child failed at it, which is the child's to tell, or is gone."""
-        self._watch_no_more()
         error = getattr(exc_info.exception, "exc", exc_info.exception)
         if self._request is None or not isinstance(error, GONE):
             return super().on_failure(exc_info, send_failed_event, return_ok)
         if self._is_revoked:
             super().on_failure(exc_info, send_failed_event, return_ok)
             return self._apart(self._give_back)
-        task_ready(self)
+        worker_state.task_ready(self)
         self.acknowledge()  # what is delivered again comes from Poolkeeper
         celerys = super().on_failure
         return self._apart(lambda: self._lost(lambda: celerys(exc_info, send_failed_event, return_ok)))
@@ -98,30 +102,19 @@ class PoolRequest(Request):
 
     # ---- the child
 
-    def _watch(self, pid: Any) -> None:
+    def _watch(self, child: int) -> None:
         """Notice its end at once, where the system lets us; billiard takes its time."""
-        if self._request is None or not hasattr(os, "pidfd_open") or int(pid) == os.getpid():
+        if not hasattr(os, "pidfd_open") or child == os.getpid():
             return
-        with suppress(OSError):
-            ended = os.pidfd_open(int(pid))
-            self._quiet = os.eventfd(0)
-            Thread(target=self._await_end, args=(ended, self._quiet), name=f"poolkeeper-watch-{self.id}", daemon=True).start()
+        with _watching, suppress(OSError):
+            if child not in _given:
+                ended = os.pidfd_open(child)
+                Thread(target=_await_end, args=(child, ended), name=f"poolkeeper-watch-{child}", daemon=True).start()
+            _given[child] = self
 
-    def _watch_no_more(self) -> None:
-        with self._watching:
-            if self._quiet is not None:
-                os.eventfd_write(self._quiet, 1)
-
-    def _await_end(self, ended: int, quiet: int) -> None:
-        poll = select.poll()
-        for file in (ended, quiet):
-            poll.register(file, select.POLLIN)
-        ready = {file for file, _ in poll.poll()}
-        with self._watching:
-            self._quiet = None
-            os.close(ended)
-            os.close(quiet)
-        if quiet not in ready:
+    def child_ended(self) -> None:
+        """The child that was given this last is gone."""
+        if self._request is not None and (self._is_revoked or self in worker_state.active_requests):
             self._once(self._give_back if self._is_revoked else self._lost)
 
     def _wait_for_end(self) -> None:
@@ -151,27 +144,60 @@ class PoolRequest(Request):
             self._insist(lambda client: client.release(str(self._request), int(self._fence or 0), outcome))
         return True
 
+    def _give_back_unused(self) -> bool:
+        """Unless it has begun: of two copies of a message it may be the other one that runs."""
+        with suppress(NotFound):
+            if self._insist(lambda client: client.request(str(self._request))).started_at is None:
+                return self._give_back()
+        return True
+
     def _lost(self, fail: Callable[[], None] | None = None) -> bool:
         """It is parked again, if it had not ended before its child did; `fail` is what Celery does if nobody else will."""
-        if is_over(self.task, self._about):
-            return self._give_back("succeeded" if self.task.backend.get_state(self.id) == states.SUCCESS else "failed")
+        with unforked():
+            state = state_of(self.task, self._about)
+        if state in states.READY_STATES:
+            return self._give_back("succeeded" if state == states.SUCCESS else "failed")
         try:
             known = self._insist(lambda client: client.task(task_key(self.id)))
         except NotFound:
             if fail:
-                fail()
+                with unforked():
+                    fail()
             return fail is not None
         if known.request and (known.request.id, known.request.fence) == (self._request, self._fence):
             log.warning("task %s lost its process, and is parked again", self.id)
-            mark(self.task, self._about, PARKED)
+            self._mark_parked()
             self._give_back("lost")
         elif known.status in WAITING:  # its units had been taken from it
-            mark(self.task, self._about, PARKED)
+            self._mark_parked()
         return True
 
+    def _mark_parked(self) -> None:
+        with unforked():
+            mark(self.task, self._about, PARKED)
+
     def _insist(self, call: Callable[[Client], Answer]) -> Answer:
-        client = install(self.task.app).client
-        return insist(lambda: call(client), time.monotonic() + PATIENCE_S)
+        client = install(self.task.app).client.twin(timeout_s=TRY_S, tries=1)
+
+        def once() -> Answer:
+            with unforked():
+                return call(client)
+
+        try:
+            return insist(once, time.monotonic() + PATIENCE_S)
+        finally:
+            client.close()
+
+
+def _await_end(child: int, ended: int) -> None:
+    poll = select.poll()
+    poll.register(ended, select.POLLIN)
+    poll.poll()
+    os.close(ended)
+    with _watching:
+        last = _given.pop(child, None)
+    if last is not None:
+        last.child_ended()
 
 
 def _has_ended(child: int) -> bool:

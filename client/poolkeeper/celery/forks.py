@@ -1,0 +1,42 @@
+"""Threads beside forks: a process that is forked leaves its child every lock as it was, and nobody there to open it.
+
+A worker's main process forks a new child just when another has died, which is when our threads there have something to say.
+What they use has locks of its own (the store of results, imports), so that they and a fork wait for each other.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Lock
+
+LONGEST_S = 1.0
+"""How long a fork waits: the process has others to look after, and what it waits for may be a server that does not answer."""
+
+
+class _Door:
+    def __init__(self) -> None:
+        self.lock, self.shut = Lock(), False
+
+    def shut_it(self) -> None:
+        self.shut = self.lock.acquire(timeout=LONGEST_S)
+
+    def open_it(self) -> None:
+        if self.shut:
+            self.lock.release()
+
+    def replace(self) -> None:
+        self.lock = Lock()
+
+
+_door = _Door()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_door.shut_it, after_in_parent=_door.open_it, after_in_child=_door.replace)
+
+
+@contextmanager
+def unforked() -> Iterator[None]:
+    """Inside, this process is not forked, unless it takes too long; one thread at a time."""
+    with _door.lock:
+        yield

@@ -1,0 +1,82 @@
+"""The store of results is asked on while it is away: what a run came to is not thrown away because its store starts anew.
+
+The run keeps its units meanwhile. If it takes too long the message is rejected, so that nobody writes a failure of the store as
+the task's, and the task is parked again.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from celery import Celery, states
+from celery.app.task import Context
+from celery.backends.base import Backend
+from celery.exceptions import BackendStoreError, Reject
+from kombu.exceptions import OperationalError
+
+from poolkeeper.calls import pause_s
+from poolkeeper.celery import parking
+from poolkeeper.celery.message import SENT
+
+if TYPE_CHECKING:
+    from poolkeeper.celery.allocation import Held
+
+log = logging.getLogger(__name__)
+
+ENDS = states.READY_STATES | {states.RETRY}
+"""What a run comes to; any other state may be missing."""
+
+
+def insist_on_storing(app: Celery, backend: Backend) -> None:
+    """From now on this backend tries for a while to store what the runs of parked tasks come to."""
+    if "store_result" in vars(backend):
+        return
+    celerys = backend.store_result
+
+    def store_result(
+        task_id: str, result: Any, state: str, traceback: Any = None, request: Context | None = None, **more: Any
+    ) -> Any:
+        store = partial(celerys, task_id, result, state, traceback=traceback, request=request, **more)
+        if state not in ENDS or not _runs_here(app, request):
+            return store()
+        return _insist(backend, store, f"{state} of task {task_id}", vars(request).get(parking.RUN))
+
+    vars(backend)["store_result"] = store_result
+
+
+def _insist(backend: Backend, store: Callable[[], Any], what: str, held: Held | None) -> Any:
+    until, tried = time.monotonic() + parking.PATIENCE_S, 0
+    while True:
+        try:
+            stored = store()
+        except Exception as error:
+            if not _is_away(backend, error):
+                raise
+            tried, pause = tried + 1, pause_s(tried + 1)
+            if held:
+                held.unstored = True
+            if time.monotonic() + pause >= until or (held and held.lost):
+                log.error("%s could not be stored: %s", what, error)
+                raise Reject(f"the store of results is away: {error}", requeue=True) from error
+            if tried == 1:
+                log.warning("the store of results is away, %s has to wait: %s", what, error)
+            time.sleep(pause)
+        else:
+            if held:
+                held.unstored = False
+            return stored
+
+
+def _runs_here(app: Celery, request: Context | None) -> bool:
+    """Whether this is said by the run of a parked task, and not of it by somebody who has others to look after."""
+    running = app.current_worker_task
+    return running is not None and request is running.request and request.get(SENT) is not None
+
+
+def _is_away(backend: Backend, error: Exception) -> bool:
+    """Whether the store was not reached; else it did not want to have it."""
+    return isinstance(error, (OSError, OperationalError, BackendStoreError)) or bool(backend.exception_safe_to_retry(error))
