@@ -154,7 +154,7 @@ class Loop:
         self._failures = 1 if became.sent else self._failures + 1
         pause_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(self._failures - 1, 16)) * uniform(0.75, 1.0)
         self._outgoing.failed(self._workspace, [*became.refused, *became.left], pause_s)
-        return Pause(pause_s, whatever_comes=True)
+        return Pause(pause_s, whatever_comes=bool(became.left))  # what is refused keeps no other
 
     def _send(self, dispatches: Sequence[Dispatch]) -> _Sent:
         became = _Sent()

@@ -24,7 +24,9 @@ def park(call: Call, body: TaskAsk) -> TaskAnswer:
     if body.instead_of:
         with suppress(NotFound):  # what is gone is a stale fence, to whoever asks
             check_holder(call, body.instead_of.request)
-    return TaskAnswer.of(call.services.tasks.park(call.workspace, body, key))
+    task = call.services.tasks.park(call.workspace, body, key)
+    # of a key that was known it may be another's by now, under the same name
+    return TaskAnswer.of(_own(call, task) if task.component else task)
 
 
 def show(call: Call, task: str) -> TaskAnswer:

@@ -11,6 +11,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -24,6 +25,9 @@ from app.domain.ordering import EXACT
 
 MAX_MESSAGE_BYTES = 256 * 1024
 """The longest message that is kept; what is larger belongs into a store of its own, and its address into the message."""
+
+LAST_YEAR = 9998
+"""The last one in which a task may have its time: wherever one is there is a calendar for it."""
 
 TaskName = Annotated[str, Field(pattern=TASK_PATTERN)]
 """What a task is known by."""
@@ -60,6 +64,17 @@ class TaskAsk(Ask):
         if len(json.dumps(message, separators=(",", ":")).encode()) > MAX_MESSAGE_BYTES:
             raise ValueError(f"must be at most {MAX_MESSAGE_BYTES} bytes")
         return message
+
+    @field_validator("not_before")
+    @classmethod
+    def _sayable(cls, at: datetime | None) -> datetime | None:
+        try:
+            at = at and at.astimezone(UTC)
+        except OverflowError:
+            at = None if at is None else at.replace(year=LAST_YEAR + 1)
+        if at and at.year > LAST_YEAR:
+            raise ValueError(f"must be in a year from 1 to {LAST_YEAR}")
+        return at
 
     def ask(self) -> RequestAsk:
         """The request, with what goes without saying for a task."""

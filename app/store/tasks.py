@@ -55,7 +55,7 @@ class TaskStore:
             name=wanted.name,
             id=new_id,
             ask=json.dumps(fields),
-            key=key,
+            key=key or new_id,  # so a call that comes twice is known
             digest=wanted.digest(),
             message=_packed(wanted.message),
             due_ms=None if wanted.not_before is None else math.ceil(wanted.not_before.timestamp() * 1000),
@@ -122,7 +122,7 @@ class TaskStore:
 
     def done(self, workspace: str, dispatches: Sequence[Dispatch], start_s: float) -> None:
         """These were sent off. A task is looked after again in `start_s` unless it has begun; what was told to be over is."""
-        sent = json.dumps([(one.task, "" if one.ended else str(one.fence), one.tries) for one in dispatches])
+        sent = json.dumps([(one.task, "" if one.ended else str(one.fence), one.tries, one.request or "") for one in dispatches])
         self._scripts.call("outbox_done", workspace, now=self._clock.now_ms(), sent=sent, start_ms=_ms(start_s))
 
     def failed(self, workspace: str, dispatches: Sequence[Dispatch], again_s: float) -> None:
@@ -216,8 +216,12 @@ def _packed(message: Mapping[str, Any]) -> str:
 
 
 def _unpacked(text: str) -> Mapping[str, Any]:
+    """The message, empty if what was kept of it is damaged: so it is only this one that cannot be sent."""
     inflate = zlib.decompressobj(wbits=-15, zdict=_COMMON)
-    message: Mapping[str, Any] = json.loads(inflate.decompress(base64.b85decode(text[len(_WRITTEN) :])))
+    try:
+        message: Mapping[str, Any] = json.loads(inflate.decompress(base64.b85decode(text[len(_WRITTEN) :])))
+    except (zlib.error, ValueError):
+        return {}
     return message
 
 

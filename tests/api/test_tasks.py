@@ -239,6 +239,7 @@ def test_a_task_that_is_not_over_is_there_once(everywhere: Site) -> None:
         ("not_before", "soon"),
         ("not_before", "2030-01-01T00:00:00"),
         ("not_before", 1893456000),
+        ("not_before", "9999-12-31T23:59:59-12:00"),
         ("redeliveries", -2),
         ("redeliveries", 1001),
         ("redeliveries", 1.5),
@@ -310,6 +311,18 @@ def test_nobody_gives_up_what_another_component_holds(site: Site) -> None:
     gone = {"request": "none", "fence": 1}
     site.post("/tasks", a_task(component="other", instead_of=gone), token=secret).refused(409, "stale_fence")
     assert before.items() <= site.state().items()
+
+
+def test_a_key_shows_nobody_what_another_component_has_under_that_name_by_now(site: Site) -> None:
+    _ready(site)
+    site.policy("other")
+    mine = site.token("requester", "team")
+    key = {"Idempotency-Key": "k"}
+    held = site.post("/tasks", a_task(), token=mine, headers=key).body["request"]
+    site.post(f"/requests/{held['id']}/release", {"fence": held["fence"]}, token=mine)
+    assert site.post("/tasks", a_task(), token=mine, headers=key).body["status"] == "ended"
+    assert site.post("/tasks", a_task(component="other"), token=site.token("requester", "other")).status == 201
+    site.post("/tasks", a_task(), token=mine, headers=key).refused(403, "other_component")
 
 
 def test_class_10_needs_its_permission_here_too(site: Site) -> None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from redis import Redis
 
+from app.domain.asks import RequestAsk
+from app.domain.tasks import TaskAsk
 from app.store.connection import StoreUnavailable
+from app.store.tasks import TaskStore
 from tests.backends import start
 from tests.world import World
 
@@ -35,3 +39,22 @@ def test_nothing_lapses_while_heartbeats_are_refused(client: Redis) -> None:
     assert world.status(held) == ["allocated"]
     world.ledger.heartbeat("test", held.id, 1)
     assert world.ledger.sweep("test").lapsed == 0
+
+
+def test_nothing_is_taken_back_while_nobody_can_begin(client: Redis) -> None:
+    world = World(client)
+    world.pool(gpu=1)
+    world.policy()
+    store, later = TaskStore(client, world.clock), datetime.fromtimestamp(world.clock.now_ms() / 1000 + 5, UTC)
+    for name, due in (("sent", None), ("later", later)):
+        store.park("test", TaskAsk(task=name, name="x", request=RequestAsk(component="t"), message={}, not_before=due))
+    (sent,) = store.take("test", 30, 60, 1).dispatches
+    store.done("test", [sent], 60)
+    client.config_set("maxmemory", 1)
+    world.clock.advance(60)
+    with pytest.raises(StoreUnavailable, match="memory"):
+        store.start("test", str(sent.request), 1, "w")
+    with pytest.raises(StoreUnavailable):
+        store.take("test", 30, 60, 1)
+    client.config_set("maxmemory", 0)
+    assert store.start("test", str(sent.request), 1, "w").status == "allocated"

@@ -272,6 +272,21 @@ def test_a_task_that_has_not_begun_leaves_at_once(tasks: Tasks) -> None:
     assert [one.fence for one in tasks.send()] == [3]
 
 
+def test_to_leave_before_it_has_begun_uses_up_no_retry(tasks: Tasks) -> None:
+    tasks.world.policy("high", priority=9)
+    tasks.world.policy(reserved={})
+    tasks.park(retries=0)
+    for _ in range(2):
+        (sent,) = tasks.send()
+        waiter = tasks.world.submit("high", gpu=2)
+        tasks.world.stop(waiter, tasks.world.look(str(sent.request)))
+        assert tasks.status("a") == ["parked"]
+        tasks.world.release(tasks.world.look(waiter))
+    (sent,) = tasks.send()
+    tasks.start(sent)
+    assert tasks.world.look(str(sent.request)).preemptions == 0
+
+
 def test_a_lost_worker_of_one_that_has_to_leave_has_left(tasks: Tasks) -> None:
     tasks.world.policy("high", priority=9)
     sent = tasks.begun(checkpoint="auto")

@@ -145,6 +145,7 @@ def test_a_broker_that_takes_nothing_is_as_good_as_away() -> None:
     pauses = [loop.turn() for _ in range(3)]
     assert [back for back, _ in outgoing.back] == [["a", "b"]] * 3
     assert pauses[0].seconds < pauses[1].seconds < pauses[2].seconds
+    assert not any(pause.whatever_comes for pause in pauses), "it may be only these that it does not take"
 
 
 def test_what_is_no_message_goes_the_way_of_what_nobody_begins(caplog: pytest.LogCaptureFixture) -> None:

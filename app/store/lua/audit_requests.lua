@@ -43,13 +43,19 @@ local function anew(request, key)
   return seconds and clock.after(seconds) or const.EXACT
 end
 
+-- A request whose task is gone: who has begun goes on without, and of the others nobody will ever hear, so their time is up.
+local function alone(request)
+  if (request.started_ms or '') ~= '' then return redis.call('HDEL', keys.request(request.id), 'task') end
+  redis.call('ZADD', request.status == states.queued and keys.waiting() or keys.live(), amounts.whole(clock.now), request.id)
+end
+
 -- A request of a task: the task knows it, and somebody will send what is to be sent. Its lease runs from when it has begun.
 local function check_task(request)
   local task, status = request.task, request.status
   local of = redis.call('HGET', keys.task(task), 'request')
   local over = not string.find(transitions, ' ' .. status .. '>', 1, true)
   if of ~= request.id then
-    if not over then findings.add('task', task .. ' ' .. request.id, of, request.id) end
+    if not over and findings.add('task', task .. ' ' .. request.id, of, request.id) then alone(request) end
     return
   end
   local due = redis.call('ZSCORE', keys.outbox(), task) or redis.call('ZSCORE', keys.unstarted(), task)

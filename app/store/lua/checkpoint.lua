@@ -16,7 +16,8 @@ if not request then return reply.not_found() end
 if args.state == 'completed' and request.left_fence == args.fence and request.left_by == 'completed' then
   return reply.left(request.status, passes.settle(tonumber(args.chunk)))
 end
-if request.fence ~= args.fence or not redis.call('ZSCORE', keys.live(), args.id) then
+local begun = not request.task or (request.started_ms or '') ~= ''
+if request.fence ~= args.fence or not begun or not redis.call('ZSCORE', keys.live(), args.id) then
   return reply.stale_fence(request.status, request.reason)
 end
 

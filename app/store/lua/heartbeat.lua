@@ -10,7 +10,8 @@ clock.start(args.now)
 
 local request = requests.load(args.id)
 if not request then return reply.not_found() end
-if request.fence ~= args.fence or not redis.call('ZSCORE', keys.live(), args.id) then
+local begun = not request.task or (request.started_ms or '') ~= ''
+if request.fence ~= args.fence or not begun or not redis.call('ZSCORE', keys.live(), args.id) then
   return reply.stale_fence(request.status, request.reason)
 end
 local lapses = request.lease_s and amounts.whole(clock.after(request.lease_s)) or ''

@@ -8,12 +8,18 @@
 clock.start(args.now)
 local until_ms = amounts.whole(clock.now + tonumber(args.start_ms))
 
+-- Whether what was said to be over is, and not another request that a task of this name has by now.
+local function is_over(task, request, said)
+  if said == '' then return task.ended or not request end
+  return request and request.id == said and not string.find(transitions, ' ' .. request.status .. '>', 1, true)
+end
+
 for _, one in ipairs(cjson.decode(args.sent)) do
-  local id, fence, tries = one[1], one[2], tonumber(one[3])
+  local id, fence, tries, of = one[1], one[2], tonumber(one[3]), one[4]
   local task = tasks.load(id)
   local request = task and tasks.request(task)
   if fence == '' then
-    if task and (not request or not string.find(transitions, ' ' .. request.status .. '>', 1, true)) then
+    if task and is_over(task, request, of) then
       outbox.forget(id)
       counts.add('dispatched')
     end

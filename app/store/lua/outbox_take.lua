@@ -1,6 +1,6 @@
 -- Look after the tasks whose time has come, a bounded number: those put off enter the queue; of those lost, or begun by nobody, a
 -- successor does; the others are to be sent off by the caller, who is alone in that until the claim is over.
--- @use amounts clock counts grants passes requests tasks
+-- @use amounts clock counts grants operations passes requests tasks
 -- @keys delayed outbox task unstarted
 -- @args now kept chunk count claim_ms start_ms tries ids
 -- @reply taken rows now next more
@@ -10,7 +10,13 @@ requests.keep(args.kept)
 local count, now, tries = tonumber(args.count), amounts.whole(clock.now), tonumber(args.tries)
 local LONGEST_MS = 900000
 local ids, rows = cjson.decode(args.ids), {}
-local function fresh() return table.remove(ids) end
+local op, given = ids[1], #ids
+if operations.done(op) then count = 0 end  -- these ids are taken; what was claimed comes back
+
+local function fresh()
+  if #ids == given then operations.note(op) end
+  return table.remove(ids)
+end
 
 local function due(key)
   return redis.call('ZRANGEBYSCORE', key, '-inf', now, 'LIMIT', 0, count)
@@ -48,8 +54,9 @@ local LOST = {lease_lapsed = true, worker_lost = true}
 
 -- What is to be said of it to its worker; nil if nothing is.
 local function look(task)
+  if task.ended then return 'ended' end
   local request = tasks.request(task)
-  if not request then return task.ended and 'ended' or task.request and 'ended' end
+  if not request then return task.request and 'ended' end
   if request.status == states.queued then return nil end
   if string.find(transitions, ' ' .. request.status .. '>', 1, true) then
     if not tasks.waits_to_begin(request) then return nil end
@@ -60,15 +67,16 @@ local function look(task)
   return 'ended', request
 end
 
+-- Sent, and not begun. A write that a server out of memory refuses comes first: nothing is taken back while none can begin.
+for _, id in ipairs(due(keys.unstarted())) do
+  redis.call('ZADD', keys.outbox(), now, id)
+  redis.call('ZREM', keys.unstarted(), id)
+end
+
 for _, id in ipairs(due(keys.delayed())) do
   redis.call('ZREM', keys.delayed(), id)
   local task = tasks.load(id)
-  if task then tasks.enter(task, fresh()) end
-end
-
-for _, id in ipairs(due(keys.unstarted())) do  -- sent, and not begun
-  redis.call('ZADD', keys.outbox(), now, id)
-  redis.call('ZREM', keys.unstarted(), id)
+  if task and task.due_ms then tasks.enter(task, fresh()) end
 end
 
 for i, id in ipairs(due(keys.outbox())) do

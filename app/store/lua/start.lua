@@ -1,5 +1,5 @@
 -- A worker begins a granted task: it is the only one under this fence, and from now on the lease runs.
--- @use amounts clock requests
+-- @use amounts clock counts requests
 -- @keys live outbox task unstarted
 -- @args now kept id fence runner
 -- @reply alive status lapses directive deadline
@@ -26,6 +26,11 @@ if runner == '' then
   redis.call('ZREM', keys.outbox(), request.task)
   redis.call('ZREM', keys.unstarted(), request.task)
   redis.call('HDEL', keys.task(request.task), 'returned')
+  local name, under = unpack(redis.call('HMGET', keys.task(request.task), 'name', 'sent_fence'))
+  if name and under ~= request.fence then  -- before who sent it could say so
+    redis.call('HSET', keys.task(request.task), 'sent', '1', 'sent_fence', request.fence)
+    counts.add('dispatched')
+  end
   requests.note(request, 'started', {'runner', args.runner, 'started_ms', amounts.whole(clock.now)})
 end
 return reply.alive(request.status, lapses, request.directive or '', request.deadline_ms or '')

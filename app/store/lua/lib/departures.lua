@@ -7,6 +7,9 @@ local JUST_MS = 60000
 
 local function seconds(pool, setting, default) return tonumber(pool.is[setting] or default) end
 
+-- Whether its work has been begun; of a task that is when a worker says so.
+local function begun(request) return not request.task or (request.started_ms or '') ~= '' end
+
 -- What ranks somebody, as `priority,class`.
 function departures.rank(policy, request) return policy.is.priority .. ',' .. request.class end
 
@@ -41,7 +44,7 @@ end
 -- stands in the queue again with its age, unless it was there too often.
 function departures.leave(request, event, how, more)
   local pool, lane, fields = accounts.pool(request.pool), lanes.of(request), {}
-  local times = (tonumber(request.preemptions) or 0) + 1
+  local times = (tonumber(request.preemptions) or 0) + (begun(request) and 1 or 0)  -- who had not begun lost nothing
   local lost = (event == 'forced' or request.failed == '1') and pool.is.requeue_failed_checkpoint == '0'
   local again = not lost and (request.retries == '-1' or times <= tonumber(request.retries))
   local ranks = more or {rank = request.rank or '', by_rank = request.by_rank}
@@ -73,8 +76,7 @@ function departures.begin(path, hold, request, reason, by_rank)
   requests.say(news, {'reason'}, reason)
   requests.say(news, {'preempted_by'}, hold and hold.id or '')
   requests.say(news, {'told_fence'}, request.fence)
-  local begun = not request.task or (request.started_ms or '') ~= ''
-  if seconds(pool, 'grace_s', 30) == 0 or not begun then
+  if seconds(pool, 'grace_s', 30) == 0 or not begun(request) then
     for i = 1, #news, 2 do requests.put(request, fields, news[i], news[i + 1]) end
     requests.write(request, fields)
     return departures.leave(request, 'preempted', nil, more)

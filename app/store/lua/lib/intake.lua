@@ -7,6 +7,7 @@ local function again(ask, request)
   local before = ask.key and redis.call('GET', keys.idempotency(ask.key))
   if before then
     local id, digest = string.match(before, '^(%S+) (%S+)$')
+    if string.find(id, '/', 1, true) then return 'conflict' end  -- it is a task's
     local known = requests.load(id)
     if known then return digest == ask.digest and 'known' or 'conflict', known end
   end
@@ -81,6 +82,7 @@ function intake.take(ask, remember_s)
   local request, fields, said = {id = ask.id}, ask.fields, #ask.fields
   for i = 1, #fields, 2 do request[fields[i]] = fields[i + 1] end
   local tag, known = again(ask, request)
+  if tag and not known then return tag, {} end
   if tag then
     local flat = requests.flat(known)
     flat[#flat + 1] = 'lapses'

@@ -17,6 +17,13 @@ function outbox.put(task)
   outbox.tell()
 end
 
+-- The request of a task is over: its worker knows, and nothing is kept, or has to hear of it. Only what the task has now counts.
+function outbox.over(request)
+  if redis.call('HGET', keys.task(request.task), 'request') ~= request.id then return end
+  if (request.outcome or '') ~= '' then return outbox.forget(request.task) end
+  outbox.put(request.task)
+end
+
 -- A task is over: nothing of it is kept.
 function outbox.forget(task)
   redis.call('ZREM', keys.outbox(), task)

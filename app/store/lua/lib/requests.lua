@@ -103,9 +103,7 @@ function requests.finish(request, to, event, news, fields, more)
   requests.say(all, {'ended_ms'}, now)
   requests.move(request, to, event, all, fields, more)
   redis.call('ZADD', keys.ended(), now, request.id)
-  if not request.task then return end
-  if (request.outcome or '') ~= '' then outbox.forget(request.task)  -- its worker knows
-  else outbox.put(request.task) end
+  if request.task then outbox.over(request) end
 end
 
 -- A request that was loaded, whole and as one flat list, for an answer; of a name that comes twice the last counts.
