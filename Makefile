@@ -25,8 +25,8 @@ set-up: $(READY) ## install everything into .venv, unless it is there already
 up: $(READY) ## run Poolkeeper
 	@exec $(BIN)/poolkeeperd up $(ARGS)
 
-test: $(READY) ## run the tests, two files at a time
-	@exec $(BIN)/pytest -n 2 --dist loadfile $(ARGS)
+test: $(READY) ## run the tests, three files at a time, as many of them wait
+	@exec $(BIN)/pytest -n 3 --dist loadfile $(ARGS)
 
 bench: $(READY) ## measure
 	@exec $(BIN)/python -m bench $(ARGS)
