@@ -12,6 +12,11 @@ from app.service.checks import checked_id, checked_key, checked_name, checked_nu
 from app.store.registry import Registry
 from app.store.tasks import TaskStore
 
+_NO_BROKER = (
+    "no broker is named for workspace {}, so its tasks could not be sent: "
+    "name one in the file of POOLKEEPER_BROKERS, and start API and workers anew"
+)
+
 
 class Tasks:
     """The tasks of every workspace; only those that have a broker take any in."""
@@ -22,7 +27,7 @@ class Tasks:
     def park(self, workspace: str, ask: TaskAsk, key: str | None = None) -> Task:
         """Keep a task until its request is granted, and send it off then."""
         if checked_name(workspace) not in self._with_broker:
-            raise AgainstTheRules("no_broker", f"no broker is named for workspace {workspace}, so its tasks could not be sent")
+            raise AgainstTheRules("no_broker", _NO_BROKER.format(workspace))
         self._registry.remember(workspace)
         return self._store.park(workspace, ask, checked_key(key))
 

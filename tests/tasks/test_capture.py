@@ -13,7 +13,7 @@ from celery import Celery, Signature, chain, chord, group, signals
 from celery.app.trace import build_tracer
 from celery.beat import Scheduler
 from celery.exceptions import ImproperlyConfigured
-from kombu import Exchange, Queue
+from kombu import Exchange, Producer, Queue
 from kombu.compression import decompress
 from kombu.exceptions import EncodeError, OperationalError
 from kombu.serialization import loads
@@ -258,10 +258,25 @@ def test_other_tasks_go_to_the_broker_as_ever(heard: StandIn, app: Celery, train
     assert heard.heard == []
 
 
+def test_what_a_call_asks_goes_with_a_message_of_a_task_that_is_not_known_here(
+    heard: StandIn, app: Celery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(app)
+    sent: list[dict[str, Any]] = []
+    monkeypatch.setattr(Producer, "publish", lambda *_, **options: sent.append(options))
+    app.send_task("somebody.elses", resources={"gpu": 2}, component="other", headers={"x": 1})
+    app.send_task("somebody.elses")
+    (first, second) = sent
+    assert first["headers"] | {"x": 1, "poolkeeper_ask": {"resources": {"gpu": 2}, "component": "other"}} == first["headers"]
+    assert "poolkeeper_ask" not in second["headers"]
+    assert not {"resources", "component"} & first.keys()
+    assert heard.heard == []
+
+
 def test_a_task_sent_by_name_is_caught_before_anything_looked_at_the_app(heard: StandIn) -> None:
     app = Celery("late", broker=NOBODY, set_as_current=False)
 
-    @app.task(base=PoolTask, name="late.train", component="team", shared=False)
+    @app.task(base=PoolTask, name="late.train", component="team", resources={}, shared=False)
     def train() -> None: ...
 
     app.conf.poolkeeper = {"url": heard.url}
@@ -339,7 +354,18 @@ def test_results_that_nobody_wants_get_no_state(heard: StandIn, train: Any) -> N
 
 def test_who_asks_has_to_be_said(app: Celery) -> None:
     with pytest.raises(ImproperlyConfigured, match="component"):
-        app.task(base=PoolTask, name="shop.nobodys", shared=False)(nothing).delay()
+        app.task(base=PoolTask, name="shop.nobodys", resources={}, shared=False)(nothing).delay()
+
+
+def test_what_is_needed_has_to_be_said(app: Celery) -> None:
+    with pytest.raises(ImproperlyConfigured, match=r"shop\.mistyped does not say what it needs"):
+        app.task(base=PoolTask, name="shop.mistyped", component="team", resource={"gpu": 1}, shared=False)(nothing).delay()
+
+
+def test_where_the_service_is_has_to_be_said_rightly(app: Celery, train: Any) -> None:
+    app.conf.poolkeeper = {"urll": "http://127.0.0.1:1"}
+    with pytest.raises(ImproperlyConfigured, match="'urll'; it may say url, token, workspace, "):
+        train.delay(1)
 
 
 def test_a_base_of_ones_own_may_say_it(heard: StandIn, app: Celery) -> None:
@@ -358,7 +384,7 @@ def test_protocol_1_has_no_room_for_what_is_needed(app: Celery, train: Any) -> N
 
 
 def test_called_directly_or_eagerly_it_holds_nothing_and_is_never_asked_to_leave(heard: StandIn, app: Celery) -> None:
-    @app.task(base=PoolTask, name="shop.looks", component="team", bind=True, shared=False)
+    @app.task(base=PoolTask, name="shop.looks", component="team", resources={}, bind=True, shared=False)
     def looks(self: PoolTask[Any, Any]) -> tuple[Any, ...]:
         held = self.allocation
         held.checkpointed("kept")

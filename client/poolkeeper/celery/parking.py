@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from celery import Celery, Task, states
 from celery.app.task import Context
+from celery.exceptions import ImproperlyConfigured
 from kombu import Producer
 from kombu.exceptions import EncodeError
 
@@ -68,6 +69,10 @@ class Parcel:
         }
 
 
+CONFIGURED = ("url", "token", "workspace", "timeout_s", "tries")
+"""What `app.conf.poolkeeper` may say."""
+
+
 class Parking:
     """What an app's tasks need of Poolkeeper."""
 
@@ -80,7 +85,10 @@ class Parking:
     def client(self) -> Client:
         """As `app.conf.poolkeeper` says (`url`, `token`, `workspace`), and what it does not say as any client."""
         if self._client is None:
-            self._client = Client(**(self._app.conf.get("poolkeeper") or {}))
+            said = self._app.conf.get("poolkeeper") or {}
+            if unknown := sorted(said.keys() - CONFIGURED):
+                raise ImproperlyConfigured(f"app.conf.poolkeeper says {unknown[0]!r}; it may say {', '.join(CONFIGURED)}")
+            self._client = Client(**said)
         return self._client
 
     # ---- the hook
@@ -94,7 +102,11 @@ class Parking:
     def send(self, producer: Producer, name: str, message: Any, **options: Any) -> Any:
         """In place of `app.amqp.send_task_message`."""
         publish, task = self._celerys(), self.task(name)
-        if task is None or _aside.get():
+        if _aside.get() or (task is None and self._is_anothers(name)):
+            return publish(producer, name, message, **options)
+        if task is None:  # not known here, but whoever finds it may know it: then it asks what this call says
+            if call := asking.said(options, None):
+                options["headers"] = {**(options.get("headers") or {}), asking.HEADER: call}
             return publish(producer, name, message, **options)
         headers = {field: value for field, value in (options.pop("headers", None) or {}).items() if field != SENT}
         if call := asking.said(options, {**message.headers, **headers}):
@@ -119,6 +131,13 @@ class Parking:
         except RuntimeError:  # it does not want to be, so nothing of ours is there yet
             return None
         return task if isinstance(task, PoolTask) else None
+
+    def _is_anothers(self, name: str) -> bool:
+        """Whether the app knows the task, or will not be asked: then it is Celery's alone."""
+        try:
+            return name in self._app.tasks
+        except RuntimeError:
+            return True
 
     def keep(self, parcel: Parcel, running: Held | None) -> None:
         """Park it; by the task itself while it runs, as soon as it has ended."""

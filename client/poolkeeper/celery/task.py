@@ -44,6 +44,7 @@ class PoolTask(Task[Given, Made]):
     """Who asks; it has to be said."""
     component_type: str | None = None
     resources: Mapping[str, int] | None = None
+    """What it needs; it or `settings` has to be said."""
     settings: Mapping[str, Any] | None = None
     preemptible: bool | None = None
     preemption_class: int | None = None
@@ -69,6 +70,8 @@ class PoolTask(Task[Given, Made]):
             return
         if not cls.component:
             raise ImproperlyConfigured(f"task {cls.name} does not say who asks: component=…")
+        if cls.resources is None and cls.settings is None:
+            raise ImproperlyConfigured(f"task {cls.name} does not say what it needs: resources={{…}}, or {{}} for none")
         if "tells_start" not in vars(cls):
             # Celery would say so of every message that arrives, and some of ours are not run.
             cls.tells_start, cls.track_started = bool(cls.track_started), False
