@@ -178,3 +178,14 @@ def test_nothing_is_told_of_what_is_not_there(tasks: Tasks) -> None:
     for command in (tasks.store.look, tasks.store.cancel):
         with pytest.raises(NotFound):
             command(tasks.world.workspace, "none")
+
+
+def test_a_late_word_of_one_that_never_had_a_request_ends_no_new_task_that_has_none_yet(tasks: Tasks) -> None:
+    later = datetime.fromtimestamp(tasks.world.clock.now_ms() / 1000 + 90, UTC)
+    tasks.park(not_before=later)
+    tasks.store.cancel(tasks.world.workspace, "a")
+    verdicts = tasks.take()
+    tasks.store.done(tasks.world.workspace, verdicts, START_S)
+    tasks.park(not_before=later)
+    tasks.store.done(tasks.world.workspace, verdicts, START_S)
+    assert tasks.status("a") == ["delayed"]

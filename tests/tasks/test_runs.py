@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from celery import Celery
 from celery.app.trace import build_tracer
-from celery.exceptions import Reject, SoftTimeLimitExceeded
+from celery.exceptions import BackendStoreError, Reject, SoftTimeLimitExceeded
 from kombu.utils.uuid import uuid
-from poolkeeper.celery import PARKED, PoolTask, forks, parking
+from poolkeeper.celery import PARKED, PoolTask, forks, parking, storing
 from poolkeeper.heartbeats import Heartbeats
 
 from tests.client.standin import Act, Handler, StandIn, cuts, refuses, says
@@ -124,6 +124,7 @@ def test_what_cannot_be_stored_comes_again(
     app: Celery, heard: StandIn, store: Any, body: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(parking, "PATIENCE_S", -1.0)
+    monkeypatch.setattr(storing, "in_pool_child", lambda: True)
     work, one = task(app, body), uuid()
     store(1, ConnectionError("away"))
     with pytest.raises(Reject):
@@ -132,10 +133,25 @@ def test_what_cannot_be_stored_comes_again(
     assert said(heard) == ["start", "release lost"]
 
 
+def test_in_a_thread_nothing_of_that_escapes(app: Celery, heard: StandIn, store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parking, "PATIENCE_S", -1.0)
+    work, one = task(app, gives), uuid()
+    store(2, ConnectionError("away"))
+    run(work, one)
+    assert said(heard) == ["start", "release lost"]
+
+
 def test_what_the_store_does_not_want_is_a_failure(app: Celery, heard: StandIn, store: Any) -> None:
     work, one = task(app, gives), uuid()
     store(1, ValueError("too large"))
     assert run(work, one).info.state == "FAILURE"
+    assert said(heard)[1:] != ["release lost"]
+
+
+def test_what_is_too_large_for_the_store_is_not_tried_for_ever(app: Celery, heard: StandIn, store: Any) -> None:
+    work, one = task(app, gives), uuid()
+    store(1, BackendStoreError("value too large"))
+    run(work, one)
     assert said(heard)[1:] != ["release lost"]
 
 
@@ -286,6 +302,23 @@ def test_a_fork_does_not_wait_for_ever_and_its_child_may_use_it_all(monkeypatch:
     end.set()
     using.join(10)
     assert again()
+
+
+def test_of_two_that_fork_at_a_time_each_opens_what_it_has_shut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forks, "LONGEST_S", 0.01)
+    door = forks._Door()
+    door.shut_it()
+
+    def forks_too() -> None:
+        door.shut_it()
+        door.open_it()
+
+    other = Thread(target=forks_too)
+    other.start()
+    other.join(10)
+    assert door.lock.locked()
+    door.open_it()
+    assert not door.lock.locked()
 
 
 def _of_child(says: Callable[[], bool]) -> int:

@@ -10,7 +10,7 @@ local until_ms = amounts.whole(clock.now + tonumber(args.start_ms))
 
 -- Whether what was said to be over is, and not another request that a task of this name has by now.
 local function is_over(task, request, said)
-  if said == '' then return task.ended or not request end
+  if said == '' then return task.ended or task.request and not request end
   return request and request.id == said and not string.find(transitions, ' ' .. request.status .. '>', 1, true)
 end
 

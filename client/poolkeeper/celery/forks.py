@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from threading import Lock
+from threading import Lock, local
 
 LONGEST_S = 1.0
 """How long a fork waits: the process has others to look after, and what it waits for may be a server that does not answer."""
@@ -17,13 +17,15 @@ LONGEST_S = 1.0
 
 class _Door:
     def __init__(self) -> None:
-        self.lock, self.shut = Lock(), False
+        self.lock, self._own = Lock(), local()  # several threads may fork at a time
 
     def shut_it(self) -> None:
-        self.shut = self.lock.acquire(timeout=LONGEST_S)
+        self._own.shut = False
+        self._own.shut = self.lock.acquire(timeout=LONGEST_S)
 
     def open_it(self) -> None:
-        if self.shut:
+        if getattr(self._own, "shut", False):
+            self._own.shut = False
             self.lock.release()
 
     def replace(self) -> None:

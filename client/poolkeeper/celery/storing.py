@@ -1,7 +1,7 @@
 """The store of results is asked on while it is away: what a run came to is not thrown away because its store starts anew.
 
-The run keeps its units meanwhile. If it takes too long the message is rejected, so that nobody writes a failure of the store as
-the task's, and the task is parked again.
+The run keeps its units meanwhile. If it takes too long the task is parked again; in a pool of processes the message is
+rejected, so that nobody writes a failure of the store as the task's.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from kombu.exceptions import OperationalError
 
 from poolkeeper.calls import pause_s
 from poolkeeper.celery import parking
+from poolkeeper.celery.allocation import in_pool_child
 from poolkeeper.celery.message import SENT
 
 if TYPE_CHECKING:
@@ -61,6 +62,8 @@ def _insist(backend: Backend, store: Callable[[], Any], what: str, held: Held | 
                 held.unstored = True
             if time.monotonic() + pause >= until or (held and held.lost):
                 log.error("%s could not be stored: %s", what, error)
+                if held and not in_pool_child():  # what is raised here would end `solo`, and a thread's worker not hear of it
+                    return None
                 raise Reject(f"the store of results is away: {error}", requeue=True) from error
             if tried == 1:
                 log.warning("the store of results is away, %s has to wait: %s", what, error)
@@ -79,4 +82,6 @@ def _runs_here(app: Celery, request: Context | None) -> bool:
 
 def _is_away(backend: Backend, error: Exception) -> bool:
     """Whether the store was not reached; else it did not want to have it."""
-    return isinstance(error, (OSError, OperationalError, BackendStoreError)) or bool(backend.exception_safe_to_retry(error))
+    if isinstance(error, BackendStoreError):  # it names the state it could not store, unless it was not to be stored at all
+        return bool(getattr(error, "state", ""))
+    return isinstance(error, (OSError, OperationalError)) or bool(backend.exception_safe_to_retry(error))
