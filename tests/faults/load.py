@@ -19,9 +19,9 @@ _Answer = TypeVar("_Answer")
 class Witness(World):
     """One of those who submit and release, and can swear to what they were told."""
 
-    def __init__(self, url: str, number: int) -> None:
+    def __init__(self, url: str, number: int, noticed: Any) -> None:
         super().__init__(connect(url, timeout_s=2), WORKSPACE)
-        self.number, self.random = number, Random(number)
+        self.number, self.random, self.noticed = number, Random(number), noticed
         self.sworn: dict[str, tuple[str, int | None]] = {}
         self.held: list[tuple[str, int]] = []
         self.outages: list[str] = []
@@ -34,6 +34,8 @@ class Witness(World):
                 return call()
             except StoreUnavailable as away:
                 self.outages.append(away.reason)
+                with self.noticed.get_lock():
+                    self.noticed.value += 1
                 if time.monotonic() > until:
                     raise
 
@@ -60,9 +62,11 @@ class Witness(World):
                 self.held.append((name, one.fence or 0))
 
 
-def work(url: str, number: int, operations: int, answered: Any) -> tuple[dict[str, tuple[str, int | None]], list[str]]:
-    """What one was told of each request at last, and how the server was away when it was."""
-    witness = Witness(url, number)
+def work(
+    url: str, number: int, operations: int, answered: Any, noticed: Any
+) -> tuple[dict[str, tuple[str, int | None]], list[str]]:
+    """What one was told of each request at last, and how the server was away when it was; counts as it goes."""
+    witness = Witness(url, number, noticed)
     for turn in range(operations):
         if witness.held and witness.random.random() < 0.5:
             witness.release_one()
