@@ -13,8 +13,9 @@ from app.store.scripts import Client
 from tests.backends import BACKENDS, available, start
 from tests.world import World
 
-# Whoever starts the tests in the background may have them ignore Ctrl-C, and their children would inherit it.
+# Whoever starts the tests in the background may have them ignore Ctrl-C, or a terminal's end; their children would inherit it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 class Servers:

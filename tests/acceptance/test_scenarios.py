@@ -64,6 +64,6 @@ def _parameter(scenario: Scenario) -> ParameterSet:
     return pytest.param(scenario, id=str(scenario), marks=marks)
 
 
-@pytest.mark.parametrize("scenario", map(_parameter, SCENARIOS))
+@pytest.mark.parametrize("scenario", [_parameter(each) for each in SCENARIOS])
 def test_scenario(outcomes: dict[str, str | None], scenario: Scenario) -> None:
     assert outcomes[str(scenario)] is None
