@@ -141,7 +141,12 @@ class Lab:
     @contextmanager
     def on_a_terminal(self, *words: str, script: str, width: int = 200, **more: str) -> Iterator[Terminal]:
         """The same, before somebody at a terminal."""
-        command = [str(PROGRAM), "run", *words, "--", "bash", "-c", script]
+        with self.terminal([str(PROGRAM), "run", *words, "--", "bash", "-c", script], width, **more) as terminal:
+            yield terminal
+
+    @contextmanager
+    def terminal(self, command: list[str], width: int = 200, **more: str) -> Iterator[Terminal]:
+        """A command before somebody at a terminal; whatever it started ends with it."""
         terminal = Terminal(command, self.variables(**more), width)
         try:
             yield terminal

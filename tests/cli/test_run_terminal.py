@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import re
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
 from tests.backends import wait_until
-from tests.cli.processes import descendants, living
+from tests.cli.processes import living
 from tests.cli.program import Program, Terminal
 from tests.cli.runs import ALL, BEGIN, SLEEP, WORK, Lab
 
@@ -199,17 +198,9 @@ def hang_up(terminal: Terminal) -> None:
         os.dup2(nothing.fileno(), terminal._inside)
 
 
-@contextmanager
-def shell(lab: Lab) -> Iterator[Terminal]:
+def shell(lab: Lab) -> AbstractContextManager[Terminal]:
     """An interactive shell, which gives its commands the terminal as shells do."""
-    terminal = Terminal(["bash", "--norc", "-i"], lab.variables(PS1="$ "), 200)
-    try:
-        yield terminal
-    finally:
-        below = descendants(terminal.process.pid)
-        terminal.close()
-        for pid in living(below):
-            os.kill(pid, signal.SIGKILL)
+    return lab.terminal(["bash", "--norc", "-i"], PS1="$ ")
 
 
 def written(lab: Lab, script: str) -> Path:

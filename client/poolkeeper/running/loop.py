@@ -150,14 +150,18 @@ class _Run:
                 try:
                     answer = call()
                 except (Unavailable, TooManyRequests) as trouble:
-                    if not may_pass(trouble):
-                        raise
                     failures += 1
-                    showing.trouble(str(trouble))
-                    time.sleep(pause_s(failures, trouble.retry_after_s))
+                    self._sit_out(trouble, failures)
                 else:
                     showing.clear()
                     return answer
+
+    def _sit_out(self, trouble: Unavailable | TooManyRequests, failures: int) -> None:
+        """Returns when it may be tried again; what will not pass is raised."""
+        if not may_pass(trouble):
+            raise trouble
+        self._around.showing.trouble(str(trouble))
+        time.sleep(pause_s(failures, trouble.retry_after_s))
 
     def _wait(self, request: Request) -> None:
         """Until it is no longer queued, or until the time is up: then it is out of the queue, and TimedOut."""
@@ -174,11 +178,8 @@ class _Run:
                 except TimedOut as still:
                     request, failures = still.request, 0
                 except (Unavailable, TooManyRequests) as trouble:
-                    if not may_pass(trouble):
-                        raise
                     failures += 1
-                    showing.trouble(str(trouble))
-                    time.sleep(pause_s(failures, trouble.retry_after_s))
+                    self._sit_out(trouble, failures)
                 self._request = request
                 if request.queued and self._poll_s(began) <= 0:
                     self._give_up(request)
