@@ -23,7 +23,7 @@ RATE = 0.1
 def main() -> None:
     parser = argparse.ArgumentParser(description="Learn a line.")
     parser.add_argument("--state", type=Path, default=Path("train.json"), help="where it is saved")
-    parser.add_argument("--steps", type=int, default=150)
+    parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--pause", type=float, default=0.05, help="seconds a step takes")
     parser.add_argument("--print-every", type=int, default=50, metavar="STEPS")
     parser.add_argument("--save-every", type=int, metavar="STEPS", help="also without being asked")

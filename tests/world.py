@@ -82,10 +82,18 @@ class World:
         return self.ledger.heartbeat(self.workspace, request.id, self._held(request, fence))
 
     def checkpoint(
-        self, request: Request, state: str, seconds: int = 0, reference: str | None = None, fence: int | None = None
+        self,
+        request: Request,
+        state: str,
+        seconds: int = 0,
+        reference: str | None = None,
+        fence: int | None = None,
+        *,
+        routine: bool = False,
     ) -> Beat:
         """Say something of its checkpoint, with the present fence unless another is given."""
-        return self.ledger.checkpoint(self.workspace, request.id, self._held(request, fence), state, seconds, reference)
+        held = self._held(request, fence)
+        return self.ledger.checkpoint(self.workspace, request.id, held, state, seconds, reference, routine=routine)
 
     def _held(self, request: Request, fence: int | None) -> int:
         held = self.look(request).fence if fence is None else fence

@@ -45,7 +45,7 @@ class Happened(Answer):
     """A transition: `submitted`, `allocated`, `released`, `expired`, `cancelled`, `rejected`, `preempting` (told to leave),
     `reprieved` (it may stay), `preempted` (it has left), `forced` (its units were taken back, as it had not left in time). Or a
     note that goes with none: `clearing` (others were told to leave for it), `terminating` (it has to end now), `passed_on` (it
-    leaves for another one from now on), `started` (a worker has begun the task it is for)."""
+    leaves for another one from now on), `started` (a worker, or `poolkeeper run`, has begun it)."""
     at: Time
     pool: str | None
     reason: str | None

@@ -155,7 +155,7 @@ SECONDS_WITH_DEFER: JsonDict = {
 }
 REFERENCE_WITH_COMPLETED: JsonDict = {
     "if": {"properties": {"state": {"const": "completed"}}},
-    "else": {"properties": {"reference": {"type": "null"}}},
+    "else": {"properties": {"reference": {"type": "null"}, "routine": {"const": False}}},
 }
 
 
@@ -172,6 +172,8 @@ class CheckpointAsk(Ask):
     """With `defer`: by how long; it is granted as far as the pool's `max_deferral_s` allows."""
     reference: Annotated[str, Field(min_length=1, max_length=LONGEST_REFERENCE)] | None = None
     """With `completed`: where it is to go on from, in words of your own."""
+    routine: bool = False
+    """With `completed`: it is kept, and never says that you have left, whatever you were asked to do meanwhile."""
 
     @field_validator("seconds")
     @classmethod
@@ -180,12 +182,12 @@ class CheckpointAsk(Ask):
             raise ValueError("is required with defer" if seconds is None else "goes with defer")
         return seconds
 
-    @field_validator("reference")
+    @field_validator("reference", "routine")
     @classmethod
-    def _with_completed(cls, reference: str | None, info: ValidationInfo) -> str | None:
-        if reference is not None and info.data.get("state", "completed") != "completed":
+    def _with_completed(cls, said: str | bool | None, info: ValidationInfo) -> str | bool | None:
+        if said and info.data.get("state", "completed") != "completed":
             raise ValueError("goes with completed")
-        return reference
+        return said
 
 
 class EmptyAsk(Ask):

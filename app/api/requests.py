@@ -118,11 +118,11 @@ def checkpoint(call: Call, request: str, body: CheckpointAsk) -> BeatAnswer:
     """Say how far the saving of the work is, be it routine or because of the directive `checkpoint`.
 
     It counts as a heartbeat and is answered like one, with the status it has then: who completes a checkpoint that was asked
-    for has left with that.
+    for has left with that, unless it says that it is `routine`.
     """
     check_holder(call, request)
     told = (body.fence, body.state, body.seconds or 0, body.reference)
-    return BeatAnswer.of(request, call.services.requests.checkpoint(call.workspace, request, *told))
+    return BeatAnswer.of(request, call.services.requests.checkpoint(call.workspace, request, *told, routine=body.routine))
 
 
 def cancel(call: Call, request: str, body: EmptyAsk) -> RequestAnswer:

@@ -42,7 +42,7 @@ def cancel(call: Call, task: str, body: EmptyAsk) -> TaskAnswer:
 
 
 def start(call: Call, request: str, body: StartAsk) -> BeatAnswer:
-    """Begin the task that was sent: its lease runs from now on, and no other runner may begin it under this fence."""
+    """Begin what was granted, task or not: the lease runs from now on, and no other runner may begin it under this fence."""
     check_holder(call, request)
     return BeatAnswer.of(request, call.services.tasks.start(call.workspace, request, body.fence, body.runner))
 

@@ -71,15 +71,23 @@ class Requests:
         return self._ledger.release(checked_name(workspace), checked_id(request), checked_number("fence", fence), outcome)
 
     def checkpoint(
-        self, workspace: str, request: str, fence: int, state: str, seconds: int = 0, reference: str | None = None
+        self,
+        workspace: str,
+        request: str,
+        fence: int,
+        state: str,
+        seconds: int = 0,
+        reference: str | None = None,
+        *,
+        routine: bool = False,
     ) -> Beat:
-        """Word of a checkpoint: one of CHECKPOINT_STATES, `seconds` with `defer`, and a reference perhaps with `completed`."""
+        """Word of a checkpoint: one of CHECKPOINT_STATES, `seconds` with `defer`, and perhaps more with `completed`."""
         if state not in CHECKPOINT_STATES:
             raise ValueError(f"the state of a checkpoint is one of {', '.join(CHECKPOINT_STATES)}")
         if state == "defer":
             checked_number("seconds", seconds)
         held = (checked_name(workspace), checked_id(request), checked_number("fence", fence))
-        return self._ledger.checkpoint(*held, state, seconds, reference)
+        return self._ledger.checkpoint(*held, state, seconds, reference, routine=routine)
 
     def cancel(self, workspace: str, request: str) -> Request:
         """Leave the queue."""

@@ -40,7 +40,7 @@ class Tasks:
         return self._store.cancel(checked_name(workspace), _checked_task(task))
 
     def start(self, workspace: str, request: str, fence: int, runner: str) -> Beat:
-        """Begin a granted task: from now on its lease runs, and nobody else may begin it under this fence."""
+        """Begin what was granted: from now on its lease runs, and nobody else may begin it under this fence."""
         return self._store.start(checked_name(workspace), checked_id(request), checked_number("fence", fence), runner)
 
     def outbox(self, workspace: str) -> Outbox:

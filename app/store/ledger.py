@@ -90,10 +90,19 @@ class Ledger:
         return codec.beat(_held(reply, request).fields)
 
     def checkpoint(
-        self, workspace: str, request: str, fence: int, state: str, seconds: int = 0, reference: str | None = None
+        self,
+        workspace: str,
+        request: str,
+        fence: int,
+        state: str,
+        seconds: int = 0,
+        reference: str | None = None,
+        *,
+        routine: bool = False,
     ) -> Beat:
-        """What a holder says of its checkpoint; with one `completed` on its way out it has left."""
-        args = {"op": _operation(), "id": request, "fence": fence, "state": state, "seconds": seconds, "reference": reference}
+        """What a holder says of its checkpoint; with one `completed` on its way out it has left, unless it is `routine`."""
+        said = {"state": state, "seconds": seconds, "reference": reference, "routine": "1" if routine else None}
+        args = {"op": _operation(), "id": request, "fence": fence, **said}
         reply = self._change("checkpoint", workspace, **args)
         if reply.tag == "left":
             status = State(reply.fields["status"])  # said again, it may be granted again, but not to this holder

@@ -88,15 +88,13 @@ class TaskStore:
     # for whoever runs
 
     def start(self, workspace: str, request: str, fence: int, runner: str) -> Beat:
-        """Begin a granted task: its lease runs from now on, and no other runner may begin it under this fence."""
+        """Begin what was granted: its lease runs from now on, and no other runner may begin it under this fence."""
         frame = {"now": self._clock.now_ms(), "kept": self._limits.events_kept}
         reply = self._scripts.call("start", workspace, **frame, id=request, fence=fence, runner=runner)
         if reply.tag == "stale_fence":
             raise StaleFence(request, reply.fields["status"], reply.fields["reason"])
         if reply.tag == "already_started":
             raise Conflict("already_started", f"another runner has begun {request} under this fence")
-        if reply.tag == "no_task":
-            raise Conflict("no_task", f"{request} is no task's request")
         if reply.tag == "not_found":
             raise NotFound("request", request)
         return codec.beat(reply.fields)

@@ -50,6 +50,8 @@ class Calls:
         self.configuration = configuration.read(url, token, workspace)
         self.url, self.workspace = self.configuration.url, self.configuration.workspace
         self.timeout_s, self.tries, self._sleep = timeout_s, max(1, tries), sleep
+        self.dated: str | None = None
+        """The `Date` of the last answer: what the server's clock said."""
         self._transport = Transport(self.url)
 
     def __enter__(self) -> Self:
@@ -152,6 +154,7 @@ class Calls:
             answer = self._transport.exchange(method, target, body, headers, timeout_s, repeatable=repeatable)
         except (OSError, HTTPException) as error:
             return unanswered(self.url, error)
+        self.dated = answer.headers.get("date")
         return answer if answer.status < 300 else _refusal(answer)
 
     def _headers(self, given: Mapping[str, str] | None, body: bytes | None) -> dict[str, str]:

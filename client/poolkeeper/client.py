@@ -126,14 +126,19 @@ class Client(Calls):
         return Request.from_json(self.call("POST", f"/requests/{_part(request_id)}/release", body=body))
 
     def checkpoint(
-        self, request_id: str, fence: int, state: str, seconds: int | None = None, reference: str | None = None
+        self,
+        request_id: str,
+        fence: int,
+        state: str,
+        seconds: int | None = None,
+        reference: str | None = None,
+        *,
+        routine: bool = False,
     ) -> Heartbeat:
-        """Say how far the saving of the work is: `started`, `progress`, `defer` (by `seconds`), `completed` or `failed`.
-
-        With `completed` goes a reference to go on from. Who completes what the directive `checkpoint` asked for has left with
-        that: then the answer's `holds` is False.
-        """
-        given = {"fence": fence, "state": state, "seconds": seconds, "reference": reference}
+        """How far the saving of the work is: `started`, `progress`, `defer` (by `seconds`), `failed` or `completed`, with a
+        reference to go on from. Who completes what was asked for has left with that, and the answer's `holds` is False; a
+        `routine` one is only kept, whatever was asked meanwhile."""
+        given = {"fence": fence, "state": state, "seconds": seconds, "reference": reference, "routine": routine or None}
         body = {field: value for field, value in given.items() if value is not None}
         return Heartbeat.from_json(self.call("POST", f"/requests/{_part(request_id)}/checkpoint", body=body))
 
@@ -206,9 +211,9 @@ class Client(Calls):
         return Task.from_json(self.call("POST", f"/tasks/{_part(task_id)}/cancel"))
 
     def start(self, request_id: str, fence: int, runner: str) -> Heartbeat:
-        """Begin a task that was sent; StaleFence, or Conflict (`already_started`) if another runner has begun it."""
-        body = {"fence": fence, "runner": runner}
-        return Heartbeat.from_json(self.call("POST", f"/requests/{_part(request_id)}/start", body=body))
+        """Begin what was granted; StaleFence, or Conflict (`already_started`) if another runner has begun it."""
+        body, path = {"fence": fence, "runner": runner}, f"/requests/{_part(request_id)}/start"
+        return Heartbeat.from_json(self.call("POST", path, body=body))
 
     # ---- pools, groups, policies
 

@@ -51,6 +51,7 @@ class Heartbeats:
         self.left = False
         self._saying = False  # a word under way may end what is held, and a heartbeat beside it be refused for that
         self._request_id, self._fence, self._lease_s, self._tell = request_id, fence, lease_s, tell
+        self._ahead = timedelta()
         self._vouched_s = vouched_s  # when what was last acknowledged had been sent: the lease began no earlier
         self._interval_s = min(LONGEST_INTERVAL_S, lease_s / 3 if lease_s else LONGEST_INTERVAL_S)
         timeout_s = min(client.timeout_s, max(SHORTEST_TIMEOUT_S, self._interval_s))
@@ -110,7 +111,7 @@ class Heartbeats:
         except PoolkeeperError:
             return False
         else:
-            self._vouched_s = sent_s
+            self._vouched_s, self._ahead = sent_s, ahead(self._client.dated, datetime.now(UTC))
             self._hear(beat, sent_s)
         return True
 
@@ -120,9 +121,9 @@ class Heartbeats:
         self._direct(beat.directive or "continue")
 
     def _answered(self, beat: Heartbeat | Request) -> datetime:
-        """When that was, by the server's clock: the lease began anew then. Without a lease the clocks have to agree."""
+        """When that was, by the server's clock: the lease began anew then. Without a lease it is known to a second."""
         if self._lease_s is None or beat.lease_expires_at is None:
-            return datetime.now(UTC)
+            return datetime.now(UTC) - self._ahead
         return beat.lease_expires_at - timedelta(seconds=self._lease_s)
 
     def _lose(self, gone: StaleFence | NotFound) -> None:
@@ -135,3 +136,14 @@ class Heartbeats:
         if directive != self.directive and not self._stop.is_set():
             self.directive = directive
             self._tell(directive)
+
+
+def ahead(dated: str | None, now: datetime) -> timedelta:
+    """How far our clock is ahead of the server's, surely; a clock that may agree is taken at its word."""
+    from email.utils import parsedate_to_datetime
+
+    try:
+        apart = now - parsedate_to_datetime(dated or "")
+    except (TypeError, ValueError):  # no date, or one without a zone
+        return timedelta()
+    return min(apart, max(timedelta(), apart - timedelta(seconds=1)))

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 OnDirective = Callable[["Allocation", str], object]
 """Called in a thread of its own whenever the directive changes, so that it may take its time."""
 
-TRIES_TO_UNDO = 2
+TRIES_TO_UNDO, HURRY_S = 2, 3.0
 
 Held = TypeVar("Held")
 Word = TypeVar("Word", "Heartbeat", "Request")
@@ -275,15 +275,17 @@ class Allocation:
         return None
 
 
-def undo(client: Client, body: Mapping[str, Any], key: str, request: Request | None, *, holds: bool = True) -> Request:
+def undo(client: Client, body: Mapping[str, Any], key: str, request: Request | None, runner: str | None = None) -> Request:
     """Leaves nothing behind of an ask, also where only its key is known; PoolkeeperError if that cannot be had at once.
 
-    What it `holds` is left alone if that may be somebody else's. The request as it is then.
+    With a `runner` what it holds is left alone if another one has begun it: Conflict. The request as it is then.
     """
-    hurried = client.twin(tries=TRIES_TO_UNDO)
+    hurried = client.twin(tries=TRIES_TO_UNDO, timeout_s=min(HURRY_S, client.timeout_s))
     try:
         found = leave(hurried, (request or hurried.submit_ask(body, key)).id)
-        if holds and found.holds and found.fence is not None:
+        if found.holds and found.fence is not None:
+            if runner:
+                hurried.start(found.id, found.fence, runner)
             found = hurried.release(found.id, found.fence, "failed")
         return found
     finally:

@@ -216,6 +216,17 @@ def test_a_routine_checkpoint_is_noted(everywhere: Site) -> None:
     assert _said(everywhere, held, "failed")["status"] == "allocated"
 
 
+def test_one_that_is_said_to_be_routine_does_not_end_anything(everywhere: Site) -> None:
+    held, waits = _contended(everywhere, checkpoint="manual")
+    everywhere.preempt(waits["id"], held)
+    beat = _said(everywhere, held, "completed", reference="step 7", routine=True)
+    assert (beat["status"], beat["directive"]) == ("preempting", "checkpoint")
+    kept = {"checkpoint_reference": "step 7", "status": "preempting"}
+    assert _now(everywhere, held, *kept) == kept
+    path, body = _path(held, "checkpoint"), {"fence": held["fence"], "state": "progress", "routine": True}
+    assert everywhere.post(path, body).malformed() == {"routine": "goes with completed"}
+
+
 def test_it_is_put_off_as_far_as_the_pool_allows(everywhere: Site) -> None:
     held, waits = _contended(everywhere, settings={"max_deferral_s": 60}, checkpoint="auto")
     everywhere.preempt(waits["id"], held)

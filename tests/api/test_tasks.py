@@ -147,10 +147,12 @@ def test_one_runner_begins_it_and_may_say_so_again(everywhere: Site) -> None:
     site.post("/requests/none/start", {"fence": 1, "runner": "w1"}).refused(404, "no_such_request")
 
 
-def test_only_a_task_is_begun_or_lost(everywhere: Site) -> None:
+def test_only_a_task_is_lost_but_anything_is_begun(everywhere: Site) -> None:
     _ready(everywhere)
     held = everywhere.submit()
-    everywhere.post(f"/requests/{held['id']}/start", {"fence": held["fence"], "runner": "w"}).refused(409, "no_task")
+    begin = {"fence": held["fence"], "runner": "w"}
+    assert everywhere.post(f"/requests/{held['id']}/start", begin).body["directive"] == "continue"
+    everywhere.post(f"/requests/{held['id']}/start", begin | {"runner": "v"}).refused(409, "already_started")
     lost = {"fence": held["fence"], "outcome": "lost"}
     everywhere.post(f"/requests/{held['id']}/release", lost).refused(409, "no_task")
 

@@ -3,18 +3,25 @@ no process outlives its units unless that was asked for, and nothing runs twice.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
+import subprocess
+import termios
+from array import array
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from poolkeeper import Client
 from poolkeeper.cli.exits import Exit
+from poolkeeper.errors import Conflict
+from poolkeeper.holding import undo
 
 from tests.api.serving import Service, service
 from tests.backends import wait_until
 from tests.cli.processes import descendants, living
-from tests.cli.program import Program
+from tests.cli.program import PROGRAM, Program
 from tests.cli.runs import ALL, BEGIN, SLEEP, WORK, Lab, Run, Start, nobody_lives
 from tests.client.door import Door
 
@@ -80,6 +87,70 @@ def test_a_run_that_is_killed_while_it_waits_starts_nothing(lab: Lab) -> None:
 def _other(lab: Lab, holder: str) -> str:
     (found,) = [row["id"] for row in lab.program("request", "list", "-o", "json").json if row["id"] != holder]
     return str(found)
+
+
+def test_the_system_kills_the_command_if_both_that_watch_it_die(lab: Lab) -> None:
+    with lab.run(*ALL, script=SLEEP) as run:
+        start = lab.started()
+        guard = guard_of(run)
+        run.tell(signal.SIGSTOP)  # it cannot notice
+        os.kill(guard, signal.SIGKILL)
+        run.tell(signal.SIGKILL)
+        nobody_lives({start.pid: "", guard: ""})
+        lab.lapses_by_itself(start.request)
+    lab.is_sound()
+
+
+ASKED = ("--component", "team", "--gpu", "4", "--checkpoint", "manual")
+STAYS = "trap 'echo asked >>\"$LOG\"' USR1\n" + BEGIN + WORK
+
+
+def test_a_run_that_is_killed_while_it_leaves_leaves_nothing(lab: Lab) -> None:
+    with lab.run(*ASKED, "--lease", "1", script=STAYS) as run:
+        first = lab.started()
+        below = descendants(run.pid)
+        waiter = lab.preempt(first)
+        lab.until("asked")
+        run.tell(signal.SIGKILL)
+        nobody_lives(below)
+        lab.lapses_by_itself(first.request)
+    lab.is_now(waiter, "allocated")
+    lab.release(waiter)
+    lab.is_sound()
+
+
+def test_a_command_that_is_killed_while_it_leaves_has_failed(lab: Lab) -> None:
+    with lab.run(*ASKED, "--lease", "1", script=STAYS) as run:
+        first = lab.started()
+        waiter = lab.preempt(first)
+        lab.until("asked")
+        os.kill(first.pid, signal.SIGKILL)
+        run.ends(137)
+    lab.is_now(waiter, "allocated")
+    assert lab.request(first.request)["outcome"] == "failed"
+    lab.release(waiter)
+    lab.is_sound()
+
+
+def test_redis_is_killed_and_comes_back_while_it_leaves(shaky: tuple[Service, Lab]) -> None:
+    here, lab = shaky
+    script = 'trap \'echo asked >>"$LOG"; read <"$LOG.go"; echo step-2 >"$POOLKEEPER_CHECKPOINT_FILE"\' USR1\n' + BEGIN + WORK
+    os.mkfifo(f"{lab.log}.go")
+    with lab.run(*ASKED, "--lease", "15", script=script) as run:
+        first = lab.started()
+        waiter = lab.preempt(first)
+        lab.until("asked")
+        here.kill_redis()
+        Path(f"{lab.log}.go").write_text("go\n")
+        nobody_lives({first.pid: ""})
+        here.redis.start()
+        run.says("in the queue again")
+        lab.is_now(waiter, "allocated")
+        lab.release(waiter)
+        assert lab.started(2).reference == "step-2"
+        run.tell(signal.SIGTERM)
+        run.ends(143)
+    lab.is_sound()
 
 
 def test_a_guard_that_is_killed_takes_everything_with_it_and_the_units_are_given_back(lab: Lab) -> None:
@@ -181,7 +252,7 @@ def test_who_has_lost_the_units_is_stopped(lab: Lab) -> None:
 
 
 def test_who_has_lost_the_units_and_does_not_heed_it_is_killed(lab: Lab) -> None:
-    with lab.run(*ALL, "--grace", "1", script="trap 'echo term >>\"$LOG\"' TERM\n" + BEGIN + WORK) as run:
+    with lab.run(*ALL, "--grace", "5", script="trap 'echo term >>\"$LOG\"' TERM\n" + BEGIN + WORK) as run:
         start = lab.started()
         lab.program("request", "delete", start.request, "--yes")
         run.ends(Exit.LOST)
@@ -233,7 +304,7 @@ def test_the_way_is_cut_just_as_it_is_granted(lab: Lab, door: Door) -> None:
     holder = lab.taken_by_somebody()
     with lab.run("--component", "team", "--gpu", "4", "--lease", "30", script=BEGIN + "exit 5", url=door.url) as run:
         run.says("waiting in gpus")
-        door.loses_answer_to(f"POST /api/v1/requests/{_other(lab, holder)}/heartbeat", times=12)
+        door.loses_answer_to(f"POST /api/v1/requests/{_other(lab, holder)}/start", times=12)
         lab.release(holder)
         run.says("trying again")
         run.ends(5, within_s=40)
@@ -244,15 +315,70 @@ def test_the_way_is_cut_just_as_it_is_granted(lab: Lab, door: Door) -> None:
 def test_who_cannot_tell_whose_the_units_are_does_not_give_them_back(lab: Lab, door: Door) -> None:
     with lab.run("--component", "team", "--gpu", "4", "--key", "nightly", script="trap 'exit 5' TERM\n" + BEGIN + WORK) as run:
         start = lab.started()
-        door.loses_answer_to(f"POST /api/v1/requests/{start.request}/heartbeat", times=12)
+        door.loses_answer_to(f"POST /api/v1/requests/{start.request}/start", times=7)
         with lab.run("--component", "team", "--gpu", "4", "--key", "nightly", script=SLEEP, url=door.url) as second:
-            second.ends(Exit.UNAVAILABLE)
-        assert f"request {start.request} of this key holds units" in second.err
+            second.says("trying again")
+            second.ends(Exit.REFUSED)
+        assert "of this key holds units already" in second.err
+        with Client(lab.program.url, workspace=lab.program.workspace) as client, pytest.raises(Conflict) as other:
+            undo(client, {}, "nightly", client.request(start.request), "run:of somebody else")
+        assert other.value.code == "already_started"
         assert lab.request(start.request)["status"] == "allocated"
         run.tell(signal.SIGTERM)
         run.ends(5)
     assert len(lab.lines()) == 1
     lab.is_sound()
+
+
+def test_ctrl_c_while_nobody_answers_does_not_take_long(lab: Lab, door: Door) -> None:
+    holder = lab.taken_by_somebody()
+    with lab.run(*ALL, script=SLEEP, url=door.url) as run:
+        run.says("waiting in gpus")
+        door.silence()
+        run.tell(signal.SIGINT)
+        run.ends(Exit.INTERRUPTED, within_s=14)
+    assert "the request may still wait or hold units" in run.err
+    lab.release(holder)
+
+
+def test_nobody_reads_what_it_says_and_it_obeys_all_the_same(lab: Lab) -> None:
+    read, write = os.pipe()
+    words = [*ALL, "--", "bash", "-c", BEGIN + "exec yes"]
+    run = subprocess.Popen(
+        [PROGRAM, "run", *words],
+        env=lab.variables(),
+        stdin=subprocess.DEVNULL,
+        stdout=write,
+        stderr=write,
+        start_new_session=True,
+    )
+    os.close(write)
+    try:
+        first = lab.started()
+        seen: list[int] = []
+        wait_until(lambda: _stands_still(read, seen), "the pipe is full")
+        waiter = lab.preempt(first)
+        lab.is_now(waiter, "allocated")
+        assert living({first.pid: ""}) == {}
+        run.send_signal(signal.SIGTERM)
+        assert run.wait(20) == 128 + signal.SIGTERM, "while it waits in the queue again"
+    finally:
+        os.close(read)
+        below = descendants(run.pid)
+        run.kill()
+        run.wait()
+        for pid in living(below):
+            os.kill(pid, signal.SIGKILL)
+    lab.release(waiter)
+    lab.is_sound()
+
+
+def _stands_still(read: int, seen: list[int]) -> bool:
+    """Whether there is something in the pipe, and has been no more of it for so many looks."""
+    held = array("i", [0])
+    fcntl.ioctl(read, termios.FIONREAD, held)
+    seen.append(held[0])
+    return held[0] > 0 and seen[-20:] == held.tolist() * 20
 
 
 def test_the_answer_to_the_submit_is_lost(lab: Lab, door: Door) -> None:
@@ -262,6 +388,27 @@ def test_the_answer_to_the_submit_is_lost(lab: Lab, door: Door) -> None:
     assert door.lost == 1
     assert lab.only()["fence"] == 1
     lab.is_sound()
+
+
+def test_a_checkpoint_that_could_not_be_told_is_not_forgotten_when_the_units_are_taken(lab: Lab, door: Door) -> None:
+    lab.program("pool", "update", "gpus", "--setting", "grace_s=0")
+    script = BEGIN + 'read <"$LOG.go"; echo step-9 >"$POOLKEEPER_CHECKPOINT_FILE"\n' + WORK
+    os.mkfifo(f"{lab.log}.go")
+    with lab.run("--component", "team", "--gpu", "4", "--lease", "none", script=script, url=door.url) as run:
+        first = lab.started()
+        door.close()
+        Path(f"{lab.log}.go").write_text("go\n")
+        run.says("checkpoint (step-9)")
+        waiter = lab.preempt(first)
+        lab.is_now(waiter, "allocated")
+        door.open()
+        run.says("in the queue again")
+        lab.release(waiter)
+        second = lab.started(2)
+        assert (second.resume, second.reference) == ("1", "step-9")
+        wait_until(lambda: lab.request(first.request)["checkpoint_reference"] == "step-9", "the service knows of it, too")
+        run.tell(signal.SIGTERM)
+        run.ends(143)
 
 
 def test_the_answers_to_the_last_words_are_lost(lab: Lab, door: Door) -> None:
@@ -283,8 +430,9 @@ def test_the_answers_to_the_last_words_are_lost(lab: Lab, door: Door) -> None:
 
 
 def test_who_is_done_just_as_its_units_are_taken_does_not_wait_again(lab: Lab, door: Door) -> None:
-    with lab.run(*ALL, script=BEGIN + 'read <"$LOG.go"; exit 0', url=door.url) as run:
-        os.mkfifo(f"{lab.log}.go")
+    asked = ("--component", "team", "--gpu", "4", "--lease", "30")
+    os.mkfifo(f"{lab.log}.go")
+    with lab.run(*asked, script=BEGIN + 'read <"$LOG.go"; exit 0', url=door.url) as run:
         first = lab.started()
         waiter = lab.preempt(first)
         door.close()

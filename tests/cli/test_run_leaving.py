@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from poolkeeper.cli.exits import Exit
 
+from tests.backends import wait_until
 from tests.cli.processes import descendants, living
 from tests.cli.program import Program
 from tests.cli.runs import ALL, BEGIN, SLEEP, WORK, Lab, nobody_lives
@@ -25,9 +27,10 @@ def lab(poolkeeper: Program, beneath: str, tmp_path: Path) -> Lab:
     return Lab(poolkeeper, beneath, tmp_path)
 
 
-def test_the_work_is_saved_and_goes_on_from_there_when_the_units_are_back(lab: Lab) -> None:
+@pytest.mark.parametrize("how", [("manual",), ("auto", "--walltime", "2h", "--retries", "3")])
+def test_the_work_is_saved_and_goes_on_from_there_when_the_units_are_back(lab: Lab, how: tuple[str, ...]) -> None:
     lab.furnish()
-    with lab.run(*MANUAL, script=SAVES + BEGIN + ONCE + WORK) as run:
+    with lab.run(*ALL, "--checkpoint", *how, script=SAVES + BEGIN + ONCE + WORK) as run:
         first = lab.started()
         below = descendants(run.pid)
         waiter = lab.preempt(first)
@@ -106,7 +109,9 @@ def test_what_ignores_sigterm_is_killed_in_time(lab: Lab) -> None:
         first = lab.started()
         below = descendants(run.pid)
         waiter = lab.preempt(first)
+        deadline = datetime.fromisoformat(lab.request(first.request)["deadline"])
         lab.is_now(waiter, "allocated")
+        assert datetime.fromisoformat(lab.request(waiter)["granted_at"]) < deadline, "before it is taken from us by force"
         nobody_lives({pid: args for pid, args in below.items() if pid != run.pid})
         run.ends(Exit.ENDED)
     assert lab.lines()[1:] == ["term"]
@@ -188,6 +193,60 @@ def test_nobody_needs_it_any_more_when_it_has_ended_already(lab: Lab) -> None:
     assert "it may stay after all, so it is started again" in run.err
     found = lab.request(first.request)
     assert (found["preemptions"], found["checkpoint_reference"], found["outcome"]) == (0, "step-7", "failed")
+
+
+LEAVES_BEHIND = BEGIN + "(trap '' TERM; exec >/dev/null; echo $BASHPID >>\"$LOG.left\"; exec sleep 308) &\n"
+LEAVES_BEHIND += 'while [ ! -e "$LOG.left" ]; do sleep 0.02; done; exit 0\n'
+"""Is done, but for a process that it leaves behind, which is given two seconds."""
+
+
+@pytest.mark.parametrize("grace_s", [0, 30])
+def test_what_is_done_is_not_begun_again_because_of_what_it_has_left_behind(lab: Lab, grace_s: int) -> None:
+    lab.furnish(f"grace_s={grace_s}")
+    with lab.run(*ALL, script=LEAVES_BEHIND) as run:
+        first = lab.started()
+        nobody_lives({first.pid: ""})
+        waiter = lab.preempt(first)
+        run.ends(0)
+    found = lab.request(first.request)
+    assert (found["status"], found["outcome"]) in ((("released", "succeeded")), ("cancelled", None))
+    assert (found["status"] == "cancelled") == (grace_s == 0), "its units had been taken"
+    lab.is_now(waiter, "allocated")
+    assert len(lab.lines()) == 1
+    lab.release(waiter)
+    lab.is_sound()
+
+
+@pytest.mark.parametrize("code", [0, 6])
+def test_who_may_stay_after_sigterm_is_left_alone_and_ends_as_it_ends(lab: Lab, code: int) -> None:
+    lab.furnish("grace_s=3")
+    with lab.run(*ALL, script=IGNORES_TERM + f"trap 'exit {code}' USR2\n" + BEGIN + WORK) as run:
+        first = lab.started()
+        waiter = lab.preempt(first)
+        until = datetime.fromisoformat(lab.request(first.request)["deadline"])
+        lab.until("term")
+        lab.reprieve(waiter)
+        run.says("nobody needs the units any more: it may stay")
+        wait_until(lambda: datetime.now(UTC) > until + timedelta(seconds=1), "it would have been killed")
+        assert living({first.pid: ""})
+        run.tell(signal.SIGUSR2)
+        run.ends(code)
+    assert lab.request(first.request)["outcome"] == ("failed" if code else "succeeded")
+    assert lab.lines()[1:] == ["term"]
+    lab.is_sound()
+
+
+def test_who_may_stay_after_sigterm_may_be_told_again(lab: Lab) -> None:
+    lab.furnish("grace_s=10")
+    with lab.run(*ALL, "--retries", "0", script=IGNORES_TERM + BEGIN + WORK) as run:
+        first = lab.started()
+        waiter = lab.preempt(first)
+        lab.until("term")
+        lab.reprieve(waiter)
+        run.says("it may stay")
+        lab.preempt(first)
+        lab.until("term", times=2)
+        run.ends(Exit.ENDED)
 
 
 def test_units_that_are_taken_by_force_and_a_place_in_the_queue(lab: Lab) -> None:

@@ -6,9 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 from poolkeeper.cli.exits import Exit
@@ -18,13 +16,6 @@ from tests.cli.processes import descendants
 from tests.cli.program import Program
 from tests.cli.runs import ALL, BEGIN, SLEEP, WORK, Lab, nobody_lives
 from tests.client.standin import StandIn, says
-
-OLD = timedelta(seconds=0.8)
-
-
-def granted(request: dict[str, Any]) -> datetime:
-    """When it was."""
-    return datetime.fromisoformat(request["granted_at"])
 
 
 @pytest.fixture
@@ -60,10 +51,11 @@ def test_the_command_has_stdout_its_environment_and_its_exit_code(lab: Lab) -> N
 
 def test_a_token_that_was_an_option_is_not_passed_on(told: Program, standin: StandIn, beneath: str, tmp_path: Path) -> None:
     granted = {"id": "r", "status": "allocated", "fence": 3, "lease_s": 60, "pool": "p"}
-    standin.script(says(granted, 201), says(granted | {"status": "released", "outcome": "succeeded"}))
+    begun = {"id": "r", "status": "allocated", "directive": "continue", "lease_expires_at": None, "deadline": None}
+    standin.script(says(granted, 201), says(begun), says(granted | {"status": "released", "outcome": "succeeded"}))
     with Lab(told, beneath, tmp_path).run(*ALL, "--token", "secret", script="env", POOLKEEPER_TOKEN="of-old") as run:
         run.ends(0)
-    assert [heard.headers["authorization"] for heard in standin.heard] == ["Bearer secret"] * 2
+    assert [heard.headers["authorization"] for heard in standin.heard] == ["Bearer secret"] * 3
     assert "POOLKEEPER_TOKEN=of-old\n" in run.out
     assert "secret" not in run.out
 
@@ -200,7 +192,7 @@ def test_a_signal_while_it_runs_is_passed_on(lab: Lab) -> None:
 
 def test_a_second_signal_is_sigterm_and_what_ignores_both_is_killed(lab: Lab) -> None:
     script = "trap 'echo int >>\"$LOG\"' INT; trap 'echo term >>\"$LOG\"' TERM\n" + BEGIN + WORK
-    with lab.run(*ALL, "--grace", "1", script=script) as run:
+    with lab.run(*ALL, "--grace", "5", script=script) as run:
         lab.started()
         for line in ("int", "term"):
             run.tell(signal.SIGINT)
@@ -229,7 +221,6 @@ def test_hangups_are_ignored_where_they_were(lab: Lab) -> None:
 def test_a_key_finds_its_request_in_the_queue_again_and_not_while_another_run_holds_it(lab: Lab) -> None:
     with lab.run(*ALL, "--key", "nightly", script=SLEEP) as run:
         start = lab.started()
-        wait_until(lambda: datetime.now(UTC) - granted(lab.request(start.request)) > OLD, "the grant is no longer new")
         with lab.run(*ALL, "--key", "nightly", script=SLEEP) as second:
             second.ends(Exit.REFUSED)
         assert f"request {start.request} of this key holds units already" in second.err
@@ -237,6 +228,54 @@ def test_a_key_finds_its_request_in_the_queue_again_and_not_while_another_run_ho
         run.tell(signal.SIGTERM)
         run.ends(143)
     assert len(lab.lines()) == 1
+
+
+def test_two_runs_of_a_key_that_wait_together_do_not_run_together(lab: Lab) -> None:
+    holder = lab.taken_by_somebody()
+    script = BEGIN + "trap 'exit 4' USR2\n" + WORK
+    with lab.run(*ALL, "--key", "nightly", script=script) as one, lab.run(*ALL, "--key", "nightly", script=script) as other:
+        for run in (one, other):
+            run.says("waiting in gpus")
+        lab.release(holder)
+        wait_until(lambda: None not in (one.process.poll(), other.process.poll()) or len(lab.lines()) == 1, "one has begun")
+        wait_until(lambda: one.process.poll() is not None or other.process.poll() is not None, "the other has ended")
+        loser, winner = (one, other) if one.process.poll() is not None else (other, one)
+        loser.ends(Exit.REFUSED)
+        assert "of this key holds units already" in loser.err
+        winner.tell(signal.SIGUSR2)
+        winner.ends(4)
+    assert len(lab.lines()) == 1
+    lab.is_sound()
+
+
+def test_who_comes_again_with_the_key_of_a_dead_run_does_not_prolong_its_lease(lab: Lab) -> None:
+    asked = ("--component", "team", "--gpu", "4", "--lease", "60", "--key", "nightly")
+    with lab.run(*asked, script=SLEEP) as run:
+        start = lab.started()
+        run.tell(signal.SIGKILL)
+        run.ends(-signal.SIGKILL)
+    until = lab.request(start.request)["lease_expires_at"]
+    with lab.run(*asked, script=SLEEP) as again:
+        again.ends(Exit.REFUSED)
+    assert lab.request(start.request)["lease_expires_at"] == until
+    lab.lapse()
+    with lab.run(*asked, script=SLEEP) as late:
+        late.ends(Exit.ENDED)
+    assert "is expired" in late.err, "a key is used up with its request"
+    lab.is_sound()
+
+
+@pytest.mark.parametrize("words", [("echo", "--", "hi"), ("echo", "hi", "--"), ("--gpu", "1", "stray", "--", "true")])
+def test_a_command_stands_after_the_dashes_and_nothing_of_it_before(lab: Lab, words: tuple[str, ...]) -> None:
+    with lab.run("--component", "team", *words) as run:
+        run.ends(Exit.USAGE)
+    assert "The command stands after a --, at the end" in run.err or "which command?" in run.err
+
+
+def test_dashes_in_a_command_are_its_own(lab: Lab) -> None:
+    with lab.run("--component", "team", "--gpu", "1", "--", "echo", "hi", "--") as run:
+        run.ends(0)
+    assert run.out == "hi --\n"
 
 
 def test_nothing_of_it_stays(lab: Lab) -> None:

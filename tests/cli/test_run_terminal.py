@@ -12,7 +12,7 @@ import pytest
 
 from tests.backends import wait_until
 from tests.cli.processes import living
-from tests.cli.program import Program, Terminal
+from tests.cli.program import PROGRAM, Program, Terminal
 from tests.cli.runs import ALL, BEGIN, SLEEP, WORK, Lab
 
 LINE = re.compile(r"\r\x1b\[K([^\r\n]*)")
@@ -70,6 +70,30 @@ def test_the_live_line_fits_and_a_dumb_terminal_gets_lines(lab: Lab) -> None:
     assert re.search(r"request \w+: waiting in gpus: 1st in the queue, since \d\d:\d\d\r\n", terminal.seen)
 
 
+def test_the_live_line_fits_the_terminal_that_it_is_on_wherever_stdout_goes(lab: Lab) -> None:
+    lab.taken_by_somebody()
+    line = f"{PROGRAM} run {' '.join(ALL)} --timeout 1 -- true >'{lab.folder}/out'"
+    with lab.terminal(["bash", "-c", line], width=30) as terminal:
+        assert terminal.ended() == 7
+    assert next(line for line in LINE.findall(terminal.seen) if line) == "poolkeeper: waiting in gpus: 1st in the queue"[:29]
+
+
+def test_ctrl_s_stops_what_is_shown_and_nothing_else(lab: Lab) -> None:
+    with lab.on_a_terminal(*ALL, script=BEGIN + WORK) as terminal:
+        first = lab.started()
+        terminal.type("\x13")
+        waiter = lab.preempt(first)
+        lab.is_now(waiter, "allocated")
+        assert living({first.pid: ""}) == {}
+        assert "needed now" not in terminal.seen
+        terminal.type("\x11")
+        terminal.until("(?s)the units are needed now.*in the queue again")
+        terminal.type("\x03")
+        assert terminal.ended() == 130
+    lab.release(waiter)
+    lab.is_sound()
+
+
 def test_ctrl_c_while_it_waits_leaves_nothing_behind(lab: Lab) -> None:
     holder = lab.taken_by_somebody()
     with lab.on_a_terminal(*ALL, script=SLEEP) as terminal:
@@ -82,7 +106,7 @@ def test_ctrl_c_while_it_waits_leaves_nothing_behind(lab: Lab) -> None:
 
 
 def test_ctrl_c_while_it_runs_is_the_commands_own_affair(lab: Lab) -> None:
-    script = "trap 'echo not yet; trap - INT' INT\n" + BEGIN + WORK
+    script = "trap 'trap - INT; echo not yet' INT\n" + BEGIN + WORK
     with lab.on_a_terminal(*ALL, script=script) as terminal:
         start = lab.started()
         terminal.type("\x03")

@@ -14,7 +14,7 @@ class Door:
     def __init__(self, port: int) -> None:
         self._port, self._lock = port, Lock()
         self._losing: list[bytes] = []
-        self._open = True
+        self._open, self._silent = True, False
         self._inside: set[socket.socket] = set()
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listening.getsockname()[1]}"
@@ -35,6 +35,10 @@ class Door:
         """The next calls that begin so (`POST /api/v1/requests `) are carried out, and their answers are lost."""
         with self._lock:
             self._losing += [beginning.encode()] * times
+
+    def silence(self) -> None:
+        """Who asks is never answered, and not told so."""
+        self._silent = True
 
     def close(self) -> None:
         """Nobody gets through, and who is inside is thrown out."""
@@ -78,6 +82,8 @@ class Door:
             if client in ready:
                 if not (asked := client.recv(1 << 16)):
                     return
+                if self._silent:
+                    continue
                 doomed = doomed or self._is_doomed(asked)
                 server.sendall(asked)
             if server in ready:

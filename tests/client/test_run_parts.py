@@ -7,12 +7,14 @@ import signal
 import subprocess
 import sys
 from collections import deque
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 from poolkeeper import Client
 from poolkeeper.cli.run import distance
+from poolkeeper.heartbeats import ahead
 from poolkeeper.models import Request
 from poolkeeper.running import checkpoints
 from poolkeeper.running import turn as turns
@@ -130,6 +132,22 @@ class TestVariables:
 
     def test_names(self) -> None:
         assert amount_variable("step_run") == "POOLKEEPER_AMOUNT_STEP_RUN"
+
+
+@pytest.mark.parametrize(
+    ("dated", "ahead_s"),
+    [
+        ("Tue, 14 Nov 2023 22:13:20 GMT", 0),
+        ("Tue, 14 Nov 2023 22:13:19 GMT", 0.4),
+        ("Tue, 14 Nov 2023 22:12:20 GMT", 59.4),
+        ("Tue, 14 Nov 2023 22:14:20 GMT", -59.6),
+        ("yesterday", 0),
+        (None, 0),
+    ],
+)
+def test_how_far_a_clock_is_ahead_of_the_servers(dated: str | None, ahead_s: float) -> None:
+    now = datetime(2023, 11, 14, 22, 13, 20, 400_000, UTC)
+    assert ahead(dated, now) == timedelta(seconds=ahead_s)
 
 
 def test_words_for_people() -> None:

@@ -171,6 +171,21 @@ def test_who_has_saved_has_left(world: World) -> None:
     }  # fmt: skip
 
 
+def test_a_routine_checkpoint_is_kept_and_does_not_say_that_it_has_left(world: World) -> None:
+    victim, waiter = told(world, **SAVES)
+    asked_until = world.clock.now_ms() + 600_000
+    for _ in range(2):
+        beat = world.checkpoint(victim, "completed", reference="step 7", routine=True)
+        assert beat == Beat(State.PREEMPTING, None, "checkpoint", asked_until)
+    assert world.status(victim, waiter) == ["preempting", "queued"]
+    world.depart(600)
+    assert until(world, victim) == ("terminate", 30), "it is no answer to what was asked"
+    world.checkpoint(victim, "completed", reference="step 8", routine=True)
+    assert (world.depart(30), world.status(victim, waiter)) == (1, ["queued", "allocated"])
+    at = world.look(victim)
+    assert (at.resume, at.checkpoint_reference, at.preemptions) == (True, "step 8", 1)
+
+
 def test_whose_checkpoint_failed_is_told_to_end_at_once(world: World) -> None:
     victim, _ = told(world, **SAVES)
     world.clock.advance(5)

@@ -54,7 +54,7 @@ simply("audit_lanes", "audited", pool="p", **PAGE)
 simply("audit_lanes", "not_found", pool=NOWHERE, **PAGE)
 simply("audit_requests", "audited", after=-1, count=10, repair=False)
 simply("cancel", "not_found", id=NOBODY)
-simply("checkpoint", "not_found", op="o", id=NOBODY, fence=1, state="progress", seconds=0, reference=None)
+simply("checkpoint", "not_found", op="o", id=NOBODY, fence=1, state="progress", seconds=0, reference=None, routine="")
 simply("component_pools", "found", component="orchestrator/t")
 simply("counted", "found")
 simply("depart", "departed")
@@ -333,7 +333,7 @@ def _(world: World) -> Reply:
 
 
 def checkpoint(world: World, request: Request, state: str, fence: int = 1) -> Reply:
-    return world.call("checkpoint", op="o", id=request.id, fence=fence, state=state, seconds=1, reference="r")
+    return world.call("checkpoint", op="o", id=request.id, fence=fence, state=state, seconds=1, reference="r", routine="")
 
 
 @replies("checkpoint", "alive")
@@ -456,11 +456,6 @@ ACTS["task_cancel", "conflict"] = parked(lambda world: world.call("task_cancel",
 ACTS["start", "alive"] = parked(start)
 ACTS["start", "already_started"] = parked(lambda world: (start(world), start(world, "other"))[1])
 ACTS["start", "stale_fence"] = parked(lambda world: start(world, fence=2))
-
-
-@replies("start", "no_task")
-def _(world: World) -> Reply:
-    return world.call("start", id=world.submit(gpu=1).id, fence=1, runner="w")
 
 
 @replies("task_cancel", "cancelled")

@@ -144,15 +144,33 @@ def test_one_runner_begins_it_and_twice_is_once(tasks: Tasks) -> None:
         tasks.start(sent, "w1")
 
 
-def test_a_request_of_no_task_cannot_be_begun_or_lost(tasks: Tasks) -> None:
+def test_a_request_of_no_task_cannot_be_lost(tasks: Tasks) -> None:
     plain = tasks.world.submit(gpu=1)
-    for act in (
-        lambda: tasks.store.start(tasks.world.workspace, plain.id, 1, "w"),
-        lambda: tasks.world.release(plain, outcome="lost"),
-    ):
-        with pytest.raises(Conflict) as no:
-            act()
-        assert no.value.code == "no_task"
+    with pytest.raises(Conflict) as no:
+        tasks.world.release(plain, outcome="lost")
+    assert no.value.code == "no_task"
+
+
+def test_a_request_of_no_task_may_be_begun_too_by_one_runner_a_fence(tasks: Tasks) -> None:
+    world = tasks.world
+    plain = world.submit(gpu=1, retries=3, lease_s=60)
+    world.pass_time(50)
+    beat = tasks.store.start(world.workspace, plain.id, 1, "w1")
+    assert beat == tasks.store.start(world.workspace, plain.id, 1, "w1")
+    assert beat.lease_expires_ms == world.clock.now_ms() + 60_000
+    world.pass_time(1)
+    with pytest.raises(Conflict, match="another runner"):
+        tasks.store.start(world.workspace, plain.id, 1, "w2")
+    begun = world.look(plain)
+    assert begun.lease_expires_ms == beat.lease_expires_ms, "who is not the runner prolongs nothing"
+    assert [told.event for told in begun.story].count("started") == 1
+    waiter = world.submit(gpu=2, preemption_class=8)
+    assert world.stop(waiter, plain).applied
+    world.release(plain, outcome="vacated")
+    world.release(waiter)
+    again = world.look(plain)
+    assert (again.status, again.fence, again.started_ms) == ("allocated", 3, None)
+    tasks.store.start(world.workspace, plain.id, 3, "w2")
 
 
 def test_who_does_not_begin_is_sent_again_and_then_taken_back(tasks: Tasks) -> None:

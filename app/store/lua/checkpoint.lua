@@ -1,8 +1,8 @@
 -- What a holder says of its checkpoint: on its way out it answers with it, and otherwise it is noted for later. Who is
--- heard is alive, so its lease is prolonged.
+-- heard is alive, so its lease is prolonged. One that is `routine` is only kept: whoever says so has not left with it.
 -- @use accounts amounts clock counts departures operations passes requests
 -- @keys leaving live
--- @args now kept chunk op id fence state seconds reference
+-- @args now kept chunk op id fence state seconds reference routine
 -- @reply alive status lapses directive deadline more
 -- @reply left status more
 -- @reply not_leaving status
@@ -13,7 +13,7 @@ clock.start(args.now)
 requests.keep(args.kept)
 local request, fields = requests.load(args.id), {}
 if not request then return reply.not_found() end
-if args.state == 'completed' and request.left_fence == args.fence and request.left_by == 'completed' then
+if args.state == 'completed' and args.routine == '' and request.left_fence == args.fence and request.left_by == 'completed' then
   return reply.left(request.status, passes.settle(tonumber(args.chunk)))
 end
 local begun = not request.task or (request.started_ms or '') ~= ''
@@ -46,7 +46,7 @@ end
 
 if args.state == 'completed' then
   departures.saved(request, args.reference, fields)
-  if request.status == states.preempting then
+  if request.status == states.preempting and args.routine == '' then
     counts.checkpoint(request.pool, clock.now - tonumber(request.told_ms))
     requests.put(request, fields, 'failed', '')
     requests.write(request, fields)

@@ -1,10 +1,9 @@
--- A worker begins a granted task: it is the only one under this fence, and from now on the lease runs.
+-- Somebody begins the work that units were granted for: it is the only one under this fence, and from now on the lease runs.
 -- @use amounts clock counts requests
 -- @keys live outbox task unstarted
 -- @args now kept id fence runner
 -- @reply alive status lapses directive deadline
 -- @reply already_started
--- @reply no_task
 -- @reply stale_fence status reason
 -- @reply not_found
 
@@ -13,16 +12,14 @@ requests.keep(args.kept)
 
 local request = requests.load(args.id)
 if not request then return reply.not_found() end
-if not request.task then return reply.no_task() end
 if request.fence ~= args.fence or not redis.call('ZSCORE', keys.live(), args.id) then
   return reply.stale_fence(request.status, request.reason)
 end
 local runner = request.runner or ''
 if runner ~= '' and runner ~= args.runner then return reply.already_started() end
 
-local lapses = request.lease_s and amounts.whole(clock.after(request.lease_s)) or ''
-if request.lease_s then redis.call('ZADD', keys.live(), lapses, args.id) end
-if runner == '' then
+-- The message of its task has found a worker.
+local function arrived()
   redis.call('ZREM', keys.outbox(), request.task)
   redis.call('ZREM', keys.unstarted(), request.task)
   redis.call('HDEL', keys.task(request.task), 'returned')
@@ -31,6 +28,12 @@ if runner == '' then
     redis.call('HSET', keys.task(request.task), 'sent', '1', 'sent_fence', request.fence)
     counts.add('dispatched')
   end
+end
+
+local lapses = request.lease_s and amounts.whole(clock.after(request.lease_s)) or ''
+if request.lease_s then redis.call('ZADD', keys.live(), lapses, args.id) end
+if runner == '' then
+  if request.task then arrived() end
   requests.note(request, 'started', {'runner', args.runner, 'started_ms', amounts.whole(clock.now)})
 end
 return reply.alive(request.status, lapses, request.directive or '', request.deadline_ms or '')

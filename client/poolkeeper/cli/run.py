@@ -46,13 +46,13 @@ class _Line:
 
     def rewritten(self) -> list[str]:
         """The same, as click takes it; UsageError about an amount that is none, and if no command is there."""
-        made = list(self._rewritten(iter(self._words)))
-        if "--" not in made or made[-1] == "--":
+        made = list(self._rewritten(iter(self._words))) if "--" in self._words else []
+        if "--" not in made or made.index("--") == len(made) - 1:
             self._refuse(f"which command? It stands after a --, at the end: {_WHERE}")
         return made
 
     def _rewritten(self, words: Iterator[str]) -> Iterator[str]:
-        given: set[str] = set()
+        given, unknown = set[str](), False
         for word in words:
             option = _OPTION.fullmatch(word)
             if word == "--":
@@ -63,8 +63,11 @@ class _Line:
                     self._refuse(f"--{option[1]} is given twice")
                 given.add(option[1])
                 yield from ("--resource", self._amount(option[1], option[2], words))
+            elif not (word.startswith("-") or unknown):
+                self._refuse(f"what is {word}? The command stands after a --, at the end: {_WHERE}")
             else:
                 yield word
+                unknown = unknown or word.partition("=")[0] not in self._takes_a_value  # of which click will say so
                 if self._takes_a_value.get(word):
                     yield from (value for value in [next(words, None)] if value is not None)
 

@@ -12,7 +12,7 @@ from poolkeeper.cli import output, text
 SENTENCES = {
     "submitted": "was submitted",
     "allocated": "was granted{in_pool}",
-    "started": "was begun by a worker{in_pool}",
+    "started": "was begun{in_pool}",
     "released": "gave its units back",
     "rejected": "was rejected",
     "expired": "expired",

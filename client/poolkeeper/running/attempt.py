@@ -19,6 +19,7 @@ from poolkeeper.trouble import may_pass
 if TYPE_CHECKING:
     from poolkeeper.client import Client
     from poolkeeper.models import Request
+    from poolkeeper.running.checkpoints import Word
     from poolkeeper.running.turn import Surroundings
 
 PATIENCE_S = 60.0
@@ -33,16 +34,20 @@ class Ended:
 
     code: int = 0
     request: Request | None = None
+    unsaid: Word | None = None
+    """A checkpoint that the service does not know of."""
 
 
 class Attempt:
     """Called once. AllocationLost if the units were; Interrupted if the service cannot be reached and somebody has had
     enough."""
 
-    def __init__(self, client: Client, request: Request, terms: Terms, around: Surroundings, vouched_s: float) -> None:
+    def __init__(
+        self, client: Client, request: Request, terms: Terms, around: Surroundings, vouched_s: float, unsaid: Word | None
+    ) -> None:
         self._client, self._request, self._terms, self._around = client.twin(tries=1), request, terms, around
         self._held = request.id, request.fence or 0
-        self._resume, self._reference = request.resume, request.checkpoint_reference
+        self._resume, self._reference, self._unsaid = request.resume, request.checkpoint_reference, unsaid
         ring = around.bell.ring
         self._heartbeats = Heartbeats(client, *self._held, request.lease_s, vouched_s, ring)
 
@@ -62,6 +67,8 @@ class Attempt:
     def _turn(self) -> Turn:
         around, (request_id, fence) = self._around, self._held
         around.checkpoints.clear()
+        if self._unsaid:
+            self._resume, self._reference = True, self._unsaid.reference or self._reference
         variables = environment(
             os.environ,
             self._client,
@@ -72,10 +79,13 @@ class Attempt:
         )
         words = Words(self._client, request_id, fence, self._heartbeats, lambda why: around.showing.warn(f"checkpoint: {why}"))
         try:
+            if self._unsaid:
+                words.say(self._unsaid)
             turn = Turn(self._terms, around, variables, self._heartbeats, words)
             turn()
         finally:
             words.stop()
+        self._unsaid = turn.checkpoint
         if word := turn.checkpoint or words.last:
             self._resume, self._reference = True, word.reference or self._reference
         return turn
@@ -84,11 +94,13 @@ class Attempt:
         """Tells the service how it ended; None if the command may go on under this allocation."""
         if turn.kept:
             return Ended(turn.code)
-        if turn.lost or self._heartbeats.left:
+        if turn.lost:
             return self._again_or_lost()
         if turn.outcome in ("succeeded", "failed"):
             self._release(turn)
             return Ended(turn.code)
+        if self._heartbeats.left:
+            return self._again_or_lost()
         try:
             left = self._left(turn)
         except (StaleFence, NotFound):
@@ -102,8 +114,10 @@ class Attempt:
             try:
                 self._insist(lambda: self._heartbeats.say(lambda: self._client.checkpoint(*told)))
             except Malformed as wrong:  # a reference that cannot be one
+                self._unsaid = None
                 self._around.showing.warn(f"checkpoint: {wrong}")
             else:
+                self._unsaid = None
                 return self._heartbeats.left
         if self._heartbeats.directive == "continue":
             return False
@@ -121,7 +135,7 @@ class Attempt:
         except NotFound as gone:
             raise AllocationLost(str(gone)) from gone
         if request.queued or (request.holds and request.fence != self._held[1]):
-            return Ended(request=request)
+            return Ended(request=request, unsaid=self._unsaid)
         why = request.reason.message if request.reason else self._heartbeats.lost_because
         raise AllocationLost(f"request {request.id} is {request.status}: {why or 'no reason is given'}")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Mapping
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from poolkeeper.calls import new_key, pause_s
@@ -36,15 +35,13 @@ from poolkeeper.trouble import may_pass
 if TYPE_CHECKING:
     from poolkeeper.client import Client
     from poolkeeper.models import Request
+    from poolkeeper.running.checkpoints import Word
 
 Answer = TypeVar("Answer")
 
-LATE_S = 0.25
-"""A grant this much older than our asking for it was not made for us."""
-
 
 class Held(PoolkeeperError):  # noqa: N818 - names what happened
-    """The request of this key was granted before we came, so that somebody else may be running it."""
+    """Somebody else has begun to run what the request of this key was granted for."""
 
 
 def run(client: Client, body: Mapping[str, Any], key: str | None, terms: Terms, showing: Showing) -> int:
@@ -71,9 +68,10 @@ def run(client: Client, body: Mapping[str, Any], key: str | None, terms: Terms, 
 class _Run:
     def __init__(self, client: Client, body: Mapping[str, Any], key: str | None, terms: Terms, around: Surroundings) -> None:
         self._client, self._body, self._terms, self._around = client, body, terms, around
-        self._key, self._is_ours = key or new_key(), key is None
+        self._key, self._runner = key or new_key(), f"run:{new_key()}"
         self._request: Request | None = None
-        self._vouched_s = 0.0
+        self._begun_s = 0.0
+        self._unsaid: Word | None = None
 
     def __call__(self) -> int:
         try:
@@ -81,10 +79,10 @@ class _Run:
             while True:
                 request = self._granted()
                 self._around.showing.say(_granted(request))
-                ended = Attempt(self._client, request, self._terms, self._around, self._vouched_s)()
+                ended = Attempt(self._client, request, self._terms, self._around, self._begun_s, self._unsaid)()
                 if ended.request is None:
                     return ended.code
-                self._request, self._vouched_s = ended.request, 0.0
+                self._request, self._unsaid = ended.request, ended.unsaid
                 if ended.request.queued:
                     self._around.showing.say(_queued_again(ended.request))
         except (NotGranted, AllocationLost, Held):
@@ -94,22 +92,8 @@ class _Run:
             raise
 
     def _submit(self) -> None:
-        self._vouched_s = now_s()
         with self._around.interruptions.raised():
             self._request = self._client.submit_ask(self._body, self._key)
-        if self._request.holds and not self._is_ours:
-            self._check_that_it_is_ours(self._request)
-        self._is_ours = True
-
-    def _check_that_it_is_ours(self, request: Request) -> None:
-        """Held if it was granted before we asked. How old the grant is, a heartbeat tells by the server's clock."""
-        asked_s = self._vouched_s
-        beat = self._client.heartbeat(request.id, request.fence or 0)
-        if request.granted_at is None or beat.lease_expires_at is None or request.lease_s is None:
-            return
-        age = beat.lease_expires_at - timedelta(seconds=request.lease_s) - request.granted_at
-        if age.total_seconds() > now_s() - asked_s + LATE_S:
-            raise Held(f"request {request.id} of this key holds units already: for another run, or one that died")
 
     def _granted(self) -> Request:
         """The request, which holds its units, and has been seen to just now; NotGranted if it never will."""
@@ -121,26 +105,29 @@ class _Run:
                 raise Rejected(self._request)
             if not self._request.holds:
                 raise NotGranted(self._request)
-            if self._is_vouched_for(self._request):
+            if self._is_begun(self._request):
                 return self._request
 
-    def _is_vouched_for(self, request: Request) -> bool:
-        """Whether the lease is ours; if it lapsed before we learnt of the grant, AllocationLost, or it waits again."""
-        if self._vouched_s:  # granted by the answer to what was sent then
-            return True
+    def _is_begun(self, request: Request) -> bool:
+        """Whether we are the ones who run under this fence. Held if somebody else is; if the lease lapsed before we learnt of
+        the grant, AllocationLost, or False as it waits or holds units again."""
         try:
-            self._patiently(lambda: self._vouch(request))
-        except StaleFence as gone:
-            self._request = self._patiently(lambda: self._client.request(request.id))
-            if self._request.queued:
-                return False
-            raise AllocationLost(f"it was granted and lost before that was learnt: {gone}") from gone
+            self._patiently(lambda: self._begin(request))
+        except Conflict as other:
+            if isinstance(other, StaleFence):
+                self._request = self._patiently(lambda: self._client.request(request.id))
+                if self._request.queued or (self._request.holds and self._request.fence != request.fence):
+                    return False
+                raise AllocationLost(f"it was granted and lost before that was learnt: {other}") from other
+            if other.code != "already_started":
+                raise
+            raise Held(f"request {request.id} of this key holds units already: for another run, or one that died") from None
         return True
 
-    def _vouch(self, request: Request) -> None:
+    def _begin(self, request: Request) -> None:
         sent_s = now_s()
-        self._client.heartbeat(request.id, request.fence or 0)
-        self._vouched_s = sent_s
+        self._client.start(request.id, request.fence or 0, self._runner)
+        self._begun_s = sent_s
 
     def _patiently(self, call: Callable[[], Answer]) -> Answer:
         """The answer, however long the service cannot be reached."""
@@ -165,7 +152,6 @@ class _Run:
 
     def _wait(self, request: Request) -> None:
         """Until it is no longer queued, or until the time is up: then it is out of the queue, and TimedOut."""
-        self._vouched_s = 0.0
         showing, began = self._around.showing, time.monotonic()
         showing.begin_waiting()
         with self._around.interruptions.raised():
@@ -202,16 +188,15 @@ class _Run:
         """Leaves nothing behind; if that cannot be, the queue's and the lease's own ends will do it."""
         showing = self._around.showing
         try:
-            left = undo(self._client, self._body, self._key, self._request, holds=self._is_ours)
-        except Conflict:
-            pass  # it has ended otherwise
+            undo(self._client, self._body, self._key, self._request, self._runner)
+        except Conflict as other:  # or it has ended otherwise
+            if other.code == "already_started":
+                showing.warn("the request of this key holds units for another run, so they are left alone")
         except PoolkeeperError as trouble:
             if self._request or isinstance(error, Interrupted):
                 showing.warn(f"the request may still wait or hold units: {trouble}")
         else:
-            if left.holds:
-                showing.warn(f"request {left.id} of this key holds units, perhaps for another run, so they are left alone")
-            elif isinstance(error, Interrupted) and self._request:
+            if isinstance(error, Interrupted) and self._request:
                 showing.warn(f"{error.sign.name}: request {self._request.id} is given up")
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-import shutil
+import select
 import sys
 import time
+from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -22,14 +23,22 @@ LIVE_POLL_S, PLAIN_POLL_S = 2.0, 10.0
 """How often to ask for the place."""
 
 
+MOST_KEPT = 100
+"""Lines that nobody takes just now."""
+LONGEST = 1000
+"""Characters of a line: less than a pipe takes at once when it says that it takes something."""
+
+
 class Showing:
-    """Lines on stderr, and the line of the wait. Whether anybody reads them is of no matter to the work."""
+    """Lines on stderr, and the line of the wait. Whether anybody reads them is of no matter to the work: where stderr takes no
+    more, as after a Ctrl-S or in a pipe nobody reads, lines are kept until it does, the latest of them, and nothing waits."""
 
     def __init__(self, *, quiet: bool = False) -> None:
         terminal = sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
         self._quiet, self._live = quiet, terminal and not quiet
         self.poll_s = LIVE_POLL_S if self._live else PLAIN_POLL_S
         self._drawn = False
+        self._kept: deque[str] = deque(maxlen=MOST_KEPT)
         self._said: dict[str, tuple[str, float]] = {}
         self._since, self._since_s = "", 0.0
 
@@ -41,7 +50,13 @@ class Showing:
     def warn(self, message: str) -> None:
         """What somebody has to know."""
         self.clear()
-        self._write(f"{PROGRAM}: {printable(' '.join(message.split()))}\n")
+        self._kept.append(f"{PROGRAM}: {printable(' '.join(message.split()))}"[:LONGEST] + "\n")
+        self.flush()
+
+    def flush(self) -> None:
+        """Lines that could not be said are, if they can be now."""
+        while self._kept and _is_taken():
+            self._write(self._kept.popleft())
 
     def begin_waiting(self) -> None:
         """A wait begins now."""
@@ -65,7 +80,7 @@ class Showing:
 
     def clear(self) -> None:
         """The line of the wait is gone."""
-        if self._drawn:
+        if self._drawn and _is_taken():
             self._write("\r\x1b[K")
             self._drawn = False
 
@@ -76,14 +91,28 @@ class Showing:
             self.say(told)
 
     def _draw(self, line: str) -> None:
-        width = shutil.get_terminal_size().columns - 1
-        self._write(f"\r\x1b[K{printable(f'{PROGRAM}: {line}')[:width]}")
-        self._drawn = True
+        self.flush()
+        if not self._kept and _is_taken():
+            self._write(f"\r\x1b[K{printable(f'{PROGRAM}: {line}')[: _width() - 1]}")
+            self._drawn = True
 
     def _write(self, text: str) -> None:
         with suppress(OSError, ValueError, AttributeError):  # nobody reads it, it is closed, there is none
             sys.stderr.write(text)
             sys.stderr.flush()
+
+
+def _is_taken() -> bool:
+    """Whether stderr takes a line now."""
+    with suppress(OSError, ValueError, AttributeError):
+        return bool(select.select([], [sys.stderr.fileno()], [], 0)[1])
+    return True  # what is no file does not stop anybody
+
+
+def _width() -> int:
+    with suppress(OSError, ValueError):
+        return os.get_terminal_size(sys.stderr.fileno()).columns or 80
+    return 80
 
 
 def places(position: Mapping[str, int]) -> str:

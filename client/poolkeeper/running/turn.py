@@ -79,6 +79,8 @@ class Turn:
         self._sent: set[int] = set()  # what we sent because of a directive
         self._passed: set[int] = set()  # what we passed on because somebody wants an end of it
         self._kill_s, self._killed = inf, False
+        self._told_to_end = False
+        self._forgiven_s = inf  # when it would have been killed, had it not been allowed to stay
         self._wants_terminal = False
         lends = around.terminal.is_for_the_command()
         self._command = Command(terms.words, environment, foreground=lends)
@@ -126,11 +128,15 @@ class Turn:
     # ---- what there is to heed
 
     def _look(self) -> None:
+        self._around.showing.flush()
         self._heed_stop()
         self._heed_signals()
         self._heed_checkpoints()
-        self._heed_service()
         self._heed_end()
+        self._heed_service()
+        if now_s() >= self._forgiven_s:
+            self._forgiven_s = inf
+            self._sent.clear()
         if now_s() >= self._kill_s and not self._killed:
             self._killed = True
             self._command.kill()
@@ -193,6 +199,8 @@ class Turn:
         if self._heartbeats.lost_because or self._heartbeats.left:
             self._lose()
             return
+        if self._swept:  # its work is over, and what it has left behind has little time anyway
+            return
         self._tell_of_doubt()
         directive = self._heartbeats.directive
         if directive == self._heard:
@@ -207,8 +215,17 @@ class Turn:
             self._terminate(self._left_s())
         else:
             self._say("nobody needs the units any more: it may stay")
+            self._forgive()
+
+    def _forgive(self) -> None:
+        """It may stay. If it outlives the time it had, it does not heed what it was told, and ends for reasons of its own."""
+        if not (self._saved or self._passed):
+            self._forgiven_s, self._kill_s, self._told_to_end = self._kill_s, inf, False
 
     def _lose(self) -> None:
+        if self._swept:
+            self._kill_within(0)
+            return
         self.lost = True
         if self._heartbeats.left or self._heartbeats.status in TAKEN:
             self._around.showing.warn("its units were taken back: the command is killed")
@@ -248,7 +265,9 @@ class Turn:
         return self._heard in ("checkpoint", "terminate")
 
     def _terminate(self, within_s: float) -> None:
-        if signal.SIGTERM not in self._sent:
+        self._forgiven_s = inf
+        if not self._told_to_end:
+            self._told_to_end = True
             self._sent.add(signal.SIGTERM)
             self._command.signal(signal.SIGTERM)
         self._kill_within(within_s)

@@ -1,7 +1,7 @@
 """What the command says of its checkpoints, passed on to the service from a thread, so that nothing waits for an answer.
 
-`completed` would mean "we have left" to a service that has just told us to leave, and we have not heard of that yet. So a
-heartbeat is sent right before, and if it says to leave, the word is kept for when nothing of the command lives any more.
+`completed` means "we have left" to a service that has told us to leave, and it may have done so just now, unheard. So what is
+said here is said to be routine; that we have left is said when nothing of the command lives any more, and not from here.
 """
 
 from __future__ import annotations
@@ -66,10 +66,8 @@ class Words:
     def _say(self, word: Word) -> bool:
         """Whether that is done with."""
         try:
-            if word.state == "completed" and not self._may_go_on():
-                return True
-            told = (*self._held, word.state, None, word.reference)
-            self._heartbeats.say(lambda: self._client.checkpoint(*told))
+            told, routine = (*self._held, word.state, None, word.reference), word.state == "completed"
+            self._heartbeats.say(lambda: self._client.checkpoint(*told, routine=routine))
         except StaleFence:
             return True  # the heartbeats know it, too
         except Refused as refused:
@@ -81,7 +79,3 @@ class Words:
         if self.kept is word:
             self.kept = None
         return True
-
-    def _may_go_on(self) -> bool:
-        self._heartbeats.say(lambda: self._client.heartbeat(*self._held))
-        return self._heartbeats.directive == "continue"

@@ -59,7 +59,7 @@ function departures.leave(request, event, how, more)
   requests.say(news, {'queued_ms'}, amounts.whole(clock.now))
   requests.move(request, states.queued, event, news, fields, ranks)
   for _, name in ipairs({'pool', 'fence', 'granted_ms'}) do requests.put(request, fields, name, '') end
-  for _, name in ipairs(request.task and {'runner', 'started_ms'} or {}) do requests.put(request, fields, name, '') end
+  for _, name in ipairs((request.runner or '') ~= '' and {'runner', 'started_ms'} or {}) do requests.put(request, fields, name, '') end
   intake.again(request, lane, fields)
   if request.status == states.queued then counts.add('requeued|' .. pool.name) end
   requests.write(request, fields)
