@@ -122,6 +122,7 @@ def _granted(dispatch: Dispatch) -> dict[str, Any]:
         "resume": dispatch.resume,
         "checkpoint_reference": dispatch.reference,
         "tries": dispatch.tries,
+        "begun": dispatch.begun,
         "ended": {"status": ended.status, "code": ended.code, "message": ended.message} if ended else None,
     }
 

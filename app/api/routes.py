@@ -45,6 +45,7 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/tasks", SUBMIT, tasks.park, (201,), (409, 422), KEY),
     Route("GET", "/tasks/{task}", READ, tasks.show),
     Route("POST", "/tasks/{task}/cancel", ACT, tasks.cancel, (200,), (409,)),
+    Route("POST", "/tasks/{task}/heard", ACT, tasks.heard, (204,), (409,)),
     Route("POST", "/requests/{request}/start", ACT, tasks.start, (200,), (409,)),
     # the workspace
     Route("GET", "/events", READ, events.every, headers=("Last-Event-ID",), produces=("application/json", STREAM)),

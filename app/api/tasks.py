@@ -41,6 +41,13 @@ def cancel(call: Call, task: str, body: EmptyAsk) -> TaskAnswer:
     return TaskAnswer.of(call.services.tasks.cancel(call.workspace, task))
 
 
+def heard(call: Call, task: str, body: EmptyAsk) -> None:
+    """Say, as a worker of a task that will never run, that you have heard so: it is not told again, and nothing is kept."""
+    if call.token.is_limited:
+        _own(call, call.services.tasks.look(call.workspace, task))
+    call.services.tasks.heard(call.workspace, task)
+
+
 def start(call: Call, request: str, body: StartAsk) -> BeatAnswer:
     """Begin what was granted, task or not: the lease runs from now on, and no other runner may begin it under this fence."""
     check_holder(call, request)

@@ -137,6 +137,7 @@ class Dispatch:
     resume: bool
     reference: str | None
     tries: int
+    begun: bool
     ended: Ended | None
 
 

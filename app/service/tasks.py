@@ -39,6 +39,10 @@ class Tasks:
         """Give up a task that was not granted."""
         return self._store.cancel(checked_name(workspace), _checked_task(task))
 
+    def heard(self, workspace: str, task: str) -> None:
+        """A worker of the task has heard that it will never run, and need not be told again."""
+        self._store.heard(checked_name(workspace), _checked_task(task))
+
     def start(self, workspace: str, request: str, fence: int, runner: str) -> Beat:
         """Begin what was granted: from now on its lease runs, and nobody else may begin it under this fence."""
         return self._store.start(checked_name(workspace), checked_id(request), checked_number("fence", fence), runner)

@@ -87,6 +87,12 @@ class TaskStore:
 
     # for whoever runs
 
+    def heard(self, workspace: str, task: str) -> None:
+        """A worker of the task has heard that it will never run; Conflict if it may."""
+        reply = _found(self._scripts.call("task_heard", workspace, task=task), task)
+        if reply.tag == "conflict":
+            raise Conflict("not_ended", f"{task} is not over, its request is {reply.fields['status']}")
+
     def start(self, workspace: str, request: str, fence: int, runner: str) -> Beat:
         """Begin what was granted: its lease runs from now on, and no other runner may begin it under this fence."""
         frame = {"now": self._clock.now_ms(), "kept": self._limits.events_kept}
@@ -175,7 +181,8 @@ def _status(at: Mapping[str, str], request: Request | None, sent: int) -> TaskSt
 
 
 def _dispatch(what: str, task: str, message: str, tries: str, ended: str, flat: list[str]) -> Dispatch:
-    request = codec.request(codec.pairs(flat)) if flat else None
+    at = codec.pairs(flat)
+    request = codec.request(at) if at else None
     holds = what == "run" and request is not None and request.status in LIVE
     return Dispatch(
         task=task,
@@ -188,6 +195,7 @@ def _dispatch(what: str, task: str, message: str, tries: str, ended: str, flat: 
         resume=bool(request and request.resume),
         reference=request.checkpoint_reference if request else None,
         tries=int(tries) + 1,
+        begun=at.get("begun") == "1",
         ended=None if holds else _ended(request, ended),
     )
 

@@ -31,7 +31,7 @@ KEYED_POSTS = frozenset({"/pools", "/requests", "/requests/batch", "/tasks"})
 """What the server does once for each key."""
 READING = frozenset({"GET", "HEAD"})
 READING_POSTS = ("/plan", "/dry-run")
-REPEATABLE_POSTS = ("/start", "/heartbeat", "/release", "/checkpoint", "/cancel", *READING_POSTS)
+REPEATABLE_POSTS = ("/start", "/heard", "/heartbeat", "/release", "/checkpoint", "/cancel", *READING_POSTS)
 
 
 class Calls:

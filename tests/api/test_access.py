@@ -55,6 +55,7 @@ WALK: dict[str, tuple[str, Any]] = {  # route: who may, and a body with which it
     "POST /tasks": (SUBMITTERS, a_task("new")),
     "GET /tasks/{task}": (LOOKERS, None),
     "POST /tasks/{task}/cancel": (ACTORS, {}),
+    "POST /tasks/{task}/heard": (ACTORS, {}),
     "POST /requests/{request}/start": (ACTORS, {"fence": 2, "runner": "w"}),
     "GET /events": (READERS, None),
     "GET /workspace": (READERS, None),
@@ -101,6 +102,7 @@ def _place(site: Site, route: str) -> str:
     granted = site.park("granted")["request"]["id"]
     waits = site.submit()["id"]
     site.park("parked")
+    site.park("over", gpu=99)
     site.put("/pools/gpus/groups/lab", {})
     site.policy("idle")
     site.pool("idle")
@@ -110,7 +112,7 @@ def _place(site: Site, route: str) -> str:
         "component": "idle" if free else "team",
         "group": "lab",
         "request": waits if route.endswith("cancel") else granted if route.endswith("start") else held,
-        "task": "parked",
+        "task": "over" if route.endswith("heard") else "parked",
     }
     return route.partition(" ")[2].format(**names)
 

@@ -47,6 +47,7 @@ MUST = {  # route: every status it can answer, beside those of every route with 
     "POST /tasks": "201 409 413 415 422",
     "GET /tasks/{task}": "200 404",
     "POST /tasks/{task}/cancel": "200 404 409 413 415",
+    "POST /tasks/{task}/heard": "204 404 409 413 415",
     "POST /requests/{request}/start": "200 404 409 413 415",
     "GET /events": "200",
     "GET /workspace": "200",

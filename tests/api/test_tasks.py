@@ -111,14 +111,28 @@ def test_it_is_given_up_and_its_worker_told(everywhere: Site) -> None:
     }
     _store(site).done("default", taken, START_S)
     for task in ("parked", "delayed"):
+        assert site.get(f"/tasks/{task}").body["status"] == "ended"
+        assert site.post(f"/tasks/{task}/heard").status == 204
+        site.post(f"/tasks/{task}/heard").refused(404, "no_such_task")
         site.get(f"/tasks/{task}").refused(404, "no_such_task")
         site.post(f"/tasks/{task}/cancel").refused(404, "no_such_task")
 
 
-def test_what_is_granted_cannot_be_given_up(everywhere: Site) -> None:
+def test_what_has_begun_cannot_be_given_up_and_is_not_over(everywhere: Site) -> None:
     _ready(everywhere)
-    everywhere.park()
+    task = everywhere.park()
+    everywhere.post("/tasks/t1/heard").refused(409, "not_ended")
+    _begin(everywhere, task)
     everywhere.post("/tasks/t1/cancel").refused(409, "not_queued")
+    everywhere.post("/tasks/t1/heard").refused(409, "not_ended")
+
+
+def test_what_was_granted_and_not_begun_can_be_given_up(everywhere: Site) -> None:
+    _ready(everywhere)
+    task = everywhere.park()
+    assert everywhere.post("/tasks/t1/cancel").body["status"] == "ended"
+    assert everywhere.get(f"/requests/{task['request']['id']}").body["status"] == "released"
+    _begin(everywhere, task).refused(409, "stale_fence")
 
 
 def test_what_no_pool_can_grant_ends_and_its_worker_is_told_why(everywhere: Site) -> None:

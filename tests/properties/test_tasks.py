@@ -78,7 +78,7 @@ class History:
             self.broker += [one] * self.rng.choice((0, 1, 1, 1, 2))
         self.store.done(self.world.workspace, taken, START_S)
         for one in taken:
-            if one.ended and one not in self.broker:  # as at the end, where nothing vanishes
+            if one.ended and one.tries == TRIES and one not in self.broker:  # it is not told for ever
                 self.broker.append(one)
 
     def send_and_die(self) -> None:
@@ -97,6 +97,9 @@ class History:
         if got.ended:
             if got.ended.status not in self.over[got.task]:  # told twice is told once
                 self.over[got.task].append(got.ended.status)
+            if self.rng.random() < 0.7:
+                with suppress(NotFound):  # somebody else has said so
+                    self.store.heard(self.world.workspace, got.task)
             return
         held = (got.request or "", got.fence or 0)
         try:
@@ -171,7 +174,7 @@ class History:
         assert self.store.park(self.world.workspace, ask, key) == first
 
     def cancel(self) -> None:
-        """Somebody gives a task up, if it waits."""
+        """Somebody gives a task up, if it has not begun."""
         if self.over:
             with suppress(Conflict, NotFound):
                 self.store.cancel(self.world.workspace, self.rng.choice([*self.over]))

@@ -129,12 +129,14 @@ def story(world: World) -> dict[str, Request]:
 
 
 def parked(world: World) -> dict[str, Request]:
-    """Tasks in a pool of their own: one sent and not begun for too long, one begun, one that waits, one for later."""
+    """Tasks in a pool of their own: sent and not begun for too long, begun, one that waits, one for later, one given up."""
     world.pool("tasks", gpu=2)
     world.policy("tasks", "tasks")
     for task, due in (("sent", None), ("begun", None), ("waits", None), ("later", 99_000)):
         world.call("park", **_park(task, due and world.clock.now_ms() + due))
     asked = {task: world.look(f"of-{task}") for task in ("sent", "begun", "waits")}
+    world.call("park", **_park("over"))
+    world.call("task_cancel", task="over")
     world.call("outbox_done", sent=json.dumps([["sent", str(asked["sent"].fence), 1]]), start_ms=1000)
     world.call("start", id="of-begun", fence=asked["begun"].fence, runner="w")
     return asked
@@ -180,10 +182,11 @@ def _evict(of: dict[str, Request]) -> dict[str, Any]:
     return {"pool": "over", "victims": json.dumps([[of["over"].id, str(of["over"].fence), "pool"]]), "rules": "3"}
 
 
-def _checkpoint(state: str, seconds: int = 0) -> Args:
+def _checkpoint(state: str, seconds: int = 0, routine: str = "") -> Args:
     def args(of: dict[str, Request]) -> dict[str, Any]:
         stray = of["stray"]
-        return {"op": "o", "id": stray.id, "fence": stray.fence, "state": state, "seconds": seconds, "reference": "r"}
+        said = {"state": state, "seconds": seconds, "reference": "r", "routine": routine}
+        return {"op": "o", "id": stray.id, "fence": stray.fence, **said}
 
     return args
 
@@ -260,6 +263,7 @@ TWICE: dict[str, Args] = {
     "submit": _submit,
     "sweep": lambda _: {"retention_s": 100},
     "task_cancel": lambda _: {"task": "waits"},
+    "task_heard": lambda _: {"task": "over"},
     "task_look": lambda _: {"task": "begun"},
     "throttle": lambda _: {"token": "t", "per_s": 1},
     "token_create": lambda _: {"digest": "e", "name": "new", "record": '{"id":"2","name":"new"}', "lasts_s": 60},
@@ -269,7 +273,17 @@ TWICE: dict[str, Args] = {
     "workspace_set": lambda _: {"settings": '{"unmanaged":"allow"}'},
     "workspace_view": lambda _: {},
 }
-SAYS_WHAT_IT_DID_ITSELF = {"depart", "nudge_claim", "outbox_take", "park", "patience", "submit", "sweep", "throttle"}
+SAYS_WHAT_IT_DID_ITSELF = {
+    "depart",
+    "nudge_claim",
+    "outbox_take",
+    "park",
+    "patience",
+    "submit",
+    "sweep",
+    "task_heard",
+    "throttle",
+}
 """Their answers tell what this very call did (made, given, ended …), so that the second differs."""
 
 
@@ -315,6 +329,8 @@ def test_a_call_twice_is_once(world: World, command: str) -> None:
 VARIANTS: dict[str, tuple[str, Args]] = {
     "a lost worker": ("release", lambda of: {"held": json.dumps([["of-begun", str(of["begun"].fence), "lost"]])}),
     "progress": ("checkpoint", _checkpoint("progress")),
+    "saved on the way": ("checkpoint", _checkpoint("completed", routine="1")),
+    "a task that is granted is given up": ("task_cancel", lambda _: {"task": "sent"}),
     "failed": ("checkpoint", _checkpoint("failed")),
     "defer": ("checkpoint", _checkpoint("defer", 10)),
     "vacated": ("release", lambda of: {"held": json.dumps([[of["stray"].id, str(of["stray"].fence), "vacated"]])}),

@@ -175,6 +175,7 @@ def live_with_tasks(world: World, store: TaskStore) -> None:
     store.failed(here, store.take(here, 1, 1, 1).dispatches, 1)
     world.clock.advance(1)
     sent()
+    store.heard(here, "b")
     world.clock.advance(1)
     assert world.ledger.release(here, *begun(sent()), "lost").status == "expired"
     request, fence = begun(sent())

@@ -30,11 +30,11 @@ class Tasks:
 
     def park(self, task: str = "a", key: str | None = None, **wanted: Any) -> Task:
         about: dict[str, Any] = {
-            name: wanted.pop(name) for name in ("not_before", "redeliveries", "instead_of", "message") if name in wanted
+            name: wanted.pop(name) for name in ("name", "not_before", "redeliveries", "instead_of", "message") if name in wanted
         }
         request: dict[str, Any] = {"resources": {"gpu": 2}, **wanted}
         ask = TaskAsk(
-            task=task, name="proj.train", request=RequestAsk(component="t", **request), **{"message": MESSAGE} | about
+            task=task, request=RequestAsk(component="t", **request), **{"name": "proj.train", "message": MESSAGE} | about
         )
         return self.store.park(self.world.workspace, ask, key)
 
@@ -48,14 +48,20 @@ class Tasks:
         return [*self.store.take(self.world.workspace, CLAIM_S, START_S, TRIES).dispatches]
 
     def send(self) -> list[Dispatch]:
-        """Everything that is due is sent off, until nothing is."""
+        """Everything that is due is sent off, until nothing is; of what is over, it is heard."""
         sent: list[Dispatch] = []
         more = True
         while more:
             taken = self.store.take(self.world.workspace, CLAIM_S, START_S, TRIES)
             self.store.done(self.world.workspace, taken.dispatches, START_S)
+            for over in taken.dispatches:
+                if over.ended:
+                    self.hear(over.task)
             sent, more = [*sent, *taken.dispatches], taken.more
         return sent
+
+    def hear(self, task: str = "a") -> None:
+        self.store.heard(self.world.workspace, task)
 
     def start(self, of: Dispatch, runner: str = "w1") -> Any:
         assert of.request is not None
@@ -235,6 +241,10 @@ def test_who_comes_after_a_lost_one_goes_on_from_its_checkpoint(tasks: Tasks) ->
     tasks.park(instead_of=instead)
     (third,) = tasks.send()
     assert (third.resume, third.reference, third.fence) == (True, "s3://a b/9", 3)
+    tasks.start(third)
+    tasks.park(instead_of=InsteadOf(request=str(third.request), fence=3), name="proj.other")
+    (other,) = tasks.send()
+    assert (other.resume, other.reference, other.fence) == (False, None, 4), "what another saved is not its own"
 
 
 def test_that_the_worker_is_gone_may_be_said_at_once_and_twice(tasks: Tasks) -> None:
@@ -256,6 +266,7 @@ def test_who_is_lost_too_often_is_told_to_be_over(tasks: Tasks) -> None:
     (verdict,) = tasks.send()
     assert verdict.ended is not None
     assert (verdict.fence, verdict.ended.status, verdict.ended.code) == (None, "expired", "worker_lost")
+    assert verdict.tries == 1, "how often the task was sent does not count"
     assert tasks.kept() == []
 
 

@@ -186,6 +186,7 @@ def test_a_late_word_of_one_that_never_had_a_request_ends_no_new_task_that_has_n
     tasks.store.cancel(tasks.world.workspace, "a")
     verdicts = tasks.take()
     tasks.store.done(tasks.world.workspace, verdicts, START_S)
+    tasks.hear()
     tasks.park(not_before=later)
     tasks.store.done(tasks.world.workspace, verdicts, START_S)
     assert tasks.status("a") == ["delayed"]

@@ -11,7 +11,7 @@ import sys
 import time
 from typing import Any
 
-from celery import Celery
+from celery import Celery, chain, chord
 from celery.exceptions import Reject
 from kombu import Exchange, Queue
 from poolkeeper.celery import Allocation, PoolTask
@@ -182,6 +182,27 @@ def replaced(self: Ours, x: int) -> Any:
     """Another takes its place."""
     note(str(self.request.id), "ran", self.allocation.fence)
     return self.replace(asking(add.s(x, 1), {"gpu": 2}))
+
+
+@app.task(name="plain_one")
+def plain_one() -> int:
+    """No task of the pool."""
+    return 1
+
+
+@app.task(base=Ours, name="replaced_by_many", bind=True)
+def replaced_by_many(self: Ours, how: str) -> Any:
+    """Several take its place, of which the last has its name."""
+    several = [plain_one.si(), plain_one.si()]
+    return self.replace(chord(several, total.s()) if how == "chord" else chain(plain_one.si(), add.s(1)))
+
+
+@app.task(base=Ours, name="uncounted", bind=True)
+def uncounted(self: Ours, x: int) -> int:
+    """Its process dies between storing its result and counting it in its chord."""
+    note(str(self.request.id), "ran", self.allocation.fence)
+    vars(self.backend)["on_chord_part_return"] = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
+    return x
 
 
 @app.task(base=Ours, name="declines", bind=True, acks_late=True)

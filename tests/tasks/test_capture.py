@@ -226,7 +226,7 @@ def test_what_a_worker_cannot_park_goes_back_into_its_queue(
     assert "poolkeeper" not in again.headers
 
 
-@pytest.mark.parametrize("code", ["stale_fence", "already_started", "no_task"])
+@pytest.mark.parametrize("code", ["stale_fence", "already_started"])
 def test_who_is_not_to_run_a_message_drops_it_and_writes_nothing(heard: StandIn, train: Any, one: str, code: str) -> None:
     next_is(heard, refuses(409, code))
     sent = {"request": "r-1", "fence": 3, "lease_s": 60, "resources": {"gpu": 1}, "tries": 1, "ended": None}

@@ -86,13 +86,14 @@ def test_who_does_not_go_is_killed(site: Site, pool: str) -> None:
     comes_back(site, result, began)
 
 
-def test_who_has_begun_in_time_is_not_too_late_when_it_comes_back(site: Site, pool: str) -> None:
-    result = patient.apply_async(lease_s=6, resources={"gpu": GPUS}, checkpoint="manual", expires=2)
+@pytest.mark.parametrize(("task", "checkpoint"), [(patient, "manual"), (deaf, "none")], ids=["with its work", "with nothing"])
+def test_who_has_begun_in_time_is_not_too_late_when_it_comes_back(site: Site, pool: str, task: Any, checkpoint: str) -> None:
+    expires = datetime.now(UTC) + timedelta(seconds=5)
+    result = task.apply_async(lease_s=3, resources={"gpu": GPUS}, checkpoint=checkpoint, expires=expires)
     began = site.wait_for_note(result, "began")
-    ends = datetime.now(UTC) + timedelta(seconds=2)
     with owner_comes(site):
         site.wait_for_state(result, "PARKED")
-        wait_until(lambda: datetime.now(UTC) > ends, "it would be too late")
+        wait_until(lambda: datetime.now(UTC) > expires, "it would be too late")
     comes_back(site, result, began)
 
 

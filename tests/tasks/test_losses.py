@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from celery import Celery, chord
 from celery.exceptions import SoftTimeLimitExceeded, TaskRevokedError, TimeLimitExceeded
 from poolkeeper.celery import NotGranted
 from redis import Redis
@@ -19,7 +20,7 @@ from app.store.child import Child
 from tests.backends import wait_until
 from tests.client.door import Door
 from tests.tasks.conftest import Site, has_ended, state
-from tests.tasks.project import add, app, exits, late, note_error, patient
+from tests.tasks.project import add, app, exits, late, note_error, patient, total, uncounted
 
 IN_S = 30
 
@@ -53,6 +54,11 @@ def test_a_child_that_is_killed_has_its_task_run_again(site: Site, worker: Child
     site.go(result)
     assert result.get(timeout=IN_S) == "done"
     assert len(site.notes(result, "began")) == 2
+
+
+def test_a_part_that_dies_before_it_is_counted_is_counted_in_its_chord(site: Site, worker: Child) -> None:
+    parts = [uncounted.s(20), add.s(1, 1)]
+    assert chord(parts, total.s()).delay().get(timeout=IN_S) == 22
 
 
 def test_a_worker_does_not_grow_with_what_it_has_done(site: Site, worker: Child) -> None:
@@ -123,12 +129,13 @@ def test_revoked_while_it_runs_it_ends_and_stays_ended(site: Site, worker: Child
     assert len(site.notes(result, "began")) == 1
 
 
-def test_revoked_before_it_began_it_never_does(site: Site, worker: Child) -> None:
+def test_revoked_before_it_began_by_somebody_who_only_tells_the_workers_it_never_does(site: Site, worker: Child) -> None:
+    stranger: Celery = Celery("stranger", broker=app.conf.broker_url, set_as_current=False)
     result = patient.apply_async(queue="later")
     with Redis.from_url(f"{site.redis_url}/1") as broker:
         wait_until(lambda: broker.llen("later"), "it is sent")
     request = site.request(result)["id"]
-    app.control.revoke(result.id, reply=True, limit=1, timeout=5)
+    stranger.control.revoke(result.id, reply=True, limit=1, timeout=5)
     app.control.add_consumer("later", reply=True, limit=1, timeout=5)
     with pytest.raises(TaskRevokedError):
         result.get(timeout=IN_S)

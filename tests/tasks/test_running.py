@@ -26,6 +26,7 @@ from tests.tasks.project import (
     note_error,
     patient,
     replaced,
+    replaced_by_many,
     retries,
     routed,
     total,
@@ -134,6 +135,12 @@ def test_another_may_take_its_place(site: Site) -> None:
     assert site.notes(result, "ran")[1].endswith(" 2")
 
 
+@pytest.mark.parametrize(("how", "made"), [("chain", 2), ("chord", 2)])
+def test_several_may_take_its_place_whoever_is_sooner(site: Site, how: str, made: int) -> None:
+    results = [replaced_by_many.delay(how) for _ in range(8)]
+    assert [result.get(timeout=IN_S) for result in results] == [made] * 8
+
+
 def test_a_failure_gives_the_units_back_and_calls_what_is_linked(site: Site) -> None:
     result = fails.apply_async(link_error=note_error.s())
     with pytest.raises(ValueError, match="no luck"):
@@ -166,6 +173,30 @@ def test_a_parked_task_is_revoked_for_good(site: Site) -> None:
         assert site.client.pool("gpus").queue_length == 1
     assert other.get(timeout=IN_S) == 4
     assert not site.notes(result, "ran")
+
+
+def test_what_was_sent_and_nobody_has_begun_is_revoked_too(site: Site) -> None:
+    result = add.apply_async((1, 1), queue="nobody")
+    wait_until(lambda: site.client.task(str(result.id)).status == "sent", "it is sent")
+    result.revoke()
+    assert (state(result), site.used()) == ("REVOKED", 0)
+    with Redis.from_url(f"{site.redis_url}/1") as broker:
+        wait_until(lambda: broker.llen("nobody") == 2, "its worker is told")
+        broker.rename("nobody", "celery")
+    wait_until(lambda: not site.knows(result), "it was heard")
+    assert not site.notes(result, "ran")
+
+
+def test_a_last_word_that_is_lost_on_its_way_is_said_again(site: Site) -> None:
+    result = add.apply_async((1, 1), resources={"gpu": 100}, queue="nobody")
+    with Redis.from_url(f"{site.redis_url}/1") as broker:
+        wait_until(lambda: broker.llen("nobody") == 1, "it is told")
+        broker.delete("nobody")
+        wait_until(lambda: broker.llen("nobody") == 1, "it is told once more")
+        broker.rename("nobody", "celery")
+    with pytest.raises(NotGranted, match="100 of gpu"):
+        result.get(timeout=IN_S)
+    wait_until(lambda: not site.knows(result), "it was heard")
 
 
 def test_what_an_operator_cancels_is_revoked_and_what_is_too_late_is(site: Site) -> None:

@@ -42,7 +42,7 @@ def document(task: str = "a", **more: Any) -> dict[str, Any]:
 def dispatch(task: str = "a", fence: int | None = 7, ended: Ended | None = None, **more: Any) -> Dispatch:
     """What is to be sent of a task."""
     message = more.pop("message", None) or document(task, **more)
-    return Dispatch(task, f"r-{task}", fence, message, "gpus", {"gpu": 1}, 60, False, None, 1, ended)
+    return Dispatch(task, f"r-{task}", fence, message, "gpus", {"gpu": 1}, 60, False, None, 1, False, ended)
 
 
 @dataclass

@@ -66,6 +66,7 @@ def test_it_arrives_as_it_was_made(broker: Broker) -> None:
         "resume": False,
         "checkpoint_reference": None,
         "tries": 1,
+        "begun": False,
         "ended": None,
     }
 

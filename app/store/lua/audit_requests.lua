@@ -39,7 +39,7 @@ end
 
 local function anew(request, key)
   local runs = not request.task or (request.started_ms or '') ~= ''
-  local seconds = key == keys.live() and runs and request.lease_s or key == keys.waiting() and request.queue_ttl_s
+  local seconds = key == keys.live() and runs and request.lease_s or key == keys.waiting() and requests.patience(request)
   return seconds and clock.after(seconds) or const.EXACT
 end
 

@@ -19,7 +19,7 @@ if request.status == states.queued then
       places[#places + 1] = amounts.whole(position)
     end
   end
-  if args.poll == '1' and request.queue_ttl_s then
+  if args.poll == '1' and requests.patience(request) then
     redis.call('ZADD', keys.waiting(), 'XX', amounts.whole(clock.after(request.queue_ttl_s)), args.id)
   end
 end

@@ -1,6 +1,6 @@
--- What was taken from the outbox has been sent off: a task is looked after again if it has not begun by then, and of one that will
--- never run nothing is kept.
--- @use amounts clock counts outbox tasks
+-- What was taken from the outbox has been sent off: it is looked after again if by then the task has not begun, or nobody has heard
+-- that it will never run.
+-- @use amounts clock counts tasks
 -- @keys outbox task unstarted
 -- @args now sent start_ms
 -- @reply done
@@ -10,8 +10,7 @@ local until_ms = amounts.whole(clock.now + tonumber(args.start_ms))
 
 -- Whether what was said to be over is, and not another request that a task of this name has by now.
 local function is_over(task, request, said)
-  if said == '' then return task.ended or task.request and not request end
-  return request and request.id == said and not string.find(transitions, ' ' .. request.status .. '>', 1, true)
+  return (said == '' or request and request.id == said) and tasks.are_over(task, request)
 end
 
 for _, one in ipairs(cjson.decode(args.sent)) do
@@ -19,9 +18,11 @@ for _, one in ipairs(cjson.decode(args.sent)) do
   local task = tasks.load(id)
   local request = task and tasks.request(task)
   if fence == '' then
-    if task and is_over(task, request, of) then
-      outbox.forget(id)
-      counts.add('dispatched')
+    if task and is_over(task, request, of) and (tonumber(task.told) or 0) < tries then
+      counts.add(tries > 1 and 'redispatched' or 'dispatched')
+      redis.call('HSET', keys.task(id), 'told', amounts.whole(tries))
+      redis.call('ZADD', keys.unstarted(), until_ms, id)
+      redis.call('ZREM', keys.outbox(), id)
     end
   elseif request and request.fence == fence and tasks.waits_to_begin(request) and tasks.tries(task, request) < tries then
     counts.add(tries > 1 and 'redispatched' or 'dispatched')

@@ -1,6 +1,6 @@
 -- Look after the tasks whose time has come, a bounded number: those put off enter the queue; of those lost, or begun by nobody, a
 -- successor does; the others are to be sent off by the caller, who is alone in that until the claim is over.
--- @use amounts clock counts grants operations passes requests tasks
+-- @use amounts clock counts grants operations outbox passes requests tasks
 -- @keys delayed outbox task unstarted
 -- @args now kept chunk count claim_ms start_ms tries ids
 -- @reply taken rows now next more
@@ -52,19 +52,34 @@ end
 
 local LOST = {lease_lapsed = true, worker_lost = true}
 
+-- A broker takes nothing, or not this: it holds its units for no longer than if nobody began it.
+local function is_stuck(request, sent)
+  return sent == 0 and clock.now > tonumber(request.granted_ms) + tries * tonumber(args.start_ms)
+end
+
+-- It will never run, which is said until its worker has heard it, but not for ever.
+local function over(task, request)
+  if (tonumber(task.told) or 0) < tries then return 'ended', request end
+  outbox.forget(task.id)
+end
+
 -- What is to be said of it to its worker; nil if nothing is.
 local function look(task)
-  if task.ended then return 'ended' end
+  if task.ended then return over(task) end
   local request = tasks.request(task)
-  if not request then return task.request and 'ended' end
+  if not request then
+    if task.request then return over(task) end
+    return nil
+  end
   if request.status == states.queued then return nil end
   if string.find(transitions, ' ' .. request.status .. '>', 1, true) then
     if not tasks.waits_to_begin(request) then return nil end
-    if tasks.tries(task, request) < tries then return 'run', request end
+    local sent = tasks.tries(task, request)
+    if sent < tries and not is_stuck(request, sent) then return 'run', request end
     return take_back(task, request)
   end
   if request.status == states.expired and LOST[request.reason] and lost(task, request) then return nil end
-  return 'ended', request
+  return over(task, request)
 end
 
 -- Sent, and not begun. A write that a server out of memory refuses comes first: nothing is taken back while none can begin.
@@ -86,8 +101,8 @@ for i, id in ipairs(due(keys.outbox())) do
   local what, request
   if task then what, request = look(task) end
   if what then
-    rows[#rows + 1] = {what, id, redis.call('HGET', keys.task(id), 'message'), request and tasks.tries(task, request) or 0,
-      task.ended or '', request and requests.flat(request) or {}}
+    local sent = what == 'ended' and (tonumber(task.told) or 0) or tasks.tries(task, request)
+    rows[#rows + 1] = {what, id, redis.call('HGET', keys.task(id), 'message'), sent, task.ended or '', request and requests.flat(request) or {}}
   elseif tonumber(redis.call('ZSCORE', keys.outbox(), id) or 0) == claimed then  -- else it was granted just now
     redis.call('ZREM', keys.outbox(), id)
   end

@@ -21,13 +21,14 @@ if before then
   return reply.known(shown, request, more)
 end
 
-local old
+local old, named
 if args.held ~= '' then
   old = requests.load(args.held)
   if not old then return reply.stale_fence('gone', '') end
   if old.task ~= args.task or old.fence ~= args.fence or not redis.call('ZSCORE', keys.live(), old.id) then
     return reply.stale_fence(old.status, old.reason or '')
   end
+  named = redis.call('HGET', keys.task(args.task), 'name')
   returns.take(old.id, args.fence, 'failed')
 elseif redis.call('EXISTS', keys.task(args.task)) == 1 then
   return reply.exists()
@@ -35,7 +36,7 @@ end
 
 local task = {id = args.task, name = args.name, ask = args.ask}
 redis.call('HSET', keys.task(task.id), 'name', args.name, 'ask', args.ask, 'most', args.most, 'message', args.message)
-if old then tasks.inherit(task, old) end
+if old then tasks.replace(task, old, named == args.name) end
 if args.due_ms ~= '' and tonumber(args.due_ms) > clock.now then
   tasks.delay(task, tonumber(args.due_ms))
 else

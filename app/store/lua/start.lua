@@ -34,6 +34,8 @@ local lapses = request.lease_s and amounts.whole(clock.after(request.lease_s)) o
 if request.lease_s then redis.call('ZADD', keys.live(), lapses, args.id) end
 if runner == '' then
   if request.task then arrived() end
-  requests.note(request, 'started', {'runner', args.runner, 'started_ms', amounts.whole(clock.now)})
+  local news = {'runner', args.runner, 'started_ms', amounts.whole(clock.now)}
+  if request.task then requests.say(news, {'begun'}, '1') end  -- also once it has lost its units
+  requests.note(request, 'started', news)
 end
 return reply.alive(request.status, lapses, request.directive or '', request.deadline_ms or '')

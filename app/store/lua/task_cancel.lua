@@ -1,4 +1,4 @@
--- Give up a task that has not been granted: its request leaves the queue, or it never enters it.
+-- Give up a task that has not begun: its request leaves the queue, or never enters it, or gives back what it was granted.
 -- @use clock grants lanes outbox passes requests tasks
 -- @keys delayed task
 -- @args now kept chunk task
@@ -21,6 +21,12 @@ elseif request and request.status == states.queued then
   grants.unqueue(request, lanes.of(request))
   requests.finish(request, states.cancelled, 'cancelled', {}, fields)
   requests.write(request, fields)
+elseif request and tasks.waits_to_begin(request) then
+  local fields = {}
+  grants.back(request)
+  requests.finish(request, states.released, 'released', {}, fields)
+  requests.write(request, fields)
+  redis.call('HSET', keys.task(task.id), 'ended', 'cancelled')
 elseif not (task.ended or request and request.status == states.cancelled) then
   return reply.conflict(request and request.status or 'gone')
 end

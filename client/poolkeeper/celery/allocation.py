@@ -23,11 +23,21 @@ from celery import signals, states
 from celery.app.task import Context
 from celery.exceptions import Ignore, Reject
 from celery.utils.nodenames import gethostname
+from kombu.exceptions import EncodeError
 
 from poolkeeper.calls import new_key
-from poolkeeper.celery.outcomes import PARKED, Preempted
-from poolkeeper.celery.parking import PATIENCE_S, Parcel, Parking, insist, mark
-from poolkeeper.errors import AllocationLost, Conflict, NotFound, PoolkeeperError, StaleFence, TooManyRequests, Unavailable
+from poolkeeper.celery.outcomes import PARKED, NotGranted, Preempted
+from poolkeeper.celery.parking import PATIENCE_S, Parcel, Parking, insist, mark, stores
+from poolkeeper.errors import (
+    AllocationLost,
+    Conflict,
+    NotFound,
+    PoolkeeperError,
+    Refused,
+    StaleFence,
+    TooManyRequests,
+    Unavailable,
+)
 from poolkeeper.heartbeats import Heartbeats, now_s
 from poolkeeper.models import Heartbeat
 
@@ -246,12 +256,28 @@ class Held(Allocation):
         if self.successor is not None and state is not None:
             if state != states.RETRY:
                 mark(self._task, self._context, PARKED, anew=True)
-            self._parking.park(self.successor, {"request": self.request, "fence": self.fence})
+            try:
+                self._parking.park(self.successor, {"request": self.request, "fence": self.fence})
+            except (Refused, EncodeError) as refused:
+                if isinstance(refused, (StaleFence, TooManyRequests, Unavailable)):
+                    raise
+                self._fail(refused)
         elif state is None or self.unstored or (isinstance(value, Reject) and getattr(value, "requeue", False)):
             mark(self._task, self._context, PARKED)
             self._release("lost")
         else:
             self._release("succeeded" if state in (states.SUCCESS, states.IGNORED) else "failed")
+
+    def _fail(self, refused: Exception) -> None:
+        """What it came to cannot be parked, now or later, so that is its result."""
+        log.error("task %s cannot be parked again: %s", self._context.id, refused)
+        why = NotGranted(
+            f"task {self._context.id} cannot be parked again: {refused}", "refused", getattr(refused, "code", None)
+        )
+        self._task.backend.mark_as_failure(
+            str(self._context.id), why, request=self._context, store_result=stores(self._task, self._context)
+        )
+        self._release("failed")
 
     def _check(self) -> None:
         """Ignore if the units were taken from it before it had ended: it is for somebody else now to say what comes of it."""
@@ -260,6 +286,7 @@ class Held(Allocation):
         try:
             self._say(lambda: self._client.heartbeat(*self._held))
         except (AllocationLost, NotFound) as gone:
+            self.successor = None
             raise Ignore(f"{self._context.id} had lost its units before it ended: {gone}") from None
         except PoolkeeperError as trouble:
             log.warning("task %s ends without knowing whether its units were still its own: %s", self._context.id, trouble)

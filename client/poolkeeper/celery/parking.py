@@ -27,7 +27,7 @@ from poolkeeper.calls import new_key, pause_s
 from poolkeeper.celery import asking, revoking
 from poolkeeper.celery.message import SENT, Captured, Recorder, remaining_s, task_key
 from poolkeeper.celery.outcomes import PARKED, NotParked
-from poolkeeper.errors import Conflict, PoolkeeperError, TooManyRequests, Unavailable
+from poolkeeper.errors import Conflict, NotFound, PoolkeeperError, TooManyRequests, Unavailable
 
 if TYPE_CHECKING:
     from poolkeeper.celery.allocation import Held
@@ -39,6 +39,12 @@ log = logging.getLogger(__name__)
 
 PATIENCE_S = 60.0
 """How long a worker goes on asking while Poolkeeper is away."""
+
+ROOM_S = 0.1
+"""Between two looks whether a task of that name is still there."""
+
+ENDING = ("started", "ended")
+"""How a task stands that may be over soon."""
 
 RUN = "poolkeeper_run"
 """The attribute of a running task's request that has its allocation."""
@@ -161,16 +167,33 @@ class Parking:
         at_work = self._app.current_worker_task is not None
         parcel.until = parcel.until or time.monotonic() + (PATIENCE_S if at_work else 0)
         try:
-            insist(lambda: self.client.park(body, parcel.key), parcel.until)
+            while not self._is_parked(body, parcel, at_work=at_work):
+                time.sleep(ROOM_S)
         except Unavailable as away:
             raise _not_parked(away) from away
+        except (TypeError, ValueError) as error:
+            raise EncodeError(f"the message of task {parcel.captured.id} has headers that are no JSON: {error}") from error
+
+    def _is_parked(self, body: Mapping[str, Any], parcel: Parcel, *, at_work: bool) -> bool:
+        """Whether it is now, or was already; not yet if what has its name is about to end."""
+        until, name = parcel.until or 0, task_key(parcel.captured.id)
+        try:
+            insist(lambda: self.client.park(body, parcel.key), until)
         except Conflict as trouble:
             if trouble.code != "task_exists" or not at_work:
                 raise
-            # Whoever is run again after a loss sends again what it had sent.
-            log.warning("task %s is parked already", parcel.captured.id)
-        except (TypeError, ValueError) as error:
-            raise EncodeError(f"the message of task {parcel.captured.id} has headers that are no JSON: {error}") from error
+        else:
+            return True
+        # It is the last of those that a task, which has not given back its units yet, was replaced by; or whoever is run again
+        # after a loss sends again what it had sent.
+        try:
+            known = insist(lambda: self.client.task(name), until)
+        except NotFound:
+            return False
+        if known.status in ENDING and time.monotonic() < until:
+            return False
+        log.warning("task %s is parked already", parcel.captured.id)
+        return True
 
     def cancel(self, task_id: str) -> bool:
         """Whether it was parked, and is not any more."""

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Mapping
 from functools import partial, wraps
 from types import EllipsisType, FunctionType
 from typing import Any, ParamSpec, TypeVar
 
-from celery import Celery, Task, signals
+from celery import Celery, Task, signals, states
 from celery.app.task import Context
 from celery.exceptions import Ignore, ImproperlyConfigured
 from celery.result import AsyncResult
 
 from poolkeeper.celery.allocation import Allocation, Held
-from poolkeeper.celery.message import SENT
+from poolkeeper.celery.message import SENT, task_key
 from poolkeeper.celery.outcomes import NotGranted, NotParked
-from poolkeeper.celery.parking import RUN, install, is_over, published, stores
+from poolkeeper.celery.parking import RUN, insist, install, is_over, published, stores
 from poolkeeper.celery.storing import insist_on_storing
+from poolkeeper.errors import Conflict, NotFound, PoolkeeperError
 
 Given = ParamSpec("Given")
 Made = TypeVar("Made", covariant=True)
@@ -25,6 +27,10 @@ Made = TypeVar("Made", covariant=True)
 log = logging.getLogger(__name__)
 
 NOTHING = Allocation()
+HEARING_S = 5.0
+"""How long to try to say that a last word was heard."""
+HEARS = "poolkeeper_hears"
+"""The attribute of a task's request by which a last word is acknowledged once it is stored."""
 BACK_S = 30
 """When a message that could not be parked is looked at again."""
 
@@ -121,9 +127,16 @@ class PoolTask(Task[Given, Made]):
         vars(request)[RUN] = held
         held.keep()
         if is_over(self, request):
+            self._count_in_chord(request)
             raise Ignore(f"{request.id} has a result already")
         held.mark_started()
         return held
+
+    def _count_in_chord(self, request: Context) -> None:
+        """What has a result is part of its chord, though who stored it may have died before it was counted; twice is once."""
+        if request.chord:
+            came_to = self.backend.get_task_meta(str(request.id))
+            self.backend.on_chord_part_return(request, came_to["status"], came_to["result"])
 
     def _park_here(self, request: Context) -> None:
         """Somebody published it without asking: it is parked with all that its message said."""
@@ -137,16 +150,37 @@ class PoolTask(Task[Given, Made]):
         raise Ignore(f"{request.id} is parked until what it needs is granted")
 
     def _end(self, request: Context, ended: Mapping[str, Any], tries: int) -> None:
-        """It will never run: that is its result."""
-        if tries > 1 and is_over(self, request):
-            raise Ignore(f"{request.id} has a result already")
+        """It will never run: that is its result. It is told until a worker says that it has heard."""
         message, status, code = str(ended["message"]), str(ended["status"]), ended.get("code")
         late = code == "not_polled"
-        if status != "cancelled" and not late:
+        revoked = status == "cancelled" or late
+        tells = stores(self, request)
+        if is_over(self, request) and (tries > 1 or not revoked):  # else it is marked as revoked by who has revoked it
+            self._hear(request)
+            raise Ignore(f"{request.id} has a result already")
+        if not tells and not self._hear(request):  # no result tells that somebody has heard it before
+            raise Ignore(f"{request.id} was told to be over")
+        if not revoked:
+            vars(request)[HEARS] = tells
             raise NotGranted(f"task {request.id} does not run: {message}", status, code)
-        self.backend.mark_as_revoked(str(request.id), message, request=request, store_result=stores(self, request))
+        self.backend.mark_as_revoked(str(request.id), message, request=request, store_result=tells)
         signals.task_revoked.send(sender=self, request=request, terminated=False, signum=None, expired=late)
+        if tells:
+            self._hear(request)
         raise Ignore(f"{request.id} is revoked: {message}")
+
+    def _hear(self, request: Context) -> bool:
+        """Say that it was heard that it will never run; False if somebody has said so before."""
+        parking = install(self.app)
+        try:
+            insist(
+                lambda: parking.client.call("POST", f"/tasks/{task_key(str(request.id))}/heard"), time.monotonic() + HEARING_S
+            )
+        except (NotFound, Conflict):
+            return False
+        except PoolkeeperError as trouble:
+            log.warning("that task %s is over could not be acknowledged, it may be told again: %s", request.id, trouble)
+        return True
 
 
 def _after_claim(own: Callable[..., Any]) -> Callable[..., Any]:
@@ -170,5 +204,9 @@ def _within(own: Callable[..., Any]) -> Callable[..., Any]:
 @signals.task_postrun.connect(weak=False)
 def _give_back(task: object = None, state: str | None = None, retval: object = None, **_: object) -> None:
     """When the result has been stored, whatever it is."""
-    if isinstance(task, PoolTask) and isinstance(held := vars(task.request).pop(RUN, None), Held):
+    if not isinstance(task, PoolTask):
+        return
+    if isinstance(held := vars(task.request).pop(RUN, None), Held):
         held.end(state, retval)
+    if vars(task.request).pop(HEARS, False) and state == states.FAILURE:
+        task._hear(task.request)

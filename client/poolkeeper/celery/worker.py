@@ -56,7 +56,8 @@ class PoolRequest(Request):
         granted: Mapping[str, Any] = sent if isinstance(sent, Mapping) and not sent.get("ended") else {}
         self._request, self._fence = granted.get("request"), granted.get("fence")
         self._about = Context(self.request_dict)
-        self._resumes = bool(granted.get("resume"))
+        # One that had begun, and comes back after it had to leave or was lost, is never too late; nor is a last word.
+        self._is_never_late = isinstance(sent, Mapping) and bool(sent.get("begun") or sent.get("ended"))
         self._said, self._saying = False, Lock()
 
     # ---- what Celery tells of it
@@ -69,8 +70,8 @@ class PoolRequest(Request):
         return told
 
     def maybe_expire(self) -> Literal[True] | None:
-        """Whether it waited too long to begin; one that had begun, and had to leave, is never too late."""
-        return None if self._resumes else super().maybe_expire()
+        """Whether it waited too long to begin."""
+        return None if self._is_never_late else super().maybe_expire()
 
     def on_accepted(self, pid: Any, time_accepted: float) -> None:
         """A child has it, and is watched from now on."""
@@ -155,7 +156,7 @@ class PoolRequest(Request):
         """It is parked again, if it had not ended before its child did; `fail` is what Celery does if nobody else will."""
         with unforked():
             state = state_of(self.task, self._about)
-        if state in states.READY_STATES:
+        if state in states.READY_STATES and not self.chord:  # else whoever has it next counts it in its chord once more
             return self._give_back("succeeded" if state == states.SUCCESS else "failed")
         try:
             known = self._insist(lambda client: client.task(task_key(self.id)))
@@ -166,7 +167,8 @@ class PoolRequest(Request):
             return fail is not None
         if known.request and (known.request.id, known.request.fence) == (self._request, self._fence):
             log.warning("task %s lost its process, and is parked again", self.id)
-            self._mark_parked()
+            if state not in states.READY_STATES:
+                self._mark_parked()
             self._give_back("lost")
         elif known.status in WAITING:  # its units had been taken from it
             self._mark_parked()

@@ -19,7 +19,7 @@ end
 
 -- Into the lane, and into the queue of each pool with what keeps it there.
 local function wait(request, lane, inner, chances)
-  local deadline = request.queue_ttl_s and clock.after(request.queue_ttl_s) or const.EXACT
+  local deadline = requests.patience(request) and clock.after(request.queue_ttl_s) or const.EXACT
   for _, chance in ipairs(chances) do queue.foresee(chance.path, lane) end
   queue.enter(request, lane, inner, deadline)
   for _, chance in ipairs(chances) do

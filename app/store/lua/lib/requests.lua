@@ -19,6 +19,11 @@ function requests.load(id)
   return request
 end
 
+-- How long it may wait in the queue unasked for; what has begun may wait for ever to go on.
+function requests.patience(request)
+  return request.begun ~= '1' and request.queue_ttl_s or nil
+end
+
 -- Whose a request is, and the amounts it asks.
 function requests.holding(id)
   local two = redis.call('HMGET', keys.request(id), 'component', 'resources')

@@ -2,7 +2,7 @@
 -- @use amounts intake outbox requests
 -- @keys delayed live task
 
-local SHOWN = {'name', 'request', 'due_ms', 'sent', 'sent_fence', 'lost', 'returned', 'most', 'ended', 'age', 'saved', 'ask'}
+local SHOWN = {'name', 'request', 'due_ms', 'sent', 'sent_fence', 'lost', 'returned', 'most', 'ended', 'told', 'age', 'saved', 'begun', 'ask'}
 
 -- All that is kept of a task but its message; nil if there is none.
 function tasks.load(id)
@@ -41,6 +41,13 @@ function tasks.waits_to_begin(request)
   return (request.started_ms or '') == '' and (request.status == states.allocated or request.status == states.preempting)
 end
 
+-- A task is over when its last request is, or was never made; all that is left to do is to tell its worker.
+function tasks.are_over(task, request)
+  if task.ended or task.due_ms then return task.ended ~= nil end
+  if not request then return task.request ~= nil end
+  return not string.find(transitions, ' ' .. request.status .. '>', 1, true)
+end
+
 -- How often it was sent under the fence its request has.
 function tasks.tries(task, request)
   return task.sent_fence == request.fence and tonumber(task.sent) or 0
@@ -53,11 +60,18 @@ function tasks.delay(task, due_ms)
   outbox.tell()
 end
 
--- What the next request has from the one before: its place among equals, and the checkpoint to go on from.
+-- What the next request has from the one before: its place among equals, the checkpoint to go on from, and that it has begun.
 function tasks.inherit(task, before)
-  task.age = before.seq .. ' ' .. before.submitted_ms
+  task.age, task.begun = before.seq .. ' ' .. before.submitted_ms, before.begun or ''
   if before.checkpointed_ms then task.saved = before.checkpointed_ms .. ' ' .. (before.reference or '') end
-  redis.call('HSET', keys.task(task.id), 'age', task.age, 'saved', task.saved or '')
+  redis.call('HSET', keys.task(task.id), 'age', task.age, 'saved', task.saved or '', 'begun', task.begun)
+end
+
+-- The same for a message of its own, which has not begun: the place and, if it is the same work, the checkpoint.
+function tasks.replace(task, before, same)
+  local saved = same and before.checkpointed_ms and before.checkpointed_ms .. ' ' .. (before.reference or '') or ''
+  task.age, task.saved = before.seq .. ' ' .. before.submitted_ms, saved
+  redis.call('HSET', keys.task(task.id), 'age', task.age, 'saved', saved, 'begun', '')
 end
 
 -- Its request, under a new id, enters the queue.
@@ -69,6 +83,7 @@ function tasks.enter(task, id)
     requests.say(ask.fields, {'resume'}, '1')
     if reference ~= '' then requests.say(ask.fields, {'reference'}, reference) end
   end
+  if task.begun == '1' then requests.say(ask.fields, {'begun'}, '1') end
   redis.call('HSET', keys.task(task.id), 'request', id)
   redis.call('HDEL', keys.task(task.id), 'due_ms')
   if task.age then
