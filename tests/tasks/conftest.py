@@ -47,6 +47,26 @@ class Site:
         return child
 
     @contextmanager
+    def beat(self) -> Iterator[None]:
+        """The app's own beat, for as long as the context."""
+        command = [
+            sys.executable,
+            "-m",
+            "celery",
+            "-A",
+            "tests.tasks.project",
+            "beat",
+            "-s",
+            str(self.folder / "beat"),
+            "--pidfile=",
+        ]
+        child = Child(command, self.folder / "beat.log", env=_project(self.redis_url, self.client.url), cwd=ROOT)
+        try:
+            yield
+        finally:
+            child.stop()
+
+    @contextmanager
     def worker(self, *options: str, **more: str) -> Iterator[Child]:
         """A worker for as long as the context; at the end it has to have nothing to do any more."""
         child = self.start_worker(*options, **more)

@@ -37,6 +37,7 @@ def configure(redis_url: str, poolkeeper_url: str) -> None:
         worker_hijack_root_logger=False,
         task_send_sent_event=False,
         task_queues=[Queue("celery"), Queue("metrics", Exchange("metrics", type="topic"), routing_key="metrics.#")],
+        beat_schedule={"often": {"task": "ticks", "schedule": 0.5, "options": {"resources": {"gpu": 3}}}},
         task_routes={"routed": {"queue": "metrics", "routing_key": "metrics.gpu"}},
     )
 
@@ -86,6 +87,12 @@ def add(self: Ours, x: int, y: int = 0) -> int:
     """A sum."""
     note(str(self.request.id), "ran", self.allocation.fence, dict(self.allocation.resources)["gpu"])
     return x + y
+
+
+@app.task(base=Ours, name="ticks", bind=True)
+def ticks(self: Ours) -> None:
+    """Notes what it holds, for all of its kind."""
+    note("ticks", "ran", self.allocation.fence, dict(self.allocation.resources)["gpu"])
 
 
 @app.task(base=Ours, name="total")

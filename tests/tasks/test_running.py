@@ -25,6 +25,7 @@ from tests.tasks.project import (
     fails,
     note_error,
     patient,
+    read,
     replaced,
     replaced_by_many,
     retries,
@@ -94,6 +95,13 @@ def test_chains_groups_and_chords(site: Site) -> None:
     assert steps.get(timeout=IN_S) == 112
     assert several.get(timeout=IN_S) == [2, 4, 6]
     assert summed.get(timeout=IN_S) == 6
+
+
+def test_what_beat_sends_is_parked_like_any_other(site: Site) -> None:
+    begun = len(read("ticks"))
+    with site.beat():
+        wait_until(lambda: len(read("ticks")) >= begun + 2, "it has run twice")
+    assert {line.split()[2] for line in read("ticks")} == {"3"}
 
 
 def test_a_countdown_is_waited_for_outside_of_queue_and_broker(site: Site) -> None:
