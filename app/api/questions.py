@@ -148,6 +148,13 @@ class StartAsk(Ask):
     """Who begins it, in words that no other process uses, such as `host:pid:random`; only the first one may."""
 
 
+class HeardAsk(Ask):
+    """I have been told that the task will never run."""
+
+    request: str | None = None
+    """The request of it that has ended, as the message told it; null if that named none."""
+
+
 SECONDS_WITH_DEFER: JsonDict = {
     "if": {"properties": {"state": {"const": "defer"}}},
     "then": {"required": ["seconds"], "properties": {"seconds": {"type": "integer"}}},

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from app.api.answers import BeatAnswer, TaskAnswer
 from app.api.errors import Refusal
-from app.api.questions import EmptyAsk, StartAsk
+from app.api.questions import EmptyAsk, HeardAsk, StartAsk
 from app.api.requests import check_ask, check_holder, idempotency_key
 from app.api.route import Call
 from app.domain.errors import NotFound
@@ -41,11 +41,11 @@ def cancel(call: Call, task: str, body: EmptyAsk) -> TaskAnswer:
     return TaskAnswer.of(call.services.tasks.cancel(call.workspace, task))
 
 
-def heard(call: Call, task: str, body: EmptyAsk) -> None:
+def heard(call: Call, task: str, body: HeardAsk) -> None:
     """Say, as a worker of a task that will never run, that you have heard so: it is not told again, and nothing is kept."""
     if call.token.is_limited:
         _own(call, call.services.tasks.look(call.workspace, task))
-    call.services.tasks.heard(call.workspace, task)
+    call.services.tasks.heard(call.workspace, task, body.request)
 
 
 def start(call: Call, request: str, body: StartAsk) -> BeatAnswer:

@@ -39,9 +39,9 @@ class Tasks:
         """Give up a task that was not granted."""
         return self._store.cancel(checked_name(workspace), _checked_task(task))
 
-    def heard(self, workspace: str, task: str) -> None:
+    def heard(self, workspace: str, task: str, request: str | None = None) -> None:
         """A worker of the task has heard that it will never run, and need not be told again."""
-        self._store.heard(checked_name(workspace), _checked_task(task))
+        self._store.heard(checked_name(workspace), _checked_task(task), request and checked_id(request))
 
     def start(self, workspace: str, request: str, fence: int, runner: str) -> Beat:
         """Begin what was granted: from now on its lease runs, and nobody else may begin it under this fence."""

@@ -67,7 +67,12 @@ KEYS: dict[str, Key] = {
         Key("task", "task:<task>", "hash", "a task that is kept: its message, its ask, the request it has now"),
         Key("delayed", "delayed", "zset", "tasks that wait for their time (ms), and have no request yet"),
         Key("outbox", "outbox", "zset", "tasks to be sent to their broker, by when (ms): as granted, or never to run"),
-        Key("unstarted", "unstarted", "zset", "tasks sent that no worker has begun, by when (ms) they are looked after"),
+        Key(
+            "unstarted",
+            "unstarted",
+            "zset",
+            "tasks sent that nobody has begun, or heard to be over, by when (ms) to look",
+        ),
         Key("posted", "posted", "channel", "said when there is something for the outbox to send"),
         Key("lease", "lease:<task>", "string", "who does a task of the housekeeping in this workspace just now"),
         Key("tokens", "tokens", "hash", "only in `_`: digest of a secret → whose token it is, what it may do, until when"),

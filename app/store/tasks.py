@@ -87,9 +87,9 @@ class TaskStore:
 
     # for whoever runs
 
-    def heard(self, workspace: str, task: str) -> None:
-        """A worker of the task has heard that it will never run; Conflict if it may."""
-        reply = _found(self._scripts.call("task_heard", workspace, task=task), task)
+    def heard(self, workspace: str, task: str, request: str | None = None) -> None:
+        """A worker of the task has heard that it will never run, as this request of it has ended; Conflict if it may."""
+        reply = _found(self._scripts.call("task_heard", workspace, task=task, request=request), task)
         if reply.tag == "conflict":
             raise Conflict("not_ended", f"{task} is not over, its request is {reply.fields['status']}")
 

@@ -139,11 +139,11 @@ class Heartbeats:
 
 
 def ahead(dated: str | None, now: datetime) -> timedelta:
-    """How far our clock is ahead of the server's, surely; a clock that may agree is taken at its word."""
+    """How far our clock is ahead of the server's, at least; a clock that may agree is taken at its word."""
     from email.utils import parsedate_to_datetime
 
     try:
         apart = now - parsedate_to_datetime(dated or "")
     except (TypeError, ValueError):  # no date, or one without a zone
         return timedelta()
-    return min(apart, max(timedelta(), apart - timedelta(seconds=1)))
+    return timedelta() if timedelta() <= apart <= timedelta(seconds=1) else apart - timedelta(seconds=1)

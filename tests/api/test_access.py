@@ -102,7 +102,8 @@ def _place(site: Site, route: str) -> str:
     granted = site.park("granted")["request"]["id"]
     waits = site.submit()["id"]
     site.park("parked")
-    site.park("over", gpu=99)
+    site.park("over", not_before="2030-01-01T00:00:00Z")
+    site.post("/tasks/over/cancel")
     site.put("/pools/gpus/groups/lab", {})
     site.policy("idle")
     site.pool("idle")

@@ -112,8 +112,10 @@ def test_it_is_given_up_and_its_worker_told(everywhere: Site) -> None:
     _store(site).done("default", taken, START_S)
     for task in ("parked", "delayed"):
         assert site.get(f"/tasks/{task}").body["status"] == "ended"
-        assert site.post(f"/tasks/{task}/heard").status == 204
-        site.post(f"/tasks/{task}/heard").refused(404, "no_such_task")
+        told = {"request": site.get(f"/tasks/{task}").body["request"] and site.get(f"/tasks/{task}").body["request"]["id"]}
+        site.post(f"/tasks/{task}/heard", {"request": "another"}).refused(409, "not_ended")
+        assert site.post(f"/tasks/{task}/heard", told).status == 204
+        site.post(f"/tasks/{task}/heard", told).refused(404, "no_such_task")
         site.get(f"/tasks/{task}").refused(404, "no_such_task")
         site.post(f"/tasks/{task}/cancel").refused(404, "no_such_task")
 
@@ -121,10 +123,10 @@ def test_it_is_given_up_and_its_worker_told(everywhere: Site) -> None:
 def test_what_has_begun_cannot_be_given_up_and_is_not_over(everywhere: Site) -> None:
     _ready(everywhere)
     task = everywhere.park()
-    everywhere.post("/tasks/t1/heard").refused(409, "not_ended")
+    everywhere.post("/tasks/t1/heard", {}).refused(409, "not_ended")
     _begin(everywhere, task)
     everywhere.post("/tasks/t1/cancel").refused(409, "not_queued")
-    everywhere.post("/tasks/t1/heard").refused(409, "not_ended")
+    everywhere.post("/tasks/t1/heard", {"request": task["request"]["id"]}).refused(409, "not_ended")
 
 
 def test_what_was_granted_and_not_begun_can_be_given_up(everywhere: Site) -> None:

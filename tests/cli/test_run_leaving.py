@@ -104,7 +104,7 @@ def test_without_a_checkpoint_it_is_sigterm_whatever_it_exits_with(lab: Lab) -> 
 
 
 def test_what_ignores_sigterm_is_killed_in_time(lab: Lab) -> None:
-    lab.furnish("grace_s=3")
+    lab.furnish("grace_s=10")
     with lab.run(*ALL, "--retries", "0", script=IGNORES_TERM + BEGIN + "sleep 304 & " + WORK) as run:
         first = lab.started()
         below = descendants(run.pid)
@@ -234,6 +234,39 @@ def test_who_may_stay_after_sigterm_is_left_alone_and_ends_as_it_ends(lab: Lab, 
     assert lab.request(first.request)["outcome"] == ("failed" if code else "succeeded")
     assert lab.lines()[1:] == ["term"]
     lab.is_sound()
+
+
+@pytest.mark.parametrize("code", [0, 6])
+def test_who_may_stay_twice_ends_as_it_ends(lab: Lab, code: int) -> None:
+    lab.furnish("grace_s=5")
+    asked = 'echo asked >>"$LOG"; if [ ! -e "$LOG.no" ]; then touch "$LOG.no" "$POOLKEEPER_CHECKPOINT_FILE.failed"; fi'
+    script = f"{IGNORES_TERM}trap '{asked}' USR1\ntrap 'exit {code}' USR2\n{BEGIN}{WORK}"
+    with lab.run(*MANUAL, script=script) as run:
+        first = lab.started()
+        waiter = lab.preempt(first)
+        lab.until("term")
+        until = datetime.fromisoformat(lab.request(first.request)["deadline"])
+        lab.reprieve(waiter)
+        run.says("it may stay")
+        again = lab.preempt(first)
+        lab.until("asked", times=2)
+        lab.reprieve(again)
+        wait_until(lambda: run.err.count("it may stay") == 2, "it may stay again")
+        wait_until(lambda: datetime.now(UTC) > until + timedelta(seconds=1), "it would have been killed")
+        run.tell(signal.SIGUSR2)
+        run.ends(code)
+    assert len([line for line in lab.lines() if line.startswith("start")]) == 1
+    lab.is_sound()
+
+
+def test_somebody_ends_what_was_done_while_its_leftovers_are_cleared_away(lab: Lab) -> None:
+    lab.furnish()
+    with lab.run(*ALL, script=LEAVES_BEHIND) as run:
+        first = lab.started()
+        nobody_lives({first.pid: ""})
+        run.tell(signal.SIGTERM)
+        run.ends(0)
+    assert lab.request(first.request)["outcome"] == "succeeded"
 
 
 def test_who_may_stay_after_sigterm_may_be_told_again(lab: Lab) -> None:

@@ -19,11 +19,14 @@ from poolkeeper.models import Request
 from poolkeeper.running import checkpoints
 from poolkeeper.running import turn as turns
 from poolkeeper.running.checkpoints import Checkpoints, Word, place, write
-from poolkeeper.running.showing import ordinal, places
+from poolkeeper.running.showing import Showing, ordinal, places
 from poolkeeper.running.surroundings import amount_variable, environment
 
 from app.settings import Settings
 from tests.backends import wait_until
+
+FULL = 65536
+"""Bytes that a pipe takes."""
 
 
 @pytest.fixture
@@ -140,7 +143,7 @@ class TestVariables:
         ("Tue, 14 Nov 2023 22:13:20 GMT", 0),
         ("Tue, 14 Nov 2023 22:13:19 GMT", 0.4),
         ("Tue, 14 Nov 2023 22:12:20 GMT", 59.4),
-        ("Tue, 14 Nov 2023 22:14:20 GMT", -59.6),
+        ("Tue, 14 Nov 2023 22:14:20 GMT", -60.6),
         ("yesterday", 0),
         (None, 0),
     ],
@@ -148,6 +151,22 @@ class TestVariables:
 def test_how_far_a_clock_is_ahead_of_the_servers(dated: str | None, ahead_s: float) -> None:
     now = datetime(2023, 11, 14, 22, 13, 20, 400_000, UTC)
     assert ahead(dated, now) == timedelta(seconds=ahead_s)
+
+
+def test_what_nobody_reads_at_once_is_said_as_soon_as_they_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard, says = os.pipe()
+    os.set_blocking(says, False)
+    assert os.write(says, b"x" * 1_000_000) == FULL
+    os.set_blocking(says, True)
+    with open(says, "w") as stderr, open(heard, "rb") as reader:
+        monkeypatch.setattr(sys, "stderr", stderr)
+        showing = Showing()
+        for number in range(3):
+            showing.warn(f"word {number}")
+        showing.flush()
+        assert reader.read(FULL) == b"x" * FULL, "nothing waits for anybody"
+        showing.flush(5)
+        assert reader.read(45) == b"".join(b"poolkeeper: word %d\n" % number for number in range(3))[:45]
 
 
 def test_words_for_people() -> None:

@@ -99,7 +99,7 @@ class History:
                 self.over[got.task].append(got.ended.status)
             if self.rng.random() < 0.7:
                 with suppress(NotFound):  # somebody else has said so
-                    self.store.heard(self.world.workspace, got.task)
+                    self.store.heard(self.world.workspace, got.task, got.request)
             return
         held = (got.request or "", got.fence or 0)
         try:

@@ -263,7 +263,7 @@ TWICE: dict[str, Args] = {
     "submit": _submit,
     "sweep": lambda _: {"retention_s": 100},
     "task_cancel": lambda _: {"task": "waits"},
-    "task_heard": lambda _: {"task": "over"},
+    "task_heard": lambda _: {"task": "over", "request": "of-over"},
     "task_look": lambda _: {"task": "begun"},
     "throttle": lambda _: {"token": "t", "per_s": 1},
     "token_create": lambda _: {"digest": "e", "name": "new", "record": '{"id":"2","name":"new"}', "lasts_s": 60},

@@ -175,7 +175,8 @@ def live_with_tasks(world: World, store: TaskStore) -> None:
     store.failed(here, store.take(here, 1, 1, 1).dispatches, 1)
     world.clock.advance(1)
     sent()
-    store.heard(here, "b")
+    over = store.look(here, "b").request
+    store.heard(here, "b", over and over.id)
     world.clock.advance(1)
     assert world.ledger.release(here, *begun(sent()), "lost").status == "expired"
     request, fence = begun(sent())

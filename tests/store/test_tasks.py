@@ -56,12 +56,12 @@ class Tasks:
             self.store.done(self.world.workspace, taken.dispatches, START_S)
             for over in taken.dispatches:
                 if over.ended:
-                    self.hear(over.task)
+                    self.hear(over.task, over.request)
             sent, more = [*sent, *taken.dispatches], taken.more
         return sent
 
-    def hear(self, task: str = "a") -> None:
-        self.store.heard(self.world.workspace, task)
+    def hear(self, task: str = "a", request: str | None = None) -> None:
+        self.store.heard(self.world.workspace, task, request)
 
     def start(self, of: Dispatch, runner: str = "w1") -> Any:
         assert of.request is not None

@@ -75,7 +75,8 @@ def test_who_has_heard_of_the_end_says_so_and_of_nothing_else(tasks: Tasks) -> N
     tasks.start(sent)
     assert hear_refused() == "not_ended"
     tasks.world.ledger.drop(tasks.world.workspace, str(sent.request))
-    tasks.hear()
+    assert hear_refused() == "not_ended", "of its request nothing was said"
+    tasks.hear(request=sent.request)
     with pytest.raises(NotFound):
         tasks.hear()
     assert tasks.kept() == []
@@ -106,6 +107,28 @@ def test_what_no_broker_takes_holds_its_units_no_longer_than_what_nobody_begins(
     tasks.world.pass_time(START_S * TRIES + 1)
     assert tasks.take() == []
     assert tasks.status("a") == ["delayed"], "and others may have them meanwhile"
+
+
+def test_nor_does_what_a_broker_took_once_and_lost_before_it_went_away(tasks: Tasks) -> None:
+    first = tasks.park().request
+    assert first is not None
+    tasks.send()
+    tasks.world.pass_time(START_S)
+    for _ in range(TRIES - 1):
+        assert tasks.world.status(first) == ["allocated"]
+        tasks.store.failed(tasks.world.workspace, tasks.take(), START_S)
+        tasks.world.pass_time(START_S)
+    tasks.world.pass_time(1)
+    tasks.take()
+    assert tasks.world.status(first) == ["expired"]
+
+
+def test_who_was_lost_is_not_over(tasks: Tasks) -> None:
+    sent = tasks.begun()
+    tasks.over(sent, "lost")
+    with pytest.raises(Conflict):
+        tasks.hear(request="r-of-before")
+    assert [one.fence for one in tasks.send()] == [2]
 
 
 def test_what_was_granted_and_not_begun_can_be_given_up(tasks: Tasks) -> None:

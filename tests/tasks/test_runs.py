@@ -15,7 +15,7 @@ from kombu.utils.uuid import uuid
 from poolkeeper.celery import PARKED, NotGranted, PoolTask, forks, parking, storing
 from poolkeeper.heartbeats import Heartbeats
 
-from tests.client.standin import Act, Handler, StandIn, cuts, refuses, says, says_text
+from tests.client.standin import Act, Handler, StandIn, cuts, refuses, says
 
 SENT = {"request": "r-1", "fence": 3, "lease_s": 60, "resources": {"gpu": 1}, "tries": 1, "ended": None}
 
@@ -273,6 +273,9 @@ def sends_other(self: Ours, n: int) -> None:
     self.app.send_task("shop.work", (n,), task_id="other")
 
 
+GONE = refuses(404, "no_such_task")
+
+
 def stands(status: str) -> Act:
     """How a task does."""
     return says({"task": "other", "status": status})
@@ -295,6 +298,19 @@ def test_what_has_the_name_of_one_that_is_about_to_end_is_parked_when_it_has(
     assert run(task(app, sends_other)).info is None
     assert said(heard) == ["start", "tasks", "other", "tasks", "other", "tasks", "release succeeded"]
     assert len({call.headers["idempotency-key"] for call in heard.heard if call.path.endswith("/tasks")}) == 1
+
+
+def test_what_ends_meanwhile_with_a_result_was_sent_before(app: Celery, heard: StandIn) -> None:
+    def sends_again(self: Ours, n: int) -> None:
+        self.app.send_task("shop.work", (n,), task_id="other")
+
+    def ends(handler: Handler) -> None:
+        app.backend.store_result("other", 41, "SUCCESS")
+        refuses(404, "no_such_task")(handler)
+
+    next_is(heard, beat(), refuses(409, "task_exists"), ends)
+    assert run(task(app, sends_again)).info is None
+    assert said(heard) == ["start", "tasks", "other", "release succeeded"]
 
 
 @pytest.mark.parametrize("status", ["parked", "granted", "sent", "delayed"])
@@ -339,71 +355,6 @@ def test_a_try_that_cannot_be_parked_has_failed_and_is_not_begun_for_ever(
     with pytest.raises(NotGranted, match=r"cannot be parked again: .*too large") as why:
         work.AsyncResult(one).get(timeout=1)
     assert why.value.code == code
-
-
-# ---- over
-
-
-REJECTED = {"status": "rejected", "code": "exceeds_capacity", "message": "too much"}
-CANCELLED = {"status": "cancelled", "code": None, "message": "its request was cancelled"}
-
-
-def errors(app: Celery, monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """What is said to errbacks."""
-    called: list[object] = []
-    monkeypatch.setitem(vars(app.backend), "_call_task_errbacks", lambda request, *_: called.append(request.id))
-    return called
-
-
-def test_that_it_will_never_run_is_told_and_then_acknowledged_once(
-    app: Celery, heard: StandIn, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    work, one, called = task(app, gives), uuid(), errors(app, monkeypatch)
-    ends = {"poolkeeper": SENT | {"ended": REJECTED}, "errbacks": [work.si(1)]}
-    assert run(work, one, **ends).info.state == "FAILURE"
-    assert run(work, one, **ends).info.state == "IGNORED"
-    assert (called, said(heard)) == ([one], ["heard", "heard"])
-    with pytest.raises(NotGranted, match="too much"):
-        work.AsyncResult(one).get(timeout=1)
-
-
-def test_where_no_result_is_kept_who_is_the_first_to_hear_it_tells_it(
-    app: Celery, heard: StandIn, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    work, one, called = task(app, gives, ignore_result=True), uuid(), errors(app, monkeypatch)
-    ends = {"poolkeeper": SENT | {"ended": REJECTED}, "errbacks": [work.si(1)]}
-    next_is(heard, says_text(204, b""), refuses(404, "no_such_task"))
-    assert run(work, one, **ends).info.state == "FAILURE"
-    assert run(work, one, **ends).info.state == "IGNORED"
-    assert (called, said(heard)) == ([one], ["heard", "heard"])
-
-
-def test_what_is_revoked_is_acknowledged_and_nobody_minds_if_it_cannot_be(
-    app: Celery, heard: StandIn, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("poolkeeper.celery.task.HEARING_S", 0.0)
-    work, one = task(app, gives), uuid()
-    work.backend.mark_as_revoked(one, "revoked")  # by who has cancelled it
-    next_is(heard, refuses(503, "unavailable"))
-    assert run(work, one, poolkeeper=SENT | {"ended": CANCELLED}).info.state == "IGNORED"
-    assert run(work, one, poolkeeper=SENT | {"ended": CANCELLED, "tries": 2}).info.state == "IGNORED"
-    assert (work.AsyncResult(one).state, said(heard)) == ("REVOKED", ["heard", "heard"])
-
-
-def test_what_has_a_result_is_counted_in_its_chord_once_more(
-    app: Celery, heard: StandIn, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    work, one = task(app, gives), uuid()
-    work.backend.store_result(one, 41, "SUCCESS")
-    counted: list[object] = []
-    monkeypatch.setitem(
-        vars(app.backend),
-        "on_chord_part_return",
-        lambda request, state, result, **_: counted.append((request.id, state, result)),
-    )
-    assert run(work, one, chord=work.si(1), group="g").info.state == "IGNORED"
-    assert counted == [(one, "SUCCESS", 41)]
-    assert said(heard) == ["start", "release succeeded"]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing is forked here")

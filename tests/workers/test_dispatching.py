@@ -101,7 +101,7 @@ def test_a_task_is_sent_when_it_is_granted_and_its_end_told_when_it_never_is(pos
     assert (granted["pool"], granted["resources"], granted["tries"]) == ("p", {"gpu": 1, "step_run": 1}, 1)
     wait_until(lambda: posts.store.look(W, "a").status == "sent", "it is known to be sent")
     wait_until(lambda: posts.store.outbox(W).unstarted == 2, "both are looked after")
-    posts.store.heard(W, "b")
+    posts.store.heard(W, "b", ended["request"])
     assert _is_over(posts, "b")
     assert posts.store.outbox(W).waiting == 0
 

@@ -53,8 +53,8 @@ end
 local LOST = {lease_lapsed = true, worker_lost = true}
 
 -- A broker takes nothing, or not this: it holds its units for no longer than if nobody began it.
-local function is_stuck(request, sent)
-  return sent == 0 and clock.now > tonumber(request.granted_ms) + tries * tonumber(args.start_ms)
+local function is_stuck(request)
+  return clock.now > tonumber(request.granted_ms) + tries * tonumber(args.start_ms)
 end
 
 -- It will never run, which is said until its worker has heard it, but not for ever.
@@ -74,8 +74,7 @@ local function look(task)
   if request.status == states.queued then return nil end
   if string.find(transitions, ' ' .. request.status .. '>', 1, true) then
     if not tasks.waits_to_begin(request) then return nil end
-    local sent = tasks.tries(task, request)
-    if sent < tries and not is_stuck(request, sent) then return 'run', request end
+    if tasks.tries(task, request) < tries and not is_stuck(request) then return 'run', request end
     return take_back(task, request)
   end
   if request.status == states.expired and LOST[request.reason] and lost(task, request) then return nil end

@@ -1,6 +1,6 @@
--- A worker of the task has heard that it will never run: nothing is kept of it.
+-- A worker of the task has heard that it will never run: nothing is kept of it. It names the request that it was told of, if any.
 -- @use outbox tasks
--- @args task
+-- @args task request
 -- @reply heard
 -- @reply conflict status
 -- @reply not_found
@@ -8,6 +8,7 @@
 local task = tasks.load(args.task)
 if not task then return reply.not_found() end
 local request = tasks.request(task)
-if not tasks.are_over(task, request) then return reply.conflict(request and request.status or 'delayed') end
+local meant = args.request == task.request or args.request == '' and (task.ended or not request)
+if not (meant and tasks.are_over(task, request)) then return reply.conflict(request and request.status or 'delayed') end
 outbox.forget(task.id)
 return reply.heard()

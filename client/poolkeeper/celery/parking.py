@@ -189,7 +189,7 @@ class Parking:
         try:
             known = insist(lambda: self.client.task(name), until)
         except NotFound:
-            return False
+            return is_over(parcel.task, self._context(parcel.captured))
         if known.status in ENDING and time.monotonic() < until:
             return False
         log.warning("task %s is parked already", parcel.captured.id)

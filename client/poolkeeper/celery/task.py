@@ -121,7 +121,7 @@ class PoolTask(Task[Given, Made]):
             self._park_here(request)
         insist_on_storing(self.app, self.backend)
         if sent.get("ended"):
-            self._end(request, sent["ended"], int(sent.get("tries") or 1))
+            self._end(request, sent)
         held = Held(install(self.app), self, request, sent)
         held.begin()
         vars(request)[RUN] = held
@@ -133,8 +133,11 @@ class PoolTask(Task[Given, Made]):
         return held
 
     def _count_in_chord(self, request: Context) -> None:
-        """What has a result is part of its chord, though who stored it may have died before it was counted; twice is once."""
-        if request.chord:
+        """What has a result is part of its chord, though who stored it may have died before it was counted.
+
+        Twice is once, where a backend knows its parts by their names; where it only counts them it is left alone.
+        """
+        if request.chord and not getattr(self.backend, "implements_incr", False):
             came_to = self.backend.get_task_meta(str(request.id))
             self.backend.on_chord_part_return(request, came_to["status"], came_to["result"])
 
@@ -149,33 +152,43 @@ class PoolTask(Task[Given, Made]):
                 again.apply_async(countdown=BACK_S)
         raise Ignore(f"{request.id} is parked until what it needs is granted")
 
-    def _end(self, request: Context, ended: Mapping[str, Any], tries: int) -> None:
+    def _end(self, request: Context, sent: Mapping[str, Any]) -> None:
         """It will never run: that is its result. It is told until a worker says that it has heard."""
+        ended, repeated = sent["ended"], int(sent.get("tries") or 1) > 1
         message, status, code = str(ended["message"]), str(ended["status"]), ended.get("code")
         late = code == "not_polled"
         revoked = status == "cancelled" or late
         tells = stores(self, request)
-        if is_over(self, request) and (tries > 1 or not revoked):  # else it is marked as revoked by who has revoked it
-            self._hear(request)
+        if self._lives_on(request, sent):
+            raise Ignore(f"{request.id} is another task's name by now")
+        if is_over(self, request) and (repeated or not revoked):  # else it is marked as revoked by who has revoked it
+            self._count_in_chord(request)
+            self._hear(request, sent)
             raise Ignore(f"{request.id} has a result already")
-        if not tells and not self._hear(request):  # no result tells that somebody has heard it before
+        if not tells and not self._hear(request, sent) and repeated:  # no result tells that somebody has heard it before
             raise Ignore(f"{request.id} was told to be over")
         if not revoked:
-            vars(request)[HEARS] = tells
+            vars(request)[HEARS] = sent if tells else None
             raise NotGranted(f"task {request.id} does not run: {message}", status, code)
         self.backend.mark_as_revoked(str(request.id), message, request=request, store_result=tells)
         signals.task_revoked.send(sender=self, request=request, terminated=False, signum=None, expired=late)
         if tells:
-            self._hear(request)
+            self._hear(request, sent)
         raise Ignore(f"{request.id} is revoked: {message}")
 
-    def _hear(self, request: Context) -> bool:
-        """Say that it was heard that it will never run; False if somebody has said so before."""
-        parking = install(self.app)
+    def _lives_on(self, request: Context, sent: Mapping[str, Any]) -> bool:
+        """Whether there is a task of its name that is not over; not, if that cannot be found out."""
         try:
-            insist(
-                lambda: parking.client.call("POST", f"/tasks/{task_key(str(request.id))}/heard"), time.monotonic() + HEARING_S
-            )
+            known = install(self.app).client.task(task_key(str(request.id)))
+        except PoolkeeperError:
+            return False
+        return known.status != "ended" or bool(known.request and sent.get("request") not in (None, known.request.id))
+
+    def _hear(self, request: Context, sent: Mapping[str, Any]) -> bool:
+        """Say that it was heard that it will never run; False if somebody has said so before."""
+        client, path = install(self.app).client, f"/tasks/{task_key(str(request.id))}/heard"
+        try:
+            insist(lambda: client.call("POST", path, body={"request": sent.get("request")}), time.monotonic() + HEARING_S)
         except (NotFound, Conflict):
             return False
         except PoolkeeperError as trouble:
@@ -208,5 +221,5 @@ def _give_back(task: object = None, state: str | None = None, retval: object = N
         return
     if isinstance(held := vars(task.request).pop(RUN, None), Held):
         held.end(state, retval)
-    if vars(task.request).pop(HEARS, False) and state == states.FAILURE:
-        task._hear(task.request)
+    if (told := vars(task.request).pop(HEARS, None)) and state == states.FAILURE:
+        task._hear(task.request, told)

@@ -156,21 +156,22 @@ class PoolRequest(Request):
         """It is parked again, if it had not ended before its child did; `fail` is what Celery does if nobody else will."""
         with unforked():
             state = state_of(self.task, self._about)
-        if state in states.READY_STATES and not self.chord:  # else whoever has it next counts it in its chord once more
+        over = state in states.READY_STATES
+        if over and not self.chord:  # else whoever has it next counts it in its chord once more
             return self._give_back("succeeded" if state == states.SUCCESS else "failed")
         try:
             known = self._insist(lambda client: client.task(task_key(self.id)))
         except NotFound:
-            if fail:
+            if fail and not over:
                 with unforked():
                     fail()
-            return fail is not None
+            return over or fail is not None
         if known.request and (known.request.id, known.request.fence) == (self._request, self._fence):
             log.warning("task %s lost its process, and is parked again", self.id)
-            if state not in states.READY_STATES:
+            if not over:
                 self._mark_parked()
             self._give_back("lost")
-        elif known.status in WAITING:  # its units had been taken from it
+        elif known.status in WAITING and not over:  # its units had been taken from it
             self._mark_parked()
         return True
 

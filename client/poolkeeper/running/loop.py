@@ -27,7 +27,7 @@ from poolkeeper.running.bell import Bell
 from poolkeeper.running.checkpoints import Checkpoints
 from poolkeeper.running.command import Unstartable
 from poolkeeper.running.interruptions import Interrupted, Interruptions
-from poolkeeper.running.showing import Showing
+from poolkeeper.running.showing import LAST_S, Showing
 from poolkeeper.running.terminal import Terminal
 from poolkeeper.running.turn import Surroundings, Terms
 from poolkeeper.trouble import may_pass
@@ -61,6 +61,7 @@ def run(client: Client, body: Mapping[str, Any], key: str | None, terms: Terms, 
             return _Run(client, body, key, terms, around)()
     finally:
         showing.clear()
+        showing.flush(LAST_S)
         checkpoints.close()
         bell.close()
 

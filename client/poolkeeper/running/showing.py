@@ -25,6 +25,8 @@ LIVE_POLL_S, PLAIN_POLL_S = 2.0, 10.0
 
 MOST_KEPT = 100
 """Lines that nobody takes just now."""
+LAST_S = 2.0
+"""How long the last of them may take."""
 LONGEST = 1000
 """Characters of a line: less than a pipe takes at once when it says that it takes something."""
 
@@ -53,9 +55,10 @@ class Showing:
         self._kept.append(f"{PROGRAM}: {printable(' '.join(message.split()))}"[:LONGEST] + "\n")
         self.flush()
 
-    def flush(self) -> None:
-        """Lines that could not be said are, if they can be now."""
-        while self._kept and _is_taken():
+    def flush(self, within_s: float = 0) -> None:
+        """Lines that could not be said are, if they can be so soon."""
+        until_s = time.monotonic() + within_s
+        while self._kept and _is_taken(max(0.0, until_s - time.monotonic())):
             self._write(self._kept.popleft())
 
     def begin_waiting(self) -> None:
@@ -65,6 +68,7 @@ class Showing:
 
     def waiting(self, request: Request) -> None:
         """Where the request stands in the queue now."""
+        self.flush()
         told = f"{places(request.position)}, since {self._since}"
         if self._live:
             self._draw(f"{told} ({duration(int(time.monotonic() - self._since_s))})")
@@ -102,10 +106,10 @@ class Showing:
             sys.stderr.flush()
 
 
-def _is_taken() -> bool:
-    """Whether stderr takes a line now."""
+def _is_taken(within_s: float = 0) -> bool:
+    """Whether stderr takes a line so soon."""
     with suppress(OSError, ValueError, AttributeError):
-        return bool(select.select([], [sys.stderr.fileno()], [], 0)[1])
+        return bool(select.select([], [sys.stderr.fileno()], [], within_s)[1])
     return True  # what is no file does not stop anybody
 
 

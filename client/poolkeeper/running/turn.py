@@ -78,6 +78,7 @@ class Turn:
         self._heard, self._suspected, self._swept = "continue", False, False
         self._sent: set[int] = set()  # what we sent because of a directive
         self._passed: set[int] = set()  # what we passed on because somebody wants an end of it
+        self._is_broken_off = False  # by that, before it was done
         self._kill_s, self._killed = inf, False
         self._told_to_end = False
         self._forgiven_s = inf  # when it would have been killed, had it not been allowed to stay
@@ -112,7 +113,7 @@ class Turn:
     @property
     def outcome(self) -> str:
         """What to tell the service: `succeeded`, `failed`, or, as it left because it had to, `completed` or `vacated`."""
-        if self._passed:
+        if self._is_broken_off:
             return "failed"
         if self._saved:
             return "completed"
@@ -136,7 +137,7 @@ class Turn:
         self._heed_service()
         if now_s() >= self._forgiven_s:
             self._forgiven_s = inf
-            self._sent.clear()
+            self._sent.discard(signal.SIGTERM)
         if now_s() >= self._kill_s and not self._killed:
             self._killed = True
             self._command.kill()
@@ -170,6 +171,7 @@ class Turn:
     def _end_for_somebody(self, sign: signal.Signals) -> None:
         sign = signal.SIGTERM if self._passed else sign
         self._passed.add(sign)
+        self._is_broken_off = self._is_broken_off or not self._swept
         self._command.signal(sign)
         self._kill_within(self._terms.grace_s)
         self._around.showing.warn(f"{sign.name} to the command, and SIGKILL in {self._terms.grace_s:g} s if it needs that")
@@ -220,7 +222,7 @@ class Turn:
     def _forgive(self) -> None:
         """It may stay. If it outlives the time it had, it does not heed what it was told, and ends for reasons of its own."""
         if not (self._saved or self._passed):
-            self._forgiven_s, self._kill_s, self._told_to_end = self._kill_s, inf, False
+            self._forgiven_s, self._kill_s, self._told_to_end = min(self._forgiven_s, self._kill_s), inf, False
 
     def _lose(self) -> None:
         if self._swept:
