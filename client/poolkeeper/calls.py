@@ -34,6 +34,15 @@ READING_POSTS = ("/plan", "/dry-run")
 REPEATABLE_POSTS = ("/start", "/heard", "/heartbeat", "/release", "/checkpoint", "/cancel", *READING_POSTS)
 
 
+class _Hidden(str):
+    """Text that a traceback with the values of variables, such as pytest's, does not show."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "'***'"
+
+
 class Calls:
     """Everything the API has, by method and path; threads may share one."""
 
@@ -160,7 +169,7 @@ class Calls:
     def _headers(self, given: Mapping[str, str] | None, body: bytes | None) -> dict[str, str]:
         headers = {"Accept": "application/json", "Poolkeeper-Workspace": self.workspace}
         if self.configuration.token:
-            headers["Authorization"] = f"Bearer {self.configuration.token}"
+            headers["Authorization"] = _Hidden(f"Bearer {self.configuration.token}")
         if body is not None:
             headers["Content-Type"] = "application/json"
         return headers | {KEY if name.lower() == KEY.lower() else name: text for name, text in (given or {}).items()}

@@ -17,6 +17,8 @@ HERE = Path(__file__).resolve().parent
 # here and in brokers.toml.
 REDIS = os.environ.get("EXAMPLE_REDIS", f"redis+socket://{HERE.parents[1]}/data/redis.sock")
 SAVED = Path(os.environ.get("EXAMPLE_SAVED", HERE / "saved"))
+# How soon the units of a worker that is gone are taken back. That it has to leave a task hears within a third of it.
+LEASE_S = 6
 
 app = Celery("example", broker=f"{REDIS}?virtual_host=1", backend=f"{REDIS}?virtual_host=2")
 app.conf.update(
@@ -27,7 +29,7 @@ app.conf.update(
 )
 
 
-@app.task(base=PoolTask, bind=True, component="vision", resources={"card": 1}, checkpoint="auto", lease_s=15)
+@app.task(base=PoolTask, bind=True, component="vision", resources={"card": 1}, checkpoint="auto", lease_s=LEASE_S)
 def train(self, name: str, steps: int = 100) -> str:
     """So many steps of a tenth of a second, from where they were saved."""
     saved = SAVED / f"{name}.json"
@@ -43,7 +45,7 @@ def train(self, name: str, steps: int = 100) -> str:
     return f"{name} trained, after {first} steps in an earlier life" if first else f"{name} trained"
 
 
-@app.task(base=PoolTask, bind=True, component="language", resources={"card": 1}, lease_s=15)
+@app.task(base=PoolTask, bind=True, component="language", resources={"card": 1}, lease_s=LEASE_S)
 def evaluate(self, name: str) -> str:
     """Half a second of work."""
     time.sleep(0.5)

@@ -78,5 +78,13 @@ def test_a_broken_file_does_not_matter_when_all_is_given(environ: dict[str, str]
     assert read("http://x", "y", "z", environ=environ) == Configuration("http://x", "y", "z")
 
 
+def test_a_token_is_not_shown_where_a_call_fails() -> None:
+    with Client("http://127.0.0.1:1", "pk_secret", tries=1) as client, pytest.raises(errors.Unavailable) as failed:
+        client.pools()
+    shown = [repr(value) for entry in failed.traceback for value in entry.frame.f_locals.values()]
+    assert any("***" in value for value in shown)
+    assert not any("pk_secret" in value for value in shown)
+
+
 def test_a_token_is_not_shown() -> None:
     assert "secret" not in repr(Client("http://x", "secret").configuration)

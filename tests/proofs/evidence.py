@@ -63,14 +63,17 @@ def finish(here: Installation, tasks: Tasks) -> None:
     here.until(lambda: not any(here.server("ledger").zcard(here.at(one)) for one in ("live", "waiting")), "nothing is held")
 
 
-def prove(here: Installation, tasks: Tasks, *, undead: bool = False) -> list[Run]:
-    """Everything is over and right; all runs of these tasks. Only if they may be `undead` does one go on without its units."""
+def prove(here: Installation, tasks: Tasks, *, undead: bool = False, unharmed: bool = False) -> list[Run]:
+    """Everything is over and right; all runs of these tasks. Only if they may be `undead` does one go on without its units.
+
+    If they are `unharmed`, as nothing was killed, they go on from what they saved in order to leave, too.
+    """
     finish(here, tasks)
     results = here.results(tasks)
     assert results == {task: ("SUCCESS", project.total(steps)) for task, steps in tasks.items()}
     books(here)
     all_ = runs(here.journal.read(tasks))
-    wrong = [*_once(all_, tasks), *_fenced(here, all_, undead=undead), *_continued(all_, tasks)]
+    wrong = [*_once(all_, tasks), *_fenced(here, all_, undead=undead), *_continued(all_, tasks, unharmed=unharmed)]
     assert not wrong, "\n".join(wrong)
     return all_
 
@@ -136,8 +139,9 @@ def _fenced(here: Installation, all_: Sequence[Run], *, undead: bool) -> Iterato
                 yield f"{task} had {before} and {after}"
 
 
-def _continued(all_: Sequence[Run], tasks: Tasks) -> Iterator[str]:
+def _continued(all_: Sequence[Run], tasks: Tasks, *, unharmed: bool) -> Iterator[str]:
     """Each run goes on where the work was last saved, and the last one does every step from there."""
+    kept = (SAVED, LEAVES) if unharmed else (SAVED,)  # who leaves writes that down before it has been told
     saved: defaultdict[str, set[int]] = defaultdict(lambda: {0})
     certain = Counter[str]()
     for run in all_:
@@ -149,7 +153,7 @@ def _continued(all_: Sequence[Run], tasks: Tasks) -> Iterator[str]:
         if run.steps(END) and run.first_step + len(done) != tasks[run.task]:
             yield f"{run.task} ended at {done[-1:]} of {tasks[run.task]}"
         saved[run.task] |= {*run.steps(SAVING), *run.steps(LEAVES)}
-        certain[run.task] = max([certain[run.task], *run.steps(SAVED)])
+        certain[run.task] = max([certain[run.task], *(step for word in kept for step in run.steps(word))])
 
 
 def lost_steps(all_: Sequence[Run]) -> dict[str, list[int]]:

@@ -10,13 +10,14 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
 BEGIN, STEP, HOLDS, END, STORED = "begin", "step", "holds", "end", "stored"
-SAVING, SAVED, LEAVES, OUT = "saving", "saved", "leaves", "out"
+ASKED, SAVING, SAVED, LEAVES, OUT = "asked", "saving", "saved", "leaves", "out"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,8 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._known: defaultdict[str, list[Line]] = defaultdict(list)
+        self._upto = 0
 
     def write(self, word: str, task: str, team: str, fence: int, step: int) -> None:
         """Add a line, now."""
@@ -48,12 +51,23 @@ class Journal:
         finally:
             os.close(file)
 
-    def read(self, tasks: Iterable[str] | None = None, word: str = "") -> list[Line]:
-        """What was written of these tasks so far, or of all."""
-        wanted = None if tasks is None else set(tasks)
-        text = self.path.read_text("utf-8") if self.path.exists() else ""
-        lines = [Line(*json.loads(row)) for row in text.splitlines()]
-        return [line for line in lines if (wanted is None or line.task in wanted) and word in ("", line.word)]
+    def read(self, tasks: Iterable[str], word: str = "") -> list[Line]:
+        """What was written of these tasks so far, of one after the other."""
+        self._catch_up()
+        return [line for task in tasks for line in self._known[task] if word in ("", line.word)]
+
+    def _catch_up(self) -> None:
+        """Whoever waits for a line asks often, so only what was added since is read."""
+        if not self.path.exists():
+            return
+        with self.path.open("rb") as file:
+            file.seek(self._upto)
+            added = file.read()
+        whole = added[: added.rfind(b"\n") + 1]
+        self._upto += len(whole)
+        for row in whole.splitlines():
+            line = Line(*json.loads(row))
+            self._known[line.task].append(line)
 
 
 @dataclass(frozen=True)

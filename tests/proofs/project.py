@@ -1,7 +1,7 @@
 """Somebody's app with one task: work in steps, saved now and then, every step of which is written down.
 
-Who imports it says where things are: PROOFS_FOLDER for the journal and what is saved, PROOFS_BROKER, PROOFS_RESULTS, and
-PROOFS_URL for the service.
+Who imports it says where things are: PROOFS_FOLDER for the journal and what is saved, PROOFS_BROKER, PROOFS_RESULTS, and for
+the service PROOFS_URL and PROOFS_TOKEN.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from celery import Celery, signals
 from poolkeeper.celery import PoolTask
 from poolkeeper.errors import Unavailable
 
-from tests.proofs.journal import BEGIN, END, HOLDS, LEAVES, OUT, SAVED, SAVING, STEP, STORED, Journal
+from tests.proofs.journal import ASKED, BEGIN, END, HOLDS, LEAVES, OUT, SAVED, SAVING, STEP, STORED, Journal
 
 app = Celery("proofs", set_as_current=False)
 
@@ -29,15 +29,15 @@ STALL_S = 5
 folder = Path()
 
 
-def configure(place: Path, broker: str, results: str, url: str) -> None:
-    """Where everything is."""
+def configure(place: Path, broker: str, results: str, url: str, token: str) -> None:
+    """Where everything is, and by what token the app is let in."""
     global folder
     folder = place
     patience = {"socket_timeout": STALL_S, "health_check_interval": STALL_S}
     app.conf.update(
         broker_url=broker,
         result_backend=results,
-        poolkeeper={"url": url},
+        poolkeeper={"url": url, "token": token},
         broker_transport_options=patience,
         result_backend_transport_options=patience,
         result_backend_always_retry=bool(os.environ.get("PROOFS_INSISTS")),
@@ -54,6 +54,7 @@ if "PROOFS_FOLDER" in os.environ:
         os.environ["PROOFS_BROKER"],
         os.environ["PROOFS_RESULTS"],
         os.environ["PROOFS_URL"],
+        os.environ["PROOFS_TOKEN"],
     )
 
 
@@ -114,11 +115,14 @@ class Diary:
             self.say(SAVED, step)
         self.leaving = False
 
-    def wait(self) -> None:
-        """Until it may go on."""
-        until = time.monotonic() + PATIENT_S
+    def wait(self, step: int) -> None:
+        """Until it may go on; that it is asked to leave meanwhile is written down."""
+        until, known = time.monotonic() + PATIENT_S, False
         while not gate(self._task).exists():
             assert time.monotonic() < until, f"{self._task} was forgotten"
+            if self.asked and not known:
+                known = True
+                self.say(ASKED, step)
             time.sleep(0.005)
 
     @property
@@ -141,7 +145,7 @@ def work(
     try:
         while step < steps:
             if hold == step:
-                diary.wait()
+                diary.wait(step)
             if heeds and diary.asked:
                 diary.save(LEAVES, step, made)
             time.sleep(pause_s)
@@ -152,7 +156,7 @@ def work(
                 diary.save(SAVING, step, made)
         if hold == END:
             diary.say(HOLDS, step)
-            diary.wait()
+            diary.wait(step)
     except BaseException:
         if not diary.leaving:
             diary.say(OUT, step)
@@ -168,4 +172,4 @@ def _note_stored(sender: Ours, **_: object) -> None:
     diary = Diary(sender, team)
     diary.say(STORED, steps)
     if (sender.request.kwargs or {}).get("hold") == STORED:
-        diary.wait()
+        diary.wait(steps)

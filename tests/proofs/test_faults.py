@@ -8,11 +8,12 @@ because the others have to find out by themselves:
 - being parked: the API, with calls under way (the caller cannot know what was done)
 - parked: ledger, API and dispatcher at once (the message is nowhere else, and a missed word must not be waited for)
 - granted: the ledger, while the broker is away; and the dispatcher, between sending and saying so
-- sent: the worker that has fetched it; the broker, with all that it had; and nobody comes to begin it, while the dispatcher
-  dies
+- sent: the worker that has fetched it; the broker, with all that it had; the ledger; and nobody comes to begin it, while the
+  dispatcher dies
 - running: a child, while nobody dispatches; the ledger, for longer than a lease; the broker, under a worker that has running,
   fetched and queued tasks; and a worker that does not die but stands still, until its tasks run elsewhere
-- leaving: the worker, after it was asked to
+- leaving: the worker, after it was asked to; the ledger, before it hears that the work is saved; and the broker, until the
+  units are somebody else's
 - ending: the worker, before and after it has stored the result; and the API, for longer than a lease
 
 Left out is what another one covers: whoever is not needed in a phase (the broker while a task is parked, the dispatcher while
@@ -23,8 +24,8 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from threading import Thread
 from typing import Any
 
@@ -33,13 +34,15 @@ from poolkeeper.celery import NotParked
 from poolkeeper.errors import Conflict
 
 from tests.proofs.evidence import lost_steps, prove
-from tests.proofs.journal import BEGIN, END, HOLDS, LEAVES, OUT, SAVED, STEP, STORED
+from tests.proofs.journal import ASKED, BEGIN, END, HOLDS, LEAVES, OUT, STEP, STORED
 from tests.proofs.project import work
 from tests.proofs.world import GPUS, SHARE, SLOTS, START_S, TRIES, Installation
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
 LEASE_S = 2
+LONG_LEASE_S = 6
+"""Much longer than anything is away that was killed and started again. Those who have it hear in time what they are asked."""
 STEPS, PAUSE_S = 10, 0.02
 Tasks = dict[str, int]
 
@@ -141,16 +144,17 @@ def test_granted_while_the_broker_is_away_and_the_ledger_dies(here: Installation
 
 def test_granted_and_the_dispatcher_dies_before_it_has_said_what_it_has_sent(here: Installation) -> None:
     ledger = here.server("ledger")
-    held = here.client.submit("green", slot=SLOTS, lease_s=None)
-    tasks = send(SLOTS, "green", resources={"slot": 1})
-    os.kill(here.children["dispatcher"].pid, signal.SIGSTOP)
-    here.client.release(held.id, here.client.request(held.id).fence or 0)
-    os.kill(here.children["dispatcher"].pid, signal.SIGCONT)
-    until = time.monotonic() + 10
-    while not here.queued():  # without a pause: it takes but a moment to send all of them
-        assert time.monotonic() < until
-    here.kill("dispatcher")
-    assert here.queued() >= 1
+    held = here.client.submit("blue", slot=SLOTS, lease_s=None)
+    tasks = send(SLOTS, "blue", resources={"slot": 1})
+    with ExitStack() as until_it_is_dead:
+        with here.frozen("broker"):
+            here.client.release(held.id, here.client.request(held.id).fence or 0)
+            here.until(lambda: here.claimed() == SLOTS, "all are taken to be sent")
+            until_it_is_dead.enter_context(here.unwritten())
+        here.until(lambda: here.queued() == SLOTS, "all are sent")
+        here.kill("dispatcher")
+        here.until(lambda: not here.wanting(), "nothing that it wanted to say is left of it")
+    here.server("broker").ltrim("celery", 0, SLOTS // 2 - 1)  # as if it had died half-way
     assert ledger.zcard(here.at("outbox")) == SLOTS, "the ledger does not know of any that it was sent"
     here.start("dispatcher")
     here.start_worker()
@@ -164,7 +168,7 @@ def test_granted_and_the_dispatcher_dies_before_it_has_said_what_it_has_sent(her
 def test_sent_and_the_worker_dies_that_has_fetched_and_begun_some(here: Installation) -> None:
     doomed = here.start_worker(slots=2)
     tasks = send(2, hold=3, save_every=2)
-    here.written(SAVED, *tasks, step=2)
+    here.written(STEP, *tasks, step=2)
     fetched = send(2)
     here.until(lambda: here.sent(fetched) and not here.queued(), "it has fetched two more")
     doomed.kill()
@@ -182,6 +186,19 @@ def test_sent_and_the_broker_loses_it(here: Installation) -> None:
     here.empty("broker")
     here.start("broker")
     here.start_worker()
+    all_ = prove(here, tasks)
+    assert len(all_) == len(tasks), "each ran once"
+
+
+def test_sent_and_the_ledger_dies(here: Installation) -> None:
+    worker = here.start_worker()
+    os.killpg(worker.pid, signal.SIGSTOP)
+    tasks = send(GPUS)
+    here.until(lambda: here.sent(tasks), "they are sent")
+    here.restart("ledger")
+    assert sorted(here.holders()) == sorted(tasks), "what was granted still is"
+    assert not here.journal.read(tasks), "nobody has begun"
+    os.killpg(worker.pid, signal.SIGCONT)
     all_ = prove(here, tasks)
     assert len(all_) == len(tasks), "each ran once"
 
@@ -279,20 +296,54 @@ def is_there(pid: int) -> bool:
 # ---- leaving
 
 
-def test_asked_to_leave_and_the_worker_dies(here: Installation) -> None:
-    doomed, before = here.start_worker(), here.last_event()
-    tasks = send(GPUS, hold=5, save_every=2, checkpoint="manual", heeds=True)
-    here.written(STEP, *tasks, step=4)
+def asked_to_leave(here: Installation, **more: Any) -> tuple[Tasks, list[str]]:
+    """Tasks of both teams, and who of them has to save its work and leave, and knows it; nobody moves."""
+    borrowers = send(GPUS, hold=5, checkpoint="manual", heeds=True, **more)
+    here.written(STEP, *borrowers, step=4)
     owners = send(SHARE, "blue")
-    happened(here, before, "preempting", SHARE)
+    here.until(lambda: len(here.journal.read(borrowers, ASKED)) == SHARE, "they are asked")
+    return borrowers | owners, [line.task for line in here.journal.read(borrowers, ASKED)]
+
+
+def test_asked_to_leave_and_the_worker_dies(here: Installation) -> None:
+    doomed = here.start_worker()
+    tasks, _ = asked_to_leave(here, save_every=2)
     doomed.kill()
     here.let_go(*tasks)
     here.start_worker()
-    all_ = prove(here, tasks | owners)
+    all_ = prove(here, tasks)
     lost = [steps for steps in lost_steps(all_).values() if any(steps)]
     assert all(max(steps) <= 1 for steps in lost), "no more than since the last checkpoint"
     assert not [run for run in all_ if run.steps(OUT)]
     assert len([run for run in all_ if run.steps(LEAVES)]) <= SHARE
+
+
+def test_asked_to_leave_and_the_ledger_dies(here: Installation) -> None:
+    here.start_worker()
+    before = here.last_event()
+    tasks, leaving = asked_to_leave(here, lease_s=LONG_LEASE_S)
+    here.kill("ledger")
+    here.let_go(*leaving)  # and nobody else, or there would be units enough, and they could stay
+    here.written(LEAVES, *leaving)
+    here.start("ledger")
+    happened(here, before, "preempted", SHARE)
+    here.let_go(*tasks)
+    all_ = prove(here, tasks)
+    assert lost_steps(all_) == {task: [0] for task in leaving}, "that its work is saved was told later"
+
+
+def test_asked_to_leave_and_the_broker_dies(here: Installation) -> None:
+    here.start_worker()
+    before, failures = here.last_event(), here.counted("dispatch_failures")
+    tasks, leaving = asked_to_leave(here, lease_s=LONG_LEASE_S)
+    here.kill("broker")
+    here.let_go(*leaving)
+    happened(here, before, "preempted", SHARE)
+    here.until(lambda: here.counted("dispatch_failures") > failures, "nobody can be sent in their place")
+    here.start("broker")
+    here.let_go(*tasks)
+    all_ = prove(here, tasks)
+    assert lost_steps(all_) == {task: [0] for task in leaving}, "and all others ran once"
 
 
 # ---- ending

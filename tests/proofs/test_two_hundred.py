@@ -9,12 +9,15 @@ from random import Random
 from typing import Final
 
 import pytest
+from poolkeeper import Client
+from poolkeeper.errors import Denied
 
 from tests.proofs.evidence import HELD, lost_steps, prove, tenures
 from tests.proofs.journal import LEAVES, OUT, STEP, Run, most_at_once
 from tests.proofs.project import work
 from tests.proofs.world import GPUS, SHARE, START_S, Installation
 
+NUMBER = 200
 LONG_STEPS, LONG_PAUSE_S, SAVE_EVERY = 150, 0.04, 80
 AT_STEP: Final = {"manual": 5, "none": 82}
 """When the others come: those who only save by themselves have just done so, and do not do so again in this run. What is left
@@ -53,8 +56,8 @@ def long(team: str, checkpoint: str) -> tuple[str, int]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize(("pool", "number"), [("prefork", 200), ("threads", 100)])
-def test_two_teams_over_four_units(here: Installation, pool: str, number: int) -> None:
+@pytest.mark.parametrize("pool", ["prefork", "threads"])
+def test_two_teams_over_four_units(here: Installation, pool: str) -> None:
     random, before = Random(7), here.last_event()
     worker = here.start_worker(pool, GPUS)
     at_first = in_use(worker.pid)
@@ -62,12 +65,12 @@ def test_two_teams_over_four_units(here: Installation, pool: str, number: int) -
     all_, left = list[Run](), set[str]()
     for checkpoint in ("manual", "none"):
         borrowers = dict(long("red", checkpoint) for _ in range(GPUS))
-        tasks |= borrowers | dict(short("red", random) for _ in range(number // 4 - GPUS))
+        tasks |= borrowers | dict(short("red", random) for _ in range(NUMBER // 4 - GPUS))
         here.written(STEP, *borrowers, step=AT_STEP[checkpoint])
-        tasks |= dict(short("blue", random) for _ in range(number // 4))
-        all_ = prove(here, tasks)
+        tasks |= dict(short("blue", random) for _ in range(NUMBER // 4))
+        all_ = prove(here, tasks, unharmed=True)
         left |= who_left(all_, checkpoint)
-    assert len(tasks) == number
+    assert len(tasks) == NUMBER
     assert most_at_once(run.body for run in all_) == GPUS
     assert len(left) >= 2 * (GPUS - SHARE), "some had to leave"
     for task, steps in lost_steps(all_).items():
@@ -78,6 +81,13 @@ def test_two_teams_over_four_units(here: Installation, pool: str, number: int) -
     handed_over(here.events(before), all_)
 
 
+def test_the_app_is_let_in_by_its_token_and_for_its_teams_only(here: Installation) -> None:
+    with Client(here.client.url) as nobody, pytest.raises(Denied, match="token"):
+        nobody.pools()
+    with pytest.raises(Denied, match="green"):
+        work.apply_async(("green", 1, 0), component="green")
+
+
 def who_left(all_: Sequence[Run], checkpoint: str) -> set[str]:
     """Those that had to leave, and did it in this way."""
     word = LEAVES if checkpoint == "manual" else OUT
@@ -85,6 +95,8 @@ def who_left(all_: Sequence[Run], checkpoint: str) -> set[str]:
     assert len(gone) >= GPUS - SHARE
     lost = [steps for task, steps in lost_steps(all_).items() if task in gone]
     print(f"{checkpoint}: {len(gone)} left, and lost {lost} steps")
+    if checkpoint == "manual":
+        assert not any(map(any, lost)), "who saves its work in order to leave loses none of it"
     return gone
 
 

@@ -1,14 +1,16 @@
 """A whole installation of processes that can be killed one by one and started again: a ledger, a broker and a store of results
-(each a Redis that forgets nothing it has acknowledged), the service, and workers of an app that uses it."""
+(each a Redis that forgets nothing it has acknowledged), the service, which asks everybody for a token, and workers of an app
+that uses it with one for its own two teams."""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
+import signal
 import sys
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import count
@@ -23,10 +25,10 @@ from app.cli.processes import ROOT, commands
 from app.store.child import Child
 from app.store.connection import connect
 from app.store.embedded import find_server
-from app.store.keys import key
+from app.store.keys import OWN, key
 from app.store.ledger import Ledger
 from tests.backends import free_port, wait_until, wait_until_ready
-from tests.cli.processes import environment
+from tests.cli.processes import environment, run
 from tests.proofs import project
 from tests.proofs.journal import Journal, Line
 
@@ -37,6 +39,12 @@ START_S, TRIES = 1, 3
 SERVERS: Final = ("ledger", "broker", "results")
 SERVICE: Final = ("api", "dispatcher", "beat")
 COMMANDS: Final = {"api": "api", "dispatcher": "worker", "beat": "beat"}
+TEAMS: Final = ("red", "blue")
+TOKENS: Final = {
+    "operations": ("--role", "admin"),
+    "proofs": ("--role", "requester", *(word for team in TEAMS for word in ("--component", team))),
+}
+"""Those of the test itself and of the app, and what each may."""
 KEPT: Final = ("outbox", "unstarted", "delayed")
 IN_S: Final = 40
 
@@ -49,6 +57,7 @@ class Installation:
     stack: ExitStack
     children: dict[str, Child] = field(default_factory=dict)
     workers: list[Child] = field(default_factory=list)
+    tokens: dict[str, str] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         self.ports = {name: free_port() for name in (*SERVERS, "api")}
@@ -58,7 +67,6 @@ class Installation:
         self._logs = count(1)
         toml = f'[{WORKSPACE}]\nurl = "{self.url("broker")}"\nstart_deadline_s = {START_S}\nstart_tries = {TRIES}\n'
         (self.folder / "brokers.toml").write_text(toml)
-        project.configure(self.folder, self.url("broker"), self.url("results"), f"http://127.0.0.1:{self.ports['api']}")
 
     def url(self, server: str) -> str:
         """Where one of the servers is."""
@@ -67,17 +75,20 @@ class Installation:
     # ---- the processes
 
     def begin(self) -> None:
-        """Start everything but workers, and furnish the pools."""
-        self.start(*SERVERS, *SERVICE)
+        """Start everything but workers, make the tokens, and furnish the pools."""
+        self.start(*SERVERS)
+        self.tokens |= {name: self._token(name, *words) for name, words in TOKENS.items()}
+        project.configure(self.folder, self.url("broker"), self.url("results"), self.client.url, self.tokens["proofs"])
+        self.start(*SERVICE)
         self.furnish()
 
     def furnish(self) -> None:
-        """Two teams that own half of a pool each, and one that has a pool of its own."""
+        """Two teams that own half of a pool each, and one of them has another pool for itself."""
         self.client.create_pool("gpus", {"gpu": GPUS}, settings={"grace_s": 3, "checkpoint_timeout_s": 6})
-        for team in ("red", "blue"):
+        for team in TEAMS:
             self.client.set_policy("gpus", team, reserved={"gpu": SHARE})
         self.client.create_pool("slots", {"slot": SLOTS})
-        self.client.set_policy("slots", "green")
+        self.client.set_policy("slots", "blue")
 
     def start(self, *names: str) -> None:
         """Start what is not running; returns when servers and API answer."""
@@ -102,6 +113,33 @@ class Installation:
         shutil.rmtree(self.folder / server)
         (self.folder / server).mkdir()
 
+    def clear(self) -> None:
+        """Nothing is left on any server but the tokens."""
+        ledger: Any = self.server("ledger")
+        tokens = ledger.hgetall(key("tokens", OWN))
+        for name in SERVERS:
+            self.server(name).flushall()
+        ledger.hset(key("tokens", OWN), mapping=tokens)
+
+    @contextmanager
+    def frozen(self, name: str) -> Iterator[None]:
+        """A process stands still: connections to it are there, and nothing is said on them."""
+        self.children[name].tell(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.children[name].tell(signal.SIGCONT)
+
+    @contextmanager
+    def unwritten(self) -> Iterator[None]:
+        """The ledger takes no change; whoever wants to make one waits."""
+        ledger: Any = self.server("ledger")
+        ledger.execute_command("CLIENT PAUSE", 60_000, "WRITE")
+        try:
+            yield
+        finally:
+            ledger.execute_command("CLIENT UNPAUSE")
+
     def start_worker(self, pool: str = "prefork", slots: int = 4, *, insists: bool = True) -> Child:
         """A worker of the app; returns when it consumes. It `insists` on storing results."""
         log = self.folder / f"user-{next(self._logs)}.log"
@@ -115,6 +153,7 @@ class Installation:
             "PROOFS_BROKER": self.url("broker"),
             "PROOFS_RESULTS": self.url("results"),
             "PROOFS_URL": self.client.url,
+            "PROOFS_TOKEN": self.tokens["proofs"],
             "PROOFS_INSISTS": "yes" if insists else "",
         }
         child = Child([*command, *quietly], log, env=known, cwd=ROOT)
@@ -143,6 +182,7 @@ class Installation:
             "port": self.ports["api"],
             "api_processes": 1,
             "api_threads": 32,
+            "require_token": True,
             "log_format": "text",
             "cleanup_interval_s": 0.5,
             "reconcile_interval_s": 0.5,
@@ -153,12 +193,19 @@ class Installation:
         self.stack.callback(child.stop, 0)
         return child
 
+    def _token(self, name: str, *words: str) -> str:
+        made = run(self.folder, "token", "create", name, *words, POOLKEEPER_REDIS_URL=self.url("ledger"))
+        if made.returncode:
+            raise AssertionError(made.stderr)
+        return made.stdout.strip()
+
     # ---- what is asked of it
 
     @cached_property
     def client(self) -> Client:
-        """Of the service."""
-        return self.stack.enter_context(Client(f"http://127.0.0.1:{self.ports['api']}", workspace=WORKSPACE))
+        """Of the service, for those who run it."""
+        url = f"http://127.0.0.1:{self.ports['api']}"
+        return self.stack.enter_context(Client(url, self.tokens["operations"], workspace=WORKSPACE))
 
     @cached_property
     def _servers(self) -> dict[str, Any]:
@@ -215,9 +262,20 @@ class Installation:
         begin = self.at("task", "")
         return [*ledger.scan_iter(f"{begin}*", 1000), *(one for one in map(self.at, KEPT) if ledger.exists(one))]
 
+    def wanting(self) -> int:
+        """How many scripts wait until the ledger takes changes again."""
+        clients: Any = self.server("ledger").client_list()
+        return sum("b" in one["flags"] and one["cmd"].startswith("eval") for one in clients)
+
     def queued(self) -> int:
         """Messages at the broker that nobody has taken."""
         return int(self.server("broker").llen("celery"))
+
+    def claimed(self) -> int:
+        """How many tasks somebody has taken to be sent and not yet said what became of them."""
+        ledger: Any = self.server("ledger")
+        seconds, micros = ledger.time()
+        return int(ledger.zcount(self.at("outbox"), f"({seconds * 1000 + micros // 1000}", "+inf"))
 
     def sent(self, tasks: Iterable[str]) -> bool:
         """Whether all of these were sent, and the ledger knows it."""
