@@ -35,7 +35,7 @@ def show(call: Call, task: str) -> TaskAnswer:
 
 
 def cancel(call: Call, task: str, body: EmptyAsk) -> TaskAnswer:
-    """Give up a task that was not granted; its worker is told that it will never run."""
+    """Give up a task that has not begun; its worker is told that it will never run."""
     if call.token.is_limited:
         _own(call, call.services.tasks.look(call.workspace, task))
     return TaskAnswer.of(call.services.tasks.cancel(call.workspace, task))
