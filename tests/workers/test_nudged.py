@@ -93,12 +93,13 @@ def test_many_nudges_are_few_reconciles_and_the_last_is_not_missed(at: Place) ->
     waits = impatient(at)
     start_workers(at, 2)
     begun = time.monotonic()
-    while time.monotonic() - begun < 2:
+    while time.monotonic() - begun < 2 or not counted(at):
         ask(at)
-    wait_until(lambda: not at.client.exists(key("nudge", W)), "the last was followed")
+        assert time.monotonic() - begun < 20, "they work"
+    wait_until(lambda: not at.client.exists(key("nudge", W), key("lease", W, "reconcile")), "the last was followed")
     took_s = time.monotonic() - begun
     assert is_held_for(at, waits)
-    assert 1 <= counted(at) <= took_s / 0.02 + 2
+    assert counted(at) <= took_s / 0.02 + 2
     assert counted(at, "reconcile_ms") / 1000 <= took_s / 4, "about a fifth of a core"
 
 
