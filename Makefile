@@ -26,7 +26,7 @@ up: $(READY) ## run Poolkeeper
 	@exec $(BIN)/poolkeeperd up $(ARGS)
 
 test: $(READY) ## run the tests, three files at a time, as many of them wait
-	@exec $(BIN)/pytest -n 3 --dist loadfile $(ARGS)
+	@exec $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 bench: $(READY) ## measure
 	@exec $(BIN)/python -m bench $(ARGS)

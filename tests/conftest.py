@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
 
@@ -16,6 +17,13 @@ from tests.world import World
 # Whoever starts the tests in the background may have them ignore Ctrl-C, or a terminal's end; their children would inherit it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that take long come first, so that at the end no process is left alone with one."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    tests = Counter(item.path for item in items)
+    items.sort(key=lambda item: (item.path not in slow, tests[item.path]))
 
 
 class Servers:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -60,6 +61,26 @@ class Counted:
     def seated(self, kind: str, change: int) -> None:
         """One more, or one less, is being held."""
         self._seated.labels(kind).inc(change)
+
+
+class Met(Collector):
+    """What the processes counted, from the files where it meets."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def collect(self) -> Iterable[Metric]:
+        """All of it; a file that a process is just making, or died making, has nothing in it yet."""
+        files = [str(file) for file in self._folder.glob("*.db") if _size(file)]
+        metrics: Iterable[Metric] = MultiProcessCollector.merge(files)  # type: ignore[no-untyped-call]
+        return metrics
+
+
+def _size(file: Path) -> int:
+    try:
+        return file.stat().st_size
+    except FileNotFoundError:  # of a process that has ended
+        return 0
 
 
 class Pools(Collector):
@@ -203,7 +224,7 @@ def page(counted: Counted, services: Services, workspaces: Sequence[str]) -> byt
     registry = counted.registry
     if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
         registry = CollectorRegistry()
-        MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+        registry.register(Met(Path(os.environ["PROMETHEUS_MULTIPROC_DIR"])))
     pools = CollectorRegistry()
     pools.register(Pools(services, workspaces))
     pools.register(Preempted(services, workspaces))

@@ -55,13 +55,25 @@ class Stop:
     asked: threading.Event = field(default_factory=threading.Event)
     supervisor: Supervisor | None = None
 
-    def on_signal(self, _number: int, _frame: FrameType | None) -> None:
+    def on_signal(self, number: int, frame: FrameType | None) -> None:
         """What the signals do. While there is nothing to be stopped in order, they interrupt."""
+        if not self.supervisor and _in_a_finalizer(frame):
+            again = threading.Timer(0.01, os.kill, (os.getpid(), number))
+            again.daemon = True
+            again.start()
+            return
         if self.asked.is_set() and self.supervisor:
             self.supervisor.kill()
         self.asked.set()
         if not self.supervisor:
             raise KeyboardInterrupt
+
+
+def _in_a_finalizer(frame: FrameType | None) -> bool:
+    """Where Python only prints what is raised, and goes on as if nothing were."""
+    while frame and frame.f_code.co_name != "__del__":
+        frame = frame.f_back
+    return frame is not None
 
 
 @click.command()
@@ -76,7 +88,7 @@ def up(config: Path | None, file: Path | None, no_pools: bool) -> None:
     POOLKEEPER_REDIS_URL=redis://127.0.0.1:6379/0 poolkeeperd up --pools our-pools.yaml
     """
     settings = read_settings(config)
-    with clear_errors(), _stopping() as stop, _place(settings) as meters:
+    with clear_errors(), stopping() as stop, _place(settings) as meters:
         pools = None if no_pools else _pools(file)
         port = bindable(settings.host, settings.port)
         if settings.redis_url:
@@ -94,7 +106,7 @@ def up(config: Path | None, file: Path | None, no_pools: bool) -> None:
 
 
 @contextmanager
-def _stopping() -> Iterator[Stop]:
+def stopping() -> Iterator[Stop]:
     """What Ctrl-C and SIGTERM mean; one that comes before anything serves just ends it."""
     stop = Stop()
     numbers = [signal.SIGINT, signal.SIGTERM]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from app.domain.plan import Trigger
@@ -26,6 +28,15 @@ def _numbers(site: Site, token: str | None = None) -> dict[Row, float]:
 
 def _row(name: str, **labels: Any) -> Row:
     return f"poolkeeper_{name}", frozenset((key, str(value)) for key, value in labels.items())
+
+
+def test_a_file_that_a_process_is_just_making_is_no_error(
+    everywhere: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "counter_4711.db").touch()
+    monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path))
+    everywhere.pool(gpu=8)
+    assert _numbers(everywhere)[_row("pool_capacity", workspace="default", pool="gpus", key="gpu")] == 8
 
 
 def test_pools_and_policies_are_as_the_ledger_says(everywhere: Site) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from app.cli.supervisor import API_PATIENCE_S
+from app.cli.up import stopping
 from tests.backends import require, short_folder, wait_until
 from tests.cli.processes import COMMAND, Up, descendants, environment, living, run, up, wait_until_served
 
@@ -80,6 +81,20 @@ def test_ctrl_c_while_it_starts_stops_it_too(folder: Path, seen: str) -> None:
     said, errors = process.communicate(timeout=30)
     assert (process.returncode, said.splitlines()[-1], errors) == (0, "stopped", "")
     assert living(below) == {}
+
+
+def test_ctrl_c_just_as_something_is_finalized_is_not_lost(capsys: pytest.CaptureFixture[str]) -> None:
+    class Finalized:
+        def __del__(self) -> None:
+            signal.raise_signal(signal.SIGINT)
+
+    went_on = False
+    with stopping() as stop:
+        Finalized()
+        assert not stop.asked.is_set(), "here an error would only be printed"
+        stop.asked.wait(10)
+        went_on = True
+    assert (stop.asked.is_set(), went_on, capsys.readouterr().err) == (True, False, "")
 
 
 def test_killed_it_leaves_nothing_running_and_loses_nothing(folder: Path) -> None:
