@@ -170,7 +170,7 @@ def has_ended(pid: int) -> bool:
     """Whether there is no such process, or nothing of it but its end."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return True
 
 
