@@ -63,8 +63,8 @@ class Counted:
         self._seated.labels(kind).inc(change)
 
 
-class Met(Collector):
-    """What the processes counted, from the files where it meets."""
+class Processes(Collector):
+    """What all processes counted, from the files where it meets."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -224,7 +224,7 @@ def page(counted: Counted, services: Services, workspaces: Sequence[str]) -> byt
     registry = counted.registry
     if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
         registry = CollectorRegistry()
-        registry.register(Met(Path(os.environ["PROMETHEUS_MULTIPROC_DIR"])))
+        registry.register(Processes(Path(os.environ["PROMETHEUS_MULTIPROC_DIR"])))
     pools = CollectorRegistry()
     pools.register(Pools(services, workspaces))
     pools.register(Preempted(services, workspaces))

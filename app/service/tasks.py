@@ -36,7 +36,7 @@ class Tasks:
         return self._store.look(checked_name(workspace), _checked_task(task))
 
     def cancel(self, workspace: str, task: str) -> Task:
-        """Give up a task that was not granted."""
+        """Give up a task that has not begun."""
         return self._store.cancel(checked_name(workspace), _checked_task(task))
 
     def heard(self, workspace: str, task: str, request: str | None = None) -> None:

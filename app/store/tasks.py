@@ -79,10 +79,11 @@ class TaskStore:
         return _task(_found(self._scripts.call("task_look", workspace, task=task), task))
 
     def cancel(self, workspace: str, task: str) -> Task:
-        """Give up a task that was not granted."""
+        """Give up a task that has not begun."""
         reply = self._change("task_cancel", workspace, task=task)
         if reply.tag == "conflict":
-            raise Conflict("not_queued", f"task {task} is {reply.fields['status']}, and only one that waits can be cancelled")
+            status = reply.fields["status"]
+            raise Conflict("not_queued", f"task {task} is {status}, and only one that has not begun can be given up")
         return _task(_found(reply, task))
 
     # for whoever runs

@@ -111,8 +111,9 @@ def test_it_is_given_up_and_its_worker_told(everywhere: Site) -> None:
     }
     _store(site).done("default", taken, START_S)
     for task in ("parked", "delayed"):
-        assert site.get(f"/tasks/{task}").body["status"] == "ended"
-        told = {"request": site.get(f"/tasks/{task}").body["request"] and site.get(f"/tasks/{task}").body["request"]["id"]}
+        known = site.get(f"/tasks/{task}").body
+        assert known["status"] == "ended"
+        told = {"request": known["request"] and known["request"]["id"]}
         site.post(f"/tasks/{task}/heard", {"request": "another"}).refused(409, "not_ended")
         assert site.post(f"/tasks/{task}/heard", told).status == 204
         site.post(f"/tasks/{task}/heard", told).refused(404, "no_such_task")

@@ -292,7 +292,7 @@ def test_what_has_the_name_of_one_that_is_about_to_end_is_parked_when_it_has(
         taken,
         stands("started"),
         taken,
-        refuses(404, "no_such_task"),
+        GONE,
         says({"task": "other", "status": "parked"}, 201),
     )
     assert run(task(app, sends_other)).info is None
@@ -301,15 +301,12 @@ def test_what_has_the_name_of_one_that_is_about_to_end_is_parked_when_it_has(
 
 
 def test_what_ends_meanwhile_with_a_result_was_sent_before(app: Celery, heard: StandIn) -> None:
-    def sends_again(self: Ours, n: int) -> None:
-        self.app.send_task("shop.work", (n,), task_id="other")
-
     def ends(handler: Handler) -> None:
         app.backend.store_result("other", 41, "SUCCESS")
-        refuses(404, "no_such_task")(handler)
+        GONE(handler)
 
     next_is(heard, beat(), refuses(409, "task_exists"), ends)
-    assert run(task(app, sends_again)).info is None
+    assert run(task(app, sends_other)).info is None
     assert said(heard) == ["start", "tasks", "other", "release succeeded"]
 
 

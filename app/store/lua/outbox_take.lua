@@ -72,7 +72,7 @@ local function look(task)
     return nil
   end
   if request.status == states.queued then return nil end
-  if string.find(transitions, ' ' .. request.status .. '>', 1, true) then
+  if tasks.lives(request) then
     if not tasks.waits_to_begin(request) then return nil end
     if tasks.tries(task, request) < tries and not is_stuck(request) then return 'run', request end
     return take_back(task, request)

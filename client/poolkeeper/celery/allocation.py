@@ -258,9 +258,9 @@ class Held(Allocation):
                 mark(self._task, self._context, PARKED, anew=True)
             try:
                 self._parking.park(self.successor, {"request": self.request, "fence": self.fence})
+            except (StaleFence, TooManyRequests, Unavailable):
+                raise
             except (Refused, EncodeError) as refused:
-                if isinstance(refused, (StaleFence, TooManyRequests, Unavailable)):
-                    raise
                 self._fail(refused)
         elif state is None or self.unstored or (isinstance(value, Reject) and getattr(value, "requeue", False)):
             mark(self._task, self._context, PARKED)

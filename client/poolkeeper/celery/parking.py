@@ -196,7 +196,7 @@ class Parking:
         return True
 
     def cancel(self, task_id: str) -> bool:
-        """Whether it was parked, and is not any more."""
+        """Whether it was given up before anybody began it."""
         try:
             self.client.cancel_task(task_key(task_id))
         except PoolkeeperError as refused:

@@ -41,11 +41,16 @@ function tasks.waits_to_begin(request)
   return (request.started_ms or '') == '' and (request.status == states.allocated or request.status == states.preempting)
 end
 
+-- Whether a request may still change.
+function tasks.lives(request)
+  return string.find(transitions, ' ' .. request.status .. '>', 1, true) ~= nil
+end
+
 -- A task is over when its last request is, or was never made; all that is left to do is to tell its worker.
 function tasks.are_over(task, request)
   if task.ended or task.due_ms then return task.ended ~= nil end
   if not request then return task.request ~= nil end
-  return not string.find(transitions, ' ' .. request.status .. '>', 1, true)
+  return not tasks.lives(request)
 end
 
 -- How often it was sent under the fence its request has.
