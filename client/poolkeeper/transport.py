@@ -114,6 +114,7 @@ class Transport:
                 connection.sock.settimeout(timeout_s)
             response = self.send(connection, method, target, body, headers)
             answer = Answer(response.status, {name.lower(): text for name, text in response.getheaders()}, response.read())
+            response.close()  # or it is finalized as the next call begins, where Python would drop a Ctrl-C
         except BaseException:  # a Ctrl-C as well: half an answer may still be on its way
             connection.close()
             raise

@@ -134,7 +134,10 @@ class Terminal:
         until = time.monotonic() + within_s
         while self._read(until):
             pass
-        return self.process.wait(max(0.1, until - time.monotonic()))
+        try:
+            return self.process.wait(max(0.1, until - time.monotonic()))
+        except subprocess.TimeoutExpired as late:
+            raise AssertionError(f"it has not ended; seen was {self.seen!r}") from late
 
     def interrupted(self, within_s: float = 20) -> int:
         """The exit code after Ctrl-C; pressed again if it came in the moment before Python began to read."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import subprocess
 import sys
+import threading
 from collections import deque
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,6 +21,7 @@ from poolkeeper.models import Request
 from poolkeeper.running import checkpoints
 from poolkeeper.running import turn as turns
 from poolkeeper.running.checkpoints import Checkpoints, Word, place, write
+from poolkeeper.running.interruptions import Interrupted, Interruptions
 from poolkeeper.running.showing import Showing, ordinal, places
 from poolkeeper.running.surroundings import amount_variable, environment
 
@@ -207,6 +210,39 @@ def test_what_cannot_be_killed_is_waited_for_without_haste(monkeypatch: pytest.M
     turns.Turn(turns.Terms(["sleep"], grace_s=0), around, {}, heartbeats, Mock(kept=None))()
     assert command.kill.called
     assert waits[1:] == [turns.LOOK_S] * 2
+
+
+class Finalized(io.RawIOBase):
+    """As an answer of a server is: somebody presses Ctrl-C just as Python closes what nobody needs any more."""
+
+    def close(self) -> None:
+        if not self.closed:
+            super().close()
+            signal.raise_signal(signal.SIGINT)
+
+
+def test_ctrl_c_just_as_something_is_finalized_is_raised_again_until_it_gets_through() -> None:
+    with Interruptions(lambda: None) as interruptions:
+        waiting = Waiting(interruptions)
+        with pytest.raises(Interrupted) as raised:
+            waiting(10)
+        assert (waiting.went_on, raised.value.code, list(interruptions.came)) == (True, 130, [])
+        waiting(0)
+        assert list(interruptions.came) == [signal.SIGINT], "what was dropped just before the end is looked at afterwards"
+        assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
+
+
+class Waiting:
+    """Somebody who waits, as an answer is finalized."""
+
+    def __init__(self, interruptions: Interruptions) -> None:
+        self._interruptions, self.went_on = interruptions, False
+
+    def __call__(self, seconds: float) -> None:
+        with self._interruptions.raised():
+            Finalized()
+            self.went_on = True
+            threading.Event().wait(seconds)
 
 
 def test_a_guard_alone_ends_when_nobody_is_there(tmp_path: Path) -> None:

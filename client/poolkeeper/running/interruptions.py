@@ -1,6 +1,7 @@
 """Signals to `run` itself: an exception while it waits, news to be looked at while the command runs.
 
 Everything but the waiting is done without exceptions, so that no Ctrl-C can fall between asking for units and knowing of it.
+Python drops what is raised while it finalizes something, so a signal is raised again until it has got through.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 """Signals that are to end what is going on."""
@@ -20,6 +21,8 @@ PASSED = (signal.SIGUSR1, signal.SIGUSR2)
 OF_THE_TERMINAL = (signal.SIGTTOU, signal.SIGTTIN)
 """Signals that would stop us, for a word to the terminal while it is the command's, or as a pager beside us wants to read."""
 HEEDED = (*ENDING, *PASSED, signal.SIGTSTP)
+AGAIN_S = 0.1
+"""After which a signal is raised again that has not got through."""
 
 
 class Interrupted(BaseException):
@@ -36,6 +39,7 @@ class Interruptions:
     def __init__(self, ring: Callable[[], None]) -> None:
         self.came: deque[signal.Signals] = deque()
         self._ring, self._raising = ring, False
+        self._raised: signal.Signals | None = None
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Self:
@@ -43,6 +47,7 @@ class Interruptions:
             if (before := signal.getsignal(sign)) != signal.SIG_IGN:
                 self._before[sign] = before
                 signal.signal(sign, self._hear)
+        self._before[signal.SIGALRM] = signal.signal(signal.SIGALRM, self._raise_again)
         signal.pthread_sigmask(signal.SIG_BLOCK, OF_THE_TERMINAL)
         return self
 
@@ -58,8 +63,15 @@ class Interruptions:
         try:
             self.check()
             yield
+        except Interrupted:
+            self._raised = None
+            raise
         finally:
             self._raising = False
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            if self._raised:  # and dropped, just before the end
+                self.came.append(self._raised)
+                self._raised = None
 
     def check(self) -> None:
         """Raises Interrupted if one that wants an end has come and was not looked at."""
@@ -70,11 +82,19 @@ class Interruptions:
 
     def _hear(self, number: int, frame: FrameType | None) -> None:
         sign = signal.Signals(number)
-        if not self._raising:
+        if not self._raising or self._raised:
             self.came.append(sign)
             self._ring()
         elif sign in ENDING:
-            self._raising = False
-            raise Interrupted(sign)
+            self._raise(sign)
         elif sign == signal.SIGTSTP:  # nothing runs yet: as anybody
             os.kill(os.getpid(), signal.SIGSTOP)
+
+    def _raise(self, sign: signal.Signals) -> NoReturn:
+        self._raised = sign
+        signal.setitimer(signal.ITIMER_REAL, AGAIN_S)
+        raise Interrupted(sign)
+
+    def _raise_again(self, number: int, frame: FrameType | None) -> None:
+        if self._raising and self._raised:
+            self._raise(self._raised)
