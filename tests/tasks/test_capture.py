@@ -220,7 +220,7 @@ def test_what_a_worker_cannot_park_goes_back_into_its_queue(
     app.conf.update(broker_url="memory://", poolkeeper={"url": "http://127.0.0.1:1", "tries": 1})
     assert run(train, one).state == "IGNORED"
     with app.connection_for_read() as broker, broker.SimpleQueue("celery") as queue:
-        again = queue.get(timeout=1)
+        again = queue.get(timeout=20)
     assert (again.headers["id"], list(again.payload[0])) == (one, [1])
     assert datetime.fromisoformat(again.headers["eta"]) > datetime.now(UTC) + timedelta(seconds=20)
     assert "poolkeeper" not in again.headers

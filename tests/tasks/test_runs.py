@@ -350,7 +350,7 @@ def test_a_try_that_cannot_be_parked_has_failed_and_is_not_begun_for_ever(
     run(work, one)
     assert said(heard) == ["start", "tasks", "release failed"]
     with pytest.raises(NotGranted, match=r"cannot be parked again: .*too large") as why:
-        work.AsyncResult(one).get(timeout=1)
+        work.AsyncResult(one).get(timeout=20)
     assert why.value.code == code
 
 

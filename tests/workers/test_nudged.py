@@ -120,7 +120,7 @@ def test_a_worker_killed_at_work_keeps_nobody_waiting_longer_than_the_tick(at: P
     killed, before = time.monotonic(), counted(at)
     os.killpg(survivor, signal.SIGCONT)
     wait_until(lambda: counted(at) > before, "the next one looks")
-    assert time.monotonic() - killed < 2 + 1
+    assert time.monotonic() - killed < 2 + 4
 
 
 def stopped_at_work(at: Place, group: int) -> bool:
