@@ -80,7 +80,7 @@ def test_ctrl_c_while_it_starts_stops_it_too(folder: Path, seen: str) -> None:
     process.send_signal(signal.SIGINT)
     said, errors = process.communicate(timeout=30)
     assert (process.returncode, said.splitlines()[-1], errors) == (0, "stopped", "")
-    assert living(below) == {}
+    wait_until(lambda: living(below) == {}, "what it was just starting has ended as well")
 
 
 def test_ctrl_c_just_as_something_is_finalized_is_not_lost(capsys: pytest.CaptureFixture[str]) -> None:

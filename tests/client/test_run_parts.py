@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from unittest.mock import Mock
@@ -221,6 +222,15 @@ class Finalized(io.RawIOBase):
             signal.raise_signal(signal.SIGINT)
 
 
+@pytest.fixture
+def mask() -> Iterator[None]:
+    """What signals are blocked is so no more afterwards: whatever is started here would inherit it."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    yield
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@pytest.mark.usefixtures("mask")
 def test_ctrl_c_just_as_something_is_finalized_is_raised_again_until_it_gets_through() -> None:
     with Interruptions(lambda: None) as interruptions:
         waiting = Waiting(interruptions)
