@@ -62,6 +62,11 @@ class Judge:
         """The capacity, also of a key the pool does not list."""
         return self.capacity.get(key, EXACT if key in UNBOUNDED else 0)
 
+    def limit(self, account: str, key: str) -> int:
+        """What counts of a policy's or a group's limit: one as large as the pool is none."""
+        limit = self.seen.column(account, "limit").get(key, EXACT)
+        return limit if limit < self.total(key) else EXACT
+
     def eligible(self, who: Shape) -> bool:
         """Whether it could be granted if nothing were in use."""
         path = self.seen.path(self.pool, who.component)
@@ -96,7 +101,7 @@ class Judge:
         *below, pool = self.seen.path(self.pool, who.component)
         reserved, fixed = self.seen.column(below[0], "reserved"), self.seen.column(below[0], "fixed")
         for key, amount in who.ask.items():
-            if any(self._short(account, key, amount, self.seen.column(account, "limit").get(key, EXACT)) for account in below):
+            if any(self._short(account, key, amount, self.limit(account, key)) for account in below):
                 return "limit"
             if who.fixed and key in self.capacity and fixed.get(key, 0) + amount > reserved.get(key, 0):
                 return "limit"
