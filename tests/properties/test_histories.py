@@ -22,9 +22,9 @@ LONGER = int(os.environ.get("HISTORIES") or 0)
 STEPS = 60
 PARTS = range(4)
 """A part is a test of its own, so that several processes can share the work."""
-WALKS = {"fake": 2, "redis": 10}
-RESTS = {"fake": 2, "redis": 10}
-MACHINES = 3
+WALKS = {"fake": 2, "redis": 7}
+RESTS = {"fake": 2, "redis": 7}
+MACHINES = 2
 """Histories of each part, where no more are asked for; a real server is several times as fast as the fake."""
 
 on_both = pytest.mark.parametrize("backend", ["fake", "redis"])
