@@ -230,13 +230,13 @@ def test_who_has_gone_is_forgotten(small: Service) -> None:
         await crowd.until_waiting(poll=11, stream=2)
         for number, line in enumerate(lines):
             line.hang_up() if number % 2 else line.writer.close()
-        await crowd.until_waiting(within_s=15, poll=1, stream=0)
+        await crowd.until_waiting(within_s=6, poll=1, stream=0)
 
         def expired() -> bool:
             small.sweep()
             return any(event.event == "expired" and event.request == stale["id"] for event in small.events())
 
-        await until(expired, "the request that nobody asks for any more is stale", within_s=30)
+        await until(expired, "the request that nobody asks for any more is stale", within_s=10)
         assert not kept.done()
         kept.cancel()
         assert (await crowd.ask("GET", f"{PREFIX}/requests/{fresh['id']}")).json["status"] == "queued"

@@ -336,7 +336,7 @@ def test_ctrl_c_while_nobody_answers_does_not_take_long(lab: Lab, door: Door) ->
         run.says("waiting in gpus")
         door.silence()
         run.tell(signal.SIGINT)
-        run.ends(Exit.INTERRUPTED, within_s=18)
+        run.ends(Exit.INTERRUPTED, within_s=14)
     assert "the request may still wait or hold units" in run.err
     lab.release(holder)
 

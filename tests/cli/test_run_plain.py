@@ -74,11 +74,13 @@ def test_a_command_that_dies_of_a_signal_ends_as_in_a_shell(lab: Lab) -> None:
     assert lab.only()["outcome"] == "failed"
 
 
-def test_the_command_has_the_signals_it_would_have_without_us(lab: Lab) -> None:
+@pytest.mark.parametrize("before", [(), ("bash", "-c", 'trap "" ALRM; exec "$@"', "bash")], ids=["as usual", "one is ignored"])
+def test_the_command_has_the_signals_it_would_have_without_us(lab: Lab, before: tuple[str, ...]) -> None:
     words = ("cat", "/proc/self/status")
-    with lab.run(*ALL, "--", *words) as run:
+    with lab.run(*ALL, "--", *words, before=before) as run:
         run.ends(0)
-    without = subprocess.run(words, capture_output=True, text=True, check=True).stdout  # whatever these tests were started by
+    # whatever these tests were started by
+    without = subprocess.run((*before, *words), capture_output=True, text=True, check=True).stdout
 
     def signals(status: str) -> list[str]:
         return [line for line in status.splitlines() if line.startswith(("SigIgn", "SigBlk", "SigCgt"))]

@@ -70,7 +70,7 @@ def test_who_cannot_save_its_work_is_told_to_go(site: Site, pool: str) -> None:
         assert site.client.wait(wants.id, IN_S).holds
         took_s = time.monotonic() - asked
         site.wait_for_state(result, "PARKED")
-    assert took_s < 15, "after the next heartbeat, and not when the grace is over"
+    assert took_s < 8, "after the next heartbeat, and not when the grace is over"
     if pool == "prefork":
         assert site.notes(result, "terminated")[0].endswith(" terminate")
     comes_back(site, result, began)

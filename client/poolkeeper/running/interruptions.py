@@ -43,11 +43,10 @@ class Interruptions:
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Self:
-        for sign in HEEDED:
+        for sign in (*HEEDED, signal.SIGALRM):
             if (before := signal.getsignal(sign)) != signal.SIG_IGN:
                 self._before[sign] = before
-                signal.signal(sign, self._hear)
-        self._before[signal.SIGALRM] = signal.signal(signal.SIGALRM, self._raise_again)
+                signal.signal(sign, self._raise_again if sign == signal.SIGALRM else self._hear)
         signal.pthread_sigmask(signal.SIG_BLOCK, OF_THE_TERMINAL)
         return self
 
