@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
+from functools import partial
 
 from app.domain.ordering import CLASSES
 from app.domain.plan import StillBorrowed, Stop, Victim
@@ -43,7 +44,9 @@ class Case:
         """How the waiter stands to a policy."""
         meets = self._tree.meeting(self.waiter.component, component)
         level = self._tree.meeting(component, self.waiter.component) - 1
-        priority = self._tree.policy(component).priority
+        return self._standing(meets, max(0, level), self._tree.policy(component).priority)
+
+    def _standing(self, meets: int, level: int, priority: int) -> Standing:
         found = self._standings.get((meets, level, priority))
         if found is None:
             found = self._standings[meets, level, priority] = self._stand(meets, level, priority)
@@ -55,7 +58,7 @@ class Case:
         sides = (0,) if own else (0, meets - 1)
         return Standing(
             own=own,
-            level=max(0, level),
+            level=level,
             short=self._shares.mask(key for at, key, _ in self.needs if at >= meets),
             unused=all(self._unused[side] for side in sides),
             within=own and self.beyond is not None,
@@ -65,7 +68,7 @@ class Case:
             free=self.court.by_class and waiter.preemption_class == HIGHEST,
             sensitive=waiter.preemption_class == HIGHEST,
             after=waiter.preempted_fence if self.court.by_class else None,
-            chain=waiter.chain,
+            chain=waiter.chain if waiter.chain in self.court.chains else None,
         )
 
     def _ranks(self, priority: int) -> tuple[int, int]:
@@ -80,15 +83,30 @@ class Case:
     def could_suffice(self) -> bool:
         """Whether all it may take, its own policy's conditions left aside, covers what is short."""
         left = list(self.needs)
-        for component in self._tree.paths:
-            takable = self.takable(component)
-            if takable.grounds:
-                meets = self._tree.meeting(self.waiter.component, component)
-                left = [(at, key, short - takable.total(key) if at >= meets else short) for at, key, short in left]
-                left = [need for need in left if need[2] > 0]
-                if not left:
-                    return True
+        for meets, total in self._totals():
+            left = [(at, key, short - total(key) if at >= meets else short) for at, key, short in left]
+            left = [need for need in left if need[2] > 0]
+            if not left:
+                return True
         return False
+
+    def _totals(self) -> Iterator[tuple[int, Callable[[str], int]]]:
+        """What it may take of its own policy, and of all those at once to whom it stands alike: how far up its path they meet,
+        and how many units of a key."""
+        yield 0, self.takable(self.waiter.component).total
+        for meets in range(1, len(self.path)):
+            for between, priority in self.court.benches(self.path[meets]):
+                yield meets, partial(self._total, meets, between, priority)
+
+    def _total(self, meets: int, between: int, priority: int, key: str) -> int:
+        """What all of a bench bring, but for those whom it meets further down its path."""
+        court, standing = self.court, self._standing(meets, between, priority)
+        total = court.total(self.path[meets], (between, priority), standing, key)
+        if meets > 1:
+            return total - court.total(self.path[meets - 1], (between - 1, priority), standing, key)
+        if between == 0 and priority == self._policy.priority:
+            return total - court.takable(self.waiter.component, standing).total(key)
+        return total
 
     def takable(self, component: str) -> Takable:
         """What it may take of a policy."""
@@ -100,7 +118,7 @@ class Case:
     def candidates(self) -> Iterator[Candidate]:
         """Those it may take, in order, worked out as far as they are asked for."""
         if self._waiting is None:
-            self._waiting = self.court.candidates({each: self.takable(each) for each in self._tree.paths})
+            self._waiting = self.court.candidates(self.takable)
         at = 0
         while True:
             if at == len(self._seen):

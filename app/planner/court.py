@@ -59,6 +59,16 @@ class Takable:
         return total
 
 
+@dataclass(slots=True)
+class _Sum:
+    """How many units of a key a waiter of some standing may take of several policies."""
+
+    parts: dict[str, int]
+    total: int
+    seen: int
+    """How much of what moved is in it."""
+
+
 class Court:
     """The rules of one pool, and the answers they have given."""
 
@@ -71,6 +81,10 @@ class Court:
         self._takable: dict[Standing, dict[str, Takable]] = defaultdict(dict)
         self._said: dict[Standing, dict[Traits, Choice]] = defaultdict(dict)
         self._by_cost: list[Allocation] = []
+        self._sums: dict[tuple[str, int, int, Standing, str], _Sum] = {}
+        self._benches: dict[str, dict[tuple[int, int], frozenset[str]]] = {}
+        self.chains = {holder.chain for holder in snapshot.allocations}
+        """Those of whom somebody runs."""
         policies = ((books.tree.policy(component).priority, component) for component in books.tree.paths)
         self._by_priority = [
             (priority, [component for _, component in alike])
@@ -88,19 +102,47 @@ class Court:
             found.refresh(holdings, self._said[standing], lambda traits: tuple(grounds(self.rules, standing, traits)))
         return found
 
-    def candidates(self, takable: Mapping[str, Takable]) -> Iterator[Candidate]:
+    def benches(self, account: str) -> Mapping[tuple[int, int], frozenset[str]]:
+        """(How many accounts lie between, priority) → the components of which that is so, of those below an account. Whoever
+        meets them there stands to all of them alike."""
+        found = self._benches.get(account)
+        if found is None:
+            tree, alike = self.books.tree, defaultdict(list)
+            for component in tree.below[account]:
+                between = tree.paths[component].index(account) - 1
+                alike[between, tree.policy(component).priority].append(component)
+            found = self._benches[account] = {at: frozenset(components) for at, components in alike.items()}
+        return found
+
+    def total(self, account: str, bench: tuple[int, int], standing: Standing, key: str) -> int:
+        """How many units of a key a waiter of some standing may take of all policies of a bench."""
+        components = self.benches(account).get(bench, frozenset())
+        at, moved = (account, *bench, standing, key), self.books.shares.moved
+        found = self._sums.get(at)
+        if found is None:
+            parts = {component: self.takable(component, standing).total(key) for component in components}
+            found = self._sums[at] = _Sum(parts, sum(parts.values()), len(moved))
+        elif found.seen < len(moved):
+            for component in components.intersection(moved[found.seen :]):
+                now = self.takable(component, standing).total(key)
+                found.total += now - found.parts[component]
+                found.parts[component] = now
+            found.seen = len(moved)
+        return found.total
+
+    def candidates(self, takable: Callable[[str], Takable]) -> Iterator[Candidate]:
         """Who may be taken of each policy, one by one and in order, worked out as far as they are asked for.
 
         `reserved`: 1. lowest rank 2. newest 3. id. `classes`: 1. lowest cost 2. lowest class 3. newest 4. id.
         """
         return self._cheapest(takable) if self.by_class else self._lowest(takable)
 
-    def _cheapest(self, takable: Mapping[str, Takable]) -> Iterator[Candidate]:
+    def _cheapest(self, takable: Callable[[str], Takable]) -> Iterator[Candidate]:
         kind_of = self.books.shares.kind_of
         cost, age = self.costs.of, self.books.shares.age
         for holder in self._in_order_of_cost():
-            if holder.component in takable and holder.id in kind_of:
-                choice = takable[holder.component].grounds.get(kind_of[holder.id])
+            if holder.id in kind_of:
+                choice = takable(holder.component).grounds.get(kind_of[holder.id])
                 stand_on = _stand_on(choice, holder) if choice else None
                 if stand_on is not None:
                     yield (cost(holder), holder.preemption_class, -age[holder.id]), holder, stand_on
@@ -108,6 +150,8 @@ class Court:
     def _in_order_of_cost(self) -> list[Allocation]:
         if not self._by_cost:
             age, kind_of = self.books.shares.age, self.books.shares.kind_of
+            for component in self.books.tree.paths:
+                self.books.shares.holdings(component)  # only who was asked about has a kind
             kinds = ((each, kind_of.get(each.id)) for each in self._allocations)
             free = [each for each, kind in kinds if kind is None or kind.traits.protected is None]
             free.sort(key=lambda holder: age[holder.id], reverse=True)
@@ -116,9 +160,9 @@ class Court:
             self._by_cost = free
         return self._by_cost
 
-    def _lowest(self, takable: Mapping[str, Takable]) -> Iterator[Candidate]:
+    def _lowest(self, takable: Callable[[str], Takable]) -> Iterator[Candidate]:
         for priority, components in self._by_priority:
-            parts = [part for component in components if component in takable for part in takable[component].grounds.items()]
+            parts = [part for component in components for part in takable(component).grounds.items()]
             parts.sort(key=lambda part: part[0].traits.preemption_class)
             for preemption_class, alike in groupby(parts, key=lambda part: part[0].traits.preemption_class):
                 yield from merge(*(self._newest(priority, preemption_class, kind, choice) for kind, choice in alike), key=place)

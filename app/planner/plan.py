@@ -45,9 +45,10 @@ class Plan:
     """What was found about the accounts and is to be kept, before any step is taken."""
 
 
-def plan(snapshot: Snapshot, skip: Set[str] = frozenset()) -> Plan:
-    """What to do in one pool. The waiters in `skip` may not ask yet: they would rather have a pool that was not judged yet."""
-    return _Pass(snapshot, skip).run()
+def plan(snapshot: Snapshot, skip: Set[str] = frozenset(), until: str | None = None) -> Plan:
+    """What to do in one pool. The waiters in `skip` may not ask yet: they would rather have a pool that was not judged yet.
+    With `until` no waiter is heard after that one: what is decided before does not depend on it."""
+    return _Pass(snapshot, skip).run(until)
 
 
 @dataclass(slots=True)
@@ -93,7 +94,7 @@ class _Pass:
         self._steps: list[Step] = []
         self._decisions: dict[str, Decision] = {}
 
-    def run(self) -> Plan:
+    def run(self, until: str | None = None) -> Plan:
         """The pass."""
         # 1. Those who are leaving for nobody any more go on for the next who needs them, or are called back.
         self._settle_strays()
@@ -105,8 +106,10 @@ class _Pass:
         # 4. The others ask, in queue order; with fair share the most urgent first, until one of them is served.
         if self._terms.queueing == "strict":
             self._blocked_owner = self._first_blocked_owner()
-        for waiter in self._in_order():
+        for waiter in self._in_order() if until not in self._decisions else ():
             self._decisions[waiter.id] = self._hear(waiter)
+            if waiter.id == until:
+                break
         found = publication(self._snapshot, self._books.tree, self._parts, self._found)
         return Plan(tuple(self._steps), self._decisions, found)
 
@@ -143,7 +146,7 @@ class _Pass:
             self._steps.append(Reprieve(holder.id, holder.fence))
         step = evictions(self._snapshot, self._books, self._protects, self._budget.this_minute)
         if step is not None:
-            replay(self._books, self._snapshot, step)
+            replay(self._books, self._snapshot, [step])
             self._budget.count(len(step.victims))
             self._steps.append(step)
 
@@ -292,8 +295,7 @@ class _Pass:
 
     def verdicts(self, steps: Sequence[Step], waiter: Waiter) -> Iterator[Verdict]:
         """What the rules say when these steps are taken and a waiter, or the owner of a hold, asks."""
-        for step in steps:
-            replay(self._books, self._snapshot, step)
+        replay(self._books, self._snapshot, steps)
         places = (line for way, line in self._books.in_line() if way.owner.id == waiter.id)
         line = next(places, self._books.end)
         return self._case(waiter, line, self._books.deficits(waiter, line)).verdicts()

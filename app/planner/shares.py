@@ -45,6 +45,8 @@ class Shares:
         """Who runs, as far as its policy was asked about → its kind."""
         self.age: dict[str, int] = {}
         self._running: dict[str, dict[str, Allocation]] = {component: {} for component in tree.paths}
+        self.moved: list[str] = []
+        """The policies of which somebody left, came back or is of another kind now, one after the other."""
         self._disturbed: set[str] = set()
         """Policies to whom somebody came back, out of the order of grant."""
         for place, holder in enumerate(_in_order(snapshot.allocations)):
@@ -101,6 +103,7 @@ class Shares:
         """It is told to leave: those above it move down."""
         holdings = self.holdings(holder.component)
         holdings.remove(holder, self.kind_of.pop(holder.id))
+        self.moved.append(holder.component)
         del self._running[holder.component][holder.id]
         policy, *groups = self._tree.paths[holder.component][:-1]
         changed = self._stack(policy).take(self._place(holder, policy))
@@ -120,6 +123,7 @@ class Shares:
             changed += self._stack(group).put(self._place(holder, group), holder)
         kind = self.kind_of[holder.id] = holdings.kind(self._now(holder))
         holdings.insert(holder, kind, self.age)
+        self.moved.append(holder.component)
         self._settle(groups, changed)
 
     def _settle(self, groups: Sequence[str], changed: list[Allocation]) -> None:
@@ -143,6 +147,7 @@ class Shares:
         if now is not kind:
             holdings.remove(holder, kind)
             holdings.insert(holder, now, self.age)
+            self.moved.append(holder.component)
             self.kind_of[holder.id] = now
 
     # Stacks

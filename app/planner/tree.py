@@ -26,6 +26,7 @@ class Tree:
         self.grouped = any(len(path) > 2 for path in self.paths.values())
         self._limits: dict[tuple[str, str], int | None] = {}
         self._meetings: dict[tuple[str, str], int] = {}
+        """By the accounts that two policies stand below."""
 
     def _plant(self, policy: str) -> None:
         component, path, above = policy.removeprefix(POLICY), [policy], self.accounts[policy].parent
@@ -56,9 +57,11 @@ class Tree:
 
     def meeting(self, component: str, other: str) -> int:
         """How far up the path of `component` its lowest account is that is on the path of `other` too (0: the same policy)."""
-        found = self._meetings.get((component, other))
+        if component == other:
+            return 0
+        path, theirs = self.paths[component], self.paths[other]
+        parents = path[1], theirs[1]
+        found = self._meetings.get(parents)
         if found is None:
-            theirs = self.paths[other]
-            found = next(level for level, account in enumerate(self.paths[component]) if account in theirs)
-            self._meetings[component, other] = found
+            found = self._meetings[parents] = next(level for level, account in enumerate(path) if account in theirs)
         return found

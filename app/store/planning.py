@@ -67,7 +67,8 @@ class Planning:
     def snapshot(self, workspace: str, pool: str, *, anyway: bool = False) -> Snapshot | None:
         """The pool, if there is anything to decide about (somebody waits or leaves, or it is watched), or `anyway` if it is
         there. Unfinished while scripts left work."""
-        reply = self._scripts.call("snapshot", workspace, now=self._clock.now_ms(), pool=pool, most=MOST, anyway=anyway)
+        seen = {"now": self._clock.now_ms(), "pool": pool, "most": MOST, "anyway": anyway}
+        reply = self._scripts.call("snapshot", workspace, **seen)
         if reply.tag == "unfinished":
             raise Unfinished(pool)
         if reply.tag != "found":
@@ -195,14 +196,15 @@ def _snapshot(pool: str, fields: Mapping[str, Any], running: list[Allocation], d
         terms=_terms(at),
         accounts=accounts,
         allocations=tuple(running),
-        waiters=tuple(_waiter(row) for row in waiting),
-        holds=tuple(Hold(_waiter(row), _brought(brought)) for row, brought in fields["holds"] if row),
+        waiters=tuple(waiter(row) for row in waiting),
+        holds=tuple(Hold(waiter(row), _brought(brought)) for row, brought in fields["holds"] if row),
         stopped_last_minute=int(fields["stops"]),
         decided_ms=int(at["decided_ms"]) if "decided_ms" in at else None,
         line=int(fields["line"]) if fields["line"] else None,
         demand=demand,
         watched=at.get("watched", "0") != "0",
         lapsed=at.get("watched") == ANEW,
+        patient=at.get("patience", ""),
         preferred={component: tuple(before) for component, *before in fields["preferred"]},
     )
 
@@ -261,7 +263,8 @@ def _allocation(id_: str, line: str) -> Allocation:
     )
 
 
-def _waiter(row: Sequence[str]) -> Waiter:
+def waiter(row: Sequence[str]) -> Waiter:
+    """Somebody who waits, as scripts tell it."""
     id_, lane, class_, number, chain, preempted, place = row
     component, kind, resources = lane.split("|")
     return Waiter(
@@ -313,4 +316,7 @@ def _terms(at: Mapping[str, str]) -> Terms:
         backoff_s=number("backoff_s") or 0,
         cost_key=at.get("cost_key", "gpu"),
         value_per_class=number("value_per_class"),
+        grace_s=int(at.get("grace_s") or 30),
+        checkpoint_timeout_s=int(at.get("checkpoint_timeout_s") or 600),
+        max_deferral_s=int(at.get("max_deferral_s") or 300),
     )

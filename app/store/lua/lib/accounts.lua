@@ -1,4 +1,5 @@
 -- The ledger: what a pool, a group and a policy have in common, and the arithmetic of a grant along a path of them.
+-- @use amounts
 -- @keys pool group policy
 
 local loaded = {}
@@ -79,33 +80,41 @@ function accounts.room(kind, account, pool, key)
   return left - (account.cleared[key] or 0) - (kind == 'held' and account.kept[key] or 0)
 end
 
-local function shorter(worst, kind, account, pool, key, need)
+local worst, all  -- of what lacks: the worst, and if somebody wants to know, everything
+
+local function weigh(kind, account, pool, key, need)
   local room = accounts.room(kind, account, pool, key)
-  if need <= room then return worst end
+  if need <= room then return end
   local short = (need - room) / need
-  if worst and worst.short >= short then return worst end
-  return {kind = kind, account = account.id, key = key, need = need, short = short}
+  if not worst or short > worst.short then worst = {kind = kind, account = account.id, key = key, need = need, short = short} end
+  if all then all[#all + 1] = {kind, account.id, key, amounts.whole(need), amounts.whole(room)} end
 end
 
 -- What keeps an ask from being granted along a path, nil if nothing does: limits and the fixed share go before capacity (what holds
 -- with victims keep counts as used at either), and capacity before the hold of patience, which counts only for whom it binds; of
--- several the one that lacks most. An owner of a hold with victims is looked at in `owners`.
-function accounts.blocked(path, ask, fixed, bound)
-  local policy, pool, worst = path[1], path[#path], nil
+-- several the one that lacks most. An owner of a hold with victims is looked at in `owners`. Into the list `told`, if there is one,
+-- goes everything that lacks: kind, account, key, need, room.
+function accounts.blocked(path, ask, fixed, bound, told)
+  local policy, pool, first = path[1], path[#path], nil
+  worst, all = nil, told
+  local function decided()
+    first = first or worst
+    return first and not told
+  end
   for _, key in ipairs(ask.keys) do
-    for i = 1, #path - 1 do worst = shorter(worst, 'limit', path[i], pool, key, ask.of[key]) end
-    if fixed and pool.limit[key] then worst = shorter(worst, 'fixed', policy, pool, key, ask.of[key]) end
+    for i = 1, #path - 1 do weigh('limit', path[i], pool, key, ask.of[key]) end
+    if fixed and pool.limit[key] then weigh('fixed', policy, pool, key, ask.of[key]) end
   end
   local cleared = pool.is.clearings and ask.keys or {}
-  for _, key in ipairs(worst and {} or cleared) do
-    for i = 1, #path - 1 do worst = shorter(worst, 'cleared', path[i], pool, key, ask.of[key]) end
+  for _, key in ipairs(decided() and {} or cleared) do
+    for i = 1, #path - 1 do weigh('cleared', path[i], pool, key, ask.of[key]) end
   end
-  if worst then return worst end
-  for _, key in ipairs(ask.keys) do worst = shorter(worst, 'limit', pool, pool, key, ask.of[key]) end
-  for _, key in ipairs(worst and {} or cleared) do worst = shorter(worst, 'cleared', pool, pool, key, ask.of[key]) end
-  if worst or not bound then return worst end
+  if decided() then return first end
+  for _, key in ipairs(ask.keys) do weigh('limit', pool, pool, key, ask.of[key]) end
+  for _, key in ipairs(decided() and {} or cleared) do weigh('cleared', pool, pool, key, ask.of[key]) end
+  if decided() or not bound then return first end
   for _, key in ipairs(ask.keys) do
-    for i = 1, #path do worst = shorter(worst, 'held', path[i], pool, key, ask.of[key]) end
+    for i = 1, #path do weigh('held', path[i], pool, key, ask.of[key]) end
   end
-  return worst
+  return first or worst
 end

@@ -58,11 +58,8 @@ function owners.next(pool)
   return next_one[pool.name] or nil
 end
 
--- What keeps a lane from being granted. With strict queueing its head may be the owner of a hold, which counts for nothing then:
--- it is a real limit, or capacity, that keeps it, and by capacity it keeps those behind it.
-function owners.blocked(path, lane, bound)
-  local pool = path[#path]
-  local hold = pool.is.clearings and pool.is.queueing == 'strict' and clearings.find(pool, (lanes.head(lane)))
+-- What a function answers while a hold, if there is one, counts for nothing along its owner's path.
+function owners.beside(hold, path, lane, run)
   local function count(sign)
     for _, account in ipairs(path) do
       for _, key in ipairs(hold and lane.ask.keys or {}) do
@@ -71,9 +68,17 @@ function owners.blocked(path, lane, bound)
     end
   end
   count(-1)
-  local why = accounts.blocked(path, lane.ask, lane.fixed, bound)
+  local answer = run()
   count(1)
-  return why
+  return answer
+end
+
+-- What keeps a lane from being granted. With strict queueing its head may be the owner of a hold, which counts for nothing then:
+-- it is a real limit, or capacity, that keeps it, and by capacity it keeps those behind it.
+function owners.blocked(path, lane, bound)
+  local pool = path[#path]
+  local hold = pool.is.clearings and pool.is.queueing == 'strict' and clearings.find(pool, (lanes.head(lane)))
+  return owners.beside(hold, path, lane, function() return accounts.blocked(path, lane.ask, lane.fixed, bound) end)
 end
 
 -- The holds of those whose fixed share is used up.

@@ -1,0 +1,142 @@
+"""Why somebody waits, for people and programs: what the scripts that grant and the planner that preempts say to it.
+
+Nothing is judged here. Where it stands and what it lacks is read by a script made of the very functions that grant; whom it may
+take from is what the planner decides in the pool as it is just now, of which the reasons are kept. What is told of two moments
+would not agree, so if anything happened or was changed in between, all is read again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+
+from app.domain.explanations import Explanation, Holder, KeyView, PoolView, Preemption, Standing, State
+from app.domain.models import Request
+from app.domain.ordering import EXACT
+from app.domain.snapshot import Snapshot
+from app.domain.states import State as Status
+from app.planner.tree import POLICY, Tree
+from app.planner.verdicts import Why
+from app.service import sentences
+from app.service.checks import checked_id, checked_name
+from app.service.foreseeing import Foreseeing, Told
+from app.service.looking import TOLD, Looking, Sight
+from app.store.ledger import Ledger
+from app.store.planning import Planning
+from app.store.standings import Standings
+
+TRIES = 3
+"""Looks at a workspace in which something happens all the time; in the last, pools may be told of as they were a moment ago."""
+NOT_HERE = "it is not worked out here"
+
+
+class Explaining:
+    """Tells why."""
+
+    def __init__(
+        self,
+        standings: Standings,
+        planning: Planning,
+        ledger: Ledger,
+        foreseeing: Foreseeing | None = None,
+        looking: Looking | None = None,
+    ) -> None:
+        self._standings, self._foreseeing = standings, foreseeing
+        self._looking = looking or Looking(planning, ledger)
+
+    def explain(self, workspace: str, request: str) -> Explanation:
+        """Why a request is where it is, of one that waits for each pool in whose queue it stands."""
+        checked_name(workspace)
+        checked_id(request)
+        found, pools = self._looked(workspace, request)
+        if found.status is not Status.QUEUED:
+            return Explanation(found, sentences.of_state(found))
+        views = tuple(self._view(workspace, found, standing, sight) for standing, sight in pools)
+        told = tuple(view for view in views if view is not None)
+        return Explanation(found, sentences.of_waiting(found, told), told)
+
+    def estimates(self, workspace: str, request: Request) -> dict[str, Told]:
+        """When a request that was looked at may start in each pool in whose queue it stands: nothing else is worked out."""
+        return {pool: self._foreseen(workspace, pool, request, position) for pool, position in request.position.items()}
+
+    def _foreseen(self, workspace: str, pool: str, request: Request, position: int) -> Told:
+        return self._foreseeing.of(workspace, pool, request.id, position) if self._foreseeing else Told(None, NOT_HERE)
+
+    def _looked(self, workspace: str, request: str) -> tuple[Request, list[tuple[Standing, Sight]]]:
+        """The request, how it stands in each pool, and the pool, all of one moment if that can be had."""
+        tries = 0
+        while True:
+            tries += 1
+            found, standings = self._standings.of(workspace, request)
+            pools = [(one, self._looking.at(workspace, one, anyhow=tries == TRIES)) for one in standings]
+            if tries == TRIES or all(sight.fits(standing) for standing, sight in pools):
+                return found, pools
+
+    def _view(self, workspace: str, request: Request, standing: Standing, sight: Sight) -> PoolView | None:
+        if sight.snapshot is None:
+            return None
+        told = self._foreseen(workspace, standing.pool, request, standing.position)
+        holders = _holders(request, standing, sight.snapshot)
+        return PoolView(
+            standing=standing,
+            keys=_keys(request, standing),
+            holders=holders[:TOLD],
+            preemption=_preemption(standing, sight, sight.snapshot),
+            would_start_if=sentences.would_start_if(standing),
+            more_holders=max(0, len(holders) - TOLD),
+            estimate=told.estimate,
+            no_estimate=told.why_not,
+        )
+
+
+def _keys(request: Request, standing: Standing) -> dict[str, KeyView]:
+    at = {(one.account, one.key): one for one in standing.numbers}
+    own = f"{POLICY}{request.component_type}/{request.component}"
+    keys = {}
+    for key, needed in request.resources.items():
+        pool, policy = at["pool", key], at[own, key]
+        if pool.limit is not None:
+            free = max(0, pool.limit - pool.used)
+            keys[key] = KeyView(needed, free, min(free, pool.kept), policy.limit, policy.reserved)
+    return keys
+
+
+def _holders(request: Request, standing: Standing, seen: Snapshot) -> tuple[Holder, ...]:
+    """Who holds what it lacks, where that is what keeps it: of its policy, of the group, or of the pool; most first."""
+    blocking, tree = standing.blocking, Tree(seen.accounts)
+    account = blocking.account if blocking else "pool"
+    short = {lack.key for lack in standing.lacks if lack.account == account}
+    lacking = short or request.resources.keys() & tree.pool.limit.keys()
+    found, ends = [], _next_ends(seen, lacking)
+    for component, path in tree.paths.items():
+        policy = tree.policy(component)
+        used = {key: policy.used[key] for key in request.resources if policy.used.get(key) and key in tree.pool.limit}
+        if account in path and not lacking.isdisjoint(used):
+            in_share = {key: min(units, policy.reserved.get(key, 0)) for key, units in used.items()}
+            borrowed = {key: units - in_share[key] for key, units in used.items()}
+            found.append(Holder(component, used, in_share, borrowed, ends.get(component)))
+    found.sort(key=lambda holder: (-sum(units for key, units in holder.used.items() if key in lacking), holder.component))
+    return tuple(found)
+
+
+def _next_ends(seen: Snapshot, keys: Set[str]) -> dict[str, int]:
+    """When the next allocation of each component ends that holds any of these keys and has promised to."""
+    ends: dict[str, int] = {}
+    for one in seen.allocations:
+        if one.walltime_s is not None and not keys.isdisjoint(one.amounts):
+            end = one.granted_ms + one.walltime_s * 1000
+            if end > seen.now_ms:
+                ends[one.component] = min(end, ends.get(one.component, EXACT))
+    return ends
+
+
+def _preemption(standing: Standing, sight: Sight, seen: Snapshot) -> Preemption:
+    leaving = tuple(one.id for one in seen.allocations if one.leaving_for == standing.asker.id)
+    if standing.state is State.ELSEWHERE:
+        return Preemption(False, "elsewhere", sentences.elsewhere(standing))
+    asked = sight.asked(standing)
+    decision = asked.decision
+    if standing.state is State.OWNER and (decision is None or decision.why is Why.NO_SHORTAGE):
+        return Preemption(True, "leaving", sentences.leaving(len(leaving)), leaving=leaving)
+    if decision is None:
+        return Preemption(False, "not_asked", "it was not its turn to ask")
+    return Preemption(decision.explain is not None, decision.why, decision.sentence, asked.candidates, asked.more, leaving)

@@ -1,0 +1,153 @@
+"""Pools as they were seen, with what was decided about those who were asked about; kept for a moment, as many ask at once."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from heapq import nsmallest
+from threading import Lock
+
+from app.domain.explanations import Candidate, Standing, State
+from app.domain.snapshot import Allocation, Snapshot, Waiter
+from app.planner.plan import plan
+from app.planner.verdicts import Decision, Verdict
+from app.store.connection import StoreUnavailable
+from app.store.ledger import Ledger
+from app.store.planning import Planning, Unfinished
+
+KEPT_S = 2.0
+"""How long a pool that was seen is told of again while nothing happens."""
+POOLS = 20
+"""Pools that are kept."""
+CALLS = 50
+"""Bounded calls that finish what is unfinished in one look."""
+TOLD = 100
+"""Candidates that are told at most."""
+BETWEEN = "?"
+"""In place of the newest event, where something happened while the pool was looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What came of it when somebody asked for others to be stopped; None if it did not ask."""
+
+    decision: Decision | None
+    candidates: tuple[Candidate, ...] = ()
+    """Those that could be taken before the others; the newest first."""
+    more: int = 0
+
+
+@dataclass(slots=True)
+class Sight:
+    """A pool as it was seen."""
+
+    snapshot: Snapshot | None
+    """None: it was gone."""
+    event: str
+    """What had happened last in the workspace."""
+    until_s: float
+    _decisions: dict[str, Decision] = field(default_factory=dict)
+    _asked: dict[str, Asked] = field(default_factory=dict)
+    _lock: Lock = field(default_factory=Lock)
+
+    def fits(self, standing: Standing) -> bool:
+        """Whether it was seen when somebody stood so there."""
+        return self.event == standing.event and (self.snapshot is None or self.snapshot.version == standing.rules)
+
+    def asked(self, standing: Standing) -> Asked:
+        """What came of the ask of one who stands there; the pass over the pool is made no further than to that one."""
+        if self.snapshot is None or standing.state is State.ELSEWHERE:
+            return Asked(None)
+        with self._lock:
+            request = standing.asker.id
+            if request not in self._asked:
+                self._asked[request] = self._decided(self.snapshot, standing)
+            return self._asked[request]
+
+    def _decided(self, seen: Snapshot, standing: Standing) -> Asked:
+        request = standing.asker.id
+        if request not in self._decisions:
+            owners = {hold.owner.id for hold in seen.holds}
+            shown = seen if request in owners else _with(seen, standing.asker)
+            self._decisions.update(plan(shown, until=request).decisions)
+        decision = self._decisions.get(request)
+        if decision is None or decision.explain is None:
+            return Asked(decision)
+        candidates, more = _candidates(decision, {one.id: one for one in seen.allocations})
+        return Asked(decision, candidates, more)
+
+
+def _with(seen: Snapshot, asker: Waiter) -> Snapshot:
+    """A pool of which not all waiters are shown, with one of them."""
+    if any(waiter.id == asker.id for waiter in seen.waiters):
+        return seen
+    waiters = sorted((*seen.waiters, asker), key=lambda waiter: (waiter.place, waiter.number))
+    return replace(seen, waiters=tuple(waiters))
+
+
+def _candidates(decision: Decision, running: dict[str, Allocation]) -> tuple[tuple[Candidate, ...], int]:
+    verdicts = list(decision.verdicts())
+    first = nsmallest(TOLD, verdicts, key=lambda verdict: (not verdict.allowed, -running[verdict.allocation].fence))
+    told = tuple(_candidate(verdict, running[verdict.allocation]) for verdict in first)
+    return told, len(verdicts) - len(told)
+
+
+def _candidate(verdict: Verdict, one: Allocation) -> Candidate:
+    return Candidate(one.id, one.component, verdict.rule, None if verdict.allowed else verdict.sentence)
+
+
+@dataclass(slots=True)
+class _Place:
+    """Where a pool is looked at by one after the other."""
+
+    lock: Lock = field(default_factory=Lock)
+    sight: Sight | None = None
+
+
+class Looking:
+    """Looks at pools, one look for all who ask at the same moment."""
+
+    def __init__(
+        self,
+        planning: Planning,
+        ledger: Ledger,
+        monotonic: Callable[[], float] = time.monotonic,
+        kept_s: float = KEPT_S,
+    ) -> None:
+        self._planning, self._ledger = planning, ledger
+        self._monotonic, self._kept_s = monotonic, kept_s
+        self._places: OrderedDict[tuple[str, str], _Place] = OrderedDict()
+        self._lock = Lock()
+
+    def at(self, workspace: str, standing: Standing, *, anyhow: bool = False) -> Sight:
+        """The pool where somebody stands: as it was then if it can be had; `anyhow` as it was a moment ago."""
+        place = self._place(workspace, standing.pool)
+        with place.lock:
+            kept = place.sight
+            if kept and self._monotonic() < kept.until_s and (anyhow or kept.fits(standing)):
+                return kept
+            place.sight = self._seen(workspace, standing.pool)
+            return place.sight
+
+    def _place(self, workspace: str, pool: str) -> _Place:
+        with self._lock:
+            place = self._places.setdefault((workspace, pool), _Place())
+            self._places.move_to_end((workspace, pool))
+            if len(self._places) > POOLS:
+                self._places.popitem(last=False)
+            return place
+
+    def _seen(self, workspace: str, pool: str) -> Sight:
+        before = self._ledger.last_event(workspace)
+        for _ in range(CALLS):
+            try:
+                seen = self._planning.snapshot(workspace, pool, anyway=True)
+            except Unfinished:
+                before = BETWEEN
+                self._ledger.advance(workspace)
+            else:
+                event = self._ledger.last_event(workspace)
+                return Sight(seen, event if event == before else BETWEEN, self._monotonic() + self._kept_s)
+        raise StoreUnavailable("busy", f"pool {pool} was changed, and its queue is still being put in order")

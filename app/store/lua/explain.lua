@@ -1,0 +1,65 @@
+-- Why one request waits: in each pool in whose queue it stands its place there, all that it lacks, and what binds it.
+-- @use accounts amounts clearings clock holds lanes order owners positions requests spots
+-- @keys events live pool_queue
+-- @args now id
+-- @reply found request lapses pools
+-- @reply not_found
+
+clock.start(args.now)
+local request = requests.load(args.id)
+if not request then return reply.not_found() end
+
+-- By account of the path and key: limit (empty where there is none), reserved, used, used and not preemptible, kept for others.
+local function rows(path, lane, bound)
+  local pool, all = path[#path], {}
+  for _, account in ipairs(path) do
+    for _, key in ipairs(lane.ask.keys) do
+      local limit = pool.limit[key] and accounts.limit(account, pool, key)
+      all[#all + 1] = {account.id, key, limit and amounts.whole(limit) or '', amounts.whole(account.reserved[key] or 0),
+        amounts.whole(account.used[key] or 0), amounts.whole(account.fixed[key] or 0),
+        amounts.whole((account.cleared[key] or 0) + (bound and account.kept[key] or 0))}
+    end
+  end
+  return all
+end
+
+-- What it is besides: the owner of a hold, one whose way is cleared in another pool, or behind the first of a strict line.
+local function stands(pool, place)
+  if clearings.find(pool, args.id) then return 'owner', '' end
+  if (request.cleared_in or '') ~= '' then return 'elsewhere', request.cleared_in end
+  if pool.is.reviewing or pool.is.unsettled then return 'settling', '' end
+  local front, at = spots.front(pool)
+  if pool.is.queueing == 'strict' and front and at < place then
+    return 'line', (lanes.head(lanes.open(front)))
+  end
+  if pool.is.patience == args.id then return 'patient', '' end
+  return '', ''
+end
+
+local newest = redis.call('XREVRANGE', keys.events(), '+', '-', 'COUNT', 1)
+local event = newest[1] and newest[1][1] or '0-0'
+
+local pools = {}
+if request.status == states.queued then
+  local lane = lanes.of(request)
+  local inner = order.inner(tonumber(request.class), tonumber(request.seq))
+  for _, name in ipairs(lanes.pools(lane.component)) do
+    local pool = accounts.pool(name)
+    local position = positions.of(pool, lane, args.id)
+    if position then
+      local path, lacks = accounts.path(name, lane.component), {}
+      local place, owner = order.place(pool, path[1], inner, lanes.inshare(path, lane)), holds.owner(pool)
+      local bound = owner and owner.request.id ~= args.id and place > owner.place
+      local seen = owners.beside(clearings.find(pool, args.id), path, lane, function()
+        accounts.blocked(path, lane.ask, lane.fixed, bound, lacks)
+        return rows(path, lane, bound)
+      end)
+      local state, who = stands(pool, place)
+      local asker = {args.id, lane.id, request.class, request.seq, request.chain or '', request.preempted_fence or '', amounts.whole(place)}
+      pools[#pools + 1] = {name, amounts.whole(position), amounts.whole(redis.call('ZCARD', keys.pool_queue(name))), state, who or '',
+        bound and owner.request.id or '', pool.is.queueing == 'strict' and '1' or '0', lacks, seen,
+        event, pool.is.rules or '0', asker}
+    end
+  end
+end
+return reply.found(requests.flat(request), request.lease_s and redis.call('ZSCORE', keys.live(), args.id), pools)

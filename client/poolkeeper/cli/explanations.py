@@ -1,0 +1,118 @@
+"""`poolkeeper request explain`: why a request waits, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import click
+
+from poolkeeper.cli import kinds, options, output, text
+from poolkeeper.cli.grammar import Verb
+from poolkeeper.cli.output import Column, Row
+
+KEYS = (
+    Column("KEY", lambda row: row["key"]),
+    Column("NEEDED", lambda row: row["needed"]),
+    Column("FREE", lambda row: row["free"]),
+    Column("KEPT FOR OTHERS", lambda row: row["held_for_others"]),
+    Column("LIMIT", lambda row: row["limit"]),
+    Column("RESERVED", lambda row: row["reserved"]),
+)
+
+HOLDERS = (
+    Column("COMPONENT", text.component),
+    Column("USED", lambda row: text.amounts(row["used"], all_keys=True)),
+    Column("IN SHARE", lambda row: text.amounts(row["in_share"], all_keys=True)),
+    Column("BORROWED", lambda row: text.amounts(row["borrowed"], all_keys=True)),
+    Column("NEXT END", lambda row: text.clock(row["next_end"])),
+)
+
+CANDIDATES = (
+    Column("REQUEST", lambda row: row["request"]),
+    Column("COMPONENT", text.component),
+    Column("BY RULE", lambda row: row["rule"]),
+    Column("WHY NOT", lambda row: row["why_not"], long=True),
+)
+
+
+@click.command(
+    "explain",
+    cls=Verb,
+    example="poolkeeper request explain 01kad5rgbxn0fg1v4f2t\npoolkeeper request explain 01kad5rgbxn0fg1v4f2t -o json",
+)
+@click.argument("request", metavar="ID", type=kinds.REQUEST)
+def explain(request: str) -> None:
+    """Say why a request waits, who holds the units, whether others could be stopped for it, and when it may start."""
+    told = options.call("GET", options.path("requests", request, "explain"))
+    output.one(told, request, lambda: describe(told))
+
+
+def describe(told: Mapping[str, Any]) -> None:
+    """The sentence, and pool by pool what it rests on."""
+    click.echo(text.printable(told["sentence"]))
+    for pool in told["pools"]:
+        describe_pool(pool)
+
+
+def describe_pool(pool: Mapping[str, Any]) -> None:
+    """Why it waits, or would, in one pool."""
+    output.heading(f"In {pool['pool']}: number {pool['position']} of {pool['waiting']}, {pool['verdict']}")
+    keys = [key for key in pool["keys"] if _matters(key, pool)]
+    if keys:
+        output.table([{**pool["keys"][key], "key": key} for key in keys], KEYS, indent=2)
+    facts = [
+        ("Blocked at", _blocked(pool["blocking_account"])),
+        ("Starts if", pool["would_start_if"]),
+        ("Estimated", estimate(pool["estimated_start"]) or pool.get("no_estimate") or "nothing can be said of it"),
+        ("Preemption", _preemption(pool["preemption"])),
+    ]
+    for name, value in facts:
+        if value:
+            click.echo(f"  {name + ':':<13}{text.one_line(value)}")
+    holders = [
+        {**row, **{part: _some(row[part], keys) for part in ("used", "in_share", "borrowed")}} for row in pool["holders"]
+    ]
+    _listed("Who holds the units", holders, HOLDERS, pool["more_holders"])
+    _listed("Who could be stopped", pool["preemption"]["candidates"], CANDIDATES, pool["preemption"]["more"])
+
+
+def estimate(foreseen: Mapping[str, Any] | None) -> str:
+    """When it may start: `likely 12:40:00Z, from 12:30:00Z to 13:10:00Z (from promised walltimes)`."""
+    if foreseen is None:
+        return ""
+    latest = f"to {text.clock(foreseen['latest'])}" if foreseen["latest"] else "with no latest time"
+    return f"likely {text.clock(foreseen['likely'])}, from {text.clock(foreseen['earliest'])} {latest} ({foreseen['basis']})"
+
+
+def _blocked(account: Mapping[str, Any] | None) -> str:
+    if account is None:
+        return ""
+    most = f"of {account['limit']} " if account["limit"] is not None else ""
+    return f"{account['account']}, which uses {account['used']} {most}{account['key']}: {account['lacking']} lacking"
+
+
+def _preemption(preemption: Mapping[str, Any]) -> str:
+    told = "" if preemption["code"] == "leaving" else "; leaving for it"
+    leaving = f"{told}: {', '.join(preemption['leaving'])}" if preemption["leaving"] else ""
+    return f"{preemption['reason']}{leaving}"
+
+
+def _listed(title: str, rows: Sequence[Row], columns: Sequence[Column], more: int) -> None:
+    if rows or more:
+        click.echo(f"  {title}")
+    if rows:
+        output.table(rows, columns, indent=4)
+    if more:
+        click.echo(f"    and {more} more")
+
+
+def _matters(key: str, pool: Mapping[str, Any]) -> bool:
+    """The slot that everybody holds is told only where it is what lacks."""
+    blocking, at = pool["blocking_account"], pool["keys"][key]
+    is_short = at["needed"] > at["free"] - at["held_for_others"] or (blocking is not None and blocking["key"] == key)
+    return key != "step_run" or is_short
+
+
+def _some(of: Mapping[str, int], keys: Collection[str]) -> dict[str, int]:
+    return {key: amount for key, amount in of.items() if amount and key in keys}
