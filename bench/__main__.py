@@ -1,4 +1,4 @@
-"""`python -m bench [WORD …] [--quick]`: all rows, or those named."""
+"""`python -m bench [WORD …] [--quick] [--trace FOLDER]`: all rows, or those named; estimates are held against a trace."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from redis import Redis
 
 from app.store.connection import connect
 from app.store.embedded import EmbeddedRedis, find_server
-from bench import cycle, depth, service, sharing, taking_back, tasks
+from bench import cycle, depth, estimates, service, sharing, taking_back, tasks
 from bench.timing import machine
 
 
 def main() -> None:
     """Start a server of its own and measure on it."""
     quick = "--quick" in sys.argv
-    wanted = [word for word in sys.argv[1:] if not word.startswith("-")]
+    trace = sys.argv[sys.argv.index("--trace") + 1] if "--trace" in sys.argv else None
+    wanted = [word for word in sys.argv[1:] if not word.startswith("-") and word != trace]
     with tempfile.TemporaryDirectory() as folder, EmbeddedRedis(Path(folder)) as server:
         client = connect(server.url, timeout_s=60)
         assert isinstance(client, Redis)
@@ -43,6 +44,9 @@ def main() -> None:
         if not wanted or "tasks" in wanted:
             print("tasks: Celery's, parked until they are granted")
             tasks.run(client, server.url, quick=quick)
+        if trace and (not wanted or "estimates" in wanted):
+            print(f"estimates: {Path(trace).name}, replayed")
+            estimates.run(client, Path(trace), most=1_000 if quick else None)
 
 
 if __name__ == "__main__":  # and not in the process of the clients, which imports this

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flask import Flask, Response
 
-from app.api import wsgi
+from app import wsgi
 
 EMPTY = "/empty"
 

@@ -64,6 +64,9 @@ class Request(NamedTuple):  # made for every answer, and three times as fast to 
     checkpoint_reference: str | None = None
     directive: str | None = None
     deadline_ms: int | None = None
+    extended: bool = False
+    """Whether it was given more time to save its work; and how much longer it asked to be left, in all, below."""
+    deferred_s: int = 0
     preempted_by: str | None = None
     lease_expires_ms: int | None = None
     position: Mapping[str, int] = MappingProxyType({})

@@ -106,7 +106,7 @@ class Waiter:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Capacity kept for a waiter that others leave or have left for. Holds of patience are not shown to the planner."""
+    """Capacity kept for a waiter that others leave or have left for. Holds of patience are none of these."""
 
     owner: Waiter
     brought: Mapping[str, Amounts]
@@ -127,6 +127,9 @@ class Terms:
     backoff_s: int = 0
     cost_key: str = "gpu"
     value_per_class: int | None = None
+    grace_s: int = 30
+    checkpoint_timeout_s: int = 600
+    max_deferral_s: int = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,5 +157,7 @@ class Snapshot:
     """It is looked at though nobody waits."""
     lapsed: bool = False
     """Fair share: what is kept of who starves is from before the pool had another discipline, and void."""
+    patient: str = ""
+    """Who has the hold of patience. No decision goes by it."""
     preferred: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Component → the pools that it would rather have than this one, best first; of those waiting here."""

@@ -89,6 +89,8 @@ def request(at: Mapping[str, str], lapses: str = "", places: Flat | None = None)
         checkpoint_reference=at.get("reference") or None,
         directive=((leaving and at.get("directive")) or "continue") if status in LIVE else None,
         deadline_ms=_whole(at.get("deadline_ms")) if leaving else None,
+        extended=at.get("extended") == "1",
+        deferred_s=int(at.get("deferred_s") or 0),
         preempted_by=at.get("preempted_by") or None,
         lease_expires_ms=None if lapses == NEVER else _whole(lapses),
         position={pool: int(place) for pool, place in pairs(places or ()).items()},

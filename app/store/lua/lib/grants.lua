@@ -1,5 +1,5 @@
 -- The one way units are given out and come back.
--- @use accounts amounts books clearings clock holds lanes nudges outbox parking queue requests satisfaction stirs
+-- @use accounts amounts books clearings clock counts holds lanes nudges outbox parking queue requests satisfaction stirs
 -- @keys meta leaving live pool_active pool_ends pool_held pool_holds pool_leaving
 
 function grants.end_hold(pool)
@@ -60,6 +60,7 @@ function grants.give(path, lane, request, fields)
   if request.preempted_by then requests.say(news, {'reason', 'preempted_by'}, '') end
   requests.move(request, states.allocated, 'allocated', news, fields)
   if pool then redis.call('HSET', keys.pool_held(pool.name), request.id, requests.line(request)) end
+  counts.waited(pool and pool.name or '', math.max(0, clock.now - tonumber(request.queued_ms or request.submitted_ms)))
   if request.task then outbox.put(request.task) end
 end
 

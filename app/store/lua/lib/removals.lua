@@ -1,6 +1,6 @@
 -- Taking away a pool, a group or a policy with everything that is kept of it; nothing may wait for it or be held of it any more.
--- @use accounts
--- @keys component group policy pool_groups pool_policies pool_holds pool_satisfaction pool_stops pool_todo pools todo
+-- @use accounts counts durations
+-- @keys component group policy pool_groups pool_history pool_policies pool_holds pool_satisfaction pool_stops pool_todo pools todo
 
 -- A group.
 function removals.group(pool, name)
@@ -16,14 +16,17 @@ function removals.policy(pool, component)
   redis.call('SREM', keys.pool_policies(pool), component)
   redis.call('ZREM', keys.component(component), pool)
   redis.call('ZREM', keys.pool_satisfaction(pool), component)
+  durations.forget(pool, component)
 end
 
 -- A pool, with its groups and policies.
 function removals.pool(pool)
+  redis.call('DEL', keys.pool_history(pool.name))
   for _, component in ipairs(redis.call('SMEMBERS', keys.pool_policies(pool.name))) do removals.policy(pool.name, component) end
   for _, group in ipairs(redis.call('SMEMBERS', keys.pool_groups(pool.name))) do removals.group(pool.name, group) end
   redis.call('DEL', pool.key, keys.pool_holds(pool.name), keys.pool_todo(pool.name), keys.pool_stops(pool.name))
   accounts.forget(pool.key)
+  counts.forget(pool.name)
   redis.call('HDEL', keys.pools(), pool.name)
   redis.call('SREM', keys.todo(), pool.name)
 end

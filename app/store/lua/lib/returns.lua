@@ -1,5 +1,5 @@
 -- Giving an allocation back, by its holder under its fence.
--- @use departures grants requests
+-- @use departures durations grants requests
 -- @keys live
 
 -- `released` and the request, also when it was released before under this fence; `vacated` is to leave when told to, or when just
@@ -23,6 +23,8 @@ function returns.take(id, fence, outcome)
     departures.leave(request, 'preempted', 'vacated')
     return 'released', requests.flat(request), ''
   end
+  local ended = outcome ~= 'lost' and request.status == states.allocated and request.pool ~= ''
+  if ended then durations.note(request) end
   grants.back(request)
   if outcome == 'lost' then requests.finish(request, states.expired, 'expired', {'reason', 'worker_lost'}, fields)
   else requests.finish(request, states.released, 'released', {'outcome', outcome}, fields) end

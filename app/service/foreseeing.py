@@ -1,0 +1,164 @@
+"""When those who wait may start, of a whole pool at once; what was worked out is told again for a few seconds."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from math import ceil
+from threading import Lock
+
+from app.domain.explanations import Estimate
+from app.domain.models import Request
+from app.domain.snapshot import Snapshot
+from app.planner.foresight import Outlook, Unforeseen, foresee
+from app.service.scenery import basis_of, past_of, scene_of
+from app.store.ledger import Ledger
+from app.store.lists import Lists
+from app.store.planning import Planning, Unfinished
+from app.store.standings import Standings
+
+MOST = 1000
+"""Waiters of a pool, the first of its queue, whose start is worked out at most; of those behind nothing is said."""
+KEPT_S = 3.0
+"""How long an outlook is told again."""
+AGAIN_S = 0.3
+"""How soon a pool is looked at again for somebody who came after it was worked out."""
+POOLS = 200
+"""Pools of which one is kept."""
+
+CHANGING = "the pool was changed just now, and its queue is still being put in order"
+JUST_CAME = "it came only just now; ask again in a moment"
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """When a request may start, or why that is not said."""
+
+    estimate: Estimate | None
+    why_not: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """What was worked out of a pool, and when."""
+
+    at_s: float = 0.0
+    estimates: Mapping[str, Estimate] = field(default_factory=dict)
+    unforeseen: Mapping[str, Unforeseen] = field(default_factory=dict)
+    changing: bool = False
+
+
+@dataclass(slots=True)
+class _Slot:
+    """Of one pool. Who works it out has the lock; the others who ask meanwhile wait for that, as `users` of it."""
+
+    lock: Lock = field(default_factory=Lock)
+    users: int = 0
+    view: _View | None = None
+
+
+class Foreseeing:
+    """Tells when."""
+
+    def __init__(
+        self,
+        planning: Planning,
+        ledger: Ledger,
+        lists: Lists,
+        standings: Standings,
+        monotonic: Callable[[], float] = time.monotonic,
+        kept_s: float = KEPT_S,
+    ) -> None:
+        self._planning, self._ledger, self._lists, self._standings = planning, ledger, lists, standings
+        self._monotonic, self._kept_s = monotonic, kept_s
+        self._kept: OrderedDict[tuple[str, str], _Slot] = OrderedDict()
+        self._lock = Lock()
+
+    def estimates(self, workspace: str, pool: str) -> Mapping[str, Estimate]:
+        """Request → when it may start; of those who wait in a pool and of whom anything can be said."""
+        return self._view(workspace, pool, "").estimates
+
+    def of(self, workspace: str, pool: str, request: str, position: int) -> Told:
+        """When one of those who wait in a pool may start, by its place in the queue; or why that is not said."""
+        view = self._view(workspace, pool, request if position <= MOST else "")
+        if found := view.estimates.get(request):
+            return Told(found, None)
+        if view.changing:
+            return Told(None, CHANGING)
+        late = Unforeseen.TOO_FAR if position > MOST else JUST_CAME
+        return Told(None, str(view.unforeseen.get(request, late)))
+
+    def _view(self, workspace: str, pool: str, asked: str) -> _View:
+        """As it was worked out last, or anew: if that is long ago, or does not know somebody who is asked about."""
+        key = workspace, pool
+        with self._lock:
+            slot = self._kept.setdefault(key, _Slot())
+            self._kept.move_to_end(key)
+            slot.users += 1
+        try:
+            with slot.lock:
+                if not (slot.view and self._serves(slot.view, asked)):
+                    slot.view = self._worked_out(workspace, pool)
+                return slot.view
+        finally:
+            self._leave(slot)
+
+    def _leave(self, slot: _Slot) -> None:
+        with self._lock:
+            slot.users -= 1
+            for key in [key for key, other in self._kept.items() if not other.users][: max(0, len(self._kept) - POOLS)]:
+                del self._kept[key]
+
+    def _serves(self, view: _View, asked: str) -> bool:
+        age_s = self._monotonic() - view.at_s
+        knows = not asked or asked in view.estimates or asked in view.unforeseen
+        return age_s < (self._kept_s if knows else min(AGAIN_S, self._kept_s))
+
+    def _worked_out(self, workspace: str, pool: str) -> _View:
+        try:
+            seen = self._planning.snapshot(workspace, pool, anyway=True)
+        except Unfinished:
+            return _View(self._monotonic(), changing=True)
+        if seen is None:
+            return _View(self._monotonic())
+        waiting = self._waiting(workspace, seen)
+        leaving = {one.id: one for one in self._lists.fetch(workspace, _leaving(seen))}
+        components = [name.removeprefix("policy:") for name in seen.accounts if name.startswith("policy:")]
+        past, everybody = past_of(self._standings.run_times(workspace, pool, components), seen)
+        found = foresee(scene_of(seen, waiting, leaving, past, everybody))
+        basis = basis_of(seen.allocations, waiting, everybody)
+        estimates, unforeseen = {}, {}
+        for one, outlook in zip(waiting, found, strict=True):
+            if isinstance(outlook, Outlook):
+                estimates[one.id] = _estimate(outlook, seen.now_ms, basis)
+            else:
+                unforeseen[one.id] = outlook
+        return _View(self._monotonic(), estimates, unforeseen)
+
+    def _waiting(self, workspace: str, seen: Snapshot) -> list[Request]:
+        """The first of the queue, and behind them whoever has a hold."""
+        ids: list[str] = []
+        after: int | None = None
+        while len(ids) < MOST:
+            some, after = self._ledger.queue(workspace, seen.pool, after, MOST - len(ids))
+            ids += some
+            if after is None:
+                break
+        owners = [hold.owner.id for hold in seen.holds] + ([seen.patient] if seen.patient else [])
+        return self._lists.fetch(workspace, list(dict.fromkeys([*ids, *owners])))
+
+
+def _leaving(seen: Snapshot) -> list[str]:
+    return [one.id for one in seen.allocations if one.leaving_for]
+
+
+def _estimate(outlook: Outlook, now_ms: int, basis: str) -> Estimate:
+    """Who cannot start now is not told that it can, be it that something ends at any moment."""
+
+    def at(seconds: float) -> int:
+        return now_ms + ceil(seconds * 1000)
+
+    latest = None if outlook.latest_s is None else at(outlook.latest_s)
+    return Estimate(at(outlook.earliest_s), at(outlook.likely_s), latest, basis)

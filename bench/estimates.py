@@ -1,0 +1,161 @@
+"""Estimates of the start, held against what then happened: a cluster's own log replayed through the store in virtual time.
+
+The log (`jobs.csv` and `vcs.csv` of a folder) has for each job its team, when it was submitted, how long it ran and on how many
+GPUs. Each team has a pool of the size it had. No job promises a walltime, so all that is known is how long others have run.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from pathlib import Path
+from statistics import median
+
+from redis import Redis
+
+from app.bootstrap import Services, services
+from app.domain.asks import PolicyAsk, PoolAsk, RequestAsk
+from app.domain.clock import ManualClock
+from app.domain.states import State
+from app.service.foreseeing import Foreseeing
+from app.settings import Settings
+from app.store.ledger import Ledger
+from app.store.lists import Lists
+from app.store.planning import Planning
+from app.store.standings import Standings
+
+W = "bench"
+EVERY = 5
+"""Of those who have to wait every so many-th is asked about."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A row of the log."""
+
+    team: str
+    submit_s: int
+    duration_s: int
+    gpus: int
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What was said when it was submitted, and the mean of all waits up to then."""
+
+    at_ms: int
+    earliest_ms: int
+    likely_ms: int
+    latest_ms: int | None
+    mean_ms: float
+
+
+def run(client: Redis, folder: Path, *, most: int | None = None) -> None:
+    """Replay, and print how good the estimates were."""
+    client.flushall()
+    replay = Replay(client, folder, most)
+    replay()
+    replay.report()
+
+
+class Replay:
+    """One pass through the log."""
+
+    def __init__(self, client: Redis, folder: Path, most: int | None) -> None:
+        self._clock = ManualClock()
+        self._start_ms = self._clock.now_ms()
+        self._services: Services = services(client, Settings(), self._clock)
+        ledger, planning = Ledger(client, self._clock), Planning(client, self._clock)
+        self._foreseeing = Foreseeing(planning, ledger, Lists(client), Standings(client, self._clock), kept_s=0)
+        self._jobs = list(_jobs(folder))[:most]
+        self._ends: list[tuple[int, str, int]] = []
+        self._told: dict[str, Told] = {}
+        self._waits: list[float] = []
+        self._waiting: dict[str, tuple[Job, int]] = {}
+        self._asked = 0
+        self.results: list[tuple[Told, int]] = []
+        for team, gpus in _teams(folder):
+            self._services.pools.create(W, PoolAsk.model_validate({"name": team, "capacity": {"gpu": gpus}}))
+            self._services.pools.set_policy(W, team, team, PolicyAsk())
+
+    def __call__(self) -> None:
+        """Submit and end, in the order of time."""
+        for job in self._jobs:
+            self._end_until(job.submit_s)
+            self._pass_to(job.submit_s)
+            self._submit(job)
+        self._end_until(None)
+
+    def report(self) -> None:
+        """What came of it."""
+        bounded = [(told, start) for told, start in self.results if told.latest_ms is not None]
+        inside = sum(told.earliest_ms <= start <= (told.latest_ms or 0) for told, start in bounded)
+        print(f"  {len(self._jobs)} jobs, {self._asked} had to wait, {len(self.results)} of them asked about at once")
+        print(f"  inside [earliest, latest]: {inside / len(bounded):.0%} of {len(bounded)}; nothing bounds the others")
+        errors = [abs(told.likely_ms - start) for told, start in self.results]
+        none = [start - told.at_ms for told, start in self.results]
+        naive = [abs(told.at_ms + told.mean_ms - start) for told, start in self.results]
+        print(f"  median error of likely: {median(errors) / 60_000:.0f} min")
+        for name, others in (("without one, as if it began at once", none), ("the mean of all waits before", naive)):
+            print(f"    {name}: {median(others) / 60_000:.0f} min, so {median(errors) / median(others):.2f} x")
+
+    def _submit(self, job: Job) -> None:
+        ask = RequestAsk.model_validate(
+            {"component": job.team, "resources": {"gpu": job.gpus}, "lease_s": None, "queue_ttl_s": None, "retries": 0}
+        )
+        one = self._services.requests.submit(W, ask)
+        if one.status == State.ALLOCATED:
+            self._began(one.id, job, one.fence or 0)
+            return
+        if one.status != State.QUEUED:
+            return
+        self._waiting[one.id] = job, self._clock.now_ms()
+        self._asked += 1
+        if self._asked % EVERY:
+            return
+        estimate = self._foreseeing.estimates(W, job.team).get(one.id)
+        if estimate:
+            mean = sum(self._waits) / len(self._waits) if self._waits else 0.0
+            times = estimate.earliest_ms, estimate.likely_ms, estimate.latest_ms
+            self._told[one.id] = Told(self._clock.now_ms(), *times, mean)
+
+    def _began(self, request: str, job: Job, fence: int) -> None:
+        heappush(self._ends, (self._now_s() + job.duration_s, request, fence))
+
+    def _end_until(self, second: int | None) -> None:
+        while self._ends and (second is None or self._ends[0][0] <= second):
+            end_s, request, fence = heappop(self._ends)
+            self._pass_to(end_s)
+            last = self._services.requests.last_event(W)
+            self._services.requests.release(W, request, fence)
+            for event in self._services.requests.events(W, last, 1000):
+                if event.to == State.ALLOCATED and event.request in self._waiting:
+                    self._granted(event.request, event.fence or 0)
+
+    def _granted(self, request: str, fence: int) -> None:
+        job, since_ms = self._waiting.pop(request)
+        now_ms = self._clock.now_ms()
+        self._waits.append(now_ms - since_ms)
+        if told := self._told.pop(request, None):
+            self.results.append((told, now_ms))
+        self._began(request, job, fence)
+
+    def _now_s(self) -> int:
+        return (self._clock.now_ms() - self._start_ms) // 1000
+
+    def _pass_to(self, second: int) -> None:
+        self._clock.advance(max(0, second - self._now_s()))
+
+
+def _jobs(folder: Path) -> Iterator[Job]:
+    with (folder / "jobs.csv").open() as file:
+        numbers = ((row["team"], row["submit_s"], row["duration_s"], row["gpus"]) for row in csv.DictReader(file))
+        rows = [Job(team, int(submit_s), int(duration_s), int(gpus)) for team, submit_s, duration_s, gpus in numbers]
+    yield from sorted(rows, key=lambda job: job.submit_s)
+
+
+def _teams(folder: Path) -> Iterator[tuple[str, int]]:
+    with (folder / "vcs.csv").open() as file:
+        yield from ((row["team"], int(row["gpus"])) for row in csv.DictReader(file))
