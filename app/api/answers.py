@@ -18,11 +18,14 @@ Time = Annotated[str, Field(json_schema_extra={"format": "date-time"}, examples=
 """RFC 3339 in UTC, with milliseconds."""
 Amounts = Mapping[str, int]
 Row = TypeVar("Row")
+LAST_MS = 253_402_300_799_999
+"""The last moment of the year 9999."""
 
 
 def time_of(at_ms: int) -> str:
-    """Milliseconds since 1970 as people and programs write them."""
-    seconds, ms = divmod(at_ms, 1000)
+    """Milliseconds since 1970 as people and programs write them. What lies beyond the year 9999, for which there is no way to
+    write it, is told as its last moment: sums of promises may come to that."""
+    seconds, ms = divmod(min(at_ms, LAST_MS), 1000)
     return f"{_second(seconds)}.{ms:03}Z"
 
 

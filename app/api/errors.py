@@ -16,10 +16,13 @@ from app.domain.errors import AgainstTheRules, Conflict, NotFound, Refused, Stal
 from app.domain.states import State
 from app.service.waiting import HouseFull
 from app.store.connection import REASONS, StoreUnavailable
+from app.store.scratch import NoTrial
 
 PROBLEM_TYPE = "application/problem+json"
 AGAIN = {"Retry-After": "1"}
 """When Redis is away, or every seat is taken: soon, as either may change any moment."""
+LATER = {"Retry-After": "300"}
+"""What is not to change soon, and costs much to find out: longer than clients wait by themselves."""
 
 
 class Refusal(Exception):  # noqa: N818
@@ -82,6 +85,9 @@ def reply(error: Exception, request_id: str | None = None) -> Reply | None:
     status = next((status for kind, status in STATUSES if isinstance(error, kind)), None)
     if status is None:
         return None
+    if isinstance(error, NoTrial):
+        when = LATER if error.reason in ("impossible", "late") else AGAIN
+        return _reply(status, f"dry_run_{error.reason}", str(error), request_id, when)
     if isinstance(error, StoreUnavailable):
         return _reply(status, f"redis_{error.reason}", f"Redis {REASONS[error.reason]}", request_id, AGAIN)
     if isinstance(error, HouseFull):

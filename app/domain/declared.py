@@ -52,13 +52,13 @@ class DeclaredPool(PoolAsk):
     @field_validator("groups")
     @classmethod
     def _groups_once(cls, groups: list[DeclaredGroup]) -> list[DeclaredGroup]:
-        _each_once("group", (group.name for group in groups))
+        each_once("group", (group.name for group in groups))
         return groups
 
     @field_validator("policies")
     @classmethod
     def _policies_once(cls, policies: list[DeclaredPolicy]) -> list[DeclaredPolicy]:
-        _each_once("policy", (policy.name for policy in policies))
+        each_once("policy", (policy.name for policy in policies))
         return policies
 
 
@@ -71,11 +71,12 @@ class Declaration(Ask):
     @field_validator("pools")
     @classmethod
     def _pools_once(cls, pools: list[DeclaredPool]) -> list[DeclaredPool]:
-        _each_once("pool", (pool.name for pool in pools))
+        each_once("pool", (pool.name for pool in pools))
         return pools
 
 
-def _each_once(kind: str, names: Iterable[Hashable]) -> None:
+def each_once(kind: str, names: Iterable[Hashable]) -> None:
+    """Raises ValueError if a name comes twice."""
     seen = set()
     for name in names:
         if name in seen:

@@ -139,7 +139,8 @@ class EmbeddedRedis:
     """A server on a Unix socket, its data append-only in `data_dir`: start, use `url`, stop; or use it as a context.
 
     With `port` it also listens there on the loopback address, without a password. One that is `offered` can be used by whoever
-    finds the folder in use. After it died (`alive` says so), `start` brings it back with its data, and `url` stays.
+    finds the folder in use. After it died (`alive` says so), `start` brings it back with its data, and `url` stays. One that is
+    not `durable` keeps nothing.
     """
 
     def __init__(
@@ -151,8 +152,9 @@ class EmbeddedRedis:
         port: int | None = None,
         ready_within_s: float = 60,
         offered: bool = False,
+        durable: bool = True,
     ) -> None:
-        self.data_dir, self._offered = data_dir.absolute(), offered
+        self.data_dir, self._offered, self._durable = data_dir.absolute(), offered, durable
         self._appendfsync, self._server, self._port, self._ready_within_s = appendfsync, server, port or 0, ready_within_s
         self._lock: FolderLock | None = None
         self._child: Child | None = None
@@ -212,9 +214,11 @@ class EmbeddedRedis:
         self._socket_dir = None
 
     def _end(self) -> None:
-        """Stops it; where it answered stays, as others know it by that."""
-        if self._child:
+        """Stops it; where it answered stays, as others know it by that. One that keeps nothing has nothing to write first."""
+        if self._child and self._durable:
             self._child.stop()
+        elif self._child:
+            self._child.kill()
         if self._lock:
             self._lock.release()
         self._child = self._lock = None
@@ -246,7 +250,7 @@ class EmbeddedRedis:
             "unixsocketperm": 700,
             "dir": self.data_dir,
             "logfile": self.data_dir / LOG_FILE,
-            "appendonly": "yes",
+            "appendonly": "yes" if self._durable else "no",
             "appendfsync": self._appendfsync,
             "aof-load-truncated": "yes",  # a crash in the middle of a write leaves half a command at the end
             "aof-use-rdb-preamble": "no",  # plain commands: what Valkey wrote Redis can read, and the other way round

@@ -15,6 +15,7 @@ from tests.properties.replay import Replay
 from tests.properties.served import Served
 from tests.properties.snapshot import Snapshot, columns, events_since, take
 from tests.properties.structures import Structures
+from tests.properties.tallies import Tally
 from tests.world import World
 
 RETENTION_S = 40
@@ -28,6 +29,7 @@ class Checker:
         self.seen = self._take()
         self.model = model(self.seen)
         self.last_event, self.last_fence, self.told = "0", 0, dict[str, int]()
+        self.tally = Tally()
         self.preemptions = 0
         """How many were told to leave."""
         self.served, self.called_back = Served(), set[str]()
@@ -78,6 +80,7 @@ class Checker:
         for entry, event in events_since(self.world.client, self.world.workspace, self.last_event):
             yield from replay.step(event, self.last_fence)
             self.last_event = entry
+            self.tally.note(event)
             if event["event"] == "reprieved":
                 self.called_back.add(event["pool"])
             self.preemptions += event["event"] == "preempting" or (
@@ -89,6 +92,7 @@ class Checker:
             if story[:3] != [entry, event["event"], event["at"]]:
                 yield f"the story says {story} of {entry} {event}"
         yield from replay.end(now)
+        yield from self.tally.faults(seen, now.pools)
         for waiter, stopped in replay.stops.items() if planned else ():
             yield from self._unlawful(seen, waiter, stopped)
         if planned and replay.evicted:

@@ -13,10 +13,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from app.domain.asks import RequestAsk, WorkspaceSettings
 from app.domain.errors import Conflict, NotFound, Refused, StaleFence
+from app.store.samples import Samples
 from app.store.scripts import Client
 from tests.properties.calls import Calls, Died, a_world
 from tests.properties.invariants import Checker
 from tests.properties.oracle import LIVE, Request
+from tests.properties.structures import NOTED
 from tests.world import World, full
 
 KEYS = ("gpu", "lic", "mcpu", "step_run")
@@ -354,6 +356,7 @@ class Histories(RuleBasedStateMachine):
         self.world.clock.advance(seconds)
         self._do(how, lambda: self.world.ledger.sweep(self.world.workspace))
         for pool in sorted(self.checker.model.pools):
+            Samples(self.client, 4, NOTED, self.world.clock).take(self.world.workspace, pool)
             self._lose_patience(pool)
 
     def _lose_patience(self, pool: str) -> None:

@@ -45,7 +45,7 @@ class Snapshot:
 
     def get(self, kind: str, *parts: str) -> Value:
         """The value of a key; empty if there is none."""
-        empty: dict[str, Value] = {"set": set(), "string": "", "stream": []}
+        empty: dict[str, Value] = {"set": set(), "string": "", "list": [], "stream": []}
         return self.data.get((kind, *parts), empty.get(KEYS[kind].type, {}))
 
     def of(self, kind: str) -> Iterator[tuple[tuple[str, ...], Value]]:
@@ -81,6 +81,8 @@ def _read(pipe: Any, key: str, redis_type: str) -> None:
         pipe.smembers(key)
     elif redis_type == "zset":
         pipe.zrange(key, 0, -1, withscores=True)
+    elif redis_type == "list":
+        pipe.lrange(key, 0, -1)
     elif redis_type == "string":
         pipe.get(key)
     else:

@@ -17,6 +17,8 @@ from tests.properties.oracle import BOUNDLESS, FOR_NONE, LIVE, NOBODY, Model, Re
 from tests.properties.reading import hold_column
 from tests.properties.snapshot import Snapshot, columns
 
+NOTED = 3
+"""How many notes of its use are kept of a pool here."""
 FINAL = {"preempted", "released", "expired", "cancelled", "rejected"}
 POOL_COLUMNS = {"limit", "used", "fixed", "kept", "cleared", "promised", "reserving"}
 COLUMNS = {"limit", "reserved", "used", "fixed", "kept", "cleared", "back", "promised", "fair", "sated"}
@@ -48,6 +50,8 @@ class Structures:
             yield from self._clearings(pool)
             yield from self._shares(pool)
             yield from self._satisfied(pool)
+            yield from self._runs(pool)
+            yield from self._history(pool)
             if "reviewing" not in self.seen.get("pool", pool):
                 yield from self._listed(pool)
                 if not self.seen.get("pool_todo", pool):
@@ -126,6 +130,14 @@ class Structures:
                 yield f"{key} of a pool that is not there"
             if key[0] in ("component_lanes", "lane_walltimes") and not self.seen.data[key]:
                 yield f"{key} is empty"
+
+    def _runs(self, pool: str) -> Iterator[str]:
+        """What is kept of run times is of policies that are there, and the steps of each add up to how many there were."""
+        for (at, component), counts in self.seen.of("pool_runs"):
+            steps = sum(int(count) for step, count in counts.items() if step != "all")
+            known = f"policy:{component}" in self.model.pools[pool].accounts if at == pool else True
+            if not known or steps != int(counts["all"]):
+                yield f"run times of {component} in {at}: {counts}"
 
     # accounts
 
@@ -245,6 +257,18 @@ class Structures:
     def _same_ids(self, expected: set[str], kind: str, pool: str) -> Iterator[str]:
         if set(self.seen.get(kind, pool)) != expected:
             yield f"{kind} {pool}: {sorted(self.seen.get(kind, pool))}, should be {sorted(expected)}"
+
+    def _history(self, pool: str) -> Iterator[str]:
+        """What was noted of its use: of the pool as much as of its policies, each time; here never too many of them."""
+        lines = [line.split(" ") for line in self.seen.get("pool_history", pool)]
+        times = [int(line[0]) for line in lines]
+        if times != sorted(set(times)) or len(lines) > NOTED or any(at > self.seen.now_ms for at in times):
+            yield f"{pool} history: noted at {times}"
+        for _, keys, _, used, *policies in lines:
+            rows = [[int(units) for units in row.partition(":")[2].split(",")] for row in policies]
+            sums = [sum(column) for column in zip([0] * len(keys.split(",")), *rows, strict=True)]
+            if [int(units) for units in used.split(",")] != sums:
+                yield f"{pool} history: {used} of {keys}, by its policies {sums}"
 
     # lanes of a pool
 

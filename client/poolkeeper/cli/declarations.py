@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from poolkeeper.cli import options, output, papers
+from poolkeeper.cli import options, output, papers, trials
 from poolkeeper.cli.asking import agreed, somebody_is_there
 from poolkeeper.cli.exits import Exit
 from poolkeeper.cli.grammar import Verb
@@ -29,8 +29,11 @@ SIGNS = {"create": ("+", "green"), "update": ("~", "yellow"), "delete": ("-", "r
 @PRUNE
 @click.option("--exit-code", is_flag=True, help="End with 10 if there is something to change.")
 def plan(name: str, prune: bool, exit_code: bool) -> None:
-    """Show what `apply` would change; nothing is changed."""
-    planned = _planned(options.client(), papers.read(name), prune=prune)
+    """Show what `apply` would change, and what that would mean to those who wait and hold units; nothing is changed."""
+    paper, client = papers.read(name), options.client()
+    planned = dict(_planned(client, paper, prune=prune))
+    if planned["changes"]:
+        planned |= _tried(client, paper, prune=prune)
     _show(planned)
     if exit_code and planned["changes"]:
         click.get_current_context().exit(Exit.CHANGES)
@@ -46,7 +49,7 @@ def apply(name: str, prune: bool, yes: bool) -> None:
     planned = _planned(client, paper, prune=prune)
     if not planned["changes"]:
         return _show(planned)
-    if not yes and not agreed(lambda: _question(planned)):
+    if not yes and not agreed(lambda: _question({**planned, **_tried(client, paper, prune=prune)})):
         raise Failed("nothing was changed")
     return _show(client.call("PUT", "/declaration", query={"prune": prune}, body=paper.declared), "done: ")
 
@@ -81,6 +84,18 @@ def _planned(client: Client, paper: papers.Paper, *, prune: bool) -> Mapping[str
     return found
 
 
+def _tried(client: Client, paper: papers.Paper, *, prune: bool) -> dict[str, Any]:
+    """The `effect` on those who wait and hold units; else why it would be `refused`, or why that is `unknown`."""
+    from poolkeeper.errors import AgainstTheRules, Conflict, Refused
+
+    body = {"pools": paper.declared["pools"], "prune": prune}
+    try:
+        return {"effect": client.call("POST", "/dry-run", body=body, timeout_s=trials.PATIENCE_S)}
+    except Refused as no:
+        is_judged = isinstance(no, (AgainstTheRules, Conflict)) and no.code != "too_many_requests_live"
+        return {"effect": None, "refused" if is_judged else "unknown": {"code": no.code, "detail": no.detail}}
+
+
 def _save(path: Path, written: str, *, yes: bool) -> None:
     if path.exists() and not yes and not (somebody_is_there() and agreed(lambda: f"write over {path}?")):
         raise Failed(f"{path} is there already", hints=["--yes writes over it"])
@@ -108,6 +123,13 @@ def _lines(planned: Mapping[str, Any]) -> Iterator[str]:
         sign, colour = SIGNS.get(change["action"], ("?", "white"))
         yield click.style(printable(f"{sign} {change['kind']} {_name(change)}"), fg=colour)
         yield from (f"    {one_line(line)}" for line in change["lines"])
+    if effect := list(trials.effects(planned["effect"])) if planned.get("effect") else []:
+        yield "Of those who wait and hold units"
+        yield from effect
+    if refused := planned.get("refused"):
+        yield f"applying this would be refused: {one_line(refused['detail'])}"
+    if unknown := planned.get("unknown"):
+        yield f"what it would mean to those who wait and hold units is not known: {one_line(unknown['detail'])}"
 
 
 def _name(change: Mapping[str, Any]) -> str:

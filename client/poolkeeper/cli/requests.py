@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from poolkeeper.cli import kinds, near, options, output, stories, text, views
+from poolkeeper.cli import explanations, kinds, near, options, output, stories, text, trials, views
 from poolkeeper.cli.asking import agreed
 from poolkeeper.cli.exits import Exit
 from poolkeeper.cli.grammar import Noun
@@ -32,22 +32,28 @@ request = Noun("request", help="Requests: asks for several resources at once, gr
 @request.command(
     "submit",
     example="poolkeeper request submit --component team-ml --resource gpu=2 --lease none\n"
-    "poolkeeper request submit --component team-ml --gpu-count 1 --memory 16GiB --label owner=ana --wait --timeout 10m -o name",
+    "poolkeeper request submit --component team-ml --gpu-count 1 --memory 16GiB --label owner=ana --wait --timeout 9m -o name\n"
+    "poolkeeper request submit --component team-ml --gpu-count 8 --dry-run",
 )
 @ask_options
 @click.option("--key", help="Idempotency key: the same key and the same ask give the same request back.")
 @click.option("--wait", is_flag=True, help="Until it is granted, or can no longer be.")
 @TIMEOUT
-def submit(key: str | None, wait: bool, timeout: int | None, **said: Any) -> None:
+@click.option("--dry-run", is_flag=True, help="Say what would come of it, and do nothing; exit code 6 if it would be rejected.")
+def submit(key: str | None, wait: bool, timeout: int | None, dry_run: bool, **said: Any) -> None:
     """Ask for capacity: allocated, queued or rejected (exit code 6) at once."""
     if timeout is not None and not wait:
         raise click.UsageError("--timeout is for --wait", click.get_current_context())
+    if dry_run and (wait or key):
+        raise click.UsageError("--dry-run goes with neither --wait nor --key", click.get_current_context())
     body, headers = ask_of(said), {"Idempotency-Key": key or secrets.token_hex(16)}
     client = options.client()
+    if dry_run:
+        return _try(client.call("POST", "/dry-run", body={"request": body}, timeout_s=trials.PATIENCE_S))
     found = client.call("POST", "/requests", body=body, headers=headers)
     if wait and found["status"] == "queued":
         found = wait_for(client, found, timeout)
-    _tell(found, waited=wait)
+    return _tell(found, waited=wait)
 
 
 @request.command(
@@ -187,6 +193,9 @@ def delete(request: str, yes: bool) -> None:
     output.done(found, request, sentence(found or {"id": request, "status": "gone"}))
 
 
+request.add_command(explanations.explain)
+
+
 def sentence(found: Mapping[str, Any]) -> str:
     """How a request stands, in a line."""
     status, where = found["status"], f" in {found['pool']}" if found.get("pool") else ""
@@ -225,6 +234,13 @@ def _tell(found: Mapping[str, Any], *, waited: bool) -> None:
         "rejected": Exit.REJECTED,
     }
     click.get_current_context().exit(code.get(status, Exit.ENDED if waited else Exit.OK))
+
+
+def _try(told: Mapping[str, Any]) -> None:
+    """Say what would come of a submit; the exit code says so too."""
+    trials.show_ask(told)
+    if told["outcome"] == "rejected":
+        click.get_current_context().exit(Exit.REJECTED)
 
 
 def _present_fence(found: Mapping[str, Any]) -> int:
