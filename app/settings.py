@@ -10,6 +10,7 @@ import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +99,23 @@ def _host(value: object) -> str:
     return _text(value).strip()
 
 
+def _traces(value: object) -> bool:
+    if _flag(value) and not all(map(_is_installed, OTEL)):
+        raise ValueError
+    return bool(value)
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # nor is the package around it
+        return False
+
+
+OTEL = ("opentelemetry.sdk", "opentelemetry.exporter.otlp", "opentelemetry.instrumentation")
+"""What the extra `otel` brings."""
 FLAG = Kind("true or false", _flag, _parse_flag)
+TRACES = Kind("true or false, and true only with the extra: pip install 'poolkeeper-server[otel]'", _traces, _parse_flag)
 HOST = Kind("a host name or address", _host)
 URL = Kind("a URL, or nothing for the embedded server", lambda value: _text(value).strip() or None)
 BROKER = Kind("a URL, or nothing for the Redis of the ledger", lambda value: _text(value).strip() or None)
@@ -125,12 +142,15 @@ class Settings:
     shares_interval_s: float = setting(1.0, seconds(0.1))
     cleanup_interval_s: float = setting(5.0, seconds(0.1))
     audit_interval_s: float = setting(600.0, seconds(1))
+    history_interval_s: float = setting(60.0, seconds(1))
+    history_kept: int = setting(720, whole("samples", most=10_000))
     retention_s: int = setting(7 * 24 * 3600, whole("seconds", least=0, most=YEARS_S))
     events_kept: int = setting(100_000, whole("events", most=10**9))
     idempotency_ttl_s: int = setting(24 * 3600, whole("seconds", most=YEARS_S))
     chunk: int = setting(200, whole("requests", most=1000))  # Lua cannot unpack much more
     log_level: str = setting("info", one_of("debug", "info", "warning", "error"))
     log_format: str = setting("json", one_of("json", "text"))
+    traces: bool = setting(False, TRACES)
     host: str = setting("127.0.0.1", HOST)
     port: int = setting(8080, whole("a port", least=0, most=65535))
     require_token: bool = setting(False, FLAG)

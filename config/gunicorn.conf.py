@@ -2,27 +2,25 @@
 
 import glob
 import os
+import pathlib
 import re
 import resource
 import shutil
-import tempfile
 from importlib import import_module
 
 from gunicorn.glogging import Logger
 
-from app import logs
+from app import logs, meters
 from app.settings import Settings
 
 _settings = Settings.read()
 # Where the counters of all processes meet. What a process that was killed said of the moment counts no more.
-_COUNTERS = "PROMETHEUS_MULTIPROC_DIR"
-# In memory where that can be had: they are mapped files, and a disk that is full would end every process that counts.
-_memory = "/dev/shm" if os.path.isdir("/dev/shm") and os.access("/dev/shm", os.W_OK) else None
+_COUNTERS = meters.VARIABLE
 _given = os.environ.get(_COUNTERS, "")
-_prefix = f"poolkeeper-metrics-{os.getpid()}-"  # known again after a reload
+_prefix = f"{meters.PREFIX}{os.getpid()}-"  # known again after a reload
 _own_counters = _given if os.path.basename(_given).startswith(_prefix) else None
 if not _given:
-    _own_counters = tempfile.mkdtemp(prefix=_prefix, dir=_memory)
+    _own_counters = str(meters.made(_prefix))
 if _own_counters and not _given:
     os.environ[_COUNTERS] = _own_counters
 else:
@@ -71,10 +69,8 @@ logger_class = Log
 
 
 def child_exit(server, worker):
-    """A process has ended: its gauges count no more."""
-    from prometheus_client import multiprocess  # not before the folder is set
-
-    multiprocess.mark_process_dead(worker.pid)
+    """A process has ended: what it counted is kept, in one place with what all others did that have ended."""
+    meters.ended(pathlib.Path(os.environ[_COUNTERS]), worker.pid)
 
 
 def on_exit(server):
@@ -85,4 +81,4 @@ def on_exit(server):
 
 def on_starting(server):
     """What every process needs is loaded once, before they fork; what they connect with is made by each."""
-    import_module("app.api.app")  # not before the folder is set
+    import_module("app.wsgi")  # not before the folder is set

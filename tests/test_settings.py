@@ -50,12 +50,15 @@ def test_each_setting_can_be_a_variable() -> None:
         "POOLKEEPER_SHARES_INTERVAL_S": "0.3",
         "POOLKEEPER_CLEANUP_INTERVAL_S": "1",
         "POOLKEEPER_AUDIT_INTERVAL_S": "60",
+        "POOLKEEPER_HISTORY_INTERVAL_S": "10",
+        "POOLKEEPER_HISTORY_KEPT": "9",
         "POOLKEEPER_RETENTION_S": "0",
         "POOLKEEPER_EVENTS_KEPT": "10",
         "POOLKEEPER_IDEMPOTENCY_TTL_S": "60",
         "POOLKEEPER_CHUNK": "1000",
         "POOLKEEPER_LOG_LEVEL": "error",
         "POOLKEEPER_LOG_FORMAT": "text",
+        "POOLKEEPER_TRACES": "false",
         "POOLKEEPER_HOST": "::1",
         "POOLKEEPER_PORT": "0",
         "POOLKEEPER_REQUIRE_TOKEN": "yes",
@@ -68,9 +71,18 @@ def test_each_setting_can_be_a_variable() -> None:
         "POOLKEEPER_BROKERS": "~/brokers.toml",
     }
     assert environ.keys() == {f"POOLKEEPER_{each.name.upper()}" for each in fields(Settings)}
-    ledger = (None, Path("/srv/poolkeeper"), "always", 2.5, 0.5, 0.3, 1.0, 60.0, 0, 10, 60, 1000)
-    service = ("error", "text", "::1", 0, True, 50, 1024, 1, 8, "redis://b", 4, Path("~/brokers.toml").expanduser())
+    ledger = (None, Path("/srv/poolkeeper"), "always", 2.5, 0.5, 0.3, 1.0, 60.0, 10.0, 9, 0, 10, 60, 1000)
+    service = ("error", "text", False, "::1", 0, True, 50, 1024, 1, 8, "redis://b", 4, Path("~/brokers.toml").expanduser())
     assert Settings.read(environ=environ) == Settings(*ledger, *service)
+
+
+def test_traces_are_refused_where_what_makes_them_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settings, "find_spec", lambda module: None)
+    with pytest.raises(BadSetting, match=r"true only with the extra: pip install 'poolkeeper-server\[otel\]', not '1'"):
+        Settings.read(environ={"POOLKEEPER_TRACES": "1"})
+    assert not Settings.read(environ={"POOLKEEPER_TRACES": "0"}).traces
+    monkeypatch.setattr(settings, "find_spec", lambda module: module)
+    assert Settings.read(environ={"POOLKEEPER_TRACES": "1"}).traces
 
 
 def test_settings_cannot_be_changed() -> None:

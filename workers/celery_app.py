@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
+from importlib import import_module
 from threading import Event, Thread
 from typing import Any
 
@@ -80,6 +81,12 @@ def _find_brokers(**_: object) -> None:
         _senders.update(senders(brokers.read(_settings)))
     except BadSetting as wrong:  # of any other error Celery only makes a line in the log, and goes on
         raise SystemExit(f"poolkeeperd worker: {wrong}") from wrong
+
+
+@signals.worker_process_init.connect  # in each child, before its first task
+def _trace(**_: object) -> None:
+    if _settings.traces:
+        import_module("workers.tasks").traces()
 
 
 @signals.worker_ready.connect  # in the main process only, when its children are there

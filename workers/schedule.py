@@ -25,6 +25,7 @@ def schedule(settings: Settings) -> dict[str, dict[str, Any]]:
         "reconcile": _every(settings.reconcile_interval_s, "workers.tasks.reconcile"),
         "share": _every(settings.shares_interval_s, "workers.tasks.share"),
         "cleanup": _every(settings.cleanup_interval_s, "workers.tasks.cleanup"),
+        "sample": _every(settings.history_interval_s, "workers.tasks.sample"),
         "audit": _every(settings.audit_interval_s, "workers.tasks.audit"),
     }
 

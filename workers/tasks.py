@@ -7,6 +7,8 @@ from functools import cache
 from app.bootstrap import Services, services
 from app.settings import Settings
 from app.store.connection import connect
+from app.store.scripts import observe
+from app.tracing import Traces
 from workers.celery_app import app
 
 HANGS_S = 40
@@ -17,7 +19,18 @@ HANGS_S = 40
 def here() -> Services:
     """The services of this process, made by its first task: a connection does not survive a fork."""
     settings = Settings.read()
-    return services(connect(str(settings.redis_url), settings.redis_timeout_s), settings)
+    client = connect(str(settings.redis_url), settings.redis_timeout_s)
+    if settings.traces:
+        observe(client, traces().script)
+    return services(client, settings)
+
+
+@cache
+def traces() -> Traces:
+    """The spans of this process, each task one of them from the next on."""
+    begun = Traces("poolkeeper-worker")
+    begun.of_tasks()
+    return begun
 
 
 @app.task(soft_time_limit=HANGS_S, time_limit=HANGS_S + 10)
@@ -42,6 +55,12 @@ def reconcile_one(workspace: str) -> None:
 def cleanup() -> None:
     """Tidy every workspace."""
     here().rounds.cleanup()
+
+
+@app.task
+def sample() -> None:
+    """Note how much of every pool is used."""
+    here().rounds.sample()
 
 
 @app.task

@@ -24,6 +24,7 @@ from threading import Event, Thread
 from typing import Literal, Protocol
 
 from app.service.audit import Audit
+from app.service.history import Histories
 from app.service.housekeeping import Housekeeping
 from app.store.connection import StoreUnavailable
 from app.store.ledger import Ledger
@@ -34,8 +35,8 @@ log = logging.getLogger(__name__)
 
 Outcome = Literal["done", "idle", "held", "failed"]
 
-RECONCILE_LEASE_S, CLEANUP_LEASE_S, AUDIT_LEASE_S = 1, 10, 300
-RECONCILE_ROUND_S, CLEANUP_ROUND_S, AUDIT_ROUND_S = 20, 20, 300
+RECONCILE_LEASE_S, CLEANUP_LEASE_S, SAMPLE_LEASE_S, AUDIT_LEASE_S = 1, 10, 10, 300
+RECONCILE_ROUND_S, CLEANUP_ROUND_S, SAMPLE_ROUND_S, AUDIT_ROUND_S = 20, 20, 20, 300
 TURN_S = 5
 """How long a workspace is reconciled over and over, at most, before the others have their turn."""
 LOOKS = 20
@@ -132,11 +133,12 @@ class Rounds:
         registry: Registry,
         housekeeping: Housekeeping,
         audit: Audit,
+        histories: Histories,
         turns: Turns,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._ledger, self._registry, self._housekeeping, self._audit = ledger, registry, housekeeping, audit
-        self._turns, self._monotonic = turns, monotonic
+        self._histories, self._turns, self._monotonic = histories, turns, monotonic
 
     def reconcile(self) -> dict[str, Outcome]:
         """Every workspace is reconciled: it is decided who leaves, and done what is due."""
@@ -163,6 +165,10 @@ class Rounds:
     def cleanup(self) -> dict[str, Outcome]:
         """Every workspace is tidied; says what became of each that it came to."""
         return self._round("cleanup", self._leased("cleanup", self._housekeeping.tidy, CLEANUP_LEASE_S), CLEANUP_ROUND_S)
+
+    def sample(self) -> dict[str, Outcome]:
+        """It is noted of every pool how much of it is used, and by whom."""
+        return self._round("sample", self._leased("sample", self._histories.sample, SAMPLE_LEASE_S), SAMPLE_ROUND_S)
 
     def audit(self) -> dict[str, Outcome]:
         """The books of every workspace are compared, and what differs is logged; nothing is repaired."""

@@ -102,7 +102,13 @@ def test_an_audit_says_what_differs(client: Client, here: Services, caplog: pyte
 def test_a_round_ends_when_its_time_is_up(client: Client, here: Services, caplog: pytest.LogCaptureFixture) -> None:
     at = iter(range(0, 100, CLEANUP_ROUND_S // 2))
     slow = Rounds(
-        Ledger(client), here.registry, here.housekeeping, here.audit, Turns(Nudges(client), Idle()), lambda: float(next(at))
+        Ledger(client),
+        here.registry,
+        here.housekeeping,
+        here.audit,
+        here.history,
+        Turns(Nudges(client), Idle()),
+        lambda: float(next(at)),
     )
     assert len(slow.cleanup()) == 2
     assert "came to 2 of 3 workspaces" in caplog.text

@@ -1,5 +1,8 @@
--- What the metrics count, and who is leaving now.
--- @keys counts
--- @reply found counts
+-- What the metrics count, how many requests were ever submitted, and how many wait, hold units and have to leave just now.
+-- @keys counts live meta pool_leaving pools waiting
+-- @reply found counts submitted queued live leaving
 
-return reply.found(redis.call('HGETALL', keys.counts()))
+local leaving = 0
+for _, pool in ipairs(redis.call('HKEYS', keys.pools())) do leaving = leaving + redis.call('HLEN', keys.pool_leaving(pool)) end
+return reply.found(redis.call('HGETALL', keys.counts()), redis.call('HGET', keys.meta(), 'seq') or '0',
+  redis.call('ZCARD', keys.waiting()), redis.call('ZCARD', keys.live()), leaving)

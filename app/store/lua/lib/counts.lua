@@ -3,6 +3,8 @@
 -- @keys counts
 
 local BUCKETS = {1, 5, 15, 30, 60, 120, 300, 600, 1800}  -- seconds
+local WAITS = {10, 100, 1000, 5000, 15000, 60000, 300000, 900000, 3600000, 14400000, 86400000}  -- ms
+local LOOKS = {5, 10, 25, 50, 100, 250, 500, 1000, 5000}  -- ms
 
 function counts.add(what, by)
   redis.call('HINCRBY', keys.counts(), what, by or 1)
@@ -15,4 +17,37 @@ function counts.checkpoint(pool, took_ms)
   end
   counts.add('checkpoints|' .. pool .. '|inf')
   counts.add('checkpoints_ms|' .. pool, amounts.whole(took_ms))
+end
+
+-- The number of the first bound that is not exceeded.
+local function bucket(bounds, ms)
+  local at = 1
+  while bounds[at] and ms > bounds[at] do at = at + 1 end
+  return at
+end
+
+-- Somebody was granted in a pool (or in none, the empty name) after so long in the queue.
+function counts.waited(pool, ms)
+  counts.add('waits|' .. pool .. '|' .. bucket(WAITS, ms))
+  if ms > 0 then counts.add('waits_ms|' .. pool, amounts.whole(ms)) end
+end
+
+-- Somebody came into a state; submissions and grants are counted already.
+function counts.moved(request, from, to)
+  if not from or to == states.allocated then return end
+  counts.add('moves|' .. (request.pool or '') .. '|' .. to .. '|' .. (request.reason or ''))
+end
+
+-- A look of a worker has taken so long.
+function counts.look(took_ms)
+  counts.add('reconciles')
+  counts.add('reconcile_ms', took_ms)
+  counts.add('looks|' .. bucket(LOOKS, tonumber(took_ms)))
+end
+
+-- A pool goes, and what was counted of it.
+function counts.forget(pool)
+  for _, what in ipairs(redis.call('HKEYS', keys.counts())) do
+    if string.match(what, '^[^|]+|([^|]*)') == pool then redis.call('HDEL', keys.counts(), what) end
+  end
 end

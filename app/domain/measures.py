@@ -1,0 +1,69 @@
+"""What there is to measure in a workspace, as it stood at one moment: the numbers that metrics are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from app.domain.amounts import Amounts
+
+CHECKPOINT_BOUNDS_S = (1, 5, 15, 30, 60, 120, 300, 600, 1800)
+"""As the ledger counts checkpoints: each with all those before it."""
+WAIT_BOUNDS_S = (0.01, 0.1, 1, 5, 15, 60, 300, 900, 3600, 14400, 86400)
+LOOK_BOUNDS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5)
+"""As the ledger counts waits and looks: each by the number of the first bound that holds it, from 1; one more is beyond all."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyMeasure:
+    """One policy of a pool."""
+
+    component: str
+    queued: int
+    oldest_wait_s: float
+    """Since the submission of the one among those that wait that was submitted first; 0 if nobody waits."""
+    used: Amounts
+    reserved: Amounts
+    limit: Amounts
+    """Keys that are not named are limited by the pool alone."""
+    satisfaction: float | None
+    """With fair share, unless it is infinite."""
+    starving: int | None
+    """With fair share: 0 no, 1 yes, 2 aggressively."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolMeasure:
+    """One pool, and all its policies."""
+
+    name: str
+    capacity: Amounts
+    used: Amounts
+    reserved: Amounts
+    held: Amounts
+    queued: int
+    active: int
+    leaving: int
+    policies: tuple[PolicyMeasure, ...]
+
+
+@dataclass(frozen=True)
+class WorkspaceMeasure:
+    """Requests of a workspace, now and ever."""
+
+    submitted: int
+    queued: int
+    live: int
+    leaving: int
+    counts: Mapping[str, int]
+    """What the scripts have counted: `name`, `name|pool` or `name|pool|more`."""
+
+    @cached_property
+    def by_name(self) -> Mapping[str, Mapping[tuple[str, ...], int]]:
+        """Name → what follows it → count, in order."""
+        found: dict[str, dict[tuple[str, ...], int]] = {}
+        for counted in sorted(self.counts):
+            name, *of = counted.split("|")
+            found.setdefault(name, {})[tuple(of)] = self.counts[counted]
+        return found

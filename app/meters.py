@@ -1,0 +1,104 @@
+"""Where what the processes of the API count meets: a folder of mapped files, in memory if that can be had.
+
+Who makes one removes it in the end. Who is killed cannot, and memory would fill with what nobody counts in any more: so a
+folder is locked for as long as anybody lives who uses it, and whoever makes the next one removes those that are not.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
+"""Where prometheus_client looks for the folder."""
+PREFIX = "poolkeeper-metrics-"
+MEMORY = Path("/dev/shm")
+LOCK = "used"
+READING = "reading"
+"""Locked by who reads the files, and by who puts them together."""
+PATIENCE_S = 1.0
+"""For how long who puts them together waits for readers; the next may do it."""
+
+
+def place() -> Path:
+    """Where folders are made: a disk that is full would end every process that counts."""
+    return MEMORY if MEMORY.is_dir() and os.access(MEMORY, os.W_OK) else Path(tempfile.gettempdir())
+
+
+def made(prefix: str = PREFIX) -> Path:
+    """A new folder, in use as long as this process lives or one that it forks."""
+    clear()
+    folder = Path(tempfile.mkdtemp(prefix=prefix, dir=place()))
+    lock = os.open(folder / f"{LOCK}.new", os.O_CREAT | os.O_RDWR, 0o600)  # never closed
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    os.rename(folder / f"{LOCK}.new", folder / LOCK)  # nobody finds it unlocked
+    return folder
+
+
+def clear() -> None:
+    """Remove the folders of ours that nobody uses."""
+    for lock in place().glob(f"{PREFIX}*/{LOCK}"):
+        with suppress(OSError):  # somebody else's, or gone, or in use
+            held = os.open(lock, os.O_RDWR | os.O_NOFOLLOW)
+            try:
+                if lock.parent.lstat().st_uid == os.getuid():
+                    fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(lock.parent, ignore_errors=True)
+            finally:
+                os.close(held)
+
+
+def ended(folder: Path, pid: int) -> None:
+    """A process counts no more: what it said of the moment is forgotten, what it counted is added to what all who ended did.
+
+    So there are no more files than processes, however many have come and gone.
+    """
+    from prometheus_client import mmap_dict  # not before the folder is set
+
+    numbers: Any = mmap_dict.MmapedDict
+    if not folder.is_dir():  # all is over
+        return
+    with _locked(folder, fcntl.LOCK_EX | fcntl.LOCK_NB, PATIENCE_S) as alone:
+        for file in folder.glob(f"gauge_live*_{pid}.db"):
+            file.unlink(missing_ok=True)
+        for file in [folder / f"{kind}_{pid}.db" for kind in ("counter", "histogram")] if alone else []:
+            if file.exists() and file.stat().st_size:
+                sums = numbers(str(file.with_name(f"{file.name.partition('_')[0]}_ended.db")))
+                for key, value, *_ in numbers.read_all_values_from_file(str(file)):
+                    sums.write_value(key, sums.read_value(key)[0] + value, 0.0)
+                sums.close()
+            file.unlink(missing_ok=True)
+
+
+@contextmanager
+def reading(folder: Path) -> Iterator[None]:
+    """Nobody puts files together meanwhile: what is read is counted once."""
+    with _locked(folder, fcntl.LOCK_SH, 0):
+        yield
+
+
+@contextmanager
+def _locked(folder: Path, how: int, patience_s: float) -> Iterator[bool]:
+    """Whether it could be had in time."""
+    lock, until = os.open(folder / READING, os.O_CREAT | os.O_RDWR, 0o600), time.monotonic() + patience_s
+    try:
+        while True:
+            try:
+                fcntl.flock(lock, how)
+            except BlockingIOError:
+                if time.monotonic() < until:
+                    time.sleep(0.01)
+                    continue
+                yield False
+            else:
+                yield True
+            return
+    finally:
+        os.close(lock)

@@ -1,0 +1,70 @@
+"""What metrics are made of, read from Redis at the moment somebody asks: one bounded script a pool, one a workspace."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from app.domain.clock import Clock, RedisClock
+from app.domain.measures import PolicyMeasure, PoolMeasure, WorkspaceMeasure
+from app.domain.ordering import EXACT
+from app.store import codec
+from app.store.scripts import Client, Scripts
+
+BILLION = 10**9
+"""What a satisfaction is counted in."""
+STARVING = {"": 0, "starving": 1, "aggressively_starving": 2}
+
+
+class Measuring:
+    """Reads what there is to measure."""
+
+    def __init__(self, client: Client, clock: Clock | None = None) -> None:
+        self._scripts = Scripts(client)
+        self._clock = clock or RedisClock()
+
+    def workspace(self, workspace: str) -> WorkspaceMeasure:
+        """What was counted in a workspace."""
+        at = self._scripts.call("counted", workspace).fields
+        counts = {name: int(count) for name, count in codec.pairs(at["counts"]).items() if count.isdecimal()}
+        numbers = {name: int(at[name]) for name in ("submitted", "queued", "live", "leaving")}
+        return WorkspaceMeasure(**numbers, counts=counts)
+
+    def pool(self, workspace: str, pool: str) -> PoolMeasure | None:
+        """A pool with its policies; None if there is no such pool any more."""
+        reply = self._scripts.call("measured", workspace, now=self._clock.now_ms(), pool=pool)
+        if reply.tag == "not_found":
+            return None
+        at = reply.fields
+        keys, now_ms = at["keys"], int(at["now"])
+        capacity, used, reserved, kept, cleared = _columns(keys, at["pool"])
+        return PoolMeasure(
+            name=pool,
+            capacity=capacity,
+            used=used,
+            reserved=reserved,
+            held={key: kept.get(key, 0) + cleared.get(key, 0) for key in keys},
+            queued=int(at["queued"]),
+            active=int(at["active"]),
+            leaving=int(at["leaving"]),
+            policies=tuple(_policy(keys, now_ms, row) for row in at["policies"]),
+        )
+
+
+def _columns(keys: Sequence[str], flat: Sequence[str]) -> list[dict[str, int]]:
+    columns = [flat[at : at + len(keys)] for at in range(0, len(flat), len(keys))]
+    return [{key: int(units) for key, units in zip(keys, column, strict=True) if units} for column in columns]
+
+
+def _policy(keys: Sequence[str], now_ms: int, row: Sequence[str]) -> PolicyMeasure:
+    component, queued, since_ms, score, status, amounts = row
+    used, reserved, limit = _columns(keys, amounts)
+    return PolicyMeasure(
+        component=component,
+        queued=int(queued),
+        oldest_wait_s=max(0, now_ms - int(since_ms)) / 1000 if since_ms else 0,
+        used=used,
+        reserved=reserved,
+        limit=limit,
+        satisfaction=int(score) / BILLION if score and int(score) < EXACT else None,
+        starving=STARVING[status] if score else None,
+    )

@@ -1,0 +1,67 @@
+"""Traces, for who wants them: a span for every request of the API, every task of a worker, and every script called meanwhile.
+
+Nothing of OpenTelemetry is imported unless the setting `traces` is on, which needs the extra `otel`. Where spans go, how many
+are kept and what the service is called there is said by the variables that all of OpenTelemetry knows: OTEL_SERVICE_NAME,
+OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_TRACES_SAMPLER and others. A process that forks begins after that.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SpanExporter
+    from opentelemetry.trace import Span
+
+NOT_TRACED = "healthz,readyz,metrics"
+"""What machines ask every few seconds."""
+
+
+class Traces:
+    """The spans of one process. They are sent by OTLP over HTTP, unless another exporter is given."""
+
+    def __init__(self, service: str, exporter: SpanExporter | None = None) -> None:
+        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+        named = {} if os.environ.get("OTEL_SERVICE_NAME") else {"service.name": service}
+        self.provider: TracerProvider = TracerProvider(resource=Resource.create(named))
+        self._processor = BatchSpanProcessor(exporter or _otlp())
+        self.provider.add_span_processor(self._processor)
+        self._tracer = self.provider.get_tracer("poolkeeper")
+
+    def script(self, name: str) -> AbstractContextManager[Span]:
+        """A script is being called, for as long as the context."""
+        from opentelemetry.trace import SpanKind
+
+        about = {"db.system.name": "redis", "db.operation.name": "EVALSHA", "db.stored_procedure.name": name}
+        span: AbstractContextManager[Span] = self._tracer.start_as_current_span(
+            f"script {name}", kind=SpanKind.CLIENT, attributes=about
+        )
+        return span
+
+    def flush(self) -> None:
+        """What has ended is sent now."""
+        self.provider.force_flush()
+
+    def of_app(self, app: Any) -> None:
+        """From now on every request of a Flask application is a span; a caller's `traceparent` is its parent."""
+        from opentelemetry.instrumentation.flask import FlaskInstrumentor
+
+        FlaskInstrumentor().instrument_app(app, tracer_provider=self.provider, excluded_urls=NOT_TRACED)
+
+    def of_tasks(self) -> None:
+        """From now on every Celery task of this process is a span."""
+        from opentelemetry.instrumentation.celery import CeleryInstrumentor
+
+        CeleryInstrumentor().instrument(tracer_provider=self.provider)
+
+
+def _otlp() -> SpanExporter:
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+
+    return OTLPSpanExporter()

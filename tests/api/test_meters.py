@@ -1,0 +1,103 @@
+"""Where the counters of processes meet: gone with the last who uses it, however that one ended."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from app import meters
+from app.api.metrics import Processes
+from app.cli.processes import ROOT
+
+USER = """
+import os, sys, time
+from pathlib import Path
+from app import meters
+meters.MEMORY = Path(sys.argv[1])
+print(meters.made(), flush=True)
+if os.fork():
+    os.kill(os.getpid(), 9)  # as a master is that leaves a process behind
+sys.stdin.read()
+"""
+
+
+@pytest.fixture(autouse=True)
+def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Instead of what all on this machine use."""
+    monkeypatch.setattr(meters, "MEMORY", tmp_path)
+    return tmp_path
+
+
+def test_a_folder_is_kept_while_anybody_uses_it_and_cleared_away_then(memory: Path) -> None:
+    user = subprocess.Popen(
+        [sys.executable, "-c", USER, str(memory)], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert user.stdout
+    assert user.stdin
+    folder = Path(user.stdout.readline().strip())
+    assert user.wait(10) == -9
+    (folder / "counter_1.db").touch()
+    meters.clear()
+    assert (folder / "counter_1.db").exists(), "the one that it forked still counts"
+    user.stdin.close()
+    user.stdout.read()  # until that has ended, too
+    user.stdout.close()
+    assert meters.made().parent == memory
+    assert not folder.exists()
+
+
+COUNTS = """
+import os
+from prometheus_client import Counter, Gauge, Histogram
+Counter("seen", "-").inc(3)
+Histogram("took", "-", buckets=(1,)).observe(0.5)
+Gauge("held", "-", multiprocess_mode="livesum").set(7)
+print(os.getpid())
+"""
+
+
+def test_what_processes_counted_that_have_ended_is_in_one_place(memory: Path) -> None:
+    def told() -> dict[str, float]:
+        rows = [row for family in Processes(memory).collect() for row in family.samples]
+        return {row.name + row.labels.get("le", ""): row.value for row in rows}
+
+    for number in range(1, 4):
+        known = {**os.environ, meters.VARIABLE: str(memory)}
+        done = subprocess.run([sys.executable, "-c", COUNTS], env=known, capture_output=True, text=True, check=True, timeout=30)
+        sums = {"seen_total": 3.0 * number, "took_count": number, "took_sum": 0.5 * number, "took_bucket1.0": number}
+        sums |= {"took_bucket+Inf": number}
+        assert told() == sums | {"held": 7}
+        meters.ended(memory, int(done.stdout))
+        assert told() == sums
+    assert {file.name for file in memory.glob("*.db")} == {"counter_ended.db", "histogram_ended.db"}
+
+
+def test_while_somebody_reads_nothing_is_put_together(memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meters, "PATIENCE_S", 0.02)
+    for name in ("counter_1.db", "gauge_livesum_1.db"):
+        (memory / name).touch()
+    with meters.reading(memory):
+        meters.ended(memory, 1)
+        assert {file.name for file in memory.glob("*.db")} == {"counter_1.db"}
+    meters.ended(memory, 1)
+    assert not list(memory.glob("*.db"))
+
+
+def test_what_was_not_made_here_stays(memory: Path) -> None:
+    for name in ("something", f"{meters.PREFIX}of-before"):
+        (memory / name).mkdir()
+    (memory / f"{meters.PREFIX}linked").mkdir()
+    (memory / f"{meters.PREFIX}linked" / meters.LOCK).symlink_to("/dev/null")
+    mine = meters.made()
+    meters.clear()
+    assert {path.name for path in memory.iterdir()} == {
+        "something",
+        f"{meters.PREFIX}of-before",
+        f"{meters.PREFIX}linked",
+        mine.name,
+    }
+    assert os.listdir(mine) == [meters.LOCK]
