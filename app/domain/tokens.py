@@ -23,8 +23,10 @@ class Permission(StrEnum):
     """Heartbeat, release, cancel and checkpoint of a request."""
     DROP = "drop"
     """End a request whatever its state."""
+    ADJUST = "adjust"
+    """Change how much there is of a pool, and the policies there are."""
     SHAPE = "shape"
-    """Create, change and delete pools, groups, policies, the declaration and the settings of a workspace."""
+    """Create, change and delete pools, groups, policies, the declaration and the settings of a workspace, in every way."""
     SENSITIVE = "sensitive"
     """Ask in preemption class 10."""
 
@@ -41,7 +43,7 @@ class Role(StrEnum):
 ROLES: MappingProxyType[Role, frozenset[Permission]] = MappingProxyType(
     {
         Role.ADMIN: frozenset(Permission),
-        Role.OPERATOR: frozenset({Permission.READ, Permission.SUBMIT, Permission.ACT, Permission.DROP}),
+        Role.OPERATOR: frozenset({Permission.READ, Permission.SUBMIT, Permission.ACT, Permission.DROP, Permission.ADJUST}),
         Role.REQUESTER: frozenset({Permission.READ, Permission.SUBMIT, Permission.ACT}),
         Role.VIEWER: frozenset({Permission.READ}),
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from app.domain.models import Policy, Pool, Request
+from app.domain.models import Event, Policy, Pool, Request
 from app.domain.names import component_id
 from app.domain.ordering import BAND, EXACT
 from app.service.checks import checked_count, checked_name, checked_number
@@ -54,6 +54,10 @@ class Listing:
         named = component_id(checked_name(kind), checked_name(component))
         pools = (self._ledger.view_pool(workspace, pool) for pool in self._lists.pools_of(checked_name(workspace), named))
         return [(pool, pool.policies[named]) for pool in pools if named in pool.policies]
+
+    def newest(self, workspace: str, count: int = 100) -> list[Event]:
+        """The workspace's last events, the newest first."""
+        return self._lists.newest(checked_name(workspace), checked_count(count))
 
     def unmanaged(self, workspace: str) -> str:
         """What becomes of a component without any policy."""

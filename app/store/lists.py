@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from app.domain.errors import NotFound
-from app.domain.models import Request
+from app.domain.models import Event, Request
 from app.domain.ordering import EXACT
 from app.domain.states import State
 from app.store import codec
@@ -78,6 +78,11 @@ class Lists:
     def pools_of(self, workspace: str, component: str) -> list[str]:
         """The pools a component (`type/name`) has a policy in, the most preferred first."""
         return list(self._scripts.call("component_pools", workspace, component=component).fields["pools"])
+
+    def newest(self, workspace: str, count: int) -> list[Event]:
+        """The last events, the newest first."""
+        entries = self._scripts.call("newest", workspace, count=count).fields["entries"]
+        return [codec.event(entry, codec.pairs(fields)) for entry, fields in entries]
 
     def unmanaged(self, workspace: str) -> str:
         """What becomes of components without a policy."""

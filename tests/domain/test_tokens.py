@@ -10,8 +10,8 @@ from app.domain.tokens import ANYBODY, ROLES, Permission, Role, Token, full_comp
 
 ONE = Token(id="1", name="one", role=Role.OPERATOR, workspaces=("default",))
 ALLOWED = {
-    Role.ADMIN: {"read", "submit", "act", "drop", "shape", "sensitive"},
-    Role.OPERATOR: {"read", "submit", "act", "drop"},
+    Role.ADMIN: {"read", "submit", "act", "drop", "adjust", "shape", "sensitive"},
+    Role.OPERATOR: {"read", "submit", "act", "drop", "adjust"},
     Role.REQUESTER: {"read", "submit", "act"},
     Role.VIEWER: {"read"},
 }

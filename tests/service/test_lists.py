@@ -122,6 +122,14 @@ def test_the_policies_of_a_component_the_most_preferred_first(here: Services) ->
     assert here.lists.policies_of("w", "t", "step_operator") == []
 
 
+def test_the_newest_events_come_first(here: Services) -> None:
+    submit(here), submit(here)
+    whole = here.requests.events("w", "0", 1000)
+    assert here.lists.newest("w", 1000) == whole[::-1]
+    assert here.lists.newest("w", 2) == [whole[-1], whole[-2]]
+    assert here.lists.newest("empty") == []
+
+
 def test_what_is_set_for_the_workspace(here: Services) -> None:
     assert here.lists.unmanaged("w") == "reject"
     here.pools.configure("w", WorkspaceSettings(unmanaged="allow"))

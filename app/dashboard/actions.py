@@ -1,0 +1,280 @@
+"""What is changed from a page: first what is meant, then what would come of it, then the deed.
+
+The last form carries what was shown: how the thing stood, and whom the dry run harms. If that is not so any more, nothing is
+done, and what would come of it now is shown instead. So two operators, or one and a queue that moved on meanwhile, never do
+what nobody has seen.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from flask import Response
+from pydantic import ValidationError
+
+from app.api.requests import check_seen
+from app.dashboard import bars
+from app.dashboard.look import Look
+from app.domain.asks import PolicyAsk, PoolChange, malformed
+from app.domain.declared import Declaration, DeclaredPolicy, DeclaredPool, declared
+from app.domain.difference import difference
+from app.domain.errors import Conflict, Refused
+from app.domain.models import Policy, Pool, Request
+from app.domain.states import FINAL, State
+from app.domain.trials import Changed
+
+TOLD = 20
+"""Requests of one kind that are named."""
+PROFILES = ("batch", "training", "service", "sensitive", "interactive")
+MOVED = "Things are not as they were shown to you any more, so nothing was done. This is what would come of it now."
+
+
+@dataclass(frozen=True, slots=True)
+class Deed:
+    """Something that is to be done: how its object stands, what would come of it, and how it is done."""
+
+    title: str
+    verb: str
+    stands: Callable[[], str]
+    """How the object stands, as far as it matters."""
+    back: str
+    do: Callable[[], object]
+    done: str
+    trial: Callable[[], Changed] | None
+    """None: the visitor may do it, and not see what it means for others."""
+    lines: tuple[str, ...] = ()
+    """What differs, as a plan would say it."""
+    fields: Mapping[str, str] = field(default_factory=dict)
+    """What the last form says again."""
+
+
+def cancel(look: Look, request: str) -> Response:
+    """Have a waiter leave the queue."""
+    asked = _own(look, request)
+    if asked.status is not State.QUEUED:
+        raise Conflict("not_queued", f"request {request} does not wait any more: it is {asked.status}")
+    services, workspace = look.services, look.workspace
+    deed = Deed(
+        title=f"Cancel request {request}",
+        verb="Cancel the request",
+        stands=lambda: _standing(services.requests.look(workspace, request)),
+        back=f"/requests/{request}",
+        do=lambda: services.requests.cancel(workspace, request),
+        done="cancelled",
+        trial=None if look.visitor.token.is_limited else lambda: services.trying.cancel(workspace, request),
+        lines=(_told(asked), "it leaves the queue, and is not run"),
+    )
+    return _act(look, deed, request)
+
+
+def drop(look: Look, request: str) -> Response:
+    """End a request whatever its state."""
+    asked = _own(look, request)
+    if asked.status in FINAL:
+        raise Conflict("ended", f"request {request} has ended already: it is {asked.status}")
+    services, workspace = look.services, look.workspace
+    holds = asked.fence is not None and asked.status is not State.QUEUED
+    taken = "its units are taken back at once, and its holder learns it from its next heartbeat"
+    deed = Deed(
+        title=f"Drop request {request}",
+        verb="Drop the request",
+        stands=lambda: _standing(services.requests.look(workspace, request)),
+        back=f"/requests/{request}",
+        do=lambda: services.requests.drop(workspace, request),
+        done="dropped",
+        trial=lambda: services.trying.drop(workspace, request),
+        lines=(_told(asked), taken if holds else "it leaves the queue"),
+    )
+    return _act(look, deed, request)
+
+
+def resize(look: Look, pool: str) -> Response:
+    """Change the capacity of a pool."""
+    view = look.services.pools.view(look.workspace, pool)
+    given = {key: look.asked.form.get(f"capacity.{key}", str(units)) for key, units in sorted(view.capacity.items())}
+    if look.asked.method == "GET":
+        return _resize_form(look, view, given)
+    try:
+        capacity = _numbers(given)
+        change = PoolChange(capacity={key: units for key, units in capacity.items() if units != view.capacity[key]})
+        lines = _lines(view, declared(view).model_copy(update={"capacity": {key: at for key, at in capacity.items() if at}}))
+        services, workspace = look.services, look.workspace
+        deed = Deed(
+            title=f"Resize pool {pool}",
+            verb="Change the pool",
+            stands=lambda: json.dumps(dict(services.pools.view(workspace, pool).capacity), sort_keys=True),
+            back=f"/pools/{pool}",
+            do=lambda: services.pools.update(workspace, pool, change),
+            done="resized",
+            trial=lambda: services.trying.pool(workspace, pool, change),
+            lines=lines,
+            fields={f"capacity.{key}": text for key, text in given.items()},
+        )
+        return _act(look, deed)
+    except (Refused, ValidationError, ValueError) as wrong:
+        return _resize_form(look, view, given, _fault(wrong))
+
+
+def policy(look: Look, pool: str, kind: str, component: str) -> Response:
+    """Change a policy."""
+    view, now = look.services.pools.policy(look.workspace, pool, component, kind)
+    whole, present = _present(view, now)
+    given = _policy_fields(view, present, look.asked.form)
+    if look.asked.method == "GET":
+        return _policy_form(look, view, present, given)
+    try:
+        wanted = _policy_of(view, present, given)
+        rest = [wanted if one.name == wanted.name else one for one in whole.policies]
+        ask = PolicyAsk.model_validate(wanted.model_dump(exclude={"component", "component_type"}))
+        services, workspace = look.services, look.workspace
+        deed = Deed(
+            title=f"Change the policy of {present.name} in {pool}",
+            verb="Change the policy",
+            stands=lambda: _present(*services.pools.policy(workspace, pool, component, kind))[1].model_dump_json(),
+            back=f"/pools/{pool}",
+            do=lambda: services.pools.set_policy(workspace, pool, component, ask, kind),
+            done="policy",
+            trial=lambda: services.trying.policy(workspace, pool, wanted),
+            lines=_lines(view, whole.model_copy(update={"policies": rest})),
+            fields=given,
+        )
+        return _act(look, deed)
+    except (Refused, ValidationError, ValueError) as wrong:
+        return _policy_form(look, view, present, given, _fault(wrong))
+
+
+# ---- the steps
+
+
+def _act(look: Look, deed: Deed, own: str = "") -> Response:
+    """Show what would come of it; or do it, if that was shown and still is so."""
+    before, trial = deed.stands(), deed.trial() if deed.trial else None
+    seal = _seal(deed, before, trial, own)
+    if look.asked.form.get("shown") is None:
+        return _show(look, deed, trial, seal, own)
+    if look.asked.form["shown"] != seal or deed.stands() != before:  # trying it out took its time
+        return _show(look, deed, trial, seal, own, MOVED, 409)
+    deed.do()
+    return look.lead(deed.back, done=deed.done)
+
+
+def _show(
+    look: Look, deed: Deed, trial: Changed | None, seal: str, own: str, fault: str | None = None, status: int = 200
+) -> Response:
+    effects = [] if trial is None else [(name, why, ids[:TOLD], len(ids)) for name, why, ids in _effects(trial, own) if ids]
+    return look.page("confirm.html", status, deed=deed, effects=effects, tried=trial is not None, seal=seal, fault=fault)
+
+
+def _effects(trial: Changed, own: str) -> list[tuple[str, str, tuple[str, ...]]]:
+    ended = tuple(one for one in trial.ended if one != own)
+    return [
+        ("granted", "would be granted", trial.granted),
+        ("preempted", "would have to leave", trial.preempted),
+        ("reprieved", "would be called back, and keep their units", trial.reprieved),
+        ("rejected", "could never be granted any more, and would be rejected", trial.rejected),
+        ("ended", "would be ended", ended),
+        ("preemptible", "would not lie in its share any more, and could be preempted", trial.preemptible),
+    ]
+
+
+def _seal(deed: Deed, before: str, trial: Changed | None, own: str) -> str:
+    """What was shown, as far as it must not change: how the object stands, what is done to it, and whom it harms."""
+    harmed = [] if trial is None else sorted(one for one in (*trial.preempted, *trial.rejected, *trial.ended) if one != own)
+    said = json.dumps([deed.title, before, deed.lines, harmed])
+    return hashlib.sha256(said.encode()).hexdigest()
+
+
+def _standing(asked: Request) -> str:
+    return f"{asked.status} {asked.fence}"
+
+
+def _present(view: Pool, now: Policy) -> tuple[DeclaredPool, DeclaredPolicy]:
+    """A pool and a policy of it, as they would be declared."""
+    whole = declared(view)
+    (present,) = (one for one in whole.policies if one.name == now.name)
+    return whole, present
+
+
+def _own(look: Look, request: str) -> Request:
+    asked = look.services.requests.look(look.workspace, request)
+    check_seen(look.visitor.token, asked)
+    return asked
+
+
+def _told(asked: Request) -> str:
+    held = ", ".join(f"{units} {key}" for key, units in asked.resources.items() if key != "step_run") or "a slot"
+    return f"{asked.component_type}/{asked.component}, {asked.status}: {held}"
+
+
+def _lines(before: Pool, after: DeclaredPool) -> tuple[str, ...]:
+    """What a change would be called in a plan; ValueError if there is none."""
+    plan = difference({before.name: declared(before)}, Declaration.model_construct(pools=[after]))
+    if not plan.changes:
+        raise ValueError("this is as it is already: nothing would be changed")
+    return tuple(line for change in plan.changes for line in change.lines)
+
+
+def _fault(wrong: Exception) -> str:
+    if isinstance(wrong, ValidationError):
+        return "; ".join(f"{name} {reason}" for name, reason in malformed(wrong))
+    return str(wrong)
+
+
+# ---- the forms
+
+
+def _numbers(given: Mapping[str, str]) -> dict[str, int]:
+    """Whole numbers, as they were written; what is empty is left out."""
+    found = {}
+    for name, text in given.items():
+        text = text.strip().replace(",", "")
+        if text and not (text.isascii() and text.isdecimal() and len(text) <= 16):
+            raise ValueError(f"{name} has to be a whole number")
+        if text:
+            found[name] = int(text)
+    return found
+
+
+def _resize_form(look: Look, view: Pool, given: Mapping[str, str], fault: str | None = None) -> Response:
+    return look.page("resize.html", 422 if fault else 200, pool=view, bars=bars.of_pool(view), given=given, fault=fault)
+
+
+def _policy_fields(view: Pool, present: DeclaredPolicy, form: Mapping[str, str]) -> dict[str, str]:
+    """What the form says: what was sent, else how the policy is."""
+    now = {
+        "priority": str(present.priority),
+        "weight": str(present.weight),
+        "group": present.group or "",
+        "profile": present.profile,
+    }
+    for key in sorted(view.capacity):
+        for of, amounts in (("reserved", present.reserved), ("limit", present.limit)):
+            now[f"{of}.{key}"] = str(amounts[key]) if key in amounts else ""
+    return {name: form.get(name, text) for name, text in now.items()}
+
+
+def _policy_of(view: Pool, present: DeclaredPolicy, given: Mapping[str, str]) -> DeclaredPolicy:
+    """The policy that is meant; its settings stay."""
+    named = {of: {key: given[f"{of}.{key}"] for key in view.capacity} for of in ("reserved", "limit")}
+    plain = _numbers({"priority": given["priority"], "weight": given["weight"]})
+    said: dict[str, Any] = {
+        **present.model_dump(exclude_unset=True),
+        "priority": plain.get("priority", 0),
+        "weight": plain.get("weight", 1),
+        "group": given["group"] or None,
+        "profile": given["profile"],
+        "reserved": {key: units for key, units in _numbers(named["reserved"]).items() if units},
+        "limit": _numbers(named["limit"]),
+    }
+    return DeclaredPolicy.model_validate(said)
+
+
+def _policy_form(
+    look: Look, view: Pool, present: DeclaredPolicy, given: Mapping[str, str], fault: str | None = None
+) -> Response:
+    what = {"groups": sorted(view.groups), "profiles": PROFILES, "keys": sorted(view.capacity)}
+    return look.page("policy.html", 422 if fault else 200, pool=view, policy=present, given=given, fault=fault, **what)

@@ -1,0 +1,156 @@
+"""The pages that are looked at: pools, one pool, one request, what happens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
+
+from flask import Response
+
+from app.api.accounts import policies as ranked
+from app.api.errors import Malformed
+from app.api.explanations import ExplanationAnswer
+from app.api.requests import check_seen
+from app.dashboard import bars, past
+from app.dashboard.look import Look
+from app.domain.models import Account, Pool, Request
+from app.service.lists import Row
+
+POOLS = 40
+"""Pools of one page."""
+ROWS = 50
+"""Requests of one page: of those that wait, and of those that run."""
+NODES = 100
+"""Groups and policies of one page."""
+EVENTS = 100
+REACH = 1000
+"""How far back the newest events of somebody are looked for, in events of all."""
+
+
+def pools(look: Look) -> Response:
+    """All pools, by name."""
+    after = look.asked.args.get("after", "")
+    names, follows, count = page_of(look, after)
+    shown = [(pool, bars.of_pool(pool)) for pool in look.services.pools.those(look.workspace, names)]
+    return look.page("pools.html", pools=shown, count=count, follows=follows, after=after)
+
+
+def page_of(look: Look, after: str) -> tuple[list[str], str | None, int]:
+    """The pools of a page, after which the next begins, and how many there are in all."""
+    names = look.services.pools.names(look.workspace)
+    page = [name for name in names if name > after]
+    return page[:POOLS], page[POOLS - 1] if len(page) > POOLS else None, len(names)
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A group or a policy in the tree of a pool."""
+
+    pool: Pool
+    account: Account
+    kind: str
+    depth: int
+
+    @property
+    def bars(self) -> list[bars.Bar]:
+        """Of each key that it uses, reserves or limits."""
+        return bars.of_account(self.pool, self.account)
+
+
+def pool(look: Look, pool: str) -> Response:
+    """One pool: what is whose, who waits, who runs."""
+    view, first = look.services.pools.view(look.workspace, pool), _first_node(look)
+    queued, queue_follows = _rows(look, pool, "queued", "queue")
+    active, active_follows = _rows(look, pool, "active", "running")
+    waiting = [row for row in queued if look.visitor.sees(_component(row.request))]
+    running = [row.request for row in active if look.visitor.sees(_component(row.request))]
+    return look.page(
+        "pool.html",
+        pool=view,
+        bars=bars.of_pool(view),
+        tree=list(islice(_below(view, None, 0), first, first + NODES)),
+        tree_follows=first + NODES if first + NODES < len(view.groups) + len(view.policies) else None,
+        waiting=waiting,
+        running=running,
+        unseen=len(queued) - len(waiting),
+        reasons=look.services.glances.reasons(
+            look.workspace, pool, [row.request.id for row in waiting], named=not look.visitor.token.is_limited
+        ),
+        estimates=look.services.foreseeing.estimates(look.workspace, pool) if waiting else {},
+        queue_follows=queue_follows,
+        active_follows=active_follows,
+        at=look.asked.args,
+        past=past.of_pool(look, view),
+        done=_done(look),
+    )
+
+
+def history(look: Look, pool: str) -> Response:
+    """What the plot of a pool draws."""
+    view = look.services.pools.view(look.workspace, pool)
+    return past.drawn(look, view, look.asked.args.get("key"))
+
+
+def request(look: Look, request: str) -> Response:
+    """One request: why it is where it is, and all that happened to it."""
+    asked = look.services.requests.look(look.workspace, request)
+    check_seen(look.visitor.token, asked)
+    told = look.services.explaining.explain(look.workspace, request)
+    return look.page(
+        "request.html",
+        request=told.request,
+        component=_component(told.request),
+        told=ExplanationAnswer.of(told, look.visitor.token),
+        views={view.standing.pool: view for view in told.pools},
+        story=asked.story,
+        done=_done(look),
+    )
+
+
+def events(look: Look) -> Response:
+    """What happened last, the newest first."""
+    found = look.services.lists.newest(look.workspace, REACH if look.visitor.token.is_limited else EVENTS)
+    seen = [event for event in found if look.visitor.sees(event.component)]
+    return look.page("events.html", events=seen[:EVENTS])
+
+
+DONE: Mapping[str, str] = {
+    "cancelled": "The request has left the queue.",
+    "dropped": "The request has been ended.",
+    "resized": "The pool has been changed.",
+    "policy": "The policy has been changed.",
+}
+
+
+def _done(look: Look) -> str | None:
+    return DONE.get(look.asked.args.get("done", ""))
+
+
+def _rows(look: Look, pool: str, view: str, cursor: str) -> tuple[list[Row], str | None]:
+    try:
+        return look.services.lists.of_pool(look.workspace, pool, view, look.asked.args.get(cursor), ROWS)
+    except ValueError:
+        raise Malformed([(cursor, "is not one that was answered")], "the query") from None
+
+
+def _first_node(look: Look) -> int:
+    asked = look.asked.args.get("tree", "0")
+    if not (asked.isascii() and asked.isdecimal() and len(asked) <= 9):
+        raise Malformed([("tree", "is not one that was answered")], "the query")
+    return int(asked)
+
+
+def _component(request: Request) -> str:
+    return f"{request.component_type}/{request.component}"
+
+
+def _below(pool: Pool, parent: str | None, depth: int) -> Iterator[Node]:
+    """Depth first: groups by name, then policies, the highest priority first."""
+    for name in sorted(pool.groups):
+        if pool.groups[name].parent == parent:
+            yield Node(pool, pool.groups[name], "group", depth)
+            yield from _below(pool, name, depth + 1)
+    for policy in ranked(pool):
+        if policy.group == parent:
+            yield Node(pool, pool.policies[f"{policy.component_type}/{policy.component}"], "policy", depth)

@@ -1,0 +1,71 @@
+"""Short reasons, and whether anything is different."""
+
+from __future__ import annotations
+
+from app.domain.explanations import Verdict
+from app.service.glances import KEPT_S, Glances
+from app.store.standings import Standings
+from tests.world import World
+
+
+class Hand:
+    """A clock of the process that is moved by hand."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def glances(world: World, hand: Hand | None = None) -> Glances:
+    return Glances(Standings(world.client, world.clock), world.ledger, hand or Hand())
+
+
+def test_reasons_are_the_verdicts_of_the_rules(world: World) -> None:
+    world.pool("p", gpu=4)
+    world.policy("a", pool="p", limit={"gpu": 3})
+    world.policy("b", pool="p")
+    runs = world.submit("a", gpu=3)
+    over, short = world.submit("a", gpu=1), world.submit("b", gpu=2)
+    told = glances(world).reasons(world.workspace, "p", [over.id, short.id, runs.id, "0" * 20])
+    assert {request: reason.verdict for request, reason in told.items()} == {
+        over.id: Verdict.OVER_LIMIT,
+        short.id: Verdict.NO_CAPACITY,
+    }
+    assert told[short.id].sentence == "it needs 2 gpu, and 1 of 4 is free"
+    assert glances(world).reasons(world.workspace, "other", [over.id]) == {}
+
+
+def test_a_digest_differs_when_anything_of_these_pools_does(world: World) -> None:
+    world.pool("p", gpu=4)
+    world.pool("other", gpu=4)
+    look, seen = glances(world, hand := Hand()), []
+
+    def digest(*pools: str) -> str:
+        hand.now_s += KEPT_S
+        return look.digest(world.workspace, pools)
+
+    seen.append(digest("p"))
+    world.policy("a", pool="p")
+    seen.append(digest("p"))
+    world.submit("a", gpu=1)
+    seen.append(digest("p"))
+    world.policy("a", pool="p", priority=2)
+    seen.append(digest("p"))
+    seen.append(digest("p", "other"))
+    seen.append(digest("p", "gone"))
+    assert len(set(seen)) == len(seen)
+    before = digest("p")
+    world.policy("b", pool="other")
+    assert digest("p") == before, "another pool is no matter"
+
+
+def test_who_looks_at_the_same_time_looks_once(world: World) -> None:
+    world.pool("p", gpu=4)
+    look = glances(world, hand := Hand())
+    before = look.digest(world.workspace, ["p"])
+    world.policy("a", pool="p")
+    assert look.digest(world.workspace, ["p"]) == before
+    hand.now_s += KEPT_S
+    assert look.digest(world.workspace, ["p"]) != before
