@@ -1,0 +1,128 @@
+"""Pools, groups and policies, typed: what those do who own the capacity."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+from poolkeeper.asks import account
+from poolkeeper.calls import Calls
+from poolkeeper.models import Group, Policy, Pool, ShareNode
+
+
+class Pools(Calls):
+    """What there is to share, and who may use how much of it."""
+
+    def pools(self) -> list[Pool]:
+        """Every pool."""
+        return [Pool.from_json(row) for row in self.items("/pools")]
+
+    def pool(self, name: str) -> Pool:
+        """One pool."""
+        return Pool.from_json(self.call("GET", f"/pools/{part(name)}"))
+
+    def create_pool(
+        self, name: str, capacity: Mapping[str, int], *, description: str = "", settings: Mapping[str, Any] | None = None
+    ) -> Pool:
+        """A new pool; Conflict (`pool_exists`) if there is one of that name already."""
+        body = {"name": name, "capacity": dict(capacity), "description": description, "settings": dict(settings or {})}
+        return Pool.from_json(self.call("POST", "/pools", body=body))
+
+    def update_pool(
+        self,
+        name: str,
+        *,
+        capacity: Mapping[str, int] | None = None,
+        description: str | None = None,
+        settings: Mapping[str, Any] | None = None,
+    ) -> Pool:
+        """Change what is given: keys of `capacity` that are not named stay, and 0 takes one out."""
+        given = {"capacity": capacity, "description": description, "settings": settings}
+        body = {field: value for field, value in given.items() if value is not None}
+        return Pool.from_json(self.call("PATCH", f"/pools/{part(name)}", body=body))
+
+    def delete_pool(self, name: str) -> None:
+        """Delete a pool in which nothing is queued or active."""
+        self.call("DELETE", f"/pools/{part(name)}")
+
+    def shares(self, pool: str) -> list[ShareNode]:
+        """What each part of a pool has, wants and is due by fair share: the pool, and below each node its children."""
+        return [ShareNode.from_json(row) for row in self.call("GET", f"/pools/{part(pool)}/shares")["nodes"]]
+
+    def history(self, pool: str) -> dict[str, Any]:
+        """What was used of a pool over the last hours: `times`, and beside them `capacity` (key → numbers) and `series`: by all
+        as `pool`, by each policy as `type/name`, each key → numbers."""
+        told: dict[str, Any] = self.call("GET", f"/pools/{part(pool)}/history")
+        return told
+
+    def policies(self, pool: str) -> list[Policy]:
+        """The policies of a pool."""
+        return [Policy.from_json(row) for row in self.items(f"/pools/{part(pool)}/policies")]
+
+    def component_policies(self, component: str, component_type: str = "orchestrator") -> list[Policy]:
+        """A component's policies in all pools."""
+        query = {"component_type": component_type}
+        return [Policy.from_json(row) for row in self.items(f"/components/{part(component)}/policies", query=query)]
+
+    def set_policy(
+        self,
+        pool: str,
+        component: str,
+        *,
+        component_type: str = "orchestrator",
+        priority: int | None = None,
+        reserved: Mapping[str, int] | None = None,
+        limit: Mapping[str, int] | None = None,
+        weight: int | None = None,
+        group: str | None = None,
+        profile: str | None = None,
+        settings: Mapping[str, Any] | None = None,
+    ) -> Policy:
+        """Create or replace a policy: what is not given is the default again, a setting inherited."""
+        more = {"priority": priority, "group": group, "profile": profile, "settings": settings}
+        body = account(reserved=reserved, limit=limit, weight=weight, **more)
+        query = {"component_type": component_type}
+        return Policy.from_json(self.call("PUT", _policy_path(pool, component), query=query, body=body))
+
+    def policy(self, pool: str, component: str, component_type: str = "orchestrator") -> Policy:
+        """One policy."""
+        query = {"component_type": component_type}
+        return Policy.from_json(self.call("GET", _policy_path(pool, component), query=query))
+
+    def delete_policy(self, pool: str, component: str, component_type: str = "orchestrator") -> None:
+        """Detach a component from a pool in which nothing of it is queued or active."""
+        self.call("DELETE", _policy_path(pool, component), query={"component_type": component_type})
+
+    def groups(self, pool: str) -> list[Group]:
+        """The groups of a pool."""
+        return [Group.from_json(row) for row in self.items(f"/pools/{part(pool)}/groups")]
+
+    def set_group(
+        self,
+        pool: str,
+        group: str,
+        *,
+        parent: str | None = None,
+        reserved: Mapping[str, int] | None = None,
+        limit: Mapping[str, int] | None = None,
+        weight: int | None = None,
+        mode: str | None = None,
+        settings: Mapping[str, Any] | None = None,
+    ) -> Group:
+        """Create or replace a group: what is not given is the default again, a setting inherited."""
+        body = account(parent=parent, reserved=reserved, limit=limit, weight=weight, mode=mode, settings=settings)
+        return Group.from_json(self.call("PUT", f"/pools/{part(pool)}/groups/{part(group)}", body=body))
+
+    def delete_group(self, pool: str, group: str) -> None:
+        """Delete a group that has nothing below it."""
+        self.call("DELETE", f"/pools/{part(pool)}/groups/{part(group)}")
+
+
+def part(name: str) -> str:
+    """A name as one part of a path, whatever is in it."""
+    return quote(name, safe="") or "%20"
+
+
+def _policy_path(pool: str, component: str) -> str:
+    return f"/pools/{part(pool)}/policies/{part(component)}"
