@@ -12,7 +12,7 @@ COPY app app
 COPY workers workers
 COPY config config
 RUN --mount=type=bind,from=wheels,source=/wheels,target=/wheels \
-    pip install --no-cache-dir --no-index --find-links /wheels --editable . \
+    pip install --no-cache-dir --no-index --find-links /wheels --editable ".[embedded]" \
     && useradd --system --no-create-home poolkeeper
 USER poolkeeper
 ENTRYPOINT ["poolkeeperd"]

@@ -48,7 +48,7 @@ lua: $(READY) ## luacheck over every composed script
 check: lint test ## lint, then test
 
 lock: ## write constraints.txt anew from pyproject.toml (needs uv)
-	uv pip compile --quiet --universal --python-version 3.11 --all-extras --generate-hashes --upgrade \
+	uv pip compile --quiet --universal --python-version 3.11 --extra dev --generate-hashes --upgrade \
 		--custom-compile-command 'make lock' --output-file constraints.txt pyproject.toml
 
 clean: ## remove .venv and all caches; data/ stays

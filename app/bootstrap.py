@@ -10,8 +10,13 @@ from app import brokers
 from app.domain.clock import Clock
 from app.service.audit import Audit
 from app.service.declaring import Declaring
+from app.service.explaining import Explaining
+from app.service.foreseeing import Foreseeing
+from app.service.glances import Glances
+from app.service.history import Histories
 from app.service.housekeeping import Housekeeping
 from app.service.lists import Listing
+from app.service.measuring import Measures
 from app.service.pools import Pools
 from app.service.reconciling import Reconciling
 from app.service.requests import Requests
@@ -19,6 +24,7 @@ from app.service.rounds import Rounds, Turns
 from app.service.sharing import Sharing
 from app.service.tasks import Tasks
 from app.service.tokens import Tokens
+from app.service.trying import Trying
 from app.service.waiting import House, Waiting
 from app.settings import Settings
 from app.store.auditor import Auditor
@@ -26,10 +32,14 @@ from app.store.connection import check, connect
 from app.store.embedded import EmbeddedRedis, FolderInUse, require_ledger
 from app.store.ledger import Ledger, Limits
 from app.store.lists import Lists
+from app.store.measuring import Measuring
 from app.store.nudges import Nudges
 from app.store.planning import Planning
 from app.store.registry import Registry
+from app.store.samples import Samples
+from app.store.scratch import Copying, OnDemand, Servers
 from app.store.scripts import Client
+from app.store.standings import Standings
 from app.store.tasks import TaskStore
 from app.store.tokens import TokenStore
 from app.store.wakeups import Wakeups
@@ -50,11 +60,17 @@ class Services:
     waiting: Waiting
     declaring: Declaring
     sharing: Sharing
+    explaining: Explaining
+    foreseeing: Foreseeing
+    trying: Trying
+    glances: Glances
+    history: Histories
+    measures: Measures
     registry: Registry
 
 
-def services(client: Client, settings: Settings, clock: Clock | None = None) -> Services:
-    """The services on a Redis."""
+def services(client: Client, settings: Settings, clock: Clock | None = None, scratch: Servers | None = None) -> Services:
+    """The services on a Redis; things are tried out where `scratch` says, else on a server of this process's own."""
     limits = _limits(settings)
     ledger, registry = Ledger(client, clock, limits), Registry(client)
     housekeeping, audit = Housekeeping(ledger, registry), Audit(ledger, Auditor(client, clock, settings.chunk))
@@ -62,18 +78,27 @@ def services(client: Client, settings: Settings, clock: Clock | None = None) -> 
     turns = Turns(Nudges(client, clock), reconciling)
     requests = Requests(ledger, registry)
     house = House(polls=settings.api_threads * 3 // 4, streams=settings.api_threads // 8)
+    standings, lists = Standings(client, clock), Lists(client)
+    history = Histories(Samples(client, settings.history_interval_s, settings.history_kept, clock), ledger)
+    foreseeing = Foreseeing(Planning(client, clock, limits), ledger, lists, standings)
     return Services(
         requests=requests,
         tasks=Tasks(task_store(client, settings, clock), registry, brokers.read(settings)),
         pools=Pools(ledger, registry),
-        lists=Listing(ledger, Lists(client)),
+        lists=Listing(ledger, lists),
         housekeeping=housekeeping,
         audit=audit,
-        rounds=Rounds(ledger, registry, housekeeping, audit, turns),
+        rounds=Rounds(ledger, registry, housekeeping, audit, history, turns),
         tokens=Tokens(TokenStore(client, clock), settings.rate_per_s),
         waiting=Waiting(requests, Wakeups(client), house),
         declaring=Declaring(ledger, registry),
         sharing=Sharing(Planning(client, clock, limits), ledger),
+        explaining=Explaining(standings, Planning(client, clock, limits), ledger, foreseeing),
+        foreseeing=foreseeing,
+        trying=Trying(Copying(client, scratch or OnDemand(), clock), limits),
+        glances=Glances(standings, ledger),
+        history=history,
+        measures=Measures(Measuring(client, clock), ledger),
         registry=registry,
     )
 

@@ -103,6 +103,12 @@ def fake() -> Iterator[Client]:
         yield client
 
 
+class FakeScratch:
+    """Where tests try things out: a fake each time, with nothing in it."""
+
+    empty = staticmethod(contextmanager(fake))
+
+
 # ---- the servers
 
 

@@ -115,6 +115,11 @@ class World:
         for name in self.pools():
             self.ledger.give_patience(self.workspace, name)
 
+    def counted(self, *names: str) -> dict[str, int]:
+        """What the metrics count under these names."""
+        counts = self.ledger.counts(self.workspace).items()
+        return {what: count for what, count in counts if what.partition("|")[0] in names}
+
     # taking back
 
     def snapshot(self, pool: str = "p", *, anyway: bool = False) -> Snapshot:
@@ -226,6 +231,8 @@ def value_of(client: Client, key: str) -> Any:
         return client.hgetall(key)
     if kind == "zset":
         return client.zrange(key, 0, -1, withscores=True)
+    if kind == "list":
+        return client.lrange(key, 0, -1)
     if kind == "stream":
         return client.xrange(key)
     return client.smembers(key) if kind == "set" else client.get(key)

@@ -27,14 +27,20 @@ class Access:
         """Whose token this is; without one everybody on this machine may do everything, where none is needed."""
         authorization = headers.get("Authorization")
         if authorization is None:
+            return self.bearer(None, headers, host)
+        scheme, _, secret = authorization.partition(" ")
+        if scheme.lower() != "bearer" or not secret.strip():
+            raise _who_are_you("no_token", "Authorization must be Bearer and a token")
+        return self.bearer(secret.strip(), headers, host)
+
+    def bearer(self, secret: str | None, headers: Headers, host: str) -> Token:
+        """Whose secret this is, however it came here; None is that none came."""
+        if secret is None:
             if self.needs_token():
                 raise _who_are_you("no_token", "a token is needed: Authorization: Bearer <token>")
             _check_from_here(headers, host)
             return ANYBODY
-        scheme, _, secret = authorization.partition(" ")
-        if scheme.lower() != "bearer" or not secret.strip():
-            raise _who_are_you("no_token", "Authorization must be Bearer and a token")
-        token = self._tokens.recognise(secret.strip())
+        token = self._tokens.recognise(secret)
         if token is None:
             raise _who_are_you("unknown_token", "this token is unknown, expired or revoked")
         return token

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from flask import Flask, Response
@@ -25,8 +26,27 @@ class Choices:
     max_body_bytes: int = 4 * 2**20
 
 
-def create(services: Services, choices: Choices | None = None, counted: Counted | None = None) -> Flask:
-    """An application that serves these services."""
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What whoever serves something beside the routes builds on: the same services, the same door, the same counters."""
+
+    app: Flask
+    services: Services
+    access: Access
+    counted: Counted
+
+
+Beside = Callable[[Ground], None]
+"""Adds to the application what is served beside the routes."""
+
+
+def create(
+    services: Services,
+    choices: Choices | None = None,
+    counted: Counted | None = None,
+    beside: Sequence[Beside] = (),
+) -> Flask:
+    """An application that serves these services, and what is beside the routes."""
     choices = choices or Choices()
     app = Flask("poolkeeper", static_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = choices.max_body_bytes + 1  # one more than is taken, so that too much is seen
@@ -44,6 +64,8 @@ def create(services: Services, choices: Choices | None = None, counted: Counted 
     document = openapi.written()
     app.add_url_rule(f"{PREFIX}/openapi.json", "openapi", lambda: Response(document, mimetype="application/json"))
     docs.add(app)
+    for add in beside:
+        add(Ground(app, services, access, counted))
     app.before_request(dispatch.begin)
     app.after_request(dispatch.end)
     app.register_error_handler(HTTPException, dispatch.refuse)

@@ -10,7 +10,7 @@ import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import quote
 
 from flask import Request, Response, g, request
@@ -25,7 +25,7 @@ from app.api.route import STREAM, Call, Route, path_pattern
 from app.bootstrap import Services
 from app.domain.asks import Ask
 from app.domain.names import RULES
-from app.domain.tokens import ANYBODY, Token
+from app.domain.tokens import ANYBODY, Permission, Token
 from app.store.connection import StoreUnavailable
 
 access_log = logging.getLogger("poolkeeper.access")
@@ -35,6 +35,15 @@ PLAIN = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 """Of every answer that is made here: it is true for this moment only, and it is what it says."""
 JSON = re.compile(r"application/(?:[\w.+-]+\+)?json", re.ASCII)
 REQUEST_ID = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
+
+
+class Served(Protocol):
+    """What is counted and logged of what serves a request, be it a route or a page: what it is called, and who may."""
+
+    @property
+    def path(self) -> str: ...
+    @property
+    def may(self) -> Permission | None: ...
 
 
 class Dispatch:
@@ -92,7 +101,7 @@ class Dispatch:
         if route.takes_query:
             given["query"] = query
         if route.body:
-            with _being_read(asked):
+            with being_read(asked):
                 data = _data(asked)
             given["body"] = _body(route.body, asked, data, absent_is_empty=route.body_may_be_absent)
         return given
@@ -120,7 +129,7 @@ class Dispatch:
         asked, here = _asked(), g._get_current_object()
         response.headers["X-Request-Id"] = here.request_id
         taken_s = time.perf_counter() - here.begun
-        route: Route | None = here.get("route")
+        route: Served | None = here.get("route")
         name = route.path if route else "none"
         self._counted.request(asked.method if route else "none", name, response.status_code, taken_s)
         if route is None or route.may:
@@ -193,7 +202,7 @@ def _query(route: Route, given: MultiDict[str, str]) -> Any:
 
 
 @contextmanager
-def _being_read(asked: Request) -> Iterator[None]:
+def being_read(asked: Request) -> Iterator[None]:
     """For as long as the client sends something."""
     sock = asked.environ.get("gunicorn.socket")
     if sock:

@@ -35,7 +35,6 @@ START = f"""SwaggerUIBundle({{
 
 def add(app: Flask) -> None:
     """The page and its files."""
-    app.add_url_rule("/", "root", lambda: redirect("/docs"), methods=["GET"])
     app.add_url_rule("/docs/", "docs folder", lambda: redirect("/docs"), methods=["GET"])
     app.add_url_rule("/docs", "docs", _page, methods=["GET"])
     app.add_url_rule("/docs/start.js", "docs start", lambda: Response(START, mimetype="text/javascript"), methods=["GET"])

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from app.api import accounts
+from app.api.access import forbidden
 from app.api.accounts import GroupAnswer, PolicyAnswer
 from app.api.answers import Page
 from app.api.paging import page_of
 from app.api.questions import ComponentPaged, ComponentQuery, Paged
 from app.api.route import Call
 from app.domain.asks import GroupAsk, PolicyAsk
+from app.domain.names import component_id
+from app.domain.tokens import Permission
 
 
 def every(call: Call, pool: str, query: Paged) -> Page[PolicyAnswer]:
@@ -18,7 +21,14 @@ def every(call: Call, pool: str, query: Paged) -> Page[PolicyAnswer]:
 
 
 def put(call: Call, pool: str, component: str, query: ComponentQuery, body: PolicyAsk) -> tuple[int, PolicyAnswer]:
-    """Connect a component to a pool, or replace how it is connected: what is not given is as if it were new."""
+    """Connect a component to a pool, or replace how it is connected: what is not given is as if it were new.
+
+    A policy that is there is for who may `adjust`; to make one is for who may `shape`.
+    """
+    if not call.token.may(Permission.SHAPE):
+        known = call.services.pools.view(call.workspace, pool).policies
+        if component_id(query.component_type, component) not in known:
+            raise forbidden(Permission.SHAPE)
     created = call.services.pools.set_policy(call.workspace, pool, component, body, query.component_type)
     return 201 if created else 200, show(call, pool, component, query)
 

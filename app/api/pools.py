@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from app.api.access import forbidden
 from app.api.accounts import PoolAnswer
 from app.api.answers import Page, RequestAnswer
 from app.api.paging import page_of, told_by_us
@@ -9,6 +10,7 @@ from app.api.questions import Paged, ViewQuery
 from app.api.requests import idempotency_key
 from app.api.route import Call
 from app.domain.asks import PoolAsk, PoolChange
+from app.domain.tokens import Permission
 
 
 def create(call: Call, body: PoolAsk) -> PoolAnswer:
@@ -28,7 +30,12 @@ def show(call: Call, pool: str) -> PoolAnswer:
 
 
 def change(call: Call, pool: str, body: PoolChange) -> PoolAnswer:
-    """Merge a change into a pool: what is not given stays, a capacity of 0 removes its key."""
+    """Merge a change into a pool: what is not given stays, a capacity of 0 removes its key.
+
+    The capacity is for who may `adjust`; all else of a pool is for who may `shape`.
+    """
+    if body.model_fields_set - {"capacity"} and not call.token.may(Permission.SHAPE):
+        raise forbidden(Permission.SHAPE)
     return PoolAnswer.of(call.services.pools.update(call.workspace, pool, body))
 
 

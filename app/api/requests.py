@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Annotated
 
 from pydantic import ValidationError
@@ -18,7 +19,8 @@ from app.domain.errors import Refused
 from app.domain.models import Request
 from app.domain.names import IDEMPOTENCY_PATTERN, RULES, is_idempotency_key
 from app.domain.ordering import CLASSES
-from app.domain.tokens import Permission
+from app.domain.states import State
+from app.domain.tokens import Permission, Token
 from app.service.checks import OF_BATCH
 from app.store.lists import Wanted
 
@@ -39,7 +41,11 @@ def submit(call: Call, body: RequestAsk) -> RequestAnswer:
     """
     key = idempotency_key(call)
     check_ask(call, body)
-    return RequestAnswer.of(call.services.requests.submit(call.workspace, body, key))
+    begun = time.perf_counter()
+    request = call.services.requests.submit(call.workspace, body, key)
+    if request.status is State.ALLOCATED:
+        call.counted.granted(time.perf_counter() - begun)
+    return RequestAnswer.of(request)
 
 
 def submit_batch(call: Call, body: BatchAsk) -> BatchAnswer:
@@ -153,7 +159,12 @@ def idempotency_key(call: Call, most: int = 255) -> str | None:
 def check_ask(call: Call, ask: RequestAsk) -> None:
     """Raises unless the caller may ask this."""
     if not call.token.may_act_for(ask.component_type, ask.component):
-        raise _not_yours(ask.component_type, ask.component)
+        raise not_yours(ask.component_type, ask.component)
+    check_class(call, ask)
+
+
+def check_class(call: Call, ask: RequestAsk) -> None:
+    """Raises unless the caller may ask as dearly as that."""
     if ask.preemption_class == CLASSES - 1 and not call.token.may(Permission.SENSITIVE):
         raise Refusal(403, "not_permitted", "this token may not ask for class 10: it lacks the permission sensitive")
 
@@ -166,10 +177,16 @@ def check_holder(call: Call, request: str) -> None:
 
 def own(call: Call, request: Request) -> Request:
     """The request, if the caller may see it."""
-    if not call.token.may_see(request.component_type, request.component):
-        raise Refusal(403, "other_component", "this request is of a component that this token is not for")
+    check_seen(call.token, request)
     return request
 
 
-def _not_yours(kind: str, component: str) -> Refusal:
+def check_seen(token: Token, request: Request) -> None:
+    """Raises unless the token may see the request."""
+    if not token.may_see(request.component_type, request.component):
+        raise Refusal(403, "other_component", "this request is of a component that this token is not for")
+
+
+def not_yours(kind: str, component: str) -> Refusal:
+    """The answer to who meddles with a component of others."""
     return Refusal(403, "other_component", f"this token is not for component {kind}/{component}")

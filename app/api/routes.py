@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
-from app.api import declarations, events, policies, pools, requests, shares, system, tasks, workspaces
+from app.api import (
+    declarations,
+    events,
+    explanations,
+    history,
+    policies,
+    pools,
+    requests,
+    shares,
+    system,
+    tasks,
+    trials,
+    workspaces,
+)
 from app.api.route import STREAM, Route
 from app.domain.tokens import Permission
 
-READ, SUBMIT, ACT, DROP, SHAPE = Permission.READ, Permission.SUBMIT, Permission.ACT, Permission.DROP, Permission.SHAPE
+READ, SUBMIT, ACT, DROP = Permission.READ, Permission.SUBMIT, Permission.ACT, Permission.DROP
+ADJUST, SHAPE = Permission.ADJUST, Permission.SHAPE
 KEY = ("Idempotency-Key",)
 
 PREFIX = "/api/v1"
@@ -16,13 +30,14 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/pools", SHAPE, pools.create, (201,), (409, 422), KEY),
     Route("GET", "/pools", READ, pools.every),
     Route("GET", "/pools/{pool}", READ, pools.show),
-    Route("PATCH", "/pools/{pool}", SHAPE, pools.change, (200,), (409, 422)),
+    Route("PATCH", "/pools/{pool}", ADJUST, pools.change, (200,), (409, 422)),
     Route("DELETE", "/pools/{pool}", SHAPE, pools.delete, (204,), (409,)),
     Route("GET", "/pools/{pool}/requests", READ, pools.requests),
     Route("GET", "/pools/{pool}/shares", READ, shares.of_pool),
+    Route("GET", "/pools/{pool}/history", READ, history.of_pool),
     # policies and groups
     Route("GET", "/pools/{pool}/policies", READ, policies.every),
-    Route("PUT", "/pools/{pool}/policies/{component}", SHAPE, policies.put, (200, 201), (409, 422)),
+    Route("PUT", "/pools/{pool}/policies/{component}", ADJUST, policies.put, (200, 201), (409, 422)),
     Route("GET", "/pools/{pool}/policies/{component}", READ, policies.show),
     Route("DELETE", "/pools/{pool}/policies/{component}", SHAPE, policies.delete, (204,), (409,)),
     Route("GET", "/pools/{pool}/groups", READ, policies.groups),
@@ -41,6 +56,9 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/requests/{request}/checkpoint", ACT, requests.checkpoint, (200,), (409,)),
     Route("POST", "/requests/{request}/cancel", ACT, requests.cancel, (200,), (409,)),
     Route("GET", "/requests/{request}/events", READ, requests.story),
+    Route("GET", "/requests/{request}/explain", READ, explanations.explain),
+    Route("GET", "/requests/{request}/estimate", READ, explanations.estimate),
+    Route("POST", "/dry-run", READ, trials.try_out, (200,), (404, 409, 422)),
     # tasks
     Route("POST", "/tasks", SUBMIT, tasks.park, (201,), (409, 422), KEY),
     Route("GET", "/tasks/{task}", READ, tasks.show),

@@ -32,7 +32,7 @@ def config_file(name: str) -> Path:
 def commands() -> dict[str, tuple[str, ...]]:
     """By name, what each process is started with."""
     return {
-        "api": (*_PYTHON, "gunicorn", "--config", str(config_file("gunicorn.conf.py")), "app.api.wsgi:application()"),
+        "api": (*_PYTHON, "gunicorn", "--config", str(config_file("gunicorn.conf.py")), "app.wsgi:application()"),
         "worker": (*_CELERY, "worker", *_QUIETLY, "--hostname", "poolkeeper@%h"),
         "beat": (*_CELERY, "beat", "--pidfile="),
     }

@@ -13,13 +13,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import FrameType
 from urllib.parse import urlsplit
 
 import click
 
-from app import brokers
+from app import brokers, meters
 from app.bootstrap import Running, running
 from app.cli.listening import bindable, may_listen, reached_at
 from app.cli.processes import ROOT, commands, config_file, environment
@@ -33,9 +32,6 @@ from app.store.broker import broker
 from app.store.connection import redacted
 from app.store.embedded import FolderLock
 
-METERS = "PROMETHEUS_MULTIPROC_DIR"
-MEMORY = Path("/dev/shm")
-"""A full disk would end every process that counts in a mapped file on it."""
 USUAL = "http://127.0.0.1:8080"
 LOOK_EVERY_S = 0.05
 NOT_YET_S = 30
@@ -88,7 +84,7 @@ def up(config: Path | None, file: Path | None, no_pools: bool) -> None:
     POOLKEEPER_REDIS_URL=redis://127.0.0.1:6379/0 poolkeeperd up --pools our-pools.yaml
     """
     settings = read_settings(config)
-    with clear_errors(), stopping() as stop, _place(settings) as meters:
+    with clear_errors(), stopping() as stop, _place(settings) as counters:
         pools = None if no_pools else _pools(file)
         port = bindable(settings.host, settings.port)
         if settings.redis_url:
@@ -99,7 +95,7 @@ def up(config: Path | None, file: Path | None, no_pools: bool) -> None:
             _declare(here, pools)
             secret = _first_token(settings, here)
             known = environment(settings, config, redis_url=here.url, port=port)
-            parts = _parts(settings, {METERS: str(meters)} | known)
+            parts = _parts(settings, {meters.VARIABLE: str(counters)} | known)
             supervisor = Supervisor(parts, here.server, lambda line: click.echo(line, err=True))
             _serve(supervisor, stop, _Door(settings, port, here, secret))
     click.echo("stopped")
@@ -166,11 +162,11 @@ def _place(settings: Settings) -> Iterator[Path]:
             lock = FolderLock(settings.data_dir)
         except OSError as error:
             raise ValueError(f"cannot use the data folder {settings.data_dir.absolute()}: {error.strerror}") from error
-    memory = MEMORY if MEMORY.is_dir() and os.access(MEMORY, os.W_OK) else None
+    folder = meters.made()
     try:
-        with TemporaryDirectory(prefix="poolkeeper-metrics-", dir=memory, ignore_cleanup_errors=True) as folder:
-            yield Path(folder)
+        yield folder
     finally:
+        shutil.rmtree(folder, ignore_errors=True)
         if lock:
             lock.release()
 

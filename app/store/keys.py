@@ -88,6 +88,8 @@ KEYS: dict[str, Key] = {
         Key("pool_leaving", "pool:<pool>:leaving", "hash", "who has to leave → for whom; `-` for nobody any more"),
         Key("pool_stops", "pool:<pool>:stops", "zset", "preemptions of the last minute by when (ms) they were decided"),
         Key("pool_ends", "pool:<pool>:ends", "zset", "allocations with a walltime by when (ms) they promised to end"),
+        Key("pool_runs", "pool:<pool>:runs:<component>", "hash", "a policy's run times: `<step>` → how many, `all` → how many"),
+        Key("pool_history", "pool:<pool>:history", "list", "how much was used, and by whom, a line each minute"),
         Key("pool_groups", "pool:<pool>:groups", "set", "names of the groups"),
         Key("pool_policies", "pool:<pool>:policies", "set", "components with a policy"),
         Key("pool_lanes", "pool:<pool>:lanes", "zset", "lanes that may be granted here, by the place of their head"),

@@ -7,9 +7,11 @@ of itself (out of memory, read only, loading …) and what becomes of the connec
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import quote
+from weakref import WeakKeyDictionary
 
 from redis import Redis
 from redis.cluster import RedisCluster
@@ -21,6 +23,8 @@ from app.store.connection import translate
 from app.store.keys import key, prefix
 
 Client: TypeAlias = Redis | RedisCluster
+Around: TypeAlias = Callable[[str], AbstractContextManager[object]]
+"""What a call of a script takes place in; it is given the name of the script."""
 Arg: TypeAlias = str | bytes | int | bool | None
 Tail: TypeAlias = tuple[Arg, ...]
 """What follows the script in EVAL and EVALSHA: the number of keys, the one key, the arguments."""
@@ -29,6 +33,26 @@ _LINE = re.compile(r'(?:user_script|\[string "<python>"\]):\s?(\d+)')
 _WRAPPED = re.compile(r"user_script:\s?\d+: -(([A-Z]+) (.*))", re.DOTALL)
 """An error of the server as Redis 6.2 wraps it when a script meets it."""
 _CLASSES = {"OOM": OutOfMemoryError, "READONLY": ReadOnlyError}
+
+
+_AROUND: WeakKeyDictionary[Client, Around] = WeakKeyDictionary()
+
+
+def observe(client: Client, *around: Around) -> None:
+    """From now on every script that is called on this client, by whoever is made after this, takes place in these."""
+    _AROUND[client] = around[0] if len(around) == 1 else lambda script: _in_all(around, script)
+
+
+@contextmanager
+def _in_all(around: Sequence[Around], script: str) -> Iterator[None]:
+    with ExitStack() as stack:
+        for each in around:
+            stack.enter_context(each(script))
+        yield
+
+
+def _unseen(_: str) -> AbstractContextManager[object]:
+    return nullcontext()
 
 
 class Reply(NamedTuple):
@@ -55,11 +79,12 @@ class Scripts:
     def __init__(self, client: Client, commands: Mapping[str, Command] | None = None) -> None:
         self._client = client
         self._commands = load_commands() if commands is None else commands
+        self._around = _AROUND.get(client, _unseen)
 
     def call(self, command: str, workspace: str, /, **args: Arg) -> Reply:
         """Run a command in a workspace; all of its declared arguments are given and no others."""
         prepared, tail = self._prepared(command, workspace, args)
-        with serving(self._client):
+        with self._around(command), serving(self._client):
             return _reply(prepared, self._answer(prepared, tail))
 
     def _prepared(self, name: str, workspace: str, args: Mapping[str, Arg]) -> tuple[Command, Tail]:

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from types import EllipsisType
 from typing import Any
-from urllib.parse import quote
 
-from poolkeeper.asks import account, ask
-from poolkeeper.calls import KEY, Calls, new_key
+from poolkeeper.asks import ask
+from poolkeeper.calls import KEY, new_key
 from poolkeeper.errors import Refused, refusal
 from poolkeeper.holding import Allocation, OnDirective
-from poolkeeper.models import Caller, Group, Heartbeat, Plan, Policy, Pool, Request, ShareNode, Task, Told
+from poolkeeper.models import Caller, Heartbeat, Plan, Request, Task, Told
+from poolkeeper.pools import Pools, part
 from poolkeeper.waiting import wait
 
 BATCH = 1000
 """Asks of one batch."""
 
 
-class Client(Calls):
+class Client(Pools):
     """Poolkeeper over HTTP. What is not given is read from POOLKEEPER_URL, POOLKEEPER_TOKEN and POOLKEEPER_WORKSPACE, then from
     the file that `poolkeeper login` writes. Threads may share one, and a forked child may go on using it."""
 
@@ -86,7 +86,7 @@ class Client(Calls):
 
     def request(self, request_id: str) -> Request:
         """A request as it stands; of a queued one this counts as asking for it."""
-        return Request.from_json(self.call("GET", f"/requests/{_part(request_id)}"))
+        return Request.from_json(self.call("GET", f"/requests/{part(request_id)}"))
 
     def requests(
         self,
@@ -102,20 +102,36 @@ class Client(Calls):
         query = {"status": status, "component": component, "component_type": component_type, "pool": pool, "label": label}
         return map(Request.from_json, self.items("/requests", query=query))
 
+    def explain(self, request_id: str) -> dict[str, Any]:
+        """Why a request waits: a `sentence`, and for each of its `pools` the verdict, who holds the units, and more."""
+        found: dict[str, Any] = self.call("GET", f"/requests/{part(request_id)}/explain")
+        return found
+
+    def estimate(self, request_id: str) -> dict[str, Any]:
+        """When a request may start, for each of its `pools`: what `explain` says of it without the reasons, and cheap."""
+        found: dict[str, Any] = self.call("GET", f"/requests/{part(request_id)}/estimate")
+        return found
+
+    def dry_run(self, **what: Any) -> dict[str, Any]:
+        """What would come of it, and nothing done: `request=` what `poolkeeper.ask` made, or a `pool=`, `policy=` or `group=`
+        as it would be, or `pools=`, `cancel=`, `drop=`."""
+        found: dict[str, Any] = self.call("POST", "/dry-run", body=what)
+        return found
+
     def story(self, request_id: str) -> list[Told]:
         """What happened to a request, oldest first."""
-        return [Told.from_json(row) for row in self.items(f"/requests/{_part(request_id)}/events")]
+        return [Told.from_json(row) for row in self.items(f"/requests/{part(request_id)}/events")]
 
     def wait(self, request_id: str, timeout_s: float | None = None) -> Request:
         """The request as soon as it is no longer queued, whatever it is then; TimedOut when it takes longer than that.
 
         A server that is away for less than five minutes is waited for as well.
         """
-        return wait(self, request_id, f"/requests/{_part(request_id)}", timeout_s, self._sleep)
+        return wait(self, request_id, f"/requests/{part(request_id)}", timeout_s, self._sleep)
 
     def heartbeat(self, request_id: str, fence: int) -> Heartbeat:
         """Prolong the lease; StaleFence if there is nothing to prolong."""
-        return Heartbeat.from_json(self.call("POST", f"/requests/{_part(request_id)}/heartbeat", body={"fence": fence}))
+        return Heartbeat.from_json(self.call("POST", f"/requests/{part(request_id)}/heartbeat", body={"fence": fence}))
 
     def release(self, request_id: str, fence: int, outcome: str = "succeeded") -> Request:
         """Give the units back; the work has `succeeded` or `failed`, or (`vacated`) it left because it was asked to.
@@ -123,7 +139,7 @@ class Client(Calls):
         Conflict (`not_leaving`) if it says `vacated` and nobody has asked.
         """
         body = {"fence": fence, "outcome": outcome}
-        return Request.from_json(self.call("POST", f"/requests/{_part(request_id)}/release", body=body))
+        return Request.from_json(self.call("POST", f"/requests/{part(request_id)}/release", body=body))
 
     def checkpoint(
         self,
@@ -140,15 +156,15 @@ class Client(Calls):
         `routine` one is only kept, whatever was asked meanwhile."""
         given = {"fence": fence, "state": state, "seconds": seconds, "reference": reference, "routine": routine or None}
         body = {field: value for field, value in given.items() if value is not None}
-        return Heartbeat.from_json(self.call("POST", f"/requests/{_part(request_id)}/checkpoint", body=body))
+        return Heartbeat.from_json(self.call("POST", f"/requests/{part(request_id)}/checkpoint", body=body))
 
     def cancel(self, request_id: str) -> Request:
         """Leave the queue; Conflict (`not_queued`) if it was granted or has ended otherwise."""
-        return Request.from_json(self.call("POST", f"/requests/{_part(request_id)}/cancel"))
+        return Request.from_json(self.call("POST", f"/requests/{part(request_id)}/cancel"))
 
     def drop(self, request_id: str) -> Request:
         """End a request whatever its state; for operators."""
-        return Request.from_json(self.call("DELETE", f"/requests/{_part(request_id)}"))
+        return Request.from_json(self.call("DELETE", f"/requests/{part(request_id)}"))
 
     def allocation(
         self,
@@ -204,116 +220,16 @@ class Client(Calls):
 
     def task(self, task_id: str) -> Task:
         """A task as it stands; NotFound once it is over."""
-        return Task.from_json(self.call("GET", f"/tasks/{_part(task_id)}"))
+        return Task.from_json(self.call("GET", f"/tasks/{part(task_id)}"))
 
     def cancel_task(self, task_id: str) -> Task:
         """Give up a task; Conflict (`not_queued`) if it was granted."""
-        return Task.from_json(self.call("POST", f"/tasks/{_part(task_id)}/cancel"))
+        return Task.from_json(self.call("POST", f"/tasks/{part(task_id)}/cancel"))
 
     def start(self, request_id: str, fence: int, runner: str) -> Heartbeat:
         """Begin what was granted; StaleFence, or Conflict (`already_started`) if another runner has begun it."""
-        body, path = {"fence": fence, "runner": runner}, f"/requests/{_part(request_id)}/start"
+        body, path = {"fence": fence, "runner": runner}, f"/requests/{part(request_id)}/start"
         return Heartbeat.from_json(self.call("POST", path, body=body))
-
-    # ---- pools, groups, policies
-
-    def pools(self) -> list[Pool]:
-        """Every pool."""
-        return [Pool.from_json(row) for row in self.items("/pools")]
-
-    def pool(self, name: str) -> Pool:
-        """One pool."""
-        return Pool.from_json(self.call("GET", f"/pools/{_part(name)}"))
-
-    def create_pool(
-        self, name: str, capacity: Mapping[str, int], *, description: str = "", settings: Mapping[str, Any] | None = None
-    ) -> Pool:
-        """A new pool; Conflict (`pool_exists`) if there is one of that name already."""
-        body = {"name": name, "capacity": dict(capacity), "description": description, "settings": dict(settings or {})}
-        return Pool.from_json(self.call("POST", "/pools", body=body))
-
-    def update_pool(
-        self,
-        name: str,
-        *,
-        capacity: Mapping[str, int] | None = None,
-        description: str | None = None,
-        settings: Mapping[str, Any] | None = None,
-    ) -> Pool:
-        """Change what is given: keys of `capacity` that are not named stay, and 0 takes one out."""
-        given = {"capacity": capacity, "description": description, "settings": settings}
-        body = {field: value for field, value in given.items() if value is not None}
-        return Pool.from_json(self.call("PATCH", f"/pools/{_part(name)}", body=body))
-
-    def delete_pool(self, name: str) -> None:
-        """Delete a pool in which nothing is queued or active."""
-        self.call("DELETE", f"/pools/{_part(name)}")
-
-    def shares(self, pool: str) -> list[ShareNode]:
-        """What each part of a pool has, wants and is due by fair share: the pool, and below each node its children."""
-        return [ShareNode.from_json(row) for row in self.call("GET", f"/pools/{_part(pool)}/shares")["nodes"]]
-
-    def policies(self, pool: str) -> list[Policy]:
-        """The policies of a pool."""
-        return [Policy.from_json(row) for row in self.items(f"/pools/{_part(pool)}/policies")]
-
-    def component_policies(self, component: str, component_type: str = "orchestrator") -> list[Policy]:
-        """A component's policies in all pools."""
-        query = {"component_type": component_type}
-        return [Policy.from_json(row) for row in self.items(f"/components/{_part(component)}/policies", query=query)]
-
-    def set_policy(
-        self,
-        pool: str,
-        component: str,
-        *,
-        component_type: str = "orchestrator",
-        priority: int | None = None,
-        reserved: Mapping[str, int] | None = None,
-        limit: Mapping[str, int] | None = None,
-        weight: int | None = None,
-        group: str | None = None,
-        profile: str | None = None,
-        settings: Mapping[str, Any] | None = None,
-    ) -> Policy:
-        """Create or replace a policy: what is not given is the default again, a setting inherited."""
-        more = {"priority": priority, "group": group, "profile": profile, "settings": settings}
-        body = account(reserved=reserved, limit=limit, weight=weight, **more)
-        query = {"component_type": component_type}
-        return Policy.from_json(self.call("PUT", _policy_path(pool, component), query=query, body=body))
-
-    def policy(self, pool: str, component: str, component_type: str = "orchestrator") -> Policy:
-        """One policy."""
-        query = {"component_type": component_type}
-        return Policy.from_json(self.call("GET", _policy_path(pool, component), query=query))
-
-    def delete_policy(self, pool: str, component: str, component_type: str = "orchestrator") -> None:
-        """Detach a component from a pool in which nothing of it is queued or active."""
-        self.call("DELETE", _policy_path(pool, component), query={"component_type": component_type})
-
-    def groups(self, pool: str) -> list[Group]:
-        """The groups of a pool."""
-        return [Group.from_json(row) for row in self.items(f"/pools/{_part(pool)}/groups")]
-
-    def set_group(
-        self,
-        pool: str,
-        group: str,
-        *,
-        parent: str | None = None,
-        reserved: Mapping[str, int] | None = None,
-        limit: Mapping[str, int] | None = None,
-        weight: int | None = None,
-        mode: str | None = None,
-        settings: Mapping[str, Any] | None = None,
-    ) -> Group:
-        """Create or replace a group: what is not given is the default again, a setting inherited."""
-        body = account(parent=parent, reserved=reserved, limit=limit, weight=weight, mode=mode, settings=settings)
-        return Group.from_json(self.call("PUT", f"/pools/{_part(pool)}/groups/{_part(group)}", body=body))
-
-    def delete_group(self, pool: str, group: str) -> None:
-        """Delete a group that has nothing below it."""
-        self.call("DELETE", f"/pools/{_part(pool)}/groups/{_part(group)}")
 
     # ---- the workspace
 
@@ -333,15 +249,6 @@ class Client(Calls):
     def apply(self, declaration: Mapping[str, Any], *, prune: bool = False) -> Plan:
         """Make the workspace as declared; `prune` also deletes pools that are not in it."""
         return Plan.from_json(self.call("PUT", "/declaration", query={"prune": prune}, body=dict(declaration)))
-
-
-def _part(name: str) -> str:
-    """A name as one part of a path, whatever is in it."""
-    return quote(name, safe="") or "%20"
-
-
-def _policy_path(pool: str, component: str) -> str:
-    return f"/pools/{_part(pool)}/policies/{_part(component)}"
 
 
 def _request_or_refusal(row: Mapping[str, Any]) -> Request | Refused:

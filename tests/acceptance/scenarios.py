@@ -21,12 +21,6 @@ FILES = ("10_zenml_examples", "20_ledger", "30_taking_back", "40_classes_and_lea
 
 AT_ONCE = 16
 
-LATER = {
-    "explain says why, how many ahead, and who holds it": "explain",
-    "dry run says what would happen and does nothing": "dry run",
-}
-"""Scenarios of what is not there yet, and what they need."""
-
 
 class Scenario(NamedTuple):
     """One scenario of a file."""

@@ -1,4 +1,4 @@
-"""Every acceptance scenario, against the service as `make up` runs it and on a Redis of one's own. What is to come fails."""
+"""Every acceptance scenario, against the service as `make up` runs it and on a Redis of one's own."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
 import pytest
-from _pytest.mark import ParameterSet
 
 from app.store.child import Child
-from tests.acceptance.scenarios import LATER, Scenario, play_all, scenarios
+from tests.acceptance.scenarios import Scenario, play_all, scenarios
 from tests.backends import free_port, require, running, serve, short_folder, wait_until_ready
 from tests.cli.processes import COMMAND, environment, wait_until_served
 
@@ -58,12 +57,6 @@ def outcomes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         yield play_all(f"http://127.0.0.1:{port}", SCENARIOS)
 
 
-def _parameter(scenario: Scenario) -> ParameterSet:
-    needs = LATER.get(scenario.name)
-    marks = [pytest.mark.xfail(reason=f"needs {needs}", strict=True)] if needs else []
-    return pytest.param(scenario, id=str(scenario), marks=marks)
-
-
-@pytest.mark.parametrize("scenario", [_parameter(each) for each in SCENARIOS])
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
 def test_scenario(outcomes: dict[str, str | None], scenario: Scenario) -> None:
     assert outcomes[str(scenario)] is None

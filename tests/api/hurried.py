@@ -6,7 +6,8 @@ import resource
 
 from flask import Flask
 
-from app.api import reading, worker, wsgi
+from app import wsgi
+from app.api import reading, worker
 
 WITHIN_S = 1.5
 

@@ -20,7 +20,7 @@ from app.store.ledger import Ledger
 from tests.api.live import said
 from tests.backends import free_port, require, wait_until
 
-USUAL = "app.api.wsgi:application()"
+USUAL = "app.wsgi:application()"
 HURRIED = "tests.api.hurried:application()"
 SHORT_OF_FILES = "tests.api.hurried:short_of_files()"
 

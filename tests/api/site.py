@@ -21,6 +21,7 @@ from app.domain.tasks import TaskAsk
 from app.settings import Settings
 from app.store.scripts import Client
 from tests import leaving
+from tests.backends import FakeScratch
 from tests.world import value_of
 
 NOW = "2023-11-14T22:13:20.000Z"
@@ -107,7 +108,7 @@ class Site:
 
     def __init__(self, client: Client, settings: Settings | None = None, choices: Choices | None = None) -> None:
         self.client, self.clock = client, ManualClock()
-        self.services: Services = services(client, settings or Settings(brokers=BROKERS), self.clock)
+        self.services: Services = services(client, settings or Settings(brokers=BROKERS), self.clock, FakeScratch())
         self.app = create(self.services, choices)
         self._http: FlaskClient = self.app.test_client()
         self._numbers = itertools.count(1)

@@ -1,7 +1,8 @@
 """Who may what: every route walked by every kind of caller, and what of the lists and streams each of them sees.
 
 What is expected is written down here, from the roles as they are described to people: an admin may everything, an operator
-deals with everybody's requests and reads, a requester submits and acts for its components only and reads, a viewer reads.
+deals with everybody's requests, reads, resizes pools and edits policies, a requester submits and acts for its components only
+and reads, a viewer reads.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from tests.api.site import Site, a_task, an_ask
 
 READERS = "admin operator owner stranger viewer"
 SHAPERS = "admin"
+ADJUSTERS = "admin operator"
 SUBMITTERS = "admin operator owner"
 BATCHERS = "admin operator owner stranger"  # each ask is judged in its place, see below
 ACTORS = "admin operator owner"
@@ -29,12 +31,13 @@ WALK: dict[str, tuple[str, Any]] = {  # route: who may, and a body with which it
     "POST /pools": (SHAPERS, POOL),
     "GET /pools": (READERS, None),
     "GET /pools/{pool}": (READERS, None),
-    "PATCH /pools/{pool}": (SHAPERS, {"description": "new"}),
+    "PATCH /pools/{pool}": (ADJUSTERS, {"capacity": {"gpu": 9}}),
     "DELETE /pools/{pool}": (SHAPERS, None),
     "GET /pools/{pool}/requests": (READERS, None),
     "GET /pools/{pool}/shares": (READERS, None),
+    "GET /pools/{pool}/history": (READERS, None),
     "GET /pools/{pool}/policies": (READERS, None),
-    "PUT /pools/{pool}/policies/{component}": (SHAPERS, {}),
+    "PUT /pools/{pool}/policies/{component}": (ADJUSTERS, {}),
     "GET /pools/{pool}/policies/{component}": (READERS, None),
     "DELETE /pools/{pool}/policies/{component}": (SHAPERS, None),
     "GET /pools/{pool}/groups": (READERS, None),
@@ -52,6 +55,9 @@ WALK: dict[str, tuple[str, Any]] = {  # route: who may, and a body with which it
     "POST /requests/{request}/checkpoint": (ACTORS, {"fence": 1, "state": "progress"}),
     "POST /requests/{request}/cancel": (ACTORS, {}),
     "GET /requests/{request}/events": (LOOKERS, None),
+    "GET /requests/{request}/explain": (LOOKERS, None),
+    "GET /requests/{request}/estimate": (LOOKERS, None),
+    "POST /dry-run": (LOOKERS, {"request": an_ask()}),
     "POST /tasks": (SUBMITTERS, a_task("new")),
     "GET /tasks/{task}": (LOOKERS, None),
     "POST /tasks/{task}/cancel": (ACTORS, {}),
@@ -164,7 +170,7 @@ def test_without_tokens_everybody_on_this_machine_may_everything(site: Site) -> 
         "workspaces": ["*"],
         "components": [],
         "workspace": "default",
-        "permissions": ["act", "drop", "read", "sensitive", "shape", "submit"],
+        "permissions": ["act", "adjust", "drop", "read", "sensitive", "shape", "submit"],
         "token_needed": False,
     }
 
@@ -260,6 +266,23 @@ def test_an_expired_token_is_no_token(site: Site) -> None:
     site.clock.advance(11)
     site.get("/pools", token=secret).refused(401, "unknown_token")
     site.get("/pools").refused(401, "no_token")
+
+
+def test_an_operator_adjusts_what_is_there_and_shapes_nothing(site: Site) -> None:
+    site.pool(gpu=8)
+    site.policy(limit={"gpu": 4})
+    secret = site.token("operator")
+    before = site.state()
+    strict = {"settings": {"queueing": "strict"}}
+    for body in ({"description": "mine"}, strict, {"capacity": {"gpu": 9}, "description": "mine"}):
+        site.patch("/pools/gpus", body, token=secret).refused(403, "not_permitted")
+    site.put("/pools/gpus/policies/newcomer", {}, token=secret).refused(403, "not_permitted")
+    site.put("/pools/gpus/policies/team?component_type=step", {}, token=secret).refused(403, "not_permitted")
+    site.put("/pools/none/policies/team", {}, token=secret).refused(404, "no_such_pool")
+    assert site.state() == before
+    assert site.patch("/pools/gpus", {"capacity": {"gpu": 9, "tpu": 1}}, token=secret).body["capacity"] == {"gpu": 9, "tpu": 1}
+    answer = site.put("/pools/gpus/policies/team", {"limit": {"gpu": 5}, "priority": 3}, token=secret)
+    assert (answer.status, answer.body["limit"], answer.body["priority"]) == (200, {"gpu": 5}, 3)
 
 
 def test_who_calls_too_often_is_told_when_to_come_again(site: Site) -> None:

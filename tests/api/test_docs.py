@@ -25,11 +25,6 @@ def test_the_page_and_all_it_asks_for_are_served(site: Site) -> None:
         assert len(answer.get_data()) > 100
 
 
-def test_the_root_leads_to_the_page(site: Site) -> None:
-    answer = site.get("/", root=True)
-    assert (answer.status, answer.headers["Location"]) == (302, "/docs")
-
-
 def test_the_start_script_shows_our_document_and_asks_no_other_host(site: Site) -> None:
     script = site.get("/docs/start.js", root=True).body
     (document,) = re.findall(r'url: "([^"]+)"', script)

@@ -25,6 +25,7 @@ MUST = {  # route: every status it can answer, beside those of every route with 
     "DELETE /pools/{pool}": "204 404 409",
     "GET /pools/{pool}/requests": "200 404",
     "GET /pools/{pool}/shares": "200 404",
+    "GET /pools/{pool}/history": "200 404",
     "GET /pools/{pool}/policies": "200 404",
     "PUT /pools/{pool}/policies/{component}": "200 201 404 409 413 415 422",
     "GET /pools/{pool}/policies/{component}": "200 404",
@@ -44,6 +45,9 @@ MUST = {  # route: every status it can answer, beside those of every route with 
     "POST /requests/{request}/checkpoint": "200 404 409 413 415",
     "POST /requests/{request}/cancel": "200 404 409 413 415",
     "GET /requests/{request}/events": "200 404",
+    "GET /requests/{request}/explain": "200 404",
+    "GET /requests/{request}/estimate": "200 404",
+    "POST /dry-run": "200 404 409 413 415 422",
     "POST /tasks": "201 409 413 415 422",
     "GET /tasks/{task}": "200 404",
     "POST /tasks/{task}/cancel": "200 404 409 413 415",
@@ -139,6 +143,7 @@ def test_what_is_answered_has_the_shape_that_is_promised(site: Site) -> None:
         ("/pools/{pool}", "/pools/gpus"),
         ("/pools/{pool}/requests", "/pools/gpus/requests"),
         ("/pools/{pool}/shares", "/pools/gpus/shares"),
+        ("/pools/{pool}/history", "/pools/gpus/history"),
         ("/pools/{pool}/policies", "/pools/gpus/policies"),
         ("/pools/{pool}/policies/{component}", "/pools/gpus/policies/team"),
         ("/pools/{pool}/groups", "/pools/gpus/groups"),
@@ -147,6 +152,9 @@ def test_what_is_answered_has_the_shape_that_is_promised(site: Site) -> None:
         ("/requests", "/requests"),
         *(("/requests/{request}", f"/requests/{request['id']}") for request in (held, waits, rejected)),
         ("/requests/{request}/events", f"/requests/{held['id']}/events"),
+        ("/requests/{request}/explain", f"/requests/{held['id']}/explain"),
+        ("/requests/{request}/explain", f"/requests/{waits['id']}/explain"),
+        ("/requests/{request}/estimate", f"/requests/{waits['id']}/estimate"),
         ("/events", "/events"),
         ("/workspace", "/workspace"),
         ("/whoami", "/whoami"),
@@ -160,6 +168,10 @@ def test_what_is_answered_has_the_shape_that_is_promised(site: Site) -> None:
     beat = {"fence": held["fence"], "state": "completed", "reference": "x"}
     _fits("POST /requests/{request}/checkpoint", 200, site.post(f"/requests/{held['id']}/checkpoint", beat).body)
     _fits("POST /pools", 400, site.post("/pools", {}).body)
+    larger = {"pool": {"name": "gpus", "capacity": {"gpu": 2}}}
+    trials: list[dict[str, Any]] = [{"request": an_ask()}, {"request": an_ask(gpu=9)}, {"pools": []}, larger]
+    for body in trials:
+        _fits("POST /dry-run", 200, site.post("/dry-run", body).body)
     _fits("POST /declaration/plan", 200, site.post("/declaration/plan", {"pools": [{"name": "x", "capacity": {"g": 1}}]}).body)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from app.api.answers import time_of
 from tests.api.site import FRESH_POOL, Site
 
 GPUS = {"name": "gpus", "capacity": {"gpu": 8}, "used": {"gpu": 0}, "free": {"gpu": 8}, **FRESH_POOL}
@@ -396,3 +397,18 @@ def test_workspaces_know_nothing_of_each_other(everywhere: Site) -> None:
     everywhere.delete("/pools/gpus", **elsewhere).refused(404, "no_such_pool")
     assert everywhere.state() == before
     assert everywhere.get("/pools", workspace="a/b").malformed().keys() == {"Poolkeeper-Workspace"}
+
+
+def test_history_tells_each_time_what_the_pool_and_its_policies_used(everywhere: Site) -> None:
+    everywhere.pool(gpu=8)
+    everywhere.policy(reserved={"gpu": 2})
+    empty = everywhere.get("/pools/gpus/history").body
+    assert empty == {"times": [], "capacity": {}, "series": {"pool": {}}}
+    everywhere.submit(gpu=5)
+    everywhere.services.history.sample("default")
+    told = everywhere.get("/pools/gpus/history").body
+    (at,) = told.pop("times")
+    assert at == time_of(everywhere.clock.now_ms())
+    used = {"gpu": [5]}
+    assert told == {"capacity": {"gpu": [8]}, "series": {"pool": used, "orchestrator/team": used}}
+    everywhere.get("/pools/nowhere/history").refused(404, "no_such_pool")

@@ -56,6 +56,33 @@ async def _meanwhile(crowd: Crowd, times: int = 20) -> float:
     return longest
 
 
+def test_all_processes_tell_the_same_numbers(large: Service) -> None:
+    here = {"Poolkeeper-Workspace": "numbers"}
+    of = '{workspace="numbers",pool="p"}'
+
+    async def go() -> None:
+        crowd = Crowd(large.port)
+        await crowd.ask("POST", f"{PREFIX}/pools", {"name": "p", "capacity": {"gpu": 40}}, here)
+        await crowd.ask("PUT", f"{PREFIX}/pools/p/policies/t", {}, here)
+        before = await _told(crowd)
+        asked = {"component": "t", "resources": {"gpu": 1}}
+        for _ in range(41):  # each on a connection of its own, so that both processes have some
+            assert (await crowd.ask("POST", f"{PREFIX}/requests", asked, here)).status == 201
+        pages = [await _told(crowd) for _ in range(6)]
+        names = ("grant_latency_seconds_count", 'script_duration_seconds_count{script="submit"}')
+        assert [[page[name] - before.get(name, 0) for name in names] for page in pages] == [[40, 41]] * 6
+        assert [[page[f"{name}{of}"] for name in ("wait_seconds_count", "pool_queue_length")] for page in pages] == [
+            [40, 1]
+        ] * 6
+
+    asyncio.run(go())
+
+
+async def _told(crowd: Crowd) -> dict[str, float]:
+    lines = (line.rpartition(" ") for line in (await crowd.ask("GET", "/metrics")).text.splitlines() if line[:1] != "#")
+    return {name.removeprefix("poolkeeper_"): float(value) for name, _, value in lines}
+
+
 @pytest.mark.slow
 def test_five_hundred_wait_at_the_same_time(large: Service, record_property: Any) -> None:
     async def play() -> None:

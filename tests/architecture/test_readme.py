@@ -38,7 +38,7 @@ def test_the_state_diagram_is_the_table_of_transitions() -> None:
 
 
 def test_the_table_of_keys_is_the_list_of_keys() -> None:
-    rows = re.findall(r"^\| `([^`]+)` \| (hash|zset|set|string|stream|channel) \| (.+) \|$", README, re.M)
+    rows = re.findall(r"^\| `([^`]+)` \| (hash|zset|set|list|string|stream|channel) \| (.+) \|$", README, re.M)
     assert rows == [(key.shape, key.type, key.meaning.replace("|", "&#124;")) for key in KEYS.values()]
 
 

@@ -84,6 +84,7 @@ def test_the_tour_and_the_file_of_pools(here: Up, tmp_path: Path) -> None:
     carry_out(here, tmp_path, block("console", "pool requests gpus --view all"))
     carry_out(here, tmp_path, block("console", "poolkeeper plan -f pools.yaml"))
     carry_out(here, tmp_path, block("console", "poolkeeper pool shares lab"))
+    carry_out(here, tmp_path, block("console", "poolkeeper request explain $waits"))
 
 
 def test_the_lines_of_curl(here: Up, tmp_path: Path) -> None:

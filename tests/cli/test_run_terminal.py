@@ -58,6 +58,14 @@ def test_a_person_sees_the_queue_move_then_the_work_then_the_queue_and_the_work_
     lab.is_sound()
 
 
+def test_the_live_line_says_when_it_is_likely_to_start(lab: Lab) -> None:
+    holder = lab.taken_by_somebody("--walltime", "1h")
+    with lab.on_a_terminal(*ALL, script="exit 5") as terminal:
+        terminal.until(r"1st in the queue, since \d\d:\d\d \(\d+s\), likely in [1-5]?\dm")
+        lab.release(holder)
+        assert terminal.ended() == 5
+
+
 def test_the_live_line_fits_and_a_dumb_terminal_gets_lines(lab: Lab) -> None:
     lab.taken_by_somebody()
     with lab.on_a_terminal(*ALL, "--timeout", "1", script=SLEEP, width=30) as terminal:

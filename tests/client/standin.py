@@ -76,13 +76,13 @@ Act = Callable[[Handler], None]
 class StandIn:
     """The server, as long as its context; `url` is where."""
 
-    def __init__(self) -> None:
+    def __init__(self, port: int = 0) -> None:
         self.heard: list[Heard] = []
         self.acts: deque[Act] = deque()
         self.ended = Event()
         self.connections_ended = 0
         handler = type("ItsHandler", (Handler,), {"standin": self})
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        self._server = ThreadingHTTPServer(("127.0.0.1", port), handler)
         self._server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self._server.server_port}"
 

@@ -1,4 +1,4 @@
-"""`Client.shares`: the tree of a pool as records."""
+"""`Client.shares`: the tree of a pool as records; and `Client.history` as it is told."""
 
 from __future__ import annotations
 
@@ -73,3 +73,10 @@ def test_a_name_is_one_part_of_the_path(asking: Callable[..., Client], standin: 
 def test_what_is_something_else_is_said_to_be() -> None:
     with pytest.raises(PoolkeeperError, match="no answer of Poolkeeper's"):
         ShareNode.from_json({"name": "team"})
+
+
+def test_the_history_of_a_pool_is_as_it_is_told(asking: Callable[..., Client], standin: StandIn) -> None:
+    told = {"times": ["2026-01-31T12:00:00.000Z"], "capacity": {"gpu": [8]}, "series": {"pool": {"gpu": [None]}}}
+    standin.script(says(told))
+    assert asking().history("a/b") == told
+    assert [heard.path for heard in standin.heard] == ["/api/v1/pools/a%2Fb/history"]

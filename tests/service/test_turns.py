@@ -66,7 +66,7 @@ def turns(nudges: Nudges, reconciler: Reconciler) -> Turns:
 @pytest.fixture
 def rounds(client: Client, turns: Turns) -> Rounds:
     here: Services = services(client, Settings())
-    return Rounds(Ledger(client), here.registry, here.housekeeping, here.audit, turns)
+    return Rounds(Ledger(client), here.registry, here.housekeeping, here.audit, here.history, turns)
 
 
 def lease(client: Client, workspace: str = "a") -> bool:
@@ -87,9 +87,19 @@ def test_it_says_how_long_it_took(client: Client, nudges: Nudges, reconciler: Re
     at = itertools.count(0, 0.25)
     turns = Turns(nudges, reconciler, lambda: next(at), LEASE_S)
     turns.take("a")
-    assert client.hgetall(key("counts", "a")) == {"reconciles": "1", "reconcile_ms": "250", "reconcile_last_ms": "250"}
+    assert client.hgetall(key("counts", "a")) == {
+        "reconciles": "1",
+        "reconcile_ms": "250",
+        "reconcile_last_ms": "250",
+        "looks|6": "1",
+    }
     turns.take("a")
-    assert client.hgetall(key("counts", "a")) == {"reconciles": "2", "reconcile_ms": "500", "reconcile_last_ms": "250"}
+    assert client.hgetall(key("counts", "a")) == {
+        "reconciles": "2",
+        "reconcile_ms": "500",
+        "reconcile_last_ms": "250",
+        "looks|6": "2",
+    }
 
 
 def test_who_has_the_lease_looks_again_for_whoever_came(client: Client, turns: Turns, reconciler: Reconciler) -> None:
@@ -134,7 +144,7 @@ def test_one_that_fails_stops_no_other_and_is_not_nudged(
 
 def test_a_tick_takes_the_place_of_a_holder_that_died(client: Client, nudges: Nudges, reconciler: Reconciler) -> None:
     here = services(client, Settings())
-    rounds = Rounds(Ledger(client), here.registry, here.housekeeping, here.audit, Turns(nudges, reconciler))
+    rounds = Rounds(Ledger(client), here.registry, here.housekeeping, here.audit, here.history, Turns(nudges, reconciler))
     assert nudges.begin("a", "of the dead", RECONCILE_LEASE_S) == "begun"
     begun = time.monotonic()
     assert rounds.reconcile() == {"a": "done", "b": "done", "c": "done"}
@@ -145,7 +155,9 @@ def test_a_tick_leaves_a_long_look_alone_and_waits_no_longer_than_until_somebody
     client: Client, nudges: Nudges, reconciler: Reconciler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = services(client, Settings())
-    rounds = Rounds(Ledger(client), here.registry, here.housekeeping, here.audit, Turns(nudges, reconciler, lease_s=0.2))
+    rounds = Rounds(
+        Ledger(client), here.registry, here.housekeeping, here.audit, here.history, Turns(nudges, reconciler, lease_s=0.2)
+    )
     assert nudges.begin("a", "somebody", LEASE_S) == "begun"
     assert rounds.reconcile() == {"a": "held", "b": "done", "c": "done"}
 

@@ -15,6 +15,8 @@ from app.store.keys import key
 from app.store.scripts import Client
 from tests.world import World
 
+ENDS = ("preemptions", "requeued", "failed_checkpoints", "checkpoints", "checkpoints_ms")
+"""What is counted of how they left."""
 SAVES: dict[str, Any] = {"checkpoint": "auto"}
 
 
@@ -165,7 +167,7 @@ def test_who_has_saved_has_left(world: World) -> None:
     before = world.state()
     assert world.checkpoint(victim, "completed", reference="s3://b/1", fence=1) == Beat(State.QUEUED, None)
     assert world.state() == before
-    assert world.ledger.counts(world.workspace) == {
+    assert world.counted(*ENDS) == {
         "preemptions|p|batch|priority": 1, "requeued|p": 1, "checkpoints_ms|p": 12_000,
         **{f"checkpoints|p|{most}": 1 for most in (15, 30, 60, 120, 300, 600, 1800, "inf")},
     }  # fmt: skip
@@ -197,8 +199,7 @@ def test_whose_checkpoint_failed_is_told_to_end_at_once(world: World) -> None:
     assert world.state() == before, "once"
     assert world.depart(21) == 1
     assert [event for event, _, _ in tale(world, victim)] == ["preempting", "terminating", "forced"]
-    counts = world.ledger.counts(world.workspace)
-    assert counts == {"preemptions|p|batch|priority": 1, "failed_checkpoints|p": 1, "requeued|p": 1}
+    assert world.counted(*ENDS) == {"preemptions|p|batch|priority": 1, "failed_checkpoints|p": 1, "requeued|p": 1}
 
 
 def test_who_saves_at_the_last_moment_has_saved(world: World) -> None:
@@ -290,7 +291,7 @@ def test_who_finishes_by_itself_meanwhile_is_released(world: World) -> None:
     assert (released.preemptions, released.directive, released.deadline_ms) == (0, None, None)
     assert tale(world, victim)[1:] == [("released", State.PREEMPTING, State.RELEASED)]
     assert (world.status(waiter), world.depart(10_000)) == (["allocated"], 0)
-    assert world.ledger.counts(world.workspace) == {"preemptions|p|batch|priority": 1}
+    assert world.counted(*ENDS) == {"preemptions|p|batch|priority": 1}
 
 
 def test_a_lease_may_lapse_on_the_way_out(world: World) -> None:

@@ -174,7 +174,8 @@ def test_a_pool_is_deleted_with_all_that_is_its_own(world: World) -> None:
         world.drop(world.look(str(each)))
     world.ledger.delete_pool("test", "p")
     left = {key.split(":")[2] for key in set(world.state()) - before}
-    assert left <= {"meta", "requests", "request", "events", "ended", "operation", "nudge"}
+    assert left <= {"meta", "requests", "request", "events", "ended", "operation", "nudge", "counts"}
+    assert {what.split("|")[1] for what in world.ledger.counts("test")} == {""}, "of the pool nothing is counted any more"
     world.pool(gpu=1)
     assert (world.view().policies, world.view().groups, world.view().used) == ({}, {}, {})
 

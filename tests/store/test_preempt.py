@@ -492,6 +492,6 @@ def test_it_is_counted_by_pool_profile_and_reason(world: World) -> None:
     third = world.submit("team", gpu=2)
     world.stop(world.submit("high", gpu=4), one, reason="reclaim")
     world.stop(world.submit("high", gpu=4), other, third)
-    assert world.ledger.counts(world.workspace) == {
+    assert world.counted("preemptions") == {
         "preemptions|p|batch|reclaim": 1, "preemptions|p|batch|priority": 1, "preemptions|p|training|priority": 1,
     }  # fmt: skip

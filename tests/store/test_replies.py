@@ -42,13 +42,16 @@ NUMBERS: dict[str, Any] = {"op": "o", "reserved": "", "limit": "", "weight": 1, 
 POLICY: dict[str, Any] = {"component": "x/y", "priority": 1, "profile": "batch", "group": "", **NUMBERS}
 PAGE: dict[str, Any] = {"cursor": "0", "count": 10, "repair": False}
 
+for command in ("counted", "last_event", "now", "pools", "token_list", "workspace_view"):
+    simply(command, "found")
+for command in ("history", "lanes_of"):
+    simply(command, "found", pool="p")
+for command in ("audit_accounts", "audit_holds"):
+    simply(command, "audited", pool="p", repair=False)
+    simply(command, "not_found", pool=NOWHERE, repair=False)
 simply("advance", "advanced")
-simply("audit_accounts", "audited", pool="p", repair=False)
-simply("audit_accounts", "not_found", pool=NOWHERE, repair=False)
 simply("active", "page", pool="p", after=0, count=10)
 simply("active", "not_found", pool=NOWHERE, after=0, count=10)
-simply("audit_holds", "audited", pool="p", repair=False)
-simply("audit_holds", "not_found", pool=NOWHERE, repair=False)
 simply("audit_index", "audited", kind="live", part="", **PAGE)
 simply("audit_lanes", "audited", pool="p", **PAGE)
 simply("audit_lanes", "not_found", pool=NOWHERE, **PAGE)
@@ -56,10 +59,15 @@ simply("audit_requests", "audited", after=-1, count=10, repair=False)
 simply("cancel", "not_found", id=NOBODY)
 simply("checkpoint", "not_found", op="o", id=NOBODY, fence=1, state="progress", seconds=0, reference=None, routine="")
 simply("component_pools", "found", component="orchestrator/t")
-simply("counted", "found")
+simply("copied", "copied", after="0-0", most=10)
+simply("copied", "moved", after="1-1", most=10)
+simply("copied_ids", "found", most=10)
+simply("copied_ids", "too_many", most=-1)
+simply("copied_requests", "read", ids='["nobody"]')
 simply("depart", "departed")
 simply("drop", "not_found", id=NOBODY)
 simply("events", "found", after="0", count=10)
+simply("explain", "not_found", id=NOBODY)
 simply("fetched", "found", ids='["nobody"]')
 simply("group_delete", "deleted", op="o", pool="p", group="h")
 simply("group_delete", "in_use", op="o", pool="p", group="g")
@@ -69,14 +77,16 @@ simply("group_set", "refused", pool="p", group="new", parent="", **NUMBERS | {"r
 simply("group_set", "not_found", pool="p", group="new", parent=NOWHERE, **NUMBERS)
 simply("heartbeat", "not_found", id=NOBODY, fence=1)
 simply("hold_end", "stale", pool="p", owner=NOBODY)
-simply("lanes_of", "found", pool="p")
-simply("last_event", "found")
+simply("history", "not_found", pool=NOWHERE)
+simply("newest", "found", count=10)
 simply("lease_give_back", "given_back", task="audit", token="a")
 simply("lease_take", "taken", task="audit", token="a", ttl_ms=1000)
 simply("listed", "page", before=1, count=10, scan=10, wanted="{}")
 simply("look", "not_found", id=NOBODY, poll=False)
 simply("nudge_begin", "seen", token="a", ttl_ms=1000, why="missed")
 simply("nudge_done", "done", token="a", next=None, ttl_ms=1000, took_ms=1, found="nothing")
+simply("measured", "measured", pool="p")
+simply("measured", "not_found", pool=NOWHERE)
 simply("patience", "nobody", pool="p")
 
 
@@ -103,7 +113,6 @@ simply("pool_update", "refused", name="p", description="", capacity="gpu=0", set
 simply("pool_update", "not_found", name=NOWHERE, description="", capacity="", settings="{}")
 simply("pool_view", "found", name="p")
 simply("pool_view", "not_found", name=NOWHERE)
-simply("pools", "found")
 simply("outbox_take", "taken", count=5, claim_ms=1, start_ms=1, tries=3, ids='["one","two"]')
 simply("outbox_done", "done", sent='[["a","",1]]', start_ms=1)
 simply("outbox_failed", "noted", tasks='["a"]', again_ms=1)
@@ -114,6 +123,7 @@ simply("task_cancel", "not_found", task="a")
 simply("task_heard", "not_found", task="a", request="")
 simply("queued", "page", pool="p", after=-(2**53), count=10)
 simply("queued", "not_found", pool=NOWHERE, after=-(2**53), count=10)
+simply("run_times", "found", pool="p", components='["orchestrator/t"]')
 simply("reprieve", "stale", pool="p", id=NOBODY, fence=1, owner=None)
 simply("demand", "wanted", pool="p", after=0, count=10)
 simply("demand", "not_found", pool=NOWHERE, after=0, count=10)
@@ -121,12 +131,13 @@ simply("publish", "stale", pool="p", rows="[]", watched="0", rules="0")
 simply("snapshot", "not_found", pool=NOWHERE, most=10, anyway=False)
 simply("sweep", "swept", retention_s=1)
 simply("throttle", "allowed", token="t", per_s=1)
+simply("sample", "sampled", pool="p", apart_ms=1, most=1, listed=9)
+simply("sample", "not_found", pool=NOWHERE, apart_ms=1, most=1, listed=9)
+ACTS["sample", "early"] = lambda world: [world.call("sample", pool="p", apart_ms=1, most=1, listed=9) for _ in range(2)][1]
 simply("token_create", "created", digest="d", name="ci", record='{"id":"1","name":"ci"}', lasts_s="")
 simply("token_find", "not_found", digest="d")
-simply("token_list", "found")
 simply("token_revoke", "not_found", op="o", id_or_name="ci")
 simply("workspace_set", "set", settings="{}")
-simply("workspace_view", "found")
 
 
 @replies("nudge_begin", "idle")
@@ -153,14 +164,10 @@ def _(world: World) -> Reply:
     return world.call("publish", pool="p", rows=rows, watched="1", rules=world.snapshot(anyway=True).version)
 
 
-@replies("evict", "applied")
+@replies("explain", "found")
 def _(world: World) -> Reply:
-    return evict(world, over=True)
-
-
-@replies("evict", "stale")
-def _(world: World) -> Reply:
-    return evict(world, over=False)
+    world.submit(gpu=2)
+    return world.call("explain", id=world.submit(gpu=1).id)
 
 
 def evict(world: World, *, over: bool) -> Reply:
@@ -181,6 +188,10 @@ def _(world: World) -> Reply:
 @replies("cancel", "conflict")
 def _(world: World) -> Reply:
     return world.call("cancel", id=world.submit(gpu=1).id)
+
+
+ACTS["evict", "applied"] = lambda world: evict(world, over=True)
+ACTS["evict", "stale"] = lambda world: evict(world, over=False)
 
 
 def declare(world: World, **wanted: Any) -> Reply:
@@ -461,12 +472,10 @@ ACTS["task_heard", "heard"] = parked(
 ACTS["start", "alive"] = parked(start)
 ACTS["start", "already_started"] = parked(lambda world: (start(world), start(world, "other"))[1])
 ACTS["start", "stale_fence"] = parked(lambda world: start(world, fence=2))
-
-
-@replies("task_cancel", "cancelled")
-def _(world: World) -> Reply:
-    park(world, due_ms=world.clock.now_ms() + 1000)
-    return world.call("task_cancel", task="a")
+ACTS["task_cancel", "cancelled"] = lambda world: (
+    park(world, due_ms=world.clock.now_ms() + 1000),
+    world.call("task_cancel", task="a"),
+)[1]
 
 
 DECLARED = {(command.name, tag) for command in load_commands().values() for tag in command.replies}

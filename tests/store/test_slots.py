@@ -23,10 +23,15 @@ from app.domain.tokens import Role, Token
 from app.planner.plan import plan
 from app.store.compose import Command, load_commands
 from app.store.lists import Lists, Wanted
+from app.store.measuring import Measuring
 from app.store.nudges import Nudges
+from app.store.samples import Samples
+from app.store.scratch import Copying
 from app.store.scripts import Client, Reply, Scripts
+from app.store.standings import Standings
 from app.store.tasks import TaskStore
 from app.store.tokens import TokenStore
+from tests.backends import FakeScratch
 from tests.conftest import Servers
 from tests.store.conftest import findings
 from tests.world import World
@@ -202,19 +207,38 @@ def look_through(lists: Lists, world: World) -> None:
     """Every command that lists."""
     found, _ = lists.requests(world.workspace, Wanted(), None, 10)
     assert lists.fetch(world.workspace, [request.id for request in found]) == found
+    assert [event.id for event in lists.newest(world.workspace, 1)] == [world.ledger.last_event(world.workspace)]
     assert lists.active(world.workspace, "p", 0, 10) == ([], None)
     assert (lists.pools_of(world.workspace, "orchestrator/nobody"), lists.unmanaged(world.workspace)) == ([], "allow")
 
 
+def look_closely(client: Client, world: World) -> None:
+    """Every command that says why, and what if."""
+    standings, one = Standings(client), world.submit("x/unmanaged")
+    assert standings.of(world.workspace, one.id)[1] == ()
+    assert standings.run_times(world.workspace, "p", ["orchestrator/t"]) == {}, "nobody has a policy there any more"
+    assert standings.now_ms(world.workspace) > 1_700_000_000_000, "by Redis itself"
+    with Copying(client, FakeScratch()).copy(world.workspace) as scratch:
+        assert World(scratch.client, world.workspace).status(one) == ["allocated"]
+    world.drop(one)
+
+
 def test_no_script_touches_another_slot(strict: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     scripts = Guarded(strict)
-    for place in ("ledger", "auditor", "tokens", "lists", "planning", "nudges", "tasks"):
+    for place in (
+        "ledger", "auditor", "tokens", "lists", "measuring", "planning", "nudges", "samples", "tasks", "standings", "scratch",
+    ):  # fmt: skip
         monkeypatch.setattr(f"app.store.{place}.Scripts", lambda _: scripts)
     monkeypatch.setattr("app.store.planning.MOST", 1)  # so that there is more than one look shows
     world = World(strict)
     live(world)
     assert (world.view().used, world.queue(), len(world.events()) > 10) == ({}, [], True)
+    samples = Samples(strict, 60, 3, world.clock)
+    assert (samples.take(world.workspace, "p"), len(samples.of(world.workspace, "p"))) == (True, 1)
+    measured = Measuring(strict, world.clock).pool(world.workspace, "p")
+    assert (measured and measured.capacity) == {"gpu": 5}
     look_through(Lists(strict), world)
+    look_closely(strict, world)
     assert findings(world) == []
     assert scripts.called == load_commands().keys()
 

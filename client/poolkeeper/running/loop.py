@@ -5,6 +5,8 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from poolkeeper.calls import new_key, pause_s
@@ -36,6 +38,9 @@ if TYPE_CHECKING:
     from poolkeeper.client import Client
     from poolkeeper.models import Request
     from poolkeeper.running.checkpoints import Word
+
+ASIDE_S = 2.0
+"""How long an answer may take that is only to be shown."""
 
 Answer = TypeVar("Answer")
 
@@ -160,6 +165,7 @@ class _Run:
             while request.queued:
                 if not failures:
                     showing.waiting(request)
+                    self._foresee(request)
                 try:
                     request = self._client.wait(request.id, self._poll_s(began))
                 except TimedOut as still:
@@ -172,6 +178,16 @@ class _Run:
                     self._give_up(request)
                     break
         showing.clear()
+
+    def _foresee(self, request: Request) -> None:
+        """Asks now and then when it may start; for a service that cannot tell nobody waits."""
+        if not self._around.showing.wants_estimate:
+            return
+        likely = None
+        with suppress(PoolkeeperError), self._client.twin(timeout_s=ASIDE_S, tries=1) as aside:
+            told = [pool.get("estimated_start") for pool in aside.estimate(request.id)["pools"]]
+            likely = min((datetime.fromisoformat(each["likely"]) for each in told if each), default=None)
+        self._around.showing.foreseen(likely)
 
     def _poll_s(self, began: float) -> float:
         timeout_s = self._terms.timeout_s

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import sys
@@ -9,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from poolkeeper.cli.text import duration, printable
@@ -21,6 +23,8 @@ QUIET_S = 30.0
 """Between two lines about the place in the queue, where there is no terminal."""
 LIVE_POLL_S, PLAIN_POLL_S = 2.0, 10.0
 """How often to ask for the place."""
+FORESEEN_S = 10.0
+"""How often to ask when it may start."""
 
 
 MOST_KEPT = 100
@@ -43,6 +47,7 @@ class Showing:
         self._kept: deque[str] = deque(maxlen=MOST_KEPT)
         self._said: dict[str, tuple[str, float]] = {}
         self._since, self._since_s = "", 0.0
+        self._likely, self._asked_s = "", -FORESEEN_S
 
     def say(self, message: str) -> None:
         """How it goes; not said where quiet was asked for."""
@@ -66,12 +71,24 @@ class Showing:
         self._since, self._since_s = time.strftime("%H:%M"), time.monotonic()
         self._said.clear()
 
+    @property
+    def wants_estimate(self) -> bool:
+        """Whether it is time to ask again when it may start."""
+        return self._live and time.monotonic() - self._asked_s >= FORESEEN_S
+
+    def foreseen(self, likely: datetime | None) -> None:
+        """When it may start, if anybody can tell."""
+        self._asked_s, self._likely = time.monotonic(), ""
+        if likely is not None:
+            minutes = max(0, math.ceil((likely - datetime.now(UTC)).total_seconds() / 60))
+            self._likely = f", likely in {duration(minutes * 60)}" if minutes else ", likely any moment"
+
     def waiting(self, request: Request) -> None:
         """Where the request stands in the queue now."""
         self.flush()
         told = f"{places(request.position)}, since {self._since}"
         if self._live:
-            self._draw(f"{told} ({duration(int(time.monotonic() - self._since_s))})")
+            self._draw(f"{told} ({duration(int(time.monotonic() - self._since_s))}){self._likely}")
         else:
             self._say_now_and_then("place", f"request {request.id}: {told}")
 
