@@ -18,6 +18,7 @@ from app.store.registry import Registry
 from app.store.scripts import Client
 from tests.conftest import Servers
 from tests.properties.invariants import Checker
+from tests.properties.snapshot import events_since
 from tests.store.conftest import findings
 from tests.world import World
 
@@ -167,10 +168,11 @@ def against_the_rules(wanted: Declaration) -> bool:
 def from_here(world: World) -> Checker:
     """Looks at what comes next; what was told before counts as known."""
     checker = Checker(world)
-    for event in world.events():
-        checker.last_event = event.id
-        checker.last_fence = max(checker.last_fence, event.fence or 0)
-        checker.told[event.request] = checker.told.get(event.request, 0) + 1
+    for entry, event in events_since(world.client, world.workspace, checker.last_event):
+        checker.last_event = entry
+        checker.last_fence = max(checker.last_fence, int(event["fence"] or 0))
+        checker.told[event["request"]] = checker.told.get(event["request"], 0) + 1
+        checker.tally.note(event)
     return checker
 
 
