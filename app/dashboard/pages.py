@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
 from flask import Response
 
-from app.api.accounts import policies as ranked
 from app.api.errors import Malformed
 from app.api.explanations import ExplanationAnswer
 from app.api.requests import check_seen
 from app.dashboard import bars, past
 from app.dashboard.look import Look
-from app.domain.models import Account, Pool, Request
+from app.domain.models import Account, Group, Policy, Pool, Request
 from app.service.lists import Row
 
 POOLS = 40
@@ -69,7 +69,7 @@ def pool(look: Look, pool: str) -> Response:
         "pool.html",
         pool=view,
         bars=bars.of_pool(view),
-        tree=list(islice(_below(view, None, 0), first, first + NODES)),
+        tree=list(islice(_tree(view), first, first + NODES)),
         tree_follows=first + NODES if first + NODES < len(view.groups) + len(view.policies) else None,
         waiting=waiting,
         running=running,
@@ -145,12 +145,18 @@ def _component(request: Request) -> str:
     return f"{request.component_type}/{request.component}"
 
 
-def _below(pool: Pool, parent: str | None, depth: int) -> Iterator[Node]:
+def _tree(pool: Pool) -> Iterator[Node]:
     """Depth first: groups by name, then policies, the highest priority first."""
+    groups, policies = defaultdict[str | None, list[Group]](list), defaultdict[str | None, list[Policy]](list)
     for name in sorted(pool.groups):
-        if pool.groups[name].parent == parent:
-            yield Node(pool, pool.groups[name], "group", depth)
-            yield from _below(pool, name, depth + 1)
-    for policy in ranked(pool):
-        if policy.group == parent:
-            yield Node(pool, pool.policies[f"{policy.component_type}/{policy.component}"], "policy", depth)
+        groups[pool.groups[name].parent].append(pool.groups[name])
+    for policy in sorted(pool.policies.values(), key=lambda one: (-one.priority, one.name)):
+        policies[policy.parent].append(policy)
+
+    def below(parent: str | None, depth: int) -> Iterator[Node]:
+        for group in groups[parent]:
+            yield Node(pool, group, "group", depth)
+            yield from below(group.name, depth + 1)
+        yield from (Node(pool, policy, "policy", depth) for policy in policies[parent])
+
+    return below(None, 0)
