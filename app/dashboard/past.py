@@ -50,8 +50,8 @@ class Past:
 def of_pool(look: Look, pool: Pool) -> Past | None:
     """The last hours of a pool, of the key that is asked for; None while nothing is noted."""
     key = _key(pool, look.asked.args.get("key"))
-    told = look.services.history.of(look.workspace, pool.name)
-    if key is None or not told.times_ms:
+    told = look.services.glances.history(look.workspace, pool.name)
+    if key is None or not told:
         return None
     lines = _lines(told, key)
     return Past(
@@ -67,9 +67,9 @@ def of_pool(look: Look, pool: Pool) -> Past | None:
 def drawn(look: Look, pool: Pool, asked: str | None) -> Response:
     """The same as numbers, for the plot."""
     key = _key(pool, asked)
-    told = look.services.history.of(look.workspace, pool.name)
+    told = look.services.glances.history(look.workspace, pool.name)
     series: list[dict[str, Any]] = []
-    if key and told.times_ms:
+    if key and told:
         series = [{"name": line.name, "values": line.values} for line in _lines(told, key)]
         series.append({"name": "capacity", "values": told.capacity.get(key, ())})
     return jsonify(key=key, times=[at // 1000 for at in told.times_ms], series=series)

@@ -21,3 +21,7 @@ class History:
     """Key → what there was."""
     series: Mapping[str, Mapping[str, Units]]
     """`pool`, then components (`type/name`) in order → key → what was used."""
+
+    def __bool__(self) -> bool:
+        """Whether anything was noted."""
+        return bool(self.times_ms)

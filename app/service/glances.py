@@ -1,4 +1,4 @@
-"""What a page that is looked at all the time needs: short reasons of many at once, and whether anything is different."""
+"""What a page that is looked at all the time needs: short reasons of many at once, whether anything is different, and the past."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from threading import Lock
+from typing import Generic, TypeVar
 
 from app.domain.errors import NotFound
 from app.domain.explanations import Verdict
+from app.domain.history import History
 from app.service import sentences
 from app.service.checks import checked_name
+from app.service.history import Histories
 from app.store.ledger import Ledger
 from app.store.standings import Standings
 
@@ -20,6 +23,12 @@ KEPT_S = 0.5
 """How long what was found is told again, to all who look at the same."""
 KEPT = 200
 """Places of which it is kept."""
+HISTORY_S = 10.0
+"""The same of what was noted of a pool: of a hundred policies it takes a third of a second, and grows by a note a minute."""
+HISTORIES = 20
+"""Pools of which that is kept: one may take two megabytes."""
+
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +39,36 @@ class Short:
     sentence: str
 
 
+class Kept(Generic[Found]):
+    """What was found a moment ago, for all who look at the same; one looks, and the others wait for it."""
+
+    def __init__(self, for_s: float, most: int, monotonic: Callable[[], float]) -> None:
+        self._for_s, self._most, self._monotonic = for_s, most, monotonic
+        self._found: dict[tuple[str, ...], tuple[float, Found]] = {}
+        self._lock = Lock()
+
+    def of(self, at: tuple[str, ...], find: Callable[[], Found]) -> Found:
+        """What is found there; nothing that is empty is kept."""
+        with self._lock:
+            if at in self._found and self._monotonic() < self._found[at][0]:
+                return self._found[at][1]
+            found = find()
+            if len(self._found) >= self._most:
+                self._found.clear()
+            if found:
+                self._found[at] = self._monotonic() + self._for_s, found
+            return found
+
+
 class Glances:
     """Looks that cost little."""
 
-    def __init__(self, standings: Standings, ledger: Ledger, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._standings, self._ledger, self._monotonic = standings, ledger, monotonic
-        self._kept: dict[tuple[str, tuple[str, ...]], tuple[float, str]] = {}
-        self._lock = Lock()
+    def __init__(
+        self, standings: Standings, ledger: Ledger, histories: Histories, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._standings, self._ledger, self._histories = standings, ledger, histories
+        self._digests = Kept[str](KEPT_S, KEPT, monotonic)
+        self._pasts = Kept[History](HISTORY_S, HISTORIES, monotonic)
 
     def reasons(self, workspace: str, pool: str, requests: Iterable[str], *, named: bool = True) -> dict[str, Short]:
         """Request → why it waits in this pool, others by name or not; who waits there no more is left out."""
@@ -53,18 +85,15 @@ class Glances:
         """The time by which leases and deadlines are counted, whatever the clock of this machine says."""
         return self._standings.now_ms(checked_name(workspace))
 
+    def history(self, workspace: str, pool: str) -> History:
+        """The last hours of a pool, some seconds late at most."""
+        at = checked_name(workspace), checked_name(pool)
+        return self._pasts.of(at, lambda: self._histories.of(*at))
+
     def digest(self, workspace: str, pools: Iterable[str]) -> str:
         """Another text whenever these pools are other than they were, or what is in them."""
-        at = checked_name(workspace), tuple(pools)
-        with self._lock:
-            until, known = self._kept.get(at, (0.0, ""))
-            if self._monotonic() < until:
-                return known
-            known = self._digested(*at)
-            if len(self._kept) >= KEPT:
-                self._kept.clear()
-            self._kept[at] = self._monotonic() + KEPT_S, known
-            return known
+        at, named = checked_name(workspace), tuple(pools)
+        return self._digests.of((at, *named), lambda: self._digested(at, named))
 
     def _digested(self, workspace: str, pools: Iterable[str]) -> str:
         told = hashlib.sha256()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from app.domain.explanations import Verdict
-from app.service.glances import KEPT_S, Glances
+from app.service.glances import HISTORIES, HISTORY_S, KEPT_S, Glances
+from app.service.history import Histories
+from app.store.samples import Samples
 from app.store.standings import Standings
 from tests.world import World
 
@@ -19,7 +21,8 @@ class Hand:
 
 
 def glances(world: World, hand: Hand | None = None) -> Glances:
-    return Glances(Standings(world.client, world.clock), world.ledger, hand or Hand())
+    histories = Histories(Samples(world.client, 60, 10, world.clock), world.ledger)
+    return Glances(Standings(world.client, world.clock), world.ledger, histories, hand or Hand())
 
 
 def test_reasons_are_the_verdicts_of_the_rules(world: World) -> None:
@@ -69,3 +72,30 @@ def test_who_looks_at_the_same_time_looks_once(world: World) -> None:
     assert look.digest(world.workspace, ["p"]) == before
     hand.now_s += KEPT_S
     assert look.digest(world.workspace, ["p"]) != before
+
+
+def test_the_last_hours_are_read_once_for_all_who_look(world: World) -> None:
+    world.pool("p", gpu=4)
+    look, notes = glances(world, hand := Hand()), Samples(world.client, 60, 10, world.clock)
+
+    def noted() -> int:
+        world.clock.advance(60)
+        assert notes.take(world.workspace, "p")
+        return len(look.history(world.workspace, "p").times_ms)
+
+    assert look.history(world.workspace, "p").times_ms == ()
+    assert noted() == 1, "that there is nothing is not kept"
+    assert noted() == 1
+    hand.now_s += HISTORY_S
+    assert look.history(world.workspace, "p").times_ms[-1] == world.clock.now_ms()
+
+
+def test_no_more_histories_are_kept_than_there_is_room_for(world: World) -> None:
+    look, notes = glances(world, Hand()), Samples(world.client, 60, 10, world.clock)
+    for number in range(HISTORIES + 1):
+        world.pool(f"p{number}", gpu=1)
+        notes.take(world.workspace, f"p{number}")
+        assert len(look.history(world.workspace, f"p{number}").times_ms) == 1
+    world.clock.advance(60)
+    notes.take(world.workspace, "p0")
+    assert len(look.history(world.workspace, "p0").times_ms) == 2, "it had to go"
