@@ -7,14 +7,18 @@ folder is locked for as long as anybody lives who uses it, and whoever makes the
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import shutil
+import struct
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+log = logging.getLogger("poolkeeper.meters")
 
 VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 """Where prometheus_client looks for the folder."""
@@ -24,7 +28,7 @@ LOCK = "used"
 READING = "reading"
 """Locked by who reads the files, and by who puts them together."""
 PATIENCE_S = 1.0
-"""For how long who puts them together waits for readers; the next may do it."""
+"""For how long who puts them together waits for readers; then the files stay as they are, and are counted so."""
 
 
 def place() -> Path:
@@ -58,23 +62,43 @@ def clear() -> None:
 def ended(folder: Path, pid: int) -> None:
     """A process counts no more: what it said of the moment is forgotten, what it counted is added to what all who ended did.
 
-    So there are no more files than processes, however many have come and gone.
+    So there are hardly more files than processes, however many have come and gone. Who calls this must not end by it.
     """
+    if not folder.is_dir():  # all is over
+        return
+    try:
+        with _locked(folder, fcntl.LOCK_EX | fcntl.LOCK_NB, PATIENCE_S) as alone:
+            for file in folder.glob(f"gauge_live*_{pid}.db"):
+                file.unlink(missing_ok=True)
+            for kind in ("counter", "histogram") if alone else ():
+                _add(folder / f"{kind}_{pid}.db", folder / f"{kind}_ended.db")
+    except OSError as error:  # most of all that memory is full: what is not added stays where it is, and is counted there
+        log.warning("what process %s counted is not put together with the rest: %s", pid, error)
+
+
+def _add(file: Path, sums: Path) -> None:
+    """Add what is in a file, which then goes."""
     from prometheus_client import mmap_dict  # not before the folder is set
 
     numbers: Any = mmap_dict.MmapedDict
-    if not folder.is_dir():  # all is over
-        return
-    with _locked(folder, fcntl.LOCK_EX | fcntl.LOCK_NB, PATIENCE_S) as alone:
-        for file in folder.glob(f"gauge_live*_{pid}.db"):
-            file.unlink(missing_ok=True)
-        for file in [folder / f"{kind}_{pid}.db" for kind in ("counter", "histogram")] if alone else []:
-            if file.exists() and file.stat().st_size:
-                sums = numbers(str(file.with_name(f"{file.name.partition('_')[0]}_ended.db")))
-                for key, value, *_ in numbers.read_all_values_from_file(str(file)):
-                    sums.write_value(key, sums.read_value(key)[0] + value, 0.0)
-                sums.close()
-            file.unlink(missing_ok=True)
+    try:
+        if file.exists() and file.stat().st_size:
+            rows = list(numbers.read_all_values_from_file(str(file)))
+            with sums.open("ab") as room:  # or whoever writes into the map of a file for which there is no memory is killed
+                os.posix_fallocate(room.fileno(), 0, _used(file) + _used(sums))
+            kept = numbers(str(sums))
+            for key, value, *_ in rows:
+                kept.write_value(key, kept.read_value(key)[0] + value, 0.0)
+            kept.close()
+    except (RuntimeError, ValueError, struct.error):
+        log.exception("what process %s counted cannot be read", file.stem.rpartition("_")[2])
+    file.unlink(missing_ok=True)
+
+
+def _used(file: Path) -> int:
+    """The bytes of it in which there is something, its head included."""
+    head = file.read_bytes()[:4]
+    return max(8, *struct.unpack("i", head)) if head else 8
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What a page that is looked at all the time needs: short reasons of many at once, whether anything is different, and the past."""
+"""What a page that is looked at all the time needs: short reasons of many, whether anything is new, and the past."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -60,20 +61,51 @@ print(os.getpid())
 """
 
 
-def test_what_processes_counted_that_have_ended_is_in_one_place(memory: Path) -> None:
-    def told() -> dict[str, float]:
-        rows = [row for family in Processes(memory).collect() for row in family.samples]
-        return {row.name + row.labels.get("le", ""): row.value for row in rows}
+def counting(folder: Path) -> int:
+    """A process counts in the folder, and ends."""
+    known = {**os.environ, meters.VARIABLE: str(folder)}
+    done = subprocess.run([sys.executable, "-c", COUNTS], env=known, capture_output=True, text=True, check=True, timeout=30)
+    return int(done.stdout)
 
+
+def told(folder: Path) -> dict[str, float]:
+    """What all of them have counted."""
+    rows = [row for family in Processes(folder).collect() for row in family.samples]
+    return {row.name + row.labels.get("le", ""): row.value for row in rows}
+
+
+def test_what_processes_counted_that_have_ended_is_in_one_place(memory: Path) -> None:
     for number in range(1, 4):
-        known = {**os.environ, meters.VARIABLE: str(memory)}
-        done = subprocess.run([sys.executable, "-c", COUNTS], env=known, capture_output=True, text=True, check=True, timeout=30)
+        pid = counting(memory)
         sums = {"seen_total": 3.0 * number, "took_count": number, "took_sum": 0.5 * number, "took_bucket1.0": number}
         sums |= {"took_bucket+Inf": number}
-        assert told() == sums | {"held": 7}
-        meters.ended(memory, int(done.stdout))
-        assert told() == sums
+        assert told(memory) == sums | {"held": 7}
+        meters.ended(memory, pid)
+        assert told(memory) == sums
     assert {file.name for file in memory.glob("*.db")} == {"counter_ended.db", "histogram_ended.db"}
+
+
+def test_where_memory_is_full_what_was_counted_stays_where_it_is(memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    pid = counting(memory)
+    before = {name: value for name, value in told(memory).items() if name != "held"}
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "posix_fallocate", full)  # without which whoever writes to it is killed
+        meters.ended(memory, pid)
+    assert told(memory) == before
+    meters.ended(memory, counting(memory))
+    assert told(memory)["seen_total"] == 6
+
+
+def test_a_damaged_file_ends_nobody(memory: Path, caplog: pytest.LogCaptureFixture) -> None:
+    pid = counting(memory)
+    file = memory / f"counter_{pid}.db"
+    file.write_bytes(file.read_bytes()[:8] + b"\xff\xff\xff\x7f" + file.read_bytes()[12:])
+    meters.ended(memory, pid)
+    assert f"what process {pid} counted cannot be read" in caplog.text
+    assert "seen_total" not in told(memory), "and the page is whole again"
 
 
 def test_while_somebody_reads_nothing_is_put_together(memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
