@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export import SpanExporter
     from opentelemetry.trace import Span
 
-NOT_TRACED = "healthz,readyz,metrics"
-"""What machines ask every few seconds."""
+NOT_TRACED = r"^https?://[^/]+/(?:healthz|readyz|metrics)(?:\?|$)"
+"""What machines ask every few seconds, as it is looked for in whole addresses."""
 
 
 class Traces:

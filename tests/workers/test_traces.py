@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -25,7 +26,7 @@ from app.store.child import Child
 from app.store.connection import connect
 from app.store.registry import Registry
 from app.store.scripts import observe
-from app.tracing import Traces
+from app.tracing import NOT_TRACED, Traces
 from tests.backends import free_port, require, serve, wait_until, wait_until_ready
 from tests.cli.processes import environment
 from tests.conftest import Servers
@@ -61,6 +62,21 @@ def test_a_request_is_a_span_with_its_scripts_below(servers: Servers, monkeypatc
     (script,) = [span for span in spans if span.name == "script pool_create"]
     assert dict(script.attributes or {})["db.stored_procedure.name"] == "pool_create"
     assert 'poolkeeper_script_duration_seconds_count{script="pool_create"} 1.0' in http.get("/metrics").text, "and it is timed"
+
+
+@pytest.mark.parametrize(
+    ("url", "traced"),
+    [
+        ("http://localhost:8080/metrics", False),
+        ("https://pool.example/readyz?x=1", False),
+        ("http://[::1]:8080/healthz", False),
+        ("http://metrics.example:8080/api/v1/pools", True),
+        ("http://localhost/api/v1/pools/metrics", True),
+        ("http://localhost/api/v1/requests?label=healthz", True),
+    ],
+)
+def test_what_machines_ask_every_few_seconds_is_left_out_and_nothing_that_is_called_like_it(url: str, traced: bool) -> None:
+    assert not any(re.search(pattern, url) for pattern in NOT_TRACED.split(",")) is traced
 
 
 class Collector:
