@@ -165,7 +165,7 @@ class Site:
             refused = errors.bug(g.get("request_id"))
         if refused.status == 401:
             return _to_the_door(asked)
-        text = self._paper.made("refused.html", problem=refused.body, here=asked.full_path.rstrip("?"))
+        text = self._paper.made("refused.html", problem=refused.body)
         response = Response(text, refused.status, mimetype="text/html")
         response.headers.update({name: value for name, value in refused.headers.items() if name == "Retry-After"})
         return response

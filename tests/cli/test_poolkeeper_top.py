@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from poolkeeper.cli.exits import Exit
+from poolkeeper.cli.keyboard import pressed_in
 from poolkeeper.cli.pictures import Picture, divided
 from poolkeeper.cli.sights import Close, Sight
 
@@ -110,6 +111,21 @@ def test_of_many_policies_those_are_shown_that_do_something() -> None:
     told = ["".join(word.text for word in line).strip() for line in lines][2:]
     assert [line.split()[0] for line in told] == ["team-0", "team-4", "team-7", "and", "1.", "and"]
     assert told[3] == "and 6 more policies"
+
+
+@pytest.mark.parametrize(
+    ("typed", "keys"),
+    [
+        ("\x1b[A\x1bOBj", ["up", "down", "j"]),
+        ("\x1b[3~\x1b[15~2", ["2"]),  # Delete, F5
+        ("\x1b[1;5A\x1bOq\x1b[<0;39;3M", []),  # Ctrl-Up, a key of the number pad, the mouse
+        ("\x1bq", ["q"]),
+        ("\x1b", []),
+        ("", ["q"]),
+    ],
+)
+def test_what_other_keys_send_is_no_letter_and_no_number(typed: str, keys: list[str]) -> None:
+    assert list(pressed_in(typed)) == keys
 
 
 # ---- before the real service

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import select
 import signal
 import sys
@@ -11,6 +12,8 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 
 ARROWS = {"\x1b[A": "up", "\x1bOA": "up", "\x1b[B": "down", "\x1bOB": "down"}
+SENT = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|O.)?|.", re.DOTALL)
+"""What one key sends: a letter, or a sequence that begins with Escape."""
 
 
 class Keyboard:
@@ -33,7 +36,7 @@ class Keyboard:
         if self._hear in ready:
             with suppress(BlockingIOError):
                 os.read(self._hear, 4096)
-        return list(_keys(os.read(stdin, 64).decode(errors="replace"))) if stdin in ready else []
+        return list(pressed_in(os.read(stdin, 64).decode(errors="replace"))) if stdin in ready else []
 
     def close(self) -> None:
         """Nobody waits any more."""
@@ -41,13 +44,13 @@ class Keyboard:
         os.close(self._tell)
 
 
-def _keys(pressed: str) -> Iterator[str]:
-    if not pressed:  # the terminal is gone
+def pressed_in(typed: str) -> Iterator[str]:
+    """The keys that sent this; of those that send more than a letter only arrows count."""
+    if not typed:  # the terminal is gone
         yield "q"
-    while pressed:
-        arrow = next((sequence for sequence in ARROWS if pressed.startswith(sequence)), None)
-        yield ARROWS[arrow] if arrow else pressed[0]
-        pressed = pressed[len(arrow or "x") :]
+    for sent in SENT.findall(typed):
+        if key := ARROWS.get(sent, sent if sent[0] != "\x1b" else None):
+            yield key
 
 
 @contextmanager
