@@ -274,6 +274,38 @@ def test_it_is_said_when_the_stream_is_down_and_the_page_goes_on(eyes: Eyes, sta
     eyes.faults.clear()  # the browser notes what was cut
 
 
+AWAY = """
+Object.defineProperty(document, "hidden", { get: () => window.away === true });
+const ran = performance.now.bind(performance);
+performance.now = () => ran() + (window.slept ?? 0);
+window.turn = (away) => { window.away = away; document.dispatchEvent(new Event("visibilitychange")); };
+"""
+NOTED = """
+const stream = document.getElementById("stream");
+window.said = [];
+new MutationObserver(() => said.push(stream.dataset.state)).observe(stream, { attributes: true });
+stream.addEventListener("htmx:sse:after:connection", () => { window.connected = true; });
+"""
+
+
+def test_who_comes_back_to_a_page_after_a_while_is_not_told_that_it_was_down(eyes: Eyes, stage: Stage) -> None:
+    with eyes.looking(None, "/sign-in") as page:
+        page.context.add_cookies([{"name": "poolkeeper", "value": stage.secrets["viewer"], "url": stage.url}])
+        page.context.add_init_script(AWAY)
+        page.goto(stage.url + "/pools/gpus")
+        is_live(page)
+        page.evaluate(NOTED)
+        page.evaluate("turn(true)")
+        one = stage.submit("sweeps", gpu=2)
+        page.evaluate("window.slept = 60000; turn(false)")  # a minute later
+        page.wait_for_function("() => window.connected")
+        page.wait_for_selector(f"#q-{one.id}", timeout=LIVE_MS)
+        is_live(page)
+        assert "down" not in page.evaluate("said")
+        assert page.inner_text("#stream-tells") == ""
+        stage.services.requests.cancel("default", one.id)
+
+
 def test_it_is_said_when_the_page_cannot_be_had_though_the_stream_lives(eyes: Eyes, stage: Stage) -> None:
     with eyes.looking("viewer", "/pools/gpus") as page:
         is_live(page)

@@ -130,7 +130,9 @@
     if (lost && !lost.isConnected && document.activeElement === document.body) document.getElementById("main").focus();
   });
   document.addEventListener("visibilitychange", () => {
-    if (!document.hidden) due = true;
+    if (document.hidden) return;
+    due = true;
+    if (heard) heard = now(); // while nobody looked there was no stream: the extension connects anew
   });
   setInterval(tick, 250);
 })();
