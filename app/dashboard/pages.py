@@ -128,8 +128,11 @@ def _done(look: Look) -> str | None:
 
 
 def _rows(look: Look, pool: str, view: str, cursor: str) -> tuple[list[Row], str | None]:
+    asked = look.asked.args.get(cursor)
     try:
-        return look.services.lists.of_pool(look.workspace, pool, view, look.asked.args.get(cursor), ROWS)
+        if asked and not asked.startswith(f"{view[0]}:"):
+            raise ValueError("it leads into the other table")
+        return look.services.lists.of_pool(look.workspace, pool, view, asked, ROWS)
     except ValueError:
         raise Malformed([(cursor, "is not one that was answered")], "the query") from None
 

@@ -140,8 +140,9 @@ def test_the_queue_is_paged_to_its_end(desk: Desk) -> None:
         more = re.search(r'id="queue-next" href="([^"]+)"', page)
         path = html.unescape(more[1]) if more else None
     assert seen == told
-    refused = desk.visitor().get("/pools/gpus?queue=nonsense")
-    assert (refused.status_code, "is not one that was answered" in words(refused)) == (400, True)
+    for wrong in ("queue=nonsense", "queue=a:", "running=q:"):
+        refused = desk.visitor().get(f"/pools/gpus?{wrong}")
+        assert (refused.status_code, "is not one that was answered" in words(refused)) == (400, True), wrong
 
 
 def test_a_part_is_what_changes_and_no_more(desk: Desk) -> None:
