@@ -112,7 +112,7 @@ def events(look: Look) -> Response:
     """What happened last, the newest first."""
     found = look.services.lists.newest(look.workspace, REACH if look.visitor.token.is_limited else EVENTS)
     seen = [event for event in found if look.visitor.sees(event.component)]
-    return look.page("events.html", events=seen[:EVENTS])
+    return look.page("events.html", events=seen[:EVENTS], searched=len(found))
 
 
 DONE: Mapping[str, str] = {

@@ -238,6 +238,14 @@ def test_a_requester_sees_its_own_and_what_the_api_shows_it(desk: Desk) -> None:
     assert asks["waits"] not in visitor.text(f"/requests/{asks['over']}")
 
 
+def test_a_requester_of_whom_nothing_is_among_the_newest_is_told_so(desk: Desk) -> None:
+    assert "Nothing has happened yet." in desk.visitor().text("/events")
+    in_use(desk)
+    page = desk.visitor(desk.token("requester", "grey")).text("/events")
+    assert "Nothing has happened yet." not in page
+    assert re.search(r"Among the last \d events is none of the components that your token is for\.", page)
+
+
 def test_a_requester_is_not_told_which_other_is_before_it(desk: Desk) -> None:
     desk.pool(gpu=4, settings={"queueing": "strict"})
     desk.policy("red", priority=5)
