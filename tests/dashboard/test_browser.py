@@ -221,6 +221,7 @@ def test_a_viewer_finds_no_control_and_is_refused(eyes: Eyes, stage: Stage) -> N
 def test_all_can_be_done_by_keyboard(eyes: Eyes, stage: Stage) -> None:
     one = stage.submit("sweeps", gpu=3)
     with eyes.looking(None, "/pools/gpus") as page:
+        page.wait_for_selector("#token:focus")  # which a busy browser gives it a moment after the page is there
         page.keyboard.type(stage.secrets["operator"])
         page.keyboard.press("Enter")
         page.wait_for_url("**/pools/gpus")
