@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 import fakeredis
@@ -41,6 +42,7 @@ def start(name: str, folder: Path) -> Iterator[Client]:
     yield from starts[name](folder)
 
 
+@cache
 def available(name: str) -> str | None:
     """None, or why this backend cannot be had here."""
     try:
@@ -95,11 +97,17 @@ setmetatable(_G, {
 """
 
 
+def new_fake() -> Client:
+    """A fake server of its own, in this process, that is as strict about globals as Redis; it is gone when nobody has it."""
+    client = fakeredis.FakeStrictRedis(server=fakeredis.FakeServer(), decode_responses=True, protocol=2)
+    client.eval(_STRICT, 0)
+    client.script_flush()
+    return client
+
+
 def fake() -> Iterator[Client]:
-    """A fake server of its own, in this process, that is as strict about globals as Redis."""
-    with fakeredis.FakeStrictRedis(server=fakeredis.FakeServer(), decode_responses=True, protocol=2) as client:
-        client.eval(_STRICT, 0)
-        client.script_flush()
+    """A new fake for as long as the context."""
+    with new_fake() as client:
         yield client
 
 

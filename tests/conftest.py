@@ -11,7 +11,7 @@ from contextlib import ExitStack
 import pytest
 
 from app.store.scripts import Client
-from tests.backends import BACKENDS, available, start
+from tests.backends import BACKENDS, available, new_fake, start
 from tests.world import World
 
 # Whoever starts the tests in the background may have them ignore Ctrl-C, or a terminal's end; their children would inherit it.
@@ -40,7 +40,7 @@ class Servers:
                 pytest.fail(f"backend {backend} is absent: {absent}")
             pytest.skip(f"backend {backend} is absent: {absent}")
         if backend == "fake":
-            return self._stack.enter_context(start(backend, self._folder.mktemp(backend)))
+            return new_fake()
         if backend not in self._clients:
             self._clients[backend] = self._stack.enter_context(start(backend, self._folder.mktemp(backend)))
         self._clients[backend].flushall()

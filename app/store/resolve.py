@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 
 from app.domain import ordering
 from app.domain.amounts import MAX_KEYS, UNBOUNDED
@@ -36,12 +37,17 @@ def silenced(text: str) -> str:
     return _SILENT.sub(lambda silent: re.sub(r"[^\n]", " ", silent[0]), text)
 
 
+@cache
 def resolved(text: str, file: str) -> str:
-    """The text with its keys, states and numbers written out, the last mention first, so that a key may hold another."""
-    for mention in reversed([*_KNOWN.finditer(silenced(text))]):
+    """The text with its keys, states and numbers written out, the last mention first, so that a key may hold another.
+
+    Most commands use the same libraries: each is worked out once.
+    """
+    silent = silenced(text)
+    for mention in reversed([*_KNOWN.finditer(silent)]):
         table, name, (start, end) = mention[1], mention[2], mention.span()
         if table == "keys":
-            inside, end = _arguments(file, silenced(text), text, end)
+            inside, end = _arguments(file, silent, text, end)
             if len(inside) != len(KEYS[name].parameters):
                 line = text.count("\n", 0, start) + 1
                 raise Malformed(file, line, f"keys.{name} takes {len(KEYS[name].parameters)} values, not {len(inside)}")
@@ -50,7 +56,7 @@ def resolved(text: str, file: str) -> str:
             known = f"'{name}'" if table == "states" else CONSTANTS[name]
             if not known.isdigit() and table == "const":
                 continue
-        text = text[:start] + known + text[end:]
+        text, silent = text[:start] + known + text[end:], silent[:start] + silenced(known) + silent[end:]
     return text
 
 
