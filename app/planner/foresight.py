@@ -14,12 +14,12 @@ from enum import StrEnum
 from math import inf
 from random import Random
 
-from app.planner.play import Play
+from app.planner.play import Play, TooMuch
 from app.planner.scene import Scene
 
 DRAWS, FEWEST = 200, 10
 LOOKS = 400_000
-"""How often somebody who waits is looked at in all, about."""
+"""How often somebody who runs or waits is looked at in all, about."""
 EARLIEST, LIKELY, LATEST = 0.02, 0.5, 0.98
 
 
@@ -42,7 +42,7 @@ class Unforeseen(StrEnum):
 
 def foresee(scene: Scene, seed: int = 0) -> list[Outlook | Unforeseen]:
     """When each of those who wait may start, or why nothing can be said of it."""
-    count, draws = _affordable(scene)
+    count, draws = _affordable(scene, seed)
     random = Random(seed)
     times, known = defaultdict[int, list[float]](list), defaultdict[int, list[float]](list)
     for draw in range(draws):
@@ -57,15 +57,18 @@ def foresee(scene: Scene, seed: int = 0) -> list[Outlook | Unforeseen]:
     ]
 
 
-def _affordable(scene: Scene) -> tuple[int, int]:
-    """How many of those who wait, the first ones, can be played through in bounded time, and how often."""
+def _affordable(scene: Scene, seed: int) -> tuple[int, int]:
+    """How many of those who wait, the first ones, can be played through in bounded time, and how often: found by trying."""
     count = len(scene.waiting)
     while True:
-        lanes = len({(one.path, tuple(one.amounts.items())) for one in scene.waiting[:count]}) + len(scene.holds)
-        looks = len(scene.running) + 2 * count * max(1, lanes)  # about two ends for each grant, and for each all lanes
-        if looks * FEWEST <= LOOKS or count <= FEWEST:
-            return count, max(FEWEST, min(DRAWS, LOOKS // max(1, looks)))
-        count = count * 3 // 4
+        play = Play(scene, count, Random(seed))
+        try:
+            for _ in play.starts(LOOKS / FEWEST if count > FEWEST else inf):
+                pass
+        except TooMuch:
+            count = max(FEWEST, count // 2)
+        else:
+            return count, max(FEWEST, min(DRAWS, LOOKS // max(1, play.work)))
 
 
 def _outlook(times: list[float], known: list[float], draws: int) -> Outlook | None:

@@ -71,11 +71,17 @@ class _Stay(NamedTuple):
     guessed: bool = False
 
 
+class TooMuch(Exception):  # noqa: N818
+    """It takes more work to play this through than was allowed."""
+
+
 class Play:
     """One future. In one that is `dawdling` whoever leaves takes all the time that it may have."""
 
     def __init__(self, scene: Scene, count: int, random: Random, *, dawdling: bool = False) -> None:
         self._scene, self._random, self._dawdling = scene, random, dawdling
+        self.work = len(scene.running)
+        """How many have run, have ended, or were looked at as they waited."""
         self._rooms = dict(scene.rooms)
         """For those who have no hold with victims: less what these keep."""
         self._guessed = False
@@ -93,10 +99,14 @@ class Play:
             for place in kept.places:
                 self._rooms[place] -= kept.at(place)
         self._lanes, self._owners = self._sorted(count)
-        self._least = self._needed_by_all()
+        self._ready = [(head, number) for number, lane in enumerate(self._lanes) if (head := lane.head) is not None]
+        """Those who may fit, the first of the queue first."""
+        heapify(self._ready)
+        self._parked = defaultdict[Place, list[tuple[int, int]]](list)
+        """Place → those who do not fit for want of room there: how much there has to be, the least first, and who."""
 
-    def starts(self) -> Iterator[tuple[int, Start]]:
-        """Who starts when, in the order in which they do."""
+    def starts(self, most: float = inf) -> Iterator[tuple[int, Start]]:
+        """Who starts when, in the order in which they do; TooMuch if that takes more work."""
         now, waiting = 0.0, sum(len(lane.members) for lane in (*self._lanes, *self._owners))
         while True:
             for at in self._fitting():
@@ -105,6 +115,9 @@ class Play:
                 self._begin(at, now)
             if not waiting or not self._ends:
                 return
+            self.work += 1
+            if self.work > most:
+                raise TooMuch
             now, number, guessed = heappop(self._ends)
             self._guessed |= guessed
             self._end(number, now)
@@ -158,13 +171,13 @@ class Play:
                 heappush(self._ends, (stay.else_s, number, stay.guessed))
             return
         for place in stay.places:
-            units = stay.amounts[place[1]]
-            self._rooms[place] += units
+            units = more = stay.amounts[place[1]]
             if kept and place in kept.places:
                 before = kept.at(place)
                 kept.coming[place] -= units
                 kept.brought[place] += units
-                self._rooms[place] -= kept.at(place) - before
+                more -= kept.at(place) - before
+            self._make_room(place, more)
 
     # those who wait
 
@@ -190,11 +203,6 @@ class Play:
         found = lanes.values()
         return [lane for lane in found if lane.hold is None], [lane for lane in found if lane.hold is not None]
 
-    def _needed_by_all(self) -> dict[Place, int]:
-        """Where all who wait need some, the least that one of them does: with less room nobody has to be looked at."""
-        places = set(self._lanes[0].places).intersection(*(lane.places for lane in self._lanes)) if self._lanes else ()
-        return {place: min(lane.amounts[place[1]] for lane in self._lanes) for place in places}
-
     def _fitting(self) -> Iterator[int]:
         """Those who can start now, one after the other; each takes its room."""
         again = True
@@ -204,23 +212,45 @@ class Play:
             again = self._patience_ends()
 
     def _passing(self) -> Iterator[int]:
-        in_vain = any(self._rooms[place] < least for place, least in self._least.items())
-        lanes = self._owners if in_vain else [*self._lanes, *self._owners]
-        heap = [(head, number, lane) for number, lane in enumerate(lanes) if (head := lane.head) is not None]
-        heapify(heap)
+        owners = [(head, number) for number, lane in enumerate(self._owners) if (head := lane.head) is not None]
+        heapify(owners)
         stuck = False
-        while heap:
-            head, number, lane = heappop(heap)
-            if stuck and lane.hold is None:
-                continue
+        while owners or (self._ready and not stuck):
+            is_owner = bool(owners) and (stuck or not self._ready or owners[0] < self._ready[0])
+            queue, lanes = (owners, self._owners) if is_owner else (self._ready, self._lanes)
+            head, number = heappop(queue)
+            lane, self.work = lanes[number], self.work + 1
             short = self._short(lane, head)
             if short is not None:
                 stuck |= self._scene.strict and short[0] == POOL
+                if not is_owner:
+                    self._set_aside(number, head, short)
                 continue
             self._take(lane, head)
             if lane.head is not None:
-                heappush(heap, (lane.head, number, lane))
+                heappush(queue, (lane.head, number))
             yield head
+
+    def _set_aside(self, number: int, head: int, short: Place) -> None:
+        """Nobody has to look at it before there is room for it where there is none now. In a strict line it stays the first."""
+        if self._scene.strict and short[0] == POOL:
+            heappush(self._ready, (head, number))
+            return
+        bound = self._patient is not None and head > self._patient.owner
+        need = self._lanes[number].amounts[short[1]] + (self._patiently.get(short, 0) if bound else 0)
+        heappush(self._parked[short], (need, number))
+
+    def _make_room(self, place: Place, units: int) -> None:
+        self._rooms[place] += units
+        self._rouse(place, self._rooms[place])
+
+    def _rouse(self, place: Place, room: float) -> None:
+        parked = self._parked[place]
+        while parked and parked[0][0] <= room:
+            _, number = heappop(parked)
+            head = self._lanes[number].head
+            if head is not None:
+                heappush(self._ready, (head, number))
 
     def _short(self, lane: _Lane, head: int) -> Place | None:
         """The first place on its way where it does not fit."""
@@ -242,7 +272,7 @@ class Play:
             self._rooms[place] -= lane.amounts[place[1]]
         lane.at += 1
         if self._patient and head == self._patient.owner:
-            self._patient = None
+            self._end_patience()
         if lane.hold is not None:
             self._finish(lane.hold)
 
@@ -250,7 +280,7 @@ class Play:
         """A hold ends, and what it keeps is there for all."""
         kept = self._holds[number]
         for place in kept.places:
-            self._rooms[place] += kept.at(place)
+            self._make_room(place, kept.at(place))
         kept.over = True
 
     def _end_spent(self) -> None:
@@ -260,6 +290,9 @@ class Play:
             if any(self._rooms[place] < lane.amounts[place[1]] for place in others):
                 self._finish(lane.hold or 0)
                 lane.hold = None
+                self._owners.remove(lane)
+                self._lanes.append(lane)
+                heappush(self._ready, (lane.members[lane.at], len(self._lanes) - 1))
 
     def _patience_ends(self) -> bool:
         """The hold of patience ends if a limit keeps its owner by now."""
@@ -269,8 +302,13 @@ class Play:
         places = [place for place in _places(one.path, one.amounts, self._rooms) if place[0] != POOL]
         if all(self._rooms[place] >= one.amounts[place[1]] for place in places):
             return False
-        self._patient = None
+        self._end_patience()
         return True
+
+    def _end_patience(self) -> None:
+        self._patient = None
+        for place in list(self._parked):
+            self._rouse(place, inf)
 
 
 def _below(value: float) -> float:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 
+from app.planner import foresight
 from app.planner.foresight import Outlook, Unforeseen, foresee
+from app.planner.play import Play
 from app.planner.run_times import Past, begin_of, step_of
 from app.planner.scene import Hold, Leaving, Running, Scene, Waiting, fixed
 
@@ -96,6 +99,28 @@ def test_of_those_too_far_behind_that_is_said() -> None:
     first = told.index(Unforeseen.TOO_FAR)
     assert 10 < first < 1000
     assert set(told[first:]) == {Unforeseen.TOO_FAR}
+
+
+def test_it_costs_no_more_than_was_meant_though_many_end_for_whom_nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two policies are at their limits, and a third goes on for long in the same pool."""
+    looks, most = 0, 20_000
+
+    def counted(play: Play, *args: Any) -> Any:
+        nonlocal looks
+        looks += 1
+        return short(play, *args)
+
+    short = Play._short
+    monkeypatch.setattr(Play, "_short", counted)
+    monkeypatch.setattr(foresight, "LOOKS", most)
+    full = {("pool", "gpu"): 10_000} | {(f"policy:{name}", "gpu"): 0 for name in "uv"}
+    running = [held(1, at / 100, batch=at) for at in range(500)]
+    running += [Running(name, (f"policy:{name}", "pool"), {"gpu": 100}, 0, 1000, None) for name in "uv"]
+    waiting = [Waiting("uv"[at % 2], (f"policy:{'uv'[at % 2]}", "pool"), {"gpu": 1 + at % 50}, at) for at in range(100)]
+    past = {"t": runs(*[60.0] * 30), "u": runs(*[9 * HOUR] * 30), "v": runs(*[9 * HOUR] * 30)}
+    told = foresee(Scene(full, running, waiting, past, past["t"]))
+    assert isinstance(told[0], Outlook)
+    assert looks < 2 * most
 
 
 def test_beyond_all_that_is_known_is_a_guess_of_that_size() -> None:
