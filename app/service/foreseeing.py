@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import ceil
 from threading import Lock
 
@@ -25,6 +25,8 @@ KEPT_S = 3.0
 """How long an outlook is told again."""
 AGAIN_S = 0.3
 """How soon a pool is looked at again for somebody who came after it was worked out."""
+RESTS = 4
+"""For how many times as long as it took a pool is left alone, so that it costs no more than a fifth of a core."""
 POOLS = 200
 """Pools of which one is kept."""
 
@@ -48,6 +50,7 @@ class _View:
     estimates: Mapping[str, Estimate] = field(default_factory=dict)
     unforeseen: Mapping[str, Unforeseen] = field(default_factory=dict)
     changing: bool = False
+    took_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -100,7 +103,9 @@ class Foreseeing:
         try:
             with slot.lock:
                 if not (slot.view and self._serves(slot.view, asked)):
-                    slot.view = self._worked_out(workspace, pool)
+                    began_s = self._monotonic()
+                    view = self._worked_out(workspace, pool)
+                    slot.view = replace(view, took_s=view.at_s - began_s)
                 return slot.view
         finally:
             self._leave(slot)
@@ -114,7 +119,8 @@ class Foreseeing:
     def _serves(self, view: _View, asked: str) -> bool:
         age_s = self._monotonic() - view.at_s
         knows = not asked or asked in view.estimates or asked in view.unforeseen
-        return age_s < (self._kept_s if knows else min(AGAIN_S, self._kept_s))
+        fresh_s = self._kept_s if knows else min(AGAIN_S, self._kept_s)
+        return age_s < max(fresh_s, RESTS * view.took_s if self._kept_s else 0.0)
 
     def _worked_out(self, workspace: str, pool: str) -> _View:
         try:

@@ -166,6 +166,31 @@ def test_who_came_after_it_was_worked_out_is_not_told_of_later(here: Here) -> No
     assert here.told(late).estimate
 
 
+def test_a_pool_that_takes_long_is_left_alone_for_longer(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or newcomers, who all ask when they begin to wait, would have it worked out all the time."""
+    world, snapshot, looks = here.world, here.world.planning.snapshot, 0
+
+    def slow(workspace: str, pool: str, *, anyway: bool = False) -> Snapshot | None:
+        nonlocal looks
+        looks += 1
+        here.now_s += 2
+        return snapshot(workspace, pool, anyway=anyway)
+
+    monkeypatch.setattr(world.planning, "snapshot", slow)
+    world.submit(gpu=2, walltime_s=100)
+    first = world.submit(gpu=2, walltime_s=100)
+    assert here.told(first).estimate
+    late = world.submit(gpu=2)
+    for _ in range(7):
+        here.now_s += 1
+        assert here.told(first).estimate
+        assert here.told(late, 2) == Told(None, JUST_CAME)
+    assert looks == 1
+    here.now_s += 1.1
+    assert here.told(late, 2).estimate
+    assert looks == 2
+
+
 def test_where_nothing_can_be_said_it_says_why(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     here.world.submit(gpu=2)
     waits = here.world.submit(gpu=2)
