@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from app.domain.asks import GroupAsk, PolicyAsk, PoolChange, RequestAsk
 from app.domain.declared import Declaration, DeclaredGroup, DeclaredPolicy
@@ -36,6 +36,8 @@ from app.store.standings import Standings
 ROUNDS = 100
 """Looks until nothing moves any more; far more than anything takes."""
 EVENTS = 1000
+KEPT = 10**9
+"""Events of a trial that are kept, be it as it may outside: what comes of it is told by them."""
 
 
 @dataclass(slots=True)
@@ -90,7 +92,7 @@ class Trying:
     """Tries things out."""
 
     def __init__(self, copying: Copying, limits: Limits) -> None:
-        self._copying, self._limits = copying, limits
+        self._copying, self._limits = copying, replace(limits, events_kept=KEPT)
 
     def ask(self, workspace: str, wanted: RequestAsk) -> Asked:
         """What a submit of this would come to."""
