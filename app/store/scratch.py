@@ -121,15 +121,15 @@ class OnDemand:
             lock.release()
 
     def _emptied(self) -> Client:
-        client = self._running()
-        try:
-            client.flushall()
-        except RedisError as error:  # it died, or hangs, and that was not noticed yet
-            log.warning("the server for dry runs does not answer, and is started anew: %s", error)
-            self._end()
-            client = self._running()
-            client.flushall()
-        return client
+        for _ in range(2):
+            try:
+                (client := self._running()).flushall()
+            except RedisError as error:  # it died, or hangs, and that was not noticed yet
+                log.warning("the server for dry runs does not answer: %s", error)
+                self._end()
+            else:
+                return client
+        raise NoTrial("lost")
 
     def _running(self) -> Client:
         try:

@@ -15,6 +15,8 @@ from threading import Thread
 from typing import Any
 
 import pytest
+from redis import Redis
+from redis.exceptions import RedisError
 
 from app.domain.clock import ManualClock
 from app.domain.errors import AgainstTheRules
@@ -211,6 +213,19 @@ def test_one_that_hangs_is_replaced(place: OnDemand, monkeypatch: pytest.MonkeyP
     with place.empty() as client:
         assert number_of(client) != first
     assert not Path(f"/proc/{first}/stat").exists()
+
+
+def test_if_the_next_one_fails_as_well_it_says_so(place: OnDemand, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise RedisError
+
+    with monkeypatch.context() as harm:
+        harm.setattr(Redis, "flushall", fails)
+        with pytest.raises(NoTrial) as lost, place.empty():
+            pass
+    assert lost.value.reason == "lost"
+    with place.empty() as client:
+        assert client.ping()
 
 
 def test_one_that_fails_under_way_is_not_taken_for_the_ledgers(world: World, place: OnDemand) -> None:
