@@ -18,7 +18,7 @@ from app.planner.play import Play, TooMuch
 from app.planner.scene import Scene
 
 DRAWS, FEWEST = 200, 10
-LOOKS = 400_000
+LOOKS = 200_000
 """How often somebody who runs or waits is looked at in all, about."""
 EARLIEST, LIKELY, LATEST = 0.02, 0.5, 0.98
 
