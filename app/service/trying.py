@@ -100,8 +100,11 @@ class Trying:
             before, own = bench.ledger.last_event(workspace), request_id()
             bench.ledger.submit(workspace, wanted, own_id=own)
             bench.settle()
-            told = bench.explaining.explain(workspace, own)
-            return _asked(told.request, list(bench.since(before)), told.pools)
+            happened = list(bench.since(before))
+            told = bench.explaining.explain(
+                workspace, own
+            )  # last, as it ends with the estimate: what is known is not lost to that
+            return _asked(told.request, happened, told.pools)
 
     def pool(self, workspace: str, name: str, change: PoolChange) -> Changed:
         """What a change of a pool would come to."""

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
+
+import pytest
 
 from app.domain.asks import PoolChange
+from app.planner.foresight import foresee
 from app.service.trying import Trying
 from app.store.scratch import Copying
 from tests.backends import FakeScratch
@@ -21,3 +25,21 @@ def test_of_many_all_are_told_however_few_events_are_kept(world: World) -> None:
         world.workspace, "p", PoolChange(capacity={"gpu": 1})
     )
     assert sorted(told.rejected) == sorted(waits)
+
+
+def test_what_is_known_is_told_though_the_estimate_takes_all_the_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.pool(gpu=2)
+    world.policy()
+    world.submit(gpu=2)
+    now = 0.0
+
+    def takes_long(*args: Any) -> Any:
+        nonlocal now
+        now += 60
+        return foresee(*args)
+
+    monkeypatch.setattr("app.service.foreseeing.foresee", takes_long)
+    copying = Copying(world.client, FakeScratch(), world.clock, lambda: now)
+    told = Trying(copying, world.limits).ask(world.workspace, world.ask(gpu=1))
+    assert told.outcome == "queued"
+    assert now == 60
