@@ -13,6 +13,7 @@ from app.domain.explanations import Estimate
 from app.domain.models import Request
 from app.domain.snapshot import Snapshot
 from app.planner.foresight import Outlook, Unforeseen, foresee
+from app.service.patience import turn
 from app.service.scenery import basis_of, past_of, scene_of
 from app.store.ledger import Ledger
 from app.store.lists import Lists
@@ -27,10 +28,11 @@ AGAIN_S = 0.3
 """How soon a pool is looked at again for somebody who came after it was worked out."""
 RESTS = 4
 """For how many times as long as it took a pool is left alone, so that it costs no more than a fifth of a core."""
-POOLS = 200
-"""Pools of which one is kept."""
+POOLS, OLD_S = 200, 60.0
+"""Pools of which one is kept, and for how long if nobody asks."""
 
 CHANGING = "the pool was changed just now, and its queue is still being put in order"
+BUSY = "others have it worked out just now; ask again in a moment"
 JUST_CAME = "it came only just now; ask again in a moment"
 
 
@@ -49,7 +51,8 @@ class _View:
     at_s: float = 0.0
     estimates: Mapping[str, Estimate] = field(default_factory=dict)
     unforeseen: Mapping[str, Unforeseen] = field(default_factory=dict)
-    changing: bool = False
+    missing: str = ""
+    """Why nothing is known of anybody."""
     took_s: float = 0.0
 
 
@@ -79,6 +82,11 @@ class Foreseeing:
         self._kept: OrderedDict[tuple[str, str], _Slot] = OrderedDict()
         self._lock = Lock()
 
+    @property
+    def kept(self) -> int:
+        """Pools of which an outlook is kept."""
+        return len(self._kept)
+
     def estimates(self, workspace: str, pool: str) -> Mapping[str, Estimate]:
         """Request → when it may start; of those who wait in a pool and of whom anything can be said."""
         return self._view(workspace, pool, "").estimates
@@ -88,8 +96,8 @@ class Foreseeing:
         view = self._view(workspace, pool, request if position <= MOST else "")
         if found := view.estimates.get(request):
             return Told(found, None)
-        if view.changing:
-            return Told(None, CHANGING)
+        if view.missing:
+            return Told(None, view.missing)
         late = Unforeseen.TOO_FAR if position > MOST else JUST_CAME
         return Told(None, str(view.unforeseen.get(request, late)))
 
@@ -101,7 +109,9 @@ class Foreseeing:
             self._kept.move_to_end(key)
             slot.users += 1
         try:
-            with slot.lock:
+            with turn(slot.lock) as mine:
+                if not mine:
+                    return slot.view or _View(missing=BUSY)
                 if not (slot.view and self._serves(slot.view, asked)):
                     began_s = self._monotonic()
                     view = self._worked_out(workspace, pool)
@@ -113,8 +123,10 @@ class Foreseeing:
     def _leave(self, slot: _Slot) -> None:
         with self._lock:
             slot.users -= 1
-            for key in [key for key, other in self._kept.items() if not other.users][: max(0, len(self._kept) - POOLS)]:
-                del self._kept[key]
+            for key, other in [*self._kept.items()]:
+                aged = other.view is not None and self._monotonic() - other.view.at_s >= OLD_S
+                if not other.users and (aged or len(self._kept) > POOLS):
+                    del self._kept[key]
 
     def _serves(self, view: _View, asked: str) -> bool:
         age_s = self._monotonic() - view.at_s
@@ -126,7 +138,7 @@ class Foreseeing:
         try:
             seen = self._planning.snapshot(workspace, pool, anyway=True)
         except Unfinished:
-            return _View(self._monotonic(), changing=True)
+            return _View(self._monotonic(), missing=CHANGING)
         if seen is None:
             return _View(self._monotonic())
         waiting = self._waiting(workspace, seen)

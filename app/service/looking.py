@@ -13,6 +13,7 @@ from app.domain.explanations import Candidate, Standing, State
 from app.domain.snapshot import Allocation, Snapshot, Waiter
 from app.planner.plan import plan
 from app.planner.verdicts import Decision, Verdict
+from app.service.patience import turn
 from app.store.connection import StoreUnavailable
 from app.store.ledger import Ledger
 from app.store.planning import Planning, Unfinished
@@ -25,6 +26,7 @@ CALLS = 50
 """Bounded calls that finish what is unfinished in one look."""
 TOLD = 100
 """Candidates that are told at most."""
+BUSY = "others look at it just now, and that takes long"
 BETWEEN = "?"
 """In place of the newest event, where something happened while the pool was looked at."""
 
@@ -60,8 +62,10 @@ class Sight:
         """What came of the ask of one who stands there; the pass over the pool is made no further than to that one."""
         if self.snapshot is None or standing.state is State.ELSEWHERE:
             return Asked(None)
-        with self._lock:
+        with turn(self._lock) as mine:
             request = standing.asker.id
+            if not mine:
+                raise StoreUnavailable("busy", f"pool {standing.pool}: {BUSY}")
             if request not in self._asked:
                 self._asked[request] = self._decided(self.snapshot, standing)
             return self._asked[request]
@@ -121,10 +125,17 @@ class Looking:
         self._places: OrderedDict[tuple[str, str], _Place] = OrderedDict()
         self._lock = Lock()
 
+    @property
+    def kept(self) -> int:
+        """Pools of which something is kept."""
+        return len(self._places)
+
     def at(self, workspace: str, standing: Standing, *, anyhow: bool = False) -> Sight:
         """The pool where somebody stands: as it was then if it can be had; `anyhow` as it was a moment ago."""
         place = self._place(workspace, standing.pool)
-        with place.lock:
+        with turn(place.lock) as mine:
+            if not mine:
+                raise StoreUnavailable("busy", f"pool {standing.pool}: {BUSY}")
             kept = place.sight
             if kept and self._monotonic() < kept.until_s and (anyhow or kept.fits(standing)):
                 return kept
@@ -135,8 +146,10 @@ class Looking:
         with self._lock:
             place = self._places.setdefault((workspace, pool), _Place())
             self._places.move_to_end((workspace, pool))
-            if len(self._places) > POOLS:
-                self._places.popitem(last=False)
+            for key, other in [*self._places.items()]:
+                aged = other.sight is not None and other.sight.until_s <= self._monotonic() and not other.lock.locked()
+                if other is not place and (aged or len(self._places) > POOLS):
+                    del self._places[key]
             return place
 
     def _seen(self, workspace: str, pool: str) -> Sight:

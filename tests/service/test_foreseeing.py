@@ -11,7 +11,7 @@ import pytest
 from app.domain.explanations import Estimate
 from app.domain.models import Request
 from app.domain.snapshot import Snapshot
-from app.service.foreseeing import JUST_CAME, Foreseeing, Told
+from app.service.foreseeing import JUST_CAME, OLD_S, Foreseeing, Told
 from app.service.reconciling import Reconciling
 from app.store.keys import key
 from app.store.lists import Lists
@@ -236,6 +236,27 @@ def test_a_slow_pool_is_worked_out_once_and_holds_up_no_other(here: Here, monkey
     assert slow.looked == {"p": 1, "other": 1}
 
 
+def test_nobody_waits_without_end_for_who_works_it_out(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.service.patience.PATIENCE_S", 0.05)
+    slow = Slow(here.world, "p")
+    monkeypatch.setattr(here.world.planning, "snapshot", slow.snapshot)
+    with ThreadPoolExecutor(1) as threads:
+        asked = threads.submit(here.foreseeing.estimates, here.world.workspace, "p")
+        assert slow.began.wait(30)
+        assert here.told(here.world.submit(gpu=1)) == Told(None, "others have it worked out just now; ask again in a moment")
+        assert here.foreseeing.estimates(here.world.workspace, "p") == {}
+        slow.go_on.set()
+        assert asked.result(30) == {}
+    assert slow.looked == {"p": 1}
+
+
+def test_what_is_too_old_to_be_told_is_not_kept(here: Here) -> None:
+    here.foreseeing.estimates(here.world.workspace, "p")
+    here.now_s += OLD_S
+    here.foreseeing.estimates(here.world.workspace, "other")
+    assert here.foreseeing.kept == 1
+
+
 def test_of_so_many_pools_at_most_one_is_kept(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.service.foreseeing.POOLS", 3)
     slow = Slow(here.world, "")
@@ -243,7 +264,7 @@ def test_of_so_many_pools_at_most_one_is_kept(here: Here, monkeypatch: pytest.Mo
     for pool in ("a", "b", "c", "a", "d", "a", "b"):
         here.foreseeing.estimates(here.world.workspace, pool)
     assert slow.looked == {"a": 1, "b": 2, "c": 1, "d": 1}
-    assert len(here.foreseeing._kept) == 3
+    assert here.foreseeing.kept == 3
 
 
 def test_a_pool_that_is_not_there_has_no_queue(here: Here) -> None:

@@ -12,6 +12,7 @@ from app.domain.models import Request
 from app.planner.plan import plan
 from app.service.explaining import Explaining
 from app.service.looking import KEPT_S, POOLS, Looking
+from app.store.connection import StoreUnavailable
 from app.store.standings import Standings
 from tests.world import World
 
@@ -128,6 +129,39 @@ def test_who_asks_about_another_pool_is_not_held_up(eye: Eye, world: World) -> N
     assert len(seen) == 2
     assert seen[0] == seen[1]
     assert (eye.looks, eye.passes) == (2, 2), "the two who asked at once had one look"
+
+
+def test_nobody_waits_without_end_for_who_looks(eye: Eye, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.service.patience.PATIENCE_S", 0.05)
+    waits = world.submit("t", gpu=2)
+    inside, go_on = Event(), Event()
+
+    def stay() -> None:
+        inside.set()
+        assert go_on.wait(20)
+
+    eye.between = stay
+    other = Thread(target=eye.see, args=[waits])
+    other.start()
+    assert inside.wait(20)
+    with pytest.raises(StoreUnavailable, match="others look at it") as refused:
+        eye.see(waits)
+    assert refused.value.reason == "busy"
+    go_on.set()
+    other.join(20)
+    assert eye.see(waits).standing.verdict == "no_capacity", "and afterwards it goes on"
+
+
+def test_what_is_too_old_to_be_told_is_not_kept(eye: Eye, world: World) -> None:
+    world.pool("other", gpu=1)
+    world.policy("x", "other")
+    world.submit("x", gpu=1)
+    here, there = world.submit("t", gpu=2), world.submit("x", gpu=1)
+    eye.see(here)
+    assert eye.looking.kept == 1
+    eye.now_s += KEPT_S
+    eye.see(there)
+    assert eye.looking.kept == 1
 
 
 def test_no_more_than_some_pools_are_kept(eye: Eye, world: World) -> None:
