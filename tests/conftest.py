@@ -10,7 +10,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from app.store.scripts import Client
+from app.store.scripts import Client, observe
 from tests.backends import BACKENDS, available, new_fake, start
 from tests.world import World
 
@@ -44,6 +44,7 @@ class Servers:
         if backend not in self._clients:
             self._clients[backend] = self._stack.enter_context(start(backend, self._folder.mktemp(backend)))
         self._clients[backend].flushall()
+        observe(self._clients[backend])  # by nobody: whom an earlier test had look on is gone
         return self._clients[backend]
 
 
