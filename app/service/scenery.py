@@ -32,10 +32,13 @@ def past_of(counts: Mapping[str, Mapping[int, int]], seen: Snapshot) -> tuple[di
 
 def basis_of(running: Iterable[Allocation], waiting: Iterable[Request], everybody: Past) -> str:
     """What an estimate rests on, in words."""
+    running = tuple(running)
     promised = sum(one.walltime_s is not None for one in running) + sum(one.walltime_s is not None for one in waiting)
+    leaving = sum(one.leaving_for is not None for one in running)
     told = [f"{promised} promised walltime{'s' if promised > 1 else ''}"] if promised else []
+    told += [f"{leaving} time{'s' if leaving > 1 else ''} to leave"] if leaving else []
     told += [f"{everybody.total} run time{'s' if everybody.total > 1 else ''} measured in this pool"] if everybody.total else []
-    return " and ".join(told) or "no walltime and no run time is known"
+    return " and ".join([", ".join(told[:-1]), told[-1]] if len(told) > 1 else told) or "what is free now"
 
 
 def scene_of(

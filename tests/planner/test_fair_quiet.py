@@ -114,7 +114,7 @@ def left_alone(world: World) -> Ending:
 @pytest.mark.timeout(24 * 3600 if LONGER else 120)
 @pytest.mark.parametrize("kind", ["flat", "grouped", "plain", "crowded", "crowded and grouped"])
 def test_a_pool_left_to_itself_becomes_quiet(kind: str) -> None:
-    for seed in range(FIRST, FIRST + (LONGER or 120)):
+    for seed in range(FIRST, FIRST + (LONGER or 90)):
         maker = Maker(seed, groups=kind not in ("flat", "crowded"), plain=kind == "plain", crowded="crowded" in kind)
         try:
             left_alone(maker.world())

@@ -22,7 +22,7 @@ LONGER = int(os.environ.get("HISTORIES") or 0)
 STEPS = 60
 PARTS = range(4)
 """A part is a test of its own, so that several processes can share the work."""
-WALKS = {"fake": 2, "redis": 7}
+WALKS = {"fake": 1, "redis": 7}
 RESTS = {"fake": 2, "redis": 7}
 MACHINES = 2
 """Histories of each part, where no more are asked for; a real server is several times as fast as the fake."""

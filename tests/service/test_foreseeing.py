@@ -97,6 +97,10 @@ def test_who_has_to_leave_is_gone_by_then(here: Here) -> None:
     told = here.estimate(waits)
     assert told
     assert told.latest_ms == world.clock.now_ms() + 32_000
+    assert told.basis == "1 time to leave"
+    world.submit("t", "q", gpu=1, walltime_s=100)
+    assert (later := here.estimate(waits))
+    assert later.basis == "1 promised walltime and 1 time to leave"
 
 
 def test_what_was_worked_out_is_told_again_for_a_while(here: Here) -> None:
