@@ -64,7 +64,7 @@ class BlockingAnswer(Answer):
         lack = view.standing.blocking
         if lack is None:
             return None
-        at = next(one for one in view.standing.numbers if (one.account, one.key) == (lack.account, lack.key))
+        at = view.standing.numbers_of(lack)
         return cls(
             account=lack.account,
             key=lack.key,

@@ -24,6 +24,7 @@ from app.domain.declared import Declaration, DeclaredPolicy, DeclaredPool, decla
 from app.domain.difference import difference
 from app.domain.errors import Conflict, Refused
 from app.domain.models import Policy, Pool, Request
+from app.domain.names import component_id
 from app.domain.states import FINAL, State
 from app.domain.trials import Changed
 
@@ -207,7 +208,7 @@ def _own(look: Look, request: str) -> Request:
 
 def _told(asked: Request) -> str:
     held = ", ".join(f"{units} {key}" for key, units in asked.resources.items() if key != "step_run") or "a slot"
-    return f"{asked.component_type}/{asked.component}, {asked.status}: {held}"
+    return f"{component_id(asked.component_type, asked.component)}, {asked.status}: {held}"
 
 
 def _lines(before: Pool, after: DeclaredPool) -> tuple[str, ...]:

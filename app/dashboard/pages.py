@@ -15,6 +15,7 @@ from app.api.requests import check_seen
 from app.dashboard import bars, past
 from app.dashboard.look import Look
 from app.domain.models import Account, Group, Policy, Pool, Request
+from app.domain.names import component_id
 from app.service.lists import Row
 
 POOLS = 40
@@ -145,7 +146,7 @@ def _first_node(look: Look) -> int:
 
 
 def _component(request: Request) -> str:
-    return f"{request.component_type}/{request.component}"
+    return component_id(request.component_type, request.component)
 
 
 def _tree(pool: Pool) -> Iterator[Node]:

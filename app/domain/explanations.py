@@ -127,6 +127,10 @@ class Standing:
         some = [lack for lack in self.lacks if lack.verdict is self.verdict]
         return max(some, key=lambda lack: lack.lacking / lack.needed, default=None)
 
+    def numbers_of(self, lack: Lack) -> Numbers:
+        """Where it lacks that."""
+        return next(one for one in self.numbers if (one.account, one.key) == (lack.account, lack.key))
+
 
 @dataclass(frozen=True, slots=True)
 class KeyView:

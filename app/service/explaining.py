@@ -11,6 +11,7 @@ from collections.abc import Set
 
 from app.domain.explanations import Explanation, Holder, KeyView, PoolView, Preemption, Standing, State
 from app.domain.models import Request
+from app.domain.names import component_id
 from app.domain.ordering import EXACT
 from app.domain.snapshot import Snapshot
 from app.domain.states import State as Status
@@ -90,7 +91,7 @@ class Explaining:
 
 def _keys(request: Request, standing: Standing) -> dict[str, KeyView]:
     at = {(one.account, one.key): one for one in standing.numbers}
-    own = f"{POLICY}{request.component_type}/{request.component}"
+    own = POLICY + component_id(request.component_type, request.component)
     keys = {}
     for key, needed in request.resources.items():
         pool, policy = at["pool", key], at[own, key]

@@ -14,6 +14,7 @@ from app.domain.snapshot import Allocation, Snapshot, Waiter
 from app.planner.plan import plan
 from app.planner.verdicts import Decision, Verdict
 from app.service.patience import turn
+from app.service.waiting import HouseFull
 from app.store.connection import StoreUnavailable
 from app.store.ledger import Ledger
 from app.store.planning import Planning, Unfinished
@@ -65,7 +66,7 @@ class Sight:
         with turn(self._lock) as mine:
             request = standing.asker.id
             if not mine:
-                raise StoreUnavailable("busy", f"pool {standing.pool}: {BUSY}")
+                raise HouseFull(f"pool {standing.pool}: {BUSY}")
             if request not in self._asked:
                 self._asked[request] = self._decided(self.snapshot, standing)
             return self._asked[request]
@@ -135,7 +136,7 @@ class Looking:
         place = self._place(workspace, standing.pool)
         with turn(place.lock) as mine:
             if not mine:
-                raise StoreUnavailable("busy", f"pool {standing.pool}: {BUSY}")
+                raise HouseFull(f"pool {standing.pool}: {BUSY}")
             kept = place.sight
             if kept and self._monotonic() < kept.until_s and (anyhow or kept.fits(standing)):
                 return kept

@@ -6,11 +6,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from app.domain.models import Request
+from app.domain.names import component_id
 from app.domain.snapshot import Allocation, Snapshot
 from app.domain.snapshot import Hold as HoldSeen
 from app.planner.run_times import Past, step_of
 from app.planner.scene import POOL, Hold, Leaving, Place, Running, Scene, Waiting, fixed
 from app.planner.tree import POLICY, Tree
+from app.service.sentences import listed
 
 TOGETHER_MS = 300_000
 """Those who come no further apart belong together."""
@@ -38,7 +40,7 @@ def basis_of(running: Iterable[Allocation], waiting: Iterable[Request], everybod
     told = [f"{promised} promised walltime{'s' if promised > 1 else ''}"] if promised else []
     told += [f"{leaving} time{'s' if leaving > 1 else ''} to leave"] if leaving else []
     told += [f"{everybody.total} run time{'s' if everybody.total > 1 else ''} measured in this pool"] if everybody.total else []
-    return " and ".join([", ".join(told[:-1]), told[-1]] if len(told) > 1 else told) or "what is free now"
+    return listed(told) or "what is free now"
 
 
 def scene_of(
@@ -133,4 +135,4 @@ def _path(tree: Tree, component: str, *, preemptible: bool) -> tuple[str, ...]:
 
 
 def _component(one: Request) -> str:
-    return f"{one.component_type}/{one.component}"
+    return component_id(one.component_type, one.component)

@@ -59,7 +59,12 @@ def _unnamed(at: Standing) -> Standing:
 def units(amounts: Iterable[tuple[str, int]], *, all_keys: bool = False) -> str:
     """`2 gpu and 4000 mcpu`; unless `all_keys` are told, the slot that everybody holds is left out."""
     some = [f"{number} {key}" for key, number in amounts if all_keys or key != "step_run"]
-    return " and ".join([", ".join(some[:-1]), some[-1]] if len(some) > 1 else some) or "its slot"
+    return listed(some) or "its slot"
+
+
+def listed(some: Sequence[str]) -> str:
+    """`this, that and more`."""
+    return " and ".join([", ".join(some[:-1]), some[-1]] if len(some) > 1 else some)
 
 
 def elsewhere(standing: Standing) -> str:
@@ -161,7 +166,7 @@ def _kept_back(standing: Standing) -> str:
         return _behind(standing)
     lack = standing.blocking
     assert lack is not None
-    at = next(one for one in standing.numbers if (one.account, one.key) == (lack.account, lack.key))
+    at = standing.numbers_of(lack)
     needs = f"it needs {lack.needed} {lack.key}"
     if verdict is Verdict.NO_CAPACITY:
         return f"{needs}, and {_free(lack, at, standing.pool)}{_kept_for_it(standing)}"

@@ -101,9 +101,8 @@ class Trying:
             bench.ledger.submit(workspace, wanted, own_id=own)
             bench.settle()
             happened = list(bench.since(before))
-            told = bench.explaining.explain(
-                workspace, own
-            )  # last, as it ends with the estimate: what is known is not lost to that
+            # Last, as it ends with the estimate: what is known is not lost to that.
+            told = bench.explaining.explain(workspace, own)
             return _asked(told.request, happened, told.pools)
 
     def pool(self, workspace: str, name: str, change: PoolChange) -> Changed:

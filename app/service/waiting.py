@@ -33,7 +33,7 @@ GATHER_S: Final = 0.05
 
 
 class HouseFull(Exception):  # noqa: N818 - a state of the world
-    """As many wait in this process as may; later there will be room."""
+    """As many wait in this process as may, or for as long; later there will be room."""
 
 
 class Told(NamedTuple):

@@ -12,7 +12,7 @@ from app.domain.models import Request
 from app.planner.plan import plan
 from app.service.explaining import Explaining
 from app.service.looking import KEPT_S, POOLS, Looking
-from app.store.connection import StoreUnavailable
+from app.service.waiting import HouseFull
 from app.store.standings import Standings
 from tests.world import World
 
@@ -144,9 +144,8 @@ def test_nobody_waits_without_end_for_who_looks(eye: Eye, world: World, monkeypa
     other = Thread(target=eye.see, args=[waits])
     other.start()
     assert inside.wait(20)
-    with pytest.raises(StoreUnavailable, match="others look at it") as refused:
+    with pytest.raises(HouseFull, match="pool p: others look at it"):
         eye.see(waits)
-    assert refused.value.reason == "busy"
     go_on.set()
     other.join(20)
     assert eye.see(waits).standing.verdict == "no_capacity", "and afterwards it goes on"

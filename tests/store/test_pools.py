@@ -8,7 +8,11 @@ from typing import Any
 import pytest
 
 from app.domain.asks import PoolAsk, PoolChange, PoolSettings
+from app.domain.declared import Declaration
 from app.domain.errors import AgainstTheRules, Conflict, NotFound, Refused
+from app.service.declaring import Declaring
+from app.store.keys import key
+from app.store.registry import Registry
 from tests.world import World
 
 
@@ -219,3 +223,18 @@ def test_growing_grants_and_shrinking_keeps_what_runs(world: World) -> None:
     assert world.status(d) == ["queued"]
     world.release(b)
     assert world.status(d) == ["allocated"]
+
+
+def test_what_is_counted_of_pools_goes_with_them_and_nothing_else(world: World) -> None:
+    for pool in ("3", "4", "p"):
+        world.pool(pool, gpu=1)
+        world.policy(f"t{pool}", pool)
+        world.release(world.submit(f"t{pool}", gpu=1))
+    world.client.hset(key("counts", world.workspace), "looks|3", "7")
+    before = world.ledger.counts(world.workspace)
+    only = Declaration.model_validate({"pools": [{"name": "p", "capacity": {"gpu": 1}}]})
+    Declaring(world.ledger, Registry(world.client)).apply(world.workspace, only, prune=True)
+    after = world.ledger.counts(world.workspace)
+    gone = {what for what in before if what.split("|")[1:2] in (["3"], ["4"])} - {"looks|3"}
+    assert {what.split("|")[1] for what in gone} == {"3", "4"}
+    assert after == {what: count for what, count in before.items() if what not in gone}

@@ -6,8 +6,19 @@ local BUCKETS = {1, 5, 15, 30, 60, 120, 300, 600, 1800}  -- seconds
 local WAITS = {10, 100, 1000, 5000, 15000, 60000, 300000, 900000, 3600000, 14400000, 86400000}  -- ms
 local LOOKS = {5, 10, 25, 50, 100, 250, 500, 1000, 5000}  -- ms
 
+local of_pools  -- pool → what is counted of it, looked up once in a call: very many pools may go in one
+
+-- Looks are not counted by pools.
+local function remember(what)
+  local pool = string.sub(what, 1, 6) ~= 'looks|' and string.match(what, '^[^|]+|([^|]*)')
+  if not pool then return end
+  of_pools[pool] = of_pools[pool] or {}
+  table.insert(of_pools[pool], what)
+end
+
 function counts.add(what, by)
   redis.call('HINCRBY', keys.counts(), what, by or 1)
+  if of_pools then remember(what) end
 end
 
 -- A checkpoint on the way out took this long.
@@ -47,7 +58,10 @@ end
 
 -- A pool goes, and what was counted of it.
 function counts.forget(pool)
-  for _, what in ipairs(redis.call('HKEYS', keys.counts())) do
-    if string.match(what, '^[^|]+|([^|]*)') == pool then redis.call('HDEL', keys.counts(), what) end
+  if not of_pools then
+    of_pools = {}
+    for _, what in ipairs(redis.call('HKEYS', keys.counts())) do remember(what) end
   end
+  for _, what in ipairs(of_pools[pool] or {}) do redis.call('HDEL', keys.counts(), what) end
+  of_pools[pool] = nil
 end
