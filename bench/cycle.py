@@ -6,9 +6,9 @@ from itertools import count
 
 from redis import Redis
 
-from app.domain.asks import PolicyAsk, PoolAsk, RequestAsk
 from app.domain.ids import request_id
 from app.domain.models import Request
+from app.domain.specs import PolicyAsk, PoolAsk, RequestAsk
 from app.store.ledger import Ledger
 from bench.floor import bare, issued
 from bench.timing import side_by_side_us

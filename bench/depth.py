@@ -12,8 +12,8 @@ from statistics import median
 
 from redis import Redis
 
-from app.domain.asks import PolicyAsk, PoolAsk, PoolSettings, RequestAsk
 from app.domain.ids import request_id
+from app.domain.specs import PolicyAsk, PoolAsk, PoolSettings, RequestAsk
 from app.planner.plan import plan
 from app.store.keys import key
 from app.store.ledger import Ledger

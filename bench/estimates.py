@@ -16,8 +16,8 @@ from statistics import median
 from redis import Redis
 
 from app.bootstrap import Services, services
-from app.domain.asks import PolicyAsk, PoolAsk, RequestAsk
 from app.domain.clock import ManualClock
+from app.domain.specs import PolicyAsk, PoolAsk, RequestAsk
 from app.domain.states import State
 from app.service.foreseeing import Foreseeing
 from app.settings import Settings

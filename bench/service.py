@@ -18,9 +18,9 @@ from redis import Redis
 
 from app.api.questions import BATCH
 from app.cli.processes import ROOT, commands
-from app.domain.asks import PolicyAsk, PoolAsk, RequestAsk
 from app.domain.ids import request_id
 from app.domain.models import Request
+from app.domain.specs import PolicyAsk, PoolAsk, RequestAsk
 from app.store.child import Child
 from app.store.ledger import Ledger
 from bench import callers

@@ -13,8 +13,8 @@ from itertools import pairwise
 
 from redis import Redis
 
-from app.domain.asks import PolicyAsk, PoolAsk, PoolSettings, RequestAsk
 from app.domain.ids import request_id
+from app.domain.specs import PolicyAsk, PoolAsk, PoolSettings, RequestAsk
 from app.planner.plan import plan
 from app.store.ledger import Ledger
 from app.store.planning import Planning

@@ -15,7 +15,7 @@ from pathlib import Path
 from redis import Redis
 
 from app.cli.processes import ROOT, commands
-from app.domain.asks import PolicyAsk, PoolAsk, RequestAsk
+from app.domain.specs import PolicyAsk, PoolAsk, RequestAsk
 from app.domain.tasks import TaskAsk
 from app.store.child import Child
 from app.store.embedded import EmbeddedRedis

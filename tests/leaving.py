@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from app.domain.clock import Clock
-from app.domain.plan import Stop, Trigger, Victim
+from app.domain.plan_steps import Stop, Trigger, Victim
 from app.store.planning import Planning
 from app.store.scripts import Client
 

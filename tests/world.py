@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from app.domain.asks import GroupAsk, PolicyAsk, PoolAsk, PoolChange, RequestAsk
 from app.domain.clock import ManualClock
 from app.domain.ids import request_id
 from app.domain.models import Beat, Event, Pool, Request
-from app.domain.plan import EndHold, PassOn, Publication, Reprieve, Step, StillBorrowed, Stop, Trigger, Victim
+from app.domain.plan_steps import EndHold, PassOn, Publication, Reprieve, Step, StillBorrowed, Stop, Trigger, Victim
 from app.domain.snapshot import Snapshot
+from app.domain.specs import GroupAsk, PolicyAsk, PoolAsk, PoolChange, RequestAsk
 from app.store.compose import load_commands
 from app.store.keys import key, prefix
 from app.store.ledger import Ledger, Limits

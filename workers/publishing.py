@@ -19,7 +19,7 @@ from kombu.transport import resolve_transport
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from app.brokers import Address
-from app.domain.asks import malformed
+from app.domain.specs import malformed
 from app.domain.tasks import Dispatch
 from app.settings import BadSetting
 

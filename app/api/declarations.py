@@ -5,8 +5,8 @@ from __future__ import annotations
 from app.api.answers import Answer
 from app.api.questions import PruneQuery
 from app.api.route import Call
-from app.domain.declared import Declaration
-from app.domain.difference import Plan
+from app.domain.declaration import Declaration
+from app.domain.declaration_diff import Plan
 
 
 class ChangeAnswer(Answer):

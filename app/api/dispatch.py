@@ -23,8 +23,8 @@ from app.api.access import Access
 from app.api.metrics import Counted
 from app.api.route import STREAM, Call, Route, path_pattern
 from app.bootstrap import Services
-from app.domain.asks import Ask
 from app.domain.names import RULES
+from app.domain.specs import Ask
 from app.domain.tokens import ANYBODY, Permission, Token
 from app.store.connection import StoreUnavailable
 

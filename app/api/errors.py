@@ -11,8 +11,8 @@ from pydantic import ValidationError
 from werkzeug.exceptions import HTTPException
 
 from app.api.answers import FieldFault, Problem
-from app.domain.asks import malformed
 from app.domain.errors import AgainstTheRules, Conflict, NotFound, Refused, StaleFence
+from app.domain.specs import malformed
 from app.domain.states import State
 from app.service.waiting import HouseFull
 from app.store.connection import REASONS, StoreUnavailable

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from app.api.answers import Answer, Time, time_of
 from app.api.route import Call
-from app.domain.history import History
+from app.domain.usage_history import History
 
 Units = Mapping[str, list[int | None]]
 """Key → a number for each time; null: the pool did not list the key then, or a hundred others used more."""

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from app.api.exposition import Family, labels
 from app.bootstrap import Services
 from app.domain.amounts import Amounts
-from app.domain.measures import (
+from app.domain.metrics import (
     CHECKPOINT_BOUNDS_S,
     LOOK_BOUNDS_S,
     WAIT_BOUNDS_S,

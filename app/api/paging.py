@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from app.api.errors import Malformed
 from app.api.questions import Paged
-from app.domain.ordering import EXACT
+from app.domain.queue_score import EXACT
 
 Row = TypeVar("Row")
 

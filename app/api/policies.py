@@ -9,8 +9,8 @@ from app.api.answers import Page
 from app.api.paging import page_of
 from app.api.questions import ComponentPaged, ComponentQuery, Paged
 from app.api.route import Call
-from app.domain.asks import GroupAsk, PolicyAsk
 from app.domain.names import component_id
+from app.domain.specs import GroupAsk, PolicyAsk
 from app.domain.tokens import Permission
 
 

@@ -9,7 +9,7 @@ from app.api.paging import page_of, told_by_us
 from app.api.questions import Paged, ViewQuery
 from app.api.requests import idempotency_key
 from app.api.route import Call
-from app.domain.asks import PoolAsk, PoolChange
+from app.domain.specs import PoolAsk, PoolChange
 from app.domain.tokens import Permission
 
 

@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, SkipValidation, ValidationInfo, field_validator
 from pydantic.config import JsonDict
 
-from app.domain.asks import Ask, Duration, RequestAsk
 from app.domain.names import LABEL_PATTERN, Name
-from app.domain.ordering import EXACT
+from app.domain.queue_score import EXACT
+from app.domain.specs import Ask, Duration, RequestAsk
 from app.domain.states import State
 from app.service.checks import PAGE
 

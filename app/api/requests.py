@@ -14,11 +14,11 @@ from app.api.happenings import ToldAnswer
 from app.api.paging import number_of, page_of
 from app.api.questions import BatchAsk, CheckpointAsk, EmptyAsk, HeartbeatAsk, Paged, PollQuery, ReleaseAsk, RequestsQuery
 from app.api.route import Call
-from app.domain.asks import RequestAsk
 from app.domain.errors import Refused
 from app.domain.models import Request
 from app.domain.names import IDEMPOTENCY_PATTERN, RULES, is_idempotency_key
-from app.domain.ordering import CLASSES
+from app.domain.queue_score import CLASSES
+from app.domain.specs import RequestAsk
 from app.domain.states import State
 from app.domain.tokens import Permission, Token
 from app.service.checks import OF_BATCH

@@ -14,8 +14,8 @@ from werkzeug.datastructures import Headers
 from app.api.metrics import Counted
 from app.api.questions import EmptyAsk, Nothing, Query
 from app.bootstrap import Services
-from app.domain.asks import Ask
 from app.domain.names import NAME_PATTERN, TASK_PATTERN
+from app.domain.specs import Ask
 from app.domain.tokens import Permission, Token
 
 STREAM = "text/event-stream"

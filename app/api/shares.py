@@ -7,7 +7,7 @@ from typing import Literal
 
 from app.api.answers import Amounts, Answer, Time, time_of
 from app.api.route import Call
-from app.domain.shares import ShareNode
+from app.domain.pool_shares import ShareNode
 from app.domain.tokens import Token
 
 Fractions = Mapping[str, float]

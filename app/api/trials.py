@@ -13,11 +13,11 @@ from app.api.errors import Refusal
 from app.api.explanations import WaitAnswer
 from app.api.requests import check_class, not_yours
 from app.api.route import Call
-from app.domain.asks import Ask, PoolChange, RequestAsk
-from app.domain.declared import Declaration, DeclaredGroup, DeclaredPolicy, DeclaredPool, each_once
+from app.domain.declaration import Declaration, DeclaredGroup, DeclaredPolicy, DeclaredPool, each_once
+from app.domain.dry_run import Asked, Changed
 from app.domain.names import Name
+from app.domain.specs import Ask, PoolChange, RequestAsk
 from app.domain.tokens import Token
-from app.domain.trials import Asked, Changed
 
 KINDS = ("request", "pool", "policy", "group", "pools", "cancel", "drop")
 MOST = 1000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from app.api.answers import WhoAnswer, WorkspaceAnswer
 from app.api.route import Call
-from app.domain.asks import WorkspaceSettings
+from app.domain.specs import WorkspaceSettings
 
 
 def show(call: Call) -> WorkspaceAnswer:

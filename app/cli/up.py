@@ -24,7 +24,7 @@ from app.cli.listening import bindable, may_listen, reached_at
 from app.cli.processes import ROOT, commands, config_file, environment
 from app.cli.supervisor import Part, Supervisor
 from app.cli.surroundings import CONFIG, clear_errors, read_settings
-from app.domain.declared import Declaration
+from app.domain.declaration import Declaration
 from app.domain.errors import Refused
 from app.service import declaring
 from app.settings import BadSetting, Settings

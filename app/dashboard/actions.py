@@ -19,14 +19,14 @@ from pydantic import ValidationError
 from app.api.requests import check_seen
 from app.dashboard import bars
 from app.dashboard.look import Look
-from app.domain.asks import PolicyAsk, PoolChange, malformed
-from app.domain.declared import Declaration, DeclaredPolicy, DeclaredPool, declared
-from app.domain.difference import difference
+from app.domain.declaration import Declaration, DeclaredPolicy, DeclaredPool, declared
+from app.domain.declaration_diff import difference
+from app.domain.dry_run import Changed
 from app.domain.errors import Conflict, Refused
 from app.domain.models import Policy, Pool, Request
 from app.domain.names import component_id
+from app.domain.specs import PolicyAsk, PoolChange, malformed
 from app.domain.states import FINAL, State
-from app.domain.trials import Changed
 
 TOLD = 20
 """Requests of one kind that are named."""

@@ -9,8 +9,8 @@ from typing import Any
 from flask import Response, jsonify
 
 from app.dashboard.look import Look
-from app.domain.history import POOL, History, Units
 from app.domain.models import Pool
+from app.domain.usage_history import POOL, History, Units
 
 LINES = 6
 """Policies that have a line of their own in the plot: those that used most."""

@@ -11,7 +11,7 @@ from fractions import Fraction
 from math import ceil
 from typing import Protocol, TypeAlias
 
-from app.domain.ordering import EXACT
+from app.domain.queue_score import EXACT
 
 Amounts: TypeAlias = Mapping[str, int]
 """Resource key → whole units."""

@@ -18,10 +18,10 @@ from typing import Annotated, Any
 from pydantic import AwareDatetime, Field, field_validator
 
 from app.domain.amounts import Amounts
-from app.domain.asks import Ask, RequestAsk
 from app.domain.models import Request
 from app.domain.names import TASK_PATTERN
-from app.domain.ordering import EXACT
+from app.domain.queue_score import EXACT
+from app.domain.specs import Ask, RequestAsk
 
 MAX_MESSAGE_BYTES = 256 * 1024
 """The longest message that is kept; what is larger belongs into a store of its own, and its address into the message."""

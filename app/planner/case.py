@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from functools import partial
 
-from app.domain.ordering import CLASSES
-from app.domain.plan import StillBorrowed, Stop, Victim
+from app.domain.plan_steps import StillBorrowed, Stop, Victim
+from app.domain.queue_score import CLASSES
 from app.domain.snapshot import Allocation, Waiter
 from app.planner.books import Deficits, Line
 from app.planner.court import Candidate, Court, Takable

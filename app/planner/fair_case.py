@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from app.domain.ordering import EXACT
-from app.domain.plan import Stop, Trigger, Use, Victim
+from app.domain.plan_steps import Stop, Trigger, Use, Victim
+from app.domain.queue_score import EXACT
 from app.domain.snapshot import Allocation, Waiter
 from app.planner.books import Deficits, Line
 from app.planner.cost import Costs

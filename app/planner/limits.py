@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 
-from app.domain.plan import Evict, Evicted
+from app.domain.plan_steps import Evict, Evicted
 from app.domain.snapshot import Account, Allocation, Snapshot
 from app.planner.books import Books
 from app.planner.tree import Tree

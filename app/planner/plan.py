@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
 
-from app.domain.plan import EndHold, PassOn, Publication, Reprieve, Step, Stop
+from app.domain.plan_steps import EndHold, PassOn, Publication, Reprieve, Step, Stop
 from app.domain.snapshot import Allocation, Snapshot, Waiter
 from app.planner.books import Books, Deficits, Line, Way
 from app.planner.budget import Budget

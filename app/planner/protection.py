@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.domain.ordering import CLASSES
+from app.domain.queue_score import CLASSES
 from app.domain.snapshot import Allocation, Terms
 from app.planner.verdicts import WhyNot
 

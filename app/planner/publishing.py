@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from app.domain.ordering import SHARE
-from app.domain.plan import Publication, Row
+from app.domain.plan_steps import Publication, Row
+from app.domain.queue_score import SHARE
 from app.domain.snapshot import Account, Published, Snapshot
 from app.planner.fairness import measures
 from app.planner.fairness.starvation import State, Status, advance

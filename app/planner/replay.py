@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from app.domain.plan import Evict, PassOn, Reprieve, Step, Stop
+from app.domain.plan_steps import Evict, PassOn, Reprieve, Step, Stop
 from app.domain.snapshot import Snapshot
 from app.planner.books import Books
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeAlias
 
-from app.domain.plan import Trigger
+from app.domain.plan_steps import Trigger
 from app.domain.snapshot import Terms
 from app.planner.kinds import Traits
 from app.planner.verdicts import WhyNot

@@ -20,7 +20,7 @@ from enum import IntEnum
 from fractions import Fraction
 from typing import Any, TypeAlias
 
-from app.domain.plan import Trigger
+from app.domain.plan_steps import Trigger
 from app.domain.snapshot import Allocation, Waiter
 from app.planner.books import Books, Line
 from app.planner.fairness import measures

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from app.domain.plan import Trigger
+from app.domain.plan_steps import Trigger
 
 
 class Outcome(StrEnum):

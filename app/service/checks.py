@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from app.domain.errors import NotFound
 from app.domain.names import is_idempotency_key, is_name
-from app.domain.ordering import EXACT
+from app.domain.queue_score import EXACT
 
 OF_BATCH = "\x1f"
 """Stands between the key of a batch and the number of an ask in it: no key of a client can have it."""

@@ -11,11 +11,11 @@ from collections.abc import Iterable, Sequence
 import yaml
 from pydantic import ValidationError
 
-from app.domain import promises
-from app.domain.asks import malformed
-from app.domain.declared import Declaration, DeclaredPool, declared
-from app.domain.difference import Plan, difference
+from app.domain import quota_validation
+from app.domain.declaration import Declaration, DeclaredPool, declared
+from app.domain.declaration_diff import Plan, difference
 from app.domain.errors import AgainstTheRules, Conflict, NotFound
+from app.domain.specs import malformed
 from app.service.checks import checked_name
 from app.service.documents import Unreadable, plain
 from app.store.ledger import Ledger
@@ -69,7 +69,7 @@ class Declaring:
         """What `apply` would change."""
         if len(wanted.pools) > MOST:
             raise AgainstTheRules("too_many_changes", f"this declares {len(wanted.pools)} pools; {MOST} are most at once")
-        promises.check(wanted)
+        quota_validation.check(wanted)
         present = self._present(checked_name(workspace), self._concerned(workspace, wanted, prune))
         return _bounded(difference(present, wanted, prune=prune))
 

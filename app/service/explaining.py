@@ -12,7 +12,7 @@ from collections.abc import Set
 from app.domain.explanations import Explanation, Holder, KeyView, PoolView, Preemption, Standing, State
 from app.domain.models import Request
 from app.domain.names import component_id
-from app.domain.ordering import EXACT
+from app.domain.queue_score import EXACT
 from app.domain.snapshot import Snapshot
 from app.domain.states import State as Status
 from app.planner.tree import POLICY, Tree

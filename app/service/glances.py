@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 
 from app.domain.errors import NotFound
 from app.domain.explanations import Verdict
-from app.domain.history import History
+from app.domain.usage_history import History
 from app.service import sentences
 from app.service.checks import checked_name
 from app.service.history import Histories

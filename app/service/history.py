@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from app.domain.history import POOL, History, Units
+from app.domain.usage_history import POOL, History, Units
 from app.service.checks import checked_name
 from app.store.ledger import Ledger
 from app.store.samples import Sample, Samples

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from app.domain.measures import PoolMeasure, WorkspaceMeasure
+from app.domain.metrics import PoolMeasure, WorkspaceMeasure
 from app.service.checks import checked_name
 from app.store.ledger import Ledger
 from app.store.measuring import Measuring

@@ -6,10 +6,10 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
-from app.domain.asks import GroupAsk, PolicyAsk, PoolAsk, PoolChange, WorkspaceSettings, body_digest
 from app.domain.errors import NotFound
 from app.domain.models import Group, Policy, Pool
 from app.domain.names import component_id
+from app.domain.specs import GroupAsk, PolicyAsk, PoolAsk, PoolChange, WorkspaceSettings, body_digest
 from app.service.checks import checked_name
 from app.store.ledger import Ledger
 from app.store.registry import Registry

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from app.domain.plan import Publication, Step
+from app.domain.plan_steps import Publication, Step
 from app.domain.snapshot import Snapshot
 from app.planner.plan import plan
 from app.store.connection import StoreUnavailable

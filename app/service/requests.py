@@ -6,10 +6,10 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from app.domain.asks import RequestAsk
 from app.domain.errors import Refused
 from app.domain.ids import request_id
 from app.domain.models import Beat, Event, Request
+from app.domain.specs import RequestAsk
 from app.domain.states import State
 from app.service.checks import checked_count, checked_id, checked_key, checked_name, checked_number
 from app.store.connection import StoreUnavailable

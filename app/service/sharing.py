@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from app.domain.amounts import Amounts
 from app.domain.errors import NotFound
-from app.domain.shares import ShareNode
+from app.domain.pool_shares import ShareNode
 from app.domain.snapshot import Account, Snapshot
 from app.planner.fairness import measures
 from app.planner.fairness.split import Split

@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from app.domain.asks import GroupAsk, PolicyAsk, PoolChange, RequestAsk
-from app.domain.declared import Declaration, DeclaredGroup, DeclaredPolicy
-from app.domain.difference import Plan
+from app.domain.declaration import Declaration, DeclaredGroup, DeclaredPolicy
+from app.domain.declaration_diff import Plan
+from app.domain.dry_run import Asked, Changed
 from app.domain.explanations import PoolView
 from app.domain.ids import request_id
 from app.domain.models import Event, Request
+from app.domain.specs import GroupAsk, PolicyAsk, PoolChange, RequestAsk
 from app.domain.states import LIVE, State
-from app.domain.trials import Asked, Changed
 from app.planner.exposure import exposed
 from app.service.checks import checked_id, checked_name
 from app.service.declaring import Declaring

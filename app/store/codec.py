@@ -10,11 +10,11 @@ from typing import Any, get_args
 from pydantic.fields import FieldInfo
 
 from app.domain import amounts, decimals
-from app.domain.asks import GroupAsk, NodeSettings, PolicyAsk, PoolSettings, RequestAsk, body_digest
 from app.domain.models import Beat, Event, Group, Hold, Policy, Pool, Request, Setting, Told, Victims
 from app.domain.names import component_id
-from app.domain.ordering import EXACT
+from app.domain.queue_score import EXACT
 from app.domain.reasons import Code, PoolRefusal, Reason
+from app.domain.specs import GroupAsk, NodeSettings, PolicyAsk, PoolSettings, RequestAsk, body_digest
 from app.domain.states import LIVE, State
 
 UNWRITTEN_MODE = "fair_share"

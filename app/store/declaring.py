@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from app.domain import amounts
-from app.domain.asks import PoolSettings
-from app.domain.declared import DeclaredGroup, DeclaredPolicy, DeclaredPool
-from app.domain.difference import Step, changed
+from app.domain.declaration import DeclaredGroup, DeclaredPolicy, DeclaredPool
+from app.domain.declaration_diff import Step, changed
 from app.domain.errors import Conflict, refused
+from app.domain.specs import PoolSettings
 from app.store import codec
 from app.store.scripts import Reply
 

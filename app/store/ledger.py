@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.domain import amounts
-from app.domain.asks import GroupAsk, PolicyAsk, PoolAsk, PoolChange, RequestAsk, WorkspaceSettings
 from app.domain.clock import Clock, RedisClock
-from app.domain.difference import Step
+from app.domain.declaration_diff import Step
 from app.domain.errors import Conflict, NotFound, Refused, StaleFence, refused
 from app.domain.ids import request_id
 from app.domain.models import Beat, Event, Pool, Request, Swept
-from app.domain.ordering import BAND
-from app.domain.promises import unprotectable
+from app.domain.queue_score import BAND
+from app.domain.quota_validation import unprotectable
+from app.domain.specs import GroupAsk, PolicyAsk, PoolAsk, PoolChange, RequestAsk, WorkspaceSettings
 from app.domain.states import LIVE, State
 from app.store import codec, declaring
 from app.store.scripts import Client, Reply, Scripts

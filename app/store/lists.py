@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from app.domain.errors import NotFound
 from app.domain.models import Event, Request
-from app.domain.ordering import EXACT
+from app.domain.queue_score import EXACT
 from app.domain.states import State
 from app.store import codec
 from app.store.scripts import Client, Reply, Scripts

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from app.domain.clock import Clock, RedisClock
-from app.domain.measures import PolicyMeasure, PoolMeasure, WorkspaceMeasure
-from app.domain.ordering import EXACT
+from app.domain.metrics import PolicyMeasure, PoolMeasure, WorkspaceMeasure
+from app.domain.queue_score import EXACT
 from app.store import codec
 from app.store.scripts import Client, Scripts
 

@@ -13,11 +13,11 @@ from operator import attrgetter
 from typing import Any, NamedTuple, TypeAlias
 
 from app.domain import amounts
-from app.domain.asks import NodeSettings
 from app.domain.clock import Clock, RedisClock
-from app.domain.ordering import EXACT
-from app.domain.plan import EndHold, Evict, PassOn, Publication, Step, Stop
+from app.domain.plan_steps import EndHold, Evict, PassOn, Publication, Step, Stop
+from app.domain.queue_score import EXACT
 from app.domain.snapshot import Account, Allocation, Demand, Hold, Published, Snapshot, Terms, Waiter
+from app.domain.specs import NodeSettings
 from app.store.codec import Flat, pairs
 from app.store.ledger import Limits
 from app.store.scripts import Client, Reply, Scripts

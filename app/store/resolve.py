@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from app.domain import ordering
+from app.domain import queue_score
 from app.domain.amounts import MAX_KEYS, UNBOUNDED
 from app.store.keys import KEYS
 
-CONSTANTS = {name: str(value) for name, value in vars(ordering).items() if name.isupper()} | {"MAX_KEYS": str(MAX_KEYS)}
+CONSTANTS = {name: str(value) for name, value in vars(queue_score).items() if name.isupper()} | {"MAX_KEYS": str(MAX_KEYS)}
 CONSTANTS["UNBOUNDED"] = f"{{{', '.join(f'{key} = true' for key in sorted(UNBOUNDED))}}}"
 
 _SILENT = re.compile(

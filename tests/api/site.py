@@ -14,9 +14,9 @@ from flask.testing import FlaskClient
 from app.api.app import Choices, create
 from app.api.routes import PREFIX
 from app.bootstrap import Services, services
-from app.domain.asks import RequestAsk
 from app.domain.clock import ManualClock
-from app.domain.plan import Trigger
+from app.domain.plan_steps import Trigger
+from app.domain.specs import RequestAsk
 from app.domain.tasks import TaskAsk
 from app.settings import Settings
 from app.store.scripts import Client

@@ -12,7 +12,7 @@ from app.api.app import create
 from app.api.exposition import Family, labels
 from app.api.metrics import Counted
 from app.bootstrap import services
-from app.domain.plan import Trigger
+from app.domain.plan_steps import Trigger
 from app.settings import Settings
 from app.store.keys import key
 from app.store.nudges import Nudges

@@ -13,7 +13,7 @@ from app.api.metrics import Counted
 from app.api.route import Call
 from app.api.shares import SharesAnswer, of_pool
 from app.bootstrap import Services
-from app.domain.shares import ShareNode
+from app.domain.pool_shares import ShareNode
 from app.domain.tokens import ANYBODY, Role, Token
 from tests.api.site import NOW, Site
 

@@ -9,7 +9,7 @@ import pytest
 from poolkeeper.cli import kinds, settings, text
 from poolkeeper.cli.kinds import parse_amounts, parse_duration
 
-from app.domain.asks import NodeSettings, PoolSettings
+from app.domain.specs import NodeSettings, PoolSettings
 
 
 @pytest.mark.parametrize(

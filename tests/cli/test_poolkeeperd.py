@@ -24,7 +24,7 @@ def do(folder: Path, *statements: str) -> None:
     """Something done to the data that the next command finds; `services`, `client` and PoolAsk are at hand."""
     program = (
         "from app.bootstrap import running; from app.settings import Settings; from app.store.connection import connect\n"
-        "from app.domain.asks import PoolAsk\n"
+        "from app.domain.specs import PoolAsk\n"
         "with running(Settings.read()) as here:\n"
         "    services, client = here.services, connect(here.url)\n"
     )

@@ -17,9 +17,9 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
 
 from app.bootstrap import Services, services
-from app.domain.asks import GroupAsk, PolicyAsk, PoolAsk, RequestAsk
 from app.domain.clock import RedisClock
 from app.domain.models import Request
+from app.domain.specs import GroupAsk, PolicyAsk, PoolAsk, RequestAsk
 from app.settings import Settings
 from app.store.connection import Client
 from tests import leaving

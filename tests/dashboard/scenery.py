@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 
 from app.bootstrap import services
-from app.domain.asks import RequestAsk
 from app.domain.clock import ManualClock
+from app.domain.specs import RequestAsk
 from app.settings import Settings
 from tests.dashboard.browser import Stage
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app.domain.asks import RequestAsk
+from app.domain.specs import RequestAsk
 from app.store.scripts import Scripts
 from tests.conftest import Servers
 from tests.dashboard.desk import Desk

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.domain.amounts import BYTES, MAX_CPUS, MAX_KEYS, UNBOUNDED, decode, encode, from_settings, mcpu, memory_mb
-from app.domain.asks import ResourceSettings
-from app.domain.ordering import EXACT
+from app.domain.queue_score import EXACT
+from app.domain.specs import ResourceSettings
 
 keys = st.from_regex(r"[a-z][a-z0-9_.-]{0,62}", fullmatch=True)
 units = st.integers(1, EXACT)

@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from app.domain import asks
+from app.domain import specs
 from app.domain.amounts import MAX_KEYS
-from app.domain.asks import (
+from app.domain.queue_score import EXACT
+from app.domain.specs import (
     MAX_REASONS,
     TEN_YEARS_S,
     Ask,
@@ -28,7 +29,6 @@ from app.domain.asks import (
     body_digest,
     malformed,
 )
-from app.domain.ordering import EXACT
 
 KINDS: list[type[Ask]] = [
     RequestAsk,
@@ -452,8 +452,8 @@ def test_every_ask_and_field_is_described(kind: type[Ask]) -> None:
 
 
 def test_all_asks_are_tested_here() -> None:
-    found = {value for value in vars(asks).values() if isinstance(value, type) and issubclass(value, Ask)}
-    assert found - {Ask, asks.Settings} == set(KINDS)
+    found = {value for value in vars(specs).values() if isinstance(value, type) and issubclass(value, Ask)}
+    assert found - {Ask, specs.Settings} == set(KINDS)
 
 
 def test_every_number_is_bounded() -> None:

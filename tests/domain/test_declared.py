@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from app.domain.asks import PoolSettings, malformed
-from app.domain.declared import Declaration, DeclaredPolicy, DeclaredPool, declared
+from app.domain.declaration import Declaration, DeclaredPolicy, DeclaredPool, declared
 from app.domain.models import Group, Policy, Pool, Setting
+from app.domain.specs import PoolSettings, malformed
 
 POOL = {"name": "p", "capacity": {"gpu": 8}}
 

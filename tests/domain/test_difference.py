@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from app.domain.declared import Declaration, DeclaredPool
-from app.domain.difference import Change, Plan, difference
+from app.domain.declaration import Declaration, DeclaredPool
+from app.domain.declaration_diff import Change, Plan, difference
 
 Said = dict[str, Any]
 

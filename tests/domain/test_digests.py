@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from app.domain.asks import RequestAsk, body_digest
+from app.domain.specs import RequestAsk, body_digest
 
 
 def a_request(**given: Any) -> RequestAsk:

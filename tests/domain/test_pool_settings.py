@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from app.domain.asks import TEN_YEARS_S, Ask, GroupAsk, NodeSettings, PolicyAsk, PoolAsk, PoolChange, PoolSettings, malformed
-from app.domain.ordering import EXACT
+from app.domain.queue_score import EXACT
+from app.domain.specs import TEN_YEARS_S, Ask, GroupAsk, NodeSettings, PolicyAsk, PoolAsk, PoolChange, PoolSettings, malformed
 
 WHOLE = "must be a whole number"
 NUMBER = "must be a number"

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from app.domain.declared import Declaration
+from app.domain.declaration import Declaration
 from app.domain.errors import AgainstTheRules
-from app.domain.promises import check
+from app.domain.quota_validation import check
 
 
 def judged(groups: dict[str, dict[str, Any]], policies: dict[str, dict[str, Any]], **capacity: int) -> tuple[str, str] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.domain.plan import Trigger
+from app.domain.plan_steps import Trigger
 from app.domain.reasons import SENTENCES, Code, PoolRefusal, Reason
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
-from app.domain.asks import RequestAsk
+from app.domain.specs import RequestAsk
 from app.domain.tasks import TaskAsk
 from app.store.connection import StoreUnavailable
 from app.store.tasks import TaskStore

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from app.domain.plan import EndHold, PassOn, Reprieve, Step, Stop
+from app.domain.plan_steps import EndHold, PassOn, Reprieve, Step, Stop
 from app.domain.snapshot import Account, Allocation, Hold, Snapshot, Terms, Waiter
 from tests.planner.costs import MINUTE_MS
 from tests.planner.oracle import BOUNDLESS, METERED, Oracle

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from app.domain.amounts import Amounts
-from app.domain.plan import EndHold, PassOn, Reprieve, Stop
+from app.domain.plan_steps import EndHold, PassOn, Reprieve, Stop
 from app.domain.snapshot import Account, Allocation, Hold, Snapshot, Terms, Waiter
 from app.planner.plan import Plan, plan
 from app.planner.verdicts import Why, WhyNot

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from app.domain.ordering import SHARE
-from app.domain.plan import Evict, Publication, Reprieve, Row, Step, Stop
+from app.domain.plan_steps import Evict, Publication, Reprieve, Row, Step, Stop
+from app.domain.queue_score import SHARE
 from app.domain.snapshot import Account, Allocation, Demand, Published, Snapshot, Waiter
 from tests.planner.book import Book
 from tests.planner.oracle import Oracle

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from app.domain.amounts import encode
-from app.domain.plan import EndHold, Evict, PassOn, Publication, Reprieve, Stop
+from app.domain.plan_steps import EndHold, Evict, PassOn, Publication, Reprieve, Stop
 from app.domain.snapshot import Demand, Published, Snapshot, Terms
 from tests.planner.builders import NOW_MS, Scene
 

@@ -13,7 +13,7 @@ from functools import cache
 from itertools import combinations
 
 from app.domain.amounts import decode
-from app.domain.plan import Stop, Trigger, Victim
+from app.domain.plan_steps import Stop, Trigger, Victim
 from app.domain.snapshot import Account, Allocation, Snapshot, Waiter
 from app.planner.fairness import measures
 from app.planner.fairness.division import Division, divide

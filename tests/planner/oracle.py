@@ -12,7 +12,7 @@ from fractions import Fraction
 from itertools import combinations
 from typing import Any
 
-from app.domain.plan import PassOn, Reprieve, Stop, Trigger, Victim
+from app.domain.plan_steps import PassOn, Reprieve, Stop, Trigger, Victim
 from app.domain.snapshot import Account, Allocation, Hold, Snapshot, Waiter
 from tests.planner.costs import cost
 

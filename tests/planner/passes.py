@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from app.domain.plan import EndHold, PassOn, Reprieve, Step, Stop
+from app.domain.plan_steps import EndHold, PassOn, Reprieve, Step, Stop
 from app.domain.snapshot import Hold, Snapshot
 from tests.planner.oracle import Oracle, marked
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
-from app.domain.plan import EndHold, PassOn, Reprieve, Step, Stop
+from app.domain.plan_steps import EndHold, PassOn, Reprieve, Step, Stop
 from app.domain.snapshot import Snapshot, Waiter
 from app.planner.plan import plan
 from tests.planner.oracle import CANDIDATES, Oracle

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.domain.ordering import SHARE
+from app.domain.queue_score import SHARE
 from tests.planner.builders import NOW_MS, Scene, a_pool
 from tests.planner.fair_builders import STARVING, FairScene, a_fair_pool
 

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from app.domain.plan import EndHold, Evict, Reprieve, Stop
+from app.domain.plan_steps import EndHold, Evict, Reprieve, Stop
 from app.domain.snapshot import Account, Published, Snapshot, Waiter
 from app.planner.plan import plan
 from tests.planner.fair_oracle import FairOracle

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from app.domain.plan import EndHold, Evict, Reprieve, Step, Stop
+from app.domain.plan_steps import EndHold, Evict, Reprieve, Step, Stop
 from app.planner.plan import plan
 from tests.planner.fair_book import FairBook
 from tests.planner.fair_worlds import SECOND_MS, Maker, World, act

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from app.domain.ordering import EXACT
-from app.domain.plan import Use
+from app.domain.plan_steps import Use
+from app.domain.queue_score import EXACT
 from app.domain.snapshot import Demand
 from app.planner.verdicts import Why, WhyNot
 from tests.planner.fair_builders import AGGRESSIVE, STARVING, FairScene, a_fair_pool, starving

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from app.domain.plan import EndHold, Stop
+from app.domain.plan_steps import EndHold, Stop
 from app.domain.snapshot import Allocation, Waiter
 from app.planner.plan import plan
 from app.planner.starving import Fairness, Scene

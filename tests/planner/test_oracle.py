@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from app.domain.plan import EndHold, PassOn, Reprieve, Stop, Trigger
+from app.domain.plan_steps import EndHold, PassOn, Reprieve, Stop, Trigger
 from app.domain.snapshot import Account, Terms
 from tests.planner.book import Asked, Book
 from tests.planner.costs import MINUTE_MS

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from app.domain.plan import EndHold, Reprieve, Step, Stop
+from app.domain.plan_steps import EndHold, Reprieve, Step, Stop
 from app.domain.snapshot import Snapshot
 from app.planner.plan import plan
 from tests.planner.book import Book

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
 from app.domain.errors import Conflict, StaleFence
-from app.domain.plan import EndHold, PassOn, Reprieve, Step, StillBorrowed, Stop, Trigger, Victim
+from app.domain.plan_steps import EndHold, PassOn, Reprieve, Step, StillBorrowed, Stop, Trigger, Victim
 from app.domain.snapshot import Snapshot
 from app.service.audit import Audit
 from app.service.reconciling import Reconciling

@@ -11,8 +11,8 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from app.domain.asks import RequestAsk, WorkspaceSettings
 from app.domain.errors import Conflict, NotFound, Refused, StaleFence
+from app.domain.specs import RequestAsk, WorkspaceSettings
 from app.store.samples import Samples
 from app.store.scripts import Client
 from tests.properties.calls import Calls, Died, a_world

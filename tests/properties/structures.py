@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
-from app.domain.asks import NodeSettings, PoolSettings
-from app.domain.ordering import AGES, CLASSES, PRIORITIES
+from app.domain.queue_score import AGES, CLASSES, PRIORITIES
+from app.domain.specs import NodeSettings, PoolSettings
 from tests.properties.oracle import BOUNDLESS, FOR_NONE, LIVE, NOBODY, Model, Request
 from tests.properties.reading import hold_column
 from tests.properties.snapshot import Snapshot, columns

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator
 
-from app.domain.measures import WAIT_BOUNDS_S
+from app.domain.metrics import WAIT_BOUNDS_S
 from tests.properties.snapshot import Snapshot
 
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from app.domain import promises
-from app.domain.declared import Declaration, DeclaredPool
+from app.domain import quota_validation
+from app.domain.declaration import Declaration, DeclaredPool
 from app.domain.errors import AgainstTheRules, Conflict, Refused
 from app.service.declaring import Declaring, read, write
 from app.store.registry import Registry
@@ -159,7 +159,7 @@ def forbidden(world: World, wanted: Declaration, *, prune: bool) -> set[str]:
 
 def against_the_rules(wanted: Declaration) -> bool:
     try:
-        promises.check(wanted)
+        quota_validation.check(wanted)
     except Refused:
         return True
     return False

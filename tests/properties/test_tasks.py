@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from app.domain.asks import RequestAsk
 from app.domain.errors import Conflict, NotFound, Refused, StaleFence
+from app.domain.specs import RequestAsk
 from app.domain.tasks import Dispatch, InsteadOf, TaskAsk
 from app.planner.plan import plan
 from app.store.tasks import TaskStore

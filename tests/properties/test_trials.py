@@ -7,11 +7,11 @@ from collections.abc import Callable
 from random import Random
 from typing import TypeAlias, TypeVar
 
-from app.domain.asks import PoolChange
-from app.domain.declared import DeclaredPolicy
+from app.domain.declaration import DeclaredPolicy
+from app.domain.dry_run import Changed
 from app.domain.errors import Refused
+from app.domain.specs import PoolChange
 from app.domain.states import LIVE
-from app.domain.trials import Changed
 from app.service.trying import Trying
 from app.store.scratch import Copying, OnDemand
 from tests.conftest import Servers

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from app.domain.errors import Refused
-from app.domain.plan import Step
+from app.domain.plan_steps import Step
 from app.domain.snapshot import Snapshot
 from app.planner.plan import plan
 from app.service.reconciling import Reconciling

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 from app.domain.amounts import UNBOUNDED
-from app.domain.ordering import EXACT
+from app.domain.queue_score import EXACT
 from app.service.audit import Audit
 from app.store.auditor import Auditor
 from app.store.ledger import Ledger

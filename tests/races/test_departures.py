@@ -8,7 +8,7 @@ from itertools import product
 
 import pytest
 
-from app.domain.plan import Reprieve, Step, Stop
+from app.domain.plan_steps import Reprieve, Step, Stop
 from app.domain.snapshot import Snapshot
 from app.planner.plan import plan
 from app.store.planning import Planning, Taken

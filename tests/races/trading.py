@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Final
 
-from app.domain.asks import PolicyAsk, RequestAsk
 from app.domain.clock import Clock, RedisClock
 from app.domain.errors import Refused
 from app.domain.ids import request_id
 from app.domain.models import Pool
+from app.domain.specs import PolicyAsk, RequestAsk
 from app.store.connection import connect
 from app.store.keys import key
 from app.store.ledger import Ledger, Limits

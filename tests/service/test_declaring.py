@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.domain.declared import Declaration, DeclaredPool
+from app.domain.declaration import Declaration, DeclaredPool
 from app.domain.errors import AgainstTheRules, Conflict
 from app.service.declaring import ATTEMPTS, MOST, BadFile, Declaring, read, write
 from app.store.registry import Registry

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from app.domain.asks import WorkspaceSettings
 from app.domain.errors import NotFound
 from app.domain.explanations import Explanation, PoolView
 from app.domain.models import Request
-from app.domain.ordering import EXACT
+from app.domain.queue_score import EXACT
+from app.domain.specs import WorkspaceSettings
 from app.service import sentences
 from app.service.explaining import Explaining
 from app.service.looking import Looking

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from app.bootstrap import Services, services
-from app.domain.asks import PolicyAsk, PoolAsk, RequestAsk, WorkspaceSettings
 from app.domain.clock import ManualClock
 from app.domain.errors import NotFound
 from app.domain.models import Request
+from app.domain.specs import PolicyAsk, PoolAsk, RequestAsk, WorkspaceSettings
 from app.domain.states import State
 from app.service.lists import Row
 from app.settings import Settings

@@ -7,8 +7,8 @@ import logging
 import pytest
 
 from app.bootstrap import Services, services
-from app.domain.asks import PolicyAsk, PoolAsk, PoolSettings, RequestAsk
 from app.domain.clock import ManualClock
+from app.domain.specs import PolicyAsk, PoolAsk, PoolSettings, RequestAsk
 from app.domain.states import State
 from app.service.rounds import CLEANUP_ROUND_S, Rounds, Turns
 from app.settings import Settings

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from app.bootstrap import Services, services
-from app.domain.asks import PolicyAsk, PoolAsk, PoolChange, RequestAsk, WorkspaceSettings
 from app.domain.clock import ManualClock
 from app.domain.errors import Conflict, NotFound, Refused
 from app.domain.models import Swept
+from app.domain.specs import PolicyAsk, PoolAsk, PoolChange, RequestAsk, WorkspaceSettings
 from app.domain.states import State
 from app.settings import Settings
 from app.store.scripts import Client

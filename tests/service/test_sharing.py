@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from app.bootstrap import Services, services
-from app.domain.asks import GroupAsk, NodeSettings, PolicyAsk, PoolAsk, PoolChange, PoolSettings, RequestAsk
 from app.domain.clock import ManualClock
 from app.domain.errors import NotFound
 from app.domain.models import Request
-from app.domain.shares import ShareNode
+from app.domain.pool_shares import ShareNode
+from app.domain.specs import GroupAsk, NodeSettings, PolicyAsk, PoolAsk, PoolChange, PoolSettings, RequestAsk
 from app.settings import Settings
 from app.store.keys import key
 from app.store.scripts import Client

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.domain.asks import PoolChange
+from app.domain.specs import PoolChange
 from app.planner.foresight import foresee
 from app.service.trying import Trying
 from app.store.scratch import Copying

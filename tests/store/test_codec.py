@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from app.domain.asks import PoolSettings
 from app.domain.models import Told
+from app.domain.specs import PoolSettings
 from app.domain.states import State
 from app.store import codec
 

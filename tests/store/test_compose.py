@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from app.domain import ordering
+from app.domain import queue_score
 from app.store.compose import composed, load_commands
 from app.store.resolve import Malformed, resolved
 
@@ -173,7 +173,7 @@ def test_constants_are_plain(tmp_path: Path) -> None:
     commands = load_commands(planted(tmp_path, tree))
     assert commands["room"].text.startswith("local const = {UNBOUNDED = {mcpu = true, memory_mb = true, step_run = true}}\n")
     text = commands["sum"].text
-    assert " + ".join(str(getattr(ordering, name)) for name in names) in text
+    assert " + ".join(str(getattr(queue_score, name)) for name in names) in text
     assert "const" not in text
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from app.domain.asks import PoolChange
-from app.domain.declared import Declaration, DeclaredPool, declared
-from app.domain.difference import Plan, Step, difference
+from app.domain.declaration import Declaration, DeclaredPool, declared
+from app.domain.declaration_diff import Plan, Step, difference
 from app.domain.errors import Conflict
+from app.domain.specs import PoolChange
 from app.store import declaring
 from app.store.keys import key, prefix
 from app.store.scripts import Client

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.domain.ordering import EXACT
+from app.domain.queue_score import EXACT
 from tests.world import World
 
 LONG = "k" + "-" * 31 + "." * 31

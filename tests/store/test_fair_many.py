@@ -9,8 +9,8 @@ from random import Random
 import pytest
 
 from app.domain.models import Request
-from app.domain.ordering import CLASSES, EXACT, SHARE
-from app.domain.plan import Publication, Row
+from app.domain.plan_steps import Publication, Row
+from app.domain.queue_score import CLASSES, EXACT, SHARE
 from tests.store.conftest import findings
 from tests.world import World, full
 

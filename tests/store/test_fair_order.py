@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from app.domain.models import Request
-from app.domain.ordering import SHARE
-from app.domain.plan import Publication, Row
+from app.domain.plan_steps import Publication, Row
+from app.domain.queue_score import SHARE
 from app.domain.snapshot import Published
 from app.service.reconciling import Reconciling
 from app.store.keys import key, prefix

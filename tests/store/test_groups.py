@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from app.domain.asks import GroupAsk
 from app.domain.errors import AgainstTheRules, Conflict, NotFound
+from app.domain.specs import GroupAsk
 from tests.world import World
 
 

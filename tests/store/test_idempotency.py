@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from app.domain.asks import PoolAsk, RequestAsk
-from app.domain.declared import DeclaredPolicy, DeclaredPool
-from app.domain.difference import Step
+from app.domain.declaration import DeclaredPolicy, DeclaredPool
+from app.domain.declaration_diff import Step
 from app.domain.errors import Conflict, NotFound
 from app.domain.models import Request
+from app.domain.specs import PoolAsk, RequestAsk
 from app.store import codec, declaring
 from app.store.compose import load_commands
 from tests.world import World

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from app.domain.asks import WorkspaceSettings
 from app.domain.errors import Conflict, StaleFence
 from app.domain.models import Beat, Request
 from app.domain.reasons import Code, Reason
+from app.domain.specs import WorkspaceSettings
 from app.domain.states import State
 from app.store.keys import key
 from app.store.scripts import Client

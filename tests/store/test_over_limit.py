@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from app.domain.models import Request
-from app.domain.plan import Evict, Evicted
+from app.domain.plan_steps import Evict, Evicted
 from app.domain.snapshot import Published, Snapshot
 from app.service.reconciling import Reconciling
 from app.store.keys import key

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from app.domain.asks import PolicyAsk
 from app.domain.errors import AgainstTheRules, Conflict, NotFound, Refused
+from app.domain.specs import PolicyAsk
 from app.store.keys import key
 from tests.world import World
 

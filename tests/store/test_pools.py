@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from app.domain.asks import PoolAsk, PoolChange, PoolSettings
-from app.domain.declared import Declaration
+from app.domain.declaration import Declaration
 from app.domain.errors import AgainstTheRules, Conflict, NotFound, Refused
+from app.domain.specs import PoolAsk, PoolChange, PoolSettings
 from app.service.declaring import Declaring
 from app.store.keys import key
 from app.store.registry import Registry

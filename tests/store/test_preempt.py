@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from app.domain.models import Event, Request
-from app.domain.plan import StillBorrowed, Stop, Trigger, Victim
+from app.domain.plan_steps import StillBorrowed, Stop, Trigger, Victim
 from app.domain.snapshot import Snapshot
 from app.domain.states import State
 from app.store.planning import Taken, Unfinished

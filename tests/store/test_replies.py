@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from app.domain.asks import RequestAsk
-from app.domain.declared import DeclaredPool, declared
-from app.domain.difference import Step
+from app.domain.declaration import DeclaredPool, declared
+from app.domain.declaration_diff import Step
 from app.domain.models import Request
+from app.domain.specs import RequestAsk
 from app.store import codec, declaring
 from app.store.compose import load_commands
 from app.store.keys import key

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from app.domain.asks import WorkspaceSettings
 from app.domain.errors import Conflict, NotFound
 from app.domain.reasons import Code
+from app.domain.specs import WorkspaceSettings
 from tests.world import World
 
 

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from redis.exceptions import ResponseError
 
-from app.domain.asks import RequestAsk, WorkspaceSettings
-from app.domain.declared import DeclaredGroup, DeclaredPolicy, DeclaredPool, declared
-from app.domain.difference import Step
+from app.domain.declaration import DeclaredGroup, DeclaredPolicy, DeclaredPool, declared
+from app.domain.declaration_diff import Step
 from app.domain.errors import NotFound
-from app.domain.plan import Evict, Evicted
+from app.domain.plan_steps import Evict, Evicted
+from app.domain.specs import RequestAsk, WorkspaceSettings
 from app.domain.tasks import Dispatch, InsteadOf, TaskAsk
 from app.domain.tokens import Role, Token
 from app.planner.plan import plan

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from app.domain.asks import RequestAsk
 from app.domain.errors import Conflict, NotFound, StaleFence
 from app.domain.reasons import Code
+from app.domain.specs import RequestAsk
 from app.domain.tasks import Dispatch, InsteadOf, Outbox, Task, TaskAsk
 from app.store.keys import key
 from app.store.tasks import TaskStore

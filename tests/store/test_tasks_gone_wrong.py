@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from app.domain.asks import RequestAsk
 from app.domain.errors import Conflict, NotFound, StaleFence
+from app.domain.specs import RequestAsk
 from app.domain.tasks import InsteadOf, TaskAsk
 from app.service.audit import Audit
 from app.store.auditor import Auditor

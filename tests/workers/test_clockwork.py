@@ -13,8 +13,8 @@ import pytest
 
 from app.bootstrap import Services, services
 from app.cli.processes import ROOT, commands
-from app.domain.asks import PolicyAsk, PoolAsk, PoolChange, RequestAsk
 from app.domain.models import Request
+from app.domain.specs import PolicyAsk, PoolAsk, PoolChange, RequestAsk
 from app.settings import Settings
 from app.store.broker import KEY_PREFIX
 from app.store.child import Child

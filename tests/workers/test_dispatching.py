@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from app.domain.asks import PoolChange
 from app.domain.errors import NotFound
+from app.domain.specs import PoolChange
 from app.domain.tasks import Task, TaskAsk
 from app.store.child import Child
 from app.store.connection import connect

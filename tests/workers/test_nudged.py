@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from app.domain.asks import PolicyAsk, PoolAsk, PoolChange
 from app.domain.models import Request
+from app.domain.specs import PolicyAsk, PoolAsk, PoolChange
 from app.store.broker import KEY_PREFIX
 from app.store.connection import connect
 from app.store.keys import key

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from app.domain.difference import Plan
+from app.domain.declaration_diff import Plan
 from app.domain.explanations import PoolView
 from app.domain.models import Request
 

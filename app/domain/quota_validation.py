@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections import Counter
 
 from app.domain.amounts import Amounts
-from app.domain.asks import NodeSettings, PoolSettings
-from app.domain.declared import Declaration, DeclaredGroup, DeclaredPolicy, DeclaredPool
+from app.domain.declaration import Declaration, DeclaredGroup, DeclaredPolicy, DeclaredPool
 from app.domain.errors import AgainstTheRules, NotFound, Refused, refused
+from app.domain.specs import NodeSettings, PoolSettings
 
 DEEPEST = 8
 """How many groups may stand one above the other."""

@@ -17,7 +17,7 @@ from pydantic.config import JsonDict
 from app.domain.amounts import MAX_CPUS, MAX_KEYS, MEMORY_PATTERN, from_settings, memory_mb
 from app.domain.decimals import exact
 from app.domain.names import RULES, LabelKey, Name, ResourceKey
-from app.domain.ordering import CLASSES, EXACT, PRIORITIES
+from app.domain.queue_score import CLASSES, EXACT, PRIORITIES
 
 TEN_YEARS_S = 10 * 365 * 24 * 3600
 """The longest duration: a time in milliseconds with it added is still an exact number."""

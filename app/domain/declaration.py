@@ -11,9 +11,9 @@ from typing import cast, get_args
 
 from pydantic import Field, field_validator
 
-from app.domain.asks import Ask, GroupAsk, Mode, NodeSettings, PolicyAsk, PoolAsk, PoolSettings, Profile
 from app.domain.models import Group, Policy, Pool
 from app.domain.names import Name, component_id
+from app.domain.specs import Ask, GroupAsk, Mode, NodeSettings, PolicyAsk, PoolAsk, PoolSettings, Profile
 
 
 class _Named(Ask):

@@ -16,8 +16,8 @@ from typing import Any, Literal, TypeAlias
 
 from app.domain import decimals
 from app.domain.amounts import encode
-from app.domain.asks import PoolSettings
-from app.domain.declared import Declaration, DeclaredGroup, DeclaredPolicy, DeclaredPool
+from app.domain.declaration import Declaration, DeclaredGroup, DeclaredPolicy, DeclaredPool
+from app.domain.specs import PoolSettings
 
 Action: TypeAlias = Literal["create", "update", "delete"]
 Kind: TypeAlias = Literal["pool", "group", "policy"]
