@@ -11,8 +11,8 @@ from random import Random
 from statistics import median
 
 from app.domain.amounts import Amounts
-from app.planner.fairness.division import divide
-from app.planner.fairness.tree import Branch, Leaf
+from app.planner.fair_share.division import divide
+from app.planner.fair_share.tree import Branch, Leaf
 
 REACH_MS = 100
 """With 1,000 policies."""

@@ -12,11 +12,11 @@ from typing import TypeAlias
 
 from app.domain.amounts import Amounts
 from app.domain.snapshot import Account, Allocation, Snapshot
-from app.planner.fairness import measures
-from app.planner.fairness.division import Division, Node, divide
-from app.planner.fairness.split import Split, split
-from app.planner.fairness.starvation import Patience, inherit, of_pool
-from app.planner.fairness.tree import Branch, Leaf
+from app.planner.fair_share import measures
+from app.planner.fair_share.division import Division, Node, divide
+from app.planner.fair_share.split import Split, split
+from app.planner.fair_share.starvation import Patience, inherit, of_pool
+from app.planner.fair_share.tree import Branch, Leaf
 from app.planner.tree import POLICY, Tree
 
 Uses: TypeAlias = Mapping[str, Amounts]

@@ -15,7 +15,7 @@ from app.planner.case import Case
 from app.planner.cost import Costs, worth
 from app.planner.court import Candidate, Court
 from app.planner.fair_case import FairCase
-from app.planner.fairness.starvation import State
+from app.planner.fair_share.starvation import State
 from app.planner.limits import evictions, spared
 from app.planner.parts import Ground, Parts
 from app.planner.protection import Protection

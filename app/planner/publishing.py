@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from app.domain.plan_steps import Publication, Row
 from app.domain.queue_score import SHARE
 from app.domain.snapshot import Account, Published, Snapshot
-from app.planner.fairness import measures
-from app.planner.fairness.starvation import State, Status, advance
+from app.planner.fair_share import measures
+from app.planner.fair_share.starvation import State, Status, advance
 from app.planner.limits import Limits
 from app.planner.parts import Parts
 from app.planner.tree import POLICY, Tree

@@ -23,9 +23,9 @@ from typing import Any, TypeAlias
 from app.domain.plan_steps import Trigger
 from app.domain.snapshot import Allocation, Waiter
 from app.planner.books import Books, Line
-from app.planner.fairness import measures
-from app.planner.fairness.split import Split
-from app.planner.fairness.starvation import State, Status
+from app.planner.fair_share import measures
+from app.planner.fair_share.split import Split
+from app.planner.fair_share.starvation import State, Status
 from app.planner.parts import Parts, Uses, moved
 from app.planner.tree import POLICY
 from app.planner.verdicts import WhyNot

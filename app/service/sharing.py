@@ -8,9 +8,9 @@ from app.domain.amounts import Amounts
 from app.domain.errors import NotFound
 from app.domain.pool_shares import ShareNode
 from app.domain.snapshot import Account, Snapshot
-from app.planner.fairness import measures
-from app.planner.fairness.split import Split
-from app.planner.fairness.starvation import State
+from app.planner.fair_share import measures
+from app.planner.fair_share.split import Split
+from app.planner.fair_share.starvation import State
 from app.planner.parts import Ground, Parts, by_component
 from app.planner.protection import Protection
 from app.planner.publishing import states

@@ -15,10 +15,10 @@ from itertools import combinations
 from app.domain.amounts import decode
 from app.domain.plan_steps import Stop, Trigger, Victim
 from app.domain.snapshot import Account, Allocation, Snapshot, Waiter
-from app.planner.fairness import measures
-from app.planner.fairness.division import Division, divide
-from app.planner.fairness.starvation import Patience, State, Status, advance
-from app.planner.fairness.tree import Branch, Leaf
+from app.planner.fair_share import measures
+from app.planner.fair_share.division import Division, divide
+from app.planner.fair_share.starvation import Patience, State, Status, advance
+from app.planner.fair_share.tree import Branch, Leaf
 from tests.planner.oracle import Oracle
 
 Uses = Mapping[str, Counter[str]]

@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 
 from app.domain.amounts import encode
-from app.planner.fairness.division import Division, Node, divide
-from app.planner.fairness.measures import is_below, satisfaction
-from app.planner.fairness.split import split
-from app.planner.fairness.starvation import Patience, State, advance, inherit, of_pool
-from app.planner.fairness.tree import Branch, Leaf
+from app.planner.fair_share.division import Division, Node, divide
+from app.planner.fair_share.measures import is_below, satisfaction
+from app.planner.fair_share.split import split
+from app.planner.fair_share.starvation import Patience, State, advance, inherit, of_pool
+from app.planner.fair_share.tree import Branch, Leaf
 from tests.planner.fairness.people import runs
 
 _BESIDE = Path(__file__).resolve().parents[4] / "shared" / "cases"

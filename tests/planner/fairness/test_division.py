@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from app.domain.amounts import Amounts
-from app.planner.fairness.division import divide
-from app.planner.fairness.tree import Branch, Leaf
+from app.planner.fair_share.division import divide
+from app.planner.fair_share.tree import Branch, Leaf
 from tests.planner.fairness.people import fair
 
 POOL = {"cpu": 100, "memory": 1000}

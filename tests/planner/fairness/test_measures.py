@@ -6,8 +6,8 @@ from fractions import Fraction
 
 import pytest
 
-from app.planner.fairness.division import Node
-from app.planner.fairness.measures import beats, blocked, covers, is_below, satisfaction
+from app.planner.fair_share.division import Node
+from app.planner.fair_share.measures import beats, blocked, covers, is_below, satisfaction
 
 SCALE = 10**12
 WHOLE = (SCALE, SCALE)

@@ -9,10 +9,10 @@ import pytest
 
 from app.domain.amounts import Amounts
 from app.domain.snapshot import Allocation
-from app.planner.fairness.division import Division, divide
-from app.planner.fairness.split import Split, split
-from app.planner.fairness.starvation import Patience
-from app.planner.fairness.tree import Branch, Leaf
+from app.planner.fair_share.division import Division, divide
+from app.planner.fair_share.split import Split, split
+from app.planner.fair_share.starvation import Patience
+from app.planner.fair_share.tree import Branch, Leaf
 from tests.planner.fairness.people import runs
 
 HALVES = Patience(aggressive_threshold=Fraction(1, 2))

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from app.planner.fairness.starvation import Patience, State, Status, advance, inherit, of_pool
+from app.planner.fair_share.starvation import Patience, State, Status, advance, inherit, of_pool
 
 NORMAL, STARVING, AGGRESSIVE = Status.NON_STARVING, Status.STARVING, Status.AGGRESSIVELY_STARVING
 FIERCE = Patience(aggressive=True)

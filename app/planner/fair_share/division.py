@@ -9,7 +9,7 @@ from itertools import chain
 from operator import gt
 
 from app.domain.amounts import Amounts
-from app.planner.fairness.curves import (
+from app.planner.fair_share.curves import (
     NEAR,
     Curve,
     Place,
@@ -22,8 +22,8 @@ from app.planner.fairness.curves import (
     stretched,
     together,
 )
-from app.planner.fairness.given import Given, Share
-from app.planner.fairness.tree import Branch
+from app.planner.fair_share.given import Given, Share
+from app.planner.fair_share.tree import Branch
 
 
 @dataclass(frozen=True, slots=True)
