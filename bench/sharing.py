@@ -11,8 +11,8 @@ from random import Random
 from statistics import median
 
 from app.domain.amounts import Amounts
-from app.planner.fair_share.division import divide
-from app.planner.fair_share.tree import Branch, Leaf
+from app.planner.fair_share.share_tree import Branch, Leaf
+from app.planner.fair_share.water_filling import divide
 
 REACH_MS = 100
 """With 1,000 policies."""

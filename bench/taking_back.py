@@ -15,7 +15,7 @@ from redis import Redis
 
 from app.domain.ids import request_id
 from app.domain.specs import PolicyAsk, PoolAsk, PoolSettings, RequestAsk
-from app.planner.plan import plan
+from app.planner.planning_pass import plan
 from app.store.ledger import Ledger
 from app.store.planning import Planning
 

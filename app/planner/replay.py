@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from app.domain.plan_steps import Evict, PassOn, Reprieve, Step, Stop
 from app.domain.snapshot import Snapshot
-from app.planner.books import Books
+from app.planner.projection import Books
 
 
 def replay(books: Books, snapshot: Snapshot, steps: Iterable[Step]) -> None:

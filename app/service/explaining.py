@@ -15,8 +15,8 @@ from app.domain.names import component_id
 from app.domain.queue_score import EXACT
 from app.domain.snapshot import Snapshot
 from app.domain.states import State as Status
-from app.planner.tree import POLICY, Tree
-from app.planner.verdicts import Why
+from app.planner.account_tree import POLICY, Tree
+from app.planner.decisions import Why
 from app.service import sentences
 from app.service.checks import checked_id, checked_name
 from app.service.foreseeing import Foreseeing, Told

@@ -12,7 +12,7 @@ from threading import Lock
 from app.domain.explanations import Estimate
 from app.domain.models import Request
 from app.domain.snapshot import Snapshot
-from app.planner.foresight import Outlook, Unforeseen, foresee
+from app.planner.estimates.start_times import Outlook, Unforeseen, foresee
 from app.service.patience import turn
 from app.service.scenery import basis_of, past_of, scene_of
 from app.store.ledger import Ledger

@@ -11,8 +11,8 @@ from threading import Lock
 
 from app.domain.explanations import Candidate, Standing, State
 from app.domain.snapshot import Allocation, Snapshot, Waiter
-from app.planner.plan import plan
-from app.planner.verdicts import Decision, Verdict
+from app.planner.decisions import Decision, Verdict
+from app.planner.planning_pass import plan
 from app.service.patience import turn
 from app.service.waiting import HouseFull
 from app.store.connection import StoreUnavailable

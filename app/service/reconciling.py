@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 from app.domain.plan_steps import Publication, Step
 from app.domain.snapshot import Snapshot
-from app.planner.plan import plan
+from app.planner.planning_pass import plan
 from app.store.connection import StoreUnavailable
 from app.store.ledger import Ledger
 from app.store.planning import Planning, Unfinished

@@ -9,9 +9,9 @@ from app.domain.models import Request
 from app.domain.names import component_id
 from app.domain.snapshot import Allocation, Snapshot
 from app.domain.snapshot import Hold as HoldSeen
-from app.planner.run_times import Past, step_of
-from app.planner.scene import POOL, Hold, Leaving, Place, Running, Scene, Waiting, fixed
-from app.planner.tree import POLICY, Tree
+from app.planner.account_tree import POLICY, Tree
+from app.planner.estimates.pool_state import POOL, Hold, Leaving, Place, Running, Scene, Waiting, fixed
+from app.planner.estimates.run_times import Past, step_of
 from app.service.sentences import listed
 
 TOGETHER_MS = 300_000

@@ -8,14 +8,14 @@ from app.domain.amounts import Amounts
 from app.domain.errors import NotFound
 from app.domain.pool_shares import ShareNode
 from app.domain.snapshot import Account, Snapshot
-from app.planner.fair_share import measures
-from app.planner.fair_share.split import Split
+from app.planner.account_tree import POLICY, Tree
+from app.planner.borrowing import NEVER
+from app.planner.fair_share import satisfaction
+from app.planner.fair_share.pool_shares import Ground, Parts, by_component
+from app.planner.fair_share.preemptible_split import Split
+from app.planner.fair_share.publication import states
 from app.planner.fair_share.starvation import State
-from app.planner.parts import Ground, Parts, by_component
-from app.planner.protection import Protection
-from app.planner.publishing import states
-from app.planner.shares import NEVER
-from app.planner.tree import POLICY, Tree
+from app.planner.preemption.protection import Protection
 from app.store.connection import StoreUnavailable
 from app.store.ledger import Ledger
 from app.store.planning import Planning, Unfinished
@@ -73,7 +73,7 @@ class _Table:
         """Of a policy its own; of others the least below it. None is infinite."""
         if not account.name.startswith(POLICY):
             return min((ratio for ratio in below if ratio is not None), default=None)
-        ratio = measures.satisfaction(self._parts.node(account.name), self._parts.scale)
+        ratio = satisfaction.satisfaction(self._parts.node(account.name), self._parts.scale)
         return None if ratio is None else float(ratio)
 
     def _row(self, account: Account) -> ShareNode:

@@ -18,7 +18,7 @@ from app.domain.ids import request_id
 from app.domain.models import Event, Request
 from app.domain.specs import GroupAsk, PolicyAsk, PoolChange, RequestAsk
 from app.domain.states import LIVE, State
-from app.planner.exposure import exposed
+from app.planner.preemption.preemptible import exposed
 from app.service.checks import checked_id, checked_name
 from app.service.declaring import Declaring
 from app.service.explaining import Explaining

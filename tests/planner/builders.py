@@ -10,8 +10,8 @@ from typing import Any
 from app.domain.amounts import Amounts
 from app.domain.plan_steps import EndHold, PassOn, Reprieve, Stop
 from app.domain.snapshot import Account, Allocation, Hold, Snapshot, Terms, Waiter
-from app.planner.plan import Plan, plan
-from app.planner.verdicts import Why, WhyNot
+from app.planner.decisions import Why, WhyNot
+from app.planner.planning_pass import Plan, plan
 
 NOW_MS = 100_000_000
 MINUTE_MS = 60_000

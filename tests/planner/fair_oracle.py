@@ -15,10 +15,10 @@ from itertools import combinations
 from app.domain.amounts import decode
 from app.domain.plan_steps import Stop, Trigger, Victim
 from app.domain.snapshot import Account, Allocation, Snapshot, Waiter
-from app.planner.fair_share import measures
-from app.planner.fair_share.division import Division, divide
+from app.planner.fair_share import satisfaction
+from app.planner.fair_share.share_tree import Branch, Leaf
 from app.planner.fair_share.starvation import Patience, State, Status, advance
-from app.planner.fair_share.tree import Branch, Leaf
+from app.planner.fair_share.water_filling import Division, divide
 from tests.planner.oracle import Oracle
 
 Uses = Mapping[str, Counter[str]]
@@ -67,7 +67,7 @@ class World:
         """Whether it has less than it is due."""
         node = self.division.nodes[account]
         tolerance = self.oracle.patience(account).tolerance
-        return measures.is_below(node, tolerance, self.division.scale, account.startswith("policy:"))
+        return satisfaction.is_below(node, tolerance, self.division.scale, account.startswith("policy:"))
 
     def part(self, account: str, key: str) -> Fraction:
         """Its fair share of a key, in units."""
@@ -80,8 +80,8 @@ class World:
         patience, node = self.oracle.patience(account), self.division.nodes[account]
         mine = [one for one in self.running if one.component == component]
         walk = [one for one in mine if one.checkpointed_ms is None] + [one for one in mine if one.checkpointed_ms is not None]
-        blocked = measures.blocked(node.fair, node.demand, self.division.scale)
-        covered = any(node.demand) and measures.covers(node.fair, node.demand, self.division.scale)
+        blocked = satisfaction.blocked(node.fair, node.demand, self.division.scale)
+        covered = any(node.demand) and satisfaction.covers(node.fair, node.demand, self.division.scale)
         before, group = Counter[str](), NEVER_TAKEN
         for one in walk:
             kept = bool(patience.protects) and all(before[key] < most for key, most in patience.protects.items())
@@ -101,7 +101,7 @@ class World:
     def _holds_back(self, account: str, part: Fraction, before: Counter[str], blocked: Sequence[bool]) -> bool:
         keys = self.division.keys
         bound = [self.part(account, key) * part - Fraction(self.oracle.capacity[key], 10**9) for key in keys]
-        return measures.beats(bound, [before[key] for key in keys], blocked)  # type: ignore[arg-type]
+        return satisfaction.beats(bound, [before[key] for key in keys], blocked)  # type: ignore[arg-type]
 
     def _beyond(self, account: str, one: Allocation, before: Counter[str], *, whole: bool) -> frozenset[str]:
         threshold, found = self.oracle.patience(account).threshold, set()
@@ -338,7 +338,7 @@ class FairOracle(Oracle):
 
     def satisfaction(self, component: str, world: World) -> tuple[int, Fraction]:
         """How much of its part a policy has."""
-        ratio = measures.satisfaction(world.division.nodes[f"policy:{component}"], world.division.scale)
+        ratio = satisfaction.satisfaction(world.division.nodes[f"policy:{component}"], world.division.scale)
         return (1, Fraction(0)) if ratio is None else (0, ratio)
 
     def in_turn(self) -> list[Waiter]:

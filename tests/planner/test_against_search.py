@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 
 from app.domain.plan_steps import EndHold, PassOn, Reprieve, Step, Stop
 from app.domain.snapshot import Snapshot, Waiter
-from app.planner.plan import plan
+from app.planner.planning_pass import plan
 from tests.planner.oracle import CANDIDATES, Oracle
 from tests.planner.passes import after
 from tests.planner.worlds import snapshots

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from app.domain.snapshot import Terms, Waiter
-from app.planner.cost import Costs, worth
+from app.planner.preemption.cost import Costs, worth
 from tests.planner.builders import NOW_MS, a_pool
 
 CLASSES = Terms(discipline="classes")

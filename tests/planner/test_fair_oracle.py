@@ -10,7 +10,7 @@ import pytest
 
 from app.domain.plan_steps import EndHold, Evict, Reprieve, Stop
 from app.domain.snapshot import Account, Published, Snapshot, Waiter
-from app.planner.plan import plan
+from app.planner.planning_pass import plan
 from tests.planner.fair_oracle import FairOracle
 from tests.planner.fair_worlds import SECOND_MS, Maker, act
 

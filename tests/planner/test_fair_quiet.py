@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from app.domain.plan_steps import EndHold, Evict, Reprieve, Step, Stop
-from app.planner.plan import plan
+from app.planner.planning_pass import plan
 from tests.planner.fair_book import FairBook
 from tests.planner.fair_worlds import SECOND_MS, Maker, World, act
 

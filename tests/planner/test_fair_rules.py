@@ -9,7 +9,7 @@ import pytest
 from app.domain.plan_steps import Use
 from app.domain.queue_score import EXACT
 from app.domain.snapshot import Demand
-from app.planner.verdicts import Why, WhyNot
+from app.planner.decisions import Why, WhyNot
 from tests.planner.fair_builders import AGGRESSIVE, STARVING, FairScene, a_fair_pool, starving
 
 

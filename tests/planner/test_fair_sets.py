@@ -9,9 +9,9 @@ import pytest
 
 from app.domain.plan_steps import EndHold, Stop
 from app.domain.snapshot import Allocation, Waiter
-from app.planner.plan import plan
-from app.planner.starving import Fairness, Scene
-from app.planner.verdicts import Why
+from app.planner.decisions import Why
+from app.planner.fair_share.rules import Fairness, Scene
+from app.planner.planning_pass import plan
 from tests.planner.fair_builders import STARVING, FairScene, a_fair_pool
 
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from app.planner import foresight
-from app.planner.foresight import Outlook, Unforeseen, foresee
-from app.planner.play import Play
-from app.planner.run_times import Past, begin_of, step_of
-from app.planner.scene import Hold, Leaving, Running, Scene, Waiting, fixed
+from app.planner.estimates import start_times
+from app.planner.estimates.pool_state import Hold, Leaving, Running, Scene, Waiting, fixed
+from app.planner.estimates.run_times import Past, begin_of, step_of
+from app.planner.estimates.simulation import Play
+from app.planner.estimates.start_times import Outlook, Unforeseen, foresee
 
 NOTHING = Past({})
 HOUR = 3600.0
@@ -112,7 +112,7 @@ def test_it_costs_no_more_than_was_meant_though_many_end_for_whom_nobody_waits(m
 
     short = Play._short
     monkeypatch.setattr(Play, "_short", counted)
-    monkeypatch.setattr(foresight, "LOOKS", most)
+    monkeypatch.setattr(start_times, "LOOKS", most)
     full = {("pool", "gpu"): 10_000} | {(f"policy:{name}", "gpu"): 0 for name in "uv"}
     running = [held(1, at / 100, batch=at) for at in range(500)]
     running += [Running(name, (f"policy:{name}", "pool"), {"gpu": 100}, 0, 1000, None) for name in "uv"]

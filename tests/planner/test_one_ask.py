@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, settings
 
 from app.domain.snapshot import Snapshot
-from app.planner.case import Case
-from app.planner.court import Court, Takable
-from app.planner.plan import _Pass, plan
+from app.planner.decisions import Why
+from app.planner.planning_pass import _Pass, plan
+from app.planner.preemption.attempt import Case
+from app.planner.preemption.candidates import Court, Takable
+from app.planner.preemption.rules import Standing
 from app.planner.replay import replay
-from app.planner.rules import Standing
-from app.planner.verdicts import Why
 from tests.planner.builders import a_pool
 from tests.planner.worlds import snapshots
 

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.domain.plan_steps import StillBorrowed, Stop
-from app.planner.plan import _Pass
-from app.planner.verdicts import DECISIONS, REFUSALS, Outcome, Why, WhyNot
+from app.planner.decisions import DECISIONS, REFUSALS, Outcome, Why, WhyNot
+from app.planner.planning_pass import _Pass
 from tests.planner.builders import NOW_MS, Scene, a_pool, after, in_queue_order, shown
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from app.domain.plan_steps import EndHold, Reprieve, Step, Stop
 from app.domain.snapshot import Snapshot
-from app.planner.plan import plan
+from app.planner.planning_pass import plan
 from tests.planner.book import Book
 from tests.planner.costs import MINUTE_MS
 from tests.planner.oracle import Oracle

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.planner.protection import Protection
-from app.planner.shares import Shares
-from app.planner.tree import Tree
-from app.planner.verdicts import Why, WhyNot
+from app.planner.account_tree import Tree
+from app.planner.borrowing import Shares
+from app.planner.decisions import Why, WhyNot
+from app.planner.preemption.protection import Protection
 from tests.planner.builders import Scene, a_pool
 
 

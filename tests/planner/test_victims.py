@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.planner.sets import Sets
-from app.planner.verdicts import Why
+from app.planner.decisions import Why
+from app.planner.preemption.subset_search import Sets
 from tests.planner.builders import MINUTE_MS, NOW_MS, Scene, a_pool
 
 

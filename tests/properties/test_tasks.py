@@ -17,7 +17,7 @@ import pytest
 from app.domain.errors import Conflict, NotFound, Refused, StaleFence
 from app.domain.specs import RequestAsk
 from app.domain.tasks import Dispatch, InsteadOf, TaskAsk
-from app.planner.plan import plan
+from app.planner.planning_pass import plan
 from app.store.tasks import TaskStore
 from tests.store.conftest import findings
 from tests.world import World

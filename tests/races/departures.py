@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 from app.domain.errors import Refused
 from app.domain.plan_steps import Step
 from app.domain.snapshot import Snapshot
-from app.planner.plan import plan
+from app.planner.planning_pass import plan
 from app.service.reconciling import Reconciling
 from app.store.keys import key
 from app.store.planning import Planning, Unfinished

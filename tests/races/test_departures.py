@@ -10,7 +10,7 @@ import pytest
 
 from app.domain.plan_steps import Reprieve, Step, Stop
 from app.domain.snapshot import Snapshot
-from app.planner.plan import plan
+from app.planner.planning_pass import plan
 from app.store.planning import Planning, Taken
 from app.store.scripts import Arg, Client, Reply, Scripts
 from tests.conftest import Servers

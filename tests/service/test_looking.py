@@ -9,7 +9,7 @@ import pytest
 
 from app.domain.explanations import PoolView
 from app.domain.models import Request
-from app.planner.plan import plan
+from app.planner.planning_pass import plan
 from app.service.explaining import Explaining
 from app.service.looking import KEPT_S, POOLS, Looking
 from app.service.waiting import HouseFull

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from app.domain.specs import PoolChange
-from app.planner.foresight import foresee
+from app.planner.estimates.start_times import foresee
 from app.service.trying import Trying
 from app.store.scratch import Copying
 from tests.backends import FakeScratch

@@ -20,7 +20,7 @@ from app.domain.plan_steps import Evict, Evicted
 from app.domain.specs import RequestAsk, WorkspaceSettings
 from app.domain.tasks import Dispatch, InsteadOf, TaskAsk
 from app.domain.tokens import Role, Token
-from app.planner.plan import plan
+from app.planner.planning_pass import plan
 from app.store.compose import Command, load_commands
 from app.store.lists import Lists, Wanted
 from app.store.measuring import Measuring

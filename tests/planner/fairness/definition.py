@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import TypeAlias
 
 from app.domain.amounts import Amounts
-from app.planner.fair_share.tree import Branch, Leaf
+from app.planner.fair_share.share_tree import Branch, Leaf
 
 Vector: TypeAlias = tuple[Fraction, ...]
 

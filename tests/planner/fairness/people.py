@@ -6,7 +6,7 @@ from fractions import Fraction
 
 from app.domain.amounts import Amounts
 from app.domain.snapshot import Allocation
-from app.planner.fair_share.division import Division
+from app.planner.fair_share.water_filling import Division
 
 
 def runs(*held: Amounts, checkpointed: frozenset[int] = frozenset()) -> list[Allocation]:

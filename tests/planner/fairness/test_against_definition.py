@@ -11,7 +11,7 @@ from random import Random
 
 import pytest
 
-from app.planner.fair_share.division import divide
+from app.planner.fair_share.water_filling import divide
 from tests.planner.fairness.definition import shares
 from tests.planner.fairness.trees import Grower
 

@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 
 from app.domain.amounts import encode
-from app.planner.fair_share.division import Division, Node, divide
-from app.planner.fair_share.measures import is_below, satisfaction
-from app.planner.fair_share.split import split
+from app.planner.fair_share.preemptible_split import split
+from app.planner.fair_share.satisfaction import is_below, satisfaction
+from app.planner.fair_share.share_tree import Branch, Leaf
 from app.planner.fair_share.starvation import Patience, State, advance, inherit, of_pool
-from app.planner.fair_share.tree import Branch, Leaf
+from app.planner.fair_share.water_filling import Division, Node, divide
 from tests.planner.fairness.people import runs
 
 _BESIDE = Path(__file__).resolve().parents[4] / "shared" / "cases"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from app.domain.amounts import Amounts
-from app.planner.fair_share.division import divide
-from app.planner.fair_share.tree import Branch, Leaf
+from app.planner.fair_share.share_tree import Branch, Leaf
+from app.planner.fair_share.water_filling import divide
 from tests.planner.fairness.people import fair
 
 POOL = {"cpu": 100, "memory": 1000}

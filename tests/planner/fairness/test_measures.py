@@ -6,8 +6,8 @@ from fractions import Fraction
 
 import pytest
 
-from app.planner.fair_share.division import Node
-from app.planner.fair_share.measures import beats, blocked, covers, is_below, satisfaction
+from app.planner.fair_share.satisfaction import beats, blocked, covers, is_below, satisfaction
+from app.planner.fair_share.water_filling import Node
 
 SCALE = 10**12
 WHOLE = (SCALE, SCALE)

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from app.planner.fair_share.division import Division, divide
-from app.planner.fair_share.tree import Branch, Leaf
+from app.planner.fair_share.share_tree import Branch, Leaf
+from app.planner.fair_share.water_filling import Division, divide
 from tests.planner.fairness.trees import Grower, everybody
 
 MANY = settings(max_examples=150, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck))

@@ -9,10 +9,10 @@ import pytest
 
 from app.domain.amounts import Amounts
 from app.domain.snapshot import Allocation
-from app.planner.fair_share.division import Division, divide
-from app.planner.fair_share.split import Split, split
+from app.planner.fair_share.preemptible_split import Split, split
+from app.planner.fair_share.share_tree import Branch, Leaf
 from app.planner.fair_share.starvation import Patience
-from app.planner.fair_share.tree import Branch, Leaf
+from app.planner.fair_share.water_filling import Division, divide
 from tests.planner.fairness.people import runs
 
 HALVES = Patience(aggressive_threshold=Fraction(1, 2))

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from random import Random
 
 from app.domain.amounts import Amounts
-from app.planner.fair_share.tree import Branch, Leaf, Mode
+from app.planner.fair_share.share_tree import Branch, Leaf, Mode
 
 KEYS = ("cpu", "gpu", "memory", "slots")
 WEIGHTS = (1, 1, 1, 2, 3, 7, 10)

@@ -12,8 +12,8 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 from app.domain.plan_steps import Trigger
 from app.domain.snapshot import Terms
-from app.planner.kinds import Traits
-from app.planner.verdicts import WhyNot
+from app.planner.allocation_classes import Traits
+from app.planner.decisions import WhyNot
 
 
 class Standing(NamedTuple):

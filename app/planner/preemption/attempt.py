@@ -9,11 +9,11 @@ from functools import partial
 from app.domain.plan_steps import StillBorrowed, Stop, Victim
 from app.domain.queue_score import CLASSES
 from app.domain.snapshot import Allocation, Waiter
-from app.planner.books import Deficits, Line
-from app.planner.court import Candidate, Court, Takable
-from app.planner.protection import HIGHEST
-from app.planner.rules import Answers, Grounds, Standing, grounds, preference, verdict
-from app.planner.verdicts import Verdict, Why, WhyNot
+from app.planner.decisions import Verdict, Why, WhyNot
+from app.planner.preemption.candidates import Candidate, Court, Takable
+from app.planner.preemption.protection import HIGHEST
+from app.planner.preemption.rules import Answers, Grounds, Standing, grounds, preference, verdict
+from app.planner.projection import Deficits, Line
 
 
 class Case:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 
-from app.planner.fair_share.division import Node
-from app.planner.fair_share.given import Share
+from app.planner.fair_share.inputs import Share
+from app.planner.fair_share.water_filling import Node
 
 EQUAL = 10**9
 """Shares that differ by less than one in so many are the same."""

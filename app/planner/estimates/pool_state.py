@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from app.domain.amounts import Amounts
-from app.planner.run_times import Past
+from app.planner.estimates.run_times import Past
 
 Place: TypeAlias = tuple[str, str]
 """Account and key."""

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Iterator
 
 from app.domain.plan_steps import Evict, Evicted
 from app.domain.snapshot import Account, Allocation, Snapshot
-from app.planner.books import Books
-from app.planner.tree import Tree
+from app.planner.account_tree import Tree
+from app.planner.projection import Books
 
 FOR_A_LIMIT = "!"
 """For whom those leave who leave for nobody, but for a limit."""

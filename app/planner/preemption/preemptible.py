@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from app.domain.snapshot import Snapshot
-from app.planner.parts import Ground, Parts, by_component
-from app.planner.protection import Protection
-from app.planner.shares import NEVER, Shares
-from app.planner.tree import Tree
+from app.planner.account_tree import Tree
+from app.planner.borrowing import NEVER, Shares
+from app.planner.fair_share.pool_shares import Ground, Parts, by_component
+from app.planner.preemption.protection import Protection
 
 
 def exposed(snapshot: Snapshot) -> frozenset[str]:

@@ -12,8 +12,8 @@ from typing import TypeAlias
 
 from app.domain.amounts import Amounts
 from app.domain.snapshot import Allocation, Hold, Snapshot, Waiter
-from app.planner.shares import Shares
-from app.planner.tree import Tree
+from app.planner.account_tree import Tree
+from app.planner.borrowing import Shares
 
 Tally: TypeAlias = dict[tuple[str, str], int]
 """(Account, key) → units."""

@@ -12,10 +12,10 @@ from typing import TypeAlias
 
 from app.domain.amounts import Amounts
 from app.domain.snapshot import Allocation, Snapshot
-from app.planner.kinds import Holdings, Kind, Traits
-from app.planner.stacks import NOWHERE, Stack
-from app.planner.tree import Tree
-from app.planner.verdicts import WhyNot
+from app.planner.account_tree import Tree
+from app.planner.allocation_classes import Holdings, Kind, Traits
+from app.planner.decisions import WhyNot
+from app.planner.reserved_stack import NOWHERE, Stack
 
 Guard: TypeAlias = Callable[[Allocation, str], WhyNot | None]
 """Why an allocation of a policy with that profile may not be stopped by anybody."""

@@ -11,9 +11,9 @@ from math import lcm
 from typing import NamedTuple, Protocol, TypeAlias
 
 from app.domain.snapshot import Allocation
-from app.planner.court import Candidate, Place
-from app.planner.sets import Sets
-from app.planner.verdicts import Why
+from app.planner.decisions import Why
+from app.planner.preemption.candidates import Candidate, Place
+from app.planner.preemption.subset_search import Sets
 
 WEIGHED = 1000
 """How many sets of the first candidates are weighed for one waiter at most, where each has to be."""

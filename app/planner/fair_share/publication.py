@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping
 from app.domain.plan_steps import Publication, Row
 from app.domain.queue_score import SHARE
 from app.domain.snapshot import Account, Published, Snapshot
-from app.planner.fair_share import measures
+from app.planner.account_tree import POLICY, Tree
+from app.planner.fair_share import satisfaction
+from app.planner.fair_share.pool_shares import Parts
 from app.planner.fair_share.starvation import State, Status, advance
-from app.planner.limits import Limits
-from app.planner.parts import Parts
-from app.planner.tree import POLICY, Tree
+from app.planner.preemption.over_limit import Limits
 
 
 def states(snapshot: Snapshot, parts: Parts) -> dict[str, State]:
@@ -53,7 +53,7 @@ def _shares(parts: Parts, account: Account) -> tuple[dict[str, int], frozenset[s
     node = parts.node(account.name)
     if not account.name.startswith(POLICY) or not any(node.demand):
         return {}, frozenset()
-    keys, shut = parts.division.keys, measures.blocked(node.fair, node.demand, parts.scale)
+    keys, shut = parts.division.keys, satisfaction.blocked(node.fair, node.demand, parts.scale)
     fair = {key: due * SHARE // parts.scale for key, due in zip(keys, node.fair, strict=True)}
     return fair, frozenset(key for key, no in zip(keys, shut, strict=True) if no)
 

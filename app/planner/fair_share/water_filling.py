@@ -9,7 +9,8 @@ from itertools import chain
 from operator import gt
 
 from app.domain.amounts import Amounts
-from app.planner.fair_share.curves import (
+from app.planner.fair_share.inputs import Given, Share
+from app.planner.fair_share.piecewise_linear import (
     NEAR,
     Curve,
     Place,
@@ -22,8 +23,7 @@ from app.planner.fair_share.curves import (
     stretched,
     together,
 )
-from app.planner.fair_share.given import Given, Share
-from app.planner.fair_share.tree import Branch
+from app.planner.fair_share.share_tree import Branch
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,13 +22,13 @@ from typing import Any, TypeAlias
 
 from app.domain.plan_steps import Trigger
 from app.domain.snapshot import Allocation, Waiter
-from app.planner.books import Books, Line
-from app.planner.fair_share import measures
-from app.planner.fair_share.split import Split
+from app.planner.account_tree import POLICY
+from app.planner.decisions import WhyNot
+from app.planner.fair_share import satisfaction
+from app.planner.fair_share.pool_shares import Parts, Uses, moved
+from app.planner.fair_share.preemptible_split import Split
 from app.planner.fair_share.starvation import State, Status
-from app.planner.parts import Parts, Uses, moved
-from app.planner.tree import POLICY
-from app.planner.verdicts import WhyNot
+from app.planner.projection import Books, Line
 
 Guard: TypeAlias = Callable[[Allocation], WhyNot | None]
 
@@ -113,7 +113,7 @@ class Scene:
         return [due * threshold.numerator // threshold.denominator for due in fair]
 
     def _beyond(self, holder: Allocation, before: Sequence[int], bound: Sequence[int], *, partly: bool) -> frozenset[str]:
-        slack, own = self.parts.scale // measures.EQUAL, self.parts.share(holder.amounts)
+        slack, own = self.parts.scale // satisfaction.EQUAL, self.parts.share(holder.amounts)
         rows = zip(self.parts.division.keys, before, own, bound, strict=True)
         if partly:
             return frozenset(key for key, below, units, most in rows if units and below + units > most + slack)
@@ -236,7 +236,7 @@ class Fairness:
         return {component: self.books.shares.running(component) for component in self.ground.tree.paths}
 
     def _satisfaction(self, component: str, scene: Scene) -> tuple[int, Fraction]:
-        ratio = measures.satisfaction(scene.parts.node(POLICY + component), scene.parts.scale)
+        ratio = satisfaction.satisfaction(scene.parts.node(POLICY + component), scene.parts.scale)
         return (1, Fraction(0)) if ratio is None else (0, ratio)
 
 

@@ -9,23 +9,23 @@ from typing import TypeAlias
 
 from app.domain.plan_steps import EndHold, PassOn, Publication, Reprieve, Step, Stop
 from app.domain.snapshot import Allocation, Snapshot, Waiter
-from app.planner.books import Books, Deficits, Line, Way
-from app.planner.budget import Budget
-from app.planner.case import Case
-from app.planner.cost import Costs, worth
-from app.planner.court import Candidate, Court
-from app.planner.fair_case import FairCase
+from app.planner.account_tree import Tree
+from app.planner.borrowing import Shares
+from app.planner.decisions import Decision, Outcome, Verdict, Why, WhyNot
+from app.planner.fair_share.attempt import FairCase
+from app.planner.fair_share.pool_shares import Ground, Parts
+from app.planner.fair_share.publication import publication, states
+from app.planner.fair_share.rules import Fairness, Stage
 from app.planner.fair_share.starvation import State
-from app.planner.limits import evictions, spared
-from app.planner.parts import Ground, Parts
-from app.planner.protection import Protection
-from app.planner.publishing import publication, states
+from app.planner.preemption.attempt import Case
+from app.planner.preemption.budget import Budget
+from app.planner.preemption.candidates import Candidate, Court
+from app.planner.preemption.cost import Costs, worth
+from app.planner.preemption.over_limit import evictions, spared
+from app.planner.preemption.protection import Protection
+from app.planner.preemption.victim_selection import Bounds, choose
+from app.planner.projection import Books, Deficits, Line, Way
 from app.planner.replay import replay
-from app.planner.shares import Shares
-from app.planner.starving import Fairness, Stage
-from app.planner.tree import Tree
-from app.planner.verdicts import Decision, Outcome, Verdict, Why, WhyNot
-from app.planner.victims import Bounds, choose
 
 Shape: TypeAlias = tuple[object, ...]
 """What of a waiter matters: equal shapes are decided alike as long as nothing moves."""

@@ -8,8 +8,8 @@ from math import lcm
 from typing import TypeAlias
 
 from app.domain.amounts import Amounts
-from app.planner.fair_share.curves import NEAR
-from app.planner.fair_share.tree import Branch, Leaf
+from app.planner.fair_share.piecewise_linear import NEAR
+from app.planner.fair_share.share_tree import Branch, Leaf
 
 Share: TypeAlias = tuple[int, ...]
 """A number for each key, in 1/scale of the pool's capacity."""

@@ -9,13 +9,13 @@ from fractions import Fraction
 from app.domain.plan_steps import Stop, Trigger, Use, Victim
 from app.domain.queue_score import EXACT
 from app.domain.snapshot import Allocation, Waiter
-from app.planner.books import Deficits, Line
-from app.planner.cost import Costs
-from app.planner.court import Candidate
-from app.planner.rules import Grounds
-from app.planner.starving import TRIGGERS, Fairness, Piece, Scene, Stage
-from app.planner.tree import POLICY
-from app.planner.verdicts import Verdict, Why, WhyNot
+from app.planner.account_tree import POLICY
+from app.planner.decisions import Verdict, Why, WhyNot
+from app.planner.fair_share.rules import TRIGGERS, Fairness, Piece, Scene, Stage
+from app.planner.preemption.candidates import Candidate
+from app.planner.preemption.cost import Costs
+from app.planner.preemption.rules import Grounds
+from app.planner.projection import Deficits, Line
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from app.domain.snapshot import Allocation
-from app.planner.verdicts import WhyNot
+from app.planner.decisions import WhyNot
 
 
 class Traits(NamedTuple):

@@ -11,7 +11,7 @@ from random import Random
 from typing import NamedTuple
 
 from app.domain.amounts import Amounts
-from app.planner.scene import POOL, Hold, Place, Running, Scene, Waiting
+from app.planner.estimates.pool_state import POOL, Hold, Place, Running, Scene, Waiting
 
 ENOUGH = 5
 """Run times of a component from which on those of others do not matter."""

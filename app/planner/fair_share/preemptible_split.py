@@ -8,10 +8,10 @@ from fractions import Fraction
 
 from app.domain.amounts import Amounts
 from app.domain.snapshot import Allocation
-from app.planner.fair_share.division import Division, Node
-from app.planner.fair_share.given import Share
-from app.planner.fair_share.measures import EQUAL, beats, blocked, covers
+from app.planner.fair_share.inputs import Share
+from app.planner.fair_share.satisfaction import EQUAL, beats, blocked, covers
 from app.planner.fair_share.starvation import Patience
+from app.planner.fair_share.water_filling import Division, Node
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ from enum import StrEnum
 from math import inf
 from random import Random
 
-from app.planner.play import Play, TooMuch
-from app.planner.scene import Scene
+from app.planner.estimates.pool_state import Scene
+from app.planner.estimates.simulation import Play, TooMuch
 
 DRAWS, FEWEST = 200, 10
 LOOKS = 200_000

@@ -11,10 +11,10 @@ from operator import attrgetter
 from typing import TypeAlias
 
 from app.domain.snapshot import Allocation, Snapshot
-from app.planner.books import Books
-from app.planner.cost import Costs
-from app.planner.kinds import Holdings, Kind, Traits
-from app.planner.rules import Grounds, Rule, Standing, discipline, grounds
+from app.planner.allocation_classes import Holdings, Kind, Traits
+from app.planner.preemption.cost import Costs
+from app.planner.preemption.rules import Grounds, Rule, Standing, discipline, grounds
+from app.planner.projection import Books
 
 Place: TypeAlias = tuple[float, int, int]
 """Where an allocation stands in the order of candidates."""

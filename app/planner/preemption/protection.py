@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from app.domain.queue_score import CLASSES
 from app.domain.snapshot import Allocation, Terms
-from app.planner.verdicts import WhyNot
+from app.planner.decisions import WhyNot
 
 HIGHEST = CLASSES - 1
 """The class that is never a victim."""

@@ -12,12 +12,12 @@ from typing import TypeAlias
 
 from app.domain.amounts import Amounts
 from app.domain.snapshot import Account, Allocation, Snapshot
-from app.planner.fair_share import measures
-from app.planner.fair_share.division import Division, Node, divide
-from app.planner.fair_share.split import Split, split
+from app.planner.account_tree import POLICY, Tree
+from app.planner.fair_share import satisfaction
+from app.planner.fair_share.preemptible_split import Split, split
+from app.planner.fair_share.share_tree import Branch, Leaf
 from app.planner.fair_share.starvation import Patience, inherit, of_pool
-from app.planner.fair_share.tree import Branch, Leaf
-from app.planner.tree import POLICY, Tree
+from app.planner.fair_share.water_filling import Division, Node, divide
 
 Uses: TypeAlias = Mapping[str, Amounts]
 """Component → what it uses of each key of the pool."""
@@ -98,7 +98,7 @@ class Parts:
     def is_below(self, account: str) -> bool:
         """Whether it has less than it is due."""
         tolerance = self.ground.patience[account].tolerance
-        return measures.is_below(self.node(account), tolerance, self.scale, account.startswith(POLICY))
+        return satisfaction.is_below(self.node(account), tolerance, self.scale, account.startswith(POLICY))
 
     def share(self, amounts: Amounts) -> tuple[int, ...]:
         """Amounts as shares."""
@@ -106,7 +106,7 @@ class Parts:
 
     def fits_within(self, component: str, amounts: Amounts) -> bool:
         """Whether so much more of a policy still lies within its fair share."""
-        node, slack = self.node(POLICY + component), self.scale // measures.EQUAL
+        node, slack = self.node(POLICY + component), self.scale // satisfaction.EQUAL
         more = self.share(amounts)
         return all(used + units <= due + slack for used, units, due in zip(node.usage, more, node.fair, strict=True) if units)
 
