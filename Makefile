@@ -43,7 +43,7 @@ lua: $(READY) ## luacheck over every composed script
 		echo "luacheck is not installed, so NO LUA WAS CHECKED. Debian, Ubuntu: apt install lua-check" >&2; \
 		test -z "$$CI"; exit; }; \
 	scripts=$$(mktemp -d) && trap 'rm -rf "$$scripts"' EXIT && \
-	$(BIN)/python -m app.store.compose "$$scripts" && luacheck --config .luacheckrc "$$scripts"
+	$(BIN)/python -m app.store.lua_linker "$$scripts" && luacheck --config .luacheckrc "$$scripts"
 
 check: lint test ## lint, then test
 

@@ -27,22 +27,22 @@ from app.service.tokens import Tokens
 from app.service.trying import Trying
 from app.service.waiting import House, Waiting
 from app.settings import Settings
-from app.store.auditor import Auditor
+from app.store.audit import Auditor
+from app.store.change_notifications import Wakeups
 from app.store.connection import check, connect
-from app.store.embedded import EmbeddedRedis, FolderInUse, require_ledger
+from app.store.embedded_redis import EmbeddedRedis, FolderInUse, require_ledger
 from app.store.ledger import Ledger, Limits
-from app.store.lists import Lists
-from app.store.measuring import Measuring
+from app.store.metrics import Measuring
 from app.store.nudges import Nudges
-from app.store.planning import Planning
-from app.store.registry import Registry
-from app.store.samples import Samples
-from app.store.scratch import Copying, OnDemand, Servers
+from app.store.plan_store import Planning
+from app.store.queries import Lists
+from app.store.queue_status import Standings
 from app.store.scripts import Client
-from app.store.standings import Standings
-from app.store.tasks import TaskStore
+from app.store.task_outbox import TaskStore
 from app.store.tokens import TokenStore
-from app.store.wakeups import Wakeups
+from app.store.usage_samples import Samples
+from app.store.workspace_copy import Copying, OnDemand, Servers
+from app.store.workspaces import Registry
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from app import settings
 from app.domain.names import NAME_PATTERN, RULES, is_name
 from app.settings import BadSetting, Kind, Settings, accepted, read_toml, seconds, whole
-from app.store.broker import STALL_S, broker
+from app.store.celery_url import STALL_S, broker
 from app.store.connection import StoreMisconfigured
 
 FILE_NAME: Final = "brokers.toml"

@@ -9,7 +9,7 @@ from pathlib import Path
 from redis import Redis
 
 from app.store.connection import connect
-from app.store.embedded import EmbeddedRedis, find_server
+from app.store.embedded_redis import EmbeddedRedis, find_server
 from bench import cycle, depth, estimates, service, sharing, taking_back, tasks
 from bench.timing import machine
 

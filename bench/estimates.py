@@ -22,9 +22,9 @@ from app.domain.states import State
 from app.service.foreseeing import Foreseeing
 from app.settings import Settings
 from app.store.ledger import Ledger
-from app.store.lists import Lists
-from app.store.planning import Planning
-from app.store.standings import Standings
+from app.store.plan_store import Planning
+from app.store.queries import Lists
+from app.store.queue_status import Standings
 
 W = "bench"
 EVERY = 5

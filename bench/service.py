@@ -21,7 +21,7 @@ from app.cli.processes import ROOT, commands
 from app.domain.ids import request_id
 from app.domain.models import Request
 from app.domain.specs import PolicyAsk, PoolAsk, RequestAsk
-from app.store.child import Child
+from app.store.child_process import Child
 from app.store.ledger import Ledger
 from bench import callers
 from bench.site import EMPTY

@@ -17,7 +17,7 @@ from app.domain.ids import request_id
 from app.domain.specs import PolicyAsk, PoolAsk, PoolSettings, RequestAsk
 from app.planner.planning_pass import plan
 from app.store.ledger import Ledger
-from app.store.planning import Planning
+from app.store.plan_store import Planning
 
 WORKSPACE = "bench"
 VICTIMS = 3

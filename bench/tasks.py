@@ -17,10 +17,10 @@ from redis import Redis
 from app.cli.processes import ROOT, commands
 from app.domain.specs import PolicyAsk, PoolAsk, RequestAsk
 from app.domain.tasks import TaskAsk
-from app.store.child import Child
-from app.store.embedded import EmbeddedRedis
+from app.store.child_process import Child
+from app.store.embedded_redis import EmbeddedRedis
 from app.store.ledger import Ledger
-from app.store.tasks import TaskStore
+from app.store.task_outbox import TaskStore
 from bench.service import HEADERS, WORKSPACE, serving
 
 PROCESSES = 4

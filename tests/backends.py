@@ -22,9 +22,9 @@ import pytest
 import redis.exceptions as errors
 from redis import Redis
 
-from app.store.child import Child
+from app.store.child_process import Child
 from app.store.connection import Client, StoreMisconfigured, StoreUnavailable, check, connect
-from app.store.embedded import SOCKET_PATH_LIMIT, EmbeddedRedis, find_server
+from app.store.embedded_redis import SOCKET_PATH_LIMIT, EmbeddedRedis, find_server
 
 BACKENDS = ("fake", "embedded", "redis", "cluster")
 

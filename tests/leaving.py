@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from app.domain.clock import Clock
 from app.domain.plan_steps import Stop, Trigger, Victim
-from app.store.planning import Planning
+from app.store.plan_store import Planning
 from app.store.scripts import Client
 
 

@@ -11,10 +11,10 @@ from app.domain.models import Beat, Event, Pool, Request
 from app.domain.plan_steps import EndHold, PassOn, Publication, Reprieve, Step, StillBorrowed, Stop, Trigger, Victim
 from app.domain.snapshot import Snapshot
 from app.domain.specs import GroupAsk, PolicyAsk, PoolAsk, PoolChange, RequestAsk
-from app.store.compose import load_commands
 from app.store.keys import key, prefix
 from app.store.ledger import Ledger, Limits
-from app.store.planning import Planning, Taken
+from app.store.lua_linker import load_commands
+from app.store.plan_store import Planning, Taken
 from app.store.scripts import Client, Reply, Scripts
 
 

@@ -14,7 +14,7 @@ from celery.exceptions import CPendingDeprecationWarning
 from app import brokers, logs
 from app.bootstrap import task_store
 from app.settings import BadSetting, Settings
-from app.store.broker import broker
+from app.store.celery_url import broker
 from app.store.connection import StoreMisconfigured, StoreUnavailable, connect
 from app.store.nudges import Nudges
 from workers.dispatching import Dispatching, Sender, senders

@@ -16,7 +16,7 @@ from app.domain.specs import malformed
 from app.domain.states import State
 from app.service.waiting import HouseFull
 from app.store.connection import REASONS, StoreUnavailable
-from app.store.scratch import NoTrial
+from app.store.workspace_copy import NoTrial
 
 PROBLEM_TYPE = "application/problem+json"
 AGAIN = {"Retry-After": "1"}

@@ -22,7 +22,7 @@ from app.domain.specs import RequestAsk
 from app.domain.states import State
 from app.domain.tokens import Permission, Token
 from app.service.checks import OF_BATCH
-from app.store.lists import Wanted
+from app.store.queries import Wanted
 
 AGAIN_S = 1
 """When to ask again after a full house."""

@@ -15,7 +15,7 @@ from app.cli.listening import bindable, may_listen, only_here
 from app.cli.processes import ROOT, commands, environment
 from app.cli.surroundings import CONFIG, clear_errors, read_settings
 from app.settings import BadSetting, Settings
-from app.store.broker import broker
+from app.store.celery_url import broker
 from app.store.connection import StoreUnavailable, check, connect, parse
 
 

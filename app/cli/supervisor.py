@@ -16,9 +16,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from app.store.child import Child
+from app.store.child_process import Child
 from app.store.connection import StoreMisconfigured, StoreUnavailable
-from app.store.embedded import EmbeddedRedis
+from app.store.embedded_redis import EmbeddedRedis
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
 STANDS_AFTER_S = 10

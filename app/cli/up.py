@@ -28,9 +28,9 @@ from app.domain.declaration import Declaration
 from app.domain.errors import Refused
 from app.service import declaring
 from app.settings import BadSetting, Settings
-from app.store.broker import broker
+from app.store.celery_url import broker
 from app.store.connection import redacted
-from app.store.embedded import FolderLock
+from app.store.embedded_redis import FolderLock
 
 USUAL = "http://127.0.0.1:8080"
 LOOK_EVERY_S = 0.05

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from app.domain.models import Difference
-from app.store.auditor import Auditor
+from app.store.audit import Auditor
 from app.store.ledger import Ledger
 
 

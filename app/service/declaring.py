@@ -19,7 +19,7 @@ from app.domain.specs import malformed
 from app.service.checks import checked_name
 from app.service.documents import Unreadable, plain
 from app.store.ledger import Ledger
-from app.store.registry import Registry
+from app.store.workspaces import Registry
 
 ATTEMPTS = 5
 """How often a plan is made anew because somebody else changed a pool."""

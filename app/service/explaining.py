@@ -22,8 +22,8 @@ from app.service.checks import checked_id, checked_name
 from app.service.foreseeing import Foreseeing, Told
 from app.service.looking import TOLD, Looking, Sight
 from app.store.ledger import Ledger
-from app.store.planning import Planning
-from app.store.standings import Standings
+from app.store.plan_store import Planning
+from app.store.queue_status import Standings
 
 TRIES = 3
 """Looks at a workspace in which something happens all the time; in the last, pools may be told of as they were a moment ago."""

@@ -16,9 +16,9 @@ from app.planner.estimates.start_times import Outlook, Unforeseen, foresee
 from app.service.patience import turn
 from app.service.scenery import basis_of, past_of, scene_of
 from app.store.ledger import Ledger
-from app.store.lists import Lists
-from app.store.planning import Planning, Unfinished
-from app.store.standings import Standings
+from app.store.plan_store import Planning, Unfinished
+from app.store.queries import Lists
+from app.store.queue_status import Standings
 
 MOST = 1000
 """Waiters of a pool, the first of its queue, whose start is worked out at most; of those behind nothing is said."""

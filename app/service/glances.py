@@ -17,7 +17,7 @@ from app.service import sentences
 from app.service.checks import checked_name
 from app.service.history import Histories
 from app.store.ledger import Ledger
-from app.store.standings import Standings
+from app.store.queue_status import Standings
 
 KEPT_S = 0.5
 """How long what was found is told again, to all who look at the same."""

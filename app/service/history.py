@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from app.domain.usage_history import POOL, History, Units
 from app.service.checks import checked_name
 from app.store.ledger import Ledger
-from app.store.samples import Sample, Samples
+from app.store.usage_samples import Sample, Samples
 
 MOST = 100
 """Policies that are told of one by one, those that used most over all: what the others used is in the pool's own series."""

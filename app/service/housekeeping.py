@@ -10,7 +10,7 @@ import logging
 from app.domain.models import Swept
 from app.store.connection import StoreUnavailable
 from app.store.ledger import Ledger
-from app.store.registry import Registry
+from app.store.workspaces import Registry
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from app.domain.names import component_id
 from app.domain.queue_score import BAND, EXACT
 from app.service.checks import checked_count, checked_name, checked_number
 from app.store.ledger import Ledger
-from app.store.lists import Lists, Wanted
+from app.store.queries import Lists, Wanted
 
 
 class Row(NamedTuple):

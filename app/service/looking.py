@@ -17,7 +17,7 @@ from app.service.patience import turn
 from app.service.waiting import HouseFull
 from app.store.connection import StoreUnavailable
 from app.store.ledger import Ledger
-from app.store.planning import Planning, Unfinished
+from app.store.plan_store import Planning, Unfinished
 
 KEPT_S = 2.0
 """How long a pool that was seen is told of again while nothing happens."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from app.domain.metrics import PoolMeasure, WorkspaceMeasure
 from app.service.checks import checked_name
 from app.store.ledger import Ledger
-from app.store.measuring import Measuring
+from app.store.metrics import Measuring
 
 
 class Measures:

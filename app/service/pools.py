@@ -12,7 +12,7 @@ from app.domain.names import component_id
 from app.domain.specs import GroupAsk, PolicyAsk, PoolAsk, PoolChange, WorkspaceSettings, body_digest
 from app.service.checks import checked_name
 from app.store.ledger import Ledger
-from app.store.registry import Registry
+from app.store.workspaces import Registry
 
 
 class Pools:

@@ -23,7 +23,7 @@ from app.domain.snapshot import Snapshot
 from app.planner.planning_pass import plan
 from app.store.connection import StoreUnavailable
 from app.store.ledger import Ledger
-from app.store.planning import Planning, Unfinished
+from app.store.plan_store import Planning, Unfinished
 
 log = logging.getLogger(__name__)
 

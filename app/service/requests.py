@@ -15,7 +15,7 @@ from app.service.checks import checked_count, checked_id, checked_key, checked_n
 from app.store.connection import StoreUnavailable
 from app.store.keys import OWN
 from app.store.ledger import Ledger
-from app.store.registry import Registry
+from app.store.workspaces import Registry
 
 BATCH = 50
 """Asks a single script call takes in."""

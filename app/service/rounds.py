@@ -29,7 +29,7 @@ from app.service.housekeeping import Housekeeping
 from app.store.connection import StoreUnavailable
 from app.store.ledger import Ledger
 from app.store.nudges import Found, Nudges, Why
-from app.store.registry import Registry
+from app.store.workspaces import Registry
 
 log = logging.getLogger(__name__)
 

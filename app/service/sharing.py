@@ -18,7 +18,7 @@ from app.planner.fair_share.starvation import State
 from app.planner.preemption.protection import Protection
 from app.store.connection import StoreUnavailable
 from app.store.ledger import Ledger
-from app.store.planning import Planning, Unfinished
+from app.store.plan_store import Planning, Unfinished
 
 CALLS = 50
 """Bounded calls that finish what is unfinished, before the pool is looked at."""

@@ -9,8 +9,8 @@ from app.domain.models import Beat
 from app.domain.names import is_task_name
 from app.domain.tasks import Outbox, Task, TaskAsk
 from app.service.checks import checked_id, checked_key, checked_name, checked_number
-from app.store.registry import Registry
-from app.store.tasks import TaskStore
+from app.store.task_outbox import TaskStore
+from app.store.workspaces import Registry
 
 _NO_BROKER = (
     "no broker is named for workspace {}, so its tasks could not be sent: "

@@ -27,11 +27,11 @@ from app.service.pools import Pools
 from app.service.reconciling import Reconciling
 from app.service.requests import Requests
 from app.store.ledger import Ledger, Limits
-from app.store.lists import Lists
-from app.store.planning import Planning
-from app.store.registry import Registry
-from app.store.scratch import Copying, Scratch
-from app.store.standings import Standings
+from app.store.plan_store import Planning
+from app.store.queries import Lists
+from app.store.queue_status import Standings
+from app.store.workspace_copy import Copying, Scratch
+from app.store.workspaces import Registry
 
 ROUNDS = 100
 """Looks until nothing moves any more; far more than anything takes."""

@@ -17,8 +17,8 @@ from app.domain.models import Event, Request
 from app.domain.states import State
 from app.service.checks import PAGE, checked_name
 from app.service.requests import Requests
+from app.store.change_notifications import Wakeups, Watch
 from app.store.connection import StoreUnavailable
-from app.store.wakeups import Wakeups, Watch
 
 Kind: TypeAlias = Literal["poll", "stream"]
 

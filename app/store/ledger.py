@@ -22,7 +22,7 @@ from app.domain.queue_score import BAND
 from app.domain.quota_validation import unprotectable
 from app.domain.specs import GroupAsk, PolicyAsk, PoolAsk, PoolChange, RequestAsk, WorkspaceSettings
 from app.domain.states import LIVE, State
-from app.store import codec, declaring
+from app.store import codec, declaration_codec
 from app.store.scripts import Client, Reply, Scripts
 
 ROUNDS = 100_000
@@ -218,12 +218,12 @@ class Ledger:
 
     def declare(self, workspace: str, steps: Sequence[Step], operation: str | None = None) -> bool:
         """Make pools as declared, all of it or nothing; False, and nothing done, if one is not what it was planned against."""
-        args = {"op": operation or _operation(), "changes": declaring.encode(steps)}
+        args = {"op": operation or _operation(), "changes": declaration_codec.encode(steps)}
         reply = self._change("declare", workspace, **args)
         while reply.tag == "unfinished":
             self.settle(workspace)
             reply = self._change("declare", workspace, **args)
-        return declaring.done(reply)
+        return declaration_codec.done(reply)
 
     def configure(self, workspace: str, change: WorkspaceSettings) -> None:
         """Change settings of the workspace."""

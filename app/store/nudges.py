@@ -21,9 +21,9 @@ from typing import Any, Literal, cast
 from redis.connection import ConnectionInterface
 
 from app.domain.clock import Clock, RedisClock
+from app.store.change_notifications import QUIET_S, Wakeups, Watch
 from app.store.keys import key
 from app.store.scripts import Client, Scripts
-from app.store.wakeups import QUIET_S, Wakeups, Watch
 
 Begun = Literal["begun", "idle", "held", "seen"]
 Why = Literal["tick", "shares", "nudge", "missed"]

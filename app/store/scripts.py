@@ -18,9 +18,9 @@ from redis.cluster import RedisCluster
 from redis.exceptions import NoScriptError, OutOfMemoryError, ReadOnlyError, RedisClusterException, RedisError, ResponseError
 from redis.sentinel import SentinelConnectionPool
 
-from app.store.compose import Command, load_commands
 from app.store.connection import translate
 from app.store.keys import key, prefix
+from app.store.lua_linker import Command, load_commands
 
 Client: TypeAlias = Redis | RedisCluster
 Around: TypeAlias = Callable[[str], AbstractContextManager[object]]

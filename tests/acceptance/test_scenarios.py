@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from app.store.child import Child
+from app.store.child_process import Child
 from tests.acceptance.scenarios import Scenario, play_all, scenarios
 from tests.backends import free_port, require, running, serve, short_folder, wait_until_ready
 from tests.cli.processes import COMMAND, environment, wait_until_served

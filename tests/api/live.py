@@ -13,9 +13,9 @@ from typing import Any
 
 from app.cli.processes import commands
 from app.service.tokens import Tokens
-from app.store.child import Child
+from app.store.child_process import Child
 from app.store.connection import connect
-from app.store.embedded import find_server
+from app.store.embedded_redis import find_server
 from app.store.tokens import TokenStore
 from tests.api.site import BROKERS, Said
 from tests.backends import free_port, require, short_folder, wait_until, wait_until_ready

@@ -13,9 +13,9 @@ from typing import Any
 
 from app.cli.processes import ROOT, commands
 from app.domain.models import Event
-from app.store.child import Child
+from app.store.child_process import Child
 from app.store.connection import connect
-from app.store.embedded import EmbeddedRedis
+from app.store.embedded_redis import EmbeddedRedis
 from app.store.ledger import Ledger
 from tests.api.live import said
 from tests.backends import free_port, require, wait_until

@@ -17,7 +17,7 @@ from app.settings import Settings
 from app.store.keys import key
 from app.store.nudges import Nudges
 from app.store.scripts import observe
-from app.store.tasks import TaskStore
+from app.store.task_outbox import TaskStore
 from tests.api.site import Site, an_ask
 
 Row = tuple[str, frozenset[tuple[str, str]]]

@@ -9,7 +9,7 @@ import pytest
 
 from app.domain.tasks import MAX_MESSAGE_BYTES
 from app.settings import Settings
-from app.store.tasks import TaskStore
+from app.store.task_outbox import TaskStore
 from tests.api.site import NOW, Said, Site, a_task
 
 CLAIM_S, START_S, TRIES = 15, 60, 3

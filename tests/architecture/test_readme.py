@@ -15,7 +15,7 @@ from redis import Redis
 
 from app.domain.states import TRANSITIONS
 from app.store.keys import KEYS
-from app.store.registry import Registry
+from app.store.workspaces import Registry
 from tests.backends import available, start
 from tests.world import World
 

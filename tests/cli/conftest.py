@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from app.cli.processes import ROOT, commands
-from app.store.child import Child
-from app.store.embedded import EmbeddedRedis, find_server
+from app.store.child_process import Child
+from app.store.embedded_redis import EmbeddedRedis, find_server
 from tests.backends import free_port, require, wait_until
 from tests.cli.program import Program
 from tests.client.standin import StandIn

@@ -16,10 +16,10 @@ from typing import Any
 from app.domain.clock import ManualClock
 from app.service.audit import Audit
 from app.service.reconciling import Reconciling
-from app.store.auditor import Auditor
+from app.store.audit import Auditor
 from app.store.connection import connect
 from app.store.ledger import Ledger
-from app.store.planning import Planning
+from app.store.plan_store import Planning
 from tests import leaving
 from tests.backends import wait_until
 from tests.cli.processes import descendants, living

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import yaml
 
-from app.store.child import Child
+from app.store.child_process import Child
 from app.store.connection import connect
-from app.store.embedded import find_server
+from app.store.embedded_redis import find_server
 from app.store.keys import key
 from tests.backends import free_port, require, running, wait_until, wait_until_ready
 from tests.cli.processes import COMMAND, ROOT, ask, environment, run, wait_until_served

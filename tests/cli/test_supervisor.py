@@ -12,7 +12,7 @@ import pytest
 from app.cli import supervisor
 from app.cli.supervisor import GaveUp, Part, Pauses, Supervisor
 from app.store.connection import StoreUnavailable
-from app.store.embedded import EmbeddedRedis
+from app.store.embedded_redis import EmbeddedRedis
 from tests.backends import wait_until
 
 LIVES = "import time; print('here', flush=True); time.sleep(60)"

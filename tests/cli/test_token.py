@@ -17,9 +17,9 @@ import pytest
 from app.bootstrap import running, services
 from app.domain.tokens import Token
 from app.settings import Settings
-from app.store import embedded
+from app.store import embedded_redis
 from app.store.connection import StoreMisconfigured, connect
-from app.store.embedded import LOCK_FILE, SOCKET_PATH_LIMIT
+from app.store.embedded_redis import LOCK_FILE, SOCKET_PATH_LIMIT
 from tests.backends import require, short_folder
 
 ROOT = Path(__file__).parents[2]
@@ -146,7 +146,7 @@ def test_a_server_that_is_not_offered_is_not_used(folder: Path) -> None:
 
 
 def test_two_cannot_serve_from_one_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedded, "LOCK_PATIENCE_S", 0.2)
+    monkeypatch.setattr(embedded_redis, "LOCK_PATIENCE_S", 0.2)
     settings = Settings(data_dir=folder)
     with service(folder) as (url, process):
         with pytest.raises(StoreMisconfigured, match=f"process {process.pid},"), running(settings, serving=True):

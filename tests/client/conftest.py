@@ -15,7 +15,7 @@ from poolkeeper import Client
 from app.cli.processes import commands
 from app.domain.clock import ManualClock
 from app.store.connection import connect
-from app.store.embedded import EmbeddedRedis, find_server
+from app.store.embedded_redis import EmbeddedRedis, find_server
 from app.store.ledger import Ledger
 from tests import leaving
 from tests.backends import free_port, require, running, wait_until

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from app.store.child import Child
+from app.store.child_process import Child
 from tests.backends import require
 from tests.cli.processes import Up, up
 

@@ -14,11 +14,11 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from app.cli.processes import ROOT, commands
-from app.store.child import Child
+from app.store.change_notifications import NAME
+from app.store.child_process import Child
 from app.store.connection import connect
-from app.store.embedded import find_server
+from app.store.embedded_redis import find_server
 from app.store.keys import key
-from app.store.wakeups import NAME
 from tests.backends import free_port, wait_until, wait_until_ready
 from tests.cli.processes import environment
 

@@ -10,7 +10,7 @@ from random import Random
 from typing import Any
 
 from app.store.connection import REASONS, connect
-from app.store.embedded import EmbeddedRedis, find_server
+from app.store.embedded_redis import EmbeddedRedis, find_server
 from tests.backends import require, wait_until
 from tests.faults.load import WORKSPACE, work
 from tests.races import anytime, quiet

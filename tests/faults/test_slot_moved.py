@@ -12,7 +12,7 @@ import pytest
 from redis import Redis
 
 from app.store.connection import StoreUnavailable, connect
-from app.store.embedded import find_server
+from app.store.embedded_redis import find_server
 from tests.backends import free_port, require, serve, wait_until
 from tests.world import World
 

@@ -12,7 +12,7 @@ from redis import Redis
 from app.domain.specs import RequestAsk
 from app.domain.tasks import TaskAsk
 from app.store.connection import StoreUnavailable
-from app.store.tasks import TaskStore
+from app.store.task_outbox import TaskStore
 from tests.backends import start
 from tests.world import World
 

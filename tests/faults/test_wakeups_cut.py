@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
+from app.store.change_notifications import NAME, Wakeups
 from app.store.connection import connect
 from app.store.keys import key
 from app.store.scripts import Client
-from app.store.wakeups import NAME, Wakeups
 from tests.backends import free_port, serve, short_folder, wait_until
 from tests.conftest import Servers
 from tests.faults.proxy import Proxy, reach
@@ -73,7 +73,7 @@ def test_a_killed_connection_is_made_again_and_everybody_woken(servers: Servers,
             world.release(held)
             assert (one.wait(LONG_S), two.wait(LONG_S), whole.wait(LONG_S)) == (True, True, True)
             assert world.status(held, waits) == ["released", "allocated"]
-        assert [record.name for record in caplog.records] == ["app.store.wakeups"], "and one line says so"
+        assert [record.name for record in caplog.records] == ["app.store.change_notifications"], "and one line says so"
 
 
 def test_killed_over_and_over_no_change_is_missed(servers: Servers) -> None:

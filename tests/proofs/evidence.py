@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import TypeAlias
 
 from app.service.audit import Audit
-from app.store.auditor import Auditor
+from app.store.audit import Auditor
 from tests.proofs import project
 from tests.proofs.journal import BEGIN, END, LEAVES, SAVED, SAVING, STEP, STORED, Run, runs
 from tests.proofs.world import WORKSPACE, Installation

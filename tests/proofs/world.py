@@ -22,9 +22,9 @@ from poolkeeper.errors import PoolkeeperError
 from redis import Redis
 
 from app.cli.processes import ROOT, commands
-from app.store.child import Child
+from app.store.child_process import Child
 from app.store.connection import connect
-from app.store.embedded import find_server
+from app.store.embedded_redis import find_server
 from app.store.keys import OWN, key
 from app.store.ledger import Ledger
 from tests.backends import free_port, wait_until, wait_until_ready

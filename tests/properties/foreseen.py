@@ -6,8 +6,8 @@ from collections import Counter
 
 from app.domain.explanations import Verdict
 from app.service.foreseeing import Foreseeing
-from app.store.lists import Lists
-from app.store.standings import Standings
+from app.store.queries import Lists
+from app.store.queue_status import Standings
 from tests.properties.scenes import Scene
 
 FREE = {Verdict.BEHIND, Verdict.WAITING_FOR_VICTIMS}

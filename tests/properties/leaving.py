@@ -17,8 +17,8 @@ from app.domain.plan_steps import EndHold, PassOn, Reprieve, Step, StillBorrowed
 from app.domain.snapshot import Snapshot
 from app.service.audit import Audit
 from app.service.reconciling import Reconciling
-from app.store.auditor import Auditor
-from app.store.planning import Planning, Unfinished
+from app.store.audit import Auditor
+from app.store.plan_store import Planning, Unfinished
 from tests.properties.calls import Died
 from tests.properties.fairly import Excess
 from tests.properties.lawful import Law, enough, fitting

@@ -13,8 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from app.domain.errors import Conflict, NotFound, Refused, StaleFence
 from app.domain.specs import RequestAsk, WorkspaceSettings
-from app.store.samples import Samples
 from app.store.scripts import Client
+from app.store.usage_samples import Samples
 from tests.properties.calls import Calls, Died, a_world
 from tests.properties.invariants import Checker
 from tests.properties.oracle import LIVE, Request

@@ -11,7 +11,7 @@ from app.domain.explanations import Explanation
 from app.domain.models import Request
 from app.service.explaining import Explaining
 from app.service.reconciling import Reconciling
-from app.store.standings import Standings
+from app.store.queue_status import Standings
 from tests.world import World
 
 COMPONENTS = ("t", "t-b", "u", "v")

@@ -14,8 +14,8 @@ from app.domain import quota_validation
 from app.domain.declaration import Declaration, DeclaredPool
 from app.domain.errors import AgainstTheRules, Conflict, Refused
 from app.service.declaring import Declaring, read, write
-from app.store.registry import Registry
 from app.store.scripts import Client
+from app.store.workspaces import Registry
 from tests.conftest import Servers
 from tests.properties.invariants import Checker
 from tests.properties.snapshot import events_since

@@ -18,7 +18,7 @@ from app.domain.errors import Conflict, NotFound, Refused, StaleFence
 from app.domain.specs import RequestAsk
 from app.domain.tasks import Dispatch, InsteadOf, TaskAsk
 from app.planner.planning_pass import plan
-from app.store.tasks import TaskStore
+from app.store.task_outbox import TaskStore
 from tests.store.conftest import findings
 from tests.world import World
 

@@ -13,7 +13,7 @@ from app.domain.errors import Refused
 from app.domain.specs import PoolChange
 from app.domain.states import LIVE
 from app.service.trying import Trying
-from app.store.scratch import Copying, OnDemand
+from app.store.workspace_copy import Copying, OnDemand
 from tests.conftest import Servers
 from tests.properties.scenes import COMPONENTS, Scene
 from tests.properties.test_explanations import SCENES

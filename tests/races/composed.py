@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from app.store.compose import load_commands
+from app.store.lua_linker import load_commands
 
 COMMANDS: Final = load_commands()

@@ -12,7 +12,7 @@ from app.domain.snapshot import Snapshot
 from app.planner.planning_pass import plan
 from app.service.reconciling import Reconciling
 from app.store.keys import key
-from app.store.planning import Planning, Unfinished
+from app.store.plan_store import Planning, Unfinished
 from app.store.scripts import Client
 from tests.races.anytime import demand
 from tests.races.everything import Everything, right

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from app.domain.states import FINAL, State
 from app.service.audit import Audit
-from app.store.auditor import Auditor
+from app.store.audit import Auditor
 from app.store.keys import KEYS, prefix
 from app.store.ledger import Ledger
 from app.store.scripts import Client

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 from app.domain.amounts import UNBOUNDED
 from app.domain.queue_score import EXACT
 from app.service.audit import Audit
-from app.store.auditor import Auditor
+from app.store.audit import Auditor
 from app.store.ledger import Ledger
 from app.store.scripts import Client
 from tests.races import anytime

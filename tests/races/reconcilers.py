@@ -12,7 +12,7 @@ from app.domain.errors import Refused
 from app.store.connection import connect
 from app.store.keys import key
 from app.store.ledger import Ledger, Limits
-from app.store.planning import Planning
+from app.store.plan_store import Planning
 from tests.races.anytime import demand
 from tests.races.departures import Candid
 from tests.races.everything import Everything

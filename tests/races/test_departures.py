@@ -11,7 +11,7 @@ import pytest
 from app.domain.plan_steps import Reprieve, Step, Stop
 from app.domain.snapshot import Snapshot
 from app.planner.planning_pass import plan
-from app.store.planning import Planning, Taken
+from app.store.plan_store import Planning, Taken
 from app.store.scripts import Arg, Client, Reply, Scripts
 from tests.conftest import Servers
 from tests.races.departures import ACTS, GONE, KINDS, RULES, STORY, Act, Departure

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from app.service.audit import Audit
-from app.store.auditor import Auditor
+from app.store.audit import Auditor
 from app.store.keys import key
 from app.store.scripts import Client
 from tests.world import World

@@ -10,7 +10,7 @@ import pytest
 from app.domain.declaration import Declaration, DeclaredPool
 from app.domain.errors import AgainstTheRules, Conflict
 from app.service.declaring import ATTEMPTS, MOST, BadFile, Declaring, read, write
-from app.store.registry import Registry
+from app.store.workspaces import Registry
 from tests.world import World
 
 SAMPLE = Path(__file__).parents[2] / "config" / "pools.yaml"

@@ -13,7 +13,7 @@ from app.service import sentences
 from app.service.explaining import Explaining
 from app.service.looking import Looking
 from app.service.reconciling import Reconciling
-from app.store.standings import Standings
+from app.store.queue_status import Standings
 from tests.world import World
 
 

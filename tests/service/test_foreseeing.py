@@ -14,9 +14,9 @@ from app.domain.snapshot import Snapshot
 from app.service.foreseeing import JUST_CAME, OLD_S, Foreseeing, Told
 from app.service.reconciling import Reconciling
 from app.store.keys import key
-from app.store.lists import Lists
-from app.store.planning import Unfinished
-from app.store.standings import Standings
+from app.store.plan_store import Unfinished
+from app.store.queries import Lists
+from app.store.queue_status import Standings
 from tests.world import World
 
 

@@ -11,8 +11,8 @@ from app.domain.usage_history import History
 from app.service.history import MOST
 from app.settings import Settings
 from app.store.keys import key
-from app.store.samples import LISTED
 from app.store.scripts import Client
+from app.store.usage_samples import LISTED
 from tests.world import World
 
 T, U = "orchestrator/t", "step_operator/u"

@@ -15,7 +15,7 @@ from app.domain.specs import PolicyAsk, PoolAsk, RequestAsk, WorkspaceSettings
 from app.domain.states import State
 from app.service.lists import Row
 from app.settings import Settings
-from app.store.lists import SCAN, SCANS, Wanted
+from app.store.queries import SCAN, SCANS, Wanted
 from app.store.scripts import Client
 
 

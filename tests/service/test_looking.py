@@ -13,7 +13,7 @@ from app.planner.planning_pass import plan
 from app.service.explaining import Explaining
 from app.service.looking import KEPT_S, POOLS, Looking
 from app.service.waiting import HouseFull
-from app.store.standings import Standings
+from app.store.queue_status import Standings
 from tests.world import World
 
 

@@ -10,7 +10,7 @@ import pytest
 from app.domain.specs import PoolChange
 from app.planner.estimates.start_times import foresee
 from app.service.trying import Trying
-from app.store.scratch import Copying
+from app.store.workspace_copy import Copying
 from tests.backends import FakeScratch
 from tests.world import World
 

@@ -19,11 +19,11 @@ from app.domain.states import State
 from app.service import waiting as module
 from app.service.requests import Requests
 from app.service.waiting import House, HouseFull, Kind, Told, Waiting
+from app.store.change_notifications import Wakeups
 from app.store.connection import StoreUnavailable
 from app.store.ledger import Ledger
-from app.store.registry import Registry
 from app.store.scripts import Client
-from app.store.wakeups import Wakeups
+from app.store.workspaces import Registry
 from tests.backends import wait_until
 from tests.conftest import Servers
 from tests.world import World

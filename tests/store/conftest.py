@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from app.service.audit import Audit
-from app.store.auditor import Auditor
+from app.store.audit import Auditor
 from tests.world import World
 
 

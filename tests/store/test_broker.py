@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from kombu import Connection
 
-from app.store.broker import KEY_PREFIX, broker
+from app.store.celery_url import KEY_PREFIX, broker
 from app.store.connection import StoreMisconfigured
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from app.domain import queue_score
-from app.store.compose import composed, load_commands
-from app.store.resolve import Malformed, resolved
+from app.store.lua_constants import Malformed, resolved
+from app.store.lua_linker import composed, load_commands
 
 MALFORMED = Path(__file__).parent / "malformed"
 REFUSED = {
@@ -209,6 +209,6 @@ def test_luacheck_finds_nothing_in_what_is_composed(tmp_path: Path) -> None:
 
 
 def test_composed_texts_are_written_for_luacheck(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "app.store.compose", str(tmp_path / "out")]
+    command = [sys.executable, "-m", "app.store.lua_linker", str(tmp_path / "out")]
     subprocess.run(command, check=True, cwd=Path(__file__).parents[2])
     assert {path.stem: path.read_text(encoding="utf-8") for path in tmp_path.glob("out/*.lua")} == dict(composed())

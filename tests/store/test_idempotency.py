@@ -13,8 +13,8 @@ from app.domain.declaration_diff import Step
 from app.domain.errors import Conflict, NotFound
 from app.domain.models import Request
 from app.domain.specs import PoolAsk, RequestAsk
-from app.store import codec, declaring
-from app.store.compose import load_commands
+from app.store import codec, declaration_codec
+from app.store.lua_linker import load_commands
 from tests.world import World
 
 
@@ -198,7 +198,7 @@ def _submit(_: dict[str, Request]) -> dict[str, Any]:
 
 def _declare(_: dict[str, Request]) -> dict[str, Any]:
     new = DeclaredPool(name="q", capacity={"gpu": 2}, policies=[DeclaredPolicy(component="u", reserved={"gpu": 2})])
-    return {"op": "o", "changes": declaring.encode([Step(None, new)])}
+    return {"op": "o", "changes": declaration_codec.encode([Step(None, new)])}
 
 
 _NEW = {"op": "o", "reserved": "gpu=1", "limit": "gpu=2", "weight": 2, "pool": "p", "settings": "[]"}

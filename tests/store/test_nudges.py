@@ -12,11 +12,11 @@ import pytest
 from redis.cluster import RedisCluster
 
 from app.domain.clock import ManualClock
-from app.store.compose import FOLDER, load_commands
+from app.store.change_notifications import NAME
 from app.store.keys import key
+from app.store.lua_linker import FOLDER, load_commands
 from app.store.nudges import Ears, Nudges
 from app.store.scripts import Client, Scripts
-from app.store.wakeups import NAME
 from tests.backends import wait_until
 from tests.conftest import Servers
 from tests.world import World

@@ -13,7 +13,7 @@ from app.domain.plan_steps import Evict, Evicted
 from app.domain.snapshot import Published, Snapshot
 from app.service.reconciling import Reconciling
 from app.store.keys import key
-from app.store.planning import Taken
+from app.store.plan_store import Taken
 from tests.store.conftest import findings
 from tests.world import World, full
 

@@ -12,7 +12,7 @@ from app.domain.errors import AgainstTheRules, Conflict, NotFound, Refused
 from app.domain.specs import PoolAsk, PoolChange, PoolSettings
 from app.service.declaring import Declaring
 from app.store.keys import key
-from app.store.registry import Registry
+from app.store.workspaces import Registry
 from tests.world import World
 
 

@@ -12,7 +12,7 @@ from app.domain.models import Event, Request
 from app.domain.plan_steps import StillBorrowed, Stop, Trigger, Victim
 from app.domain.snapshot import Snapshot
 from app.domain.states import State
-from app.store.planning import Taken, Unfinished
+from app.store.plan_store import Taken, Unfinished
 from app.store.scripts import Client
 from tests.world import World
 

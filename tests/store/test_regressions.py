@@ -6,7 +6,7 @@ import json
 
 from app.domain.models import Request
 from app.service.audit import Audit
-from app.store.auditor import Auditor
+from app.store.audit import Auditor
 from app.store.ledger import Ledger, Limits
 from app.store.scripts import Client
 from tests.world import World

@@ -12,9 +12,9 @@ from app.domain.declaration import DeclaredPool, declared
 from app.domain.declaration_diff import Step
 from app.domain.models import Request
 from app.domain.specs import RequestAsk
-from app.store import codec, declaring
-from app.store.compose import load_commands
+from app.store import codec, declaration_codec
 from app.store.keys import key
+from app.store.lua_linker import load_commands
 from app.store.scripts import Reply
 from tests.world import World
 
@@ -198,7 +198,7 @@ def declare(world: World, **wanted: Any) -> Reply:
     """Has the pool be as it is but for what is wanted; with nothing wanted it goes."""
     before = declared(world.view())
     after = DeclaredPool.model_validate(before.model_dump() | wanted) if wanted else None
-    return world.call("declare", op="o", changes=declaring.encode([Step(before, after)]))
+    return world.call("declare", op="o", changes=declaration_codec.encode([Step(before, after)]))
 
 
 @replies("declare", "declared")
@@ -209,7 +209,7 @@ def _(world: World) -> Reply:
 @replies("declare", "changed")
 def _(world: World) -> Reply:
     new = DeclaredPool(name="p", capacity={"gpu": 1})
-    return world.call("declare", op="o", changes=declaring.encode([Step(None, new)]))
+    return world.call("declare", op="o", changes=declaration_codec.encode([Step(None, new)]))
 
 
 @replies("declare", "unfinished")

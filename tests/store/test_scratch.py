@@ -21,12 +21,12 @@ from redis.exceptions import RedisError
 from app.domain.clock import ManualClock
 from app.domain.errors import AgainstTheRules
 from app.service.reconciling import Reconciling
-from app.store import scratch
+from app.store import workspace_copy
 from app.store.connection import StoreMisconfigured
 from app.store.keys import KEYS, prefix
 from app.store.ledger import Ledger
-from app.store.scratch import Copying, NoTrial, OnDemand
 from app.store.scripts import Client, observe
+from app.store.workspace_copy import Copying, NoTrial, OnDemand
 from tests.backends import FakeScratch, require, wait_until
 from tests.conftest import Servers
 from tests.properties.scenes import Scene
@@ -118,7 +118,7 @@ def test_a_hold_that_ends_meanwhile_is_not_there_although_no_event_says_so(world
 
 
 def test_what_changes_much_is_read_anew_but_not_for_ever(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scratch, "CHANGED", 0)
+    monkeypatch.setattr(workspace_copy, "CHANGED", 0)
     world.pool(gpu=2)
     world.policy()
     world.submit(gpu=1)
@@ -129,7 +129,7 @@ def test_what_changes_much_is_read_anew_but_not_for_ever(world: World, monkeypat
     always = Meanwhile(world.client, lambda: world.submit(gpu=1), forever=True)
     with pytest.raises(NoTrial) as busy, Copying(world.client, FakeScratch(), world.clock).copy(world.workspace):
         pass
-    assert (busy.value.reason, always.tries) == ("busy", scratch.LOOKS)
+    assert (busy.value.reason, always.tries) == ("busy", workspace_copy.LOOKS)
 
 
 def test_it_ends_with_its_time(world: World) -> None:
@@ -143,7 +143,7 @@ def test_it_ends_with_its_time(world: World) -> None:
         with copying.copy(world.workspace) as made:
             there = Ledger(made.client, made.clock, world.limits)
             assert there.pools(world.workspace) == ["p"]
-            now += scratch.WITHIN_S + 0.1
+            now += workspace_copy.WITHIN_S + 0.1
             there.pools(world.workspace)
 
     with pytest.raises(NoTrial) as late:
@@ -160,7 +160,7 @@ def test_what_is_too_large_is_not_read(world: World, monkeypatch: pytest.MonkeyP
     world.pool(gpu=1)
     world.policy()
     world.submit(gpu=1)
-    monkeypatch.setattr(scratch, "MOST", 0)
+    monkeypatch.setattr(workspace_copy, "MOST", 0)
     with pytest.raises(AgainstTheRules) as refused, Copying(world.client, FakeScratch(), world.clock).copy(world.workspace):
         pass
     assert refused.value.code == "too_many_requests_live"
@@ -206,7 +206,7 @@ def test_one_that_was_killed_is_replaced(place: OnDemand, noticed: bool) -> None
 
 
 def test_one_that_hangs_is_replaced(place: OnDemand, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scratch, "WITHIN_S", 0.3)
+    monkeypatch.setattr(workspace_copy, "WITHIN_S", 0.3)
     with place.empty() as client:
         first = number_of(client)
     os.kill(first, signal.SIGSTOP)
@@ -253,7 +253,7 @@ def test_one_that_fails_under_way_is_not_taken_for_the_ledgers(world: World, pla
 
 
 def test_one_tries_at_a_time_and_nobody_waits_for_long(place: OnDemand, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scratch, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(workspace_copy, "PATIENCE_S", 0.05)
     refused: list[str] = []
 
     def other() -> None:
@@ -272,7 +272,7 @@ def test_without_any_server_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     def nowhere() -> Path:
         raise StoreMisconfigured("there is no Redis to use")
 
-    monkeypatch.setattr("app.store.embedded.find_server", nowhere)
+    monkeypatch.setattr("app.store.embedded_redis.find_server", nowhere)
     told = "nothing can be tried out here: the API has no throwaway server"
     with pytest.raises(NoTrial, match=told) as none, OnDemand().empty():
         pass
@@ -333,7 +333,7 @@ def test_a_process_that_ends_leaves_nothing_behind_and_one_that_was_killed_not_f
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = (
-        "import sys; from app.store.scratch import OnDemand; place = OnDemand()\n"
+        "import sys; from app.store.workspace_copy import OnDemand; place = OnDemand()\n"
         "with place.empty() as client: print(client.info('server')['process_id'], flush=True); sys.stdin.read()"
     )
     with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as one:
@@ -346,7 +346,7 @@ def test_a_process_that_ends_leaves_nothing_behind_and_one_that_was_killed_not_f
         assert two.stdout
         server = two.stdout.readline().strip()
         (folder,) = here.iterdir()
-        monkeypatch.setattr(scratch, "LEFT_AFTER_S", 0)
+        monkeypatch.setattr(workspace_copy, "LEFT_AFTER_S", 0)
         with OnDemand().empty():
             assert folder.exists()  # it is in use
         two.kill()
@@ -360,7 +360,7 @@ def test_a_process_that_ends_leaves_nothing_behind_and_one_that_was_killed_not_f
 def test_a_fork_leaves_its_parents_alone_and_has_one_of_its_own(here: Path) -> None:
     program = """
 import os, sys
-from app.store.scratch import OnDemand
+from app.store.workspace_copy import OnDemand
 place = OnDemand()
 with place.empty() as client:
     server = client.info('server')['process_id']

@@ -23,8 +23,8 @@ from redis.exceptions import TimeoutError as Late
 from redis.retry import Retry
 
 from app.domain.states import State
-from app.store.compose import load_commands
 from app.store.connection import StoreUnavailable
+from app.store.lua_linker import load_commands
 from app.store.scripts import Client, Reply, ScriptBug, Scripts
 
 TREE = {

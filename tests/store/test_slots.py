@@ -21,16 +21,16 @@ from app.domain.specs import RequestAsk, WorkspaceSettings
 from app.domain.tasks import Dispatch, InsteadOf, TaskAsk
 from app.domain.tokens import Role, Token
 from app.planner.planning_pass import plan
-from app.store.compose import Command, load_commands
-from app.store.lists import Lists, Wanted
-from app.store.measuring import Measuring
+from app.store.lua_linker import Command, load_commands
+from app.store.metrics import Measuring
 from app.store.nudges import Nudges
-from app.store.samples import Samples
-from app.store.scratch import Copying
+from app.store.queries import Lists, Wanted
+from app.store.queue_status import Standings
 from app.store.scripts import Client, Reply, Scripts
-from app.store.standings import Standings
-from app.store.tasks import TaskStore
+from app.store.task_outbox import TaskStore
 from app.store.tokens import TokenStore
+from app.store.usage_samples import Samples
+from app.store.workspace_copy import Copying
 from tests.backends import FakeScratch
 from tests.conftest import Servers
 from tests.store.conftest import findings
@@ -229,7 +229,7 @@ def test_no_script_touches_another_slot(strict: Client, monkeypatch: pytest.Monk
         "ledger", "auditor", "tokens", "lists", "measuring", "planning", "nudges", "samples", "tasks", "standings", "scratch",
     ):  # fmt: skip
         monkeypatch.setattr(f"app.store.{place}.Scripts", lambda _: scripts)
-    monkeypatch.setattr("app.store.planning.MOST", 1)  # so that there is more than one look shows
+    monkeypatch.setattr("app.store.plan_store.MOST", 1)  # so that there is more than one look shows
     world = World(strict)
     live(world)
     assert (world.view().used, world.queue(), len(world.events()) > 10) == ({}, [], True)

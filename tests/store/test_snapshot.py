@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from app.domain.snapshot import Account, Allocation, Hold, Terms, Waiter
-from app.store.planning import Planning, Unfinished
+from app.store.plan_store import Planning, Unfinished
 from tests.world import World
 
 STEP = {"step_run": 1}

@@ -12,7 +12,7 @@ from app.domain.reasons import Code
 from app.domain.specs import RequestAsk
 from app.domain.tasks import Dispatch, InsteadOf, Outbox, Task, TaskAsk
 from app.store.keys import key
-from app.store.tasks import TaskStore
+from app.store.task_outbox import TaskStore
 from tests.world import World
 
 CLAIM_S, START_S, TRIES = 30, 60, 3

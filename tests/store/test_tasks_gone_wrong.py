@@ -11,7 +11,7 @@ from app.domain.errors import Conflict, NotFound, StaleFence
 from app.domain.specs import RequestAsk
 from app.domain.tasks import InsteadOf, TaskAsk
 from app.service.audit import Audit
-from app.store.auditor import Auditor
+from app.store.audit import Auditor
 from app.store.keys import key
 from app.store.scripts import Reply
 from tests.store.conftest import findings

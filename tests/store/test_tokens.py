@@ -11,9 +11,9 @@ from app.domain.clock import ManualClock
 from app.domain.errors import Conflict, NotFound
 from app.domain.tokens import Role, Token
 from app.store.keys import OWN, key
-from app.store.registry import Registry
 from app.store.scripts import Client
 from app.store.tokens import TokenStore
+from app.store.workspaces import Registry
 
 CI = Token(
     id="id-ci", name="ci", role=Role.REQUESTER, workspaces=("default", "lab"), components=("ml", "batch/x"), sensitive=True,

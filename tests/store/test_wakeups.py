@@ -15,10 +15,10 @@ import pytest
 from redis.cluster import RedisCluster
 
 from app.domain.models import Request
-from app.store import wakeups as module
+from app.store import change_notifications as module
+from app.store.change_notifications import Wakeups, Watch
 from app.store.keys import key
 from app.store.scripts import Client
-from app.store.wakeups import Wakeups, Watch
 from tests.backends import wait_until
 from tests.conftest import Servers
 from tests.world import World

@@ -16,7 +16,7 @@ from celery.exceptions import SoftTimeLimitExceeded, TaskRevokedError, TimeLimit
 from poolkeeper.celery import NotGranted
 from redis import Redis
 
-from app.store.child import Child
+from app.store.child_process import Child
 from tests.backends import wait_until
 from tests.client.door import Door
 from tests.tasks.conftest import Site, has_ended, state

@@ -13,7 +13,7 @@ from poolkeeper.celery import NotGranted
 from poolkeeper.celery.parking import published
 from redis import Redis
 
-from app.store.child import Child
+from app.store.child_process import Child
 from tests.backends import wait_until
 from tests.tasks.conftest import Site, state
 from tests.tasks.project import (

@@ -14,8 +14,8 @@ from typing import Any
 from redis import Redis
 
 from app.domain.tasks import Dispatch, Ended
-from app.store.child import Child
-from app.store.embedded import find_server
+from app.store.child_process import Child
+from app.store.embedded_redis import find_server
 from tests.backends import free_port, require, wait_until
 
 BODY = b'[[1], {"a": "\xc3\xa9"}, {"callbacks": null}]'

@@ -16,8 +16,8 @@ from app.cli.processes import ROOT, commands
 from app.domain.models import Request
 from app.domain.specs import PolicyAsk, PoolAsk, PoolChange, RequestAsk
 from app.settings import Settings
-from app.store.broker import KEY_PREFIX
-from app.store.child import Child
+from app.store.celery_url import KEY_PREFIX
+from app.store.child_process import Child
 from app.store.connection import connect
 from app.store.keys import key
 from app.store.scripts import Client

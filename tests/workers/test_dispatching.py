@@ -15,11 +15,11 @@ import pytest
 from app.domain.errors import NotFound
 from app.domain.specs import PoolChange
 from app.domain.tasks import Task, TaskAsk
-from app.store.child import Child
+from app.store.change_notifications import NAME
+from app.store.child_process import Child
 from app.store.connection import connect
 from app.store.keys import key
-from app.store.tasks import TaskStore
-from app.store.wakeups import NAME
+from app.store.task_outbox import TaskStore
 from tests.backends import free_port, require, serve, wait_until, wait_until_ready
 from tests.workers.posts import Broker, a_broker, document
 from tests.workers.test_clockwork import Place, W, place

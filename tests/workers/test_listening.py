@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from redis.cluster import RedisCluster
 
+from app.store.change_notifications import NAME
 from app.store.connection import StoreUnavailable
 from app.store.keys import key
 from app.store.nudges import Nudges
 from app.store.scripts import Client
-from app.store.wakeups import NAME
 from tests.backends import wait_until
 from tests.conftest import Servers
 from workers.listening import Listener

@@ -13,10 +13,10 @@ import pytest
 
 from app.domain.models import Request
 from app.domain.specs import PolicyAsk, PoolAsk, PoolChange
-from app.store.broker import KEY_PREFIX
+from app.store.celery_url import KEY_PREFIX
+from app.store.change_notifications import NAME
 from app.store.connection import connect
 from app.store.keys import key
-from app.store.wakeups import NAME
 from tests.backends import free_port, require, serve, wait_until, wait_until_ready
 from tests.workers.test_clockwork import Place, W, place
 

@@ -22,10 +22,10 @@ from app.api.metrics import Counted
 from app.bootstrap import services
 from app.cli.processes import ROOT, commands
 from app.settings import Settings
-from app.store.child import Child
+from app.store.child_process import Child
 from app.store.connection import connect
-from app.store.registry import Registry
 from app.store.scripts import observe
+from app.store.workspaces import Registry
 from app.tracing import NOT_TRACED, Traces
 from tests.backends import free_port, require, serve, wait_until, wait_until_ready
 from tests.cli.processes import environment

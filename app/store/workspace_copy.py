@@ -29,7 +29,7 @@ from app.domain.clock import Clock, ManualClock, RedisClock
 from app.domain.errors import AgainstTheRules
 from app.store.codec import Flat, pairs
 from app.store.connection import StoreMisconfigured, StoreUnavailable, connect
-from app.store.embedded import LOCK_FILE, SOCKET_FILE, SOCKET_PATH_LIMIT, EmbeddedRedis
+from app.store.embedded_redis import LOCK_FILE, SOCKET_FILE, SOCKET_PATH_LIMIT, EmbeddedRedis
 from app.store.keys import KEYS
 from app.store.scripts import Client, Reply, Scripts, observe, serving
 

@@ -26,7 +26,7 @@ from pathlib import Path
 
 from app.domain.states import TRANSITIONS
 from app.store.keys import KEYS
-from app.store.resolve import CONSTANTS, Malformed, resolved, silenced
+from app.store.lua_constants import CONSTANTS, Malformed, resolved, silenced
 
 FOLDER = Path(__file__).parent / "lua"
 _KEYWORDS = "and break do else elseif end false for function if in local nil not or repeat return then true until while"

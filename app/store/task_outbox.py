@@ -22,11 +22,11 @@ from app.domain.models import Beat, Request
 from app.domain.states import FINAL, LIVE, State
 from app.domain.tasks import Dispatch, Ended, Outbox, Taken, Task, TaskAsk, TaskStatus
 from app.store import codec
+from app.store.change_notifications import QUIET_S
 from app.store.keys import key
 from app.store.ledger import Ledger, Limits
 from app.store.nudges import Ears
 from app.store.scripts import Client, Reply, Scripts
-from app.store.wakeups import QUIET_S
 
 ONCE = 50
 """Tasks one look at the outbox takes."""

@@ -10,7 +10,7 @@ from app.domain.errors import NotFound
 from app.domain.explanations import Lack, Numbers, Standing, State
 from app.domain.models import Request
 from app.store import codec
-from app.store.planning import waiter
+from app.store.plan_store import waiter
 from app.store.scripts import Client, Scripts
 
 POLICIES = 200

@@ -24,7 +24,7 @@ from urllib.parse import quote
 
 import redis.exceptions as errors
 
-from app.store.child import Child
+from app.store.child_process import Child
 from app.store.connection import REASONS, StoreMisconfigured, StoreUnavailable, connect, translate
 
 AOF_FOLDER, LOCK_FILE, LOG_FILE, SOCKET_FILE = "appendonlydir", "poolkeeper.lock", "redis.log", "redis.sock"
