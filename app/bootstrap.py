@@ -9,23 +9,23 @@ from dataclasses import dataclass
 from app import brokers
 from app.domain.clock import Clock
 from app.service.audit import Audit
-from app.service.declaring import Declaring
-from app.service.explaining import Explaining
-from app.service.foreseeing import Foreseeing
-from app.service.glances import Glances
-from app.service.history import Histories
-from app.service.housekeeping import Housekeeping
-from app.service.lists import Listing
+from app.service.cleanup import Housekeeping
+from app.service.dashboard_queries import Glances
+from app.service.declarations import Declaring
+from app.service.dry_run import Trying
+from app.service.estimates import Foreseeing
+from app.service.explain import Explaining
+from app.service.long_poll import House, Waiting
 from app.service.measuring import Measures
+from app.service.periodic_jobs import Rounds, Turns
+from app.service.pool_shares import Sharing
 from app.service.pools import Pools
-from app.service.reconciling import Reconciling
+from app.service.queries import Listing
+from app.service.reconcile import Reconciling
 from app.service.requests import Requests
-from app.service.rounds import Rounds, Turns
-from app.service.sharing import Sharing
 from app.service.tasks import Tasks
 from app.service.tokens import Tokens
-from app.service.trying import Trying
-from app.service.waiting import House, Waiting
+from app.service.usage_history import Histories
 from app.settings import Settings
 from app.store.audit import Auditor
 from app.store.change_notifications import Wakeups

@@ -19,7 +19,7 @@ from app.bootstrap import Services, services
 from app.domain.clock import ManualClock
 from app.domain.specs import PolicyAsk, PoolAsk, RequestAsk
 from app.domain.states import State
-from app.service.foreseeing import Foreseeing
+from app.service.estimates import Foreseeing
 from app.settings import Settings
 from app.store.ledger import Ledger
 from app.store.plan_store import Planning

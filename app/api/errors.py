@@ -14,7 +14,7 @@ from app.api.answers import FieldFault, Problem
 from app.domain.errors import AgainstTheRules, Conflict, NotFound, Refused, StaleFence
 from app.domain.specs import malformed
 from app.domain.states import State
-from app.service.waiting import HouseFull
+from app.service.long_poll import HouseFull
 from app.store.connection import REASONS, StoreUnavailable
 from app.store.workspace_copy import NoTrial
 

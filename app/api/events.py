@@ -16,7 +16,7 @@ from app.api.happenings import EventAnswer
 from app.api.questions import EVENT_PATTERN, EventsQuery
 from app.api.route import STREAM, Call
 from app.domain.models import Event
-from app.service.waiting import ALIVE_S
+from app.service.long_poll import ALIVE_S
 
 RETRY_MS = 2000
 """When a client comes back after a stream has ended."""

@@ -15,8 +15,8 @@ from app.domain.explanations import Estimate as Foreseen
 from app.domain.models import Request
 from app.domain.states import State
 from app.domain.tokens import Token
-from app.service.foreseeing import Told
-from app.service.sentences import unnamed, unnamed_view
+from app.service.estimates import Told
+from app.service.explain_text import unnamed, unnamed_view
 
 
 class KeyAnswer(Answer):

@@ -12,7 +12,7 @@ from app.domain.names import LABEL_PATTERN, Name
 from app.domain.queue_score import EXACT
 from app.domain.specs import Ask, Duration, RequestAsk
 from app.domain.states import State
-from app.service.checks import PAGE
+from app.service.validation import PAGE
 
 BATCH = 1000
 """Asks of one batch, at most."""

@@ -21,7 +21,7 @@ from app.domain.queue_score import CLASSES
 from app.domain.specs import RequestAsk
 from app.domain.states import State
 from app.domain.tokens import Permission, Token
-from app.service.checks import OF_BATCH
+from app.service.validation import OF_BATCH
 from app.store.queries import Wanted
 
 AGAIN_S = 1

@@ -26,7 +26,7 @@ from app.cli.supervisor import Part, Supervisor
 from app.cli.surroundings import CONFIG, clear_errors, read_settings
 from app.domain.declaration import Declaration
 from app.domain.errors import Refused
-from app.service import declaring
+from app.service import declarations
 from app.settings import BadSetting, Settings
 from app.store.celery_url import broker
 from app.store.connection import redacted
@@ -122,7 +122,7 @@ def _pools(file: Path | None) -> Declaration:
     """What the file says, else the sample that comes along; a file that was named must be there."""
     file = file or config_file("pools.yaml")
     try:
-        return declaring.read(file.read_text("utf-8"))
+        return declarations.read(file.read_text("utf-8"))
     except OSError as error:
         raise ValueError(f"{file}: cannot be read: {error.strerror}") from error
     except ValueError as error:

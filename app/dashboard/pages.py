@@ -16,7 +16,7 @@ from app.dashboard import bars, past
 from app.dashboard.look import Look
 from app.domain.models import Account, Group, Policy, Pool, Request
 from app.domain.names import component_id
-from app.service.lists import Row
+from app.service.queries import Row
 
 POOLS = 40
 """Pools of one page."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from app.domain.metrics import PoolMeasure, WorkspaceMeasure
-from app.service.checks import checked_name
+from app.service.validation import checked_name
 from app.store.ledger import Ledger
 from app.store.metrics import Measuring
 

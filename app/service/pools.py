@@ -10,7 +10,7 @@ from app.domain.errors import NotFound
 from app.domain.models import Group, Policy, Pool
 from app.domain.names import component_id
 from app.domain.specs import GroupAsk, PolicyAsk, PoolAsk, PoolChange, WorkspaceSettings, body_digest
-from app.service.checks import checked_name
+from app.service.validation import checked_name
 from app.store.ledger import Ledger
 from app.store.workspaces import Registry
 

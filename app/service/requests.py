@@ -11,7 +11,7 @@ from app.domain.ids import request_id
 from app.domain.models import Beat, Event, Request
 from app.domain.specs import RequestAsk
 from app.domain.states import State
-from app.service.checks import checked_count, checked_id, checked_key, checked_name, checked_number
+from app.service.validation import checked_count, checked_id, checked_key, checked_name, checked_number
 from app.store.connection import StoreUnavailable
 from app.store.keys import OWN
 from app.store.ledger import Ledger

@@ -8,7 +8,7 @@ from app.domain.errors import AgainstTheRules, NotFound
 from app.domain.models import Beat
 from app.domain.names import is_task_name
 from app.domain.tasks import Outbox, Task, TaskAsk
-from app.service.checks import checked_id, checked_key, checked_name, checked_number
+from app.service.validation import checked_id, checked_key, checked_name, checked_number
 from app.store.task_outbox import TaskStore
 from app.store.workspaces import Registry
 

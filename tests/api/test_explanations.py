@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from app.service.foreseeing import Foreseeing
+from app.service.estimates import Foreseeing
 from app.store.queue_status import Standings
 from tests.api.site import Site, an_ask
 

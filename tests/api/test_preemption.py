@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from app.domain.plan_steps import Trigger
-from app.service.waiting import LOOK_S
+from app.service.long_poll import LOOK_S
 from tests.api.site import Site
 from tests.backends import wait_until
 

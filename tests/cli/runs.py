@@ -15,7 +15,7 @@ from typing import Any
 
 from app.domain.clock import ManualClock
 from app.service.audit import Audit
-from app.service.reconciling import Reconciling
+from app.service.reconcile import Reconciling
 from app.store.audit import Auditor
 from app.store.connection import connect
 from app.store.ledger import Ledger

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from app.domain.explanations import Verdict
-from app.service.foreseeing import Foreseeing
+from app.service.estimates import Foreseeing
 from app.store.queries import Lists
 from app.store.queue_status import Standings
 from tests.properties.scenes import Scene

@@ -16,7 +16,7 @@ from app.domain.errors import Conflict, StaleFence
 from app.domain.plan_steps import EndHold, PassOn, Reprieve, Step, StillBorrowed, Stop, Trigger, Victim
 from app.domain.snapshot import Snapshot
 from app.service.audit import Audit
-from app.service.reconciling import Reconciling
+from app.service.reconcile import Reconciling
 from app.store.audit import Auditor
 from app.store.plan_store import Planning, Unfinished
 from tests.properties.calls import Died

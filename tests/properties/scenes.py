@@ -9,8 +9,8 @@ from typing import Any
 from app.domain.errors import Refused
 from app.domain.explanations import Explanation
 from app.domain.models import Request
-from app.service.explaining import Explaining
-from app.service.reconciling import Reconciling
+from app.service.explain import Explaining
+from app.service.reconcile import Reconciling
 from app.store.queue_status import Standings
 from tests.world import World
 

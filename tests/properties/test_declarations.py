@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from app.domain import quota_validation
 from app.domain.declaration import Declaration, DeclaredPool
 from app.domain.errors import AgainstTheRules, Conflict, Refused
-from app.service.declaring import Declaring, read, write
+from app.service.declarations import Declaring, read, write
 from app.store.scripts import Client
 from app.store.workspaces import Registry
 from tests.conftest import Servers

@@ -12,7 +12,7 @@ from app.domain.dry_run import Changed
 from app.domain.errors import Refused
 from app.domain.specs import PoolChange
 from app.domain.states import LIVE
-from app.service.trying import Trying
+from app.service.dry_run import Trying
 from app.store.workspace_copy import Copying, OnDemand
 from tests.conftest import Servers
 from tests.properties.scenes import COMPONENTS, Scene

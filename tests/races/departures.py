@@ -10,7 +10,7 @@ from app.domain.errors import Refused
 from app.domain.plan_steps import Step
 from app.domain.snapshot import Snapshot
 from app.planner.planning_pass import plan
-from app.service.reconciling import Reconciling
+from app.service.reconcile import Reconciling
 from app.store.keys import key
 from app.store.plan_store import Planning, Unfinished
 from app.store.scripts import Client

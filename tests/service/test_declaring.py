@@ -9,7 +9,7 @@ import pytest
 
 from app.domain.declaration import Declaration, DeclaredPool
 from app.domain.errors import AgainstTheRules, Conflict
-from app.service.declaring import ATTEMPTS, MOST, BadFile, Declaring, read, write
+from app.service.declarations import ATTEMPTS, MOST, BadFile, Declaring, read, write
 from app.store.workspaces import Registry
 from tests.world import World
 

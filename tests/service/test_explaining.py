@@ -9,10 +9,10 @@ from app.domain.explanations import Explanation, PoolView
 from app.domain.models import Request
 from app.domain.queue_score import EXACT
 from app.domain.specs import WorkspaceSettings
-from app.service import sentences
-from app.service.explaining import Explaining
-from app.service.looking import Looking
-from app.service.reconciling import Reconciling
+from app.service import explain_text
+from app.service.decision_cache import Looking
+from app.service.explain import Explaining
+from app.service.reconcile import Reconciling
 from app.store.queue_status import Standings
 from tests.world import World
 
@@ -206,7 +206,7 @@ def test_the_owner_of_a_hold_is_told_that_others_are_leaving_for_it(world: World
 
 
 def test_holders_that_are_not_told_are_counted(world: World, explaining: Explaining, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.service.explaining.TOLD", 2)
+    monkeypatch.setattr("app.service.explain.TOLD", 2)
     world.pool(gpu=3)
     for name in ("a", "b", "c"):
         world.policy(name)
@@ -232,10 +232,10 @@ def test_who_is_not_to_learn_of_others_is_told_the_same_without_their_ids(world:
     owner = world.submit("t", gpu=4)
     world.pass_time(2)
     late = world.submit("t", gpu=1)
-    told = sentences.unnamed(explain(explaining, world, late))
+    told = explain_text.unnamed(explain(explaining, world, late))
     assert told.sentence.endswith("what is free in p is kept for another request.")
     assert owner.id not in repr((told.sentence, told.pools[0].would_start_if))
-    assert sentences.unnamed(explain(explaining, world, held)) == explain(explaining, world, held)
+    assert explain_text.unnamed(explain(explaining, world, held)) == explain(explaining, world, held)
 
 
 def test_who_was_preempted_is_told_for_whom_unless_that_is_not_its_business(world: World, explaining: Explaining) -> None:
@@ -246,4 +246,4 @@ def test_who_was_preempted_is_told_for_whom_unless_that_is_not_its_business(worl
     reconcile(world)
     told = explain(explaining, world, victim)
     assert told.sentence.endswith(f"and has to leave: preempted for request {owner.id}, which ranks higher.")
-    assert sentences.unnamed(told).sentence.endswith("and has to leave: preempted for another request, which ranks higher.")
+    assert explain_text.unnamed(told).sentence.endswith("and has to leave: preempted for another request, which ranks higher.")

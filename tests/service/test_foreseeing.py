@@ -11,8 +11,8 @@ import pytest
 from app.domain.explanations import Estimate
 from app.domain.models import Request
 from app.domain.snapshot import Snapshot
-from app.service.foreseeing import JUST_CAME, OLD_S, Foreseeing, Told
-from app.service.reconciling import Reconciling
+from app.service.estimates import JUST_CAME, OLD_S, Foreseeing, Told
+from app.service.reconcile import Reconciling
 from app.store.keys import key
 from app.store.plan_store import Unfinished
 from app.store.queries import Lists
@@ -241,7 +241,7 @@ def test_a_slow_pool_is_worked_out_once_and_holds_up_no_other(here: Here, monkey
 
 
 def test_nobody_waits_without_end_for_who_works_it_out(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.service.patience.PATIENCE_S", 0.05)
+    monkeypatch.setattr("app.service.single_flight.PATIENCE_S", 0.05)
     slow = Slow(here.world, "p")
     monkeypatch.setattr(here.world.planning, "snapshot", slow.snapshot)
     with ThreadPoolExecutor(1) as threads:
@@ -262,7 +262,7 @@ def test_what_is_too_old_to_be_told_is_not_kept(here: Here) -> None:
 
 
 def test_of_so_many_pools_at_most_one_is_kept(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.service.foreseeing.POOLS", 3)
+    monkeypatch.setattr("app.service.estimates.POOLS", 3)
     slow = Slow(here.world, "")
     monkeypatch.setattr(here.world.planning, "snapshot", slow.snapshot)
     for pool in ("a", "b", "c", "a", "d", "a", "b"):

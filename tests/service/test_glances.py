@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from app.domain.explanations import Verdict
-from app.service.glances import HISTORIES, HISTORY_S, KEPT_S, Glances
-from app.service.history import Histories
+from app.service.dashboard_queries import HISTORIES, HISTORY_S, KEPT_S, Glances
+from app.service.usage_history import Histories
 from app.store.queue_status import Standings
 from app.store.usage_samples import Samples
 from tests.world import World

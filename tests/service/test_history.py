@@ -8,7 +8,7 @@ from app.bootstrap import Services, services
 from app.domain.clock import ManualClock
 from app.domain.errors import NotFound
 from app.domain.usage_history import History
-from app.service.history import MOST
+from app.service.usage_history import MOST
 from app.settings import Settings
 from app.store.keys import key
 from app.store.scripts import Client

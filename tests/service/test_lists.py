@@ -13,7 +13,7 @@ from app.domain.errors import NotFound
 from app.domain.models import Request
 from app.domain.specs import PolicyAsk, PoolAsk, RequestAsk, WorkspaceSettings
 from app.domain.states import State
-from app.service.lists import Row
+from app.service.queries import Row
 from app.settings import Settings
 from app.store.queries import SCAN, SCANS, Wanted
 from app.store.scripts import Client

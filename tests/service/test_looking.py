@@ -10,9 +10,9 @@ import pytest
 from app.domain.explanations import PoolView
 from app.domain.models import Request
 from app.planner.planning_pass import plan
-from app.service.explaining import Explaining
-from app.service.looking import KEPT_S, POOLS, Looking
-from app.service.waiting import HouseFull
+from app.service.decision_cache import KEPT_S, POOLS, Looking
+from app.service.explain import Explaining
+from app.service.long_poll import HouseFull
 from app.store.queue_status import Standings
 from tests.world import World
 
@@ -25,7 +25,7 @@ class Eye:
         self.between: Any = lambda: None
         self._snapshot = world.planning.snapshot
         monkeypatch.setattr(world.planning, "snapshot", self._look)
-        monkeypatch.setattr("app.service.looking.plan", self._pass)
+        monkeypatch.setattr("app.service.decision_cache.plan", self._pass)
         self.looking = Looking(world.planning, world.ledger, lambda: self.now_s)
         self.explaining = Explaining(Standings(world.client, world.clock), world.planning, world.ledger, looking=self.looking)
 
@@ -132,7 +132,7 @@ def test_who_asks_about_another_pool_is_not_held_up(eye: Eye, world: World) -> N
 
 
 def test_nobody_waits_without_end_for_who_looks(eye: Eye, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.service.patience.PATIENCE_S", 0.05)
+    monkeypatch.setattr("app.service.single_flight.PATIENCE_S", 0.05)
     waits = world.submit("t", gpu=2)
     inside, go_on = Event(), Event()
 

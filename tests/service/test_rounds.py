@@ -10,7 +10,7 @@ from app.bootstrap import Services, services
 from app.domain.clock import ManualClock
 from app.domain.specs import PolicyAsk, PoolAsk, PoolSettings, RequestAsk
 from app.domain.states import State
-from app.service.rounds import CLEANUP_ROUND_S, Rounds, Turns
+from app.service.periodic_jobs import CLEANUP_ROUND_S, Rounds, Turns
 from app.settings import Settings
 from app.store.connection import StoreUnavailable
 from app.store.keys import WORKSPACES, key

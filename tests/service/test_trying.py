@@ -9,7 +9,7 @@ import pytest
 
 from app.domain.specs import PoolChange
 from app.planner.estimates.start_times import foresee
-from app.service.trying import Trying
+from app.service.dry_run import Trying
 from app.store.workspace_copy import Copying
 from tests.backends import FakeScratch
 from tests.world import World
@@ -38,7 +38,7 @@ def test_what_is_known_is_told_though_the_estimate_takes_all_the_time(world: Wor
         now += 60
         return foresee(*args)
 
-    monkeypatch.setattr("app.service.foreseeing.foresee", takes_long)
+    monkeypatch.setattr("app.service.estimates.foresee", takes_long)
     copying = Copying(world.client, FakeScratch(), world.clock, lambda: now)
     told = Trying(copying, world.limits).ask(world.workspace, world.ask(gpu=1))
     assert told.outcome == "queued"

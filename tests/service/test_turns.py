@@ -12,7 +12,7 @@ from threading import Thread
 import pytest
 
 from app.bootstrap import Services, services
-from app.service.rounds import LOOKS, RECONCILE_LEASE_S, Rounds, Turns
+from app.service.periodic_jobs import LOOKS, RECONCILE_LEASE_S, Rounds, Turns
 from app.settings import Settings
 from app.store.connection import StoreUnavailable
 from app.store.keys import key

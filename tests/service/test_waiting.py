@@ -16,9 +16,9 @@ import pytest
 from app.domain.errors import NotFound
 from app.domain.models import Event, Request
 from app.domain.states import State
-from app.service import waiting as module
+from app.service import long_poll as module
+from app.service.long_poll import House, HouseFull, Kind, Told, Waiting
 from app.service.requests import Requests
-from app.service.waiting import House, HouseFull, Kind, Told, Waiting
 from app.store.change_notifications import Wakeups
 from app.store.connection import StoreUnavailable
 from app.store.ledger import Ledger

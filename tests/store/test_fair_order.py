@@ -11,7 +11,7 @@ from app.domain.models import Request
 from app.domain.plan_steps import Publication, Row
 from app.domain.queue_score import SHARE
 from app.domain.snapshot import Published
-from app.service.reconciling import Reconciling
+from app.service.reconcile import Reconciling
 from app.store.keys import key, prefix
 from app.store.scripts import Client
 from tests.store.conftest import findings

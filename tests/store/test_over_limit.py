@@ -11,7 +11,7 @@ import pytest
 from app.domain.models import Request
 from app.domain.plan_steps import Evict, Evicted
 from app.domain.snapshot import Published, Snapshot
-from app.service.reconciling import Reconciling
+from app.service.reconcile import Reconciling
 from app.store.keys import key
 from app.store.plan_store import Taken
 from tests.store.conftest import findings

@@ -10,7 +10,7 @@ import pytest
 from app.domain.declaration import Declaration
 from app.domain.errors import AgainstTheRules, Conflict, NotFound, Refused
 from app.domain.specs import PoolAsk, PoolChange, PoolSettings
-from app.service.declaring import Declaring
+from app.service.declarations import Declaring
 from app.store.keys import key
 from app.store.workspaces import Registry
 from tests.world import World

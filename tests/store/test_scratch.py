@@ -20,7 +20,7 @@ from redis.exceptions import RedisError
 
 from app.domain.clock import ManualClock
 from app.domain.errors import AgainstTheRules
-from app.service.reconciling import Reconciling
+from app.service.reconcile import Reconciling
 from app.store import workspace_copy
 from app.store.connection import StoreMisconfigured
 from app.store.keys import KEYS, prefix

@@ -13,9 +13,9 @@ from typing import Generic, TypeVar
 from app.domain.errors import NotFound
 from app.domain.explanations import Verdict
 from app.domain.usage_history import History
-from app.service import sentences
-from app.service.checks import checked_name
-from app.service.history import Histories
+from app.service import explain_text
+from app.service.usage_history import Histories
+from app.service.validation import checked_name
 from app.store.ledger import Ledger
 from app.store.queue_status import Standings
 
@@ -78,7 +78,7 @@ class Glances:
                 _, standings = self._standings.of(checked_name(workspace), request)
                 for one in standings:
                     if one.pool == pool:
-                        found[request] = Short(one.verdict, sentences.short(one, named=named))
+                        found[request] = Short(one.verdict, explain_text.short(one, named=named))
         return found
 
     def now_ms(self, workspace: str) -> int:

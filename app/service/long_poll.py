@@ -15,8 +15,8 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 from app.domain.models import Event, Request
 from app.domain.states import State
-from app.service.checks import PAGE, checked_name
 from app.service.requests import Requests
+from app.service.validation import PAGE, checked_name
 from app.store.change_notifications import Wakeups, Watch
 from app.store.connection import StoreUnavailable
 

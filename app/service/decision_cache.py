@@ -13,8 +13,8 @@ from app.domain.explanations import Candidate, Standing, State
 from app.domain.snapshot import Allocation, Snapshot, Waiter
 from app.planner.decisions import Decision, Verdict
 from app.planner.planning_pass import plan
-from app.service.patience import turn
-from app.service.waiting import HouseFull
+from app.service.long_poll import HouseFull
+from app.service.single_flight import turn
 from app.store.connection import StoreUnavailable
 from app.store.ledger import Ledger
 from app.store.plan_store import Planning, Unfinished

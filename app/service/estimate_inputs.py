@@ -12,7 +12,7 @@ from app.domain.snapshot import Hold as HoldSeen
 from app.planner.account_tree import POLICY, Tree
 from app.planner.estimates.pool_state import POOL, Hold, Leaving, Place, Running, Scene, Waiting, fixed
 from app.planner.estimates.run_times import Past, step_of
-from app.service.sentences import listed
+from app.service.explain_text import listed
 
 TOGETHER_MS = 300_000
 """Those who come no further apart belong together."""

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from app.domain.usage_history import POOL, History, Units
-from app.service.checks import checked_name
+from app.service.validation import checked_name
 from app.store.ledger import Ledger
 from app.store.usage_samples import Sample, Samples
 

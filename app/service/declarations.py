@@ -16,8 +16,8 @@ from app.domain.declaration import Declaration, DeclaredPool, declared
 from app.domain.declaration_diff import Plan, difference
 from app.domain.errors import AgainstTheRules, Conflict, NotFound
 from app.domain.specs import malformed
-from app.service.checks import checked_name
-from app.service.documents import Unreadable, plain
+from app.service.validation import checked_name
+from app.service.yaml_loader import Unreadable, plain
 from app.store.ledger import Ledger
 from app.store.workspaces import Registry
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from app.domain.models import Event, Policy, Pool, Request
 from app.domain.names import component_id
 from app.domain.queue_score import BAND, EXACT
-from app.service.checks import checked_count, checked_name, checked_number
+from app.service.validation import checked_count, checked_name, checked_number
 from app.store.ledger import Ledger
 from app.store.queries import Lists, Wanted
 

@@ -17,10 +17,10 @@ from app.domain.snapshot import Snapshot
 from app.domain.states import State as Status
 from app.planner.account_tree import POLICY, Tree
 from app.planner.decisions import Why
-from app.service import sentences
-from app.service.checks import checked_id, checked_name
-from app.service.foreseeing import Foreseeing, Told
-from app.service.looking import TOLD, Looking, Sight
+from app.service import explain_text
+from app.service.decision_cache import TOLD, Looking, Sight
+from app.service.estimates import Foreseeing, Told
+from app.service.validation import checked_id, checked_name
 from app.store.ledger import Ledger
 from app.store.plan_store import Planning
 from app.store.queue_status import Standings
@@ -50,10 +50,10 @@ class Explaining:
         checked_id(request)
         found, pools = self._looked(workspace, request)
         if found.status is not Status.QUEUED:
-            return Explanation(found, sentences.of_state(found))
+            return Explanation(found, explain_text.of_state(found))
         views = tuple(self._view(workspace, found, standing, sight) for standing, sight in pools)
         told = tuple(view for view in views if view is not None)
-        return Explanation(found, sentences.of_waiting(found, told), told)
+        return Explanation(found, explain_text.of_waiting(found, told), told)
 
     def estimates(self, workspace: str, request: Request) -> dict[str, Told]:
         """When a request that was looked at may start in each pool in whose queue it stands: nothing else is worked out."""
@@ -82,7 +82,7 @@ class Explaining:
             keys=_keys(request, standing),
             holders=holders[:TOLD],
             preemption=_preemption(standing, sight, sight.snapshot),
-            would_start_if=sentences.would_start_if(standing),
+            would_start_if=explain_text.would_start_if(standing),
             more_holders=max(0, len(holders) - TOLD),
             estimate=told.estimate,
             no_estimate=told.why_not,
@@ -133,11 +133,11 @@ def _next_ends(seen: Snapshot, keys: Set[str]) -> dict[str, int]:
 def _preemption(standing: Standing, sight: Sight, seen: Snapshot) -> Preemption:
     leaving = tuple(one.id for one in seen.allocations if one.leaving_for == standing.asker.id)
     if standing.state is State.ELSEWHERE:
-        return Preemption(False, "elsewhere", sentences.elsewhere(standing))
+        return Preemption(False, "elsewhere", explain_text.elsewhere(standing))
     asked = sight.asked(standing)
     decision = asked.decision
     if standing.state is State.OWNER and (decision is None or decision.why is Why.NO_SHORTAGE):
-        return Preemption(True, "leaving", sentences.leaving(len(leaving)), leaving=leaving)
+        return Preemption(True, "leaving", explain_text.leaving(len(leaving)), leaving=leaving)
     if decision is None:
         return Preemption(False, "not_asked", "it was not its turn to ask")
     return Preemption(decision.explain is not None, decision.why, decision.sentence, asked.candidates, asked.more, leaving)

@@ -19,13 +19,13 @@ from app.domain.models import Event, Request
 from app.domain.specs import GroupAsk, PolicyAsk, PoolChange, RequestAsk
 from app.domain.states import LIVE, State
 from app.planner.preemption.preemptible import exposed
-from app.service.checks import checked_id, checked_name
-from app.service.declaring import Declaring
-from app.service.explaining import Explaining
-from app.service.foreseeing import Foreseeing
+from app.service.declarations import Declaring
+from app.service.estimates import Foreseeing
+from app.service.explain import Explaining
 from app.service.pools import Pools
-from app.service.reconciling import Reconciling
+from app.service.reconcile import Reconciling
 from app.service.requests import Requests
+from app.service.validation import checked_id, checked_name
 from app.store.ledger import Ledger, Limits
 from app.store.plan_store import Planning
 from app.store.queries import Lists

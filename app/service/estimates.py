@@ -13,8 +13,8 @@ from app.domain.explanations import Estimate
 from app.domain.models import Request
 from app.domain.snapshot import Snapshot
 from app.planner.estimates.start_times import Outlook, Unforeseen, foresee
-from app.service.patience import turn
-from app.service.scenery import basis_of, past_of, scene_of
+from app.service.estimate_inputs import basis_of, past_of, scene_of
+from app.service.single_flight import turn
 from app.store.ledger import Ledger
 from app.store.plan_store import Planning, Unfinished
 from app.store.queries import Lists

@@ -24,8 +24,8 @@ from threading import Event, Thread
 from typing import Literal, Protocol
 
 from app.service.audit import Audit
-from app.service.history import Histories
-from app.service.housekeeping import Housekeeping
+from app.service.cleanup import Housekeeping
+from app.service.usage_history import Histories
 from app.store.connection import StoreUnavailable
 from app.store.ledger import Ledger
 from app.store.nudges import Found, Nudges, Why
