@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from app import brokers
+from app import celery_brokers
 from app.domain.clock import Clock
 from app.service.audit import Audit
 from app.service.cleanup import Housekeeping
@@ -83,7 +83,7 @@ def services(client: Client, settings: Settings, clock: Clock | None = None, scr
     foreseeing = Foreseeing(Planning(client, clock, limits), ledger, lists, standings)
     return Services(
         requests=requests,
-        tasks=Tasks(task_store(client, settings, clock), registry, brokers.read(settings)),
+        tasks=Tasks(task_store(client, settings, clock), registry, celery_brokers.read(settings)),
         pools=Pools(ledger, registry),
         lists=Listing(ledger, lists),
         housekeeping=housekeeping,

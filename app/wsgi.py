@@ -10,12 +10,12 @@ import logging.config
 from flask import Flask
 
 from app import dashboard
-from app.api import worker
-from app.api.access import is_loopback
 from app.api.app import Choices, create
-from app.api.metrics import Counted
+from app.api.auth import is_loopback
+from app.api.metrics_.process_metrics import Counted
+from app.api.server import gunicorn_worker
 from app.bootstrap import services
-from app.logs import logging_for
+from app.logging_config import logging_for
 from app.settings import Settings
 from app.store.connection import connect
 from app.store.scripts import observe
@@ -30,11 +30,11 @@ def application() -> Flask:
     traces = Traces("poolkeeper-api") if settings.traces else None
     observe(client, counted.script, *([traces.script] if traces else []))
     made = services(client, settings)
-    worker.stopping.append(made.waiting.close)
+    gunicorn_worker.stopping.append(made.waiting.close)
     required = settings.require_token or not is_loopback(settings.host)
     choices = Choices(token_required=required, max_body_bytes=settings.max_body_bytes)
     app = create(made, choices, counted, beside=[dashboard.add])
     if traces:
         traces.of_app(app)
-        worker.stopping.append(traces.flush)
+        gunicorn_worker.stopping.append(traces.flush)
     return app

@@ -16,7 +16,7 @@ from typing import Any
 
 from redis import Redis
 
-from app.api.questions import BATCH
+from app.api.schemas.inputs import BATCH
 from app.cli.processes import ROOT, commands
 from app.domain.ids import request_id
 from app.domain.models import Request

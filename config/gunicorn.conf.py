@@ -10,17 +10,18 @@ from importlib import import_module
 
 from gunicorn.glogging import Logger
 
-from app import logs, meters
+from app import logging_config
+from app.api.metrics_ import multiprocess_dir
 from app.settings import Settings
 
 _settings = Settings.read()
 # Where the counters of all processes meet. What a process that was killed said of the moment counts no more.
-_COUNTERS = meters.VARIABLE
+_COUNTERS = multiprocess_dir.VARIABLE
 _given = os.environ.get(_COUNTERS, "")
 _prefix = f"{meters.PREFIX}{os.getpid()}-"  # known again after a reload
 _own_counters = _given if os.path.basename(_given).startswith(_prefix) else None
 if not _given:
-    _own_counters = str(meters.made(_prefix))
+    _own_counters = str(multiprocess_dir.made(_prefix))
 if _own_counters and not _given:
     os.environ[_COUNTERS] = _own_counters
 else:
@@ -31,7 +32,7 @@ else:
 bind = f"[{_settings.host}]:{_settings.port}" if ":" in _settings.host else f"{_settings.host}:{_settings.port}"
 workers = _settings.api_processes
 threads = _settings.api_threads
-worker_class = "app.api.worker.Worker"
+worker_class = "app.api.server.gunicorn_worker.Worker"
 worker_connections = max(1000, 2 * threads)  # gthread counts idle connections among them
 
 # Each of those is an open file, and a thread at work may have one more to Redis: many systems begin with fewer.
@@ -55,7 +56,7 @@ class Log(Logger):
 
     def setup(self, cfg):
         """As every process of the service does."""
-        logs.begin(_settings)
+        logging_config.begin(_settings)
 
     def access(self, *_):
         """Nothing."""
@@ -70,7 +71,7 @@ logger_class = Log
 
 def child_exit(server, worker):
     """A process has ended: what it counted is kept, in one place with what all others did that have ended."""
-    meters.ended(pathlib.Path(os.environ[_COUNTERS]), worker.pid)
+    multiprocess_dir.ended(pathlib.Path(os.environ[_COUNTERS]), worker.pid)
 
 
 def on_exit(server):

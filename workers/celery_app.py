@@ -11,7 +11,7 @@ from typing import Any
 from celery import Celery, signals
 from celery.exceptions import CPendingDeprecationWarning
 
-from app import brokers, logs
+from app import celery_brokers, logging_config
 from app.bootstrap import task_store
 from app.settings import BadSetting, Settings
 from app.store.celery_url import broker
@@ -67,7 +67,7 @@ def _how(settings: Settings) -> dict[str, Any]:
 
 @signals.setup_logging.connect
 def _set_up_logging(**_: object) -> None:
-    logs.begin(_settings)
+    logging_config.begin(_settings)
 
 
 @signals.worker_ready.connect  # Celery's own set-up, before it, makes sure that all of these are shown
@@ -78,7 +78,7 @@ def _spare_warnings(**_: object) -> None:
 @signals.worker_init.connect
 def _find_brokers(**_: object) -> None:
     try:
-        _senders.update(senders(brokers.read(_settings)))
+        _senders.update(senders(celery_brokers.read(_settings)))
     except BadSetting as wrong:  # of any other error Celery only makes a line in the log, and goes on
         raise SystemExit(f"poolkeeperd worker: {wrong}") from wrong
 

@@ -15,7 +15,7 @@ from random import uniform
 from threading import Event, Thread
 from typing import NamedTuple, Protocol
 
-from app.brokers import Destination
+from app.celery_brokers import Destination
 from app.domain.tasks import Dispatch, Taken
 from app.store.connection import StoreUnavailable
 from app.store.nudges import Ears

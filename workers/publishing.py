@@ -18,7 +18,7 @@ from kombu.exceptions import OperationalError
 from kombu.transport import resolve_transport
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
-from app.brokers import Address
+from app.celery_brokers import Address
 from app.domain.specs import malformed
 from app.domain.tasks import Dispatch
 from app.settings import BadSetting

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from flask import Flask, Response
 from werkzeug.exceptions import HTTPException
 
-from app.api import docs, openapi
-from app.api.access import Access
-from app.api.dispatch import Dispatch
-from app.api.metrics import Counted
-from app.api.route import Route
+from app.api import openapi, swagger_ui
+from app.api.auth import Access
+from app.api.metrics_.process_metrics import Counted
+from app.api.request_handler import Dispatch
 from app.api.routes import AT_ROOT, PREFIX, ROUTES
+from app.api.routing import Route
 from app.bootstrap import Services
 
 
@@ -63,7 +63,7 @@ def create(
         _add(app, dispatch, route, PREFIX)
     document = openapi.written()
     app.add_url_rule(f"{PREFIX}/openapi.json", "openapi", lambda: Response(document, mimetype="application/json"))
-    docs.add(app)
+    swagger_ui.add(app)
     for add in beside:
         add(Ground(app, services, access, counted))
     app.before_request(dispatch.begin)

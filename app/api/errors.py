@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 from werkzeug.exceptions import HTTPException
 
-from app.api.answers import FieldFault, Problem
+from app.api.schemas.requests import FieldFault, Problem
 from app.domain.errors import AgainstTheRules, Conflict, NotFound, Refused, StaleFence
 from app.domain.specs import malformed
 from app.domain.states import State

@@ -13,10 +13,10 @@ from typing import Any, Literal, TypeAlias
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from app.api.answers import Problem
 from app.api.errors import PROBLEM_TYPE
-from app.api.route import STREAM, Route, path_pattern
 from app.api.routes import AT_ROOT, PREFIX, ROUTES
+from app.api.routing import STREAM, Route, path_pattern
+from app.api.schemas.requests import Problem
 from app.domain.names import IDEMPOTENCY_PATTERN, NAME_PATTERN
 
 Mode: TypeAlias = Literal["validation", "serialization"]

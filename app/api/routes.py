@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from app.api import (
+from app.api.handlers import (
     declarations,
+    dry_run,
     events,
-    explanations,
-    history,
+    explain,
+    health,
     policies,
+    pool_shares,
     pools,
     requests,
-    shares,
-    system,
     tasks,
-    trials,
+    usage_history,
     workspaces,
 )
-from app.api.route import STREAM, Route
+from app.api.routing import STREAM, Route
 from app.domain.tokens import Permission
 
 READ, SUBMIT, ACT, DROP = Permission.READ, Permission.SUBMIT, Permission.ACT, Permission.DROP
@@ -33,8 +33,8 @@ ROUTES: tuple[Route, ...] = (
     Route("PATCH", "/pools/{pool}", ADJUST, pools.change, (200,), (409, 422)),
     Route("DELETE", "/pools/{pool}", SHAPE, pools.delete, (204,), (409,)),
     Route("GET", "/pools/{pool}/requests", READ, pools.requests),
-    Route("GET", "/pools/{pool}/shares", READ, shares.of_pool),
-    Route("GET", "/pools/{pool}/history", READ, history.of_pool),
+    Route("GET", "/pools/{pool}/shares", READ, pool_shares.of_pool),
+    Route("GET", "/pools/{pool}/history", READ, usage_history.of_pool),
     # policies and groups
     Route("GET", "/pools/{pool}/policies", READ, policies.every),
     Route("PUT", "/pools/{pool}/policies/{component}", ADJUST, policies.put, (200, 201), (409, 422)),
@@ -56,9 +56,9 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/requests/{request}/checkpoint", ACT, requests.checkpoint, (200,), (409,)),
     Route("POST", "/requests/{request}/cancel", ACT, requests.cancel, (200,), (409,)),
     Route("GET", "/requests/{request}/events", READ, requests.story),
-    Route("GET", "/requests/{request}/explain", READ, explanations.explain),
-    Route("GET", "/requests/{request}/estimate", READ, explanations.estimate),
-    Route("POST", "/dry-run", READ, trials.try_out, (200,), (404, 409, 422)),
+    Route("GET", "/requests/{request}/explain", READ, explain.explain),
+    Route("GET", "/requests/{request}/estimate", READ, explain.estimate),
+    Route("POST", "/dry-run", READ, dry_run.try_out, (200,), (404, 409, 422)),
     # tasks
     Route("POST", "/tasks", SUBMIT, tasks.park, (201,), (409, 422), KEY),
     Route("GET", "/tasks/{task}", READ, tasks.show),
@@ -77,8 +77,8 @@ ROUTES: tuple[Route, ...] = (
 """Below the prefix."""
 
 AT_ROOT: tuple[Route, ...] = (
-    Route("GET", "/healthz", None, system.alive),
-    Route("GET", "/readyz", None, system.ready),
-    Route("GET", "/metrics", READ, system.metrics, in_workspace=False, produces=("text/plain",)),
+    Route("GET", "/healthz", None, health.alive),
+    Route("GET", "/readyz", None, health.ready),
+    Route("GET", "/metrics", READ, health.metrics, in_workspace=False, produces=("text/plain",)),
 )
 """At the root."""

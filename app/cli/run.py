@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from app import brokers
+from app import celery_brokers
 from app.bootstrap import services
 from app.cli.listening import bindable, may_listen, only_here
 from app.cli.processes import ROOT, commands, environment
@@ -43,7 +43,7 @@ def worker(config: Path | None) -> None:
     with clear_errors():
         _needs_redis(settings, "worker")
         broker(str(settings.broker_url or settings.redis_url))
-        brokers.check(settings)
+        celery_brokers.check(settings)
         _say_if_away(settings)
     _become("worker", environment(settings, config))
 

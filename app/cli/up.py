@@ -18,7 +18,8 @@ from urllib.parse import urlsplit
 
 import click
 
-from app import brokers, meters
+from app import celery_brokers
+from app.api.metrics_ import multiprocess_dir
 from app.bootstrap import Running, running
 from app.cli.listening import bindable, may_listen, reached_at
 from app.cli.processes import ROOT, commands, config_file, environment
@@ -89,13 +90,13 @@ def up(config: Path | None, file: Path | None, no_pools: bool) -> None:
         port = bindable(settings.host, settings.port)
         if settings.redis_url:
             broker(settings.broker_url or settings.redis_url)
-        brokers.check(settings)
+        celery_brokers.check(settings)
         with running(settings, serving=True) as here:
             _refuse_strangers(settings, here)
             _declare(here, pools)
             secret = _first_token(settings, here)
             known = environment(settings, config, redis_url=here.url, port=port)
-            parts = _parts(settings, {meters.VARIABLE: str(counters)} | known)
+            parts = _parts(settings, {multiprocess_dir.VARIABLE: str(counters)} | known)
             supervisor = Supervisor(parts, here.server, lambda line: click.echo(line, err=True))
             _serve(supervisor, stop, _Door(settings, port, here, secret))
     click.echo("stopped")
@@ -162,7 +163,7 @@ def _place(settings: Settings) -> Iterator[Path]:
             lock = FolderLock(settings.data_dir)
         except OSError as error:
             raise ValueError(f"cannot use the data folder {settings.data_dir.absolute()}: {error.strerror}") from error
-    folder = meters.made()
+    folder = multiprocess_dir.made()
     try:
         yield folder
     finally:

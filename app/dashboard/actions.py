@@ -16,7 +16,7 @@ from typing import Any
 from flask import Response
 from pydantic import ValidationError
 
-from app.api.requests import check_seen
+from app.api.handlers.requests import check_seen
 from app.dashboard import bars
 from app.dashboard.look import Look
 from app.domain.declaration import Declaration, DeclaredPolicy, DeclaredPool, declared

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 from flask import Request, Response
 
-from app.api.access import Access, forbidden
+from app.api.auth import Access, forbidden
 from app.api.errors import Refusal
 from app.domain.tokens import Permission, Token
 

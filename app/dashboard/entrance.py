@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from flask import Request, Response, redirect
 
-from app.api.access import Access
+from app.api.auth import Access
 from app.dashboard.door import Door, forget, remember, way_back
 from app.dashboard.look import Paper
 

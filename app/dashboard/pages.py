@@ -10,8 +10,8 @@ from itertools import islice
 from flask import Response
 
 from app.api.errors import Malformed
-from app.api.explanations import ExplanationAnswer
-from app.api.requests import check_seen
+from app.api.handlers.explain import ExplanationAnswer
+from app.api.handlers.requests import check_seen
 from app.dashboard import bars, past
 from app.dashboard.look import Look
 from app.domain.models import Account, Group, Policy, Pool, Request

@@ -10,9 +10,10 @@ from urllib.parse import quote, urlencode
 
 from flask import Flask, Request, Response, g, redirect, request
 
-from app.api import errors, reading
+from app.api import errors
 from app.api.app import Ground
-from app.api.dispatch import being_read
+from app.api.request_handler import being_read
+from app.api.server import io_deadlines
 from app.dashboard import actions, entrance, live, pages
 from app.dashboard.assets import Assets
 from app.dashboard.door import Door, check_may, greet
@@ -106,7 +107,7 @@ class Site:
             asked: Request = request._get_current_object()  # type: ignore[attr-defined]
             g.route = page
             if sock := asked.environ.get("gunicorn.socket"):
-                reading.done(sock.fileno())  # what it said so far is here
+                io_deadlines.done(sock.fileno())  # what it said so far is here
             try:
                 response = self._serve(page, asked, path)
             except Exception as error:

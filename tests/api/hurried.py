@@ -7,7 +7,7 @@ import resource
 from flask import Flask
 
 from app import wsgi
-from app.api import reading, worker
+from app.api.server import gunicorn_worker, io_deadlines
 
 WITHIN_S = 1.5
 
@@ -23,6 +23,6 @@ def short_of_files() -> Flask:
 
 def application() -> Flask:
     """The application, patient for a second and a half."""
-    reading.WITHIN_S = WITHIN_S
-    worker.SEND_WITHIN_S = 1
+    io_deadlines.WITHIN_S = WITHIN_S
+    gunicorn_worker.SEND_WITHIN_S = 1
     return wsgi.application()

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from app.api.docs import FILES
+from app.api.swagger_ui import FILES
 from tests.api.site import Site
 
 KINDS = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "png": "image/png"}

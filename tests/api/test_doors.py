@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 from redis import Redis
 
-from app.api import events
+from app.api.handlers import events
 from app.domain.clock import ManualClock
 from tests.api.site import Site, an_ask
 

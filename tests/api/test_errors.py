@@ -13,7 +13,7 @@ from app.api import errors
 from app.api.routes import AT_ROOT, ROUTES
 from app.domain import errors as domain
 from app.domain.errors import AgainstTheRules, Conflict, NotFound, Refused, StaleFence
-from app.logs import JsonLine
+from app.logging_config import JsonLine
 from app.service.long_poll import HouseFull
 from app.store.connection import REASONS, StoreUnavailable
 from tests.api.site import Site

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from app.api.neighbours import PLACES, Neighbours
+from app.api.server.connection_counts import PLACES, Neighbours
 
 
 @contextmanager

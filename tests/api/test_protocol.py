@@ -11,7 +11,7 @@ import pytest
 
 from app.api.app import Choices
 from app.api.routes import AT_ROOT, PREFIX, ROUTES
-from app.logs import JsonLine, TextLine
+from app.logging_config import JsonLine, TextLine
 from app.settings import Settings
 from tests.api.site import Site, an_ask
 from tests.conftest import Servers

@@ -9,9 +9,9 @@ from typing import Any, cast
 import pytest
 from werkzeug.datastructures import Headers
 
-from app.api.metrics import Counted
-from app.api.route import Call
-from app.api.shares import SharesAnswer, of_pool
+from app.api.handlers.pool_shares import SharesAnswer, of_pool
+from app.api.metrics_.process_metrics import Counted
+from app.api.routing import Call
 from app.bootstrap import Services
 from app.domain.pool_shares import ShareNode
 from app.domain.tokens import ANYBODY, Role, Token

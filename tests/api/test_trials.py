@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from poolkeeper.calls import LONGEST_WISH_S
 
-from app.api.answers import LAST_MS, time_of
+from app.api.schemas.requests import LAST_MS, time_of
 from app.store.workspace_copy import WHY, NoTrial
 from tests.api.site import Site, an_ask
 from tests.backends import FakeScratch

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from kombu import Connection, Queue
 
-from app.brokers import Destination
+from app.celery_brokers import Destination
 from app.domain.tasks import Ended
 from app.settings import BadSetting
 from tests.backends import wait_until

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from app.brokers import Destination
+from app.celery_brokers import Destination
 from app.domain.tasks import Dispatch, Taken
 from app.store.connection import StoreUnavailable
 from tests.backends import wait_until

@@ -7,9 +7,9 @@ from typing import Annotated
 
 from pydantic import Field
 
-from app.api.answers import Amounts, Answer, Time, time_of
-from app.api.requests import own
-from app.api.route import Call
+from app.api.handlers.requests import own
+from app.api.routing import Call
+from app.api.schemas.requests import Amounts, Answer, Time, time_of
 from app.domain.explanations import Candidate, Explanation, Holder, KeyView, PoolView, Preemption, Verdict
 from app.domain.explanations import Estimate as Foreseen
 from app.domain.models import Request

@@ -8,12 +8,12 @@ from typing import Annotated
 from pydantic import ValidationError
 
 from app.api import errors
-from app.api.answers import Answer, BeatAnswer, Page, Problem, RequestAnswer
 from app.api.errors import Malformed, Refusal
-from app.api.happenings import ToldAnswer
-from app.api.paging import number_of, page_of
-from app.api.questions import BatchAsk, CheckpointAsk, EmptyAsk, HeartbeatAsk, Paged, PollQuery, ReleaseAsk, RequestsQuery
-from app.api.route import Call
+from app.api.pagination import number_of, page_of
+from app.api.routing import Call
+from app.api.schemas.events import ToldAnswer
+from app.api.schemas.inputs import BatchAsk, CheckpointAsk, EmptyAsk, HeartbeatAsk, Paged, PollQuery, ReleaseAsk, RequestsQuery
+from app.api.schemas.requests import Answer, BeatAnswer, Page, Problem, RequestAnswer
 from app.domain.errors import Refused
 from app.domain.models import Request
 from app.domain.names import IDEMPOTENCY_PATTERN, RULES, is_idempotency_key

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from app.api.answers import BeatAnswer, TaskAnswer
 from app.api.errors import Refusal
-from app.api.questions import EmptyAsk, HeardAsk, StartAsk
-from app.api.requests import check_ask, check_holder, idempotency_key
-from app.api.route import Call
+from app.api.handlers.requests import check_ask, check_holder, idempotency_key
+from app.api.routing import Call
+from app.api.schemas.inputs import EmptyAsk, HeardAsk, StartAsk
+from app.api.schemas.requests import BeatAnswer, TaskAnswer
 from app.domain.errors import NotFound
 from app.domain.tasks import Task, TaskAsk
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from app.api.answers import Answer
-from app.api.questions import PruneQuery
-from app.api.route import Call
+from app.api.routing import Call
+from app.api.schemas.inputs import PruneQuery
+from app.api.schemas.requests import Answer
 from app.domain.declaration import Declaration
 from app.domain.declaration_diff import Plan
 

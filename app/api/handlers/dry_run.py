@@ -7,12 +7,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from app.api.answers import Answer, WhyAnswer
-from app.api.declarations import PlanAnswer
 from app.api.errors import Refusal
-from app.api.explanations import WaitAnswer
-from app.api.requests import check_class, not_yours
-from app.api.route import Call
+from app.api.handlers.declarations import PlanAnswer
+from app.api.handlers.explain import WaitAnswer
+from app.api.handlers.requests import check_class, not_yours
+from app.api.routing import Call
+from app.api.schemas.requests import Answer, WhyAnswer
 from app.domain.declaration import Declaration, DeclaredGroup, DeclaredPolicy, DeclaredPool, each_once
 from app.domain.dry_run import Asked, Changed
 from app.domain.names import Name

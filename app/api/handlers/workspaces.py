@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from app.api.answers import WhoAnswer, WorkspaceAnswer
-from app.api.route import Call
+from app.api.routing import Call
+from app.api.schemas.requests import WhoAnswer, WorkspaceAnswer
 from app.domain.specs import WorkspaceSettings
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from flask import Response
 
-from app.api.answers import HealthAnswer
-from app.api.metrics import page
-from app.api.route import Call
+from app.api.metrics_.process_metrics import page
+from app.api.routing import Call
+from app.api.schemas.requests import HealthAnswer
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 

@@ -9,12 +9,12 @@ from contextlib import closing
 
 from flask import Response
 
-from app.api.answers import Page
-from app.api.dispatch import endless
 from app.api.errors import Malformed
-from app.api.happenings import EventAnswer
-from app.api.questions import EVENT_PATTERN, EventsQuery
-from app.api.route import STREAM, Call
+from app.api.request_handler import endless
+from app.api.routing import STREAM, Call
+from app.api.schemas.events import EventAnswer
+from app.api.schemas.inputs import EVENT_PATTERN, EventsQuery
+from app.api.schemas.requests import Page
 from app.domain.models import Event
 from app.service.long_poll import ALIVE_S
 

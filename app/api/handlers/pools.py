@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from app.api.access import forbidden
-from app.api.accounts import PoolAnswer
-from app.api.answers import Page, RequestAnswer
-from app.api.paging import page_of, told_by_us
-from app.api.questions import Paged, ViewQuery
-from app.api.requests import idempotency_key
-from app.api.route import Call
+from app.api.auth import forbidden
+from app.api.handlers.requests import idempotency_key
+from app.api.pagination import page_of, told_by_us
+from app.api.routing import Call
+from app.api.schemas.inputs import Paged, ViewQuery
+from app.api.schemas.pools import PoolAnswer
+from app.api.schemas.requests import Page, RequestAnswer
 from app.domain.specs import PoolAsk, PoolChange
 from app.domain.tokens import Permission
 

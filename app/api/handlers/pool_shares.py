@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
-from app.api.answers import Amounts, Answer, Time, time_of
-from app.api.route import Call
+from app.api.routing import Call
+from app.api.schemas.requests import Amounts, Answer, Time, time_of
 from app.domain.pool_shares import ShareNode
 from app.domain.tokens import Token
 

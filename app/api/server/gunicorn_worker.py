@@ -18,8 +18,8 @@ from typing import Any
 
 from gunicorn.workers.gthread import TConn, ThreadWorker
 
-from app.api import reading
-from app.api.neighbours import Neighbours
+from app.api.server import io_deadlines
+from app.api.server.connection_counts import Neighbours
 
 SEND_WITHIN_S = 30
 """How long a client may take no byte of what it is sent."""
@@ -86,11 +86,11 @@ class Worker(ThreadWorker):  # type: ignore[misc]
             limit = struct.pack("ll", SEND_WITHIN_S, 0)
             conn.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
         descriptor = conn.sock.fileno()
-        reading.begun(descriptor)
+        io_deadlines.begun(descriptor)
         try:
             return super().handle(conn)
         finally:
-            reading.done(descriptor)
+            io_deadlines.done(descriptor)
 
     def handle_request(self, req: Any, conn: TConn) -> object:
         """Serve a request that has been read; a client that takes nothing is as good as gone."""
@@ -109,8 +109,8 @@ class Worker(ThreadWorker):  # type: ignore[misc]
         """Every second or so, or more often: connections that sent nothing, and those that send too slowly."""
         super().murder_pending()
         neighbours.tell(self.age, self.nr_conns)
-        crowded = self.cfg.threads // reading.SHARE
-        reading.cut_off(reading.WITHIN_S if self.alive else reading.AT_THE_END_S, crowded)
+        crowded = self.cfg.threads // io_deadlines.SHARE
+        io_deadlines.cut_off(io_deadlines.WITHIN_S if self.alive else io_deadlines.AT_THE_END_S, crowded)
 
 
 def _let_go() -> None:

@@ -18,10 +18,11 @@ from pydantic import BaseModel, ValidationError
 from werkzeug.datastructures import Headers, MultiDict
 from werkzeug.exceptions import RequestEntityTooLarge
 
-from app.api import errors, reading
-from app.api.access import Access
-from app.api.metrics import Counted
-from app.api.route import STREAM, Call, Route, path_pattern
+from app.api import errors
+from app.api.auth import Access
+from app.api.metrics_.process_metrics import Counted
+from app.api.routing import STREAM, Call, Route, path_pattern
+from app.api.server import io_deadlines
 from app.bootstrap import Services
 from app.domain.names import RULES
 from app.domain.specs import Ask
@@ -59,7 +60,7 @@ class Dispatch:
             asked = _asked()
             g.route = route
             if sock := asked.environ.get("gunicorn.socket"):
-                reading.done(sock.fileno())  # what it said so far is here
+                io_deadlines.done(sock.fileno())  # what it said so far is here
             return self._serve(route, asked, path)
 
         return serve
@@ -149,7 +150,7 @@ class Dispatch:
                 },
             )
         if (sock := asked.environ.get("gunicorn.socket")) and not response.is_streamed:
-            reading.writing(sock.fileno(), response.content_length or 0)
+            io_deadlines.writing(sock.fileno(), response.content_length or 0)
         return response
 
     def refuse(self, error: Exception) -> Response:
@@ -206,12 +207,12 @@ def being_read(asked: Request) -> Iterator[None]:
     """For as long as the client sends something."""
     sock = asked.environ.get("gunicorn.socket")
     if sock:
-        reading.begun(sock.fileno())
+        io_deadlines.begun(sock.fileno())
     try:
         yield
     finally:
         if sock:
-            reading.done(sock.fileno())
+            io_deadlines.done(sock.fileno())
 
 
 def _body(kind: type[Ask], asked: Request, data: bytes, *, absent_is_empty: bool) -> Ask:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from app.api.answers import Amounts, Answer, Time, time_of
+from app.api.schemas.requests import Amounts, Answer, Time, time_of
 from app.domain import models
 from app.domain.states import State
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from app.api.answers import Answer, Time, time_of
-from app.api.route import Call
+from app.api.routing import Call
+from app.api.schemas.requests import Answer, Time, time_of
 from app.domain.usage_history import History
 
 Units = Mapping[str, list[int | None]]

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from app.api.errors import Malformed
-from app.api.questions import Paged
+from app.api.schemas.inputs import Paged
 from app.domain.queue_score import EXACT
 
 Row = TypeVar("Row")

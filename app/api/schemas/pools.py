@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from app.api.answers import Amounts, Answer
+from app.api.schemas.requests import Amounts, Answer
 from app.domain import models
 
 Settings = Mapping[str, str | int | float | bool | Amounts | None]

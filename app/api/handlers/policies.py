@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from app.api import accounts
-from app.api.access import forbidden
-from app.api.accounts import GroupAnswer, PolicyAnswer
-from app.api.answers import Page
-from app.api.paging import page_of
-from app.api.questions import ComponentPaged, ComponentQuery, Paged
-from app.api.route import Call
+from app.api.auth import forbidden
+from app.api.pagination import page_of
+from app.api.routing import Call
+from app.api.schemas import pools
+from app.api.schemas.inputs import ComponentPaged, ComponentQuery, Paged
+from app.api.schemas.pools import GroupAnswer, PolicyAnswer
+from app.api.schemas.requests import Page
 from app.domain.names import component_id
 from app.domain.specs import GroupAsk, PolicyAsk
 from app.domain.tokens import Permission
@@ -16,7 +16,7 @@ from app.domain.tokens import Permission
 
 def every(call: Call, pool: str, query: Paged) -> Page[PolicyAnswer]:
     """A pool's policies, the highest priority first."""
-    items, follows = page_of(accounts.policies(call.services.pools.view(call.workspace, pool)), query)
+    items, follows = page_of(pools.policies(call.services.pools.view(call.workspace, pool)), query)
     return Page(items=list(items), next_cursor=follows)
 
 
