@@ -12,7 +12,7 @@ from flask import Flask
 from app import dashboard
 from app.api.app import Choices, create
 from app.api.auth import is_loopback
-from app.api.metrics_.process_metrics import Counted
+from app.api.metrics.process_metrics import Counted
 from app.api.server import gunicorn_worker
 from app.bootstrap import services
 from app.logging_config import logging_for

@@ -11,7 +11,7 @@ from importlib import import_module
 from gunicorn.glogging import Logger
 
 from app import logging_config
-from app.api.metrics_ import multiprocess_dir
+from app.api.metrics import multiprocess_dir
 from app.settings import Settings
 
 _settings = Settings.read()

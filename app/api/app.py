@@ -11,7 +11,7 @@ from werkzeug.exceptions import HTTPException
 
 from app.api import openapi, swagger_ui
 from app.api.auth import Access
-from app.api.metrics_.process_metrics import Counted
+from app.api.metrics.process_metrics import Counted
 from app.api.request_handler import Dispatch
 from app.api.routes import AT_ROOT, PREFIX, ROUTES
 from app.api.routing import Route

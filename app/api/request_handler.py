@@ -20,7 +20,7 @@ from werkzeug.exceptions import RequestEntityTooLarge
 
 from app.api import errors
 from app.api.auth import Access
-from app.api.metrics_.process_metrics import Counted
+from app.api.metrics.process_metrics import Counted
 from app.api.routing import STREAM, Call, Route, path_pattern
 from app.api.server import io_deadlines
 from app.bootstrap import Services

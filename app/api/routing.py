@@ -11,7 +11,7 @@ from typing import Any, get_type_hints
 from pydantic import BaseModel
 from werkzeug.datastructures import Headers
 
-from app.api.metrics_.process_metrics import Counted
+from app.api.metrics.process_metrics import Counted
 from app.api.schemas.inputs import EmptyAsk, Nothing, Query
 from app.bootstrap import Services
 from app.domain.names import NAME_PATTERN, TASK_PATTERN

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import click
 
 from app import celery_brokers
-from app.api.metrics_ import multiprocess_dir
+from app.api.metrics import multiprocess_dir
 from app.bootstrap import Running, running
 from app.cli.listening import bindable, may_listen, reached_at
 from app.cli.processes import ROOT, commands, config_file, environment

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from app.api.metrics_ import multiprocess_dir
-from app.api.metrics_.process_metrics import Processes
+from app.api.metrics import multiprocess_dir
+from app.api.metrics.process_metrics import Processes
 from app.cli.processes import ROOT
 
 USER = """

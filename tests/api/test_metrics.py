@@ -9,8 +9,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from app.api.app import create
-from app.api.metrics_.process_metrics import Counted
-from app.api.metrics_.text_format import Family, labels
+from app.api.metrics.process_metrics import Counted
+from app.api.metrics.text_format import Family, labels
 from app.bootstrap import services
 from app.domain.plan_steps import Trigger
 from app.settings import Settings

@@ -16,7 +16,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from app.api.app import create
-from app.api.metrics_.process_metrics import Counted
+from app.api.metrics.process_metrics import Counted
 from app.bootstrap import services
 from app.settings import Settings
 from app.store.nudges import Nudges

@@ -10,7 +10,7 @@ import pytest
 from werkzeug.datastructures import Headers
 
 from app.api.handlers.pool_shares import SharesAnswer, of_pool
-from app.api.metrics_.process_metrics import Counted
+from app.api.metrics.process_metrics import Counted
 from app.api.routing import Call
 from app.bootstrap import Services
 from app.domain.pool_shares import ShareNode

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from app.api.app import create
-from app.api.metrics_.process_metrics import Counted
+from app.api.metrics.process_metrics import Counted
 from app.bootstrap import services
 from app.cli.processes import ROOT, commands
 from app.settings import Settings

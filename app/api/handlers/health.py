@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flask import Response
 
-from app.api.metrics_.process_metrics import page
+from app.api.metrics.process_metrics import page
 from app.api.routing import Call
 from app.api.schemas.requests import HealthAnswer
 

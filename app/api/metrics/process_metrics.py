@@ -17,8 +17,8 @@ from prometheus_client.core import Metric
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
-from app.api.metrics_.ledger_metrics import measured
-from app.api.metrics_.multiprocess_dir import reading
+from app.api.metrics.ledger_metrics import measured
+from app.api.metrics.multiprocess_dir import reading
 from app.bootstrap import Services
 
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)

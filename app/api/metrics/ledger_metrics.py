@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from app.api.metrics_.text_format import Family, labels
+from app.api.metrics.text_format import Family, labels
 from app.bootstrap import Services
 from app.domain.amounts import Amounts
 from app.domain.metrics import (
