@@ -17,7 +17,7 @@ from typing import Any
 from redis import Redis
 
 from app.api.schemas.inputs import BATCH
-from app.cli.processes import ROOT, commands
+from app.cli.process_commands import ROOT, commands
 from app.domain.ids import request_id
 from app.domain.models import Request
 from app.domain.specs import PolicyAsk, PoolAsk, RequestAsk

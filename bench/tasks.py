@@ -14,7 +14,7 @@ from pathlib import Path
 
 from redis import Redis
 
-from app.cli.processes import ROOT, commands
+from app.cli.process_commands import ROOT, commands
 from app.domain.specs import PolicyAsk, PoolAsk, RequestAsk
 from app.domain.tasks import TaskAsk
 from app.store.child_process import Child

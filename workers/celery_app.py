@@ -17,8 +17,8 @@ from app.settings import BadSetting, Settings
 from app.store.celery_url import broker
 from app.store.connection import StoreMisconfigured, StoreUnavailable, connect
 from app.store.nudges import Nudges
-from workers.dispatching import Dispatching, Sender, senders
-from workers.listening import Listener
+from workers.nudge_listener import Listener
+from workers.outbox_dispatcher import Dispatching, Sender, senders
 from workers.schedule import SKEW_S, schedule
 
 log = logging.getLogger(__name__)

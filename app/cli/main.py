@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
-from app.cli.run import api, beat, worker
+from app.cli.maintenance import audit, tidy
+from app.cli.serve import api, beat, worker
 from app.cli.token import token
 from app.cli.up import up
-from app.cli.upkeep import audit, tidy
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from app.bootstrap import running
-from app.cli.surroundings import CONFIG, clear_errors, read_settings, where
+from app.cli.context import CONFIG, clear_errors, read_settings, where
 from app.domain.tokens import Role, Token
 
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}

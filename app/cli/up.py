@@ -21,10 +21,10 @@ import click
 from app import celery_brokers
 from app.api.metrics import multiprocess_dir
 from app.bootstrap import Running, running
-from app.cli.listening import bindable, may_listen, reached_at
-from app.cli.processes import ROOT, commands, config_file, environment
+from app.cli.context import CONFIG, clear_errors, read_settings
+from app.cli.listen_address import bindable, may_listen, reached_at
+from app.cli.process_commands import ROOT, commands, config_file, environment
 from app.cli.supervisor import Part, Supervisor
-from app.cli.surroundings import CONFIG, clear_errors, read_settings
 from app.domain.declaration import Declaration
 from app.domain.errors import Refused
 from app.service import declarations

@@ -17,8 +17,8 @@ from flask import Response
 from pydantic import ValidationError
 
 from app.api.handlers.requests import check_seen
-from app.dashboard import bars
-from app.dashboard.look import Look
+from app.dashboard import usage_bars
+from app.dashboard.page_context import Look
 from app.domain.declaration import Declaration, DeclaredPolicy, DeclaredPool, declared
 from app.domain.declaration_diff import difference
 from app.domain.dry_run import Changed
@@ -241,7 +241,7 @@ def _numbers(given: Mapping[str, str]) -> dict[str, int]:
 
 
 def _resize_form(look: Look, view: Pool, given: Mapping[str, str], fault: str | None = None) -> Response:
-    return look.page("resize.html", 422 if fault else 200, pool=view, bars=bars.of_pool(view), given=given, fault=fault)
+    return look.page("resize.html", 422 if fault else 200, pool=view, bars=usage_bars.of_pool(view), given=given, fault=fault)
 
 
 def _policy_fields(view: Pool, present: DeclaredPolicy, form: Mapping[str, str]) -> dict[str, str]:

@@ -12,8 +12,8 @@ from flask import Response
 from app.api.errors import Malformed
 from app.api.handlers.explain import ExplanationAnswer
 from app.api.handlers.requests import check_seen
-from app.dashboard import bars, past
-from app.dashboard.look import Look
+from app.dashboard import usage_bars, usage_history
+from app.dashboard.page_context import Look
 from app.domain.models import Account, Group, Policy, Pool, Request
 from app.domain.names import component_id
 from app.service.queries import Row
@@ -33,7 +33,7 @@ def pools(look: Look) -> Response:
     """All pools, by name."""
     after = look.asked.args.get("after", "")
     names, follows, count = page_of(look, after)
-    shown = [(pool, bars.of_pool(pool)) for pool in look.services.pools.those(look.workspace, names)]
+    shown = [(pool, usage_bars.of_pool(pool)) for pool in look.services.pools.those(look.workspace, names)]
     return look.page("pools.html", pools=shown, count=count, follows=follows, after=after)
 
 
@@ -54,9 +54,9 @@ class Node:
     depth: int
 
     @property
-    def bars(self) -> list[bars.Bar]:
+    def bars(self) -> list[usage_bars.Bar]:
         """Of each key that it uses, reserves or limits."""
-        return bars.of_account(self.pool, self.account)
+        return usage_bars.of_account(self.pool, self.account)
 
 
 def pool(look: Look, pool: str) -> Response:
@@ -69,7 +69,7 @@ def pool(look: Look, pool: str) -> Response:
     return look.page(
         "pool.html",
         pool=view,
-        bars=bars.of_pool(view),
+        bars=usage_bars.of_pool(view),
         tree=list(islice(_tree(view), first, first + NODES)),
         tree_follows=first + NODES if first + NODES < len(view.groups) + len(view.policies) else None,
         waiting=waiting,
@@ -82,7 +82,7 @@ def pool(look: Look, pool: str) -> Response:
         queue_follows=queue_follows,
         active_follows=active_follows,
         at=look.asked.args,
-        past=past.of_pool(look, view),
+        past=usage_history.of_pool(look, view),
         done=_done(look),
     )
 
@@ -90,7 +90,7 @@ def pool(look: Look, pool: str) -> Response:
 def history(look: Look, pool: str) -> Response:
     """What the plot of a pool draws."""
     view = look.services.pools.view(look.workspace, pool)
-    return past.drawn(look, view, look.asked.args.get("key"))
+    return usage_history.drawn(look, view, look.asked.args.get("key"))
 
 
 def request(look: Look, request: str) -> Response:

@@ -11,7 +11,7 @@ from http.client import HTTPConnection, HTTPException, HTTPResponse
 from pathlib import Path
 from typing import Any
 
-from app.cli.processes import commands
+from app.cli.process_commands import commands
 from app.service.tokens import Tokens
 from app.store.child_process import Child
 from app.store.connection import connect

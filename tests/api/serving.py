@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from app.cli.processes import ROOT, commands
+from app.cli.process_commands import ROOT, commands
 from app.domain.models import Event
 from app.store.child_process import Child
 from app.store.connection import connect

@@ -12,7 +12,7 @@ import pytest
 
 from app.api.metrics import multiprocess_dir
 from app.api.metrics.process_metrics import Processes
-from app.cli.processes import ROOT
+from app.cli.process_commands import ROOT
 
 USER = """
 import os, sys, time

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from app.cli.processes import ROOT, commands
+from app.cli.process_commands import ROOT, commands
 from app.store.child_process import Child
 from app.store.embedded_redis import EmbeddedRedis, find_server
 from tests.backends import free_port, require, wait_until

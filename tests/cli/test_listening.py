@@ -6,8 +6,8 @@ import socket
 
 import pytest
 
-from app.cli import run as run_commands
-from app.cli.listening import bindable, may_listen, only_here, reached_at
+from app.cli import serve as run_commands
+from app.cli.listen_address import bindable, may_listen, only_here, reached_at
 from app.settings import BadSetting, Settings
 
 

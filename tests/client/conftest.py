@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from poolkeeper import Client
 
-from app.cli.processes import commands
+from app.cli.process_commands import commands
 from app.domain.clock import ManualClock
 from app.store.connection import connect
 from app.store.embedded_redis import EmbeddedRedis, find_server

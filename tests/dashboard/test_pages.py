@@ -11,7 +11,7 @@ import pytest
 
 from app.dashboard.assets import FOLDER, KINDS
 from app.dashboard.pages import NODES
-from app.dashboard.site import ENTRANCE, PAGES
+from app.dashboard.routes import ENTRANCE, PAGES
 from app.domain.plan_steps import Trigger
 from tests.api.site import Site
 from tests.conftest import Servers

@@ -13,7 +13,7 @@ from typing import Final
 from redis import Redis
 from redis.exceptions import RedisError
 
-from app.cli.processes import ROOT, commands
+from app.cli.process_commands import ROOT, commands
 from app.store.change_notifications import NAME
 from app.store.child_process import Child
 from app.store.connection import connect

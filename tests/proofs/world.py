@@ -21,7 +21,7 @@ from poolkeeper import Client
 from poolkeeper.errors import PoolkeeperError
 from redis import Redis
 
-from app.cli.processes import ROOT, commands
+from app.cli.process_commands import ROOT, commands
 from app.store.child_process import Child
 from app.store.connection import connect
 from app.store.embedded_redis import find_server

@@ -17,7 +17,7 @@ from poolkeeper import Client
 from poolkeeper.errors import NotFound, Unavailable
 from poolkeeper.models import Request
 
-from app.cli.processes import ROOT, commands
+from app.cli.process_commands import ROOT, commands
 from app.store.child_process import Child
 from tests.backends import free_port, require, serve, wait_until, wait_until_ready
 from tests.tasks import project

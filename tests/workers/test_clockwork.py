@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from app.bootstrap import Services, services
-from app.cli.processes import ROOT, commands
+from app.cli.process_commands import ROOT, commands
 from app.domain.models import Request
 from app.domain.specs import PolicyAsk, PoolAsk, PoolChange, RequestAsk
 from app.settings import Settings

@@ -19,7 +19,7 @@ from app.store.nudges import Nudges
 from app.store.scripts import Client
 from tests.backends import wait_until
 from tests.conftest import Servers
-from workers.listening import Listener
+from workers.nudge_listener import Listener
 
 W = "team"
 TOOK_S = 0.004
@@ -121,7 +121,7 @@ def test_it_listens_again_after_its_connection_broke(client: Client, listen: Lis
 def test_what_cannot_be_sent_is_left_and_the_next_is_not(
     client: Client, listen: Listen, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workers.listening.PAUSE_S", 0.01)
+    monkeypatch.setattr("workers.nudge_listener.PAUSE_S", 0.01)
     sent: list[str] = []
 
     def send(workspace: str) -> None:

@@ -18,7 +18,7 @@ from app.domain.tasks import Ended
 from app.settings import BadSetting
 from tests.backends import wait_until
 from tests.workers.posts import BODY, QUEUE, Broker, a_broker, dispatch, document
-from workers.publishing import BrokerAway, Message, NotTaken, Publisher, Unsendable
+from workers.broker_publisher import BrokerAway, Message, NotTaken, Publisher, Unsendable
 
 
 @pytest.fixture

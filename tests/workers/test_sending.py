@@ -14,9 +14,9 @@ from app.domain.tasks import Dispatch, Taken
 from app.store.connection import StoreUnavailable
 from tests.backends import wait_until
 from tests.workers.posts import dispatch
-from workers import dispatching
-from workers.dispatching import FIRST_PAUSE_S, LONGEST_PAUSE_S, QUIET_S, Loop, Pause, Sender
-from workers.publishing import BrokerAway, Message, NotTaken
+from workers import outbox_dispatcher
+from workers.broker_publisher import BrokerAway, Message, NotTaken
+from workers.outbox_dispatcher import FIRST_PAUSE_S, LONGEST_PAUSE_S, QUIET_S, Loop, Pause, Sender
 
 DEADLINE_S = 5.0
 NOW_MS = 1_700_000_000_000
@@ -85,7 +85,7 @@ def tasks(names: str) -> list[Dispatch]:
 def test_what_is_due_is_sent_in_the_order_it_was_granted_and_said_to_be(caplog: pytest.LogCaptureFixture) -> None:
     outgoing, post = Outgoing([tasks("abc")[::-1]]), Post()
     assert a_loop(outgoing, post).turn() == Pause(DEADLINE_S), "when nobody has begun them"
-    assert outgoing.asked == [("w", dispatching.CLAIM_S, DEADLINE_S, 4)]
+    assert outgoing.asked == [("w", outbox_dispatcher.CLAIM_S, DEADLINE_S, 4)]
     assert (post.took, outgoing.sent, outgoing.back) == (list("abc"), list("abc"), [])
     assert caplog.records == []
 
@@ -94,7 +94,7 @@ def test_what_is_due_is_sent_in_the_order_it_was_granted_and_said_to_be(caplog: 
     ("batches", "more", "due_in_s", "seconds"),
     [
         ([tasks("a")], True, 0.0, 0.0),
-        ([], True, 0.0, dispatching.SHORTLY_S),
+        ([], True, 0.0, outbox_dispatcher.SHORTLY_S),
         ([], False, None, QUIET_S),
         ([], False, 2.5, 2.5),
         ([], False, 3600.0, QUIET_S),
@@ -121,7 +121,7 @@ def test_while_the_broker_is_away_everything_is_put_back_and_tried_ever_more_rar
     assert [record.getMessage() for record in caplog.records] == ["the broker of workspace w is away, tasks are kept: gone"]
 
     caplog.clear()
-    assert loop.turn() == Pause(dispatching.SHORTLY_S), "another worker may have them"
+    assert loop.turn() == Pause(outbox_dispatcher.SHORTLY_S), "another worker may have them"
     post.fails.clear()
     outgoing.batches, outgoing.more = [tasks("bc")], False
     assert loop.turn() == Pause(DEADLINE_S)
@@ -191,7 +191,7 @@ def test_it_looks_when_it_is_woken_and_ends_when_it_is_told() -> None:
 @pytest.mark.parametrize("wrong", [StoreUnavailable("unreachable", "Redis is gone"), ZeroDivisionError("a bug")])
 def test_it_goes_on_whatever_goes_wrong(wrong: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("PAUSE_S", "QUIET_S"):
-        monkeypatch.setattr(dispatching, name, 0.01)
+        monkeypatch.setattr(outbox_dispatcher, name, 0.01)
     outgoing = Outgoing([tasks("a")], wrong=[wrong] * 3)
     with running(a_loop(outgoing, Post())):
         wait_until(lambda: outgoing.sent == ["a"], "it is sent")
@@ -199,7 +199,7 @@ def test_it_goes_on_whatever_goes_wrong(wrong: Exception, monkeypatch: pytest.Mo
 
 
 def test_nobody_hurries_a_broker_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dispatching, "FIRST_PAUSE_S", 60.0)
+    monkeypatch.setattr(outbox_dispatcher, "FIRST_PAUSE_S", 60.0)
     outgoing, post = Outgoing([tasks("a"), tasks("b")]), Post({"a": BrokerAway("gone")})
     with running(a_loop(outgoing, post)) as wake:
         wait_until(lambda: outgoing.back, "it is put back")

@@ -20,7 +20,7 @@ import pytest
 from app.api.app import create
 from app.api.metrics.process_metrics import Counted
 from app.bootstrap import services
-from app.cli.processes import ROOT, commands
+from app.cli.process_commands import ROOT, commands
 from app.settings import Settings
 from app.store.child_process import Child
 from app.store.connection import connect

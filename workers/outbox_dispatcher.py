@@ -19,7 +19,7 @@ from app.celery_brokers import Destination
 from app.domain.tasks import Dispatch, Taken
 from app.store.connection import StoreUnavailable
 from app.store.nudges import Ears
-from workers.publishing import BrokerAway, Message, NotTaken, Publisher, Unsendable
+from workers.broker_publisher import BrokerAway, Message, NotTaken, Publisher, Unsendable
 
 log = logging.getLogger(__name__)
 

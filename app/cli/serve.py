@@ -11,9 +11,9 @@ import click
 
 from app import celery_brokers
 from app.bootstrap import services
-from app.cli.listening import bindable, may_listen, only_here
-from app.cli.processes import ROOT, commands, environment
-from app.cli.surroundings import CONFIG, clear_errors, read_settings
+from app.cli.context import CONFIG, clear_errors, read_settings
+from app.cli.listen_address import bindable, may_listen, only_here
+from app.cli.process_commands import ROOT, commands, environment
 from app.settings import BadSetting, Settings
 from app.store.celery_url import broker
 from app.store.connection import StoreUnavailable, check, connect, parse

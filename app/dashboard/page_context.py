@@ -12,9 +12,9 @@ from flask import Request, Response, redirect
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from app.bootstrap import Services
-from app.dashboard import words
+from app.dashboard import filters
 from app.dashboard.assets import Assets
-from app.dashboard.door import Visitor
+from app.dashboard.session import Visitor
 from app.domain.tokens import EVERYWHERE
 
 WHOLE, PART = "layout.html", "part.html"
@@ -36,7 +36,7 @@ class Paper:
             auto_reload=False,  # those of a newer version fit no older code
         )
         self._templates.globals |= {"asset": assets.url}
-        for word in (words.moment, words.relative, words.duration, words.units, words.component, words.verdict, words.spoken):
+        for word in (filters.moment, filters.relative, filters.duration, filters.units, filters.component, filters.verdict, filters.spoken):
             self._templates.filters[word.__name__] = word
 
     def made(self, template: str, frame: str = WHOLE, **what: Any) -> str:

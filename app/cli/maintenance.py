@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from app.bootstrap import running
-from app.cli.surroundings import CONFIG, clear_errors, read_settings
+from app.cli.context import CONFIG, clear_errors, read_settings
 
 
 @click.command()

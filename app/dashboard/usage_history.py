@@ -8,7 +8,7 @@ from typing import Any
 
 from flask import Response, jsonify
 
-from app.dashboard.look import Look
+from app.dashboard.page_context import Look
 from app.domain.models import Pool
 from app.domain.usage_history import POOL, History, Units
 

@@ -14,10 +14,10 @@ from app.api import errors
 from app.api.app import Ground
 from app.api.request_handler import being_read
 from app.api.server import io_deadlines
-from app.dashboard import actions, entrance, live, pages
+from app.dashboard import actions, live_updates, pages, sign_in
 from app.dashboard.assets import Assets
-from app.dashboard.door import Door, check_may, greet
-from app.dashboard.look import Look, Paper
+from app.dashboard.page_context import Look, Paper
+from app.dashboard.session import Door, check_may, greet
 from app.domain.errors import NotFound
 from app.domain.names import is_name
 from app.domain.tokens import Permission
@@ -64,7 +64,7 @@ PAGES: tuple[Page, ...] = (
     Page("GET", "/pools/<pool>/history", READ, pages.history),
     Page("GET", "/requests/<request>", READ, pages.request),
     Page("GET", "/events", READ, pages.events),
-    Page("GET", "/live", READ, live.stream),
+    Page("GET", "/live", READ, live_updates.stream),
     Page("GET", "/requests/<request>/cancel", ACT, actions.cancel),
     Page("POST", "/requests/<request>/cancel", ACT, actions.cancel),
     Page("GET", "/requests/<request>/drop", DROP, actions.drop),
@@ -76,9 +76,9 @@ PAGES: tuple[Page, ...] = (
 )
 
 ENTRANCE: tuple[Page, ...] = (
-    Page("GET", "/sign-in", None, entrance.ask),
-    Page("POST", "/sign-in", None, entrance.sign_in),
-    Page("POST", "/sign-out", None, entrance.sign_out),
+    Page("GET", "/sign-in", None, sign_in.ask),
+    Page("POST", "/sign-in", None, sign_in.sign_in),
+    Page("POST", "/sign-out", None, sign_in.sign_out),
 )
 """Pages that are there for who is not let in."""
 
@@ -128,7 +128,7 @@ class Site:
     def _serve(self, page: Page, asked: Request, path: dict[str, str]) -> Response:
         self._read(asked)
         if page.may is None:
-            return page.handler(entrance.Hall(self._door, self._access, asked, self._paper))
+            return page.handler(sign_in.Hall(self._door, self._access, asked, self._paper))
         token = g.token = self._door.token(asked)
         visitor = self._door.visitor(asked, token, READ)
         g.workspace = visitor.workspace

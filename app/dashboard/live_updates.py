@@ -9,7 +9,7 @@ from contextlib import closing
 from flask import Response
 
 from app.api.request_handler import endless, has_hung_up
-from app.dashboard.look import Look
+from app.dashboard.page_context import Look
 from app.dashboard.pages import POOLS, page_of
 from app.domain.errors import NotFound
 from app.domain.models import Event

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from flask import Request, Response, redirect
 
 from app.api.auth import Access
-from app.dashboard.door import Door, forget, remember, way_back
-from app.dashboard.look import Paper
+from app.dashboard.page_context import Paper
+from app.dashboard.session import Door, forget, remember, way_back
 
 LONGEST = 200
 """Characters of what is taken for a secret."""
