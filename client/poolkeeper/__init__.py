@@ -12,9 +12,9 @@ __all__ = ["Allocation", "Client", "ask", "errors", "models"]
 
 if TYPE_CHECKING:
     from poolkeeper import errors, models
-    from poolkeeper.asks import ask
+    from poolkeeper.allocation import Allocation
     from poolkeeper.client import Client
-    from poolkeeper.holding import Allocation
+    from poolkeeper.request_body import ask
 else:
     _WHERE = {"Allocation": "holding", "Client": "client", "ask": "asks", "errors": None, "models": None}
 

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import EllipsisType
 from typing import Any
 
-from poolkeeper.asks import ask
-from poolkeeper.calls import KEY, new_key
+from poolkeeper.allocation import Allocation, OnDirective
 from poolkeeper.errors import Refused, refusal
-from poolkeeper.holding import Allocation, OnDirective
+from poolkeeper.http_client import KEY, new_key
 from poolkeeper.models import Caller, Heartbeat, Plan, Request, Task, Told
-from poolkeeper.pools import Pools, part
-from poolkeeper.waiting import wait
+from poolkeeper.pool_api import Pools, part
+from poolkeeper.request_body import ask
+from poolkeeper.wait_for_grant import wait
 
 BATCH = 1000
 """Asks of one batch."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from poolkeeper.calls import LONGEST_WISH_S
+from poolkeeper.http_client import LONGEST_WISH_S
 
 from app.api.schemas.requests import LAST_MS, time_of
 from app.store.workspace_copy import WHY, NoTrial

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import yaml
-from poolkeeper.cli import papers
-from poolkeeper.cli.exits import Exit
+from poolkeeper.cli import declaration_files
+from poolkeeper.cli.exit_codes import Exit
 
 from app.domain.names import KEY_PATTERN, RULES
 from tests.cli.program import Program
@@ -232,5 +232,5 @@ def test_a_file_is_not_written_over_unasked(poolkeeper: Program, paper: Path, tm
 )
 def test_what_is_written_is_read_again(declared: dict[str, Any], tmp_path: Path) -> None:
     path = tmp_path / "paper"
-    path.write_text(papers.written(declared))
-    assert papers.read(str(path)).declared == declared
+    path.write_text(declaration_files.written(declared))
+    assert declaration_files.read(str(path)).declared == declared

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from poolkeeper.cli.exits import Exit
+from poolkeeper.cli.exit_codes import Exit
 
 from tests.cli.program import Program
 from tests.client.standin import StandIn, refuses, says

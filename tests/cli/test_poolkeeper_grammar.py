@@ -12,10 +12,10 @@ from pathlib import Path
 
 import click
 import pytest
-from poolkeeper.cli.exits import MEANINGS, Exit
-from poolkeeper.cli.grammar import Verb
+from poolkeeper.cli.command_base import Verb
+from poolkeeper.cli.exit_codes import MEANINGS, Exit
 from poolkeeper.cli.main import COMMANDS, main
-from poolkeeper.cli.settings import OF_ACCOUNTS
+from poolkeeper.cli.pool_settings import OF_ACCOUNTS
 
 from tests.cli.program import PROGRAM, Program
 from tests.client.standin import Act, StandIn, cuts, refuses, says

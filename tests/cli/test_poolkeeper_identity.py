@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from poolkeeper.cli import stories
-from poolkeeper.cli.exits import Exit
+from poolkeeper.cli import request_details
+from poolkeeper.cli.exit_codes import Exit
 
 from app.domain.reasons import Code
 from tests.cli.program import Program
@@ -146,8 +146,8 @@ def test_events_as_they_happen(poolkeeper: Program) -> None:
 
 
 def test_every_reason_there_is_is_told_in_words() -> None:
-    assert set(stories.REASONS) == {str(code) for code in Code}
-    assert not any(code in sentence for code, sentence in stories.REASONS.items() if "_" in code)
+    assert set(request_details.REASONS) == {str(code) for code in Code}
+    assert not any(code in sentence for code, sentence in request_details.REASONS.items() if "_" in code)
 
 
 EVENT = {

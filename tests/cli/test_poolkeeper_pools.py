@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import yaml
-from poolkeeper.cli.exits import Exit
+from poolkeeper.cli.exit_codes import Exit
 
 from tests.cli.program import Program
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from poolkeeper.cli import stories
-from poolkeeper.cli.exits import Exit
+from poolkeeper.cli import request_details
+from poolkeeper.cli.exit_codes import Exit
 
 from app.store.connection import connect
 from tests import leaving
@@ -116,4 +116,4 @@ def test_a_profile_is_set_shown_and_kept(poolkeeper: Program) -> None:
 
 def test_every_event_there_is_is_told_in_words() -> None:
     events = {"submitted", "allocated", "released", "expired", "cancelled", "rejected", "preempting", "preempted", "forced"}
-    assert set(stories.SENTENCES) == events | {"reprieved", "terminating", "clearing", "passed_on", "started"}
+    assert set(request_details.SENTENCES) == events | {"reprieved", "terminating", "clearing", "passed_on", "started"}

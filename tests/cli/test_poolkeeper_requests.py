@@ -7,7 +7,7 @@ import signal
 from typing import Any
 
 import pytest
-from poolkeeper.cli.exits import Exit
+from poolkeeper.cli.exit_codes import Exit
 
 from tests.cli.program import Program
 from tests.client.standin import Act, StandIn, cuts, refuses, says, says_text

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 from poolkeeper.cli import shares
-from poolkeeper.cli.exits import Exit
+from poolkeeper.cli.exit_codes import Exit
 
 from tests.cli.program import Program
 from tests.client.standin import StandIn, refuses, says

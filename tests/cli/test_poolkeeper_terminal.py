@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from poolkeeper.cli.exits import Exit
+from poolkeeper.cli.exit_codes import Exit
 
 from tests.cli.program import PROGRAM, Program
 

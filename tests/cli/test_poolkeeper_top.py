@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from poolkeeper.cli.exits import Exit
+from poolkeeper.cli.exit_codes import Exit
 from poolkeeper.cli.keyboard import pressed_in
-from poolkeeper.cli.pictures import Picture, divided
-from poolkeeper.cli.sights import Close, Sight
+from poolkeeper.cli.top_data import Close, Sight
+from poolkeeper.cli.top_render import Picture, divided
 
 from tests.backends import free_port
 from tests.cli.program import Program, Terminal

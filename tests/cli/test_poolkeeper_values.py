@@ -6,8 +6,9 @@ from datetime import UTC, datetime
 
 import click
 import pytest
-from poolkeeper.cli import kinds, settings, text
-from poolkeeper.cli.kinds import parse_amounts, parse_duration
+from poolkeeper import formatting
+from poolkeeper.cli import param_types, pool_settings
+from poolkeeper.cli.param_types import parse_amounts, parse_duration
 
 from app.domain.specs import NodeSettings, PoolSettings
 
@@ -76,7 +77,7 @@ def test_what_is_no_duration(written: str) -> None:
 
 @pytest.mark.parametrize(("seconds", "shown"), [(None, "none"), (0, "0s"), (90, "1m30s"), (7200, "2h"), (90061, "1d1h1m1s")])
 def test_durations_are_shown_as_they_are_typed(seconds: int | None, shown: str) -> None:
-    assert text.duration(seconds) == shown
+    assert formatting.duration(seconds) == shown
     assert seconds is None or parse_duration(shown) == seconds
 
 
@@ -105,7 +106,7 @@ def test_durations_are_shown_as_they_are_typed(seconds: int | None, shown: str) 
     ],
 )
 def test_settings(written: str, value: dict[str, object]) -> None:
-    assert kinds.Setting().convert(written, None, None) == value
+    assert param_types.Setting().convert(written, None, None) == value
 
 
 @pytest.mark.parametrize(
@@ -121,18 +122,18 @@ def test_settings(written: str, value: dict[str, object]) -> None:
     ],
 )
 def test_ages(at: str | None, shown: str) -> None:
-    assert text.age(at, datetime(2026, 1, 31, 12, tzinfo=UTC)) == shown
+    assert formatting.age(at, datetime(2026, 1, 31, 12, tzinfo=UTC)) == shown
 
 
 def test_settings_are_shown_as_they_are_typed() -> None:
-    shown = text.pairs({"patience_s": None, "max_victims": 3, "requeue_failed_checkpoint": False})
+    shown = formatting.pairs({"patience_s": None, "max_victims": 3, "requeue_failed_checkpoint": False})
     assert shown == "patience_s=none max_victims=3 requeue_failed_checkpoint=false"
     amounts = {"non_preemptible_usage_threshold": {"gpu": 2, "mcpu": 0}}
-    shown = text.pairs({"fair_share_tolerance": 1e-06, "preemption_threshold": 1.50, "over_limit": "keep", **amounts})
+    shown = formatting.pairs({"fair_share_tolerance": 1e-06, "preemption_threshold": 1.50, "over_limit": "keep", **amounts})
     assert shown == (
         "fair_share_tolerance=0.000001 preemption_threshold=1.5 over_limit=keep non_preemptible_usage_threshold=gpu=2,mcpu=0"
     )
-    assert text.pairs({"non_preemptible_usage_threshold": {}}) == "non_preemptible_usage_threshold=none"
+    assert formatting.pairs({"non_preemptible_usage_threshold": {}}) == "non_preemptible_usage_threshold=none"
 
 
 @pytest.mark.parametrize(
@@ -146,26 +147,26 @@ def test_settings_are_shown_as_they_are_typed() -> None:
 )
 def test_a_setting_that_is_left_to_the_discipline_shows_what_that_has(discipline: str, shown: str) -> None:
     told = {"near_completion_s": None, "max_victims": 7, "over_limit": None}
-    assert settings.of_pool({"discipline": discipline, **told}).removeprefix(f"discipline={discipline} ") == shown
+    assert pool_settings.of_pool({"discipline": discipline, **told}).removeprefix(f"discipline={discipline} ") == shown
 
 
 def test_the_settings_there_are_are_those_of_the_service() -> None:
-    assert list(settings.OF_POOLS) == list(PoolSettings.model_fields)
-    assert list(settings.OF_ACCOUNTS) == list(NodeSettings.model_fields)
-    for known, model in ((settings.OF_POOLS, PoolSettings), (settings.OF_ACCOUNTS, NodeSettings)):
+    assert list(pool_settings.OF_POOLS) == list(PoolSettings.model_fields)
+    assert list(pool_settings.OF_ACCOUNTS) == list(NodeSettings.model_fields)
+    for known, model in ((pool_settings.OF_POOLS, PoolSettings), (pool_settings.OF_ACCOUNTS, NodeSettings)):
         for name, words in known.items():
             for word in words:
-                model.model_validate(kinds.Setting().convert(f"{name}={word}", None, None))
+                model.model_validate(param_types.Setting().convert(f"{name}={word}", None, None))
 
 
 def test_what_is_no_amount_of_a_setting_is_said() -> None:
     with pytest.raises(click.BadParameter, match=r"usage_threshold: gpu: must be a whole number, not 1\.5"):
-        kinds.Setting().convert("non_preemptible_usage_threshold=gpu=1.5", None, None)
+        param_types.Setting().convert("non_preemptible_usage_threshold=gpu=1.5", None, None)
 
 
 @pytest.mark.parametrize(("count", "shown"), [(0, ""), (1, "once"), (2, "twice"), (3, "3 times")])
 def test_how_often(count: int, shown: str) -> None:
-    assert text.times(count) == shown
+    assert formatting.times(count) == shown
 
 
 @pytest.mark.parametrize(
@@ -178,13 +179,13 @@ def test_how_often(count: int, shown: str) -> None:
     ],
 )
 def test_what_a_holder_is_asked(directive: str | None, deadline: str | None, shown: str) -> None:
-    assert text.directive({"directive": directive, "deadline": deadline}) == shown
+    assert formatting.directive({"directive": directive, "deadline": deadline}) == shown
 
 
 def test_nothing_that_is_shown_can_steer_a_terminal() -> None:
-    assert text.one_line("red \x1b[31m alert\x07\nand\u202e more") == "red ?[31m alert? and? more"
+    assert formatting.one_line("red \x1b[31m alert\x07\nand\u202e more") == "red ?[31m alert? and? more"
 
 
 def test_step_run_is_shown_only_if_it_is_all_there_is() -> None:
-    assert text.asks({"resources": {"gpu": 2, "step_run": 1}}) == "gpu=2"
-    assert text.asks({"resources": {"step_run": 1}}) == "step_run=1"
+    assert formatting.asks({"resources": {"gpu": 2, "step_run": 1}}) == "gpu=2"
+    assert formatting.asks({"resources": {"step_run": 1}}) == "step_run=1"

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 from poolkeeper import Client
-from poolkeeper.cli.exits import Exit
+from poolkeeper.allocation import undo
+from poolkeeper.cli.exit_codes import Exit
 from poolkeeper.errors import Conflict
-from poolkeeper.holding import undo
 
 from tests.api.serving import Service, service
 from tests.backends import wait_until

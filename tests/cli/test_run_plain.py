@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from poolkeeper.cli.exits import Exit
+from poolkeeper.cli.exit_codes import Exit
 
 from tests.backends import wait_until
 from tests.cli.processes import descendants

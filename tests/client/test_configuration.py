@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from poolkeeper import Client, errors
-from poolkeeper.configuration import Configuration, file_path, read
+from poolkeeper.config import Configuration, file_path, read
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from itertools import islice
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from poolkeeper import Client, errors, stream
+from poolkeeper import Client, errors, event_stream
 
 from tests.backends import wait_until
 from tests.client.door import Door
@@ -61,7 +61,7 @@ def test_an_id_alone_says_where_to_go_on(asking: Asking, standin: StandIn, slept
 
 
 def test_silence_counts_as_broken(asking: Asking, standin: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream, "SILENCE_S", 0.2)
+    monkeypatch.setattr(event_stream, "SILENCE_S", 0.2)
     standin.script(streams(event(1)), hangs, streams(event(2)))
     assert ids(asking(), 2) == ["1-0", "2-0"]
 

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from poolkeeper import Client, errors, waiting
+from poolkeeper import Client, errors, wait_for_grant
 
 from tests.backends import wait_until
 from tests.client.standin import Act, StandIn, cuts, refuses, says
@@ -25,7 +25,7 @@ def test_one_poll_after_the_other_until_it_is_no_longer_queued(asking: Asking, s
     assert asking().wait("r").status == "allocated"
     [query] = {urlsplit(heard.path).query for heard in standin.heard}
     assert parse_qs(query) == {"wait_s": ["30.0"], "status": ["queued"]}
-    assert slept == [waiting.EARLY_S] * 2
+    assert slept == [wait_for_grant.EARLY_S] * 2
 
 
 def test_a_full_house_is_given_the_pause_it_asks_for(asking: Asking, standin: StandIn, slept: list[float]) -> None:
@@ -41,7 +41,7 @@ def test_a_short_absence_is_waited_through(asking: Asking, standin: StandIn, sle
 
 
 def test_a_long_one_is_not(asking: Asking, standin: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting, "OUTAGE_S", 0.2)
+    monkeypatch.setattr(wait_for_grant, "OUTAGE_S", 0.2)
     client = asking()
     standin.script(stands("queued"), *[refuses(503, "away", "Redis is away")] * 9_999)
     with pytest.raises(errors.Unavailable, match="Redis is away"):

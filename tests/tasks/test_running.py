@@ -10,7 +10,7 @@ import pytest
 from celery import chain, chord, group
 from celery.exceptions import TaskRevokedError
 from poolkeeper.celery import NotGranted
-from poolkeeper.celery.parking import published
+from poolkeeper.celery.publish_hook import published
 from redis import Redis
 
 from app.store.child_process import Child

@@ -12,7 +12,7 @@ from celery import Celery
 from celery.app.trace import build_tracer
 from celery.exceptions import BackendStoreError, Reject, SoftTimeLimitExceeded
 from kombu.utils.uuid import uuid
-from poolkeeper.celery import PARKED, NotGranted, PoolTask, forks, parking, storing
+from poolkeeper.celery import PARKED, NotGranted, PoolTask, fork_safety, publish_hook, result_backend
 from poolkeeper.heartbeats import Heartbeats
 
 from tests.client.standin import Act, Handler, StandIn, cuts, refuses, says
@@ -76,7 +76,7 @@ def said(heard: StandIn) -> list[str]:
 @pytest.fixture
 def store(app: Celery, monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Exception], None]:
     """Makes the store of results fail so often at the end of a task."""
-    monkeypatch.setattr("poolkeeper.celery.storing.pause_s", lambda tried: 0.0)
+    monkeypatch.setattr("poolkeeper.celery.result_backend.pause_s", lambda tried: 0.0)
     celerys = getattr(app.backend, "_store_result")  # noqa: B009 - its types do not know it
 
     def breaks(times: int, error: Exception) -> None:
@@ -123,8 +123,8 @@ def test_a_store_that_is_away_is_waited_for(
 def test_what_cannot_be_stored_comes_again(
     app: Celery, heard: StandIn, store: Any, body: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parking, "PATIENCE_S", -1.0)
-    monkeypatch.setattr(storing, "in_pool_child", lambda: True)
+    monkeypatch.setattr(publish_hook, "PATIENCE_S", -1.0)
+    monkeypatch.setattr(result_backend, "in_pool_child", lambda: True)
     work, one = task(app, body), uuid()
     store(1, ConnectionError("away"))
     with pytest.raises(Reject):
@@ -134,7 +134,7 @@ def test_what_cannot_be_stored_comes_again(
 
 
 def test_in_a_thread_nothing_of_that_escapes(app: Celery, heard: StandIn, store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parking, "PATIENCE_S", -1.0)
+    monkeypatch.setattr(publish_hook, "PATIENCE_S", -1.0)
     work, one = task(app, gives), uuid()
     store(2, ConnectionError("away"))
     run(work, one)
@@ -284,7 +284,7 @@ def stands(status: str) -> Act:
 def test_what_has_the_name_of_one_that_is_about_to_end_is_parked_when_it_has(
     app: Celery, heard: StandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parking, "ROOM_S", 0.0)
+    monkeypatch.setattr(publish_hook, "ROOM_S", 0.0)
     taken = refuses(409, "task_exists")
     next_is(
         heard,
@@ -320,7 +320,7 @@ def test_what_was_sent_before_is_not_sent_again(app: Celery, heard: StandIn, sta
 def test_what_runs_on_for_longer_than_anybody_waits_was_sent_before(
     app: Celery, heard: StandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parking, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(publish_hook, "PATIENCE_S", 0.0)
     next_is(heard, beat(), refuses(409, "task_exists"), stands("started"))
     assert run(task(app, sends_other)).info is None
     assert said(heard) == ["start", "tasks", "other", "release succeeded"]
@@ -359,7 +359,7 @@ def test_a_fork_waits_for_what_a_thread_does() -> None:
     inside, forking, done = Event(), Event(), Event()
 
     def use() -> None:
-        with forks.unforked():
+        with fork_safety.unforked():
             inside.set()
             forking.wait(10)
             done.set()
@@ -372,16 +372,16 @@ def test_a_fork_waits_for_what_a_thread_does() -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing is forked here")
 def test_a_fork_does_not_wait_for_ever_and_its_child_may_use_it_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forks, "LONGEST_S", 0.01)
+    monkeypatch.setattr(fork_safety, "LONGEST_S", 0.01)
     inside, end = Event(), Event()
 
     def use() -> None:
-        with forks.unforked():
+        with fork_safety.unforked():
             inside.set()
             end.wait(10)
 
     def again() -> bool:
-        with forks.unforked():
+        with fork_safety.unforked():
             return True
 
     using = Thread(target=use, daemon=True)
@@ -394,8 +394,8 @@ def test_a_fork_does_not_wait_for_ever_and_its_child_may_use_it_all(monkeypatch:
 
 
 def test_of_two_that_fork_at_a_time_each_opens_what_it_has_shut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forks, "LONGEST_S", 0.01)
-    door = forks._Door()
+    monkeypatch.setattr(fork_safety, "LONGEST_S", 0.01)
+    door = fork_safety._Door()
     door.shut_it()
 
     def forks_too() -> None:

@@ -25,8 +25,8 @@ a message of its own, so that it is a worker that stores `REVOKED` or `FAILURE` 
 """
 
 from poolkeeper.celery.allocation import Allocation
-from poolkeeper.celery.outcomes import PARKED, NotGranted, NotParked, Preempted
-from poolkeeper.celery.parking import install
+from poolkeeper.celery.exceptions import PARKED, NotGranted, NotParked, Preempted
+from poolkeeper.celery.publish_hook import install
 from poolkeeper.celery.task import PoolTask
 
 __all__ = ["PARKED", "Allocation", "NotGranted", "NotParked", "PoolTask", "Preempted", "install"]

@@ -25,9 +25,8 @@ from celery.exceptions import Ignore, Reject
 from celery.utils.nodenames import gethostname
 from kombu.exceptions import EncodeError
 
-from poolkeeper.calls import new_key
-from poolkeeper.celery.outcomes import PARKED, NotGranted, Preempted
-from poolkeeper.celery.parking import PATIENCE_S, Parcel, Parking, insist, mark, stores
+from poolkeeper.celery.exceptions import PARKED, NotGranted, Preempted
+from poolkeeper.celery.publish_hook import PATIENCE_S, Parcel, Parking, insist, mark, stores
 from poolkeeper.errors import (
     AllocationLost,
     Conflict,
@@ -39,6 +38,7 @@ from poolkeeper.errors import (
     Unavailable,
 )
 from poolkeeper.heartbeats import Heartbeats, now_s
+from poolkeeper.http_client import new_key
 from poolkeeper.models import Heartbeat
 
 if TYPE_CHECKING:

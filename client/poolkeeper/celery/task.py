@@ -15,10 +15,10 @@ from celery.exceptions import Ignore, ImproperlyConfigured
 from celery.result import AsyncResult
 
 from poolkeeper.celery.allocation import Allocation, Held
+from poolkeeper.celery.exceptions import NotGranted, NotParked
 from poolkeeper.celery.message import SENT, task_key
-from poolkeeper.celery.outcomes import NotGranted, NotParked
-from poolkeeper.celery.parking import RUN, insist, install, is_over, published, stores
-from poolkeeper.celery.storing import insist_on_storing
+from poolkeeper.celery.publish_hook import RUN, insist, install, is_over, published, stores
+from poolkeeper.celery.result_backend import insist_on_storing
 from poolkeeper.errors import Conflict, NotFound, PoolkeeperError
 
 Given = ParamSpec("Given")
@@ -43,7 +43,7 @@ class PoolTask(Task[Given, Made]):
     """
 
     abstract = True
-    Request = "poolkeeper.celery.worker:PoolRequest"
+    Request = "poolkeeper.celery.worker_request:PoolRequest"
     track_started = True
 
     component: str | None = None

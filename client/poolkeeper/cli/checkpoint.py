@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from poolkeeper.cli import options, output
-from poolkeeper.cli.grammar import Noun
-from poolkeeper.cli.refusals import Failed
+from poolkeeper.cli.command_base import Noun
+from poolkeeper.cli.error_output import Failed
 from poolkeeper.running.checkpoints import VARIABLE, Word, write
 
 checkpoint = Noun("checkpoint", help="Checkpoints, from within a command of `poolkeeper run`: its work is saved, or will be.")

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from poolkeeper.cli import options, output, papers, trials
-from poolkeeper.cli.asking import agreed, somebody_is_there
-from poolkeeper.cli.exits import Exit
-from poolkeeper.cli.grammar import Verb
-from poolkeeper.cli.refusals import Failed
-from poolkeeper.cli.text import one_line, printable
+from poolkeeper.cli import declaration_files, dry_run, options, output
+from poolkeeper.cli.command_base import Verb
+from poolkeeper.cli.confirm import agreed, somebody_is_there
+from poolkeeper.cli.error_output import Failed
+from poolkeeper.cli.exit_codes import Exit
+from poolkeeper.formatting import one_line, printable
 
 if TYPE_CHECKING:
     from poolkeeper import Client
@@ -30,7 +30,7 @@ SIGNS = {"create": ("+", "green"), "update": ("~", "yellow"), "delete": ("-", "r
 @click.option("--exit-code", is_flag=True, help="End with 10 if there is something to change.")
 def plan(name: str, prune: bool, exit_code: bool) -> None:
     """Show what `apply` would change, and what that would mean to those who wait and hold units; nothing is changed."""
-    paper, client = papers.read(name), options.client()
+    paper, client = declaration_files.read(name), options.client()
     planned = dict(_planned(client, paper, prune=prune))
     if planned["changes"]:
         planned |= _tried(client, paper, prune=prune)
@@ -45,7 +45,7 @@ def plan(name: str, prune: bool, exit_code: bool) -> None:
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 def apply(name: str, prune: bool, yes: bool) -> None:
     """Make pools, groups and policies what the file says; on a terminal the changes are shown first, and asked for."""
-    paper, client = papers.read(name), options.client()
+    paper, client = declaration_files.read(name), options.client()
     planned = _planned(client, paper, prune=prune)
     if not planned["changes"]:
         return _show(planned)
@@ -64,13 +64,13 @@ def export(name: str, yes: bool) -> None:
         return output.listing(declared["pools"], (), lambda row: str(row["name"]))
     if options.said().output == "json" and name == "-":
         return output.data(declared)
-    written = papers.written(declared)
+    written = declaration_files.written(declared)
     if name == "-":
         return click.echo(written, nl=False)
     return _save(Path(name), written, yes=yes)
 
 
-def _planned(client: Client, paper: papers.Paper, *, prune: bool) -> Mapping[str, Any]:
+def _planned(client: Client, paper: declaration_files.Paper, *, prune: bool) -> Mapping[str, Any]:
     """What would change. What is wrong in the paper is told by what is written there."""
     from poolkeeper.errors import Malformed
 
@@ -84,13 +84,13 @@ def _planned(client: Client, paper: papers.Paper, *, prune: bool) -> Mapping[str
     return found
 
 
-def _tried(client: Client, paper: papers.Paper, *, prune: bool) -> dict[str, Any]:
+def _tried(client: Client, paper: declaration_files.Paper, *, prune: bool) -> dict[str, Any]:
     """The `effect` on those who wait and hold units; else why it would be `refused`, or why that is `unknown`."""
     from poolkeeper.errors import AgainstTheRules, Conflict, Refused
 
     body = {"pools": paper.declared["pools"], "prune": prune}
     try:
-        return {"effect": client.call("POST", "/dry-run", body=body, timeout_s=trials.PATIENCE_S)}
+        return {"effect": client.call("POST", "/dry-run", body=body, timeout_s=dry_run.PATIENCE_S)}
     except Refused as no:
         is_judged = isinstance(no, (AgainstTheRules, Conflict)) and no.code != "too_many_requests_live"
         return {"effect": None, "refused" if is_judged else "unknown": {"code": no.code, "detail": no.detail}}
@@ -123,7 +123,7 @@ def _lines(planned: Mapping[str, Any]) -> Iterator[str]:
         sign, colour = SIGNS.get(change["action"], ("?", "white"))
         yield click.style(printable(f"{sign} {change['kind']} {_name(change)}"), fg=colour)
         yield from (f"    {one_line(line)}" for line in change["lines"])
-    if effect := list(trials.effects(planned["effect"])) if planned.get("effect") else []:
+    if effect := list(dry_run.effects(planned["effect"])) if planned.get("effect") else []:
         yield "Of those who wait and hold units"
         yield from effect
     if refused := planned.get("refused"):

@@ -7,16 +7,17 @@ from typing import Any
 
 import click
 
-from poolkeeper.cli import kinds, options, output, stories, text
-from poolkeeper.cli.grammar import Verb
+from poolkeeper import formatting
+from poolkeeper.cli import options, output, param_types, request_details
+from poolkeeper.cli.command_base import Verb
 from poolkeeper.cli.output import Column
 
 COLUMNS = (
-    Column("TIME", lambda row: text.clock(row["at"])),
+    Column("TIME", lambda row: formatting.clock(row["at"])),
     Column("REQUEST", lambda row: row["request"]),
-    Column("COMPONENT", text.component),
-    Column("ASKS", text.asks),
-    Column("WHAT", stories.told, long=True),
+    Column("COMPONENT", formatting.component),
+    Column("ASKS", formatting.asks),
+    Column("WHAT", request_details.told, long=True),
     Column("ID", lambda row: row["id"], wide=True),
 )
 
@@ -25,9 +26,9 @@ COLUMNS = (
     "events", cls=Verb, example="poolkeeper events --pool gpus --follow\npoolkeeper events --since 1763467200000-0 -o json"
 )
 @click.option("--follow", "-f", is_flag=True, help="Go on as they happen, until Ctrl-C; without --since from now.")
-@click.option("--pool", type=kinds.POOL, help="Only of this pool.")
-@click.option("--component", type=kinds.COMPONENT, help="Only of this component.")
-@click.option("--request", type=kinds.REQUEST, help="Only of this request.")
+@click.option("--pool", type=param_types.POOL, help="Only of this pool.")
+@click.option("--component", type=param_types.COMPONENT, help="Only of this component.")
+@click.option("--request", type=param_types.REQUEST, help="Only of this request.")
 @click.option("--since", metavar="ID", help="After the event with this id (-o wide shows it); 0 is from the beginning.")
 def events(follow: bool, pool: str | None, component: tuple[str, str] | None, request: str | None, since: str | None) -> None:
     """What happened, oldest first."""
@@ -54,5 +55,5 @@ def _line(event: Mapping[str, Any]) -> str:
         return "---\n" + str(yaml.safe_dump(dict(event), sort_keys=False, allow_unicode=True)).rstrip()
     if said == "name":
         return str(event["id"])
-    words = [text.clock(event["at"]), event["request"], text.component(event), text.asks(event), stories.told(event)]
-    return "  ".join(map(text.one_line, [*words, event["id"]] if said == "wide" else words))
+    words = [formatting.clock(event["at"]), event["request"], formatting.component(event), formatting.asks(event), request_details.told(event)]
+    return "  ".join(map(formatting.one_line, [*words, event["id"]] if said == "wide" else words))

@@ -7,8 +7,9 @@ from typing import Any
 
 import click
 
-from poolkeeper.cli import kinds, options, output, text
-from poolkeeper.cli.grammar import Verb
+from poolkeeper import formatting
+from poolkeeper.cli import options, output, param_types
+from poolkeeper.cli.command_base import Verb
 from poolkeeper.cli.output import Column, Row
 
 KEYS = (
@@ -21,16 +22,16 @@ KEYS = (
 )
 
 HOLDERS = (
-    Column("COMPONENT", text.component),
-    Column("USED", lambda row: text.amounts(row["used"], all_keys=True)),
-    Column("IN SHARE", lambda row: text.amounts(row["in_share"], all_keys=True)),
-    Column("BORROWED", lambda row: text.amounts(row["borrowed"], all_keys=True)),
-    Column("NEXT END", lambda row: text.clock(row["next_end"])),
+    Column("COMPONENT", formatting.component),
+    Column("USED", lambda row: formatting.amounts(row["used"], all_keys=True)),
+    Column("IN SHARE", lambda row: formatting.amounts(row["in_share"], all_keys=True)),
+    Column("BORROWED", lambda row: formatting.amounts(row["borrowed"], all_keys=True)),
+    Column("NEXT END", lambda row: formatting.clock(row["next_end"])),
 )
 
 CANDIDATES = (
     Column("REQUEST", lambda row: row["request"]),
-    Column("COMPONENT", text.component),
+    Column("COMPONENT", formatting.component),
     Column("BY RULE", lambda row: row["rule"]),
     Column("WHY NOT", lambda row: row["why_not"], long=True),
 )
@@ -41,7 +42,7 @@ CANDIDATES = (
     cls=Verb,
     example="poolkeeper request explain 01kad5rgbxn0fg1v4f2t\npoolkeeper request explain 01kad5rgbxn0fg1v4f2t -o json",
 )
-@click.argument("request", metavar="ID", type=kinds.REQUEST)
+@click.argument("request", metavar="ID", type=param_types.REQUEST)
 def explain(request: str) -> None:
     """Say why a request waits, who holds the units, whether others could be stopped for it, and when it may start."""
     told = options.call("GET", options.path("requests", request, "explain"))
@@ -50,7 +51,7 @@ def explain(request: str) -> None:
 
 def describe(told: Mapping[str, Any]) -> None:
     """The sentence, and pool by pool what it rests on."""
-    click.echo(text.printable(told["sentence"]))
+    click.echo(formatting.printable(told["sentence"]))
     for pool in told["pools"]:
         describe_pool(pool)
 

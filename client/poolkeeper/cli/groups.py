@@ -7,13 +7,14 @@ from typing import Any
 
 import click
 
-from poolkeeper.cli import kinds, options, output, text, views
-from poolkeeper.cli.accounts import LIMIT, RESERVED, SETTING, WEIGHT, changed, given, group_option
-from poolkeeper.cli.grammar import Noun
-from poolkeeper.cli.refusals import Failed
+from poolkeeper import formatting
+from poolkeeper.cli import columns, options, output, param_types
+from poolkeeper.cli.account_options import LIMIT, RESERVED, SETTING, WEIGHT, changed, given, group_option
+from poolkeeper.cli.command_base import Noun
+from poolkeeper.cli.error_output import Failed
 
-POOL = click.argument("pool", type=kinds.POOL)
-GROUP = click.argument("group", type=kinds.GROUP)
+POOL = click.argument("pool", type=param_types.POOL)
+GROUP = click.argument("group", type=param_types.GROUP)
 MODE = click.option(
     "--mode",
     type=click.Choice(["fair_share", "fifo"]),
@@ -33,7 +34,7 @@ group = Noun(
     "poolkeeper group create gpus sweeps --mode fifo --setting starvation_timeout_s=2m",
 )
 @POOL
-@click.argument("name", type=kinds.PLAIN)
+@click.argument("name", type=param_types.PLAIN)
 @RESERVED
 @LIMIT
 @group_option("--parent", "The group it is part of.")
@@ -64,8 +65,8 @@ def create(pool: str, name: str, **said: Any) -> None:
 def list_(pool: str) -> None:
     """List the groups of POOL as a tree."""
     rows = list(options.client().items(options.path("pools", pool, "groups")))
-    shown = rows if options.said().output in ("json", "yaml") else views.tree(rows)
-    output.listing(shown, views.with_what_is_said(views.GROUPS, rows), lambda row: str(row["name"]))
+    shown = rows if options.said().output in ("json", "yaml") else columns.tree(rows)
+    output.listing(shown, columns.with_what_is_said(columns.GROUPS, rows), lambda row: str(row["name"]))
 
 
 @group.command("show", example="poolkeeper group show gpus research")
@@ -118,13 +119,13 @@ def _described(found: Mapping[str, Any]) -> None:
             ("Pool", found["pool"]),
             ("Group", found["name"]),
             ("Parent", found["parent"]),
-            ("Reserved", text.amounts(found["reserved"])),
-            ("Limit", text.amounts(found["limit"])),
+            ("Reserved", formatting.amounts(found["reserved"])),
+            ("Limit", formatting.amounts(found["limit"])),
             ("Weight", str(found["weight"])),
             ("Mode", found.get("mode")),
-            ("Settings", text.pairs(found["settings"]) if found.get("settings") else None),
-            ("Used", text.amounts(found["used"])),
-            ("Used, fixed", text.amounts(found["used_fixed"])),
-            ("Borrowed", text.amounts(found["borrowed"])),
+            ("Settings", formatting.pairs(found["settings"]) if found.get("settings") else None),
+            ("Used", formatting.amounts(found["used"])),
+            ("Used, fixed", formatting.amounts(found["used_fixed"])),
+            ("Borrowed", formatting.amounts(found["borrowed"])),
         ]
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from poolkeeper.cli.grammar import HELP, Root
+from poolkeeper.cli.command_base import HELP, Root
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "pool": ("pools", "Named capacities: create, list, describe, update, delete, requests, shares."),

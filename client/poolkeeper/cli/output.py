@@ -12,9 +12,9 @@ from typing import Any
 
 import click
 
-from poolkeeper.cli.asking import is_terminal
+from poolkeeper.cli.confirm import is_terminal
 from poolkeeper.cli.options import said
-from poolkeeper.cli.text import one_line, printable
+from poolkeeper.formatting import one_line, printable
 
 Row = Mapping[str, Any]
 

@@ -7,14 +7,15 @@ from typing import Any
 
 import click
 
-from poolkeeper.cli import kinds, options, output, text, views
-from poolkeeper.cli.accounts import LIMIT, RESERVED, SETTING, WEIGHT, changed, given, group_option
-from poolkeeper.cli.grammar import Noun
-from poolkeeper.cli.refusals import Failed
+from poolkeeper import formatting
+from poolkeeper.cli import columns, options, output, param_types
+from poolkeeper.cli.account_options import LIMIT, RESERVED, SETTING, WEIGHT, changed, given, group_option
+from poolkeeper.cli.command_base import Noun
+from poolkeeper.cli.error_output import Failed
 
-POOL = click.argument("pool", type=kinds.POOL)
-COMPONENT = click.argument("component", type=kinds.COMPONENT)
-TYPE = click.option("--type", "kind", type=kinds.PLAIN, help="Type of the component, orchestrator if not said; or TYPE/NAME.")
+POOL = click.argument("pool", type=param_types.POOL)
+COMPONENT = click.argument("component", type=param_types.COMPONENT)
+TYPE = click.option("--type", "kind", type=param_types.PLAIN, help="Type of the component, orchestrator if not said; or TYPE/NAME.")
 PRIORITY = click.option("--priority", type=click.IntRange(0, 9999), help="The higher, the sooner.")
 PROFILE = click.option(
     "--profile",
@@ -47,7 +48,7 @@ def attach(pool: str, component: tuple[str | None, str], kind: str | None, repla
 
     It is looked whether there is a policy already, and then put: of two who do that at the same moment the later one counts.
     """
-    who = kinds.typed_component(component, kind)
+    who = param_types.typed_component(component, kind)
     client = options.client()
     if not replace and _present(client, pool, who):
         hint = "`policy update` changes what is given, --replace puts this in its place"
@@ -57,8 +58,8 @@ def attach(pool: str, component: tuple[str | None, str], kind: str | None, repla
 
 
 @policy.command("list", example="poolkeeper policy list gpus\npoolkeeper policy list --component team-ml")
-@click.argument("pool", type=kinds.POOL, required=False)
-@click.option("--component", type=kinds.COMPONENT, help="Instead of a pool: the policies of a component in all pools.")
+@click.argument("pool", type=param_types.POOL, required=False)
+@click.option("--component", type=param_types.COMPONENT, help="Instead of a pool: the policies of a component in all pools.")
 @TYPE
 def list_(pool: str | None, component: tuple[str | None, str] | None, kind: str | None) -> None:
     """List the policies of POOL, or of a component in all pools."""
@@ -66,11 +67,11 @@ def list_(pool: str | None, component: tuple[str | None, str] | None, kind: str 
         raise click.UsageError("name a pool, or a component with --component", click.get_current_context())
     if pool is not None:
         rows = list(options.client().items(options.path("pools", pool, "policies")))
-        return output.listing(rows, views.with_what_is_said(views.POLICIES, rows), text.component)
+        return output.listing(rows, columns.with_what_is_said(columns.POLICIES, rows), formatting.component)
     assert component
-    who = kinds.typed_component(component, kind)
+    who = param_types.typed_component(component, kind)
     rows = list(options.client().items(options.path("components", who[1], "policies"), query=_query(who)))
-    columns = views.with_what_is_said(views.POLICIES_OF_A_COMPONENT, rows)
+    columns = columns.with_what_is_said(columns.POLICIES_OF_A_COMPONENT, rows)
     return output.listing(rows, columns, lambda row: str(row["pool"]))
 
 
@@ -80,7 +81,7 @@ def list_(pool: str | None, component: tuple[str | None, str] | None, kind: str 
 @TYPE
 def show(pool: str, component: tuple[str | None, str], kind: str | None) -> None:
     """Show the policy of COMPONENT in POOL."""
-    who = kinds.typed_component(component, kind)
+    who = param_types.typed_component(component, kind)
     found = options.call("GET", _path(pool, who), query=_query(who))
     output.one(found, _word(who), lambda: _described(found))
 
@@ -104,7 +105,7 @@ def show(pool: str, component: tuple[str | None, str], kind: str | None) -> None
 def update(pool: str, component: tuple[str | None, str], kind: str | None, no_group: bool, **said: Any) -> None:
     """Change the policy of COMPONENT in POOL: what is not given stays, key by key; gpu=none takes a key away,
     NAME=none a setting."""
-    who = kinds.typed_component(component, kind)
+    who = param_types.typed_component(component, kind)
     news = changed(said, {"group": no_group})
     client = options.client()
     present = client.call("GET", _path(pool, who), query=_query(who))
@@ -118,7 +119,7 @@ def update(pool: str, component: tuple[str | None, str], kind: str | None, no_gr
 @TYPE
 def detach(pool: str, component: tuple[str | None, str], kind: str | None) -> None:
     """Part COMPONENT from POOL; refused while it waits or holds anything there."""
-    who = kinds.typed_component(component, kind)
+    who = param_types.typed_component(component, kind)
     options.call("DELETE", _path(pool, who), query=_query(who))
     output.done(None, _word(who), f"detached {_word(who)} from pool {pool}")
 
@@ -144,7 +145,7 @@ def _query(who: tuple[str, str]) -> dict[str, str]:
 
 
 def _word(who: tuple[str, str]) -> str:
-    return text.component({"component_type": who[0], "component": who[1]})
+    return formatting.component({"component_type": who[0], "component": who[1]})
 
 
 def _terms(policy: Mapping[str, Any]) -> str:
@@ -153,24 +154,24 @@ def _terms(policy: Mapping[str, Any]) -> str:
     words += [f"{word} {text.amounts(policy[word])}" for word in ("reserved", "limit") if policy[word]]
     words += [f"group {policy['group']}"] if policy["group"] else []
     words += [f"profile {policy['profile']}"] if policy["profile"] != "batch" else []
-    return ", ".join(words + ([text.pairs(policy["settings"])] if policy.get("settings") else []))
+    return ", ".join(words + ([formatting.pairs(policy["settings"])] if policy.get("settings") else []))
 
 
 def _described(found: Mapping[str, Any]) -> None:
     output.fields(
         [
             ("Pool", found["pool"]),
-            ("Component", text.component(found)),
+            ("Component", formatting.component(found)),
             ("Priority", str(found["priority"])),
-            ("Reserved", text.amounts(found["reserved"])),
-            ("Limit", text.amounts(found["limit"])),
+            ("Reserved", formatting.amounts(found["reserved"])),
+            ("Limit", formatting.amounts(found["limit"])),
             ("Group", found["group"]),
             ("Weight", str(found["weight"])),
             ("Profile", found["profile"]),
-            ("Settings", text.pairs(found["settings"]) if found.get("settings") else None),
-            ("Used", text.amounts(found["used"])),
-            ("Used, fixed", text.amounts(found["used_fixed"])),
-            ("Borrowed", text.amounts(found["borrowed"])),
+            ("Settings", formatting.pairs(found["settings"]) if found.get("settings") else None),
+            ("Used", formatting.amounts(found["used"])),
+            ("Used, fixed", formatting.amounts(found["used_fixed"])),
+            ("Borrowed", formatting.amounts(found["borrowed"])),
             ("Queued", str(found["queued"])),
         ]
     )

@@ -8,23 +8,23 @@ from typing import Any, TypeAlias
 
 import click
 
-from poolkeeper.cli import kinds, options, output, views
-from poolkeeper.cli import settings as known
-from poolkeeper.cli.grammar import Noun
+from poolkeeper.cli import columns, options, output, param_types
+from poolkeeper.cli import pool_settings as known
+from poolkeeper.cli.command_base import Noun
 from poolkeeper.cli.shares import shares
-from poolkeeper.cli.text import amounts, plural
+from poolkeeper.formatting import amounts, plural
 
-POOL = click.argument("pool", type=kinds.POOL)
+POOL = click.argument("pool", type=param_types.POOL)
 CAPACITY = click.option(
     "--capacity",
-    type=kinds.Amounts(),
+    type=param_types.Amounts(),
     multiple=True,
     help="Units of each key: gpu=8,mcpu=64000, or JSON or YAML. May be repeated.",
 )
 SETTING = click.option(
     "--setting",
     "settings",
-    type=kinds.Setting(known.OF_POOLS),
+    type=param_types.Setting(known.OF_POOLS),
     multiple=True,
     help="Such as discipline=fair_share, patience_s=5m or preemption_threshold=0.5; none is null. May be repeated.",
 )
@@ -41,7 +41,7 @@ pool = Noun("pool", help="Pools: named capacities that teams share.")
     "poolkeeper pool create shared --capacity gpu=8 --setting discipline=fair_share --setting starvation_timeout_s=60 "
     "--setting non_preemptible_usage_threshold=gpu=2",
 )
-@click.argument("name", type=kinds.PLAIN)
+@click.argument("name", type=param_types.PLAIN)
 @CAPACITY
 @DESCRIPTION
 @SETTING
@@ -57,7 +57,7 @@ def create(name: str, capacity: Given, description: str | None, settings: Given)
 @pool.command("list", example="poolkeeper pool list\npoolkeeper pool list -o name")
 def list_() -> None:
     """List the pools with what is used and free."""
-    output.listing(options.client().items("/pools"), views.POOLS, lambda row: str(row["name"]))
+    output.listing(options.client().items("/pools"), columns.POOLS, lambda row: str(row["name"]))
 
 
 @pool.command("describe", example="poolkeeper pool describe gpus\npoolkeeper pool describe gpus -o json")
@@ -104,10 +104,10 @@ def delete(pool: str) -> None:
 @click.option(
     "--view", type=click.Choice(["queued", "active", "all"]), default="queued", show_default=True, help="Which of them."
 )
-@views.LIMIT
+@columns.LIMIT
 def requests(pool: str, view: str, limit: int) -> None:
     """List a pool's requests: those waiting in the order of the queue, those active in the order of grant."""
-    views.limited_requests(options.path("pools", pool, "requests"), {"view": view}, limit)
+    columns.limited_requests(options.path("pools", pool, "requests"), {"view": view}, limit)
 
 
 pool.add_command(shares)
@@ -116,9 +116,9 @@ pool.add_command(shares)
 def _said(capacity: Given, description: str | None, settings: Given) -> dict[str, Any]:
     """The fields that were given."""
     given = {
-        "capacity": kinds.merged(capacity, "--capacity") or None,
+        "capacity": param_types.merged(capacity, "--capacity") or None,
         "description": description,
-        "settings": kinds.merged(settings, "--setting") or None,
+        "settings": param_types.merged(settings, "--setting") or None,
     }
     return {field: value for field, value in given.items() if value is not None}
 
@@ -133,16 +133,16 @@ def _described(whole: Mapping[str, Any]) -> None:
         ]
     )
     output.heading("Capacity")
-    output.table([{"key": key, **whole} for key in whole["capacity"]], views.KEYS, indent=2)
+    output.table([{"key": key, **whole} for key in whole["capacity"]], columns.KEYS, indent=2)
     if whole["groups"]:
         output.heading(plural(len(whole["groups"]), "group").capitalize())
-        output.table(views.tree(whole["groups"]), views.with_what_is_said(views.GROUPS, whole["groups"]), indent=2)
+        output.table(columns.tree(whole["groups"]), columns.with_what_is_said(columns.GROUPS, whole["groups"]), indent=2)
     output.heading(plural(len(whole["policies"]), "policy").capitalize())
     if whole["policies"]:
-        output.table(whole["policies"], views.with_what_is_said(views.POLICIES, whole["policies"]), indent=2)
+        output.table(whole["policies"], columns.with_what_is_said(columns.POLICIES, whole["policies"]), indent=2)
     output.heading(_queue_heading(whole))
     if whole["queue"]:
-        output.table(whole["queue"], views.QUEUE, indent=2)
+        output.table(whole["queue"], columns.QUEUE, indent=2)
 
 
 def _queue_heading(whole: Mapping[str, Any]) -> str:

@@ -8,19 +8,20 @@ from typing import Any
 
 import click
 
-from poolkeeper.cli import explanations, kinds, near, options, output, stories, text, trials, views
-from poolkeeper.cli.asking import agreed
-from poolkeeper.cli.exits import Exit
-from poolkeeper.cli.grammar import Noun
-from poolkeeper.cli.refusals import Failed, say
-from poolkeeper.cli.submission import ask_of, ask_options
-from poolkeeper.cli.waiting import wait_for
+from poolkeeper import formatting
+from poolkeeper.cli import columns, dry_run, explanations, options, output, param_types, request_details, suggestions
+from poolkeeper.cli.command_base import Noun
+from poolkeeper.cli.confirm import agreed
+from poolkeeper.cli.error_output import Failed, say
+from poolkeeper.cli.exit_codes import Exit
+from poolkeeper.cli.submit_options import ask_of, ask_options
+from poolkeeper.cli.wait_progress import wait_for
 
-ID = click.argument("request", metavar="ID", type=kinds.REQUEST)
-WAITER = click.argument("request", metavar="ID", type=kinds.WAITER)
-HOLDER = click.argument("request", metavar="ID", type=kinds.HOLDER)
-TIMEOUT = click.option("--timeout", type=kinds.Duration(), help="How long to wait at most; then the exit code is 7.")
-TYPE = click.option("--type", "kind", type=kinds.PLAIN, help="Type of the component.")
+ID = click.argument("request", metavar="ID", type=param_types.REQUEST)
+WAITER = click.argument("request", metavar="ID", type=param_types.WAITER)
+HOLDER = click.argument("request", metavar="ID", type=param_types.HOLDER)
+TIMEOUT = click.option("--timeout", type=param_types.Duration(), help="How long to wait at most; then the exit code is 7.")
+TYPE = click.option("--type", "kind", type=param_types.PLAIN, help="Type of the component.")
 FENCE = click.option(
     "--fence", type=click.IntRange(min=0), help="The fence it is held under; else the present one is read first."
 )
@@ -49,7 +50,7 @@ def submit(key: str | None, wait: bool, timeout: int | None, dry_run: bool, **sa
     body, headers = ask_of(said), {"Idempotency-Key": key or secrets.token_hex(16)}
     client = options.client()
     if dry_run:
-        return _try(client.call("POST", "/dry-run", body={"request": body}, timeout_s=trials.PATIENCE_S))
+        return _try(client.call("POST", "/dry-run", body={"request": body}, timeout_s=dry_run.PATIENCE_S))
     found = client.call("POST", "/requests", body=body, headers=headers)
     if wait and found["status"] == "queued":
         found = wait_for(client, found, timeout)
@@ -62,11 +63,11 @@ def submit(key: str | None, wait: bool, timeout: int | None, dry_run: bool, **sa
     "poolkeeper request list --component team-ml -o wide",
 )
 @click.option("--status", type=click.Choice(STATUSES), multiple=True, help="Only with this status. May be repeated.")
-@click.option("--component", type=kinds.COMPONENT, help="Only of this component.")
+@click.option("--component", type=param_types.COMPONENT, help="Only of this component.")
 @TYPE
-@click.option("--pool", type=kinds.POOL, help="Only queued in this pool or allocated from it.")
-@click.option("--label", "labels", type=kinds.Label(), multiple=True, help="Only with this label. May be repeated.")
-@views.LIMIT
+@click.option("--pool", type=param_types.POOL, help="Only queued in this pool or allocated from it.")
+@click.option("--label", "labels", type=param_types.Label(), multiple=True, help="Only with this label. May be repeated.")
+@columns.LIMIT
 def list_(
     status: tuple[str, ...],
     component: tuple[str | None, str] | None,
@@ -84,7 +85,7 @@ def list_(
         "pool": pool,
         "label": [f"{key}:{value}" for label in labels for key, value in label.items()],
     }
-    views.limited_requests("/requests", query, limit)
+    columns.limited_requests("/requests", query, limit)
 
 
 @request.command("describe", example="poolkeeper request describe 01kad5rgbxn0fg1v4f2t")
@@ -94,7 +95,7 @@ def describe(request: str) -> None:
     client = options.client()
     found = dict(client.call("GET", _path(request)))
     found["story"] = list(client.items(options.path("requests", request, "events")))
-    output.one(found, request, lambda: stories.describe(found))
+    output.one(found, request, lambda: request_details.describe(found))
 
 
 @request.command("wait", example="poolkeeper request wait 01kad5rgbxn0fg1v4f2t --timeout 5m && ./train.sh")
@@ -159,7 +160,7 @@ def heartbeat(request: str, fence: int | None) -> None:
     required=True,
     help="How far it is: at it (started, progress), not now (defer), all is saved (completed), it cannot be (failed).",
 )
-@click.option("--for", "seconds", type=kinds.Duration(), help="With defer: by how long.")
+@click.option("--for", "seconds", type=param_types.Duration(), help="With defer: by how long.")
 @click.option("--reference", help="With completed: where the work is to go on from.")
 def checkpoint(request: str, fence: int | None, state: str, seconds: int | None, reference: str | None) -> None:
     """Say how far the saving of the work is; who completes it because it had to leave has left with that."""
@@ -202,11 +203,11 @@ def sentence(found: Mapping[str, Any]) -> str:
     told = f"request {found['id']}: {status}"
     if status in ("allocated", "preempting"):
         held = f"{told}{where or ', tied to no pool,'} under fence {found['fence']}"
-        return held + (f": {text.directive(found)}" if text.directive(found) else "")
+        return held + (f": {text.directive(found)}" if formatting.directive(found) else "")
     if status == "queued":
-        place = text.position(found)
+        place = formatting.position(found)
         return told + (f", position {place}" if place else "")
-    why = text.why(found)
+    why = formatting.why(found)
     return told + (f": {why}" if why else "")
 
 
@@ -225,7 +226,7 @@ def _tell(found: Mapping[str, Any], *, waited: bool) -> None:
     if status == "allocated" and found["lease_s"] and not options.said().for_programs:
         say(f"its lease lapses in {text.duration(found['lease_s'])} unless a heartbeat prolongs it (--lease none: never)")
     if status == "rejected" and options.said().output not in ("json", "yaml"):
-        for hint in near.hints_of(found):
+        for hint in suggestions.hints_of(found):
             say(f"  {hint}")
     code = {
         "queued": Exit.TIMED_OUT if waited else Exit.OK,
@@ -238,7 +239,7 @@ def _tell(found: Mapping[str, Any], *, waited: bool) -> None:
 
 def _try(told: Mapping[str, Any]) -> None:
     """Say what would come of a submit; the exit code says so too."""
-    trials.show_ask(told)
+    dry_run.show_ask(told)
     if told["outcome"] == "rejected":
         click.get_current_context().exit(Exit.REJECTED)
 

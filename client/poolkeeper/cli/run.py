@@ -8,11 +8,11 @@ from typing import Any, NoReturn
 
 import click
 
-from poolkeeper.cli import kinds, options
-from poolkeeper.cli.exits import Exit
-from poolkeeper.cli.grammar import Verb
-from poolkeeper.cli.refusals import Failed
-from poolkeeper.cli.submission import ask_of, ask_options
+from poolkeeper.cli import options, param_types
+from poolkeeper.cli.command_base import Verb
+from poolkeeper.cli.error_output import Failed
+from poolkeeper.cli.exit_codes import Exit
+from poolkeeper.cli.submit_options import ask_of, ask_options
 
 _OPTION = re.compile(r"--([a-z][a-z0-9_.-]{0,62})(?:=(.*))?", re.DOTALL)
 _WHERE = "poolkeeper run --component team-ml --gpu 1 -- python train.py"
@@ -124,12 +124,12 @@ def _asks_for_help(args: Sequence[str]) -> bool:
 @ask_options
 @click.option("--key", help="Idempotency key of the request, for one run at a time: a new one if not said.")
 @click.option(
-    "--timeout", type=kinds.Duration(), help="How long to wait at most, each time; then it leaves the queue (exit code 7)."
+    "--timeout", type=param_types.Duration(), help="How long to wait at most, each time; then it leaves the queue (exit code 7)."
 )
 @click.option(
     "--on-lost", type=click.Choice(["stop", "keep"]), default="stop", help="What becomes of it without its units (stop)."
 )
-@click.option("--grace", type=kinds.Duration(), default="30s", help="From being stopped to SIGKILL (30s).")
+@click.option("--grace", type=param_types.Duration(), default="30s", help="From being stopped to SIGKILL (30s).")
 @click.option("-q", "--quiet", is_flag=True, help="Say only what goes wrong.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 def run(
@@ -178,7 +178,7 @@ def run(
 
 
 def _hints(request: Any) -> list[str]:
-    from poolkeeper.cli import near
+    from poolkeeper.cli import suggestions
 
     reason: Mapping[str, Any] = {"code": request.reason.code, "pools": request.reason.pools} if request.reason else {}
-    return near.hints_of({"reason": reason, "component": request.component, "component_type": request.component_type})
+    return suggestions.hints_of({"reason": reason, "component": request.component, "component_type": request.component_type})

@@ -7,8 +7,9 @@ from typing import Any
 
 import click
 
-from poolkeeper.cli import kinds, options, output, text
-from poolkeeper.cli.grammar import Verb
+from poolkeeper import formatting
+from poolkeeper.cli import options, output, param_types
+from poolkeeper.cli.command_base import Verb
 from poolkeeper.cli.output import Column, Row
 
 SPLIT = ("non_preemptible", "aggressively_preemptible", "preemptible")
@@ -31,7 +32,7 @@ SHARES = (
 
 
 @click.command("shares", cls=Verb, example="poolkeeper pool shares gpus\npoolkeeper pool shares gpus -o wide")
-@click.argument("pool", type=kinds.POOL)
+@click.argument("pool", type=param_types.POOL)
 def shares(pool: str) -> None:
     """Show what each group and policy of POOL has and is due by fair share.
 
@@ -74,7 +75,7 @@ def name(node: Mapping[str, Any]) -> str:
     """What a node is called where one has to type it."""
     if node["kind"] != "policy":
         return str(node["name"])
-    return text.component({"component": node["name"], "component_type": node["component_type"]})
+    return formatting.component({"component": node["name"], "component_type": node["component_type"]})
 
 
 def percent(share: float) -> str:

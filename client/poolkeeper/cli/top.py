@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from poolkeeper.cli import options, output, text
-from poolkeeper.cli.asking import is_terminal
-from poolkeeper.cli.grammar import Verb
-from poolkeeper.cli.pictures import Line, Picture, Word
-from poolkeeper.cli.refusals import is_bug
-from poolkeeper.cli.sights import Sight, see
+from poolkeeper import formatting
+from poolkeeper.cli import options, output
+from poolkeeper.cli.command_base import Verb
+from poolkeeper.cli.confirm import is_terminal
+from poolkeeper.cli.error_output import is_bug
+from poolkeeper.cli.top_data import Sight, see
+from poolkeeper.cli.top_render import Line, Picture, Word
 
 if TYPE_CHECKING:
     from poolkeeper import Client
@@ -140,7 +141,7 @@ class _Screen:
 
     def __init__(self, eye: Eye, client: Client) -> None:
         self._eye = eye
-        self._where = text.one_line(f"workspace {client.workspace} at {client.url}")
+        self._where = formatting.one_line(f"workspace {client.workspace} at {client.url}")
 
     def show(self, board: Keyboard) -> None:
         """Until a key ends it; a token that is not good for it ends it, too."""
@@ -187,7 +188,7 @@ class _Screen:
         if self._eye.trouble is None:
             return [] if self._eye.sight else [[Word("looking ...", "dim")]]
         ago = f"; this was {time.monotonic() - self._eye.seen_s:.0f} s ago" if self._eye.sight else ""
-        return [[Word(text.one_line(f"{self._eye.trouble}; trying again{ago}"), "bold red")]]
+        return [[Word(formatting.one_line(f"{self._eye.trouble}; trying again{ago}"), "bold red")]]
 
     def _chosen(self, sight: Sight) -> str:
         names = [str(pool["name"]) for pool in sight.pools]

@@ -6,9 +6,9 @@ from typing import Any
 
 import click
 
-from poolkeeper.cli import kinds, options, output
-from poolkeeper.cli.grammar import Noun
-from poolkeeper.cli.text import pairs
+from poolkeeper.cli import options, output, param_types
+from poolkeeper.cli.command_base import Noun
+from poolkeeper.formatting import pairs
 
 workspace = Noun("workspace", help="Settings of the whole workspace.")
 
@@ -22,7 +22,7 @@ def show() -> None:
 
 
 @workspace.command("update", example="poolkeeper workspace update --setting unmanaged=allow")
-@click.option("--setting", "settings", type=kinds.Setting(), multiple=True, required=True, help="unmanaged=reject or =allow.")
+@click.option("--setting", "settings", type=param_types.Setting(), multiple=True, required=True, help="unmanaged=reject or =allow.")
 def update(settings: tuple[dict[str, Any], ...]) -> None:
     """Change settings of the workspace.
 
@@ -30,5 +30,5 @@ def update(settings: tuple[dict[str, Any], ...]) -> None:
     unmanaged=reject  a component without any policy is rejected (the default)
     unmanaged=allow   it is granted at once, tied to no pool, and counted nowhere
     """
-    found = options.call("PATCH", "/workspace", body=kinds.merged(settings, "--setting"))
+    found = options.call("PATCH", "/workspace", body=param_types.merged(settings, "--setting"))
     output.done(found, str(found["name"]), f"updated workspace {found['name']}: {pairs(found['settings'])}")

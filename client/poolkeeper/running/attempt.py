@@ -7,14 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from poolkeeper.calls import pause_s
+from poolkeeper.allocation import leave
 from poolkeeper.errors import AllocationLost, Conflict, Malformed, NotFound, PoolkeeperError, Refused, StaleFence
+from poolkeeper.failures import may_pass
 from poolkeeper.heartbeats import Heartbeats, now_s
-from poolkeeper.holding import leave
+from poolkeeper.http_client import pause_s
 from poolkeeper.running.surroundings import environment
 from poolkeeper.running.turn import Terms, Turn
 from poolkeeper.running.words import Words
-from poolkeeper.trouble import may_pass
 
 if TYPE_CHECKING:
     from poolkeeper.client import Client

@@ -9,7 +9,7 @@ from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from poolkeeper.calls import new_key, pause_s
+from poolkeeper.allocation import leave, undo
 from poolkeeper.errors import (
     AllocationLost,
     Conflict,
@@ -21,8 +21,9 @@ from poolkeeper.errors import (
     TooManyRequests,
     Unavailable,
 )
+from poolkeeper.failures import may_pass
 from poolkeeper.heartbeats import now_s
-from poolkeeper.holding import leave, undo
+from poolkeeper.http_client import new_key, pause_s
 from poolkeeper.running import guard
 from poolkeeper.running.attempt import Attempt
 from poolkeeper.running.bell import Bell
@@ -32,7 +33,6 @@ from poolkeeper.running.interruptions import Interrupted, Interruptions
 from poolkeeper.running.showing import LAST_S, Showing
 from poolkeeper.running.terminal import Terminal
 from poolkeeper.running.turn import Surroundings, Terms
-from poolkeeper.trouble import may_pass
 
 if TYPE_CHECKING:
     from poolkeeper.client import Client

@@ -13,7 +13,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from poolkeeper.cli.text import duration, printable
+from poolkeeper.formatting import duration, printable
 
 if TYPE_CHECKING:
     from poolkeeper.models import Request

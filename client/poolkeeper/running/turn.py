@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING
 
-from poolkeeper.cli.text import duration
+from poolkeeper.formatting import duration
 from poolkeeper.heartbeats import now_s
 from poolkeeper.running.checkpoints import Checkpoints, Word
 from poolkeeper.running.command import Command

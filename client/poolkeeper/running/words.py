@@ -10,10 +10,10 @@ from queue import SimpleQueue
 from threading import Event, Thread
 from typing import TYPE_CHECKING
 
-from poolkeeper.calls import pause_s
 from poolkeeper.errors import PoolkeeperError, Refused, StaleFence
+from poolkeeper.failures import may_pass
+from poolkeeper.http_client import pause_s
 from poolkeeper.running.checkpoints import Word
-from poolkeeper.trouble import may_pass
 
 if TYPE_CHECKING:
     from collections.abc import Callable

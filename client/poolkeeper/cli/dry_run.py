@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from poolkeeper.cli import output, text
+from poolkeeper import formatting
+from poolkeeper.cli import output
 from poolkeeper.cli.explanations import describe_pool
 
 EFFECTS = {
@@ -26,7 +27,7 @@ PATIENCE_S = 20.0
 
 def describe_ask(told: Mapping[str, Any]) -> None:
     """What a submit would come to."""
-    click.echo(text.printable(sentence(told)))
+    click.echo(formatting.printable(sentence(told)))
     for pool in told["verdicts"]:
         describe_pool(pool)
 

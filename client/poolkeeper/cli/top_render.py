@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeAlias
 
-from poolkeeper.cli import text
-from poolkeeper.cli.sights import Close, Sight
+from poolkeeper import formatting
+from poolkeeper.cli.top_data import Close, Sight
 
 Line: TypeAlias = "list[Word]"
 
@@ -106,12 +106,12 @@ class Picture:
 
     def _waiter(self, pool: str, request: Mapping[str, Any]) -> list[str]:
         place = (request["position"] or {}).get(pool, "-")
-        waited = text.age(request["submitted_at"], self._now)
+        waited = formatting.age(request["submitted_at"], self._now)
         return [
             f"{place}.",
             request["id"],
-            text.component(request),
-            text.asks(request),
+            formatting.component(request),
+            formatting.asks(request),
             waited,
             self._reason(request["explained"]),
         ]
@@ -125,7 +125,7 @@ class Picture:
             if numbers["needed"] > numbers["free"] - numbers["held_for_others"]
         ]
         verdict = VERDICTS.get(explained["verdict"], str(explained["verdict"]))
-        return "; ".join([text.one_line(": ".join([verdict, *short[:1]])), *self._estimate(explained["estimated_start"])])
+        return "; ".join([formatting.one_line(": ".join([verdict, *short[:1]])), *self._estimate(explained["estimated_start"])])
 
     def _estimate(self, foreseen: Mapping[str, Any] | None) -> list[str]:
         if foreseen is None:
@@ -135,7 +135,7 @@ class Picture:
 
     def _until(self, at: str) -> str:
         """How long until then, roughly."""
-        left_s = max(0, round((text.moment(at) - self._now).total_seconds()))
+        left_s = max(0, round((formatting.moment(at) - self._now).total_seconds()))
         for unit, length in (("h", 3600), ("m", 60)):
             if left_s >= 2 * length:
                 return f"{round(left_s / length)}{unit}"
@@ -147,7 +147,7 @@ def _policy(policy: Mapping[str, Any], keys: Sequence[str]) -> list[str]:
     told = [
         _use(policy, key) for key in keys if policy["used"].get(key) or policy["reserved"].get(key) or key in policy["limit"]
     ]
-    return [text.component(policy), f"{policy['queued']} waiting", "; ".join(told) or "uses nothing"]
+    return [formatting.component(policy), f"{policy['queued']} waiting", "; ".join(told) or "uses nothing"]
 
 
 def _use(policy: Mapping[str, Any], key: str) -> str:
@@ -160,7 +160,7 @@ def _use(policy: Mapping[str, Any], key: str) -> str:
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> list[list[str]]:
-    clean = [[text.one_line(cell) for cell in row] for row in rows]
+    clean = [[formatting.one_line(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*clean, strict=True)]
     return [[f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)] for row in clean]
 

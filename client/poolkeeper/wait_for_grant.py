@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 from math import inf
 
-from poolkeeper.calls import Calls, decoded, pause_s
 from poolkeeper.errors import TimedOut, TooManyRequests, Unavailable
+from poolkeeper.http_client import Calls, decoded, pause_s
 from poolkeeper.models import Request
 
 POLL_S = 30.0

@@ -16,11 +16,11 @@ from copy import copy
 from typing import Any, Self
 from urllib.parse import urlencode
 
-from poolkeeper import configuration, stream
-from poolkeeper.configuration import PREFIX
+from poolkeeper import config, event_stream
+from poolkeeper.config import PREFIX
 from poolkeeper.errors import NotFound, PoolkeeperError, Refused, refusal
+from poolkeeper.failures import is_lost, may_pass, surely_not_done, unanswered
 from poolkeeper.transport import Answer, Transport
-from poolkeeper.trouble import is_lost, may_pass, surely_not_done, unanswered
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
 LONGEST_WISH_S = 60.0
@@ -56,7 +56,7 @@ class Calls:
         tries: int = 5,
         sleep: Callable[[float], object] = time.sleep,
     ) -> None:
-        self.configuration = configuration.read(url, token, workspace)
+        self.configuration = config.read(url, token, workspace)
         self.url, self.workspace = self.configuration.url, self.configuration.workspace
         self.timeout_s, self.tries, self._sleep = timeout_s, max(1, tries), sleep
         self.dated: str | None = None
@@ -117,7 +117,7 @@ class Calls:
         cannot be had raises, and a refusal. Closing the generator ends the connection.
         """
         query = {"pool": pool, "component": component, "request": request}
-        return stream.events(self._open_stream, query, after, self._sleep)
+        return event_stream.events(self._open_stream, query, after, self._sleep)
 
     def answer(
         self,
@@ -174,7 +174,7 @@ class Calls:
             headers["Content-Type"] = "application/json"
         return headers | {KEY if name.lower() == KEY.lower() else name: text for name, text in (given or {}).items()}
 
-    def _open_stream(self, query: Mapping[str, Any], last_id: str | None) -> stream.Source:
+    def _open_stream(self, query: Mapping[str, Any], last_id: str | None) -> event_stream.Source:
         """A connection of its own, on which events come; Refused or Unavailable if there is none."""
         from http.client import HTTPException
 
@@ -182,7 +182,7 @@ class Calls:
         if last_id is not None:
             headers["Last-Event-ID"] = last_id
         try:
-            connection = self._transport.open(stream.SILENCE_S)
+            connection = self._transport.open(event_stream.SILENCE_S)
             try:
                 response = self._transport.send(connection, "GET", f"{PREFIX}/events{_query(query)}", None, headers)
                 if response.status >= 300:
@@ -193,7 +193,7 @@ class Calls:
                 raise
         except (OSError, HTTPException) as error:
             raise unanswered(self.url, error) from error
-        return stream.Source(response, connection)
+        return event_stream.Source(response, connection)
 
 
 def new_key() -> str:

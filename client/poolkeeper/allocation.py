@@ -15,7 +15,6 @@ from threading import Thread
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from poolkeeper.calls import new_key
 from poolkeeper.errors import (
     AllocationLost,
     Conflict,
@@ -27,8 +26,9 @@ from poolkeeper.errors import (
     StaleFence,
     TimedOut,
 )
+from poolkeeper.failures import surely_not_done
 from poolkeeper.heartbeats import Heartbeats, now_s
-from poolkeeper.trouble import surely_not_done
+from poolkeeper.http_client import new_key
 
 if TYPE_CHECKING:
     from poolkeeper.client import Client

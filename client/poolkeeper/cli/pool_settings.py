@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from poolkeeper.cli.text import pairs
+from poolkeeper.formatting import pairs
 
 YES_OR_NO = ("true", "false")
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from poolkeeper.cli import output, text
+from poolkeeper import formatting
+from poolkeeper.cli import output
 
 SENTENCES = {
     "submitted": "was submitted",
@@ -87,26 +88,26 @@ def _facts(found: Mapping[str, Any]) -> list[tuple[str, Any]]:
     holds = found["status"] in ("allocated", "preempting")
     return [
         ("Request", found["id"]),
-        ("Component", text.component(found)),
-        ("Asks", text.asks(found)),
+        ("Component", formatting.component(found)),
+        ("Asks", formatting.asks(found)),
         ("Status", found["status"]),
-        ("Why", text.why(found)),
+        ("Why", formatting.why(found)),
         ("Outcome", found.get("outcome")),
         ("Pool", found["pool"]),
-        ("Position", text.position(found)),
+        ("Position", formatting.position(found)),
         ("Fence", found["fence"]),
         ("Lease", _lease(found, holds=holds)),
-        ("Directive", text.directive(found)),
+        ("Directive", formatting.directive(found)),
         ("Preemptible", f"yes, class {found['preemption_class']}" if found["preemptible"] else "no"),
         ("Checkpoint", _checkpoint(found)),
-        ("Walltime", text.duration(found["walltime_s"]) if found["walltime_s"] else None),
+        ("Walltime", formatting.duration(found["walltime_s"]) if found["walltime_s"] else None),
         ("Retries", "without bound" if found["retries"] < 0 else f"{found['retries']}, {found['preemptions']} used"),
-        ("Preempted", text.times(found["preemptions"])),
-        ("Queue TTL", text.duration(found["queue_ttl_s"])),
+        ("Preempted", formatting.times(found["preemptions"])),
+        ("Queue TTL", formatting.duration(found["queue_ttl_s"])),
         ("Resumes", found["checkpoint_reference"] or ("yes" if found["resume"] else None)),
         ("Preempted by", found["preempted_by"]),
         ("Task", found.get("task")),
-        ("Labels", text.pairs(found["labels"]) if found["labels"] else None),
+        ("Labels", formatting.pairs(found["labels"]) if found["labels"] else None),
         ("Submitted", _when(found["submitted_at"])),
         ("Granted", _when(found["granted_at"])),
         ("Begun", _when(found.get("started_at"))),
@@ -116,7 +117,7 @@ def _facts(found: Mapping[str, Any]) -> list[tuple[str, Any]]:
 
 def _lease(found: Mapping[str, Any], *, holds: bool) -> str:
     until = f", until {text.clock(found['lease_expires_at'])}" if holds and found["lease_expires_at"] else ""
-    return text.duration(found["lease_s"]) + until
+    return formatting.duration(found["lease_s"]) + until
 
 
 def _checkpoint(found: Mapping[str, Any]) -> str | None:

@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from poolkeeper.cli.exits import Exit
-from poolkeeper.cli.kinds import parse_amounts
-from poolkeeper.cli.refusals import Failed
-from poolkeeper.cli.text import component
+from poolkeeper.cli.error_output import Failed
+from poolkeeper.cli.exit_codes import Exit
+from poolkeeper.cli.param_types import parse_amounts
+from poolkeeper.formatting import component
 
 if TYPE_CHECKING:
     import yaml

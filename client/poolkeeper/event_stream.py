@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from poolkeeper.errors import TooManyRequests, Unavailable
-from poolkeeper.trouble import may_pass
+from poolkeeper.failures import may_pass
 
 if TYPE_CHECKING:
     from http.client import HTTPConnection, HTTPResponse
@@ -96,6 +96,6 @@ def events(
 
 
 def _pause_s(failures: int, retry_after_s: float | None) -> float:
-    from poolkeeper.calls import pause_s
+    from poolkeeper.http_client import pause_s
 
     return min(LONGEST_PAUSE_S, pause_s(failures, retry_after_s))

@@ -18,10 +18,10 @@ from celery.backends.base import Backend
 from celery.exceptions import BackendStoreError, Reject
 from kombu.exceptions import OperationalError
 
-from poolkeeper.calls import pause_s
-from poolkeeper.celery import parking
+from poolkeeper.celery import publish_hook
 from poolkeeper.celery.allocation import in_pool_child
 from poolkeeper.celery.message import SENT
+from poolkeeper.http_client import pause_s
 
 if TYPE_CHECKING:
     from poolkeeper.celery.allocation import Held
@@ -44,13 +44,13 @@ def insist_on_storing(app: Celery, backend: Backend) -> None:
         store = partial(celerys, task_id, result, state, traceback=traceback, request=request, **more)
         if state not in ENDS or not _runs_here(app, request):
             return store()
-        return _insist(backend, store, f"{state} of task {task_id}", vars(request).get(parking.RUN))
+        return _insist(backend, store, f"{state} of task {task_id}", vars(request).get(publish_hook.RUN))
 
     vars(backend)["store_result"] = store_result
 
 
 def _insist(backend: Backend, store: Callable[[], Any], what: str, held: Held | None) -> Any:
-    until, tried = time.monotonic() + parking.PATIENCE_S, 0
+    until, tried = time.monotonic() + publish_hook.PATIENCE_S, 0
     while True:
         try:
             stored = store()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, MutableMapping
 from typing import Any
 
-from poolkeeper.asks import ask
+from poolkeeper.request_body import ask
 
 OPTIONS = (
     "component",

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from poolkeeper.cli import text
+from poolkeeper import formatting
 
 PATIENCE_S = 1.0
 MOST = 100
@@ -23,7 +23,7 @@ def names(ctx: click.Context, listing: Sequence[str], status: Sequence[str] = ()
 
 def components(ctx: click.Context) -> list[str]:
     """The components with a policy in the pool that was typed before, else in any pool."""
-    return _quietly(ctx, lambda: [text.component(policy) for pool in _pools(ctx) for policy in pool.get("policies") or ()])
+    return _quietly(ctx, lambda: [formatting.component(policy) for pool in _pools(ctx) for policy in pool.get("policies") or ()])
 
 
 def keys(ctx: click.Context) -> list[str]:

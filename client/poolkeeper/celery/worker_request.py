@@ -22,10 +22,10 @@ from celery.worker import state as worker_state
 from celery.worker.request import Request
 
 from poolkeeper import Client
-from poolkeeper.celery.forks import unforked
+from poolkeeper.celery.exceptions import PARKED
+from poolkeeper.celery.fork_safety import unforked
 from poolkeeper.celery.message import SENT, task_key
-from poolkeeper.celery.outcomes import PARKED
-from poolkeeper.celery.parking import PATIENCE_S, Answer, insist, install, mark, state_of
+from poolkeeper.celery.publish_hook import PATIENCE_S, Answer, insist, install, mark, state_of
 from poolkeeper.errors import NotFound, PoolkeeperError, StaleFence
 
 log = logging.getLogger(__name__)

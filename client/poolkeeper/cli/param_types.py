@@ -9,8 +9,8 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from poolkeeper.cli import completions, settings
-from poolkeeper.cli.text import DEFAULT_TYPE, UNIT_SECONDS
+from poolkeeper.cli import completion_names, pool_settings
+from poolkeeper.formatting import DEFAULT_TYPE, UNIT_SECONDS
 
 LARGEST = 2**53 - 1
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
@@ -35,7 +35,7 @@ class Name(click.ParamType[str]):
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Names that begin so; none if the service does not answer at once."""
         return [
-            CompletionItem(name) for name in completions.names(ctx, self.listing, self.status) if name.startswith(incomplete)
+            CompletionItem(name) for name in completion_names.names(ctx, self.listing, self.status) if name.startswith(incomplete)
         ]
 
 
@@ -55,7 +55,7 @@ class Component(click.ParamType[tuple[str | None, str]]):
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """The components with a policy, in the pool that was named or in any."""
-        return [CompletionItem(name) for name in completions.components(ctx) if name.startswith(incomplete)]
+        return [CompletionItem(name) for name in completion_names.components(ctx) if name.startswith(incomplete)]
 
 
 class Amounts(click.ParamType[dict[str, int | None]]):
@@ -82,7 +82,7 @@ class Amounts(click.ParamType[dict[str, int | None]]):
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """The keys of the pool that was named or of any, with what is to follow."""
-        return [CompletionItem(f"{key}=") for key in completions.keys(ctx) if key.startswith(incomplete)]
+        return [CompletionItem(f"{key}=") for key in completion_names.keys(ctx) if key.startswith(incomplete)]
 
 
 def parse_amounts(text: str, *, removable: bool = False) -> dict[str, int | None]:
@@ -223,7 +223,7 @@ PLAIN_WORDS = {NONE: None, "null": None, "true": True, "false": False}
 
 
 def _typed(key: str, said: str) -> Any:
-    if key in settings.AMOUNTS:
+    if key in pool_settings.AMOUNTS:
         return {} if said in (NONE, "null") else parse_amounts(said)
     if said in PLAIN_WORDS:
         return PLAIN_WORDS[said]

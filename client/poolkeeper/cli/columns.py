@@ -8,9 +8,10 @@ from typing import Any
 
 import click
 
-from poolkeeper.cli import options, output, settings, text
+from poolkeeper import formatting
+from poolkeeper.cli import options, output, pool_settings
+from poolkeeper.cli.error_output import say
 from poolkeeper.cli.output import Column, Row
-from poolkeeper.cli.refusals import say
 
 PAGE = 200
 LIMIT = click.option(
@@ -19,14 +20,14 @@ LIMIT = click.option(
 
 POOLS = (
     Column("NAME", lambda row: row["name"]),
-    Column("CAPACITY", lambda row: text.amounts(row["capacity"])),
-    Column("USED", lambda row: text.amounts(_some(row["used"]))),
-    Column("FREE", lambda row: text.amounts(row["free"])),
-    Column("BORROWED", lambda row: text.amounts(_some(row["borrowed"])), wide=True),
-    Column("HELD", lambda row: text.amounts(_some(row["held"])), wide=True),
+    Column("CAPACITY", lambda row: formatting.amounts(row["capacity"])),
+    Column("USED", lambda row: formatting.amounts(_some(row["used"]))),
+    Column("FREE", lambda row: formatting.amounts(row["free"])),
+    Column("BORROWED", lambda row: formatting.amounts(_some(row["borrowed"])), wide=True),
+    Column("HELD", lambda row: formatting.amounts(_some(row["held"])), wide=True),
     Column("ACTIVE", lambda row: row["active_count"]),
     Column("QUEUED", lambda row: row["queue_length"]),
-    Column("SETTINGS", lambda row: settings.of_pool(row["settings"]), wide=True, long=True),
+    Column("SETTINGS", lambda row: pool_settings.of_pool(row["settings"]), wide=True, long=True),
     Column("DESCRIPTION", lambda row: row["description"], wide=True, long=True),
 )
 
@@ -40,15 +41,15 @@ KEYS = (
 )
 
 _ACCOUNT = (
-    Column("RESERVED", lambda row: text.amounts(_some(row["reserved"]))),
-    Column("LIMIT", lambda row: text.amounts(row["limit"])),
-    Column("USED", lambda row: text.amounts(_some(row["used"]))),
-    Column("BORROWED", lambda row: text.amounts(_some(row["borrowed"]))),
+    Column("RESERVED", lambda row: formatting.amounts(_some(row["reserved"]))),
+    Column("LIMIT", lambda row: formatting.amounts(row["limit"])),
+    Column("USED", lambda row: formatting.amounts(_some(row["used"]))),
+    Column("BORROWED", lambda row: formatting.amounts(_some(row["borrowed"]))),
 )
 _WEIGHT = Column("WEIGHT", lambda row: row["weight"], wide=True)
 
 POLICIES = (
-    Column("COMPONENT", text.component),
+    Column("COMPONENT", formatting.component),
     Column("PRIORITY", lambda row: row["priority"]),
     *_ACCOUNT,
     Column("QUEUED", lambda row: row["queued"]),
@@ -66,21 +67,21 @@ GROUPS = (
 )
 
 _MODE = Column("MODE", lambda row: row.get("mode"))
-_SETTINGS = Column("SETTINGS", lambda row: text.pairs(row.get("settings")), long=True)
+_SETTINGS = Column("SETTINGS", lambda row: formatting.pairs(row.get("settings")), long=True)
 
 REQUESTS = (
     Column("ID", lambda row: row["id"]),
-    Column("COMPONENT", text.component),
-    Column("ASKS", text.asks),
+    Column("COMPONENT", formatting.component),
+    Column("ASKS", formatting.asks),
     Column("STATUS", lambda row: row["status"]),
     Column("POOL", lambda row: row["pool"]),
     Column("PLACE", lambda row: place(row)),
-    Column("AGE", lambda row: text.age(row["submitted_at"])),
+    Column("AGE", lambda row: formatting.age(row["submitted_at"])),
     Column("CLASS", lambda row: row["preemption_class"], wide=True),
     Column("PREEMPTIBLE", lambda row: "yes" if row["preemptible"] else "no", wide=True),
-    Column("DIRECTIVE", text.directive, wide=True, long=True),
-    Column("LABELS", lambda row: text.pairs(row["labels"]), wide=True, long=True),
-    Column("WHY", text.why, long=True),
+    Column("DIRECTIVE", formatting.directive, wide=True, long=True),
+    Column("LABELS", lambda row: formatting.pairs(row["labels"]), wide=True, long=True),
+    Column("WHY", formatting.why, long=True),
 )
 
 QUEUE = tuple(column for column in REQUESTS if column.title in ("ID", "COMPONENT", "ASKS", "PLACE", "AGE"))
@@ -92,7 +93,7 @@ def place(request: Mapping[str, Any]) -> str:
     """Where it stands: its place in the queues while it waits, its fence while it holds."""
     if request["status"] in ("allocated", "preempting"):
         return f"fence {request['fence']}"
-    return text.position(request) if request["status"] == "queued" else ""
+    return formatting.position(request) if request["status"] == "queued" else ""
 
 
 def tree(groups: Sequence[Row]) -> list[dict[str, Any]]:

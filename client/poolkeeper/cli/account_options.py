@@ -7,23 +7,23 @@ from typing import Any, TypeAlias, TypeVar
 
 import click
 
-from poolkeeper.cli import kinds, settings
+from poolkeeper.cli import param_types, pool_settings
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 Change: TypeAlias = Callable[[Mapping[str, Any], Sequence[str]], dict[str, Any]]
 """What is there, and which fields are put → the whole to put."""
 
 RESERVED = click.option(
-    "--reserved", type=kinds.Amounts(removable=True), multiple=True, help="What is its own: gpu=4. May be repeated."
+    "--reserved", type=param_types.Amounts(removable=True), multiple=True, help="What is its own: gpu=4. May be repeated."
 )
 LIMIT = click.option(
-    "--limit", type=kinds.Amounts(removable=True), multiple=True, help="The most it may use: gpu=8; else the pool's total."
+    "--limit", type=param_types.Amounts(removable=True), multiple=True, help="The most it may use: gpu=8; else the pool's total."
 )
 WEIGHT = click.option("--weight", type=click.IntRange(min=1), help="Its part among its siblings (1).")
 SETTING = click.option(
     "--setting",
     "settings",
-    type=kinds.Setting(settings.OF_ACCOUNTS),
+    type=param_types.Setting(pool_settings.OF_ACCOUNTS),
     multiple=True,
     help="Of its own, such as starvation_timeout_s=2m or preemption_threshold=0.5; none: inherited again. May be repeated.",
 )
@@ -31,7 +31,7 @@ SETTING = click.option(
 
 def group_option(word: str, about: str) -> Callable[[Decorated], Decorated]:
     """An option that names a group of the pool."""
-    return click.option(word, word.removeprefix("--"), type=kinds.GROUP, help=about)
+    return click.option(word, word.removeprefix("--"), type=param_types.GROUP, help=about)
 
 
 def given(said: Mapping[str, Any]) -> dict[str, Any]:
@@ -63,7 +63,7 @@ def changed(said: Mapping[str, Any], cleared: Mapping[str, bool]) -> Change:
 
 def _whole(field: str, value: Any) -> Any:
     option = "--setting" if field == "settings" else f"--{field}"
-    return kinds.merged(value, option) if isinstance(value, tuple) else value
+    return param_types.merged(value, option) if isinstance(value, tuple) else value
 
 
 def _merged(present: Mapping[str, Any], news: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from poolkeeper.cli import kinds
+from poolkeeper.cli import param_types
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
@@ -16,13 +16,13 @@ TYPED = {"cpu": "--cpu-count", "cpus": "--cpu-count", "mcpu": "--cpu-count", "me
 """Keys that people give an amount with a unit or a fraction, and the option that takes it."""
 
 _OPTIONS = (
-    click.option("--component", type=kinds.COMPONENT, required=True, help="Who asks: NAME or TYPE/NAME."),
-    click.option("--type", "kind", type=kinds.PLAIN, help="Type of the component, orchestrator if not said."),
+    click.option("--component", type=param_types.COMPONENT, required=True, help="Who asks: NAME or TYPE/NAME."),
+    click.option("--type", "kind", type=param_types.PLAIN, help="Type of the component, orchestrator if not said."),
     click.option(
         "--resource",
         "--resources",
         "resources",
-        type=kinds.Amounts(instead=TYPED),
+        type=param_types.Amounts(instead=TYPED),
         multiple=True,
         help="What it asks: gpu=2,mcpu=4000, or as JSON or YAML. May be repeated.",
     ),
@@ -33,11 +33,11 @@ _OPTIONS = (
     click.option("--class", "preemption_class", type=click.IntRange(0, 10), help="How dear it is to stop (5)."),
     click.option("--checkpoint", type=click.Choice(["none", "manual", "auto"]), help="Whether it can save its work (none)."),
     click.option("--checkpoint-minutes", type=click.IntRange(min=1), help="How long an auto checkpoint takes."),
-    click.option("--walltime", type=kinds.Duration(), help="A promise to be done so long after the grant."),
+    click.option("--walltime", type=param_types.Duration(), help="A promise to be done so long after the grant."),
     click.option("--retries", type=click.IntRange(min=-1), help="How often it may go back to the queue (3); -1: always."),
-    click.option("--lease", type=kinds.Duration(none=True), help="How long after a heartbeat its units are taken back (60s)."),
-    click.option("--queue-ttl", type=kinds.Duration(none=True), help="How long it stays queued when nobody asks for it (10m)."),
-    click.option("--label", "labels", type=kinds.Label(), multiple=True, help="For people, and searchable. May be repeated."),
+    click.option("--lease", type=param_types.Duration(none=True), help="How long after a heartbeat its units are taken back (60s)."),
+    click.option("--queue-ttl", type=param_types.Duration(none=True), help="How long it stays queued when nobody asks for it (10m)."),
+    click.option("--label", "labels", type=param_types.Label(), multiple=True, help="For people, and searchable. May be repeated."),
 )
 
 
@@ -48,22 +48,22 @@ def ask_options(command: Decorated) -> Decorated:
 
 def ask_of(said: Mapping[str, Any]) -> dict[str, Any]:
     """The body of a submit; what was not said is left to the service. That nothing is asked has to be said on purpose."""
-    kind, name = kinds.typed_component(said["component"], said["kind"])
+    kind, name = param_types.typed_component(said["component"], said["kind"])
     if not any(said[field] for field in ("resources", "gpu_count", "cpu_count", "memory")):
         raise click.UsageError("what does it ask? --resource gpu=1", click.get_current_context())
     ask: dict[str, Any] = {"component": name, "component_type": kind}
     ask |= _some(
         {
-            "resources": kinds.merged(said["resources"], "--resource"),
+            "resources": param_types.merged(said["resources"], "--resource"),
             "settings": _some({field: said[field] for field in ("gpu_count", "cpu_count", "memory")}),
-            "labels": kinds.merged(said["labels"], "--label"),
+            "labels": param_types.merged(said["labels"], "--label"),
         },
         without=({},),
     )
     plain = ("preemption_class", "checkpoint", "checkpoint_minutes", "retries")
     ask |= _some({field: said[field] for field in plain})
     durations = {"walltime_s": said["walltime"], "lease_s": said["lease"], "queue_ttl_s": said["queue_ttl"]}
-    ask |= {field: kinds.seconds(value) for field, value in _some(durations).items()}
+    ask |= {field: param_types.seconds(value) for field, value in _some(durations).items()}
     return ask | ({"preemptible": False} if said["fixed"] else {})
 
 

@@ -23,11 +23,11 @@ from kombu import Producer
 from kombu.exceptions import EncodeError
 
 from poolkeeper import Client
-from poolkeeper.calls import new_key, pause_s
-from poolkeeper.celery import asking, revoking
+from poolkeeper.celery import revoke_hook, task_options
+from poolkeeper.celery.exceptions import PARKED, NotParked
 from poolkeeper.celery.message import SENT, Captured, Recorder, remaining_s, task_key
-from poolkeeper.celery.outcomes import PARKED, NotParked
 from poolkeeper.errors import Conflict, NotFound, PoolkeeperError, TooManyRequests, Unavailable
+from poolkeeper.http_client import new_key, pause_s
 
 if TYPE_CHECKING:
     from poolkeeper.celery.allocation import Held
@@ -64,7 +64,7 @@ class Parcel:
 
     def ask(self) -> dict[str, Any]:
         """As the service takes it."""
-        ask = asking.asked(self.task, self.call)
+        ask = task_options.asked(self.task, self.call)
         if (wait_s := remaining_s(self.captured, datetime.now(UTC))) is not None:
             ask["request"]["queue_ttl_s"] = wait_s
         not_before = self.captured.not_before
@@ -111,12 +111,12 @@ class Parking:
         if _aside.get() or (task is None and self._is_anothers(name)):
             return publish(producer, name, message, **options)
         if task is None:  # not known here, but whoever finds it may know it: then it asks what this call says
-            if call := asking.said(options, None):
-                options["headers"] = {**(options.get("headers") or {}), asking.HEADER: call}
+            if call := task_options.said(options, None):
+                options["headers"] = {**(options.get("headers") or {}), task_options.HEADER: call}
             return publish(producer, name, message, **options)
         headers = {field: value for field, value in (options.pop("headers", None) or {}).items() if field != SENT}
-        if call := asking.said(options, {**message.headers, **headers}):
-            headers[asking.HEADER] = call
+        if call := task_options.said(options, {**message.headers, **headers}):
+            headers[task_options.HEADER] = call
 
         parcel: Parcel | None = None
 
@@ -240,7 +240,7 @@ def install(app: Celery) -> Parking:
     if not isinstance(installed, Parking):
         installed = vars(app)["poolkeeper_parking"] = Parking(app)
         installed.wrap()
-        revoking.wrap(app, installed.cancel)
+        revoke_hook.wrap(app, installed.cancel)
     return installed
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from poolkeeper.cli.grammar import Verb
+from poolkeeper.cli.command_base import Verb
 
 PROGRAM = "poolkeeper"
 ADDED = "COMPREPLY+=($value)"

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from poolkeeper.cli import options, output
-from poolkeeper.cli.asking import is_terminal
-from poolkeeper.cli.grammar import Verb
-from poolkeeper.cli.refusals import Failed, say
+from poolkeeper.cli.command_base import Verb
+from poolkeeper.cli.confirm import is_terminal
+from poolkeeper.cli.error_output import Failed, say
 
 if TYPE_CHECKING:
     from poolkeeper import Client
@@ -55,7 +55,7 @@ def login() -> None:
 @click.command("logout", cls=Verb, example="poolkeeper logout")
 def logout() -> None:
     """Forget what `login` kept; the token stays valid until it is revoked."""
-    from poolkeeper.configuration import file_path
+    from poolkeeper.config import file_path
 
     path = file_path()
     try:
@@ -92,7 +92,7 @@ def _client_of(given: options.Globals) -> Client:
 
 def _keep(said: Mapping[str, str | None]) -> Path:
     """Write the file, readable for its owner alone, all of it or nothing."""
-    from poolkeeper.configuration import file_path
+    from poolkeeper.config import file_path
 
     path = file_path()
     try:

@@ -8,7 +8,7 @@ from typing import TextIO
 
 import click
 
-from poolkeeper.cli.text import printable
+from poolkeeper.formatting import printable
 
 
 def agreed(question: Callable[[], str]) -> bool:

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-from poolkeeper.asks import account
-from poolkeeper.calls import Calls
+from poolkeeper.http_client import Calls
 from poolkeeper.models import Group, Policy, Pool, ShareNode
+from poolkeeper.request_body import account
 
 
 class Pools(Calls):

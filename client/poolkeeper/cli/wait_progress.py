@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from poolkeeper.cli import text
-from poolkeeper.cli.asking import is_terminal
-from poolkeeper.cli.exits import Exit
+from poolkeeper import formatting
+from poolkeeper.cli.confirm import is_terminal
+from poolkeeper.cli.error_output import say
+from poolkeeper.cli.exit_codes import Exit
 from poolkeeper.cli.options import path
-from poolkeeper.cli.refusals import say
 
 if TYPE_CHECKING:
     from poolkeeper import Client
@@ -75,7 +75,7 @@ def _poll_until(client: Client, request: Mapping[str, Any], timeout_s: int | Non
 
 def _poll(client: Client, request: str, wait_s: float) -> tuple[Mapping[str, Any], float]:
     """How it stands after one long poll, and how long the service would like us to stay away."""
-    from poolkeeper.calls import decoded
+    from poolkeeper.http_client import decoded
 
     query = {"wait_s": round(wait_s, 3), "status": "queued"}
     answer = client.answer("GET", path("requests", request), query=query, timeout_s=wait_s + 10, tries=1)
@@ -93,7 +93,7 @@ class _Line:
 
     def show(self, request: Mapping[str, Any], waited_s: float) -> None:
         """How it stands now."""
-        place = text.position(request)
+        place = formatting.position(request)
         told = f"{request['id']} {request['status']}" + (f", position {place}" if place else "")
         if self.live:
             self._draw(f"{told}, for {text.duration(int(waited_s))}; Ctrl-C stops waiting")

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from poolkeeper.cli.options import client, path
-from poolkeeper.cli.text import component
+from poolkeeper.formatting import component
 
 PATIENCE_S = 3.0
 MOST = 10

@@ -11,8 +11,8 @@ from typing import Any
 
 import click
 
-from poolkeeper.cli import fields, options, refusals
-from poolkeeper.cli.exits import Exit, listed
+from poolkeeper.cli import error_output, field_names, options
+from poolkeeper.cli.exit_codes import Exit, listed
 
 HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
@@ -48,12 +48,12 @@ class Verb(click.Command):
         try:
             return super().invoke(ctx)
         except NotFound as missing:
-            from poolkeeper.cli import near
+            from poolkeeper.cli import suggestions
 
-            near.add_names(missing, ctx.params)
+            suggestions.add_names(missing, ctx.params)
             raise
         except Malformed as wrong:
-            wrong.errors = fields.as_typed(wrong.errors, self.params)
+            wrong.errors = field_names.as_typed(wrong.errors, self.params)
             raise
 
 
@@ -110,9 +110,9 @@ class Root(click.Group):
         try:
             code = super().main(args, prog_name, **{**how, "standalone_mode": False})
         except Exception as wrong:
-            if os.environ.get("POOLKEEPER_TRACEBACK") and refusals.is_bug(wrong):
+            if os.environ.get("POOLKEEPER_TRACEBACK") and error_output.is_bug(wrong):
                 raise
-            code = refusals.told(wrong)
+            code = error_output.told(wrong)
         sys.exit(code if isinstance(code, int) else Exit.OK)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -122,7 +122,7 @@ class Root(click.Group):
             if sys.stdout:
                 sys.stdout.flush()
         except BrokenPipeError:
-            refusals.stop_writing()
+            error_output.stop_writing()
             return Exit.OK
         return done
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
-from poolkeeper.cli.exits import Exit
-from poolkeeper.cli.text import printable
+from poolkeeper.cli.exit_codes import Exit
+from poolkeeper.formatting import printable
 
 PROGRAM = "poolkeeper"
 
