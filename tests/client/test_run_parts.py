@@ -19,12 +19,12 @@ from poolkeeper import Client
 from poolkeeper.cli.run import distance
 from poolkeeper.heartbeats import ahead
 from poolkeeper.models import Request
-from poolkeeper.running import checkpoints
-from poolkeeper.running import turn as turns
-from poolkeeper.running.checkpoints import Checkpoints, Word, place, write
-from poolkeeper.running.interruptions import Interrupted, Interruptions
-from poolkeeper.running.showing import Showing, ordinal, places
-from poolkeeper.running.surroundings import amount_variable, environment
+from poolkeeper.runner import checkpoints
+from poolkeeper.runner import turn as turns
+from poolkeeper.runner.checkpoints import Checkpoints, Word, place, write
+from poolkeeper.runner.interruptions import Interrupted, Interruptions
+from poolkeeper.runner.showing import Showing, ordinal, places
+from poolkeeper.runner.surroundings import amount_variable, environment
 
 from app.settings import Settings
 from tests.backends import wait_until
@@ -257,7 +257,7 @@ class Waiting:
 
 def test_a_guard_alone_ends_when_nobody_is_there(tmp_path: Path) -> None:
     program = (
-        "import os, sys\nfrom poolkeeper.running.command import Command\n"
+        "import os, sys\nfrom poolkeeper.runner.command import Command\n"
         "command = Command(['sleep', '307'], dict(os.environ), foreground=False)\n"
         "print(command.group, flush=True)\nos._exit(0)"
     )

@@ -22,18 +22,18 @@ from typing import TYPE_CHECKING
 
 from poolkeeper.formatting import duration
 from poolkeeper.heartbeats import now_s
-from poolkeeper.running.checkpoints import Checkpoints, Word
-from poolkeeper.running.command import Command
-from poolkeeper.running.interruptions import ENDING, PASSED
-from poolkeeper.running.terminal import wake_group
+from poolkeeper.runner.checkpoints import Checkpoints, Word
+from poolkeeper.runner.command import Command
+from poolkeeper.runner.interruptions import ENDING, PASSED
+from poolkeeper.runner.terminal import wake_group
 
 if TYPE_CHECKING:
     from poolkeeper.heartbeats import Heartbeats
-    from poolkeeper.running.bell import Bell
-    from poolkeeper.running.interruptions import Interruptions
-    from poolkeeper.running.showing import Showing
-    from poolkeeper.running.terminal import Terminal
-    from poolkeeper.running.words import Words
+    from poolkeeper.runner.bell import Bell
+    from poolkeeper.runner.interruptions import Interruptions
+    from poolkeeper.runner.showing import Showing
+    from poolkeeper.runner.terminal import Terminal
+    from poolkeeper.runner.words import Words
 
 LOOK_S = 0.2
 LEFTOVERS_S = 2.0

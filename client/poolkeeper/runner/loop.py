@@ -24,20 +24,20 @@ from poolkeeper.errors import (
 from poolkeeper.failures import may_pass
 from poolkeeper.heartbeats import now_s
 from poolkeeper.http_client import new_key, pause_s
-from poolkeeper.running import guard
-from poolkeeper.running.attempt import Attempt
-from poolkeeper.running.bell import Bell
-from poolkeeper.running.checkpoints import Checkpoints
-from poolkeeper.running.command import Unstartable
-from poolkeeper.running.interruptions import Interrupted, Interruptions
-from poolkeeper.running.showing import LAST_S, Showing
-from poolkeeper.running.terminal import Terminal
-from poolkeeper.running.turn import Surroundings, Terms
+from poolkeeper.runner import guard
+from poolkeeper.runner.attempt import Attempt
+from poolkeeper.runner.bell import Bell
+from poolkeeper.runner.checkpoints import Checkpoints
+from poolkeeper.runner.command import Unstartable
+from poolkeeper.runner.interruptions import Interrupted, Interruptions
+from poolkeeper.runner.showing import LAST_S, Showing
+from poolkeeper.runner.terminal import Terminal
+from poolkeeper.runner.turn import Surroundings, Terms
 
 if TYPE_CHECKING:
     from poolkeeper.client import Client
     from poolkeeper.models import Request
-    from poolkeeper.running.checkpoints import Word
+    from poolkeeper.runner.checkpoints import Word
 
 ASIDE_S = 2.0
 """How long an answer may take that is only to be shown."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from subprocess import Popen
 
 from poolkeeper.errors import PoolkeeperError
-from poolkeeper.running import guard
+from poolkeeper.runner import guard
 
 
 class Unstartable(PoolkeeperError):  # noqa: N818 - names what happened
