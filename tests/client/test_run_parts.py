@@ -19,12 +19,12 @@ from poolkeeper import Client
 from poolkeeper.cli.run import distance
 from poolkeeper.heartbeats import ahead
 from poolkeeper.models import Request
-from poolkeeper.runner import checkpoints
-from poolkeeper.runner import turn as turns
-from poolkeeper.runner.checkpoints import Checkpoints, Word, place, write
-from poolkeeper.runner.interruptions import Interrupted, Interruptions
-from poolkeeper.runner.showing import Showing, ordinal, places
-from poolkeeper.runner.surroundings import amount_variable, environment
+from poolkeeper.runner import checkpoint_files
+from poolkeeper.runner import process_run as turns
+from poolkeeper.runner.checkpoint_files import Checkpoints, Word, place, write
+from poolkeeper.runner.command_env import amount_variable, environment
+from poolkeeper.runner.progress import Showing, ordinal, places
+from poolkeeper.runner.signals import Interrupted, Interruptions
 
 from app.settings import Settings
 from tests.backends import wait_until
@@ -67,7 +67,7 @@ class TestFiles:
         monkeypatch.setattr("time.monotonic", lambda: now[0])
         box.path.touch()
         assert box.take() == []
-        now[0] += checkpoints.SETTLED_S
+        now[0] += checkpoint_files.SETTLED_S
         assert box.take() == [Word("completed")]
         box.close()
 
@@ -106,7 +106,7 @@ class TestFiles:
         assert [path.name for path in tmp_path.iterdir()] == ["checkpoint"], "nothing half is left"
 
     def test_places(self) -> None:
-        assert [place(Path("/a/checkpoint"), state).name for state in checkpoints.ENDINGS] == [
+        assert [place(Path("/a/checkpoint"), state).name for state in checkpoint_files.ENDINGS] == [
             "checkpoint.progress",
             "checkpoint.failed",
             "checkpoint",
@@ -257,7 +257,7 @@ class Waiting:
 
 def test_a_guard_alone_ends_when_nobody_is_there(tmp_path: Path) -> None:
     program = (
-        "import os, sys\nfrom poolkeeper.runner.command import Command\n"
+        "import os, sys\nfrom poolkeeper.runner.guarded_process import Command\n"
         "command = Command(['sleep', '307'], dict(os.environ), foreground=False)\n"
         "print(command.group, flush=True)\nos._exit(0)"
     )

@@ -11,7 +11,7 @@ import click
 from poolkeeper.cli import options, output
 from poolkeeper.cli.command_base import Noun
 from poolkeeper.cli.error_output import Failed
-from poolkeeper.runner.checkpoints import VARIABLE, Word, write
+from poolkeeper.runner.checkpoint_files import VARIABLE, Word, write
 
 checkpoint = Noun("checkpoint", help="Checkpoints, from within a command of `poolkeeper run`: its work is saved, or will be.")
 

@@ -149,11 +149,11 @@ def run(
     `poolkeeper checkpoint done --reference WHERE`, or by writing to the file $POOLKEEPER_CHECKPOINT_FILE.
     """
     from poolkeeper import errors
-    from poolkeeper.runner.command import Unstartable
-    from poolkeeper.runner.interruptions import Interrupted
-    from poolkeeper.runner.loop import run as run_it
-    from poolkeeper.runner.showing import Showing
-    from poolkeeper.runner.turn import Terms
+    from poolkeeper.runner.guarded_process import Unstartable
+    from poolkeeper.runner.process_run import Terms
+    from poolkeeper.runner.progress import Showing
+    from poolkeeper.runner.run_loop import run as run_it
+    from poolkeeper.runner.signals import Interrupted
 
     ask = ask_of(said)
     if key is not None and ask.get("lease_s", 0) is None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from poolkeeper.errors import PoolkeeperError, Refused, StaleFence
 from poolkeeper.failures import may_pass
 from poolkeeper.http_client import pause_s
-from poolkeeper.runner.checkpoints import Word
+from poolkeeper.runner.checkpoint_files import Word
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from poolkeeper.runner.checkpoints import VARIABLE
+from poolkeeper.runner.checkpoint_files import VARIABLE
 
 if TYPE_CHECKING:
     from poolkeeper.client import Client

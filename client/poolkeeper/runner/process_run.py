@@ -22,18 +22,18 @@ from typing import TYPE_CHECKING
 
 from poolkeeper.formatting import duration
 from poolkeeper.heartbeats import now_s
-from poolkeeper.runner.checkpoints import Checkpoints, Word
-from poolkeeper.runner.command import Command
-from poolkeeper.runner.interruptions import ENDING, PASSED
+from poolkeeper.runner.checkpoint_files import Checkpoints, Word
+from poolkeeper.runner.guarded_process import Command
+from poolkeeper.runner.signals import ENDING, PASSED
 from poolkeeper.runner.terminal import wake_group
 
 if TYPE_CHECKING:
     from poolkeeper.heartbeats import Heartbeats
-    from poolkeeper.runner.bell import Bell
-    from poolkeeper.runner.interruptions import Interruptions
-    from poolkeeper.runner.showing import Showing
+    from poolkeeper.runner.checkpoint_reporter import Words
+    from poolkeeper.runner.progress import Showing
+    from poolkeeper.runner.signals import Interruptions
     from poolkeeper.runner.terminal import Terminal
-    from poolkeeper.runner.words import Words
+    from poolkeeper.runner.wakeup_pipe import Bell
 
 LOOK_S = 0.2
 LEFTOVERS_S = 2.0

@@ -25,19 +25,19 @@ from poolkeeper.failures import may_pass
 from poolkeeper.heartbeats import now_s
 from poolkeeper.http_client import new_key, pause_s
 from poolkeeper.runner import guard
-from poolkeeper.runner.attempt import Attempt
-from poolkeeper.runner.bell import Bell
-from poolkeeper.runner.checkpoints import Checkpoints
-from poolkeeper.runner.command import Unstartable
-from poolkeeper.runner.interruptions import Interrupted, Interruptions
-from poolkeeper.runner.showing import LAST_S, Showing
+from poolkeeper.runner.allocation_run import Attempt
+from poolkeeper.runner.checkpoint_files import Checkpoints
+from poolkeeper.runner.guarded_process import Unstartable
+from poolkeeper.runner.process_run import Surroundings, Terms
+from poolkeeper.runner.progress import LAST_S, Showing
+from poolkeeper.runner.signals import Interrupted, Interruptions
 from poolkeeper.runner.terminal import Terminal
-from poolkeeper.runner.turn import Surroundings, Terms
+from poolkeeper.runner.wakeup_pipe import Bell
 
 if TYPE_CHECKING:
     from poolkeeper.client import Client
     from poolkeeper.models import Request
-    from poolkeeper.runner.checkpoints import Word
+    from poolkeeper.runner.checkpoint_files import Word
 
 ASIDE_S = 2.0
 """How long an answer may take that is only to be shown."""

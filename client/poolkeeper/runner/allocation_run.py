@@ -12,15 +12,15 @@ from poolkeeper.errors import AllocationLost, Conflict, Malformed, NotFound, Poo
 from poolkeeper.failures import may_pass
 from poolkeeper.heartbeats import Heartbeats, now_s
 from poolkeeper.http_client import pause_s
-from poolkeeper.runner.surroundings import environment
-from poolkeeper.runner.turn import Terms, Turn
-from poolkeeper.runner.words import Words
+from poolkeeper.runner.checkpoint_reporter import Words
+from poolkeeper.runner.command_env import environment
+from poolkeeper.runner.process_run import Terms, Turn
 
 if TYPE_CHECKING:
     from poolkeeper.client import Client
     from poolkeeper.models import Request
-    from poolkeeper.runner.checkpoints import Word
-    from poolkeeper.runner.turn import Surroundings
+    from poolkeeper.runner.checkpoint_files import Word
+    from poolkeeper.runner.process_run import Surroundings
 
 PATIENCE_S = 60.0
 """How long to try to give units back that have no lease, if the service cannot be reached."""
