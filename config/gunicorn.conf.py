@@ -18,7 +18,7 @@ _settings = Settings.read()
 # Where the counters of all processes meet. What a process that was killed said of the moment counts no more.
 _COUNTERS = multiprocess_dir.VARIABLE
 _given = os.environ.get(_COUNTERS, "")
-_prefix = f"{meters.PREFIX}{os.getpid()}-"  # known again after a reload
+_prefix = f"{multiprocess_dir.PREFIX}{os.getpid()}-"  # known again after a reload
 _own_counters = _given if os.path.basename(_given).startswith(_prefix) else None
 if not _given:
     _own_counters = str(multiprocess_dir.made(_prefix))

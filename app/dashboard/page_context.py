@@ -36,7 +36,15 @@ class Paper:
             auto_reload=False,  # those of a newer version fit no older code
         )
         self._templates.globals |= {"asset": assets.url}
-        for word in (filters.moment, filters.relative, filters.duration, filters.units, filters.component, filters.verdict, filters.spoken):
+        for word in (
+            filters.moment,
+            filters.relative,
+            filters.duration,
+            filters.units,
+            filters.component,
+            filters.verdict,
+            filters.spoken,
+        ):
             self._templates.filters[word.__name__] = word
 
     def made(self, template: str, frame: str = WHOLE, **what: Any) -> str:

@@ -120,16 +120,16 @@ def test_while_somebody_reads_nothing_is_put_together(memory: Path, monkeypatch:
 
 
 def test_what_was_not_made_here_stays(memory: Path) -> None:
-    for name in ("something", f"{meters.PREFIX}of-before"):
+    for name in ("something", f"{multiprocess_dir.PREFIX}of-before"):
         (memory / name).mkdir()
-    (memory / f"{meters.PREFIX}linked").mkdir()
-    (memory / f"{meters.PREFIX}linked" / multiprocess_dir.LOCK).symlink_to("/dev/null")
+    (memory / f"{multiprocess_dir.PREFIX}linked").mkdir()
+    (memory / f"{multiprocess_dir.PREFIX}linked" / multiprocess_dir.LOCK).symlink_to("/dev/null")
     mine = multiprocess_dir.made()
     multiprocess_dir.clear()
     assert {path.name for path in memory.iterdir()} == {
         "something",
-        f"{meters.PREFIX}of-before",
-        f"{meters.PREFIX}linked",
+        f"{multiprocess_dir.PREFIX}of-before",
+        f"{multiprocess_dir.PREFIX}linked",
         mine.name,
     }
     assert os.listdir(mine) == [multiprocess_dir.LOCK]

@@ -17,7 +17,10 @@ RESERVED = click.option(
     "--reserved", type=param_types.Amounts(removable=True), multiple=True, help="What is its own: gpu=4. May be repeated."
 )
 LIMIT = click.option(
-    "--limit", type=param_types.Amounts(removable=True), multiple=True, help="The most it may use: gpu=8; else the pool's total."
+    "--limit",
+    type=param_types.Amounts(removable=True),
+    multiple=True,
+    help="The most it may use: gpu=8; else the pool's total.",
 )
 WEIGHT = click.option("--weight", type=click.IntRange(min=1), help="Its part among its siblings (1).")
 SETTING = click.option(

@@ -23,7 +23,9 @@ def names(ctx: click.Context, listing: Sequence[str], status: Sequence[str] = ()
 
 def components(ctx: click.Context) -> list[str]:
     """The components with a policy in the pool that was typed before, else in any pool."""
-    return _quietly(ctx, lambda: [formatting.component(policy) for pool in _pools(ctx) for policy in pool.get("policies") or ()])
+    return _quietly(
+        ctx, lambda: [formatting.component(policy) for pool in _pools(ctx) for policy in pool.get("policies") or ()]
+    )
 
 
 def keys(ctx: click.Context) -> list[str]:

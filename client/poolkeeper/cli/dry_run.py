@@ -40,9 +40,9 @@ def sentence(told: Mapping[str, Any]) -> str:
     if outcome == "preempts":
         count = told["counts"]["victims"]
         named = f": {', '.join(told['victims'])}" if told["victims"] else ""
-        return f"would be granted in {told['pool']} once {text.plural(count, 'allocation')} left for it{named}"
+        return f"would be granted in {told['pool']} once {formatting.plural(count, 'allocation')} left for it{named}"
     if outcome == "rejected":
-        return f"would be rejected: {text.one_line(told['reason']['message'])}"
+        return f"would be rejected: {formatting.one_line(told['reason']['message'])}"
     return "would be queued"
 
 
@@ -53,7 +53,7 @@ def effects(told: Mapping[str, Any]) -> Iterator[str]:
         if count := counts.get(name, 0):
             shown = list(told[name])[:SHOWN]
             more = f" and {count - len(shown)} more" if count > len(shown) else ""
-            yield f"  {text.plural(count, 'request')} {said}: {', '.join(shown)}{more}"
+            yield f"  {formatting.plural(count, 'request')} {said}: {', '.join(shown)}{more}"
 
 
 def show_ask(told: Mapping[str, Any]) -> None:

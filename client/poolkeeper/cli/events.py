@@ -55,5 +55,11 @@ def _line(event: Mapping[str, Any]) -> str:
         return "---\n" + str(yaml.safe_dump(dict(event), sort_keys=False, allow_unicode=True)).rstrip()
     if said == "name":
         return str(event["id"])
-    words = [formatting.clock(event["at"]), event["request"], formatting.component(event), formatting.asks(event), request_details.told(event)]
+    words = [
+        formatting.clock(event["at"]),
+        event["request"],
+        formatting.component(event),
+        formatting.asks(event),
+        request_details.told(event),
+    ]
     return "  ".join(map(formatting.one_line, [*words, event["id"]] if said == "wide" else words))

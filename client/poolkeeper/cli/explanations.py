@@ -70,7 +70,7 @@ def describe_pool(pool: Mapping[str, Any]) -> None:
     ]
     for name, value in facts:
         if value:
-            click.echo(f"  {name + ':':<13}{text.one_line(value)}")
+            click.echo(f"  {name + ':':<13}{formatting.one_line(value)}")
     holders = [
         {**row, **{part: _some(row[part], keys) for part in ("used", "in_share", "borrowed")}} for row in pool["holders"]
     ]
@@ -82,8 +82,9 @@ def estimate(foreseen: Mapping[str, Any] | None) -> str:
     """When it may start: `likely 12:40:00Z, from 12:30:00Z to 13:10:00Z (from promised walltimes)`."""
     if foreseen is None:
         return ""
-    latest = f"to {text.clock(foreseen['latest'])}" if foreseen["latest"] else "with no latest time"
-    return f"likely {text.clock(foreseen['likely'])}, from {text.clock(foreseen['earliest'])} {latest} ({foreseen['basis']})"
+    latest = f"to {formatting.clock(foreseen['latest'])}" if foreseen["latest"] else "with no latest time"
+    likely, earliest = formatting.clock(foreseen["likely"]), formatting.clock(foreseen["earliest"])
+    return f"likely {likely}, from {earliest} {latest} ({foreseen['basis']})"
 
 
 def _blocked(account: Mapping[str, Any] | None) -> str:

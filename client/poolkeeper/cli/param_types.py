@@ -35,7 +35,9 @@ class Name(click.ParamType[str]):
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Names that begin so; none if the service does not answer at once."""
         return [
-            CompletionItem(name) for name in completion_names.names(ctx, self.listing, self.status) if name.startswith(incomplete)
+            CompletionItem(name)
+            for name in completion_names.names(ctx, self.listing, self.status)
+            if name.startswith(incomplete)
         ]
 
 

@@ -15,7 +15,9 @@ from poolkeeper.cli.error_output import Failed
 
 POOL = click.argument("pool", type=param_types.POOL)
 COMPONENT = click.argument("component", type=param_types.COMPONENT)
-TYPE = click.option("--type", "kind", type=param_types.PLAIN, help="Type of the component, orchestrator if not said; or TYPE/NAME.")
+TYPE = click.option(
+    "--type", "kind", type=param_types.PLAIN, help="Type of the component, orchestrator if not said; or TYPE/NAME."
+)
 PRIORITY = click.option("--priority", type=click.IntRange(0, 9999), help="The higher, the sooner.")
 PROFILE = click.option(
     "--profile",
@@ -71,8 +73,8 @@ def list_(pool: str | None, component: tuple[str | None, str] | None, kind: str 
     assert component
     who = param_types.typed_component(component, kind)
     rows = list(options.client().items(options.path("components", who[1], "policies"), query=_query(who)))
-    columns = columns.with_what_is_said(columns.POLICIES_OF_A_COMPONENT, rows)
-    return output.listing(rows, columns, lambda row: str(row["pool"]))
+    shown = columns.with_what_is_said(columns.POLICIES_OF_A_COMPONENT, rows)
+    return output.listing(rows, shown, lambda row: str(row["pool"]))
 
 
 @policy.command("show", example="poolkeeper policy show gpus team-ml")
@@ -151,7 +153,7 @@ def _word(who: tuple[str, str]) -> str:
 def _terms(policy: Mapping[str, Any]) -> str:
     """What it says, in a few words."""
     words = [f"priority {policy['priority']}"]
-    words += [f"{word} {text.amounts(policy[word])}" for word in ("reserved", "limit") if policy[word]]
+    words += [f"{word} {formatting.amounts(policy[word])}" for word in ("reserved", "limit") if policy[word]]
     words += [f"group {policy['group']}"] if policy["group"] else []
     words += [f"profile {policy['profile']}"] if policy["profile"] != "batch" else []
     return ", ".join(words + ([formatting.pairs(policy["settings"])] if policy.get("settings") else []))

@@ -78,10 +78,10 @@ def describe(found: Mapping[str, Any]) -> None:
     if len(refusals) > 1:
         output.heading("What each pool said")
         for refusal in refusals:
-            click.echo(f"  {text.one_line(refusal['message'])}")
+            click.echo(f"  {formatting.one_line(refusal['message'])}")
     output.heading("Story")
     for line in found["story"]:
-        click.echo(f"  {text.clock(line['at'])}  {text.one_line(told(line))}")
+        click.echo(f"  {formatting.clock(line['at'])}  {formatting.one_line(told(line))}")
 
 
 def _facts(found: Mapping[str, Any]) -> list[tuple[str, Any]]:
@@ -116,7 +116,7 @@ def _facts(found: Mapping[str, Any]) -> list[tuple[str, Any]]:
 
 
 def _lease(found: Mapping[str, Any], *, holds: bool) -> str:
-    until = f", until {text.clock(found['lease_expires_at'])}" if holds and found["lease_expires_at"] else ""
+    until = f", until {formatting.clock(found['lease_expires_at'])}" if holds and found["lease_expires_at"] else ""
     return formatting.duration(found["lease_s"]) + until
 
 
@@ -124,8 +124,8 @@ def _checkpoint(found: Mapping[str, Any]) -> str | None:
     if found["checkpoint"] == "none":
         return None
     minutes = found.get("checkpoint_minutes")
-    return str(found["checkpoint"]) + (f", {text.plural(minutes, 'minute')}" if minutes else "")
+    return str(found["checkpoint"]) + (f", {formatting.plural(minutes, 'minute')}" if minutes else "")
 
 
 def _when(at: str | None) -> str | None:
-    return f"{text.clock(at)} ({text.age(at)} ago)" if at else None
+    return f"{formatting.clock(at)} ({formatting.age(at)} ago)" if at else None

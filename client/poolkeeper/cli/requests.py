@@ -9,9 +9,10 @@ from typing import Any
 import click
 
 from poolkeeper import formatting
-from poolkeeper.cli import columns, dry_run, explanations, options, output, param_types, request_details, suggestions
+from poolkeeper.cli import columns, explanations, options, output, param_types, request_details, suggestions
 from poolkeeper.cli.command_base import Noun
 from poolkeeper.cli.confirm import agreed
+from poolkeeper.cli.dry_run import PATIENCE_S, show_ask
 from poolkeeper.cli.error_output import Failed, say
 from poolkeeper.cli.exit_codes import Exit
 from poolkeeper.cli.submit_options import ask_of, ask_options
@@ -50,7 +51,7 @@ def submit(key: str | None, wait: bool, timeout: int | None, dry_run: bool, **sa
     body, headers = ask_of(said), {"Idempotency-Key": key or secrets.token_hex(16)}
     client = options.client()
     if dry_run:
-        return _try(client.call("POST", "/dry-run", body={"request": body}, timeout_s=dry_run.PATIENCE_S))
+        return _try(client.call("POST", "/dry-run", body={"request": body}, timeout_s=PATIENCE_S))
     found = client.call("POST", "/requests", body=body, headers=headers)
     if wait and found["status"] == "queued":
         found = wait_for(client, found, timeout)
@@ -203,7 +204,7 @@ def sentence(found: Mapping[str, Any]) -> str:
     told = f"request {found['id']}: {status}"
     if status in ("allocated", "preempting"):
         held = f"{told}{where or ', tied to no pool,'} under fence {found['fence']}"
-        return held + (f": {text.directive(found)}" if formatting.directive(found) else "")
+        return held + (f": {formatting.directive(found)}" if formatting.directive(found) else "")
     if status == "queued":
         place = formatting.position(found)
         return told + (f", position {place}" if place else "")
@@ -215,8 +216,8 @@ def _heard(beat: Mapping[str, Any]) -> str:
     """What a holder was answered, in a line."""
     if beat["directive"] is None:
         return f"request {beat['id']}: {beat['status']}, it has left"
-    lease = f"lease until {text.clock(beat['lease_expires_at'])}" if beat["lease_expires_at"] else "without a lease"
-    return f"request {beat['id']}: {text.directive(beat) or 'continue'}, {lease}"
+    lease = f"lease until {formatting.clock(beat['lease_expires_at'])}" if beat["lease_expires_at"] else "without a lease"
+    return f"request {beat['id']}: {formatting.directive(beat) or 'continue'}, {lease}"
 
 
 def _tell(found: Mapping[str, Any], *, waited: bool) -> None:
@@ -224,7 +225,7 @@ def _tell(found: Mapping[str, Any], *, waited: bool) -> None:
     output.done(found, str(found["id"]), sentence(found))
     status = found["status"]
     if status == "allocated" and found["lease_s"] and not options.said().for_programs:
-        say(f"its lease lapses in {text.duration(found['lease_s'])} unless a heartbeat prolongs it (--lease none: never)")
+        say(f"its lease lapses in {formatting.duration(found['lease_s'])} unless a heartbeat prolongs it (--lease none: never)")
     if status == "rejected" and options.said().output not in ("json", "yaml"):
         for hint in suggestions.hints_of(found):
             say(f"  {hint}")
@@ -239,7 +240,7 @@ def _tell(found: Mapping[str, Any], *, waited: bool) -> None:
 
 def _try(told: Mapping[str, Any]) -> None:
     """Say what would come of a submit; the exit code says so too."""
-    dry_run.show_ask(told)
+    show_ask(told)
     if told["outcome"] == "rejected":
         click.get_current_context().exit(Exit.REJECTED)
 

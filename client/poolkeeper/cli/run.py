@@ -124,7 +124,9 @@ def _asks_for_help(args: Sequence[str]) -> bool:
 @ask_options
 @click.option("--key", help="Idempotency key of the request, for one run at a time: a new one if not said.")
 @click.option(
-    "--timeout", type=param_types.Duration(), help="How long to wait at most, each time; then it leaves the queue (exit code 7)."
+    "--timeout",
+    type=param_types.Duration(),
+    help="How long to wait at most, each time; then it leaves the queue (exit code 7).",
 )
 @click.option(
     "--on-lost", type=click.Choice(["stop", "keep"]), default="stop", help="What becomes of it without its units (stop)."

@@ -102,7 +102,7 @@ def status(node: Mapping[str, Any]) -> str:
     word, since = str(node["status"]).replace("_", " "), node["below_since"]
     if since is None:
         return word.replace(" ", "-")
-    return f"{'below' if word == 'non starving' else word} for {text.age(since)}"
+    return f"{'below' if word == 'non starving' else word} for {formatting.age(since)}"
 
 
 def _percent(row: Row, share: str) -> str | None:

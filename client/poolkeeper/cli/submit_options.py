@@ -35,9 +35,15 @@ _OPTIONS = (
     click.option("--checkpoint-minutes", type=click.IntRange(min=1), help="How long an auto checkpoint takes."),
     click.option("--walltime", type=param_types.Duration(), help="A promise to be done so long after the grant."),
     click.option("--retries", type=click.IntRange(min=-1), help="How often it may go back to the queue (3); -1: always."),
-    click.option("--lease", type=param_types.Duration(none=True), help="How long after a heartbeat its units are taken back (60s)."),
-    click.option("--queue-ttl", type=param_types.Duration(none=True), help="How long it stays queued when nobody asks for it (10m)."),
-    click.option("--label", "labels", type=param_types.Label(), multiple=True, help="For people, and searchable. May be repeated."),
+    click.option(
+        "--lease", type=param_types.Duration(none=True), help="How long after a heartbeat its units are taken back (60s)."
+    ),
+    click.option(
+        "--queue-ttl", type=param_types.Duration(none=True), help="How long it stays queued when nobody asks for it (10m)."
+    ),
+    click.option(
+        "--label", "labels", type=param_types.Label(), multiple=True, help="For people, and searchable. May be repeated."
+    ),
 )
 
 

@@ -62,8 +62,8 @@ class Picture:
 
     def _heading(self, pool: Mapping[str, Any], number: int, *, marked: bool) -> Line:
         counts = f"{pool['active_count']} running, {pool['queue_length']} waiting"
-        name = f"{number} {text.one_line(pool['name'])}"
-        about = f"  {text.one_line(pool['description'])}" if pool["description"] else ""
+        name = f"{number} {formatting.one_line(pool['name'])}"
+        about = f"  {formatting.one_line(pool['description'])}" if pool["description"] else ""
         return [Word(name, "bold reverse" if marked else "bold"), Word(f"  {counts}"), Word(about, "dim")]
 
     def _bars(self, pool: Mapping[str, Any]) -> Iterator[Line]:
@@ -74,7 +74,7 @@ class Picture:
             held = min(pool["held"].get(key, 0), free)
             numbers = f" {used} of {capacity}: {used - borrowed} in share, {borrowed} borrowed, {held} held, {free - held} free"
             parts = (used - borrowed, borrowed, held, free - held)
-            yield [Word(f"  {text.one_line(key):<{width}} "), *self._drawn(parts), Word(numbers)]
+            yield [Word(f"  {formatting.one_line(key):<{width}} "), *self._drawn(parts), Word(numbers)]
 
     def _drawn(self, parts: Sequence[int]) -> Iterator[Word]:
         for (_, style), mark, cells in zip(PARTS, self._marks, divided(parts, self._bar), strict=True):

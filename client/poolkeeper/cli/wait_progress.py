@@ -40,13 +40,13 @@ def wait_for(client: Client, request: Mapping[str, Any], timeout_s: int | None) 
     finally:
         line.clear()
     if request["status"] == "queued":
-        say(f"not granted within {text.duration(timeout_s)}; {_stays(request)}")
+        say(f"not granted within {formatting.duration(timeout_s)}; {_stays(request)}")
     return request
 
 
 def _stays(request: Mapping[str, Any]) -> str:
     ttl = request.get("queue_ttl_s")
-    until = f" (for {text.duration(ttl)}, unless somebody asks for it)" if ttl else ""
+    until = f" (for {formatting.duration(ttl)}, unless somebody asks for it)" if ttl else ""
     return f"{request['id']} stays queued{until}. To take it out: poolkeeper request cancel {request['id']}"
 
 
@@ -96,7 +96,7 @@ class _Line:
         place = formatting.position(request)
         told = f"{request['id']} {request['status']}" + (f", position {place}" if place else "")
         if self.live:
-            self._draw(f"{told}, for {text.duration(int(waited_s))}; Ctrl-C stops waiting")
+            self._draw(f"{told}, for {formatting.duration(int(waited_s))}; Ctrl-C stops waiting")
         elif told != self._last:
             say(told)
         self._last = told
@@ -117,5 +117,5 @@ class _Line:
 
     def _draw(self, line: str) -> None:
         width = shutil.get_terminal_size().columns - 1
-        click.echo(f"\r\x1b[K{text.one_line(line)[:width]}", nl=False, err=True, color=True)
+        click.echo(f"\r\x1b[K{formatting.one_line(line)[:width]}", nl=False, err=True, color=True)
         self._drawn = True

@@ -22,7 +22,9 @@ def show() -> None:
 
 
 @workspace.command("update", example="poolkeeper workspace update --setting unmanaged=allow")
-@click.option("--setting", "settings", type=param_types.Setting(), multiple=True, required=True, help="unmanaged=reject or =allow.")
+@click.option(
+    "--setting", "settings", type=param_types.Setting(), multiple=True, required=True, help="unmanaged=reject or =allow."
+)
 def update(settings: tuple[dict[str, Any], ...]) -> None:
     """Change settings of the workspace.
 
