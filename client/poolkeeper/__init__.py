@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from poolkeeper.client import Client
     from poolkeeper.request_body import ask
 else:
-    _WHERE = {"Allocation": "holding", "Client": "client", "ask": "asks", "errors": None, "models": None}
+    _WHERE = {"Allocation": "allocation", "Client": "client", "ask": "request_body", "errors": None, "models": None}
 
     def __getattr__(name):
         """One of `__all__`, imported now; it stays."""

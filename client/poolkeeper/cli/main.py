@@ -19,10 +19,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "top": ("top", "Pools, policies and queues as they change."),
     "events": ("events", "What happened, as it happens with --follow."),
     "workspace": ("workspaces", "Settings of the whole workspace: show, update."),
-    "whoami": ("identity", "Who the service says you are, and what you may."),
-    "login": ("identity", "Keep address, token and workspace for the next time."),
-    "logout": ("identity", "Forget what `login` kept."),
-    "completion": ("shells", "Print the script that completes commands and names in your shell."),
+    "whoami": ("auth", "Who the service says you are, and what you may."),
+    "login": ("auth", "Keep address, token and workspace for the next time."),
+    "logout": ("auth", "Forget what `login` kept."),
+    "completion": ("completion_script", "Print the script that completes commands and names in your shell."),
 }
 """Name of a command → its module, and what the help page says of it."""
 
