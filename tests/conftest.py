@@ -10,9 +10,9 @@ from contextlib import ExitStack
 
 import pytest
 
-from app.store.scripts import Client, observe
-from tests.backends import BACKENDS, available, new_fake, start
-from tests.world import World
+from app.store.scripts import RedisClient, observe
+from tests.support.backends import BACKENDS, available, new_fake, start
+from tests.support.world import World
 
 # Whoever starts the tests in the background may have them ignore Ctrl-C, or a terminal's end; their children would inherit it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -31,9 +31,9 @@ class Servers:
 
     def __init__(self, stack: ExitStack, folder: pytest.TempPathFactory) -> None:
         self._stack, self._folder = stack, folder
-        self._clients: dict[str, Client] = {}
+        self._clients: dict[str, RedisClient] = {}
 
-    def client(self, backend: str) -> Client:
+    def client(self, backend: str) -> RedisClient:
         """A client of an empty server; the fake is a new one each time."""
         if absent := available(backend):
             if os.environ.get("CI"):
@@ -56,12 +56,12 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
 
 
 @pytest.fixture(params=BACKENDS)
-def client(request: pytest.FixtureRequest, servers: Servers) -> Client:
+def client(request: pytest.FixtureRequest, servers: Servers) -> RedisClient:
     """A client of each backend in turn, with nothing in it."""
     return servers.client(request.param)
 
 
 @pytest.fixture
-def world(client: Client) -> World:
+def world(client: RedisClient) -> World:
     """An empty workspace on each backend in turn."""
     return World(client)

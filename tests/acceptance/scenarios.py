@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 
 import yaml
 
-_BESIDE = Path(__file__).resolve().parents[3] / "shared" / "acceptance"
-FOLDER = Path(os.environ.get("POOLKEEPER_ACCEPTANCE", _BESIDE))
+from tests.support.paths import BESIDE
+
+FOLDER = Path(os.environ.get("POOLKEEPER_ACCEPTANCE", BESIDE / "acceptance"))
 FILES = ("10_zenml_examples", "20_ledger", "30_taking_back", "40_classes_and_leaving", "50_fair_share", "60_contract")
 
 AT_ONCE = 16

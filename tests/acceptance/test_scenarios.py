@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from app.store.child_process import Child
+from app.store.child_process import ChildProcess
 from tests.acceptance.scenarios import Scenario, play_all, scenarios
-from tests.backends import free_port, require, running, serve, short_folder, wait_until_ready
-from tests.cli.processes import COMMAND, environment, wait_until_served
+from tests.support.backends import free_port, require, running, serve, short_folder, wait_until_ready
+from tests.support.poolkeeperd import COMMAND, environment, wait_until_served
 
 SCENARIOS = scenarios()
 pytestmark = [
@@ -42,7 +42,7 @@ def by_hand(folder: Path, stack: ExitStack) -> int:
     return port
 
 
-def process(folder: Path, name: str, known: dict[str, str], number: int = 0) -> AbstractContextManager[Child]:
+def process(folder: Path, name: str, known: dict[str, str], number: int = 0) -> AbstractContextManager[ChildProcess]:
     command = ["/usr/bin/env", "-i", *(f"{key}={value}" for key, value in known.items()), *COMMAND, name]
     return running(command, folder / f"{name}-{number}.log")
 

@@ -15,11 +15,11 @@ from redis import Redis
 
 from app.domain.states import TRANSITIONS
 from app.store.keys import KEYS
-from app.store.workspaces import Registry
-from tests.backends import available, start
-from tests.world import World
+from app.store.workspaces import WorkspaceRegistry
+from tests.support.backends import available, start
+from tests.support.paths import ROOT
+from tests.support.world import World
 
-ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text("utf-8")
 
 
@@ -63,7 +63,7 @@ def story(tmp_path: Path) -> object:
     with start("redis", tmp_path) as client:
         assert isinstance(client, Redis)
         world = World(client, "default")
-        Registry(client).remember("default")
+        WorkspaceRegistry(client).add("default")
         world.pool("gpus", gpu=8)
         world.policy("red", pool="gpus", priority=1)
         world.policy("blue", pool="gpus", priority=1, reserved={"gpu": 4})

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from app.store.ledger import Ledger, Limits
-from app.store.scripts import Arg, Reply, Scripts
+from app.store.ledger import Ledger, LedgerLimits
+from app.store.scripts import Arg, ScriptReply, Scripts
 from tests.properties.invariants import RETENTION_S, stream_length
-from tests.world import World
+from tests.support.world import World
 
-HOUSEKEEPING = {"sweep", "advance", "patience", "depart"}
+HOUSEKEEPING = {"clean_up", "resume_unfinished", "give_patience_hold", "enforce_deadlines"}
 """What does the next part when called again."""
-STEPS = {"preempt", "evict", "reprieve", "hold_end"}
+STEPS = {"preempt", "evict_over_limit", "reassign_or_reprieve", "end_hold"}
 """Steps of a plan: who takes one that was taken already is told that it is stale."""
 PASSING = {"more", "created"}
 """What is said of the call and not of the thing."""
@@ -35,9 +35,9 @@ class Calls(Scripts):
         self.after: Callable[[str], None] | None = None
         """What is done after every command that changed something."""
 
-    def call(self, command: str, workspace: str, /, **args: Arg) -> Reply:
+    def call(self, command: str, workspace: str, /, **args: Arg) -> ScriptReply:
         """As ever; but the retry of a call has to answer the same and to change nothing."""
-        if self.lives == 0 or (self.dying and command == "advance"):
+        if self.lives == 0 or (self.dying and command == "resume_unfinished"):
             raise Died
         self.lives = self.lives - 1 if self.lives else None
         reply = super().call(command, workspace, **args)
@@ -60,7 +60,7 @@ class Calls(Scripts):
         self.after, self.lives = after, lives
 
 
-def _said(reply: Reply, first: Reply) -> tuple[str, dict[str, Any]]:
+def _said(reply: ScriptReply, first: ScriptReply) -> tuple[str, dict[str, Any]]:
     fields = {name: value for name, value in reply.fields.items() if name not in PASSING}
     if "outcomes" in fields:
         pairs = zip(fields["outcomes"], first.fields["outcomes"], strict=True)
@@ -99,7 +99,7 @@ def _pairs(flat: list[str] | str) -> dict[str, str] | str:
 
 def a_world(world: World, chunk: int) -> Calls:
     """Make a world's ledger one of small steps and short memory, called as told."""
-    world.ledger = Ledger(world.client, world.clock, Limits(chunk=chunk, retention_s=RETENTION_S))
+    world.ledger = Ledger(world.client, world.clock, LedgerLimits(chunk=chunk, retention_s=RETENTION_S))
     calls = Calls(world)
     world.ledger._scripts = calls
     return calls

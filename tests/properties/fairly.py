@@ -1,6 +1,6 @@
 """Who may have others leave by fair shares, and who has to go as an account is over its limit: written from the words.
 
-What is a fair share is not worked out again here (`tests/planner/fairness` does that): decisions are held against what was
+What is a fair share is not worked out again here (`tests/properties/fair_share` does that): decisions are held against what was
 published, which they rest on. So what is told is not the whole law, but what everybody can see of it.
 """
 

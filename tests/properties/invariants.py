@@ -16,7 +16,7 @@ from tests.properties.served import Served
 from tests.properties.snapshot import Snapshot, columns, events_since, take
 from tests.properties.structures import Structures
 from tests.properties.tallies import Tally
-from tests.world import World
+from tests.support.world import World
 
 RETENTION_S = 40
 
@@ -138,9 +138,9 @@ class Checker:
 
 def pages(world: World, pool: str, count: int) -> list[str]:
     """A queue, page by page."""
-    ids, after = world.ledger.queue(world.workspace, pool, count=count)
+    ids, after = world.ledger.list_queue(world.workspace, pool, count=count)
     while after is not None:
-        more, after = world.ledger.queue(world.workspace, pool, after, count)
+        more, after = world.ledger.list_queue(world.workspace, pool, after, count)
         ids = [*ids, *more]
     return ids
 

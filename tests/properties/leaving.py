@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
 from app.domain.errors import Conflict, StaleFence
-from app.domain.plan_steps import EndHold, PassOn, Reprieve, Step, StillBorrowed, Stop, Trigger, Victim
+from app.domain.plan_steps import EndHold, ReassignVictim, Preempt, Reprieve, PlanStep, BorrowedCondition, Trigger, Victim
 from app.domain.snapshot import Snapshot
 from app.service.audit import Audit
-from app.service.reconcile import Reconciling
-from app.store.audit import Auditor
-from app.store.plan_store import Planning, Unfinished
+from app.service.reconcile import Reconciler
+from app.store.audit import AuditStore
+from app.store.plan_store import PlanStore, UnfinishedWork
 from tests.properties.calls import Died
 from tests.properties.fairly import Excess
 from tests.properties.lawful import Law, enough, fitting
@@ -29,7 +29,7 @@ from tests.properties.snapshot import Snapshot as Taken
 ROUNDS = 1000
 
 
-class Candid(Reconciling):
+class Candid(Reconciler):
     """A pass that hides no fault."""
 
     def _apart(self, workspace: str, pool: str, work: Callable[[str, str], object]) -> object:
@@ -40,16 +40,16 @@ class Leavings(Histories):
     """Histories in which holders have to leave."""
 
     @property
-    def planning(self) -> Planning:
+    def planning(self) -> PlanStore:
         """What decisions read and write, called as told."""
-        planning = Planning(self.world.client, self.world.clock, self.world.ledger._limits)
+        planning = PlanStore(self.world.client, self.world.clock, self.world.ledger._limits)
         planning._scripts = self.calls
         return planning
 
     @property
     def audit(self) -> Audit:
         """What compares the books."""
-        return Audit(self.world.ledger, Auditor(self.world.client, self.world.clock))
+        return Audit(self.world.ledger, AuditStore(self.world.client, self.world.clock))
 
     # the planner
 
@@ -79,8 +79,8 @@ class Leavings(Histories):
             assert not faults, "\n".join(faults)
 
     def _after(self, command: str) -> None:
-        self.checker.served.ended = command == "hold_end"
-        self.checker.check(planned=command in ("preempt", "evict"))
+        self.checker.served.ended = command == "end_hold"
+        self.checker.check(planned=command in ("preempt", "evict_over_limit"))
 
     @rule()
     def reconcile_more(self) -> None:
@@ -95,15 +95,15 @@ class Leavings(Histories):
 
     # made-up steps
 
-    def _take(self, how: str, pool: str, step: Step) -> bool | None:
+    def _take(self, how: str, pool: str, step: PlanStep) -> bool | None:
         """Whether the step was taken; None if the caller died of it or the pool is not fit for decisions now."""
         snapshot = self._snapshot(pool)
         if not snapshot:
             return None
 
         def take() -> bool:
-            taken = self.planning.take(self.world.workspace, snapshot, step)
-            while taken.more and self.world.ledger.advance(self.world.workspace):
+            taken = self.planning.apply_step(self.world.workspace, snapshot, step)
+            while taken.is_unfinished and self.world.ledger.resume_unfinished(self.world.workspace):
                 pass
             return taken.applied
 
@@ -114,7 +114,7 @@ class Leavings(Histories):
     def _snapshot(self, pool: str) -> Snapshot | None:
         try:
             return self.planning.snapshot(self.world.workspace, pool) if pool in self.checker.model.pools else None
-        except Unfinished:
+        except UnfinishedWork:
             return None
 
     @precondition(there_is("queued"))
@@ -129,11 +129,11 @@ class Leavings(Histories):
         running = sorted(model.holders(name), key=lambda other: other.fence)
         running = [*running[first % len(running) :], *running[: first % len(running)]] if running else []
         victims = running[: first % 3] if wild else enough(model, name, one, running)
-        step = Stop(
+        step = Preempt(
             one.id,
             tuple(Victim(other.id, other.fence + (wild == 2), Trigger.PRIORITY) for other in victims),
-            unused=(f"policy:{one.component}",) if wild == 3 else (),
-            borrowed=tuple(StillBorrowed(f"policy:{other.component}", "gpu", 0) for other in victims) if wild == 3 else (),
+            unused_share_accounts=(f"policy:{one.component}",) if wild == 3 else (),
+            borrowed_conditions=tuple(BorrowedCondition(f"policy:{other.component}", "gpu", 0) for other in victims) if wild == 3 else (),
         )
         fits = bool(victims) and fitting(model, name, one, victims)
         if taken := self._take(how, name, step):
@@ -157,7 +157,7 @@ class Leavings(Histories):
             return
         owners = sorted(model.clearings[one.pool])
         whom = owners[owner % len(owners)] if owners and owner is not None else None
-        step: Step = PassOn(one.id, one.fence, whom) if whom else Reprieve(one.id, one.fence)
+        step: PlanStep = ReassignVictim(one.id, one.fence, whom) if whom else Reprieve(one.id, one.fence)
         stray = model.leaving[one.pool][one.id] in ((NOBODY,) if whom else (NOBODY, FOR_NONE))
         taken = self._take(how, one.pool, step)
         assert taken is None or taken == stray, f"{step}: {taken}"
@@ -181,10 +181,10 @@ class Leavings(Histories):
 
         def through() -> None:
             for _ in range(ROUNDS):
-                done, more = self.planning.depart(self.world.workspace)
+                done, more = self.planning.enforce_deadlines(self.world.workspace)
                 if not more:
                     return
-                while not done and self.world.ledger.advance(self.world.workspace):
+                while not done and self.world.ledger.resume_unfinished(self.world.workspace):
                     pass
             raise AssertionError("departures do not come to an end")
 

@@ -11,15 +11,15 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from app.domain.errors import Conflict, NotFound, Refused, StaleFence
-from app.domain.specs import RequestAsk, WorkspaceSettings
-from app.store.scripts import Client
-from app.store.usage_samples import Samples
+from app.domain.errors import Conflict, NotFound, Refusal, StaleFence
+from app.domain.specs import RequestSpec, WorkspaceSettings
+from app.store.scripts import RedisClient
+from app.store.usage_samples import UsageSampleStore
 from tests.properties.calls import Calls, Died, a_world
 from tests.properties.invariants import Checker
 from tests.properties.oracle import LIVE, Request
 from tests.properties.structures import NOTED
-from tests.world import World, full
+from tests.support.world import World, full
 
 KEYS = ("gpu", "lic", "mcpu", "step_run")
 POOLS = ("p", "q", "r")
@@ -98,7 +98,7 @@ def there_is(*statuses: str) -> Callable[[Any], bool]:
 class Histories(RuleBasedStateMachine):
     """Random histories on one client, which the test sets in a subclass."""
 
-    client: Client
+    client: RedisClient
 
     def __init__(self) -> None:
         super().__init__()
@@ -106,7 +106,7 @@ class Histories(RuleBasedStateMachine):
         self.world = World(self.client)
         self.calls: Calls = a_world(self.world, 200)
         self.checker = Checker(self.world)
-        self.asked: dict[str, RequestAsk] = {}
+        self.asked: dict[str, RequestSpec] = {}
 
     # how an operation is done
 
@@ -116,7 +116,7 @@ class Histories(RuleBasedStateMachine):
         answer: Any = None
         try:
             answer = operation()
-        except Refused as no:
+        except Refusal as no:
             self.checker.unchanged()
             answer = no
         except Died:
@@ -222,11 +222,11 @@ class Histories(RuleBasedStateMachine):
     @rule(unmanaged=st.sampled_from(("allow", "reject")))
     def configure(self, unmanaged: str) -> None:
         change = WorkspaceSettings.model_validate({"unmanaged": unmanaged})
-        self._do("", lambda: self.world.ledger.configure(self.world.workspace, change))
+        self._do("", lambda: self.world.ledger.update_workspace(self.world.workspace, change))
 
     # requests
 
-    def _ask(self, wanted: dict[str, Any]) -> RequestAsk:
+    def _ask(self, wanted: dict[str, Any]) -> RequestSpec:
         return self.world.ask(**wanted)
 
     @rule(wanted=asks, how=how)
@@ -356,12 +356,12 @@ class Histories(RuleBasedStateMachine):
         self.world.clock.advance(seconds)
         self._do(how, lambda: self.world.ledger.sweep(self.world.workspace))
         for pool in sorted(self.checker.model.pools):
-            Samples(self.client, 4, NOTED, self.world.clock).take(self.world.workspace, pool)
+            UsageSampleStore(self.client, 4, NOTED, self.world.clock).record_sample(self.world.workspace, pool)
             self._lose_patience(pool)
 
     def _lose_patience(self, pool: str) -> None:
         expected, busy, before = self.checker.impatient(pool), self.checker.seen.unfinished(), self.checker.model
-        given = self._do("", lambda: self.world.ledger.give_patience(self.world.workspace, pool))
+        given = self._do("", lambda: self.world.ledger.give_patience_hold(self.world.workspace, pool))
         if expected and not busy:
             queue = [one.id for one in before.queue(pool)]
             assert given, f"{expected} lost patience in {pool}"
@@ -374,13 +374,13 @@ class Histories(RuleBasedStateMachine):
 
     @rule()
     def go_on(self) -> None:
-        self._do("", lambda: self.world.ledger.advance(self.world.workspace))
+        self._do("", lambda: self.world.ledger.resume_unfinished(self.world.workspace))
 
     @rule()
     def finish(self) -> None:
         def through() -> None:
             for _ in range(1000):
-                if not self.world.ledger.advance(self.world.workspace):
+                if not self.world.ledger.resume_unfinished(self.world.workspace):
                     return
             raise AssertionError("it does not come to an end")
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.store.keys import KEYS, prefix
-from app.store.scripts import Client
+from app.store.scripts import RedisClient
 
 Value = Any
 """A hash or sorted set as a dict, a set as a set, a string as a text."""
@@ -59,7 +59,7 @@ class Snapshot:
         return bool(pools or self.get("todo") or self.get("orphans") or any(self.of("pool_todo")))
 
 
-def take(client: Client, workspace: str, now_ms: int) -> Snapshot:
+def take(client: RedisClient, workspace: str, now_ms: int) -> Snapshot:
     """Read it all, but for the stream of events, which `events_since` reads."""
     start = prefix(workspace)
     named = sorted(str(key) for key in client.scan_iter(match=start + "*", count=1000))
@@ -97,7 +97,7 @@ def _plain(redis_type: str, value: Any) -> Value:
     return scores
 
 
-def events_since(client: Client, workspace: str, last: str) -> list[tuple[str, dict[str, str]]]:
+def events_since(client: RedisClient, workspace: str, last: str) -> list[tuple[str, dict[str, str]]]:
     """Entries of the workspace's stream behind one."""
     found: Any = client.xrange(prefix(workspace) + "events", min=f"({last}")
     return [(entry, dict(fields)) for entry, fields in found]

@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Any
 
 from app.domain.queue_score import AGES, CLASSES, PRIORITIES
-from app.domain.specs import NodeSettings, PoolSettings
+from app.domain.specs import AccountSettings, PoolSettings
 from tests.properties.oracle import BOUNDLESS, FOR_NONE, LIVE, NOBODY, Model, Request
 from tests.properties.reading import hold_column
 from tests.properties.snapshot import Snapshot, columns
@@ -24,7 +24,7 @@ POOL_COLUMNS = {"limit", "used", "fixed", "kept", "cleared", "promised", "reserv
 COLUMNS = {"limit", "reserved", "used", "fixed", "kept", "cleared", "back", "promised", "fair", "sated"}
 MARKS = {"patience", "reviewing", "unsettled", "rules", "decided_ms", "clearings", "hold_n", "births", "watched", "over_ms"}
 POOL_FIELDS = {*PoolSettings.model_fields, *MARKS}
-OWN = {"weight", "born", "status", "below_ms", "over_ms", *NodeSettings.model_fields}
+OWN = {"weight", "born", "status", "below_ms", "over_ms", *AccountSettings.model_fields}
 FIELDS = {"group": {"parent", "mode", *OWN}, "policy": {"group", "priority", "profile", *OWN}}
 
 

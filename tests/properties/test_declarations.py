@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 
 from app.domain import quota_validation
 from app.domain.declaration import Declaration, DeclaredPool
-from app.domain.errors import AgainstTheRules, Conflict, Refused
-from app.service.declarations import Declaring, read, write
-from app.store.scripts import Client
-from app.store.workspaces import Registry
+from app.domain.errors import Conflict, Refusal, RuleViolation
+from app.service.declarations import Declarations, read, write
+from app.store.scripts import RedisClient
+from app.store.workspaces import WorkspaceRegistry
 from tests.conftest import Servers
 from tests.properties.invariants import Checker
 from tests.properties.snapshot import events_since
-from tests.store.conftest import findings
-from tests.world import World
+from tests.support.world import World
+from tests.unit.store.conftest import findings
 
 EXAMPLES = int(os.environ.get("HISTORIES") or 0) or 40
 
@@ -127,7 +127,7 @@ def in_order(pools: list[DeclaredPool]) -> dict[str, Any]:
 
 def seed(world: World, story: Story) -> None:
     """Pools as they are before, with holders, waiters and holds."""
-    Declaring(world.ledger, Registry(world.client)).apply(world.workspace, declaration(story.before))
+    Declarations(world.ledger, WorkspaceRegistry(world.client)).apply(world.workspace, declaration(story.before))
     held = [world.submit(own_id=f"r{at}", **ask) for at, ask in enumerate(story.asks)]
     if story.waits_s:
         world.pass_time(story.waits_s)
@@ -159,8 +159,8 @@ def forbidden(world: World, wanted: Declaration, *, prune: bool) -> set[str]:
 
 def against_the_rules(wanted: Declaration) -> bool:
     try:
-        quota_validation.check(wanted)
-    except Refused:
+        quota_validation.validate_quotas(wanted)
+    except Refusal:
         return True
     return False
 
@@ -176,16 +176,16 @@ def from_here(world: World) -> Checker:
     return checker
 
 
-def live(client: Client, story: Story) -> str:
+def live(client: RedisClient, story: Story) -> str:
     """Lives one story and checks all that must hold; says how it ended."""
     world = World(client, chunk=story.chunk)
-    declaring = Declaring(world.ledger, Registry(client))
+    declaring = Declarations(world.ledger, WorkspaceRegistry(client))
     seed(world, story)
     checker = from_here(world)
     wanted, before = declaration(story.after), world.state()
     wrong, conflicts = against_the_rules(wanted), forbidden(world, wanted, prune=story.prune)
     if wrong or conflicts:
-        with pytest.raises(AgainstTheRules if wrong else Conflict) as refused:
+        with pytest.raises(RuleViolation if wrong else Conflict) as refused:
             declaring.apply(world.workspace, wanted, prune=story.prune)
         assert world.state() == before, "refused, and yet changed"
         assert wrong or refused.value.code in conflicts

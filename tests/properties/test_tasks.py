@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from app.domain.errors import Conflict, NotFound, Refused, StaleFence
-from app.domain.specs import RequestAsk
-from app.domain.tasks import Dispatch, InsteadOf, TaskAsk
+from app.domain.errors import Conflict, NotFound, Refusal, StaleFence
+from app.domain.specs import RequestSpec
+from app.domain.tasks import ReplacedAllocation, TaskDispatch, TaskSpec
 from app.planner.planning_pass import plan
 from app.store.task_outbox import TaskStore
-from tests.store.conftest import findings
-from tests.world import World
+from tests.support.world import World
+from tests.unit.store.conftest import findings
 
 CLAIM_S, START_S, TRIES = 3, 6, 2
 WEIGHTS = {
@@ -37,8 +37,8 @@ class History:
         world.pool(gpu=4, settings={"grace_s": self.rng.choice((0, 5)), "checkpoint_timeout_s": 5})
         world.policy("team", reserved={"gpu": 1})
         world.policy("owner", priority=5, reserved={"gpu": 3})
-        self.broker: list[Dispatch] = []
-        self.working: dict[tuple[str, int], Dispatch] = {}
+        self.broker: list[TaskDispatch] = []
+        self.working: dict[tuple[str, int], TaskDispatch] = {}
         self.begun: set[tuple[str, int]] = set()
         self.over: dict[str, list[str]] = {}
         self.owned: list[Any] = []
@@ -52,33 +52,33 @@ class History:
         request: dict[str, Any] = {"resources": {"gpu": rng.randint(1, 2)}, "retries": rng.choice((1, -1))}
         request |= {"lease_s": rng.choice((4, 60))}
         request |= {"checkpoint": rng.choice(("none", "auto")), "queue_ttl_s": rng.choice((None, None, 30))}
-        ask = TaskAsk(
+        ask = TaskSpec(
             task=name,
             name="x",
-            request=RequestAsk.model_validate({"component": "team", **request}),
+            request=RequestSpec.model_validate({"component": "team", **request}),
             message={"n": 1},
             not_before=rng.choice((None, None, self.later())),
             redeliveries=rng.choice((0, 2, -1)),
         )
-        first = self.store.park(self.world.workspace, ask, name)
-        assert self.store.park(self.world.workspace, ask, name) == first
+        first = self.store.park_task(self.world.workspace, ask, name)
+        assert self.store.park_task(self.world.workspace, ask, name) == first
 
     def later(self) -> datetime:
         """Some seconds from now."""
         return datetime.fromtimestamp(self.world.clock.now_ms() / 1000 + self.rng.randint(1, 20), UTC)
 
-    def taken(self) -> list[Dispatch]:
+    def taken(self) -> list[TaskDispatch]:
         """What is to be sent now."""
-        return [*self.store.take(self.world.workspace, CLAIM_S, START_S, TRIES, self.rng.choice((1, 2, 50))).dispatches]
+        return [*self.store.take_batch(self.world.workspace, CLAIM_S, START_S, TRIES, self.rng.choice((1, 2, 50))).dispatches]
 
     def send(self) -> None:
         """A look at the outbox; some messages vanish, some come twice."""
         taken = self.taken()
         for one in taken:
             self.broker += [one] * self.rng.choice((0, 1, 1, 1, 2))
-        self.store.done(self.world.workspace, taken, START_S)
+        self.store.mark_sent(self.world.workspace, taken, START_S)
         for one in taken:
-            if one.ended and one.tries == TRIES and one not in self.broker:  # it is not told for ever
+            if one.end and one.attempts == TRIES and one not in self.broker:  # it is not told for ever
                 self.broker.append(one)
 
     def send_and_die(self) -> None:
@@ -87,23 +87,23 @@ class History:
 
     def refuse(self) -> None:
         """The broker is away."""
-        self.store.failed(self.world.workspace, self.taken(), 2)
+        self.store.mark_failed(self.world.workspace, self.taken(), 2)
 
     def begin(self) -> None:
         """A worker takes a message."""
         if not self.broker:
             return
         got = self.broker.pop(self.rng.randrange(len(self.broker)))
-        if got.ended:
-            if got.ended.status not in self.over[got.task]:  # told twice is told once
-                self.over[got.task].append(got.ended.status)
+        if got.end:
+            if got.end.status not in self.over[got.task]:  # told twice is told once
+                self.over[got.task].append(got.end.status)
             if self.rng.random() < 0.7:
                 with suppress(NotFound):  # somebody else has said so
-                    self.store.heard(self.world.workspace, got.task, got.request)
+                    self.store.acknowledge_end(self.world.workspace, got.task, got.request)
             return
         held = (got.request or "", got.fence or 0)
         try:
-            self.store.start(self.world.workspace, *held, f"w{self.rng.random()}")
+            self.store.start_task(self.world.workspace, *held, f"w{self.rng.random()}")
         except (StaleFence, NotFound):
             return
         except Conflict:
@@ -119,11 +119,11 @@ class History:
     def begin_again(self) -> None:
         """A message of somebody at work comes once more."""
         for held, of in [*self.working.items()][:1]:
-            with pytest.raises(Refused):
-                self.store.start(self.world.workspace, *held, "another")
+            with pytest.raises(Refusal):
+                self.store.start_task(self.world.workspace, *held, "another")
             self.broker.append(of)
 
-    def one_at_work(self) -> tuple[tuple[str, int], Dispatch] | None:
+    def one_at_work(self) -> tuple[tuple[str, int], TaskDispatch] | None:
         """Somebody, who is not at work any more."""
         if not self.working:
             return None
@@ -135,7 +135,7 @@ class History:
         if one := self.one_at_work():
             self.release(*one, self.rng.choice(("succeeded", "failed")))
 
-    def release(self, held: tuple[str, int], of: Dispatch, outcome: str) -> None:
+    def release(self, held: tuple[str, int], of: TaskDispatch, outcome: str) -> None:
         """Gives back what it may still have."""
         try:
             released = self.world.ledger.release(self.world.workspace, *held, outcome)
@@ -158,26 +158,26 @@ class History:
         if not (one := self.one_at_work()):
             return
         (request, fence), of = one
-        ask = TaskAsk(
+        ask = TaskSpec(
             task=of.task,
             name="x",
-            request=RequestAsk(component="team", resources={"gpu": 1}, lease_s=4),
+            request=RequestSpec(component="team", resources={"gpu": 1}, lease_s=4),
             message={"n": 2},
             not_before=self.rng.choice((None, self.later())),
-            instead_of=InsteadOf(request=request, fence=fence),
+            instead_of=ReplacedAllocation(request=request, fence=fence),
         )
         key = f"again-{request}-{fence}"
         try:
-            first = self.store.park(self.world.workspace, ask, key)
+            first = self.store.park_task(self.world.workspace, ask, key)
         except (StaleFence, NotFound):
             return
-        assert self.store.park(self.world.workspace, ask, key) == first
+        assert self.store.park_task(self.world.workspace, ask, key) == first
 
     def cancel(self) -> None:
         """Somebody gives a task up, if it has not begun."""
         if self.over:
             with suppress(Conflict, NotFound):
-                self.store.cancel(self.world.workspace, self.rng.choice([*self.over]))
+                self.store.cancel_task(self.world.workspace, self.rng.choice([*self.over]))
 
     def drop(self) -> None:
         """An operator ends what somebody is at."""
@@ -201,7 +201,7 @@ class History:
         seen = self.world.planning.snapshot(self.world.workspace, "p")
         if seen:
             for step in plan(seen).steps[:1]:
-                self.world.planning.take(self.world.workspace, seen, step)
+                self.world.planning.apply_step(self.world.workspace, seen, step)
 
     def pass_time(self) -> None:
         """Leases lapse, and who works keeps its own."""
@@ -222,7 +222,7 @@ class History:
         """Whether nothing of any task is kept."""
         for task in self.over:
             try:
-                self.store.look(self.world.workspace, task)
+                self.store.get_task(self.world.workspace, task)
             except NotFound:
                 continue
             return False
@@ -238,14 +238,14 @@ class History:
                 self.give_back()
             self.reconcile()
             taken = self.taken()
-            self.store.done(self.world.workspace, taken, START_S)
+            self.store.mark_sent(self.world.workspace, taken, START_S)
             self.broker += taken
             while self.broker:
                 self.begin()
             for held in [*self.working]:
                 self.release(held, self.working.pop(held), "succeeded")
             self.world.pass_time(5)
-        raise AssertionError([self.store.look(self.world.workspace, task) for task in self.over])
+        raise AssertionError([self.store.get_task(self.world.workspace, task) for task in self.over])
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -1,0 +1,135 @@
+"""Where the counters of processes meet: gone with the last who uses it, however that one ended."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from app.api.metrics import multiprocess_dir
+from app.api.metrics.process_metrics import MultiprocessCollector
+from app.cli.process_commands import ROOT
+
+USER = """
+import os, sys, time
+from pathlib import Path
+from app import meters
+meters.MEMORY = Path(sys.argv[1])
+print(meters.made(), flush=True)
+if os.fork():
+    os.kill(os.getpid(), 9)  # as a master is that leaves a process behind
+sys.stdin.read()
+"""
+
+
+@pytest.fixture(autouse=True)
+def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Instead of what all on this machine use."""
+    monkeypatch.setattr(multiprocess_dir, "MEMORY", tmp_path)
+    return tmp_path
+
+
+def test_a_folder_is_kept_while_anybody_uses_it_and_cleared_away_then(memory: Path) -> None:
+    user = subprocess.Popen(
+        [sys.executable, "-c", USER, str(memory)], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert user.stdout
+    assert user.stdin
+    folder = Path(user.stdout.readline().strip())
+    assert user.wait(10) == -9
+    (folder / "counter_1.db").touch()
+    multiprocess_dir.clear()
+    assert (folder / "counter_1.db").exists(), "the one that it forked still counts"
+    user.stdin.close()
+    user.stdout.read()  # until that has ended, too
+    user.stdout.close()
+    assert multiprocess_dir.made().parent == memory
+    assert not folder.exists()
+
+
+COUNTS = """
+import os
+from prometheus_client import Counter, Gauge, Histogram
+Counter("seen", "-").inc(3)
+Histogram("took", "-", buckets=(1,)).observe(0.5)
+Gauge("held", "-", multiprocess_mode="livesum").set(7)
+print(os.getpid())
+"""
+
+
+def counting(folder: Path) -> int:
+    """A process counts in the folder, and ends."""
+    known = {**os.environ, multiprocess_dir.VARIABLE: str(folder)}
+    done = subprocess.run([sys.executable, "-c", COUNTS], env=known, capture_output=True, text=True, check=True, timeout=30)
+    return int(done.stdout)
+
+
+def told(folder: Path) -> dict[str, float]:
+    """What all of them have counted."""
+    rows = [row for family in MultiprocessCollector(folder).collect() for row in family.samples]
+    return {row.name + row.labels.get("le", ""): row.value for row in rows}
+
+
+def test_what_processes_counted_that_have_ended_is_in_one_place(memory: Path) -> None:
+    for number in range(1, 4):
+        pid = counting(memory)
+        sums = {"seen_total": 3.0 * number, "took_count": number, "took_sum": 0.5 * number, "took_bucket1.0": number}
+        sums |= {"took_bucket+Inf": number}
+        assert told(memory) == sums | {"held": 7}
+        multiprocess_dir.ended(memory, pid)
+        assert told(memory) == sums
+    assert {file.name for file in memory.glob("*.db")} == {"counter_ended.db", "histogram_ended.db"}
+
+
+def test_where_memory_is_full_what_was_counted_stays_where_it_is(memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    pid = counting(memory)
+    before = {name: value for name, value in told(memory).items() if name != "held"}
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "posix_fallocate", full)  # without which whoever writes to it is killed
+        multiprocess_dir.ended(memory, pid)
+    assert told(memory) == before
+    multiprocess_dir.ended(memory, counting(memory))
+    assert told(memory)["seen_total"] == 6
+
+
+def test_a_damaged_file_ends_nobody(memory: Path, caplog: pytest.LogCaptureFixture) -> None:
+    pid = counting(memory)
+    file = memory / f"counter_{pid}.db"
+    file.write_bytes(file.read_bytes()[:8] + b"\xff\xff\xff\x7f" + file.read_bytes()[12:])
+    multiprocess_dir.ended(memory, pid)
+    assert f"what process {pid} counted cannot be read" in caplog.text
+    assert "seen_total" not in told(memory), "and the page is whole again"
+
+
+def test_while_somebody_reads_nothing_is_put_together(memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(multiprocess_dir, "PATIENCE_S", 0.02)
+    for name in ("counter_1.db", "gauge_livesum_1.db"):
+        (memory / name).touch()
+    with multiprocess_dir.reading(memory):
+        multiprocess_dir.ended(memory, 1)
+        assert {file.name for file in memory.glob("*.db")} == {"counter_1.db"}
+    multiprocess_dir.ended(memory, 1)
+    assert not list(memory.glob("*.db"))
+
+
+def test_what_was_not_made_here_stays(memory: Path) -> None:
+    for name in ("something", f"{multiprocess_dir.PREFIX}of-before"):
+        (memory / name).mkdir()
+    (memory / f"{multiprocess_dir.PREFIX}linked").mkdir()
+    (memory / f"{multiprocess_dir.PREFIX}linked" / multiprocess_dir.LOCK).symlink_to("/dev/null")
+    mine = multiprocess_dir.made()
+    multiprocess_dir.clear()
+    assert {path.name for path in memory.iterdir()} == {
+        "something",
+        f"{multiprocess_dir.PREFIX}of-before",
+        f"{multiprocess_dir.PREFIX}linked",
+        mine.name,
+    }
+    assert os.listdir(mine) == [multiprocess_dir.LOCK]

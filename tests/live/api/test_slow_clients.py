@@ -1,0 +1,256 @@
+"""Slow clients under gunicorn: cut off after their time, however they are slow, and never in the way of others for long."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from app.api.server import io_deadlines
+from app.store.connection import connect
+from tests.live.api.async_clients import PREFIX, Crowd, Line, until
+from tests.live.api.short_deadlines import FILES, WITHIN_S
+from tests.support.gunicorn_service import HURRIED, SHORT_OF_FILES, Service, service
+
+SOON_S = WITHIN_S + 3.5
+"""When a client is cut off at the latest: its time, the second in which nobody looked, and a slow machine's."""
+THREADS = 16
+
+
+@pytest.fixture(scope="module")
+def hurried(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """One process of a few threads, that is not patient."""
+    with service(tmp_path_factory.mktemp("hurried"), HURRIED, api_processes=1, api_threads=THREADS) as made:
+        yield made
+
+
+async def _end(line: Line) -> bytes:
+    """What comes until the other end is closed."""
+    said = b""
+    try:
+        while piece := await line.reader.read(65536):
+            said += piece
+    except ConnectionError:
+        pass
+    return said
+
+
+BODY = b'{"component": "t", "resources": {}}'
+HEAD = b"POST /api/v1/requests HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+BEGUN = {
+    "half a request line": b"POST /api/v1/req",
+    "half of the headers": HEAD,
+    "no body": HEAD + b"Content-Length: 35\r\n\r\n",
+    "half of a body": HEAD + b"Content-Length: 35\r\n\r\n" + BODY[:20],
+    "half of a chunk": HEAD + b"Transfer-Encoding: chunked\r\n\r\n23\r\n" + BODY[:20],
+    "half of the chunks": HEAD + b"Transfer-Encoding: chunked\r\n\r\n23\r\n" + BODY + b"\r\n",
+}
+
+
+@pytest.mark.parametrize("begun", BEGUN.values(), ids=BEGUN)
+def test_who_stops_in_the_middle_is_cut_off(hurried: Service, begun: bytes) -> None:
+    async def play() -> None:
+        crowd = Crowd(hurried.port)
+        async with Line(hurried.port) as line:
+            line.writer.write(begun)
+            said = await asyncio.wait_for(_end(line), SOON_S)
+        assert not said or said.startswith(b"HTTP/1.1 4"), said
+        assert (await crowd.ask("GET", "/healthz")).status == 200
+
+    asyncio.run(play())
+    assert hurried.complaints() == []
+
+
+def test_who_drips_is_cut_off(hurried: Service) -> None:
+    async def play() -> None:
+        async with Line(hurried.port) as line:
+            end = asyncio.create_task(_end(line))
+            line.writer.write(HEAD + b"X-Slowly: ")
+            async with asyncio.timeout(SOON_S):
+                while not end.done():
+                    line.writer.write(b"a")
+                    await asyncio.sleep(0.1)
+            assert not end.result() or end.result().startswith(b"HTTP/1.1 4")
+
+    asyncio.run(play())
+    assert hurried.complaints() == []
+
+
+def test_who_sends_nothing_holds_no_thread(hurried: Service) -> None:
+    async def play() -> None:
+        crowd = Crowd(hurried.port)
+        lines = [Line(hurried.port) for _ in range(4 * THREADS)]
+        for line in lines:
+            await line.__aenter__()
+        assert (await asyncio.wait_for(crowd.submit(0), 2))["status"] == "rejected"
+        for line in lines[:5]:
+            line.writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert (await asyncio.wait_for(line.answer(), 2)).status == 200
+        ends = await asyncio.wait_for(asyncio.gather(*map(_end, lines)), 10)
+        assert set(ends) == {b""}
+
+    asyncio.run(play())
+    assert hurried.complaints() == []
+
+
+def test_slow_clients_beyond_all_threads_keep_nobody_out_for_long(hurried: Service) -> None:
+    async def play() -> None:
+        crowd = Crowd(hurried.port)
+        lines = [Line(hurried.port) for _ in range(3 * THREADS)]
+        for line in lines:
+            await line.__aenter__()
+            line.writer.write(BEGUN["half of a body"])
+        async with asyncio.timeout(3 * SOON_S):
+            assert (await crowd.submit(0))["status"] == "rejected"
+        await asyncio.wait_for(asyncio.gather(*map(_end, lines)), 3 * SOON_S)
+        for _ in range(5):
+            assert (await asyncio.wait_for(crowd.submit(0), 2))["status"] == "rejected"
+
+    asyncio.run(play())
+    assert hurried.complaints() == []
+
+
+def test_who_is_slow_but_in_time_is_served(hurried: Service) -> None:
+    async def play() -> None:
+        async with Line(hurried.port) as line:
+            for piece in (HEAD, b"Content-Length: 35\r\n\r\n", BODY[:10], BODY[10:]):
+                line.writer.write(piece)
+                await asyncio.sleep(WITHIN_S / 6)
+            assert (await line.answer()).status == 201
+
+    asyncio.run(play())
+
+
+def test_a_long_poll_is_not_taken_for_a_slow_client(hurried: Service) -> None:
+    async def play() -> None:
+        crowd = Crowd(hurried.port)
+        await crowd.pool(gpu=1)
+        await crowd.submit()
+        waits = await crowd.submit()
+        assert (await crowd.poll(waits["id"], wait_s=WITHIN_S + 2.5)).json["status"] == "queued"
+
+    asyncio.run(play())
+
+
+@pytest.mark.slow
+def test_who_takes_nothing_of_a_stream_is_let_go(tmp_path: Path) -> None:
+    async def play(made: Service) -> None:
+        crowd = Crowd(made.port)
+        stuck = [_taking_nothing(made.port) for _ in range(2)]
+        await crowd.until_waiting(stream=2)
+        async with Line(made.port) as line:
+            asked = {"requests": [{"component": "t", "labels": {"much": "x" * 200}}] * 1000}
+            for _ in range(12):
+                assert (await line.ask("POST", f"{PREFIX}/requests/batch", asked)).status == 201
+        await crowd.until_waiting(stream=0, within_s=20)
+        for sock in stuck:
+            sock.close()
+
+    with service(tmp_path, HURRIED, api_processes=1, api_threads=THREADS) as made:
+        asyncio.run(play(made))
+        assert made.complaints() == []
+
+
+def _taking_nothing(port: int) -> socket.socket:
+    """A stream whose client reads nothing of it."""
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    sock.connect(("127.0.0.1", port))
+    sock.sendall(f"GET {PREFIX}/events?after=0 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+    return sock
+
+
+def test_more_connections_than_files_can_be_open(tmp_path: Path) -> None:
+    async def play(made: Service) -> None:
+        crowd, worker = Crowd(made.port), made.workers()
+        lines = [Line(made.port) for _ in range(FILES)]
+        for line in lines:
+            await line.__aenter__()
+        await until(made.complaints, "it cannot take in another")
+        for line in lines:
+            line.hang_up()
+        assert (await crowd.submit(0))["status"] == "rejected"
+        assert made.workers() == worker, "it has lived through it"
+
+    with service(tmp_path, SHORT_OF_FILES, api_processes=1, api_threads=THREADS) as made:
+        asyncio.run(play(made))
+        assert {line["message"] for line in made.complaints()} == {"no connection can be taken in: Too many open files"}
+
+
+# ---- who is cut off
+
+
+@pytest.fixture
+def connections() -> Iterator[list[tuple[socket.socket, socket.socket]]]:
+    """Six connections, of which the first is read from for six seconds, the next for five, and so on."""
+    pairs = [socket.socketpair() for _ in range(6)]
+    yield pairs
+    for pair in pairs:
+        for sock in pair:
+            io_deadlines.done(sock.fileno())
+            sock.close()
+
+
+@pytest.mark.parametrize(
+    ("within_s", "crowded", "left"),
+    [
+        (10, 6, 6),
+        (10, 4, 4),  # two too many
+        (10, 0, 1),  # but nobody who has come just now
+        (3.5, 6, 4),
+        (3.5, 2, 2),
+        (0.2, 6, 1),
+    ],
+)
+def test_the_slowest_go_first(
+    connections: list[tuple[socket.socket, socket.socket]],
+    monkeypatch: pytest.MonkeyPatch,
+    within_s: float,
+    crowded: int,
+    left: int,
+) -> None:
+    begun = time.monotonic()
+    for number, (ours, _) in enumerate(connections):
+        monkeypatch.setattr(time, "monotonic", lambda number=number: begun + number)
+        io_deadlines.begun(ours.fileno())
+    monkeypatch.setattr(time, "monotonic", lambda: begun + 5.1)
+    gone = io_deadlines.cut_off(within_s, crowded)
+    for number, (_, theirs) in enumerate(connections):
+        theirs.setblocking(False)
+        if number < 6 - left:
+            assert theirs.recv(1) == b""
+        else:
+            with pytest.raises(BlockingIOError):
+                theirs.recv(1)
+    assert gone == 6 - left
+
+
+def test_who_takes_an_answer_has_time_by_its_length_and_is_never_hurried(
+    connections: list[tuple[socket.socket, socket.socket]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = time.monotonic()
+    for ours, _ in connections:
+        io_deadlines.writing(ours.fileno(), 10 * io_deadlines.BYTES_PER_S)
+    monkeypatch.setattr(time, "monotonic", lambda: begun + io_deadlines.WITHIN_S + 9)
+    assert io_deadlines.cut_off(io_deadlines.WITHIN_S, 0) == 0
+    monkeypatch.setattr(time, "monotonic", lambda: begun + io_deadlines.WITHIN_S + 12)
+    assert io_deadlines.cut_off(io_deadlines.WITHIN_S, 0) == len(connections)
+
+
+def test_a_redis_that_makes_everybody_wait_is_not_their_fault(tmp_path: Path) -> None:
+    async def play(made: Service) -> list[int]:
+        lines = [await Line(made.port).__aenter__() for _ in range(THREADS - 4)]
+        with connect(made.redis.url) as client:
+            client.client_pause(int(WITHIN_S * 1000) + 1500)
+        asks = [line.ask("POST", f"{PREFIX}/requests", {"component": "t", "resources": {"gpu": 1}}) for line in lines]
+        answers = await asyncio.gather(*asks)
+        for line in lines:
+            await line.__aexit__(None, None, None)
+        return [answer.status for answer in answers]
+
+    with service(tmp_path, HURRIED, api_processes=1, api_threads=THREADS, redis_timeout_s=WITHIN_S + 10) as made:
+        assert set(asyncio.run(play(made))) == {201}

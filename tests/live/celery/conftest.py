@@ -1,0 +1,225 @@
+"""A whole service, and workers of an app of its user: API, worker and beat on one Redis, the app's broker on another."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from celery.result import AsyncResult
+from poolkeeper import Client
+from poolkeeper.errors import NotFound, Unavailable
+from poolkeeper.models import Request
+
+from app.cli.process_commands import ROOT, commands
+from app.store.child_process import ChildProcess
+from tests.live.celery import project
+from tests.support.backends import free_port, require, serve, wait_until, wait_until_ready
+
+GPUS = 8
+_numbers = itertools.count(1)
+
+
+@dataclass
+class Site:
+    """A service with a pool `gpus` of 8 gpu, of which `owner` has 4 reserved and `team` none, and an app whose tasks use it."""
+
+    client: Client
+    redis_url: str
+    folder: Path
+    stack: ExitStack
+    workers: list[ChildProcess] = field(default_factory=list)
+
+    def start_worker(self, *options: str, queues: str = "celery,metrics,special", url: str = "") -> ChildProcess:
+        """A worker of the app; returns when it consumes."""
+        name = f"w{next(_numbers)}"
+        log = self.folder / f"{name}.log"
+        command = [
+            sys.executable,
+            "-m",
+            "celery",
+            "-A",
+            "tests.live.celery.project",
+            "worker",
+            "-n",
+            name,
+            "-l",
+            "info",
+            *options,
+        ]
+        quiet = ("--without-gossip", "--without-mingle", "-Q", queues)
+        child = ChildProcess([*command, *quiet], log, env=_project(self.redis_url, url or self.client.url), cwd=ROOT)
+        wait_until(lambda: " ready." in log.read_text("utf-8"), f"the worker is ready; see {log}", 30)
+        return child
+
+    @contextmanager
+    def beat(self) -> Iterator[None]:
+        """The app's own beat, for as long as the context."""
+        command = [
+            sys.executable,
+            "-m",
+            "celery",
+            "-A",
+            "tests.live.celery.project",
+            "beat",
+            "-s",
+            str(self.folder / "beat"),
+            "--pidfile=",
+        ]
+        child = ChildProcess(command, self.folder / "beat.log", env=_project(self.redis_url, self.client.url), cwd=ROOT)
+        try:
+            yield
+        finally:
+            child.stop()
+
+    @contextmanager
+    def worker(self, *options: str, **more: str) -> Iterator[ChildProcess]:
+        """A worker for as long as the context; at the end it has to have nothing to do any more."""
+        child = self.start_worker(*options, **more)
+        try:
+            yield child
+            self.wait_until_free()
+        finally:
+            child.kill()
+
+    @contextmanager
+    def full(self) -> Iterator[Request]:
+        """Inside, nothing can be granted."""
+        held = self.client.submit("owner", gpu=GPUS, preemptible=True, preemption_class=9, lease_s=None)
+        wait_until(lambda: self.client.request(held.id).is_allocated, "all of it is held")
+        held = self.client.request(held.id)
+        try:
+            yield held
+        finally:
+            self.client.release(held.id, held.fence or 0)
+
+    def go(self, result: AsyncResult[Any]) -> None:
+        """The task may go on."""
+        with project.notes() as redis:
+            redis.set(f"go:{result.id}", 1)
+
+    def notes(self, result: AsyncResult[Any], word: str = "") -> list[str]:
+        """What the task has noted that begins so."""
+        return [line for line in project.read(str(result.id)) if line.startswith(word)]
+
+    def wait_for_note(self, result: AsyncResult[Any], word: str, count: int = 1, within_s: float = 20) -> list[str]:
+        """Returns when the task has noted it so often."""
+        wait_until(lambda: len(self.notes(result, word)) >= count, f"{count} × {word}", within_s)
+        return self.notes(result, word)
+
+    def request(self, result: AsyncResult[Any]) -> dict[str, Any]:
+        """The request of a task."""
+        found: dict[str, Any] = self.client.call("GET", f"/tasks/{result.id}")["request"]
+        return found
+
+    def knows(self, result: AsyncResult[Any]) -> bool:
+        """Whether the task is not over."""
+        try:
+            self.client.task(str(result.id))
+        except NotFound:
+            return False
+        return True
+
+    def used(self) -> int:
+        """The gpus in use."""
+        return self.client.pool("gpus").used.get("gpu", 0)
+
+    def wait_for_state(self, result: AsyncResult[Any], wanted: str, within_s: float = 20) -> None:
+        """Returns when that is its state."""
+        wait_until(lambda: result.state == wanted, f"{result.id} is {wanted}", within_s)
+
+    def wait_until_free(self) -> None:
+        """Returns when nothing is held or waits."""
+        wait_until(lambda: self.used() == 0 and self.client.pool("gpus").queue_length == 0, "all is free")
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """The service, for all tests."""
+    require("redis")
+    folder = tmp_path_factory.mktemp("site")
+    with ExitStack() as stack:
+        ledger, broker = free_port(), free_port()
+        for name, port in (("ledger", ledger), ("broker", broker)):
+            (folder / name).mkdir()
+            stack.enter_context(serve(folder / name, "--port", str(port)))
+        redis_url, ledger_url = f"redis://127.0.0.1:{broker}", f"redis://127.0.0.1:{ledger}/0"
+        wait_until_ready(f"{redis_url}/0")
+        (folder / "brokers.toml").write_text(f'[default]\nurl = "{redis_url}/1"\nstart_deadline_s = 3\n')
+        port = free_port()
+        known = _service(ledger_url, port, folder)
+        for name in ("api", "worker", "beat"):
+            child = ChildProcess(commands()[name], folder / f"{name}.log", env=known, cwd=folder)
+            stack.callback(child.stop)
+        client = stack.enter_context(Client(f"http://127.0.0.1:{port}", workspace="default"))
+        wait_until(lambda: _answers(client), f"the API answers; see {folder}", 30)
+        client.create_pool("gpus", {"gpu": GPUS}, settings={"grace_s": 8, "checkpoint_timeout_s": 20})
+        client.set_policy("gpus", "owner", priority=10, reserved={"gpu": 4})
+        client.set_policy("gpus", "team", priority=5)
+        project.configure(redis_url, client.url)
+        yield Site(client, redis_url, folder, stack)
+
+
+@pytest.fixture
+def fresh(site: Site) -> Iterator[Callable[[], None]]:
+    """At the end, nothing may be held, nor wait."""
+    yield site.wait_until_free
+    site.wait_until_free()
+
+
+def state(result: AsyncResult[Any]) -> str:
+    """Its state; there are more than its type has."""
+    return str(result.state)
+
+
+def has_ended(pid: int) -> bool:
+    """Whether there is no such process, or nothing of it but its end."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+def _answers(client: Client) -> bool:
+    try:
+        client.pools()
+    except Unavailable:
+        return False
+    return True
+
+
+def _clean() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith(("POOLKEEPER_", "PROMETHEUS_"))}
+
+
+def _project(redis_url: str, url: str) -> dict[str, str]:
+    paths = os.pathsep.join((str(ROOT), str(ROOT / "client")))
+    return _clean() | {
+        "PROJECT_REDIS": redis_url,
+        "PROJECT_POOLKEEPER": url,
+        "PYTHONPATH": paths,
+        "C_FORCE_ROOT": "1",
+        "PYTHONFAULTHANDLER": "1",
+    }
+
+
+def _service(ledger_url: str, port: int, folder: Path) -> dict[str, str]:
+    given = {
+        "redis_url": ledger_url,
+        "data_dir": folder / "data",
+        "host": "127.0.0.1",
+        "port": port,
+        "api_processes": 1,
+        "api_threads": 32,
+        "worker_processes": 1,
+        "cleanup_interval_s": 1,
+        "reconcile_interval_s": 1,
+        "brokers": folder / "brokers.toml",
+    }
+    return _clean() | {"PYTHONPATH": str(ROOT)} | {f"POOLKEEPER_{name.upper()}": str(value) for name, value in given.items()}

@@ -1,0 +1,119 @@
+"""Tasks that have to leave, in processes and in threads: asked first, then told, then made to; and they come back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from celery.result import AsyncResult
+from poolkeeper.celery import NotGranted
+from poolkeeper.models import Request
+
+from tests.live.celery.conftest import GPUS, Site, has_ended
+from tests.live.celery.project import deaf, patient, stubborn
+from tests.support.backends import wait_until
+
+IN_S = 30
+
+pytestmark = pytest.mark.usefixtures("fresh")
+
+
+@pytest.fixture(scope="module", params=["prefork", "threads"])
+def pool(request: pytest.FixtureRequest, site: Site) -> Iterator[str]:
+    """One of each pool in turn."""
+    with site.worker("-P", request.param, "-c", "2"):
+        yield request.param
+
+
+@contextmanager
+def owner_comes(site: Site) -> Iterator[Request]:
+    """The owner wants something back, and has it by the end of the context."""
+    wants = site.client.submit("owner", gpu=1, preemption_class=9)
+    try:
+        yield wants
+    finally:
+        held = site.client.wait(wants.id, IN_S)
+        site.client.release(held.id, held.fence or 0)
+
+
+def comes_back(site: Site, result: AsyncResult[Any], began: list[str]) -> str:
+    """How it began the second time; then it may end."""
+    again = site.wait_for_note(result, "began", len(began) + 1)[-1]
+    assert int(again.split()[1]) > int(began[-1].split()[1])
+    site.go(result)
+    assert result.get(timeout=IN_S) == "done"
+    return again
+
+
+def test_asked_to_leave_it_saves_its_work_and_goes_on_from_there(site: Site, pool: str) -> None:
+    result = patient.apply_async(lease_s=6, resources={"gpu": GPUS}, checkpoint="manual")
+    began = site.wait_for_note(result, "began")
+    with owner_comes(site) as wants:
+        held = site.client.wait(wants.id, IN_S)
+        assert held.is_allocated
+        site.wait_for_state(result, "PARKED")
+        assert site.request(result)["preemptions"] == 1
+    assert " True saved-" in comes_back(site, result, began)
+    assert len(site.notes(result, "ended")) == 1
+
+
+@pytest.mark.parametrize("pool", ["prefork", "threads", "solo"], indirect=True)  # a process, a thread, the worker itself
+def test_who_cannot_save_its_work_is_told_to_go(site: Site, pool: str) -> None:
+    result = deaf.apply_async(lease_s=6, resources={"gpu": GPUS})
+    began = site.wait_for_note(result, "began")
+    with owner_comes(site) as wants:
+        asked = time.monotonic()
+        assert site.client.wait(wants.id, IN_S).is_allocated
+        took_s = time.monotonic() - asked
+        site.wait_for_state(result, "PARKED")
+    assert took_s < 8, "after the next heartbeat, and not when the grace is over"
+    if pool == "prefork":
+        assert site.notes(result, "terminated")[0].endswith(" terminate")
+    comes_back(site, result, began)
+
+
+@pytest.mark.parametrize("pool", ["prefork"], indirect=True)  # a thread cannot be killed
+def test_who_does_not_go_is_killed(site: Site, pool: str) -> None:
+    result = stubborn.apply_async(lease_s=6, resources={"gpu": GPUS})
+    began = site.wait_for_note(result, "began")
+    with owner_comes(site):
+        wait_until(lambda: has_ended(int(began[-1].split()[-1])), "its process is gone")
+        site.wait_for_state(result, "PARKED")
+    comes_back(site, result, began)
+
+
+@pytest.mark.parametrize(("task", "checkpoint"), [(patient, "manual"), (deaf, "none")], ids=["with its work", "with nothing"])
+def test_who_has_begun_in_time_is_not_too_late_when_it_comes_back(site: Site, pool: str, task: Any, checkpoint: str) -> None:
+    expires = datetime.now(UTC) + timedelta(seconds=5)
+    result = task.apply_async(lease_s=3, resources={"gpu": GPUS}, checkpoint=checkpoint, expires=expires)
+    began = site.wait_for_note(result, "began")
+    with owner_comes(site):
+        site.wait_for_state(result, "PARKED")
+        wait_until(lambda: datetime.now(UTC) > expires, "it would be too late")
+    comes_back(site, result, began)
+
+
+def test_who_left_too_often_has_failed(site: Site, pool: str) -> None:
+    result = patient.apply_async(lease_s=6, resources={"gpu": GPUS}, checkpoint="manual", preemption_retries=0)
+    site.wait_for_note(result, "began")
+    with owner_comes(site):
+        pass
+    with pytest.raises(NotGranted) as why:
+        result.get(timeout=IN_S)
+    assert why.value.status == "preempted"
+
+
+def test_a_task_goes_on_if_it_may_stay_after_all(site: Site, pool: str) -> None:
+    result = patient.apply_async(kwargs={"leave": False}, lease_s=6, resources={"gpu": GPUS}, checkpoint="manual")
+    site.wait_for_note(result, "began")
+    wants = site.client.submit("owner", gpu=1, preemption_class=9)
+    wait_until(lambda: site.request(result)["status"] == "preempting", "it has to leave")
+    site.go(result)
+    assert result.get(timeout=IN_S) == "done", "it had time enough to end"
+    held = site.client.wait(wants.id, IN_S)
+    site.client.release(held.id, held.fence or 0)
+    assert len(site.notes(result, "began")) == 1

@@ -1,0 +1,418 @@
+"""What a run says to the service and stores, when one of them is away or it is a task of somebody's own kind."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from threading import Event, Thread
+from typing import Any
+
+import pytest
+from celery import Celery
+from celery.app.trace import build_tracer
+from celery.exceptions import BackendStoreError, Reject, SoftTimeLimitExceeded
+from kombu.utils.uuid import uuid
+from poolkeeper.celery import PARKED, NotGranted, PoolTask, fork_safety, publish_hook, result_backend
+from poolkeeper.heartbeats import HeartbeatThread
+
+from tests.support.stub_server import Act, Handler, StandIn, cuts, refuses, says
+
+SENT = {"request": "r-1", "fence": 3, "lease_s": 60, "resources": {"gpu": 1}, "tries": 1, "ended": None}
+
+
+def beat(status: str = "allocated", directive: str = "continue") -> Act:
+    """An answer to whatever is said of the request."""
+    return says({"id": "r-1", "status": status, "directive": directive})
+
+
+@pytest.fixture
+def heard() -> Iterator[StandIn]:
+    """The service."""
+    with StandIn() as server:
+        server.script(*[beat()] * 50)
+        yield server
+
+
+def next_is(heard: StandIn, *acts: Act) -> None:
+    """What it does with the next calls."""
+    heard.acts.extendleft(reversed(acts))
+
+
+@pytest.fixture
+def app(heard: StandIn) -> Iterator[Celery]:
+    """An app with nobody else in it."""
+    made: Celery = Celery("shop", broker="memory://", backend="cache+memory://", set_as_current=False)
+    made.conf.poolkeeper = {"url": heard.url, "tries": 1}
+    yield made
+    made.close()
+
+
+class Ours(PoolTask[Any, Any]):
+    """What all of them ask for."""
+
+    component = "team"
+    resources = {"gpu": 1}  # noqa: RUF012 - as it is written
+
+
+def task(app: Celery, body: Callable[..., Any], base: type[Ours] = Ours, **options: Any) -> Any:
+    """A task of this body."""
+    decorate: Any = app.task
+    return decorate(base=base, name="shop.work", bind=True, shared=False, **options)(body)
+
+
+def run(task: Any, task_id: str = "", **headers: Any) -> Any:
+    """The task as a worker runs it; what came of it."""
+    named = task_id or uuid()
+    delivery = {"exchange": "", "routing_key": "celery", "priority": 0}
+    request = {"id": named, "args": (1,), "kwargs": {}, "is_eager": False, "delivery_info": delivery, "poolkeeper": SENT}
+    return build_tracer(task.name, task, app=task.app)(named, [1], {}, request | headers)
+
+
+def said(heard: StandIn) -> list[str]:
+    """What was said to the service, and how."""
+    return [" ".join([call.path.rpartition("/")[2], (call.body or {}).get("outcome", "")]).strip() for call in heard.heard]
+
+
+@pytest.fixture
+def store(app: Celery, monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Exception], None]:
+    """Makes the store of results fail so often at the end of a task."""
+    monkeypatch.setattr("poolkeeper.celery.result_backend.pause_s", lambda tried: 0.0)
+    celerys = getattr(app.backend, "_store_result")  # noqa: B009 - its types do not know it
+
+    def breaks(times: int, error: Exception) -> None:
+        left = iter(range(times))
+
+        def store_result(task_id: str, result: Any, state: str, *rest: Any, **more: Any) -> Any:
+            if state in ("SUCCESS", "FAILURE", "RETRY") and next(left, None) is not None:
+                raise error
+            return celerys(task_id, result, state, *rest, **more)
+
+        monkeypatch.setitem(vars(app.backend), "_store_result", store_result)
+
+    return breaks
+
+
+def gives(self: Ours, n: int) -> int:
+    """What it was given."""
+    return n
+
+
+def fails(self: Ours, n: int) -> int:
+    """Does."""
+    raise ValueError("no luck")
+
+
+def saves(self: Ours, n: int) -> int:
+    """Says so."""
+    self.allocation.checkpointed("here")
+    return n
+
+
+@pytest.mark.parametrize(("body", "state", "outcome"), [(gives, "SUCCESS", "succeeded"), (fails, "FAILURE", "failed")])
+def test_a_store_that_is_away_is_waited_for(
+    app: Celery, heard: StandIn, store: Any, body: Any, state: str, outcome: str
+) -> None:
+    work, one = task(app, body), uuid()
+    store(3, ConnectionError("away"))
+    run(work, one)
+    assert work.AsyncResult(one).state == state
+    assert said(heard) == ["start", f"release {outcome}"]
+
+
+@pytest.mark.parametrize("body", [gives, fails])
+def test_what_cannot_be_stored_comes_again(
+    app: Celery, heard: StandIn, store: Any, body: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publish_hook, "PATIENCE_S", -1.0)
+    monkeypatch.setattr(result_backend, "in_pool_child", lambda: True)
+    work, one = task(app, body), uuid()
+    store(1, ConnectionError("away"))
+    with pytest.raises(Reject):
+        run(work, one)
+    assert work.AsyncResult(one).state == PARKED
+    assert said(heard) == ["start", "release lost"]
+
+
+def test_in_a_thread_nothing_of_that_escapes(app: Celery, heard: StandIn, store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(publish_hook, "PATIENCE_S", -1.0)
+    work, one = task(app, gives), uuid()
+    store(2, ConnectionError("away"))
+    run(work, one)
+    assert said(heard) == ["start", "release lost"]
+
+
+def test_what_the_store_does_not_want_is_a_failure(app: Celery, heard: StandIn, store: Any) -> None:
+    work, one = task(app, gives), uuid()
+    store(1, ValueError("too large"))
+    assert run(work, one).info.state == "FAILURE"
+    assert said(heard)[1:] != ["release lost"]
+
+
+def test_what_is_too_large_for_the_store_is_not_tried_for_ever(app: Celery, heard: StandIn, store: Any) -> None:
+    work, one = task(app, gives), uuid()
+    store(1, BackendStoreError("value too large"))
+    run(work, one)
+    assert said(heard)[1:] != ["release lost"]
+
+
+def gone(handler: Handler) -> None:
+    """Once more, too: a connection that was in use before is replaced at once."""
+    handler.standin.acts.appendleft(cuts)
+    handler.cut()
+
+
+@pytest.mark.parametrize(
+    "act",
+    [gone, refuses(401, "unauthorized"), refuses(429, "too_many", retry_after="1")],
+    ids=["away", "not let in", "too many"],
+)
+def test_a_routine_save_that_cannot_be_told_ends_nothing(app: Celery, heard: StandIn, act: Act) -> None:
+    next_is(heard, beat(), act)
+    assert run(task(app, saves)).info is None
+    assert list(dict.fromkeys(said(heard))) == ["start", "checkpoint", "release succeeded"]
+
+
+def test_who_has_to_leave_and_cannot_say_what_it_saved_leaves(
+    app: Celery, heard: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("poolkeeper.celery.allocation.PATIENCE_S", 0.2)
+    next_is(heard, beat("preempting", "checkpoint"), *[cuts] * 40)
+    work, one = task(app, saves), uuid()
+    assert run(work, one).info.state == "IGNORED"
+    assert work.AsyncResult(one).state == PARKED
+    assert {"checkpoint", "release vacated"} < set(said(heard))
+
+
+def test_a_refusal_of_what_was_asked_for_is_raised(app: Celery, heard: StandIn) -> None:
+    next_is(heard, beat("preempting", "checkpoint"), refuses(422, "invalid"))
+    assert run(task(app, saves)).info.state == "FAILURE"
+
+
+def test_who_is_interrupted_when_it_begins_gives_its_units_back(
+    app: Celery, heard: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(HeartbeatThread, "start", _too_late)
+    assert run(task(app, gives)).info.state == "FAILURE"
+    assert said(heard) == ["start", "release failed"]
+
+
+def _too_late(_: HeartbeatThread) -> None:
+    raise SoftTimeLimitExceeded
+
+
+class Around(Ours):
+    """Does something before and around its tasks, and calls their function itself."""
+
+    done: list[object]
+
+    def before_start(self, task_id: str, args: Any, kwargs: Any) -> None:
+        """Notes what it holds."""
+        self.done.append(("before", self.allocation.fence))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self.done.append(("around", self.allocation.fence))
+        return self.run(*args, **kwargs)
+
+
+class Further(Around):
+    """Goes on to what its bases do."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self.done.append("further")
+        return PoolTask.__call__(self, *args, **kwargs)
+
+
+def body(self: Around, n: int) -> int:
+    """Calls itself once."""
+    self.done.append(("body", self.allocation.fence))
+    return n if n == 0 else int(self(0))
+
+
+def notes(self: Around, n: int) -> None:
+    """That it ran."""
+    self.done.append("body")
+
+
+def test_a_base_that_calls_the_function_itself_runs_under_the_allocation(app: Celery, heard: StandIn) -> None:
+    work = task(app, notes, Around, done=[])
+    run(work)
+    assert work.done == [("before", 3), ("around", 3), "body"]
+    assert said(heard) == ["start", "release succeeded"]
+
+
+def test_a_base_may_go_on_to_ours_and_a_task_call_itself(app: Celery, heard: StandIn) -> None:
+    work = task(app, body, Further, done=[])
+    run(work)
+    assert work.done == [("before", 3), "further", ("body", 3), "further", ("body", 3)]
+    assert said(heard) == ["start", "release succeeded"]
+
+
+@pytest.mark.parametrize("base", [Around, Further])
+def test_what_is_not_run_has_no_before_and_no_around(app: Celery, heard: StandIn, base: type[Around]) -> None:
+    work = task(app, body, base, done=[])
+    next_is(heard, refuses(409, "already_started"))
+    assert run(work).info.state == "IGNORED"
+    ended = {"status": "rejected", "code": "exceeds_capacity", "message": "no"}
+    assert run(work, poolkeeper=SENT | {"ended": ended}).info.state == "FAILURE"
+    assert work.done == []
+
+
+@pytest.mark.parametrize("base", [Around, Further])
+def test_eagerly_and_directly_they_are_as_ever(app: Celery, heard: StandIn, base: type[Around]) -> None:
+    work = task(app, body, base, done=[])
+    assert (work.apply((0,)).get(), work(0)) == (0, 0)
+    assert ("body", None) in work.done
+    assert heard.heard == []
+
+
+# ---- sending itself again, and others in its place
+
+
+def sends_other(self: Ours, n: int) -> None:
+    """Another task, which has a name of its own."""
+    self.app.send_task("shop.work", (n,), task_id="other")
+
+
+GONE = refuses(404, "no_such_task")
+
+
+def stands(status: str) -> Act:
+    """How a task does."""
+    return says({"task": "other", "status": status})
+
+
+def test_what_has_the_name_of_one_that_is_about_to_end_is_parked_when_it_has(
+    app: Celery, heard: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publish_hook, "ROOM_S", 0.0)
+    taken = refuses(409, "task_exists")
+    next_is(
+        heard,
+        beat(),
+        taken,
+        stands("started"),
+        taken,
+        GONE,
+        says({"task": "other", "status": "parked"}, 201),
+    )
+    assert run(task(app, sends_other)).info is None
+    assert said(heard) == ["start", "tasks", "other", "tasks", "other", "tasks", "release succeeded"]
+    assert len({call.headers["idempotency-key"] for call in heard.heard if call.path.endswith("/tasks")}) == 1
+
+
+def test_what_ends_meanwhile_with_a_result_was_sent_before(app: Celery, heard: StandIn) -> None:
+    def ends(handler: Handler) -> None:
+        app.backend.store_result("other", 41, "SUCCESS")
+        GONE(handler)
+
+    next_is(heard, beat(), refuses(409, "task_exists"), ends)
+    assert run(task(app, sends_other)).info is None
+    assert said(heard) == ["start", "tasks", "other", "release succeeded"]
+
+
+@pytest.mark.parametrize("status", ["parked", "granted", "sent", "delayed"])
+def test_what_was_sent_before_is_not_sent_again(app: Celery, heard: StandIn, status: str) -> None:
+    next_is(heard, beat(), refuses(409, "task_exists"), stands(status))
+    assert run(task(app, sends_other)).info is None
+    assert said(heard) == ["start", "tasks", "other", "release succeeded"]
+
+
+def test_what_runs_on_for_longer_than_anybody_waits_was_sent_before(
+    app: Celery, heard: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publish_hook, "PATIENCE_S", 0.0)
+    next_is(heard, beat(), refuses(409, "task_exists"), stands("started"))
+    assert run(task(app, sends_other)).info is None
+    assert said(heard) == ["start", "tasks", "other", "release succeeded"]
+
+
+def test_who_has_lost_its_units_and_tries_again_leaves_its_successors_result_alone(app: Celery, heard: StandIn) -> None:
+    def tries_again(self: Ours, n: int) -> None:
+        self.backend.store_result(str(self.request.id), 41, "SUCCESS")  # as somebody who has its units by now
+        raise self.retry(countdown=0)
+
+    next_is(heard, beat(), refuses(409, "stale_fence"), *[refuses(409, "stale_fence")] * 3)
+    work, one = task(app, tries_again), uuid()
+    assert run(work, one, poolkeeper=SENT | {"lease_s": 0}).info.state == "IGNORED"
+    assert (work.AsyncResult(one).state, work.AsyncResult(one).result) == ("SUCCESS", 41)
+    assert "tasks" not in said(heard)
+
+
+@pytest.mark.parametrize(("status", "code"), [(413, "body_too_large"), (400, "invalid_request"), (422, "no_broker")])
+def test_a_try_that_cannot_be_parked_has_failed_and_is_not_begun_for_ever(
+    app: Celery, heard: StandIn, status: int, code: str
+) -> None:
+    def tries_again(self: Ours, n: int) -> None:
+        raise self.retry(countdown=0)
+
+    next_is(heard, beat(), refuses(status, code, "too large"))
+    work, one = task(app, tries_again), uuid()
+    run(work, one)
+    assert said(heard) == ["start", "tasks", "release failed"]
+    with pytest.raises(NotGranted, match=r"cannot be parked again: .*too large") as why:
+        work.AsyncResult(one).get(timeout=20)
+    assert why.value.code == code
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing is forked here")
+def test_a_fork_waits_for_what_a_thread_does() -> None:
+    inside, forking, done = Event(), Event(), Event()
+
+    def use() -> None:
+        with fork_safety.unforked():
+            inside.set()
+            forking.wait(10)
+            done.set()
+
+    os.register_at_fork(before=forking.set)
+    Thread(target=use, daemon=True).start()
+    assert inside.wait(10)
+    assert _of_child(done.is_set) == 1
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing is forked here")
+def test_a_fork_does_not_wait_for_ever_and_its_child_may_use_it_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fork_safety, "LONGEST_S", 0.01)
+    inside, end = Event(), Event()
+
+    def use() -> None:
+        with fork_safety.unforked():
+            inside.set()
+            end.wait(10)
+
+    def again() -> bool:
+        with fork_safety.unforked():
+            return True
+
+    using = Thread(target=use, daemon=True)
+    using.start()
+    assert inside.wait(10)
+    assert _of_child(again) == 1
+    end.set()
+    using.join(10)
+    assert again()
+
+
+def test_of_two_that_fork_at_a_time_each_opens_what_it_has_shut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fork_safety, "LONGEST_S", 0.01)
+    door = fork_safety._Door()
+    door.shut_it()
+
+    def forks_too() -> None:
+        door.shut_it()
+        door.open_it()
+
+    other = Thread(target=forks_too)
+    other.start()
+    other.join(10)
+    assert door.lock.locked()
+    door.open_it()
+    assert not door.lock.locked()
+
+
+def _of_child(says: Callable[[], bool]) -> int:
+    """What a forked child answers."""
+    child = os.fork()
+    if not child:
+        os._exit(int(says()))
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])

@@ -1,0 +1,49 @@
+"""One installation for all proofs; each begins with everything up, no worker of the app, and nothing kept."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from tests.live.celery_faults.world import SERVERS, SERVICE, Installation
+from tests.support.backends import require
+
+TOKEN = re.compile(r"pk_[A-Za-z0-9_-]{8,}")
+"""One, also if it was shortened."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """No report of a failure shows a token, though functions are shown with what they were given."""
+    report = yield
+    if TOKEN.search(said := str(report.longrepr)):
+        report.longrepr = TOKEN.sub("pk_…", said)
+    return report
+
+
+@pytest.fixture(scope="session")
+def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
+    """Everything but workers of the app."""
+    require("redis")
+    with ExitStack() as stack:
+        made = Installation(tmp_path_factory.mktemp("proofs"), stack)
+        made.begin()
+        yield made
+
+
+@pytest.fixture
+def here(installation: Installation) -> Iterator[Installation]:
+    """The same; what a test that failed has left is gone."""
+    yield installation
+    installation.end_workers()
+    down = [name for name in (*SERVERS, *SERVICE) if not installation.children[name].alive]
+    installation.start(*down)
+    if installation.kept():
+        installation.kill(*SERVICE)
+        installation.clear()
+        installation.start(*SERVICE)
+        installation.furnish()
+    installation.server("broker").flushall()

@@ -1,0 +1,168 @@
+"""What has to be true when all is over: of the tasks by their results and journal, of the ledger by its books and
+its events."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TypeAlias
+
+from app.service.audit import Audit
+from app.store.audit import AuditStore
+from tests.live.celery_faults import project
+from tests.live.celery_faults.journal import BEGIN, END, LEAVES, SAVED, SAVING, STEP, STORED, Run, runs
+from tests.live.celery_faults.world import WORKSPACE, Installation
+from tests.live.races.anytime import demand
+from tests.live.races.everything import Everything
+
+Tasks: TypeAlias = Mapping[str, int]
+"""Tasks by their ids, and of how many steps each is."""
+ENDED = ("SUCCESS", "FAILURE", "REVOKED")
+HELD = ("allocated", "preempting")
+ROUNDING_S = 0.01
+"""The ledger's times are those of whole milliseconds, and of when its server last looked at the clock."""
+
+
+@dataclass(frozen=True)
+class Tenure:
+    """For how long a fence was the valid one of a task, by the wall's clock."""
+
+    request: str
+    fence: int
+    begin: float
+    end: float
+
+    def covers(self, wall: float) -> bool:
+        """Whether it was valid then."""
+        return self.begin - ROUNDING_S <= wall <= self.end + ROUNDING_S
+
+
+def tenures(events: Sequence[tuple[str, Mapping[str, str]]]) -> dict[int, Tenure]:
+    """By fence, from its grant to the event by which its request did not hold any more."""
+    found, since = dict[int, Tenure](), dict[str, tuple[int, float]]()
+    for _, event in events:
+        name, at = event["request"], int(event["at"]) / 1000
+        if event["event"] == "allocated":
+            since[name] = int(event["fence"]), at
+        elif event["from"] in HELD and event["to"] not in HELD:
+            fence, begin = since.pop(name)
+            found[fence] = Tenure(name, fence, begin, at)
+    return found
+
+
+def finish(here: Installation, tasks: Tasks) -> None:
+    """Returns when all of them have ended, and nothing is kept, held, or waits."""
+    try:
+        here.until(lambda: _over(here, tasks), f"all of {len(tasks)} tasks are over")
+    except AssertionError as late:
+        raise AssertionError("\n".join([str(late), *_stuck(here, tasks)])) from None
+    here.until(lambda: not here.kept(), "nothing is kept")
+    here.until(lambda: not any(here.server("ledger").zcard(here.at(one)) for one in ("live", "waiting")), "nothing is held")
+
+
+def prove(here: Installation, tasks: Tasks, *, undead: bool = False, unharmed: bool = False) -> list[Run]:
+    """Everything is over and right; all runs of these tasks. Only if they may be `undead` does one go on without its units.
+
+    If they are `unharmed`, as nothing was killed, they go on from what they saved in order to leave, too.
+    """
+    finish(here, tasks)
+    results = here.results(tasks)
+    assert results == {task: ("SUCCESS", project.total(steps)) for task, steps in tasks.items()}
+    books(here)
+    all_ = runs(here.journal.read(tasks))
+    wrong = [*_once(all_, tasks), *_fenced(here, all_, undead=undead), *_continued(all_, tasks, unharmed=unharmed)]
+    assert not wrong, "\n".join(wrong)
+    return all_
+
+
+def books(here: Installation) -> None:
+    """The ledger is right, by its audit, by the model of its rules, and by its events from the first to the last."""
+    client, ledger = here.server("ledger"), here.ledger
+    here.until(lambda: not ledger.resume_unfinished(WORKSPACE), "nothing is unfinished")
+    assert Audit(ledger, AuditStore(client)).run(WORKSPACE) == []
+    seen = Everything(client, WORKSPACE, int(time.time() * 1000))
+    known, listed = seen.model.requests, seen.seen.data["requests",]
+    assert set(listed) == set(known)
+    listed.update({name: one.number for name, one in known.items()})  # a successor keeps the number of the one before
+    seen.stream = [(number, event) for number, event in seen.stream if event["event"] != "started"]  # which is no transition
+    demand([*seen.faults(), *seen.at_rest()])
+
+
+def _over(here: Installation, tasks: Tasks) -> bool:
+    results = here.results(tasks)
+    return all(results.get(task, ("", None))[0] in ENDED for task in tasks)
+
+
+def _stuck(here: Installation, tasks: Tasks) -> Iterator[str]:
+    """What is known of those that are not over."""
+    results, stories = here.results(tasks), defaultdict(list)
+    for _, event in here.events():
+        stories[event["request"]].append(f"{event['event']} {event['fence']} {event['reason']}")
+    for task in tasks:
+        if results.get(task, ("",))[0] not in ENDED:
+            lines = [f"{line.word} {line.fence} {line.step}" for line in here.journal.read([task]) if line.word != STEP]
+            requests = [name for name in stories if here.server("ledger").hget(here.at("request", name), "task") == task]
+            kept = here.server("ledger").hgetall(here.at("task", task))
+            yield f"{task}: {results.get(task)}, wrote {lines}, had {[stories[name] for name in requests]}, {kept}"
+
+
+def _once(all_: Sequence[Run], tasks: Tasks) -> Iterator[str]:
+    """No fence has two runs, and each task has one result, of a run that went to the end."""
+    begun = Counter((run.task, run.fence) for run in all_ for _ in run.steps(BEGIN))
+    yield from (f"{task} ran {times} times under fence {fence}" for (task, fence), times in begun.items() if times != 1)
+    stored = Counter(run.task for run in all_ for _ in run.steps(STORED))
+    yield from (f"{task} has {stored[task]} results" for task in tasks if stored[task] != 1)
+    yield from (f"{run} was not begun" for run in all_ if run.lines[0].word != BEGIN)
+    yield from (f"{run} has a result without an end" for run in all_ if run.steps(STORED) and not run.steps(END))
+
+
+def _fenced(here: Installation, all_: Sequence[Run], *, undead: bool) -> Iterator[str]:
+    """At no time had a task two valid fences, and what ran did so under one."""
+    valid = tenures(here.events())
+    by_task = defaultdict(list)
+    for run in all_:
+        if run.fence not in valid:
+            yield f"{run.task} ran under fence {run.fence}, which nobody gave"
+            continue
+        tenure = valid[run.fence]
+        by_task[run.task].append(tenure)
+        outside = [line for line in run.lines if not tenure.covers(line.wall)]
+        if outside and (not undead or outside[0].word == BEGIN):
+            yield f"{outside} outside of {tenure}"
+    for task, own in by_task.items():
+        own.sort(key=lambda tenure: tenure.begin)
+        for before, after in pairwise(own):
+            if before.end > after.begin:
+                yield f"{task} had {before} and {after}"
+
+
+def _continued(all_: Sequence[Run], tasks: Tasks, *, unharmed: bool) -> Iterator[str]:
+    """Each run goes on where the work was last saved, and the last one does every step from there."""
+    kept = (SAVED, LEAVES) if unharmed else (SAVED,)  # who leaves writes that down before it has been told
+    saved: defaultdict[str, set[int]] = defaultdict(lambda: {0})
+    certain = Counter[str]()
+    for run in all_:
+        if run.first_step not in saved[run.task] or run.first_step < certain[run.task]:
+            yield f"{run.task} went on from {run.first_step}, it had saved {sorted(saved[run.task])}"
+        done = run.steps(STEP)
+        if done != list(range(run.first_step, run.first_step + len(done))):
+            yield f"{run.task} left out steps: {done} from {run.first_step}"
+        if run.steps(END) and run.first_step + len(done) != tasks[run.task]:
+            yield f"{run.task} ended at {done[-1:]} of {tasks[run.task]}"
+        saved[run.task] |= {*run.steps(SAVING), *run.steps(LEAVES)}
+        certain[run.task] = max([certain[run.task], *(step for word in kept for step in run.steps(word))])
+
+
+def lost_steps(all_: Sequence[Run]) -> dict[str, list[int]]:
+    """By task, how many steps each of its runs did that the next one had to do again."""
+    by_task = defaultdict(list)
+    for run in all_:
+        by_task[run.task].append(run)
+    return {
+        task: [before.first_step + len(before.steps()) - after.first_step for before, after in pairwise(own)]
+        for task, own in by_task.items()
+        if len(own) > 1
+    }

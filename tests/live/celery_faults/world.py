@@ -1,0 +1,324 @@
+"""A whole installation of processes that can be killed one by one and started again: a ledger, a broker and a store of results
+(each a Redis that forgets nothing it has acknowledged), the service, which asks everybody for a token, and workers of an app
+that uses it with one for its own two teams."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import count
+from pathlib import Path
+from typing import Any, Final
+
+from poolkeeper import Client
+from poolkeeper.errors import PoolkeeperError
+from redis import Redis
+
+from app.cli.process_commands import ROOT, commands
+from app.store.child_process import ChildProcess
+from app.store.connection import connect
+from app.store.embedded_redis import find_server
+from app.store.keys import OWN, key
+from app.store.ledger import Ledger
+from tests.live.celery_faults import project
+from tests.live.celery_faults.journal import Journal, Line
+from tests.support.backends import free_port, wait_until, wait_until_ready
+from tests.support.poolkeeperd import environment, run
+
+WORKSPACE: Final = "default"
+GPUS, SHARE, SLOTS = 4, 2, 40
+START_S, TRIES = 1, 3
+"""How soon a task that was sent has to have begun, and how often it is sent."""
+SERVERS: Final = ("ledger", "broker", "results")
+SERVICE: Final = ("api", "dispatcher", "beat")
+COMMANDS: Final = {"api": "api", "dispatcher": "worker", "beat": "beat"}
+TEAMS: Final = ("red", "blue")
+TOKENS: Final = {
+    "operations": ("--role", "admin"),
+    "proofs": ("--role", "requester", *(word for team in TEAMS for word in ("--component", team))),
+}
+"""Those of the test itself and of the app, and what each may."""
+KEPT: Final = ("outbox", "unstarted", "delayed")
+IN_S: Final = 40
+
+
+@dataclass
+class Installation:
+    """All of it, and what is known of it from outside."""
+
+    folder: Path
+    stack: ExitStack
+    children: dict[str, ChildProcess] = field(default_factory=dict)
+    workers: list[ChildProcess] = field(default_factory=list)
+    tokens: dict[str, str] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        self.ports = {name: free_port() for name in (*SERVERS, "api")}
+        for name in (*SERVERS, "gates", "saved"):
+            (self.folder / name).mkdir()
+        self.journal = Journal(self.folder / "journal")
+        self._logs = count(1)
+        toml = f'[{WORKSPACE}]\nurl = "{self.url("broker")}"\nstart_deadline_s = {START_S}\nstart_tries = {TRIES}\n'
+        (self.folder / "brokers.toml").write_text(toml)
+
+    def url(self, server: str) -> str:
+        """Where one of the servers is."""
+        return f"redis://127.0.0.1:{self.ports[server]}/0"
+
+    # ---- the processes
+
+    def begin(self) -> None:
+        """Start everything but workers, make the tokens, and furnish the pools."""
+        self.start(*SERVERS)
+        self.tokens |= {name: self._token(name, *words) for name, words in TOKENS.items()}
+        project.configure(self.folder, self.url("broker"), self.url("results"), self.client.url, self.tokens["proofs"])
+        self.start(*SERVICE)
+        self.furnish()
+
+    def furnish(self) -> None:
+        """Two teams that own half of a pool each, and one of them has another pool for itself."""
+        self.client.create_pool("gpus", {"gpu": GPUS}, settings={"grace_s": 3, "checkpoint_timeout_s": 6})
+        for team in TEAMS:
+            self.client.set_policy("gpus", team, reserved={"gpu": SHARE})
+        self.client.create_pool("slots", {"slot": SLOTS})
+        self.client.set_policy("slots", "blue")
+
+    def start(self, *names: str) -> None:
+        """Start what is not running; returns when servers and API answer."""
+        for name in names:
+            self.children[name] = self._server(name) if name in SERVERS else self._process(name)
+        if "api" in names:
+            wait_until(self.answers, f"the API answers; see {self.folder}", 30)
+
+    def kill(self, *names: str) -> None:
+        """At once, and with all they have started."""
+        for name in names:
+            self.children[name].kill()
+
+    def restart(self, *names: str) -> None:
+        """Killed, and started again."""
+        self.kill(*names)
+        self.start(*names)
+
+    def empty(self, server: str) -> None:
+        """What a server that was killed had kept is gone."""
+        assert not self.children[server].alive
+        shutil.rmtree(self.folder / server)
+        (self.folder / server).mkdir()
+
+    def clear(self) -> None:
+        """Nothing is left on any server but the tokens."""
+        ledger: Any = self.server("ledger")
+        tokens = ledger.hgetall(key("tokens", OWN))
+        for name in SERVERS:
+            self.server(name).flushall()
+        ledger.hset(key("tokens", OWN), mapping=tokens)
+
+    @contextmanager
+    def frozen(self, name: str) -> Iterator[None]:
+        """A process stands still: connections to it are there, and nothing is said on them."""
+        self.children[name].send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.children[name].send_signal(signal.SIGCONT)
+
+    @contextmanager
+    def unwritten(self) -> Iterator[None]:
+        """The ledger takes no change; whoever wants to make one waits."""
+        ledger: Any = self.server("ledger")
+        ledger.execute_command("CLIENT PAUSE", 60_000, "WRITE")
+        try:
+            yield
+        finally:
+            ledger.execute_command("CLIENT UNPAUSE")
+
+    def start_worker(self, pool: str = "prefork", slots: int = 4, *, insists: bool = True) -> ChildProcess:
+        """A worker of the app; returns when it consumes. It `insists` on storing results."""
+        log = self.folder / f"user-{next(self._logs)}.log"
+        command = [
+            sys.executable,
+            "-m",
+            "celery",
+            "-A",
+            "tests.live.celery_faults.project",
+            "worker",
+            "-l",
+            "info",
+            "-n",
+            log.stem,
+        ]
+        quietly = ("-P", pool, "-c", str(slots), "--without-gossip", "--without-mingle")
+        known = {
+            **environment(self.folder),
+            "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "client"))),
+            "C_FORCE_ROOT": "1",
+            "PROOFS_FOLDER": str(self.folder),
+            "PROOFS_BROKER": self.url("broker"),
+            "PROOFS_RESULTS": self.url("results"),
+            "PROOFS_URL": self.client.url,
+            "PROOFS_TOKEN": self.tokens["proofs"],
+            "PROOFS_INSISTS": "yes" if insists else "",
+        }
+        child = ChildProcess([*command, *quietly], log, env=known, cwd=ROOT)
+        self.workers.append(child)
+        self.stack.callback(child.stop, 0)
+        wait_until(lambda: " ready." in log.read_text("utf-8"), f"the worker is ready; see {log}", 30)
+        return child
+
+    def end_workers(self) -> None:
+        """All workers of the app are gone."""
+        while self.workers:
+            self.workers.pop().kill()
+
+    def _server(self, name: str) -> ChildProcess:
+        options = {"port": self.ports[name], "bind": "127.0.0.1", "dir": self.folder / name, "save": ""}
+        options |= {"appendonly": "yes", "appendfsync": "always"}
+        words = [str(word) for option, value in options.items() for word in (f"--{option}", value)]
+        child = ChildProcess([find_server("path"), *words], self.folder / f"{name}.log")
+        self.stack.callback(child.stop, 0)
+        wait_until_ready(self.url(name)) if name == "ledger" else wait_until(self.server(name).ping, f"{name} answers")
+        return child
+
+    def _process(self, name: str) -> ChildProcess:
+        given = {
+            "redis_url": self.url("ledger"),
+            "port": self.ports["api"],
+            "api_processes": 1,
+            "api_threads": 32,
+            "require_token": True,
+            "log_format": "text",
+            "cleanup_interval_s": 0.5,
+            "reconcile_interval_s": 0.5,
+            "brokers": self.folder / "brokers.toml",
+        }
+        known = environment(self.folder, **{f"POOLKEEPER_{word.upper()}": str(value) for word, value in given.items()})
+        child = ChildProcess(commands()[COMMANDS[name]], self.folder / f"{name}.log", env=known, cwd=ROOT)
+        self.stack.callback(child.stop, 0)
+        return child
+
+    def _token(self, name: str, *words: str) -> str:
+        made = run(self.folder, "token", "create", name, *words, POOLKEEPER_REDIS_URL=self.url("ledger"))
+        if made.returncode:
+            raise AssertionError(made.stderr)
+        return made.stdout.strip()
+
+    # ---- what is asked of it
+
+    @cached_property
+    def client(self) -> Client:
+        """Of the service, for those who run it."""
+        url = f"http://127.0.0.1:{self.ports['api']}"
+        return self.stack.enter_context(Client(url, self.tokens["operations"], workspace=WORKSPACE))
+
+    @cached_property
+    def _servers(self) -> dict[str, Any]:
+        return {name: self.stack.enter_context(connect(self.url(name), timeout_s=1)) for name in SERVERS}
+
+    def server(self, name: str) -> Redis:
+        """A connection to one of the servers."""
+        found: Redis = self._servers[name]
+        return found
+
+    @property
+    def ledger(self) -> Ledger:
+        """The books."""
+        return Ledger(self.server("ledger"))
+
+    def answers(self) -> bool:
+        """Whether the API does."""
+        try:
+            self.client.clone(timeout_s=1, tries=1).pools()
+        except PoolkeeperError:
+            return False
+        return True
+
+    def at(self, name: str, *parts: str) -> str:
+        """A key of the ledger."""
+        return key(name, WORKSPACE, *parts)
+
+    def events(self, after: str = "-") -> list[tuple[str, Mapping[str, str]]]:
+        """The ledger's events, with the number of each; all, or those after one."""
+        found: Any = self.server("ledger").xrange(self.at("events"), f"({after}" if after != "-" else after, "+")
+        return list(found)
+
+    def last_event(self) -> str:
+        """The number of the newest event."""
+        found: Any = self.server("ledger").xrevrange(self.at("events"), count=1)
+        return str(found[0][0]) if found else "-"
+
+    def holders(self) -> list[str]:
+        """Tasks that hold something."""
+        ledger: Any = self.server("ledger")
+        return [ledger.hget(self.at("request", name), "task") for name in ledger.zrange(self.at("live"), 0, -1)]
+
+    def times_sent(self, task: str) -> int:
+        """How often a task was sent under its fence."""
+        return int(self.server("ledger").hget(self.at("task", task), "sent") or 0)
+
+    def counted(self, name: str) -> int:
+        """What the ledger has counted."""
+        return int(self.server("ledger").hget(self.at("counts"), name) or 0)
+
+    def kept(self) -> list[str]:
+        """Keys of tasks that are in the ledger."""
+        ledger = self.server("ledger")
+        begin = self.at("task", "")
+        return [*ledger.scan_iter(f"{begin}*", 1000), *(one for one in map(self.at, KEPT) if ledger.exists(one))]
+
+    def wanting(self) -> int:
+        """How many scripts wait until the ledger takes changes again."""
+        clients: Any = self.server("ledger").client_list()
+        return sum("b" in one["flags"] and one["cmd"].startswith("eval") for one in clients)
+
+    def queued(self) -> int:
+        """Messages at the broker that nobody has taken."""
+        return int(self.server("broker").llen("celery"))
+
+    def claimed(self) -> int:
+        """How many tasks somebody has taken to be sent and not yet said what became of them."""
+        ledger: Any = self.server("ledger")
+        seconds, micros = ledger.time()
+        return int(ledger.zcount(self.at("outbox"), f"({seconds * 1000 + micros // 1000}", "+inf"))
+
+    def sent(self, tasks: Iterable[str]) -> bool:
+        """Whether all of these were sent, and the ledger knows it."""
+        waiting = {str(one) for one in self.server("ledger").zrange(self.at("unstarted"), 0, -1)}
+        return set(tasks) <= waiting
+
+    def results(self, tasks: Iterable[str]) -> dict[str, tuple[str, Any]]:
+        """State and result of those that have one."""
+        names = list(tasks)
+        found: Any = self.server("results").mget([f"celery-task-meta-{name}" for name in names])
+        said = {name: json.loads(text) for name, text in zip(names, found, strict=True) if text}
+        return {name: (one["status"], one["result"]) for name, one in said.items()}
+
+    # ---- waiting
+
+    def written(self, word: str, *tasks: str, step: int = 0, times: int = 1) -> list[Line]:
+        """The newest line of this word (at this step or a later one) of each task, when each has so many."""
+
+        def all_of_them() -> bool:
+            return all(len(self._lines(word, task, step)) >= times for task in tasks)
+
+        wait_until(all_of_them, f"{times} × {word} of {len(tasks)} tasks", IN_S)
+        return [self._lines(word, task, step)[-1] for task in tasks]
+
+    def _lines(self, word: str, task: str, step: int) -> list[Line]:
+        return [line for line in self.journal.read([task], word) if line.step >= step]
+
+    def until(self, condition: Callable[[], object], what: str) -> None:
+        """Returns when it holds."""
+        wait_until(condition, f"{what}; see {self.folder}", IN_S)
+
+    def let_go(self, *tasks: str) -> None:
+        """Those that wait may go on."""
+        for task in tasks:
+            project.gate(task).touch()

@@ -1,0 +1,142 @@
+"""docker-compose.yml: read, judged, and its services run as processes of this machine, their hosts mapped to loopback."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from app.store.child_process import ChildProcess
+from app.store.connection import connect
+from app.store.embedded_redis import find_server
+from app.store.keys import key
+from tests.support.backends import free_port, require, running, wait_until, wait_until_ready
+from tests.support.poolkeeperd import COMMAND, ROOT, ask, environment, run, wait_until_served
+
+SERVICES: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
+OURS = ("api", "worker", "beat")
+
+
+def test_who_is_waited_for_has_a_healthcheck() -> None:
+    for name in OURS:
+        waits = SERVICES[name]["depends_on"]
+        assert waits == {"redis": {"condition": "service_healthy"}}
+    assert "healthcheck" in SERVICES["redis"]
+
+
+def test_redis_keeps_its_data_and_is_not_published() -> None:
+    assert "redis-data:/data" in SERVICES["redis"]["volumes"]
+    assert "ports" not in SERVICES["redis"]
+
+
+def test_nobody_is_served_without_a_token_or_from_elsewhere() -> None:
+    assert SERVICES["api"]["environment"]["POOLKEEPER_REQUIRE_TOKEN"] == "1"
+    assert all(published.startswith("127.0.0.1:") for published in SERVICES["api"]["ports"])
+    assert not any("ports" in SERVICES[name] for name in ("worker", "beat"))
+
+
+def test_one_image_and_few_rights() -> None:
+    assert {SERVICES[name]["image"] for name in OURS} == {"poolkeeper"}
+    for name in OURS:
+        assert (SERVICES[name]["read_only"], SERVICES[name]["cap_drop"]) == (True, ["ALL"])
+        assert SERVICES[name]["user"] == "poolkeeper"
+    text = (ROOT / "Dockerfile").read_text()
+    assert "useradd" in text.partition("USER poolkeeper")[0]
+    assert re.search(r'^ENTRYPOINT \["poolkeeperd"\]$', text, re.M)
+    for folder in ("app", "workers", "config"):
+        assert re.search(rf"^COPY {folder} {folder}$", text, re.M)
+
+
+class Composed:
+    """The services, each by its command and environment."""
+
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        self.folder, self._stack = folder, stack
+        self.redis_port, self.port = free_port(), free_port()
+
+    def here(self, text: str) -> str:
+        """What a container is told, as it is on this machine."""
+        maps = {"redis:6379": f"127.0.0.1:{self.redis_port}", "0.0.0.0": "127.0.0.1", "8080": str(self.port)}
+        for there, mapped in maps.items():
+            text = text.replace(there, mapped)
+        return text
+
+    def environment(self, name: str) -> dict[str, str]:
+        """Only what is asked for beside it: a port that is free, and to be quick."""
+        told = {variable: self.here(value) for variable, value in SERVICES[name]["environment"].items()}
+        return {**told, "POOLKEEPER_PORT": str(self.port), "POOLKEEPER_CLEANUP_INTERVAL_S": "0.2"}
+
+    def start_redis(self) -> str:
+        """By its own file."""
+        paths = {"/etc/redis/redis.conf": str(ROOT / "config/redis.conf"), "/data": str(self.folder)}
+        words = [paths.get(word, self.here(word)) for word in SERVICES["redis"]["command"]]
+        assert words[0] == "redis-server"
+        command = [*words[1:], "--port", str(self.redis_port)]
+        self._stack.enter_context(running([find_server("path"), *command], self.folder / "redis.log"))
+        url = self.here(SERVICES["api"]["environment"]["POOLKEEPER_REDIS_URL"])
+        wait_until_ready(url)
+        return url
+
+    def start(self, name: str) -> ChildProcess:
+        """One of ours, in a folder where nothing can be written."""
+        scratch = self.folder / "tmp"
+        scratch.mkdir(exist_ok=True)
+        known = environment(self.folder / "nowhere", TMPDIR=str(scratch), **self.environment(name))
+        log = self.folder / f"{name}.log"
+        return self._stack.enter_context(running([*COMMAND, *SERVICES[name]["command"]], log, env=known))
+
+    def healthy(self) -> bool:
+        """What the healthcheck of the API says."""
+        kind, python, *words = SERVICES["api"]["healthcheck"]["test"]
+        assert (kind, python) == ("CMD", "python")
+        return subprocess.run([sys.executable, *map(self.here, words)], capture_output=True, check=False).returncode == 0
+
+
+@pytest.fixture
+def composed(tmp_path: Path) -> Iterator[Composed]:
+    require("redis")
+    with ExitStack() as stack:
+        yield Composed(tmp_path, stack)
+
+
+def test_the_services_work_together(composed: Composed) -> None:
+    with connect(composed.start_redis()) as client:
+        assert not composed.healthy()
+        children = [composed.start(name) for name in OURS]
+        wait_until_served(composed.port)
+        assert composed.healthy()
+        assert ask(composed.port, "GET", "/api/v1/pools").status == 401
+        words = ["token", "create", "me", "--role", "admin", "--workspace", "*"]
+        said = (ROOT / "docker-compose.yml").read_text()
+        assert f"docker compose exec api poolkeeperd {' '.join(words)}".replace("*", "'*'") in said
+        token = run(composed.folder, *words, **composed.environment("api")).stdout.strip()
+        wait_until(lambda: ask(composed.port, "GET", "/api/v1/pools", token=token).status == 200, "the token is good")
+
+        made = ask(composed.port, "POST", "/api/v1/pools", {"name": "p", "capacity": {"gpu": 1}}, token)
+        assert made.status == 201
+        client.zadd(key("ended", "default"), {"long-ago": 1})
+        wait_until(lambda: not client.exists(key("ended", "default")), "beat has ticked, and the worker has done its round")
+        for child in children:
+            child.stop()
+            assert child.exit_code == 0
+        assert not (composed.folder / "nowhere").exists()
+        assert list((composed.folder / "tmp").iterdir()) == []
+
+
+def test_the_api_waits_for_its_redis(composed: Composed) -> None:
+    api = composed.start("api")
+    wait_until(lambda: ask(composed.port, "GET", "/healthz").status == 200, "it is alive")
+    away = ask(composed.port, "GET", "/readyz")
+    assert (away.status, composed.healthy()) == (503, False)
+    refused = ask(composed.port, "GET", "/api/v1/pools", token="pk_" + "x" * 43)
+    assert (refused.status, "Retry-After" in refused.headers) == (503, True)
+    composed.start_redis()
+    wait_until_served(composed.port)
+    assert (composed.healthy(), api.alive) == (True, True)

@@ -1,0 +1,183 @@
+"""`poolkeeper login`, `logout`, `whoami`, and `events`: the file that is kept, and what happened."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+import yaml
+from poolkeeper.cli import request_details
+from poolkeeper.cli.exit_codes import Exit
+
+from app.domain.reasons import ReasonCode
+from tests.support.cli_program import Program
+from tests.support.stub_server import StandIn, refuses, says, streams
+
+WHO = {
+    "name": "ana",
+    "roles": ["operator"],
+    "workspaces": ["lab"],
+    "components": [],
+    "workspace": "lab",
+    "permissions": ["read"],
+}
+
+
+def kept(program: Program) -> Path:
+    return program.folder / "config" / "poolkeeper" / "config.json"
+
+
+@pytest.fixture
+def fresh(told: Program) -> Program:
+    """The program with nothing set but what it keeps."""
+    return Program("", told.folder, "")
+
+
+def test_login_keeps_what_was_checked(fresh: Program, standin: StandIn) -> None:
+    standin.script(says(WHO), says(WHO))
+    ran = fresh("login", "--url", f"{standin.url}/", "--token", "secret-1", "--workspace", "lab")
+    assert ran.line == f"ana at {standin.url}, workspace lab; kept in {kept(fresh)}"
+    assert json.loads(kept(fresh).read_text()) == {"url": standin.url, "token": "secret-1", "workspace": "lab"}
+    assert stat.S_IMODE(kept(fresh).stat().st_mode) == 0o600
+    assert stat.S_IMODE(kept(fresh).parent.stat().st_mode) == 0o700
+    assert [path.name for path in kept(fresh).parent.iterdir()] == ["config.json"]
+    assert "Permissions: read" in fresh("whoami").out
+    assert [heard.headers["authorization"] for heard in standin.heard] == ["Bearer secret-1"] * 2
+    assert [heard.headers["poolkeeper-workspace"] for heard in standin.heard] == ["lab"] * 2
+
+
+def test_a_token_comes_from_stdin_too(fresh: Program, standin: StandIn) -> None:
+    standin.script(says(WHO))
+    fresh("login", "--url", standin.url, feed="secret-2\n")
+    assert json.loads(kept(fresh).read_text())["token"] == "secret-2"
+
+
+def test_no_token_is_none_even_if_one_was_kept(fresh: Program, standin: StandIn) -> None:
+    standin.script(says(WHO), says(WHO))
+    fresh("login", "--url", standin.url, "--token", "old")
+    fresh("login", "--url", standin.url, feed="")
+    assert "token" not in json.loads(kept(fresh).read_text())
+    assert "authorization" not in standin.heard[1].headers
+
+
+def test_a_login_that_is_refused_keeps_nothing(fresh: Program, standin: StandIn) -> None:
+    standin.script(says(WHO), refuses(401, "unknown_token", "this token is unknown, expired or revoked"))
+    fresh("login", "--url", standin.url, "--token", "good")
+    before = kept(fresh).read_text()
+    ran = fresh("login", "--url", standin.url, "--token", "bad", ends=Exit.DENIED)
+    assert ran.err.splitlines()[0] == "poolkeeper: this token is unknown, expired or revoked"
+    assert kept(fresh).read_text() == before
+    assert "bad" not in ran.out + ran.err
+
+
+def test_a_file_that_others_could_read_is_replaced_by_one_they_cannot(fresh: Program, standin: StandIn) -> None:
+    kept(fresh).parent.mkdir(parents=True)
+    kept(fresh).write_text("{}")
+    kept(fresh).chmod(0o644)
+    standin.script(says(WHO))
+    fresh("login", "--url", standin.url, "--token", "t")
+    assert stat.S_IMODE(kept(fresh).stat().st_mode) == 0o600
+
+
+def test_a_token_in_the_clear_is_warned_of(fresh: Program) -> None:
+    ran = fresh("login", "--url", "http://nowhere.invalid:1", "--token", "t", ends=Exit.UNAVAILABLE)
+    assert ran.err.splitlines()[0] == "http://nowhere.invalid:1 is not encrypted: whoever is on the way can read the token"
+    assert not kept(fresh).exists()
+
+
+def test_logout_forgets(fresh: Program, standin: StandIn) -> None:
+    standin.script(says(WHO))
+    fresh("login", "--url", standin.url, "--token", "t")
+    assert fresh("logout").line == f"removed {kept(fresh)}"
+    assert not kept(fresh).exists()
+    assert fresh("logout").line == "there was nothing to forget"
+
+
+def test_a_broken_file_is_one_line(fresh: Program) -> None:
+    kept(fresh).parent.mkdir(parents=True)
+    kept(fresh).write_text("{")
+    ran = fresh("whoami", ends=Exit.REFUSED)
+    assert ran.err.startswith(f"poolkeeper: {kept(fresh)} is not JSON")
+    assert ran.err.count("\n") == 1
+
+
+def test_whoami_of_the_real_service(poolkeeper: Program) -> None:
+    facts = dict(line.split(": ", 1) for line in poolkeeper("whoami").out.splitlines())
+    assert (facts["Name"].strip(), facts["Workspace"].strip()) == ("anonymous", poolkeeper.workspace)
+    assert "submit" in facts["Permissions"]
+    assert poolkeeper("whoami", "-o", "name").line == "anonymous"
+
+
+def test_events_so_far(poolkeeper: Program) -> None:
+    poolkeeper("pool", "create", "gpus", "--capacity", "gpu=4")
+    poolkeeper("policy", "attach", "gpus", "team")
+    held = poolkeeper("request", "submit", "--component", "team", "--resource", "gpu=4", "-o", "name").line
+    other = poolkeeper(
+        "request", "submit", "--component", "nobody", "--resource", "gpu=1", "-o", "name", ends=Exit.REJECTED
+    ).line
+    every = poolkeeper("events", "-o", "json").json
+    assert [(event["event"], event["request"]) for event in every] == [
+        ("submitted", held), ("allocated", held), ("submitted", other), ("rejected", other),
+    ]  # fmt: skip
+    assert yaml.safe_load(poolkeeper("events", "-o", "yaml").out) == every
+    assert poolkeeper("events", "-o", "name", "--since", every[1]["id"]).out.split() == [event["id"] for event in every[2:]]
+    assert [line.split("  ")[-1].strip() for line in poolkeeper("events", "--request", held).out.splitlines()] == [
+        "WHAT", "was submitted", "was granted in gpus",
+    ]  # fmt: skip
+    assert (
+        poolkeeper("events", "--component", "nobody", "--no-headers")
+        .out.splitlines()[-1]
+        .endswith("was rejected: no pool has a policy for its component")
+    )
+
+
+def test_events_as_they_happen(poolkeeper: Program) -> None:
+    poolkeeper("pool", "create", "gpus", "--capacity", "gpu=4")
+    poolkeeper("policy", "attach", "gpus", "team")
+    first = poolkeeper("request", "submit", "--component", "team", "--resource", "gpu=4", "-o", "name").line
+    with poolkeeper.started("events", "--follow", "--since", "0", "-o", "json") as following:
+        assert following.stdout
+        assert json.loads(following.stdout.readline())["event"] == "submitted"
+        assert json.loads(following.stdout.readline())["event"] == "allocated"
+        poolkeeper("request", "release", first)
+        assert json.loads(following.stdout.readline())["event"] == "released"
+
+
+def test_every_reason_there_is_is_told_in_words() -> None:
+    assert set(request_details.REASONS) == {str(code) for code in ReasonCode}
+    assert not any(code in sentence for code, sentence in request_details.REASONS.items() if "_" in code)
+
+
+EVENT = {
+    "id": "5-0", "event": "preempted", "request": "r1", "at": "2026-01-31T12:00:00.000Z", "component": "team",
+    "component_type": "orchestrator", "resources": {"gpu": 2, "step_run": 1}, "pool": "gpus", "reason": "reclaim", "by": "r2",
+    "by_rank": {"priority": 0, "preemption_class": 5}, "rank": {"priority": 9, "preemption_class": 5}, "victims": [],
+}  # fmt: skip
+SAID = (
+    "2026-01-31 12:00:00Z  r1  team  gpu=2  was preempted in gpus: the one it leaves for fits into what its policy has "
+    "reserved (on account of r2, priority 0 class 5 against priority 9 class 5)"
+)
+
+
+@pytest.mark.parametrize(
+    ("form", "line"),
+    [
+        ("table", f"{SAID}\n"),
+        ("wide", f"{SAID}  5-0\n"),
+        ("name", "5-0\n"),
+        ("yaml", "---\nid: 5-0\n"),
+    ],
+)
+def test_a_line_of_what_happens(told: Program, standin: StandIn, form: str, line: str) -> None:
+    standin.script(
+        streams(f"id: 5-0\nevent: preempted\ndata: {json.dumps(EVENT)}\n\n"),
+        refuses(403, "not_permitted", "no more"),
+        refuses(403, "not_permitted", "no more"),
+    )
+    with told.started("events", "--follow", "-o", form) as following:
+        assert following.stdout
+        seen = "".join(following.stdout.readline() for _ in line.splitlines())
+    assert seen == line
+    assert standin.heard[0].headers["accept"] == "text/event-stream"

@@ -1,0 +1,387 @@
+"""The program as such: help, examples, options before and after the verb, completions, how it starts and how it refuses."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+from poolkeeper.cli.command_base import Verb
+from poolkeeper.cli.exit_codes import MEANINGS, Exit
+from poolkeeper.cli.main import COMMANDS, main
+from poolkeeper.cli.pool_settings import OF_ACCOUNTS
+
+from tests.support.cli_program import PROGRAM, Program
+from tests.support.stub_server import Act, StandIn, cuts, refuses, says
+
+
+def verbs() -> Iterator[tuple[str, Verb]]:
+    """Every verb with the words that lead to it."""
+    with click.Context(main, info_name="poolkeeper") as ctx:
+        for name in main.list_commands(ctx):
+            command = main.get_command(ctx, name)
+            assert command
+            if isinstance(command, click.Group):
+                for verb, inner in command.commands.items():
+                    assert isinstance(inner, Verb)
+                    yield f"{name} {verb}", inner
+            else:
+                assert isinstance(command, Verb)
+                yield name, command
+
+
+VERBS = dict(verbs())
+
+
+def parses(words: list[str]) -> None:
+    """Raises unless the words are a command line that the program takes."""
+    with main.make_context("poolkeeper", list(words)) as ctx:
+        command: click.Command = main
+        name: str | None = None
+        rest = [*ctx._protected_args, *ctx.args]
+        while isinstance(command, click.Group):
+            name, inner, rest = command.resolve_command(ctx, rest)
+            assert inner
+            command = inner
+        with command.make_context(name or "", rest, parent=ctx):
+            pass
+
+
+@pytest.fixture
+def nowhere(tmp_path: Path) -> Program:
+    """The program with no service to talk to."""
+    return Program("http://127.0.0.1:1", tmp_path, "default")
+
+
+@pytest.mark.parametrize("words", VERBS)
+def test_every_verb_has_help_with_examples_that_work(nowhere: Program, words: str) -> None:
+    shown = nowhere(*words.split(), "--help").out
+    assert shown == nowhere(*words.split(), "-h").out
+    lines = shown.split("Examples:\n")[1].strip().splitlines()
+    assert lines
+    for line in lines:
+        typed = [shlex.split(part) for part in re.split(r"[|>]|&&|\$\(|\)", line.replace('"', ""))]
+        used = [part[1:] for part in typed if " ".join(part).startswith(f"poolkeeper {words}")]
+        assert used, line
+        parses(used[0])
+
+
+def test_every_verb_says_what_it_does() -> None:
+    assert [words for words, verb in VERBS.items() if not (verb.help or "").strip().split("\n")[0].rstrip(".;")] == []
+
+
+def test_the_help_page_names_every_command_and_every_exit_code(nowhere: Program) -> None:
+    shown = nowhere("--help").out
+    assert all(f"\n  {name} " in shown for name in COMMANDS)
+    assert all(f" {code.value}  {MEANINGS[code]}" in " ".join(shown.split("\n")) for code in Exit)
+
+
+@pytest.mark.parametrize("noun", [name for name in COMMANDS if f"{name} show" in VERBS or f"{name} list" in VERBS])
+def test_the_help_page_names_the_verbs_of_a_noun(noun: str) -> None:
+    named = COMMANDS[noun][1].split(": ")[1].rstrip(".").split(", ")
+    assert set(named) == {words.split()[1] for words in VERBS if words.startswith(f"{noun} ")}
+
+
+def test_help_imports_nothing_heavy(nowhere: Program) -> None:
+    program = (
+        "import sys\nfrom poolkeeper.cli.main import main\n"
+        "try: main(['--help'])\nexcept SystemExit: pass\n"
+        "heavy = {'rich', 'yaml', 'http.client', 'urllib.request', 'ssl'}\n"
+        "heavy |= {'poolkeeper.cli.pools', 'poolkeeper.client', 'poolkeeper.models', 'poolkeeper.errors'}\n"
+        "print(sorted(heavy & set(sys.modules)), file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=nowhere.environment(), capture_output=True, text=True, timeout=30
+    )
+    assert done.stderr == "[]\n"
+
+
+def test_the_help_page_leads_to_the_examples(nowhere: Program) -> None:
+    assert "--help of each verb, such as `poolkeeper request submit --help`, has examples" in " ".join(
+        nowhere("--help").out.split()
+    )
+
+
+def test_what_may_be_unmanaged_is_said(nowhere: Program) -> None:
+    lines = nowhere("workspace", "update", "--help").out.splitlines()
+    assert "  unmanaged=reject  a component without any policy is rejected (the default)" in lines
+    assert any(line.startswith("  unmanaged=allow   it is granted at once") for line in lines)
+
+
+@pytest.mark.parametrize("words", ["policy attach", "group create"])
+def test_what_two_do_at_the_same_moment_is_said(nowhere: Program, words: str) -> None:
+    assert "of two who do that at the same moment the later one counts" in " ".join(
+        nowhere(*words.split(), "--help").out.split()
+    )
+
+
+def test_version(nowhere: Program) -> None:
+    assert nowhere("--version").line.startswith("poolkeeper 0.")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("pol list", "No such command 'pol'. (Did you mean one of: 'policy', 'pool'?)"),
+        ("pool lst", "No such command 'lst'. Did you mean 'list'?"),
+        ("pool create p --capacty gpu=8", "No such option '--capacty'. Did you mean '--capacity'?"),
+        ("pool create p --capacity gpu=1.5", "Invalid value for '--capacity': gpu: must be a whole number, not 1.5"),
+        ("pool create p --capacity gpu=1 --capacity gpu=2", "--capacity: gpu is given twice"),
+        ("pool create p", "what is in it? --capacity gpu=8"),
+        ("pool create a/b --capacity gpu=8", "'a/b' is no name"),
+        ("pool update p", "nothing to change"),
+        ("policy list", "name a pool, or a component with --component"),
+        ("policy list p --component c", "name a pool, or a component with --component"),
+        ("policy show p a/b/c", "'a/b/c' is no component"),
+        ("policy show p step_operator/c --type orchestrator", "--type orchestrator is not the type of step_operator/c"),
+        ("policy update p c", "nothing to change was given"),
+        ("policy update p c --group g --no-group", "--group and --no-group exclude each other"),
+        ("request submit --resource gpu=1", "Missing option '--component'"),
+        ("request submit --component c --timeout 5m", "--timeout is for --wait"),
+        ("request submit --component c", "what does it ask? --resource gpu=1"),
+        ("request submit --component c --gpu-count 0 --cpu-count 0", "what does it ask? --resource gpu=1"),
+        ("request submit --component c --resource memory=64GB", "not 64GB; --memory takes it"),
+        ("request submit --component c --resource gpu=1,cpu=0.5", "not 0.5; --cpu-count takes it"),
+        ("request submit --component c --walltime none", "'none' is no duration"),
+        ("request submit --component c --class 11", "11 is not in the range 0<=x<=10"),
+        ("request submit --component c --label owner", "'owner' is no label"),
+        ("request list --status waiting", "'waiting' is not one of"),
+        ("pool list -o jsn", "'jsn' is not one of"),
+    ],
+)
+def test_wrong_usage_is_told_in_two_lines(nowhere: Program, words: str, said: str) -> None:
+    ran = nowhere(*words.split(), ends=Exit.USAGE)
+    first, second = ran.err.splitlines()
+    assert first.startswith("poolkeeper: ")
+    assert said in first
+    assert second.startswith("  see: poolkeeper")
+    assert ran.out == ""
+
+
+def test_no_service_is_one_line_and_what_to_do(nowhere: Program) -> None:
+    ran = nowhere.process("pool", "list", ends=Exit.UNAVAILABLE)
+    first, second = ran.err.splitlines()
+    assert first == "poolkeeper: no answer from http://127.0.0.1:1: Connection refused"
+    assert "--url" in second
+    assert ran.out == ""
+
+
+@pytest.mark.parametrize(
+    ("url", "lacks"),
+    [
+        ("ftp://x", "http://host:port or https://host:port"),
+        ("127.0.0.1:18701", "it lacks the http:// or https:// before it"),
+        ("http://127.0.0.1:18701/docs", "leave out /docs"),
+    ],
+)
+def test_a_wrong_address_is_one_line(nowhere: Program, url: str, lacks: str) -> None:
+    for ran in (nowhere("pool", "list", "--url", url, ends=Exit.USAGE), nowhere("whoami", ends=Exit.USAGE, POOLKEEPER_URL=url)):
+        assert ran.err.count("\n") == 1
+        assert url in ran.err
+        assert lacks in ran.err
+
+
+def test_an_address_with_the_path_of_every_call_is_an_address(told: Program, standin: StandIn) -> None:
+    standin.script(says(WHO))
+    assert f"Service:     {standin.url}\n" in told("whoami", "--url", f"{standin.url}/api/v1/").out
+
+
+def test_an_address_with_another_path_is_doubted_when_nothing_is_there(poolkeeper: Program) -> None:
+    ran = poolkeeper("pool", "list", "--url", f"{poolkeeper.url}/elsewhere", ends=Exit.NOT_FOUND)
+    assert "is the URL right?" in ran.err.splitlines()[1]
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "exit_code"),
+    [
+        (400, "malformed", Exit.USAGE),
+        (401, "no_token", Exit.DENIED),
+        (403, "not_permitted", Exit.DENIED),
+        (404, "no_such_route", Exit.NOT_FOUND),
+        (409, "key_in_use", Exit.REFUSED),
+        (413, "body_too_large", Exit.REFUSED),
+        (422, "overpromised", Exit.REFUSED),
+        (500, "internal_error", Exit.REFUSED),
+    ],
+)
+def test_refusals_have_their_exit_codes(told: Program, standin: StandIn, status: int, code: str, exit_code: Exit) -> None:
+    standin.script(refuses(status, code, "it\ncannot \x1b[31mbe"))
+    ran = told("whoami", ends=exit_code)
+    assert ran.err.splitlines()[0] == "poolkeeper: it cannot ?[31mbe"
+    assert ran.out == ""
+
+
+def test_fields_that_are_wrong_are_listed(told: Program, standin: StandIn) -> None:
+    faults = [{"field": "capacity.gpu", "reason": "must be at least 1"}, {"field": "", "reason": "must be an object"}]
+    standin.script(refuses(400, "malformed", "the body is malformed: capacity.gpu must be at least 1", errors=faults))
+    ran = told("whoami", ends=Exit.USAGE)
+    assert ran.err.splitlines() == [
+        "poolkeeper: the body is malformed",
+        "  capacity.gpu: must be at least 1",
+        "  body: must be an object",
+    ]
+
+
+WHO = {"name": "ana", "roles": ["admin"], "workspaces": ["*"], "components": [], "workspace": "w", "permissions": ["read"]}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--token t1 --workspace w1 -o json whoami",
+        "whoami --token t1 --workspace w1 -o json",
+        "--token t0 --workspace w0 -o yaml whoami --token t1 --workspace w1 -o json",
+    ],
+)
+def test_global_options_stand_before_or_after_the_verb(told: Program, standin: StandIn, words: str) -> None:
+    standin.script(says(WHO))
+    assert told(*words.split()).json == WHO
+    heard = standin.heard[0].headers
+    assert (heard["authorization"], heard["poolkeeper-workspace"]) == ("Bearer t1", "w1")
+
+
+def test_variables_are_heard_and_options_go_before_them(told: Program, standin: StandIn) -> None:
+    standin.script(says(WHO), says(WHO))
+    told("whoami", "--workspace", "w1", "-o", "name")
+    told("whoami", "-o", "name", POOLKEEPER_TOKEN="t2")
+    assert [heard.headers["poolkeeper-workspace"] for heard in standin.heard] == ["w1", "default"]
+    assert standin.heard[1].headers["authorization"] == "Bearer t2"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts_are_scripts(nowhere: Program, shell: str, tmp_path: Path) -> None:
+    script = tmp_path / "script"
+    script.write_text(nowhere.process("completion", shell).out)
+    assert "_POOLKEEPER_COMPLETE" in script.read_text()
+    checker = shutil.which(shell)
+    assert checker or shell != "bash"
+    if checker:
+        subprocess.run([checker, "-n", script], check=True, timeout=10)
+
+
+def completed(program: Program, line: str) -> list[str]:
+    """What bash would be offered for the last word of this line."""
+    word = str(len(line.split(" ")) - 1)
+    ran = program.process(COMP_WORDS=line, COMP_CWORD=word, _POOLKEEPER_COMPLETE="bash_complete")
+    assert ran.err == ""
+    return [offer.partition(",")[2] for offer in ran.out.split()]
+
+
+def test_commands_and_options_are_completed(nowhere: Program) -> None:
+    assert completed(nowhere, "poolkeeper po") == ["pool", "policy"]
+    assert completed(nowhere, "poolkeeper pool de") == ["describe", "delete"]
+    assert completed(nowhere, "poolkeeper pool list -o ") == ["table", "wide", "json", "yaml", "name"]
+    assert completed(nowhere, "poolkeeper pool create --cap") == ["--capacity"]
+
+
+def test_names_are_completed(poolkeeper: Program) -> None:
+    for name in ("gpus", "gpus-old", "licences"):
+        poolkeeper("pool", "create", name, "--capacity", "gpu=1")
+    poolkeeper("policy", "attach", "gpus", "team-ml")
+    held = poolkeeper("request", "submit", "--component", "team-ml", "--resource", "gpu=1", "-o", "name").line
+    assert completed(poolkeeper, "poolkeeper pool describe g") == ["gpus", "gpus-old"]
+    assert completed(poolkeeper, "poolkeeper policy show gpus t") == ["team-ml"]
+    assert completed(poolkeeper, "poolkeeper policy show licences ") == []
+    assert completed(poolkeeper, f"poolkeeper request describe {held[:3]}") == [held]
+    assert completed(poolkeeper, f"poolkeeper --workspace nobody-{held} pool describe ") == []
+
+
+def test_only_requests_that_fit_the_verb_are_completed(poolkeeper: Program) -> None:
+    poolkeeper("pool", "create", "gpus", "--capacity", "gpu=1")
+    poolkeeper("policy", "attach", "gpus", "team-ml")
+    made = [
+        poolkeeper("request", "submit", "--component", "team-ml", "--resource", "gpu=1", "-o", "name").line for _ in range(3)
+    ]
+    poolkeeper("request", "cancel", made[2])
+    fitting = {"release": made[:1], "heartbeat": made[:1], "cancel": made[1:2], "wait": made[1:2], "describe": made[::-1]}
+    assert {verb: completed(poolkeeper, f"poolkeeper request {verb} ") for verb in fitting} == fitting
+
+
+def test_components_and_keys_are_completed(poolkeeper: Program) -> None:
+    poolkeeper("pool", "create", "gpus", "--capacity", "gpu=1,mcpu=1000")
+    poolkeeper("pool", "create", "seats", "--capacity", "seat=1,gpu=1")
+    for pool, who in (("gpus", "team-ml"), ("seats", "team-ml"), ("seats", "step_operator/other")):
+        poolkeeper("policy", "attach", pool, who)
+    assert set(completed(poolkeeper, "poolkeeper request submit --component ")) == {"team-ml", "step_operator/other"}
+    assert completed(poolkeeper, "poolkeeper request list --component step") == ["step_operator/other"]
+    assert completed(poolkeeper, "poolkeeper policy show gpus ") == ["team-ml"]
+    assert completed(poolkeeper, "poolkeeper request submit --resource ") == ["gpu=", "mcpu=", "seat="]
+    assert completed(poolkeeper, "poolkeeper pool update seats --capacity g") == ["gpu="]
+
+
+def test_settings_are_completed(nowhere: Program) -> None:
+    assert completed(nowhere, "poolkeeper pool create gpus --setting dis") == ["discipline="]
+    assert completed(nowhere, "poolkeeper policy update gpus team --setting ") == [f"{name}=" for name in OF_ACCOUNTS]
+    assert completed(nowhere, "poolkeeper group create gpus lab --setting over") == ["over_limit=", "over_limit_after_s="]
+    assert completed(nowhere, "poolkeeper pool update gpus --setting discipline=f") == ["discipline=fair_share"]
+    assert completed(nowhere, "poolkeeper group create gpus lab --mode f") == ["fair_share", "fifo"]
+
+
+def test_no_space_follows_what_needs_an_amount(nowhere: Program) -> None:
+    script = nowhere("completion", "bash").out
+    assert "COMPREPLY+=($value)\n            [[ $value == *= ]] && compopt -o nospace\n" in script
+
+
+def test_completion_is_silent_without_a_service(nowhere: Program) -> None:
+    assert completed(nowhere, "poolkeeper pool describe g") == []
+
+
+def test_the_program_is_installed() -> None:
+    assert PROGRAM.exists()
+
+
+def test_what_is_no_poolkeeper_is_told_without_a_traceback(told: Program, standin: StandIn) -> None:
+    standin.script(says({"items": [{}], "next_cursor": None}))
+    ran = told("pool", "list", ends=Exit.REFUSED, POOLKEEPER_TRACEBACK="")
+    assert ran.err.splitlines()[0] == "poolkeeper: this should not have happened: KeyError: 'name'"
+    assert ran.err.count("\n") == 2
+
+
+def test_an_answer_that_was_lost_is_spoken_of(told: Program, standin: StandIn) -> None:
+    standin.script(cuts, refuses(409, "pool_exists", "there is a pool gpus already"))
+    ran = told("pool", "create", "gpus", "--capacity", "gpu=1", ends=Exit.REFUSED)
+    assert "an earlier try may have done it" in ran.err.splitlines()[1]
+
+
+@pytest.mark.parametrize(
+    ("acts", "words", "ends"),
+    [
+        ([cuts, refuses(404, "no_such_request")], "request describe r1", Exit.NOT_FOUND),
+        ([refuses(503, "redis_unreachable", retry_after="0")] * 5, "pool create gpus --capacity gpu=1", Exit.UNAVAILABLE),
+    ],
+    ids=["a read", "answers that did arrive"],
+)
+def test_nothing_is_said_to_be_lost_that_was_not(
+    told: Program, standin: StandIn, acts: list[Act], words: str, ends: Exit
+) -> None:
+    standin.script(*acts)
+    assert "an earlier try" not in told(*words.split(), ends=ends).err
+
+
+def test_tls_with_a_plain_port_is_told_in_plain_words(told: Program, standin: StandIn) -> None:
+    url = standin.url.replace("http:", "https:")
+    ran = told("pool", "create", "gpus", "--capacity", "gpu=1", "--url", url, ends=Exit.UNAVAILABLE)
+    first, second = ran.err.splitlines()
+    assert first == f"poolkeeper: what answers at {url} does not speak TLS: is it {standin.url}?"
+    assert "--url" in second
+
+
+def test_a_name_that_is_no_ascii_is_escaped_where_it_must_be(told: Program, standin: StandIn) -> None:
+    who = {**WHO, "name": "→na"}
+    for form in ("json", "table", "name"):
+        standin.script(says(who), says(who))
+        assert "\\u2192na" in told.process("whoami", "-o", form, PYTHONIOENCODING="latin-1").out
+        assert "→na" in told.process("whoami", "-o", form, PYTHONIOENCODING="utf-8").out
+
+
+def test_closed_streams_are_nobodys_trouble(told: Program, standin: StandIn) -> None:
+    standin.script(says({"items": [], "next_cursor": None}))
+    command = f"{shlex.quote(str(PROGRAM))} pool list <&- >&-"
+    done = subprocess.run(["bash", "-c", command], env=told.environment(), stderr=subprocess.PIPE, timeout=30)
+    assert (done.returncode, done.stderr) == (0, b"")

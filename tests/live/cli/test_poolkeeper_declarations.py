@@ -1,0 +1,236 @@
+"""`poolkeeper plan`, `apply` and `export`: a file and the real service."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from poolkeeper.cli import declaration_files
+from poolkeeper.cli.exit_codes import Exit
+
+from app.domain.names import KEY_PATTERN, PATTERN_TEXTS
+from tests.support.cli_program import Program
+
+PAPER = """\
+pools:
+  - name: gpus
+    description: "The lab's: 8 of them"
+    capacity: {gpu: 8, mcpu: 64000}
+    settings:
+      queueing: strict
+      fair_share_tolerance: 0.75
+      non_preemptible_usage_threshold: {gpu: 1, mcpu: 500}
+    groups:
+      - name: lab
+        reserved: {gpu: 4}
+        mode: fifo
+        settings:
+          starvation_timeout_s: 60
+          non_preemptible_usage_threshold: {gpu: 2}
+      - name: vision
+        parent: lab
+        reserved: {gpu: 2}
+        weight: 2
+    policies:
+      - component: team
+        priority: 10
+        reserved: {gpu: 2}
+        limit: {gpu: 6}
+        group: vision
+      - component: team
+        component_type: step_operator
+
+  - name: seats
+    capacity: {seat: 3}
+"""
+
+
+@pytest.fixture
+def paper(tmp_path: Path) -> Path:
+    path = tmp_path / "pools.yaml"
+    path.write_text(PAPER)
+    return path
+
+
+def test_apply_makes_it_so_and_a_second_time_changes_nothing(poolkeeper: Program, paper: Path) -> None:
+    planned = poolkeeper("plan", "-f", str(paper), "--exit-code", ends=Exit.CHANGES)
+    assert planned.out.splitlines()[0] == "+ pool gpus"
+    assert "+ policy gpus/" in planned.out
+    assert poolkeeper("pool", "list", "-o", "name").out == ""
+    poolkeeper("plan", "-f", str(paper))
+    done = poolkeeper("apply", "-f", str(paper))
+    assert done.out.splitlines()[:-1] == planned.out.splitlines()[:-1]
+    assert done.out.splitlines()[-1] == "done: " + planned.out.splitlines()[-1]
+    assert poolkeeper("plan", "-f", str(paper), "--exit-code").line == "nothing to change"
+    assert poolkeeper("apply", "-f", str(paper)).line == "nothing to change"
+    assert poolkeeper("policy", "show", "gpus", "team", "-o", "json").json["group"] == "vision"
+    assert poolkeeper("pool", "list", "-o", "name").out.split() == ["gpus", "seats"]
+
+
+def test_what_is_exported_is_what_a_person_wrote(poolkeeper: Program, paper: Path) -> None:
+    poolkeeper("apply", "-f", "-", feed=PAPER)
+    written = poolkeeper("export").out
+    assert yaml.safe_load(written) == poolkeeper("export", "-o", "json").json
+    assert "    capacity: {gpu: 8, mcpu: 64000}\n" in written
+    assert "        mode: fifo\n        settings:\n          starvation_timeout_s: 60\n" in written
+    assert "      fair_share_tolerance: 0.75\n      non_preemptible_usage_threshold: {gpu: 1, mcpu: 500}\n" in written
+    assert "          non_preemptible_usage_threshold: {gpu: 2}\n" in written
+    assert "\n\n  - name: seats\n    capacity: {seat: 3}\n" in written
+    assert "\n\n" not in written.split("\n\n  - name: seats")[0]
+    assert poolkeeper("plan", "-f", "-", "--prune", feed=written).line == "nothing to change"
+    assert poolkeeper("export", "-o", "name").out.split() == ["gpus", "seats"]
+
+
+def test_changes_are_told_with_their_numbers(poolkeeper: Program, paper: Path) -> None:
+    poolkeeper("apply", "-f", str(paper))
+    paper.write_text(PAPER.replace("gpu: 8", "gpu: 16").split("  - name: seats")[0])
+    changed = poolkeeper("plan", "-f", str(paper))
+    assert changed.out.splitlines()[:2] == ["~ pool gpus", "    capacity gpu: 8 -> 16"]
+    assert "seats" not in changed.out
+    pruned = poolkeeper("plan", "-f", str(paper), "--prune", "-o", "json").json
+    assert {(change["action"], change["pool"]) for change in pruned["changes"]} == {("update", "gpus"), ("delete", "seats")}
+    assert poolkeeper("apply", "-f", str(paper), "--prune", "-o", "name").out.split() == [
+        change["pool"] for change in pruned["changes"]
+    ]
+    assert poolkeeper("pool", "list", "-o", "name").out.split() == ["gpus"]
+
+
+def test_what_the_rules_forbid_changes_nothing(poolkeeper: Program, paper: Path) -> None:
+    paper.write_text(PAPER.replace("reserved: {gpu: 2}", "reserved: {gpu: 5}"))
+    assert "gpu: 5" in paper.read_text()
+    refused = poolkeeper("apply", "-f", str(paper), ends=Exit.REFUSED)
+    assert refused.err.startswith("poolkeeper: ")
+    assert poolkeeper("pool", "list", "-o", "name").out == ""
+
+
+def test_amounts_may_be_written_as_on_the_command_line(poolkeeper: Program) -> None:
+    poolkeeper("apply", "-f", "-", feed="pools:\n- {name: p, capacity: 'gpu=8,mcpu=1000'}\n")
+    assert poolkeeper("pool", "describe", "p", "-o", "json").json["capacity"] == {"gpu": 8, "mcpu": 1000}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "stdin is empty; `pools: []` says that there are none"),
+        ("# nothing yet\n", "stdin is empty"),
+        ("- gpus\n", "stdin is no declaration"),
+        ("gpus", "stdin is no declaration"),
+        ("pools: [\n", "stdin: line 2: "),
+        ("pools: []\npools: []\n", "stdin: line 1: pools is given twice"),
+        ("pools:\n- name: a\n  capacity: {gpu: 1, gpu: 2}\n", "stdin: line 3: gpu is given twice"),
+        ("a: 1\n---\nb: 2\n", "stdin: line 2: "),
+        (
+            "pools:\n- name: a\n  description: 2026-01-31\n",
+            "stdin: pool a: description is 2026-01-31, which is no value here; put it in quotes if it is a text (line 3)",
+        ),
+        ("pools:\n- name: a\n  capacity: gpu=1.5\n", "stdin: pool a: capacity.gpu must be a whole number, not 1.5 (line 3)"),
+        ("pools: !!python/object/apply:os.getcwd []\n", "stdin: line 1: "),
+        ("pools: .inf\n", "stdin: pools is inf, which is no value here"),
+        ("pools:\n- &a [*a]\n", "stdin: line 2: "),
+        ("\x07", "stdin is not YAML"),
+    ],
+)
+def test_what_is_no_declaration_is_told_in_a_line(poolkeeper: Program, text: str, said: str) -> None:
+    ran = poolkeeper("plan", "-f", "-", feed=text, ends=Exit.USAGE)
+    assert said in ran.err
+    assert ran.err.count("\n") == 1
+
+
+WRONG = """\
+pools:
+  - name: gpus
+    capacty: {gpu: 8}
+    capacity: {gpu: 8}
+    groups:
+      - {name: lab, weigth: 2}
+    policies:
+      - component: team
+      - component: team
+        component_type: step_operator
+        reserved:
+          gpu: -1
+  - capacity: {GPU: 1}
+pool: []
+"""
+
+
+def test_everything_that_is_wrong_is_told_where_it_is(poolkeeper: Program, tmp_path: Path) -> None:
+    path = tmp_path / "pools.yaml"
+    path.write_text(WRONG)
+    for verb in ("plan", "apply"):
+        first, *others = poolkeeper(verb, "-f", str(path), ends=Exit.USAGE).err.splitlines()
+        assert first.startswith("poolkeeper: ")
+        assert {first.removeprefix("poolkeeper: "), *(line.removeprefix("  ") for line in others)} == {
+            f"{path}: pool gpus: capacty is not a field here (line 3)",
+            f"{path}: pool gpus: group lab: weigth is not a field here (line 6)",
+            f"{path}: pool gpus: policy step_operator/team: reserved.gpu must be at least 0 (line 12)",
+            f"{path}: pool number 2: name is required (line 13)",
+            f"{path}: pool number 2: capacity.GPU {PATTERN_TEXTS[KEY_PATTERN]} (line 13)",
+            f"{path}: pool is not a field here (line 14)",
+        }
+
+
+def test_one_fault_is_one_line(poolkeeper: Program) -> None:
+    ran = poolkeeper("plan", "-f", "-", feed="pools:\n- {name: p, capacty: {gpu: 1}, capacity: {gpu: 1}}\n", ends=Exit.USAGE)
+    assert ran.err == "poolkeeper: stdin: pool p: capacty is not a field here (line 2)\n"
+
+
+def test_no_fault_hides_another(poolkeeper: Program) -> None:
+    paper = "pools:\n- name: a\n  description: 2026-01-31\n  capacity: gpu=x\n- name: b\n  capacity: gpu\n"
+    no_value = "which is no value here; put it in quotes if it is a text"
+    assert poolkeeper("plan", "-f", "-", feed=paper, ends=Exit.USAGE).err.splitlines() == [
+        f"poolkeeper: stdin: pool a: description is 2026-01-31, {no_value} (line 3)",
+        "  stdin: pool a: capacity.gpu must be a whole number, not x (line 4)",
+        "  stdin: pool b: capacity cannot be read: 'gpu' is no amount; write it like gpu=2 (line 6)",
+    ]
+
+
+def test_what_is_wrong_besides_the_file_is_not_told_as_of_the_file(poolkeeper: Program, paper: Path) -> None:
+    told = poolkeeper("plan", "-f", str(paper), "--workspace", "no/name", ends=Exit.USAGE).err
+    assert str(paper) not in told
+    assert "--workspace" in told
+
+
+def test_files_that_cannot_be_read_or_written(poolkeeper: Program, tmp_path: Path) -> None:
+    missing = poolkeeper("apply", "-f", str(tmp_path / "none.yaml"), ends=Exit.USAGE)
+    assert missing.err == f"poolkeeper: {tmp_path / 'none.yaml'} cannot be read: No such file or directory\n"
+    assert "cannot be read: Is a directory" in poolkeeper("plan", "-f", str(tmp_path), ends=Exit.USAGE).err
+    (tmp_path / "latin").write_bytes(b"pools: \xe9")
+    assert "is not UTF-8 text" in poolkeeper("plan", "-f", str(tmp_path / "latin"), ends=Exit.USAGE).err
+    poolkeeper("export", "-f", str(tmp_path / "no" / "where"), ends=Exit.REFUSED)
+
+
+def test_a_file_is_not_written_over_unasked(poolkeeper: Program, paper: Path, tmp_path: Path) -> None:
+    poolkeeper("apply", "-f", str(paper))
+    refused = poolkeeper("export", "-f", str(paper), ends=Exit.REFUSED)
+    assert refused.err.splitlines() == [f"poolkeeper: {paper} is there already", "  --yes writes over it"]
+    assert paper.read_text() == PAPER
+    assert poolkeeper("export", "-f", str(paper), "--yes").err == f"wrote {paper}\n"
+    assert paper.read_text() == poolkeeper("export").out
+    poolkeeper("export", "-f", str(tmp_path / "new.yaml"))
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [
+        {"pools": []},
+        {"pools": [{"name": "a", "capacity": {"gpu": 1}}]},
+        {
+            "pools": [
+                {"name": "yes", "description": "- name: no\n\n  - name: b\n", "capacity": {"on": 1}},
+                {"name": "1e3", "capacity": {"a": 2}},
+            ]
+        },
+        {
+            "pools": [
+                {"name": "a", "description": "x: y # z " * 30, "settings": {"patience_s": None}, "capacity": {"gpu": 2**53 - 1}}
+            ]
+        },
+    ],
+)
+def test_what_is_written_is_read_again(declared: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "paper"
+    path.write_text(declaration_files.written(declared))
+    assert declaration_files.read(str(path)).declared == declared

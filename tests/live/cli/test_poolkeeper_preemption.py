@@ -1,0 +1,119 @@
+"""Having to leave, from the command line: what is shown of it, and what a holder says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from poolkeeper.cli import request_details
+from poolkeeper.cli.exit_codes import Exit
+
+from app.store.connection import connect
+from tests.support import preemptions
+from tests.support.cli_program import Program
+
+AT = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ"
+
+
+def submit(program: Program, *words: str) -> dict[str, Any]:
+    """A new request of `team` for all there is."""
+    asked = ("request", "submit", "--component", "team", "--resource", "gpu=4", "-o", "json")
+    found: dict[str, Any] = program(*asked, *words).json
+    return found
+
+
+@pytest.fixture
+def contended(beneath: str, poolkeeper: Program) -> Callable[..., tuple[str, str, str]]:
+    """Makes a holder who has to leave (with more options for it) and who it is for; says id, fence, and the other's id."""
+
+    def make(*words: str) -> tuple[str, str, str]:
+        poolkeeper("pool", "create", "gpus", "--capacity", "gpu=4")
+        poolkeeper("policy", "attach", "gpus", "team", "--priority", "7")
+        held, waits = submit(poolkeeper, *words), submit(poolkeeper, "--class", "8")
+        with connect(beneath) as redis:
+            preemptions.preempt(redis, waits["id"], [(held["id"], held["fence"])], workspace=poolkeeper.workspace)
+        return held["id"], str(held["fence"]), waits["id"]
+
+    return make
+
+
+def test_it_is_shown_what_has_to_be_done_until_when_and_for_whom(
+    poolkeeper: Program, contended: Callable[..., tuple[str, str, str]]
+) -> None:
+    held, fence, waits = contended()
+    shown = poolkeeper("request", "describe", held).out
+    assert re.search(rf"^Why: +preempted for request {waits}, which ranks higher$", shown, re.MULTILINE)
+    assert re.search(rf"^Directive: +terminate until {AT}$", shown, re.MULTILINE)
+    assert re.search(rf"^Preempted by: +{waits}$", shown, re.MULTILINE)
+    told = "was told to leave in gpus: the one it leaves for ranks higher "
+    assert told + f"(on account of {waits}, priority 7 class 8 against priority 7 class 5)\n" in shown
+    assert (
+        f"is to be granted in gpus once {held} (priority 7 class 5) has left\n" in poolkeeper("request", "describe", waits).out
+    )
+    assert re.search(rf"{held}.* terminate until {AT}", poolkeeper("request", "list", "-o", "wide").out)
+    beat = poolkeeper("request", "heartbeat", held).line
+    assert re.fullmatch(rf"request {held}: terminate until {AT}, lease until {AT}", beat)
+    assert re.fullmatch(
+        rf"request {held}: preempting in gpus under fence {fence}: terminate until {AT}",
+        poolkeeper("request", "wait", held).line,
+    )
+
+
+def test_a_checkpoint_from_its_beginning_to_its_end(
+    poolkeeper: Program, contended: Callable[..., tuple[str, str, str]]
+) -> None:
+    held, fence, waits = contended("--checkpoint", "manual", "--lease", "none")
+
+    def say(*words: str, ends: int = 0) -> str:
+        ran = poolkeeper("request", "checkpoint", held, "--fence", fence, *words, ends=ends)
+        return ran.line if not ends else ran.err
+
+    assert re.fullmatch(rf"request {held}: checkpoint until {AT}, without a lease", say("--state", "started"))
+    assert "checkpoint until" in say("--state", "defer", "--for", "2m")
+    assert say("--state", "completed", "--reference", "step 9") == f"request {held}: queued, it has left"
+    shown = poolkeeper("request", "describe", held).out
+    assert re.search(r"^Resumes: +step 9$", shown, re.MULTILINE)
+    assert re.search(r"^Preempted: +once$", shown, re.MULTILINE)
+    assert poolkeeper("request", "describe", waits, "-o", "json").json["status"] == "allocated"
+    assert "stale" not in say("--state", "progress", ends=Exit.REFUSED)
+
+
+def test_a_checkpoint_that_is_said_wrongly(poolkeeper: Program, contended: Callable[..., tuple[str, str, str]]) -> None:
+    held, fence, _ = contended()
+    for words in (("--state", "defer"), ("--state", "failed", "--for", "5s")):
+        wrong = poolkeeper("request", "checkpoint", held, *words, ends=Exit.USAGE)
+        assert "--for goes with --state defer" in wrong.err
+    too_much = ("--fence", fence, "--state", "failed", "--reference", "x")
+    wrong = poolkeeper("request", "checkpoint", held, *too_much, ends=Exit.USAGE)
+    assert "--reference: goes with completed" in wrong.err
+
+
+def test_vacated(poolkeeper: Program, contended: Callable[..., tuple[str, str, str]]) -> None:
+    held, fence, waits = contended("--retries", "0")
+    line = poolkeeper("request", "release", held, "--fence", fence, "--outcome", "vacated").line
+    assert line == f"request {held}: preempted: preempted for request {waits}, which ranks higher"
+    refused = poolkeeper("request", "release", waits, "--outcome", "vacated", ends=Exit.REFUSED)
+    assert refused.err.count("\n") == 1
+    wrong = poolkeeper("request", "release", waits, "--failed", "--outcome", "vacated", ends=Exit.USAGE)
+    assert "exclude each other" in wrong.err
+
+
+def test_a_profile_is_set_shown_and_kept(poolkeeper: Program) -> None:
+    poolkeeper("pool", "create", "gpus", "--capacity", "gpu=4", "--setting", "discipline=classes", "--setting", "max_victims=0")
+    attached = poolkeeper("policy", "attach", "gpus", "team", "--profile", "training").line
+    assert attached == "attached team to pool gpus: priority 0, profile training"
+    poolkeeper("policy", "update", "gpus", "team", "--priority", "3")
+    assert "Profile:     training\n" in poolkeeper("policy", "show", "gpus", "team").out
+    assert "training" in poolkeeper("policy", "list", "gpus", "-o", "wide").out
+    assert "training" not in poolkeeper("policy", "list", "gpus").out
+    poolkeeper("pool", "update", "gpus", "--setting", "requeue_failed_checkpoint=false", "--setting", "near_completion_s=5m")
+    settings = poolkeeper("pool", "describe", "gpus", "-o", "json").json["settings"]
+    assert (settings["requeue_failed_checkpoint"], settings["near_completion_s"], settings["max_victims"]) == (False, 300, 0)
+    assert "requeue_failed_checkpoint=false near_completion_s=300" in poolkeeper("pool", "describe", "gpus").out
+
+
+def test_every_event_there_is_is_told_in_words() -> None:
+    events = {"submitted", "allocated", "released", "expired", "cancelled", "rejected", "preempting", "preempted", "forced"}
+    assert set(request_details.SENTENCES) == events | {"reprieved", "terminating", "clearing", "passed_on", "started"}

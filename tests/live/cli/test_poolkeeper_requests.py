@@ -1,0 +1,356 @@
+"""`poolkeeper request` on the real service, and before a stand-in for what the service does not do yet."""
+
+from __future__ import annotations
+
+import re
+import signal
+from typing import Any
+
+import pytest
+from poolkeeper.cli.exit_codes import Exit
+
+from tests.support.cli_program import Program
+from tests.support.stub_server import Act, StandIn, cuts, refuses, says, says_text
+
+
+@pytest.fixture
+def gpus(poolkeeper: Program) -> Program:
+    """A pool `gpus` of 4 gpu with a policy of `team`, which reserves 2."""
+    poolkeeper("pool", "create", "gpus", "--capacity", "gpu=4")
+    poolkeeper("policy", "attach", "gpus", "team", "--reserved", "gpu=2")
+    return poolkeeper
+
+
+def submit(program: Program, *words: str, ends: int = 0) -> str:
+    """The id of a new request of `team`."""
+    return program("request", "submit", "--component", "team", "-o", "name", *words, ends=ends).line
+
+
+def shown(program: Program, request: str) -> dict[str, Any]:
+    """The request as it stands."""
+    found: dict[str, Any] = program("request", "describe", request, "-o", "json").json
+    return found
+
+
+def test_from_submit_to_release(gpus: Program) -> None:
+    first = gpus("request", "submit", "--component", "team", "--resource", "gpu=3", "--lease", "none")
+    held = first.line.split()[1].rstrip(":")
+    assert first.line == f"request {held}: allocated in gpus under fence 1"
+    assert first.err == ""
+    second = gpus("request", "submit", "--component", "team", "--gpu-count", "2")
+    waits = second.line.split()[1].rstrip(":")
+    assert second.line == f"request {waits}: queued, position 1 in gpus"
+    assert gpus("request", "release", held).line == f"request {held}: released"
+    assert gpus("request", "wait", waits).line == f"request {waits}: allocated in gpus under fence 2"
+    assert shown(gpus, held)["outcome"] == "succeeded"
+    gpus("request", "release", waits, "--fence", "2", "--failed")
+    assert shown(gpus, waits)["outcome"] == "failed"
+
+
+def test_everything_that_can_be_asked_arrives(gpus: Program) -> None:
+    request = submit(
+        gpus, "--resource", "gpu=1,seat=1", "--resources", '{"licence": 2}', "--cpu-count", "0.29", "--memory", "16GiB",
+        "--class", "7", "--checkpoint", "auto", "--checkpoint-minutes", "2", "--walltime", "2h", "--retries", "-1",
+        "--lease", "5m", "--queue-ttl", "none", "--label", "owner=ana", "--label", "why=a=b", "--fixed", ends=Exit.REJECTED,
+    )  # fmt: skip
+    found = shown(gpus, request)
+    assert found["resources"] == {"gpu": 1, "seat": 1, "licence": 2, "mcpu": 290, "memory_mb": 17180, "step_run": 1}
+    assert (found["preemptible"], found["preemption_class"]) == (False, 7)
+    assert (found["checkpoint"], found["checkpoint_minutes"], found["walltime_s"]) == ("auto", 2, 7200)
+    assert (found["retries"], found["lease_s"], found["queue_ttl_s"]) == (-1, 300, None)
+    assert found["labels"] == {"owner": "ana", "why": "a=b"}
+
+
+def test_what_can_never_be_granted_is_rejected_with_why(gpus: Program) -> None:
+    ran = gpus("request", "submit", "--component", "team", "--resource", "gpu=5", ends=Exit.REJECTED)
+    assert ran.line.endswith(": rejected: gpus: asks 5 of gpu; the pool has 4 in all")
+    assert ran.err == ""
+    nobody = gpus("request", "submit", "--component", "nobody", "--resource", "gpu=1", "-o", "json", ends=Exit.REJECTED)
+    assert nobody.json["reason"]["code"] == "no_policy"
+    assert nobody.err == ""
+
+
+def test_nothing_but_a_step_is_asked_on_purpose_only(gpus: Program) -> None:
+    gpus("request", "submit", "--component", "team", ends=Exit.USAGE)
+    assert gpus("request", "list", "-o", "name").out == ""
+    assert shown(gpus, submit(gpus, "--resource", "step_run=1"))["resources"] == {"step_run": 1}
+
+
+def test_components_that_are_near_are_suggested(gpus: Program) -> None:
+    gpus("policy", "attach", "gpus", "step_operator/vision")
+    for typed, hint in {
+        "teem": "did you mean team?",
+        "vision": "did you mean step_operator/vision?",
+        "orchestrator/vison": "did you mean step_operator/vision?",
+        "zzz": "there are: team, step_operator/vision",
+    }.items():
+        ran = gpus("request", "submit", "--component", typed, "--resource", "gpu=1", ends=Exit.REJECTED)
+        assert ran.line.endswith(f": rejected: no pool has a policy for {typed.removeprefix('orchestrator/')}")
+        assert ran.err == f"  {hint}\n"
+
+
+def test_keys_that_are_near_are_suggested(gpus: Program) -> None:
+    gpus("pool", "create", "elsewhere", "--capacity", "gup=4")
+    ran = gpus("request", "submit", "--component", "team", "--resource", "gup=1", "-o", "name", ends=Exit.REJECTED)
+    assert ran.err == "  did you mean gpu?\n"
+    gpus("policy", "attach", "elsewhere", "team")
+    gpus("request", "submit", "--component", "team", "--resource", "gup=5", ends=Exit.REJECTED)
+    other = gpus("request", "submit", "--component", "team", "--resource", "xyz=5", ends=Exit.REJECTED)
+    assert other.err == "  there are: gpu, gup\n"
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        refuses(403, "not_permitted"),
+        refuses(503, "away"),
+        says({"pools": [{"policies": [{}]}]}),
+        says_text(200, b"<html>"),
+        cuts,
+    ],
+    ids=["not allowed", "away", "not what is expected", "no JSON", "cut"],
+)
+def test_a_rejection_stays_one_when_nothing_can_be_suggested(told: Program, standin: StandIn, trouble: Act) -> None:
+    reason = {"code": "no_policy", "message": "no pool has a policy for this component", "pools": []}
+    standin.script(says({**REQUEST, "status": "rejected", "reason": reason}), trouble)
+    ran = told("request", "submit", "--component", "team", "--resource", "gpu=1", ends=Exit.REJECTED)
+    assert (ran.line, ran.err) == ("request r1: rejected: no pool has a policy for team", "")
+    assert [heard.path for heard in standin.heard] == ["/api/v1/requests", "/api/v1/declaration"]
+
+
+def test_malformed_asks_are_told_field_by_field(gpus: Program) -> None:
+    ran = gpus("request", "submit", "--component", "team", "--resource", "GPU=1", "--memory", "lots", ends=Exit.USAGE)
+    told = ran.err.splitlines()
+    assert told[0] == "poolkeeper: the body is malformed"
+    assert {line.split(":")[0] for line in told[1:]} == {"  --resource GPU", "  --memory"}
+
+
+def test_what_is_wrong_is_told_by_the_option_that_said_it(gpus: Program) -> None:
+    def told(words: str) -> str:
+        return gpus(*words.split(), ends=Exit.USAGE).err.splitlines()[1]
+
+    asks = "request submit --component team --resource gpu=1"
+    assert told(f"{asks} --memory 1XB").startswith("  --memory: must be a number and one of ")
+    assert told(f"{asks} --lease 99999d").startswith("  --lease: must be at most ")
+    assert told(f"{asks} --walltime 0").startswith("  --walltime: must be at least ")
+    assert told(f"{asks} --label /b=c").startswith("  --label /b: ")
+    assert told("pool create p --capacity gpu=1 --setting patience=5").startswith("  --setting patience: is not a field here")
+    assert told("policy attach gpus x --reserved GPU=1").startswith("  --reserved GPU: ")
+
+
+def test_a_key_makes_it_once(gpus: Program) -> None:
+    ids = {submit(gpus, "--resource", "gpu=1", "--key", "nightly") for _ in range(3)}
+    assert len(ids) == 1
+    other = gpus("request", "submit", "--component", "team", "--resource", "gpu=2", "--key", "nightly", ends=Exit.REFUSED)
+    assert other.err.count("\n") == 1
+    assert len({submit(gpus, "--resource", "gpu=1") for _ in range(2)}) == 2
+
+
+def test_a_lease_is_spoken_of_to_people(gpus: Program) -> None:
+    assert "lapses in 1m " in gpus("request", "submit", "--component", "team", "--resource", "gpu=1").err
+    assert gpus("request", "submit", "--component", "team", "--resource", "gpu=1", "-o", "json").err == ""
+
+
+def test_lists_and_their_filters(gpus: Program) -> None:
+    gpus("policy", "attach", "gpus", "step_operator/other")
+    held = submit(gpus, "--resource", "gpu=4", "--label", "owner=ana", "--label", "kind=x")
+    waits = submit(gpus, "--resource", "gpu=1", "--label", "owner=bo")
+    refused = submit(gpus, "--resource", "gpu=5", "--label", "owner=ana", ends=Exit.REJECTED)
+    other = gpus("request", "submit", "--component", "step_operator/other", "--resource", "gpu=1", "-o", "name").line
+
+    def listed(*words: str) -> list[str]:
+        return gpus("request", "list", *words, "-o", "name").out.split()
+
+    assert listed() == [other, refused, waits, held]
+    assert listed("--status", "queued", "--status", "rejected") == [other, refused, waits]
+    assert listed("--component", "team") == [refused, waits, held]
+    assert listed("--component", "step_operator/other") == [other]
+    assert listed("--component", "orchestrator/other") == []
+    assert listed("--label", "owner=ana", "--label", "kind=x") == [held]
+    assert listed("--pool", "gpus", "--status", "allocated") == [held]
+    assert listed("--limit", "2") == [other, refused]
+    lines = gpus("request", "list").out.splitlines()
+    assert lines[0].split() == ["ID", "COMPONENT", "ASKS", "STATUS", "POOL", "PLACE", "AGE", "WHY"]
+    assert lines[2].endswith("gpus: asks 5 of gpu; the pool has 4 in all")
+    assert re.search(r" allocated +gpus +fence 1 ", lines[4])
+    assert "kind=x owner=ana" in gpus("request", "list", "-o", "wide").out
+
+
+def test_a_request_in_full_with_its_story(gpus: Program) -> None:
+    held = submit(gpus, "--resource", "gpu=4", "--label", "owner=ana", "--walltime", "90m")
+    gpus("request", "release", held)
+    told = gpus("request", "describe", held).out
+    facts = dict(line.split(":", 1) for line in told.split("\n\n")[0].splitlines())
+    facts = {name: value.strip() for name, value in facts.items()}
+    assert facts | {
+        "Request": held, "Component": "team", "Asks": "gpu=4", "Status": "released", "Outcome": "succeeded", "Pool": "gpus",
+        "Lease": "1m", "Preemptible": "yes, class 5", "Walltime": "1h30m", "Labels": "owner=ana", "Queue TTL": "10m",
+    } == facts  # fmt: skip
+    story = told.split("Story\n")[1].splitlines()
+    assert [re.sub(r"^  \d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ  ", "", line) for line in story] == [
+        "was submitted",
+        "was granted in gpus",
+        "gave its units back",
+    ]
+
+
+def test_a_story_says_why(gpus: Program) -> None:
+    gpus("pool", "create", "spare", "--capacity", "gpu=2")
+    gpus("policy", "attach", "spare", "team")
+    refused = submit(gpus, "--resource", "gpu=5", ends=Exit.REJECTED)
+    told = gpus("request", "describe", refused).out
+    assert (
+        "What each pool said\n  gpus: asks 5 of gpu; the pool has 4 in all\n  spare: asks 5 of gpu; the pool has 2 in all\n"
+        in told
+    )
+    held = submit(gpus, "--resource", "gpu=1")
+    gpus("request", "delete", held)
+    assert "gave its units back: an operator dropped it" in gpus("request", "describe", held).out
+
+
+def test_cancel_and_delete(gpus: Program) -> None:
+    held, waits = submit(gpus, "--resource", "gpu=4"), submit(gpus, "--resource", "gpu=1")
+    assert gpus("request", "cancel", waits).line == f"request {waits}: cancelled"
+    refused = gpus("request", "cancel", held, ends=Exit.REFUSED)
+    assert "request release" in refused.err.splitlines()[1]
+    assert gpus("request", "delete", held).line == f"request {held}: released: an operator dropped it"
+    assert gpus("request", "delete", "nothing", ends=Exit.NOT_FOUND).err.startswith("poolkeeper: there is no request nothing")
+
+
+def test_release_of_what_holds_nothing(gpus: Program) -> None:
+    held, waits = submit(gpus, "--resource", "gpu=4"), submit(gpus, "--resource", "gpu=1")
+    queued = gpus("request", "release", waits, ends=Exit.REFUSED)
+    assert queued.err.splitlines()[1] == f"  to leave the queue: poolkeeper request cancel {waits}"
+    stale = gpus("request", "release", held, "--fence", "99", ends=Exit.REFUSED)
+    assert stale.err.startswith("poolkeeper: this fence holds nothing of")
+
+
+def test_heartbeat(gpus: Program) -> None:
+    held = submit(gpus, "--resource", "gpu=1")
+    before = shown(gpus, held)["lease_expires_at"]
+    assert re.fullmatch(rf"request {held}: continue, lease until \d{{4}}-.*Z", gpus("request", "heartbeat", held).line)
+    assert shown(gpus, held)["lease_expires_at"] > before
+    assert gpus("request", "heartbeat", held, "--fence", "77", ends=Exit.REFUSED).out == ""
+
+
+def test_waiting_in_vain_ends_with_its_own_code_and_leaves_it_queued(gpus: Program) -> None:
+    submit(gpus, "--resource", "gpu=4")
+    ran = gpus(
+        "request",
+        "submit",
+        "--component",
+        "team",
+        "--resource",
+        "gpu=1",
+        "--wait",
+        "--timeout",
+        "1",
+        "-o",
+        "json",
+        ends=Exit.TIMED_OUT,
+    )
+    waits = ran.json["id"]
+    assert ran.err.splitlines()[0] == f"{waits} queued, position 1 in gpus"
+    assert f"not granted within 1s; {waits} stays queued (for 10m, unless somebody asks for it)" in ran.err
+    assert f"poolkeeper request cancel {waits}" in ran.err
+    assert (
+        gpus("request", "wait", waits, "--timeout", "0s", ends=Exit.TIMED_OUT).line
+        == f"request {waits}: queued, position 1 in gpus"
+    )
+
+
+def test_waiting_ends_when_it_is_granted(gpus: Program) -> None:
+    held = submit(gpus, "--resource", "gpu=4")
+    words = ("request", "submit", "--component", "team", "--resource", "gpu=2", "--wait", "--lease", "none")
+    with gpus.started(*words) as waiting:
+        assert waiting.stderr
+        assert waiting.stdout
+        assert waiting.stderr.readline().endswith(" queued, position 1 in gpus\n")
+        gpus("request", "release", held)
+        assert waiting.stdout.readline().endswith(": allocated in gpus under fence 2\n")
+        assert waiting.wait(10) == Exit.OK
+
+
+def test_ctrl_c_while_waiting_leaves_it_queued_and_says_so(gpus: Program) -> None:
+    submit(gpus, "--resource", "gpu=4")
+    waits = submit(gpus, "--resource", "gpu=1")
+    with gpus.started("request", "wait", waits) as waiting:
+        assert waiting.stderr
+        assert waiting.stderr.readline() == f"{waits} queued, position 1 in gpus\n"
+        waiting.send_signal(signal.SIGINT)
+        out, err = waiting.communicate(timeout=20)
+    assert waiting.returncode == Exit.INTERRUPTED
+    assert err == (
+        f"no longer waiting; {waits} stays queued (for 10m, unless somebody asks for it). "
+        f"To take it out: poolkeeper request cancel {waits}\n"
+    )
+    assert out == ""
+    assert shown(gpus, waits)["status"] == "queued"
+
+
+def test_waiting_for_what_is_cancelled_meanwhile(gpus: Program) -> None:
+    submit(gpus, "--resource", "gpu=4")
+    waits = submit(gpus, "--resource", "gpu=1")
+    with gpus.started("request", "wait", waits) as waiting:
+        assert waiting.stderr
+        waiting.stderr.readline()
+        gpus("request", "cancel", waits)
+        assert waiting.wait(10) == Exit.ENDED
+    assert gpus("request", "wait", waits, ends=Exit.ENDED).line == f"request {waits}: cancelled"
+
+
+REQUEST = {
+    "id": "r1", "component": "team", "component_type": "orchestrator", "status": "queued", "reason": None, "pool": None,
+    "resources": {"gpu": 1}, "fence": None, "position": {"gpus": 2}, "queue_ttl_s": None, "lease_s": None, "labels": {},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        ("allocated", Exit.OK), ("preempting", Exit.OK), ("rejected", Exit.REJECTED), ("released", Exit.ENDED),
+        ("preempted", Exit.ENDED), ("expired", Exit.ENDED), ("cancelled", Exit.ENDED),
+    ],
+)  # fmt: skip
+def test_how_a_wait_ends(told: Program, standin: StandIn, status: str, code: Exit) -> None:
+    standin.script(says(REQUEST), says({**REQUEST, "position": {"gpus": 1}}), says({**REQUEST, "status": status, "fence": 3}))
+    ran = told("request", "wait", "r1", ends=code)
+    assert ran.out.startswith(f"request r1: {status}")
+    assert ran.err.splitlines() == ["r1 queued, position 2 in gpus", "r1 queued, position 1 in gpus"]
+    assert [heard.path.split("?")[0] for heard in standin.heard] == ["/api/v1/requests/r1"] * 3
+    assert all("status=queued" in heard.path and "wait_s=" in heard.path for heard in standin.heard[1:])
+
+
+def test_a_full_house_is_asked_again_when_it_says(told: Program, standin: StandIn) -> None:
+    standin.script(says(REQUEST), says(REQUEST, retry_after="1"), says({**REQUEST, "status": "allocated", "fence": 1}))
+    told("request", "wait", "r1")
+    assert len(standin.heard) == 3
+
+
+def test_a_wait_outlives_a_service_that_is_away_for_a_moment(told: Program, standin: StandIn) -> None:
+    away = refuses(503, "redis_unreachable", "Redis is away", retry_after="1")
+    standin.script(says(REQUEST), away, says({**REQUEST, "status": "allocated", "fence": 1}))
+    ran = told("request", "wait", "r1")
+    assert "Redis is away; trying again" in ran.err
+
+
+def test_submit_sends_a_key_even_if_none_is_given(told: Program, standin: StandIn) -> None:
+    standin.script(says(REQUEST), says(REQUEST))
+    for _ in range(2):
+        told("request", "submit", "--component", "team", "--resource", "gpu=1")
+    keys = [heard.headers["idempotency-key"] for heard in standin.heard]
+    assert len(set(keys)) == 2
+    assert all(len(key) == 32 for key in keys)
+
+
+def test_what_was_not_said_is_left_to_the_service(told: Program, standin: StandIn) -> None:
+    standin.script(says(REQUEST))
+    told("request", "submit", "--component", "team", "--resource", "gpu=1")
+    assert standin.heard[0].body == {"component": "team", "component_type": "orchestrator", "resources": {"gpu": 1}}
+
+
+def test_a_preempting_request_is_still_held(told: Program, standin: StandIn) -> None:
+    leaving = {**REQUEST, "status": "preempting", "pool": "gpus", "fence": 7}
+    standin.script(says(leaving), says({**leaving, "status": "released"}))
+    told("request", "release", "r1")
+    assert standin.heard[1].body == {"fence": 7, "outcome": "succeeded"}

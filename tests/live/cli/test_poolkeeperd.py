@@ -1,0 +1,75 @@
+"""`poolkeeperd`'s commands beside the service: real processes on a real embedded server, wrong settings, help."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.backends import require, short_folder
+from tests.support.poolkeeperd import environment, run
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    require("embedded")
+    with short_folder(tmp_path) as made:
+        yield made
+
+
+def do(folder: Path, *statements: str) -> None:
+    """Something done to the data that the next command finds; `services`, `client` and PoolAsk are at hand."""
+    program = (
+        "from app.bootstrap import running; from app.settings import Settings; from app.store.connection import connect\n"
+        "from app.domain.specs import PoolAsk\n"
+        "with running(Settings.read()) as here:\n"
+        "    services, client = here.services, connect(here.url)\n"
+    )
+    lines = [f"    {statement}\n" for statement in statements]
+    subprocess.run([sys.executable, "-c", program + "".join(lines)], env=environment(folder), check=True, timeout=60)
+
+
+def test_audit_says_what_differs_and_repairs(folder: Path) -> None:
+    do(
+        folder,
+        "services.pools.create('w', PoolAsk(name='p', capacity={'gpu': 1}))",
+        "client.hset('pk:{w}:pool:p', 'used:gpu', 1)",
+    )
+    found = run(folder, "audit", "w")
+    assert found.returncode == 3
+    assert "w: account p pool used gpu: 1, should be 0" in found.stdout
+    assert run(folder, "audit", "--repair").returncode == 0
+    clean = run(folder, "audit")
+    assert (clean.returncode, clean.stdout) == (0, "w: 0 differences\n")
+    unknown = run(folder, "audit", "v")
+    assert (unknown.returncode, unknown.stderr) == (1, "poolkeeperd: there is no workspace v; there are: w\n")
+    assert not list((folder / "data").glob("*.sock"))
+
+
+def test_tidy_does_one_round(folder: Path) -> None:
+    do(folder, "services.registry.remember('w')", "client.zadd('pk:{w}:ended', {'old': 1})")
+    done = run(folder, "tidy")
+    assert (done.returncode, done.stdout) == (0, "w: 0 leases lapsed, 0 waiters forgotten, 1 pruned\n")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "code", "said"),
+    [
+        ({"POOLKEEPER_REDIS_URL": "http://nowhere"}, 1, "http"),
+        ({"POOLKEEPER_REDIS_URL": "redis://127.0.0.1:1/0"}, 1, "127.0.0.1:1"),
+        ({"POOLKEEPER_CHUNK": "many"}, 2, "POOLKEEPER_CHUNK"),
+    ],
+)
+def test_wrong_surroundings_are_one_line(folder: Path, wrong: dict[str, str], code: int, said: str) -> None:
+    done = run(folder, "tidy", **wrong)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (code, "", 1)
+    assert said in done.stderr
+
+
+def test_help_names_every_command(folder: Path) -> None:
+    text = run(folder, "--help").stdout
+    for command in ("up", "api", "worker", "beat", "token", "audit", "tidy"):
+        assert f"\n  {command} " in text

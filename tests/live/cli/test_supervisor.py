@@ -1,0 +1,136 @@
+"""How a part is kept: started again after pauses that grow, given up if it never stands, and its log kept small."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from app.cli import supervisor
+from app.cli.supervisor import ManagedProcess, RestartBackoff, RestartsExhausted, Supervisor
+from app.store.connection import StoreUnavailable
+from app.store.embedded_redis import EmbeddedRedis
+from tests.support.backends import wait_until
+
+LIVES = "import time; print('here', flush=True); time.sleep(60)"
+DIES = "print('first'); print('no such thing', flush=True); raise SystemExit(7)"
+
+
+@pytest.fixture
+def parts(tmp_path: Path) -> Iterator[list[ManagedProcess]]:
+    """`api`, `worker` and `beat`, the worker one that dies at once."""
+    programs = {"api": LIVES, "worker": DIES, "beat": LIVES}
+    made = [
+        ManagedProcess(name, [sys.executable, "-c", text], {}, tmp_path, tmp_path / f"{name}.log")
+        for name, text in programs.items()
+    ]
+    yield made
+    for part in made:
+        part.stop(0)
+
+
+def test_pauses_grow_and_begin_anew_for_who_has_stood() -> None:
+    now = [0.0]
+    pauses = RestartBackoff("it", lambda: now[0])
+    for expected in (0.5, 1, 2, 4):
+        pauses.begin()
+        now[0] += 9
+        pauses.look()
+        now[0] += 20
+        assert pauses.end("") == expected
+    pauses.begin()
+    now[0] += 10
+    pauses.look()
+    assert [pauses.end("") for _ in range(9)] == [0.5, 1, 2, 4, 8, 16, 30, 30, 30]
+
+
+def test_five_ends_in_a_minute_are_enough_for_who_never_stood() -> None:
+    now = [0.0]
+    pauses = RestartBackoff("it", lambda: now[0])
+    for _ in range(4):
+        now[0] += 15
+        pauses.end("")
+    now[0] += 15
+    with pytest.raises(RestartsExhausted, match="it failed 5 times in a row and never stood; at last it said no"):
+        pauses.end("said no")
+
+
+def test_what_dies_again_and_again_ends_it_all(parts: list[ManagedProcess], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "FIRST_PAUSE_S", 0.01)
+    said: list[str] = []
+    kept = Supervisor(parts, None, said.append)
+
+    def gave_up() -> bool:
+        try:
+            kept.watch()
+        except RestartsExhausted as why:
+            said.append(str(why))
+            return True
+        return False
+
+    wait_until(gave_up, "it gives up")
+    assert len(said) == 5
+    assert said[0].startswith("worker ended, exit code 7, ")
+    assert said[0].endswith("last words: no such thing; it is started again in 0.01 s")
+    assert said[-1].startswith("worker failed 5 times in a row and never stood; at last it ended, exit code 7")
+    assert kept.pids()["worker"] is None
+    assert kept.pids()["api"]
+    kept.stop()
+    assert set(kept.pids().values()) == {None}
+
+
+def test_what_cannot_even_be_started_is_said_and_tried_again(tmp_path: Path) -> None:
+    said: list[str] = []
+    ManagedProcess("it", [sys.executable], {}, tmp_path, tmp_path / "no folder" / "it.log").watch(said.append)
+    (line,) = said
+    assert line.startswith("it could not be started: [Errno 2]")
+    assert line.endswith("it is started again in 0.5 s")
+
+
+class Unwell(EmbeddedRedis):
+    """One that runs, and says what it is told to say."""
+
+    said = ""
+    alive = True
+
+    def health(self) -> None:
+        if self.said:
+            raise StoreUnavailable("not_persisting", self.said)
+
+
+def test_a_redis_that_cannot_write_is_said_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "EXAMINED_EVERY_S", -1)
+    said: list[str] = []
+    server = Unwell(tmp_path)
+    kept = Supervisor([], server, said.append)
+    for words in ("", "the disk is full", "the disk is full", "", ""):
+        server.said = words
+        kept.watch()
+    assert said == ["the disk is full", "the embedded Redis is well again"]
+
+
+def test_kill_ends_all_at_once(parts: list[ManagedProcess]) -> None:
+    kept = Supervisor(parts, None, lambda _: None)
+    with suppress(RestartsExhausted):
+        kept.watch()
+    kept.kill()
+    wait_until(lambda: not any(kept.pids().values()), "all have ended")
+
+
+def test_a_log_does_not_grow_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "LARGEST_LOG", 1000)
+    log, older = tmp_path / "it.log", tmp_path / "it.log.1"
+    log.write_text("of the run before\n")
+    part = ManagedProcess("it", [sys.executable, "-c", "print('x' * 2000, flush=True); " + LIVES], {}, tmp_path, log)
+    assert (log.exists(), older.read_text()) == (False, "of the run before\n")
+    try:
+        part.watch(lambda _: None)
+        wait_until(lambda: "here" in log.read_text(), "it has written")
+        part.cut_log()
+        assert log.read_text() == ""
+        assert older.read_text().endswith("here\n")
+    finally:
+        part.stop(0)

@@ -1,0 +1,193 @@
+"""`poolkeeperd token` as a person runs it: real processes, an embedded server, also beside a service that runs."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from app.bootstrap import make_services, open_services
+from app.domain.tokens import Token
+from app.settings import Settings
+from app.store import embedded_redis
+from app.store.connection import StoreMisconfigured, connect
+from app.store.embedded_redis import LOCK_FILE, SOCKET_PATH_LIMIT
+from tests.support.backends import require, short_folder
+from tests.support.paths import ROOT
+
+COMMAND = [sys.executable, "-c", "from app.cli.main import main; main(prog_name='poolkeeperd')"]
+SERVICE = """
+import sys
+from app.bootstrap import running
+from app.settings import Settings
+with running(Settings.read(), serving=sys.argv[1] == "serving") as here:
+    print(here.url, flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    require("embedded")
+    with short_folder(tmp_path) as made:
+        yield made
+
+
+def environment(data: Path, **more: str) -> dict[str, str]:
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("POOLKEEPER_")}
+    return {**clean, "PYTHONPATH": str(ROOT), "POOLKEEPER_DATA_DIR": str(data), **more}
+
+
+def token(data: Path, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
+    return poolkeeperd(data, "token", *words, **more)
+
+
+def poolkeeperd(data: Path, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, *words], env=environment(data, **more), cwd=ROOT, capture_output=True, text=True, timeout=60,
+        check=False,
+    )  # fmt: skip
+
+
+@contextmanager
+def service(data: Path, word: str = "serving") -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """A process that has the data folder and, if it is serving, offers its server; where that answers."""
+    command = [sys.executable, "-c", SERVICE, word]
+    with subprocess.Popen(
+        command, env=environment(data), cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout
+        try:
+            yield process.stdout.readline().strip(), process
+            if process.returncode != -signal.SIGKILL:  # which the test sent
+                process.communicate(timeout=20)
+                assert process.returncode == 0
+        finally:
+            process.kill()
+
+
+def recognised(url: str, secret: str) -> Token | None:
+    with connect(url) as client:
+        return make_services(client, Settings()).tokens.authenticate(secret)
+
+
+def test_a_token_is_made_listed_and_revoked(folder: Path) -> None:
+    places = ("--workspace", "default", "--workspace", "lab", "--component", "team-ml", "--component", "b/x")
+    made = token(folder, "create", "ci", "--role", "requester", *places, "--sensitive", "--rate", "20", "--expires", "90d")
+    assert made.returncode == 0, made.stderr
+    assert re.fullmatch(r"pk_[A-Za-z0-9_-]{43}\n", made.stdout)
+    first, *more = made.stderr.splitlines()
+    says = r"token ci, id (\w+): requester\+sensitive in default,lab; on an embedded Redis, data in (.+)"
+    written = re.fullmatch(says, first)
+    assert written
+    assert written[2] == str(folder)
+    assert more == ["It is the first: from now on every call there needs a token.", "Its secret, shown only now:"]
+    again = token(folder, "create", "ci", "--role", "admin")
+    assert (again.returncode, again.stdout, again.stderr) == (1, "", "poolkeeperd: there is a token ci already\n")
+    second = token(folder, "create", "a-long-name", "--role", "operator")
+    assert (second.returncode, "It is the first" in second.stderr) == (0, False)
+    listed = token(folder, "list").stdout
+    head, ci, ops = (line.split() for line in listed.splitlines())
+    assert head == ["ID", "NAME", "ROLE", "WORKSPACES", "COMPONENTS", "RATE", "CREATED", "EXPIRES"]
+    assert ci[:6] == [written[1], "ci", "requester+sensitive", "default,lab", "team-ml,b/x", "20"]
+    assert ops[1:6] + ops[7:] == ["a-long-name", "operator", "default", "-", "default", "never"]
+    places_of_roles = [line.index(role) for line, role in zip(listed.splitlines(), ("ROLE", ci[2], ops[2]), strict=True)]
+    assert len(set(places_of_roles)) == 1
+    secret = made.stdout.strip()
+    assert secret not in listed
+    assert hashlib.sha256(secret.encode()).hexdigest() not in listed
+    revoked = token(folder, "revoke", "ci")
+    assert (revoked.returncode, revoked.stdout, revoked.stderr) == (0, "", f"token ci, id {written[1]}, is revoked\n")
+    assert [line.split()[1] for line in token(folder, "list").stdout.splitlines()] == ["NAME", "a-long-name"]
+    assert "It was the last" in token(folder, "revoke", "a-long-name").stderr
+
+
+def test_beside_a_running_service_its_server_is_used(folder: Path) -> None:
+    with service(folder) as (url, process):
+        secret = token(folder, "create", "ci", "--role", "viewer").stdout.strip()
+        known = recognised(url, secret)
+        assert known
+        unknown = token(folder, "revoke", "nobody")
+        assert (unknown.returncode, unknown.stderr) == (1, "poolkeeperd: there is no token nobody\n")
+        assert known.name == "ci"
+        assert "ci" in token(folder, "list").stdout
+        assert token(folder, "revoke", known.id).returncode == 0
+        assert recognised(url, secret) is None
+        for words in (("audit",), ("tidy",)):
+            done = poolkeeperd(folder, *words)
+            assert (done.returncode, done.stderr) == (0, "")
+        assert process.poll() is None
+    assert token(folder, "list").stdout.splitlines()[1:] == []
+
+
+def test_beside_a_service_whose_socket_is_elsewhere(folder: Path) -> None:
+    data = folder / ("long" * 25)
+    with service(data) as (url, _):
+        assert len(url.removeprefix("unix://")) <= SOCKET_PATH_LIMIT
+        assert str(folder) not in url
+        secret = token(data, "create", "ci", "--role", "viewer").stdout.strip()
+        assert recognised(url, secret)
+
+
+def test_a_server_that_is_not_offered_is_not_used(folder: Path) -> None:
+    with service(folder, "alone") as (_, process):
+        refused = token(folder, "list")
+        assert (refused.returncode, refused.stdout) == (1, "")
+        assert f"is in use by another service, process {process.pid}," in refused.stderr
+        assert refused.stderr.count("\n") == 1
+
+
+def test_two_cannot_serve_from_one_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedded_redis, "LOCK_PATIENCE_S", 0.2)
+    settings = Settings(data_dir=folder)
+    with service(folder) as (url, process):
+        with pytest.raises(StoreMisconfigured, match=f"process {process.pid},"), open_services(settings, serving=True):
+            pytest.fail("both serve")
+        with open_services(settings) as here:
+            assert (here.url, here.server) == (url, None)
+        assert process.poll() is None
+
+
+def test_after_a_service_was_killed_a_server_is_started(folder: Path) -> None:
+    with service(folder) as (url, process):
+        secret = token(folder, "create", "ci", "--role", "viewer").stdout.strip()
+        process.kill()
+        process.wait()
+        assert (folder / LOCK_FILE).read_text().splitlines()[1] == url
+        listed = token(folder, "list")
+        assert listed.returncode == 0, listed.stderr
+        assert listed.stdout.splitlines()[1].split()[1] == "ci"
+        with service(folder) as (again, _):
+            assert recognised(again, secret)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("create", "two words", "--role", "viewer"), 1, "poolkeeperd: a token cannot be called 'two words'"),
+        (("create", "ci", "--role", "requester"), 1, "poolkeeperd: a requester acts for the components it lists"),
+        (("revoke", "nobody"), 1, "poolkeeperd: there is no ledger in"),
+        (("list",), 1, "poolkeeperd: there is no ledger in"),
+        (("create", "ci", "--role", "king"), 2, "'king' is not one of 'admin', 'operator', 'requester', 'viewer'"),
+        (("create", "ci", "--role", "viewer", "--expires", "soon"), 2, "'soon' is not a number and one of s, m, h, d, w"),
+    ],
+)
+def test_what_cannot_be_is_said(folder: Path, words: tuple[str, ...], code: int, said: str) -> None:
+    refused = token(folder, *words)
+    assert (refused.returncode, refused.stdout) == (code, "")
+    assert said in refused.stderr
+    assert code == 2 or refused.stderr.count("\n") == 1
+
+
+def test_a_wrong_setting_is_one_line(folder: Path) -> None:
+    wrong = token(folder, "list", POOLKEEPER_CHUNK="many")
+    assert (wrong.returncode, wrong.stderr.count("\n")) == (2, 1)
+    assert "POOLKEEPER_CHUNK" in wrong.stderr

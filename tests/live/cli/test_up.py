@@ -1,0 +1,220 @@
+"""`poolkeeperd up` as a person runs it: a whole service of real processes, and everything that can end one of them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from app.cli.supervisor import API_PATIENCE_S
+from app.cli.up import stopping
+from tests.support.backends import require, short_folder, wait_until
+from tests.support.poolkeeperd import COMMAND, Up, descendants, environment, living, run, up, wait_until_served
+
+POOLS = """
+pools:
+  - name: gpus
+    capacity: {gpu: 2}
+    policies:
+      - component: team
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    require("embedded")
+    with short_folder(tmp_path) as made:
+        (made / "pools.yaml").write_text(POOLS)
+        yield made
+
+
+def submit(here: Up, gpu: int, **more: object) -> dict[str, object]:
+    answer = here.ask("POST", "/requests", {"component": "team", "resources": {"gpu": gpu}, "lease_s": None, **more})
+    assert answer.status == 201, answer.body
+    made: dict[str, object] = answer.body
+    return made
+
+
+def status(here: Up, request: dict[str, object]) -> object:
+    return here.ask("GET", f"/requests/{request['id']}").body["status"]
+
+
+def test_it_serves_until_ctrl_c_and_finishes_what_is_under_way(folder: Path) -> None:
+    for name in ("app", "workers", "gunicorn", "celery"):  # somebody's own, in the folder where the command is given
+        (folder / name).mkdir()
+        (folder / name / "__init__.py").write_text("raise SystemExit('not ours')\n")
+    with up(folder, HOME=str(folder)) as here:
+        assert here.said[0].startswith(f"Poolkeeper is ready at http://127.0.0.1:{here.port} ")
+        assert str(folder / "data" / "log") in here.said[1]
+        assert here.ask("GET", "/pools").body["items"], "the sample pools are declared"
+        assert here.ask("GET", "/whoami").body["name"] == "anonymous"
+        waits = here.ask("POST", "/requests", {"component": "nobody", "resources": {"no-such-key": 1}})
+        assert waits.status == 201
+        with ThreadPoolExecutor(1) as pool:
+            path = f"/requests/{waits.body['id']}?wait_s=30&status={waits.body['status']}"
+            polling = pool.submit(here.ask, "GET", path)
+            wait_until(lambda: polling.running() or polling.done(), "the poll is on its way")
+            assert here.stop() == 0
+            assert polling.result(timeout=5).status == 200
+        assert (here.said[-1], here.errors.read_text()) == ("stopped", "")
+        assert not list((folder / "data").glob("*.sock"))
+        littered = {path.name for path in folder.iterdir()} - {"app", "workers", "gunicorn", "celery"}
+        assert littered == {"data", "errors", "pools.yaml"}
+
+
+@pytest.mark.parametrize("seen", ["data/poolkeeper.lock", "data/redis.sock", "data/log/api.log"])
+def test_ctrl_c_while_it_starts_stops_it_too(folder: Path, seen: str) -> None:
+    known = environment(folder, POOLKEEPER_PORT="0")
+    process = subprocess.Popen(
+        [*COMMAND, "up"], env=known, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    wait_until((folder / seen).exists, f"{seen} is there")
+    below = descendants(process.pid)
+    process.send_signal(signal.SIGINT)
+    said, errors = process.communicate(timeout=30)
+    assert (process.returncode, said.splitlines()[-1], errors) == (0, "stopped", "")
+    wait_until(lambda: living(below) == {}, "what it was just starting has ended as well")
+
+
+def test_ctrl_c_just_as_something_is_finalized_is_not_lost(capsys: pytest.CaptureFixture[str]) -> None:
+    class Finalized:
+        def __del__(self) -> None:
+            signal.raise_signal(signal.SIGINT)
+
+    went_on = False
+    with stopping() as stop:
+        Finalized()
+        assert not stop.asked.is_set(), "here an error would only be printed"
+        stop.asked.wait(10)
+        went_on = True
+    assert (stop.asked.is_set(), went_on, capsys.readouterr().err) == (True, False, "")
+
+
+def test_killed_it_leaves_nothing_running_and_loses_nothing(folder: Path) -> None:
+    with up(folder, "--pools", "pools.yaml") as here:
+        held, waits = submit(here, 2), submit(here, 1)
+        assert (held["status"], waits["status"]) == ("allocated", "queued")
+        below = descendants(here.process.pid)
+        assert len(below) > 5
+        here.process.kill()
+        here.process.wait()
+        wait_until(lambda: living(below) == {}, "all that it started has ended")
+    with up(folder) as again:
+        assert [pool["name"] for pool in again.ask("GET", "/pools").body["items"]] == ["gpus"], "no sample beside it"
+        assert (status(again, held), status(again, waits)) == ("allocated", "queued")
+        assert (
+            again.ask("POST", f"/requests/{held['id']}/release", {"fence": held["fence"], "outcome": "succeeded"}).status == 200
+        )
+        assert status(again, waits) == "allocated"
+        api = again.pid_of("gunicorn")
+        assert api
+        os.kill(api, signal.SIGSTOP)  # it would be waited for
+        begun = time.monotonic()
+        again.process.send_signal(signal.SIGINT)
+        assert again.stop(signal.SIGTERM) == 0
+        assert time.monotonic() - begun < API_PATIENCE_S, "the second signal ended the waiting"
+
+
+def test_what_dies_comes_back_and_the_rest_goes_on(folder: Path) -> None:
+    with up(folder, "--pools", "pools.yaml", POOLKEEPER_CLEANUP_INTERVAL_S="0.2") as here:
+        held = submit(here, 2)
+        kept = {"api": "gunicorn", "worker": "app worker", "beat": "app beat", "the embedded Redis": "redis.sock"}
+        for name, words in kept.items():
+            wait_until(lambda words=words: here.pid_of(words), f"{name} runs")  # type: ignore[misc]
+            before = here.pid_of(words)
+            assert before
+            os.kill(before, signal.SIGKILL)
+            wait_until(lambda name=name: f"{name} ended" in here.errors.read_text(), f"it is said that {name} ended")  # type: ignore[misc]
+            wait_until(
+                lambda words=words, before=before: here.pid_of(words) not in (None, before),  # type: ignore[misc]
+                f"{name} is started again",
+            )
+        wait_until_served(here.port)
+        assert status(here, held) == "allocated"
+        lapsing = submit(here, 1, lease_s=5, queue_ttl_s=1)
+        assert lapsing["status"] == "queued"
+        wait_until(lambda: _reason(here, lapsing) == ("expired", "not_polled"), "beat and worker do the housekeeping again", 40)
+        lines = here.errors.read_text().splitlines()
+        assert len(lines) == 4, lines
+        assert "exit code -9" in lines[0]
+        assert here.stop() == 0
+
+
+def _reason(here: Up, request: dict[str, object]) -> tuple[str, str]:
+    (event, *_) = here.ask("GET", f"/requests/{request['id']}/events").body["items"][-1:]
+    return event["event"], event["reason"]
+
+
+def test_with_tokens_it_makes_the_first_and_shows_it_once(folder: Path) -> None:
+    with up(folder, "--no-pools", POOLKEEPER_REQUIRE_TOKEN="1", POOLKEEPER_HOST="::1") as here:
+        assert f"http://[::1]:{here.port} " in here.said[0]
+        (token,) = [line.rpartition("=")[2] for line in here.said if "POOLKEEPER_TOKEN=" in line]
+        assert here.ask("GET", "/pools").status == 401
+        assert here.ask("GET", "/pools", token=token).body["items"] == []
+        assert here.ask("GET", "/whoami", token=token).body["roles"] == ["admin"]
+        listed = run(folder, "token", "list")
+        assert "up" in listed.stdout
+        assert token not in listed.stdout + "".join(path.read_text() for path in (folder / "data" / "log").iterdir())
+        second = run(folder, "up", POOLKEEPER_PORT="0")
+        assert (second.returncode, second.stderr.count("\n")) == (1, 1)
+        assert f"process {here.process.pid}" in second.stderr
+        assert here.stop() == 0
+
+
+@pytest.mark.parametrize(
+    ("wrong", "code", "said"),
+    [
+        ({"POOLKEEPER_REDIS_URL": "http://nowhere"}, 1, "http"),
+        ({"POOLKEEPER_REDIS_URL": "redis://127.0.0.1:1/0"}, 1, "127.0.0.1:1"),
+        ({"POOLKEEPER_REDIS_URL": "redis+cluster://127.0.0.1:1"}, 1, "POOLKEEPER_BROKER_URL"),
+        ({"POOLKEEPER_API_PROCESSES": "many"}, 2, "POOLKEEPER_API_PROCESSES"),
+        ({"POOLKEEPER_CONFIG": "none.toml"}, 2, "none.toml"),
+        ({"POOLKEEPER_HOST": "0.0.0.0"}, 2, "POOLKEEPER_REQUIRE_TOKEN"),
+        ({"POOLKEEPER_HOST": "192.0.2.1", "POOLKEEPER_REQUIRE_TOKEN": "1"}, 1, "192.0.2.1 is not an address of this machine"),
+    ],
+)
+def test_wrong_surroundings_are_one_line(folder: Path, wrong: dict[str, str], code: int, said: str) -> None:
+    done = run(folder, "up", **{"POOLKEEPER_PORT": "0"} | wrong)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (code, "", 1), done.stderr
+    assert said in done.stderr
+    assert not list(folder.glob("data/*.sock"))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (None, "none.yaml: cannot be read"),
+        ("pools: [", "none.yaml: "),
+        ("pools:\n  - name: p\n    capacity: {gpu: -1}\n", "none.yaml: pools"),
+        (POOLS + "        reserved: {gpu: 3}\n", "cannot be declared: "),
+    ],
+)
+def test_bad_pools_are_one_line(folder: Path, text: str | None, said: str) -> None:
+    if text:
+        (folder / "none.yaml").write_text(text)
+    done = run(folder, "up", "--pools", "none.yaml", POOLKEEPER_PORT="0")
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1), done.stderr
+    assert said in done.stderr
+
+
+def test_a_port_in_use_is_named(folder: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        for words in (["up"], ["api"]):
+            done = run(folder, *words, POOLKEEPER_PORT=str(port), POOLKEEPER_REDIS_URL="unix:///nowhere.sock")
+            assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+            assert f"port {port} of 127.0.0.1 is in use" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["api", "worker", "beat"])
+def test_a_process_alone_needs_a_redis(folder: Path, name: str) -> None:
+    done = run(folder, name)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "POOLKEEPER_REDIS_URL" in done.stderr

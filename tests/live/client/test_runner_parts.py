@@ -1,0 +1,265 @@
+"""The parts of `poolkeeper run` that can be looked at alone: files of checkpoints, variables, words for people, letters."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from unittest.mock import Mock
+
+import pytest
+from poolkeeper import Client
+from poolkeeper.cli.run import distance
+from poolkeeper.heartbeats import clock_skew
+from poolkeeper.models import Request
+from poolkeeper.runner import checkpoint_files
+from poolkeeper.runner import process_run as turns
+from poolkeeper.runner.checkpoint_files import Checkpoints, Word, place, write
+from poolkeeper.runner.command_env import amount_variable, environment
+from poolkeeper.runner.progress import Showing, ordinal, places
+from poolkeeper.runner.signals import Interrupted, Interruptions
+
+from app.settings import Settings
+from tests.support.backends import wait_until
+
+FULL = 65536
+"""Bytes that a pipe takes."""
+
+
+@pytest.fixture
+def box() -> Checkpoints:
+    return Checkpoints()
+
+
+class TestFiles:
+    def test_what_is_written_whole_is_read_at_once_and_once(self, box: Checkpoints) -> None:
+        write(box.path, Word("completed", "step 7"))
+        assert box.take() == [Word("completed", "step 7")]
+        assert box.take() == []
+        box.close()
+        assert not box.folder.exists()
+
+    def test_each_state_has_its_file_and_the_checkpoint_is_read_last(self, box: Checkpoints) -> None:
+        for state in ("completed", "failed", "progress"):
+            write(box.path, Word(state))
+        assert box.take() == [Word("progress"), Word("failed"), Word("completed")]
+        box.close()
+
+    def test_what_is_still_being_written_is_left_alone_until_it_stands_still(self, box: Checkpoints) -> None:
+        with box.path.open("w") as file:
+            assert box.take() == [], "it is there, and empty"
+            file.write("step")
+            file.flush()
+            assert box.take() == []
+            file.write(" 7\n")
+        assert box.take() == [Word("completed", "step 7")]
+        box.close()
+
+    def test_an_empty_file_counts_after_a_moment(self, box: Checkpoints, monkeypatch: pytest.MonkeyPatch) -> None:
+        now = [100.0]
+        monkeypatch.setattr("time.monotonic", lambda: now[0])
+        box.path.touch()
+        assert box.take() == []
+        now[0] += checkpoint_files.SETTLED_S
+        assert box.take() == [Word("completed")]
+        box.close()
+
+    def test_what_has_ended_writes_no_more(self, box: Checkpoints) -> None:
+        box.path.write_text("half")
+        assert box.take(ended=True) == [Word("completed", "half")]
+        box.close()
+
+    def test_only_the_first_line_counts_and_any_bytes_are_read(self, box: Checkpoints) -> None:
+        box.path.write_bytes(b"  caf\xe9 \r\nmore\n")
+        assert box.take() == [Word("completed", "caf\ufffd")]
+        box.close()
+
+    def test_what_is_no_file_is_passed_over(self, box: Checkpoints) -> None:
+        box.path.mkdir()
+        assert box.take(ended=True) == []
+        box.close()
+
+    def test_a_pipe_in_its_place_holds_nobody_up(self, box: Checkpoints) -> None:
+        os.mkfifo(box.path)
+        assert box.take() == box.take(ended=True) == []
+        box.close()
+
+    def test_the_folder_never_looks_forgotten(self, box: Checkpoints) -> None:
+        os.utime(box.folder, (0, 0))
+        box.take()
+        assert box.folder.stat().st_mtime > 0, "else whoever clears away old files takes it from under a long training"
+        box.close()
+
+    def test_nobody_listens(self, tmp_path: Path) -> None:
+        with pytest.raises(FileNotFoundError):
+            write(tmp_path / "gone" / "checkpoint", Word("completed"))
+        (tmp_path / "checkpoint").mkdir()
+        with pytest.raises(OSError, match="directory"):
+            write(tmp_path / "checkpoint", Word("completed"))
+        assert [path.name for path in tmp_path.iterdir()] == ["checkpoint"], "nothing half is left"
+
+    def test_places(self) -> None:
+        assert [place(Path("/a/checkpoint"), state).name for state in checkpoint_files.ENDINGS] == [
+            "checkpoint.progress",
+            "checkpoint.failed",
+            "checkpoint",
+        ]
+
+
+class TestVariables:
+    REQUEST = Request("r1", "allocated", resources={"gpu": 2, "a100.80-gb": 1, "port": 3, "chunk": 1}, pool=None, fence=7)
+
+    def variables(self, **before: str) -> dict[str, str]:
+        client = Client("http://127.0.0.1:1", workspace="w")
+        return environment(before, client, self.REQUEST, Path("/x/checkpoint"), resume=True, reference="s3://x")
+
+    def test_those_of_another_run_around_it_are_not_its_own(self) -> None:
+        seen = self.variables(POOLKEEPER_AMOUNT_NODE="4", POOLKEEPER_POOL="outer", POOLKEEPER_TOKEN="mine", PATH="/bin")
+        assert "POOLKEEPER_AMOUNT_NODE" not in seen
+        assert (seen["POOLKEEPER_POOL"], seen["POOLKEEPER_TOKEN"], seen["PATH"]) == ("", "mine", "/bin")
+        assert (seen["POOLKEEPER_RESUME"], seen["POOLKEEPER_CHECKPOINT_REFERENCE"]) == ("1", "s3://x")
+        assert seen["POOLKEEPER_RESOURCES"] == "gpu=2,a100.80-gb=1,port=3,chunk=1"
+        assert seen["POOLKEEPER_AMOUNT_A100_80_GB"] == "1"
+
+    def test_none_of_them_is_taken_for_a_setting_of_the_service(self) -> None:
+        known = Settings.read(environ={})
+        assert Settings.read(environ=self.variables()) == known
+
+    def test_a_reference_that_no_variable_can_hold(self) -> None:
+        client = Client("http://127.0.0.1:1", workspace="w")
+        seen = environment({}, client, self.REQUEST, Path("/x"), resume=True, reference="step\0 7")
+        assert seen["POOLKEEPER_CHECKPOINT_REFERENCE"] == "step 7"
+
+    def test_names(self) -> None:
+        assert amount_variable("step_run") == "POOLKEEPER_AMOUNT_STEP_RUN"
+
+
+@pytest.mark.parametrize(
+    ("dated", "ahead_s"),
+    [
+        ("Tue, 14 Nov 2023 22:13:20 GMT", 0),
+        ("Tue, 14 Nov 2023 22:13:19 GMT", 0.4),
+        ("Tue, 14 Nov 2023 22:12:20 GMT", 59.4),
+        ("Tue, 14 Nov 2023 22:14:20 GMT", -60.6),
+        ("yesterday", 0),
+        (None, 0),
+    ],
+)
+def test_how_far_a_clock_is_ahead_of_the_servers(dated: str | None, ahead_s: float) -> None:
+    now = datetime(2023, 11, 14, 22, 13, 20, 400_000, UTC)
+    assert clock_skew(dated, now) == timedelta(seconds=ahead_s)
+
+
+def test_what_nobody_reads_at_once_is_said_as_soon_as_they_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard, says = os.pipe()
+    os.set_blocking(says, False)
+    assert os.write(says, b"x" * 1_000_000) == FULL
+    os.set_blocking(says, True)
+    with open(says, "w") as stderr, open(heard, "rb") as reader:
+        monkeypatch.setattr(sys, "stderr", stderr)
+        showing = Showing()
+        for number in range(3):
+            showing.warn(f"word {number}")
+        showing.flush()
+        assert reader.read(FULL) == b"x" * FULL, "nothing waits for anybody"
+        showing.flush(5)
+        assert reader.read(45) == b"".join(b"poolkeeper: word %d\n" % number for number in range(3))[:45]
+
+
+def test_words_for_people() -> None:
+    assert [ordinal(number) for number in (1, 2, 3, 4, 11, 12, 13, 21, 102, 111)] == [
+        "1st", "2nd", "3rd", "4th", "11th", "12th", "13th", "21st", "102nd", "111th",
+    ]  # fmt: skip
+    assert places({}) == "waiting"
+    assert places({"gpus": 3, "spare": 1}) == "waiting in gpus: 3rd in the queue, 2 ahead; in spare: 1st in the queue"
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "apart"),
+    [("gpu", "gpu", 0), ("componnent", "component", 1), ("laese", "lease", 1), ("gpu", "cpu", 1), ("time", "walltime", 4)],
+)
+def test_letters_apart(one: str, other: str, apart: int) -> None:
+    assert distance(one, other) == distance(other, one) == apart
+
+
+def test_run_starts_without_what_it_does_not_need() -> None:
+    program = (
+        "import sys\nfrom poolkeeper.cli.main import main\n"
+        "try: main(['run', '--component', 'team', '--gpu', '1', '--url', 'http://127.0.0.1:1', '--', 'true'])\n"
+        "except SystemExit as ended: assert ended.code == 5\n"
+        "print(*sorted({'rich', 'yaml', 'asyncio', 'logging', 'pydantic'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True)
+    assert done.stdout == "\n"
+
+
+def test_what_cannot_be_killed_is_waited_for_without_haste(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+    command = Mock(gone=False, code=None, stopped_by=None)
+    monkeypatch.setattr(turns, "Command", lambda *_, **__: command)
+    around = Mock(interruptions=Mock(came=deque([signal.SIGTERM])), checkpoints=Mock(take=lambda **_: []))
+    around.bell.wait = lambda seconds, _: waits.append(seconds)
+    command.hear.side_effect = lambda: setattr(command, "gone", len(waits) == 3)
+    heartbeats = Mock(lost_because=None, left=False, suspected=False, directive="continue")
+    turns.Turn(turns.Terms(["sleep"], grace_s=0), around, {}, heartbeats, Mock(kept=None))()
+    assert command.kill.called
+    assert waits[1:] == [turns.LOOK_S] * 2
+
+
+class Finalized(io.RawIOBase):
+    """As an answer of a server is: somebody presses Ctrl-C just as Python closes what nobody needs any more."""
+
+    def close(self) -> None:
+        if not self.closed:
+            super().close()
+            signal.raise_signal(signal.SIGINT)
+
+
+@pytest.fixture
+def mask() -> Iterator[None]:
+    """What signals are blocked is so no more afterwards: whatever is started here would inherit it."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    yield
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@pytest.mark.usefixtures("mask")
+def test_ctrl_c_just_as_something_is_finalized_is_raised_again_until_it_gets_through() -> None:
+    with Interruptions(lambda: None) as interruptions:
+        waiting = Waiting(interruptions)
+        with pytest.raises(Interrupted) as raised:
+            waiting(10)
+        assert (waiting.went_on, raised.value.code, list(interruptions.came)) == (True, 130, [])
+        waiting(0)
+        assert list(interruptions.came) == [signal.SIGINT], "what was dropped just before the end is looked at afterwards"
+        assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
+
+
+class Waiting:
+    """Somebody who waits, as an answer is finalized."""
+
+    def __init__(self, interruptions: Interruptions) -> None:
+        self._interruptions, self.went_on = interruptions, False
+
+    def __call__(self, seconds: float) -> None:
+        with self._interruptions.raised():
+            Finalized()
+            self.went_on = True
+            threading.Event().wait(seconds)
+
+
+def test_a_guard_alone_ends_when_nobody_is_there(tmp_path: Path) -> None:
+    program = (
+        "import os, sys\nfrom poolkeeper.runner.guarded_process import Command\n"
+        "command = Command(['sleep', '307'], dict(os.environ), foreground=False)\n"
+        "print(command.group, flush=True)\nos._exit(0)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True)
+    wait_until(lambda: not Path(f"/proc/{done.stdout.strip()}").exists(), "the command has ended")

@@ -1,0 +1,184 @@
+"""The dashboard in a real Chromium: one service, one browser and one well-filled workspace for all who look."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+from urllib.request import Request as Asked
+from urllib.request import urlopen
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
+
+from app.bootstrap import Services, make_services
+from app.domain.clock import RedisClock
+from app.domain.models import Request
+from app.domain.specs import GroupSpec, PolicySpec, PoolSpec, RequestSpec
+from app.settings import Settings
+from app.store.connection import RedisClient
+from tests.support import preemptions
+from tests.support.gunicorn_service import Service
+
+PROGRAM = "/usr/bin/chromium"
+OPTIONS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+SHOTS = "DASHBOARD_SHOTS"
+"""A variable: where all the pictures go, instead of a folder that is thrown away."""
+KEPT = "DASHBOARD_PICTURES"
+"""A variable: where those go that the README shows, by these names."""
+IN_THE_README = {"pool-light": "dashboard-pool.png", "blocked-dark": "dashboard-request.png"}
+PATIENCE_MS = 15_000
+LIVE_MS = 2_000
+"""How soon a change has to be seen."""
+
+Scheme = Literal["light", "dark"]
+
+
+def require_chromium() -> None:
+    """Skips the test without the browser; in CI that is a failure."""
+    if not shutil.which(PROGRAM):
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(f"{PROGRAM} is not installed; Debian: chromium")
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """The browser."""
+    require_chromium()
+    with sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=PROGRAM, args=list(OPTIONS))
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+class Stage:
+    """A running service with something to look at, and the tokens to look with."""
+
+    def __init__(self, service: Service, client: RedisClient) -> None:
+        self.url, self.client = f"http://127.0.0.1:{service.port}", client
+        self.services: Services = make_services(client, Settings())
+        self.secrets = {role: self._token(role) for role in ("admin", "operator", "viewer")}
+        self.secrets["requester"] = self._token("requester", "vision")
+
+    def _token(self, role: str, *components: str) -> str:
+        return self.services.tokens.create(role, role, ["default", "lab"], components)[1]
+
+    def pool(self, name: str, capacity: dict[str, int], **settings: Any) -> None:
+        """A pool."""
+        self.services.pools.create("default", PoolSpec.model_validate({"name": name, "capacity": capacity, **settings}))
+
+    def policy(self, pool: str, component: str, **fields: Any) -> None:
+        """A policy."""
+        self.services.pools.set_policy("default", pool, component, PolicySpec.model_validate(fields))
+
+    def group(self, pool: str, name: str, **fields: Any) -> None:
+        """A group."""
+        self.services.pools.set_group("default", pool, name, GroupSpec.model_validate(fields))
+
+    def submit(self, component: str, workspace: str = "default", **wanted: Any) -> Request:
+        """A request that stays for as long as the tests take."""
+        more = {"lease_s": 3600, "queue_ttl_s": None, **{name: wanted.pop(name) for name in _FIELDS & wanted.keys()}}
+        ask = RequestSpec.model_validate({"component": component, "resources": wanted, **more})
+        return self.services.requests.submit(workspace, ask)
+
+    def first(self, view: str, pool: str = "gpus") -> str:
+        """The id of the first that waits, or runs."""
+        return self.row(view, 0, pool)
+
+    def row(self, view: str, place: int, pool: str = "gpus") -> str:
+        """The id of another."""
+        return self.services.queries.list_pool_requests("default", pool, view)[0][place].request.id
+
+    def seated(self) -> float:
+        """How many the service holds on a stream."""
+        asked = Asked(f"{self.url}/metrics", headers={"Authorization": f"Bearer {self.secrets['viewer']}"})
+        with urlopen(asked) as page:
+            lines = page.read().decode().splitlines()
+        return sum(float(line.split()[-1]) for line in lines if line.startswith('poolkeeper_http_waiting{kind="stream"'))
+
+    def leave(self, waiter: Request, victim: Request, pool: str) -> None:
+        """Have somebody told to leave for a waiter."""
+        assert victim.fence is not None
+        preemptions.preempt(self.client, waiter.id, [(victim.id, victim.fence)], pool=pool, clock=RedisClock())
+
+
+_FIELDS = RequestSpec.model_fields.keys() - {"resources", "component", "settings"}
+
+
+@dataclass
+class Eyes:
+    """Pages as somebody sees them, and all that went wrong on them."""
+
+    browser: Browser
+    stage: Stage
+    shots: Path
+    faults: list[str] = field(default_factory=list)
+
+    @contextmanager
+    def looking(
+        self, role: str | None = "admin", path: str = "/", *, scheme: Scheme = "light", width: int = 1280, scripts: bool = True
+    ) -> Iterator[Page]:
+        """A page, signed in as this role."""
+        context = self.browser.new_context(
+            color_scheme=scheme, viewport={"width": width, "height": 860}, java_script_enabled=scripts, reduced_motion="reduce"
+        )
+        if role:
+            secret = self.stage.secrets[role]
+            context.add_cookies([{"name": "poolkeeper", "value": secret, "url": self.stage.url, "httpOnly": True}])
+        context.set_default_timeout(PATIENCE_MS)
+        page = context.new_page()
+        page.on("console", self._heard)
+        page.on("pageerror", lambda error: self.faults.append(str(error)))
+        try:
+            page.goto(self.stage.url + path)
+            yield page
+        finally:
+            context.close()
+
+    def _heard(self, message: ConsoleMessage) -> None:
+        if message.type == "error":
+            self.faults.append(f"{message.text} {message.location}")
+
+    def shot(self, page: Page, name: str, *, full: bool = False) -> None:
+        """A picture."""
+        path = self.shots / f"{name}.png"
+        page.screenshot(path=str(path), full_page=full)
+        if name in IN_THE_README and KEPT in os.environ:
+            shutil.copy(path, Path(os.environ[KEPT]) / IN_THE_README[name])
+
+
+def is_live(page: Page) -> None:
+    """Returns when the stream is up."""
+    page.wait_for_selector("#stream[data-state=live]")
+
+
+def offences(page: Page, *rules: str) -> list[str]:
+    """What axe-core finds by these rules, or all it has, that is of any weight."""
+    told = {"resultTypes": ["violations"], "preload": False} | ({"runOnly": list(rules)} if rules else {})
+    found = Axe().run(page, options=told).response["violations"]  # what is well is not told of node by node: that takes longest
+    return [
+        f"{one['id']} ({one['impact']}): {node['html'][:200]} {node['failureSummary'][:200]}"
+        for one in found
+        if one["impact"] in ("serious", "critical", "moderate")
+        for node in one["nodes"]
+    ]
+
+
+def spills(page: Page) -> int:
+    """How much wider the page is than the window."""
+    wide: int = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+    return wide

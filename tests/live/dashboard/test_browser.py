@@ -1,0 +1,336 @@
+"""The dashboard as people use it, in a real browser: looked at, acted upon, refused, by keyboard, on a phone, in the dark."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page
+
+from app.service.tokens import REMEMBERED_S
+from app.store.connection import connect
+from tests.live.dashboard.browser import (
+    LIVE_MS,
+    PATIENCE_MS,
+    SHOTS,
+    Eyes,
+    Scheme,
+    Stage,
+    chromium,
+    is_live,
+    offences,
+    require_chromium,
+    spills,
+)
+from tests.live.dashboard.sample_data import fill
+from tests.support.backends import wait_until
+from tests.support.gunicorn_service import service
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    """A service with pools in use, somebody leaving, a queue, and three hours behind it."""
+    require_chromium()
+    folder = tmp_path_factory.mktemp("dashboard")
+    with service(folder, api_processes=1, api_threads=64) as running, connect(running.redis.url) as client:
+        made = Stage(running, client)
+        fill(made)
+        yield made
+        assert running.complaints() == []
+
+
+@pytest.fixture(scope="module")
+def eyes(stage: Stage, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Eyes]:
+    """Whoever looks."""
+    shots = Path(os.environ[SHOTS]).absolute() if SHOTS in os.environ else tmp_path_factory.mktemp("shots")
+    shots.mkdir(parents=True, exist_ok=True)
+    with chromium() as browser:
+        yield Eyes(browser, stage, shots)
+
+
+@pytest.fixture(autouse=True)
+def nothing_goes_wrong(eyes: Eyes) -> Iterator[None]:
+    """No error in the console, nothing that the policy of the page forbids, unless a test expects it."""
+    eyes.faults.clear()
+    yield
+    assert eyes.faults == []
+
+
+def pages(stage: Stage) -> dict[str, str]:
+    """Every page there is, by a name for it."""
+    waiting, running, blocked = stage.first("queued"), stage.first("active"), stage.first("queued", "licences")
+    return {
+        "pools": "/",
+        "pool": "/pools/gpus",
+        "events": "/events",
+        "waiting": f"/requests/{waiting}",
+        "blocked": f"/requests/{blocked}",
+        "running": f"/requests/{running}",
+        "cancel": f"/requests/{waiting}/cancel",
+        "drop": f"/requests/{running}/drop",
+        "resize": "/pools/gpus/resize",
+        "policy": "/pools/gpus/policies/orchestrator/physics",
+    }
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_page_is_whole_and_accessible(eyes: Eyes, stage: Stage, scheme: Scheme) -> None:
+    rules = ["color-contrast"] if scheme == "dark" else []  # the rest is the same
+    with eyes.looking("admin", scheme=scheme) as page:
+        for name, path in pages(stage).items():
+            page.goto(stage.url + path)
+            if page.query_selector("#stream"):
+                is_live(page)
+            if name == "pool":
+                page.wait_for_selector("#plot canvas")
+            eyes.shot(page, f"{name}-{scheme}", full=name in ("pool", "blocked"))
+            assert page.locator("h1").count() == 1
+            assert offences(page, *rules) == [], (name, scheme)
+    with eyes.looking(None, scheme=scheme) as page:
+        assert page.get_by_label("Token").is_visible()
+        eyes.shot(page, f"sign-in-{scheme}")
+        assert offences(page, *rules) == []
+
+
+WITHIN = "some => some.filter((one) => one.scrollWidth > one.parentElement.clientWidth).map((one) => one.className)"
+"""Tables that are wider than where they are."""
+
+
+def test_a_phone_shows_all_without_scrolling_sideways(eyes: Eyes, stage: Stage) -> None:
+    with eyes.looking("admin", width=375) as page:
+        for name, path in pages(stage).items():
+            page.goto(stage.url + path)
+            eyes.shot(page, f"{name}-phone")
+            assert spills(page) == 0, name
+            assert page.locator(".rows").evaluate_all(WITHIN) == [], name
+
+
+def test_a_change_is_seen_within_two_seconds_and_without_a_reload(eyes: Eyes, stage: Stage) -> None:
+    with eyes.looking("viewer", "/pools/gpus") as page:
+        is_live(page)
+        page.evaluate("window.untouched = true; document.querySelector('#past-table').open = true")
+        stays = stage.first("queued")
+        page.locator(f"#q-{stays} a.id").focus()
+        began = time.monotonic()
+        one = stage.submit("sweeps", gpu=2)
+        page.wait_for_selector(f"#q-{one.id}", timeout=LIVE_MS)
+        stage.services.requests.cancel("default", one.id)
+        page.wait_for_selector(f"#q-{one.id}", state="detached", timeout=LIVE_MS)
+        stage.policy("gpus", "newcomer", priority=3)  # makes no event
+        page.wait_for_selector("#policy-orchestrator\\:newcomer", timeout=LIVE_MS)
+        assert time.monotonic() - began < 3 * LIVE_MS / 1000
+        assert page.evaluate("window.untouched && document.querySelector('#past-table').open"), "what was open stays open"
+        assert page.evaluate("document.activeElement.textContent") == stays, "and what had the focus has it"
+        stage.services.pools.delete_policy("default", "gpus", "newcomer")
+        page.wait_for_selector("#policy-orchestrator\\:newcomer", state="detached", timeout=LIVE_MS)
+
+
+def test_the_feed_and_a_countdown_go_on_by_themselves(eyes: Eyes, stage: Stage) -> None:
+    with eyes.looking("viewer", "/events") as page:
+        is_live(page)
+        one = stage.submit("sweeps", gpu=2)
+        page.wait_for_selector(f"tr:has-text('{one.id}')", timeout=LIVE_MS)
+        stage.services.requests.cancel("default", one.id)
+        page.wait_for_selector(f"tr:has-text('{one.id}') >> text=cancelled", timeout=LIVE_MS)
+    with eyes.looking("viewer", "/pools/gpus") as page:
+        lease = "document.querySelector('[data-label=\\'Lease lapses\\'] [data-relative]').innerText"
+        page.wait_for_function(f"before => {lease} !== before", arg=page.evaluate(lease))
+    with eyes.looking(None, "/sign-in") as page:  # where the clock is an hour fast, and put right later
+        page.context.add_cookies([{"name": "poolkeeper", "value": stage.secrets["viewer"], "url": stage.url}])
+        page.context.add_init_script(
+            "const now = Date.now; window.fast = 3600000; Date.now = () => now() + window.fast;"
+            "Object.defineProperty(performance, 'timeOrigin', { value: performance.timeOrigin + 3600000 });"
+        )
+        page.goto(stage.url + "/pools/gpus")
+        is_live(page)
+        leases = """document.querySelectorAll('[data-label="Lease lapses"] [data-relative]')"""
+        counted = f"[...{leases}].map((one) => one.innerText)"
+        assert all(text.startswith("in 5") and "min" in text for text in page.evaluate(counted)), page.evaluate(counted)
+        page.evaluate("window.fast = 0")
+        one = stage.submit("sweeps", gpu=2)
+        page.wait_for_selector(f"#q-{one.id}", timeout=LIVE_MS)
+        assert all(text.startswith("in 5") and "min" in text for text in page.evaluate(counted)), page.evaluate(counted)
+        stage.services.requests.cancel("default", one.id)
+
+
+def test_what_is_pointed_at_stays(eyes: Eyes, stage: Stage) -> None:
+    one = stage.submit("sweeps", gpu=2)
+    with eyes.looking("operator", "/pools/gpus") as page:
+        is_live(page)
+        control = page.get_by_label(f"Cancel request {one.id}")
+        control.hover()
+        stage.services.requests.cancel("default", one.id)
+        page.wait_for_selector("#stream[data-state=held]")
+        assert control.is_visible()
+        assert page.inner_text("#stream-tells") == "", "it is not read out"
+        page.mouse.move(2, 2)
+        page.wait_for_selector(f"#q-{one.id}", state="detached", timeout=LIVE_MS)
+        assert page.locator("#stream[data-state=live]").is_visible()
+
+
+def test_an_operator_sees_what_would_come_of_it_and_then_does_it(eyes: Eyes, stage: Stage) -> None:
+    one = stage.submit("classroom", matlab=1)
+    holder = stage.first("active", "licences")
+    with eyes.looking("operator", "/pools/licences") as page:
+        page.get_by_label(f"Drop request {holder}").click()
+        assert "would be granted" in page.inner_text("#dry-run")
+        eyes.shot(page, "dry-run-light")
+        assert stage.services.requests.get("default", holder).ended_ms is None, "nothing has been done yet"
+        page.get_by_role("button", name="Drop the request").click()
+        page.wait_for_selector("text=The request has been ended.")
+        assert page.url.startswith(f"{eyes.stage.url}/requests/{holder}")
+        assert page.inner_text("h1 + .chip") == "released"
+    stage.services.requests.drop("default", one.id)
+
+
+def test_an_operator_resizes_a_pool_and_edits_a_policy(eyes: Eyes, stage: Stage) -> None:
+    with eyes.looking("operator", "/pools/licences") as page:
+        page.get_by_role("link", name="Resize…").click()
+        page.get_by_label("Capacity of matlab").fill("6")
+        page.get_by_role("button", name="Show what would come of it").click()
+        assert "capacity matlab: 4 -> 6" in page.inner_text("main")
+        assert stage.services.pools.get("default", "licences").capacity == {"matlab": 4}
+        page.get_by_role("button", name="Change the pool").click()
+        page.wait_for_selector("text=The pool has been changed.")
+        assert stage.services.pools.get("default", "licences").capacity == {"matlab": 6}
+        page.get_by_label("Edit the policy of classroom").click()
+        page.get_by_label("Limit").fill("3")
+        page.get_by_role("button", name="Show what would come of it").click()
+        assert "limit matlab: 2 -> 3" in page.inner_text("main")
+        page.get_by_role("button", name="Change the policy").click()
+        page.wait_for_selector("text=The policy has been changed.")
+    assert stage.services.pools.get_policy("default", "licences", "classroom")[1].limit == {"matlab": 3}
+
+
+def test_a_viewer_finds_no_control_and_is_refused(eyes: Eyes, stage: Stage) -> None:
+    waiting = stage.first("queued")
+    with eyes.looking("viewer", "/pools/gpus") as page:
+        assert page.locator("main a.button, main button").count() == 0
+        deeds = (f"/requests/{waiting}/cancel", f"/requests/{waiting}/drop", "/pools/gpus/resize")
+        for path in (*deeds, "/pools/gpus/policies/orchestrator/vision"):
+            answer = page.goto(eyes.stage.url + path)
+            assert answer
+            assert answer.status == 403
+            assert "this token may not" in page.inner_text("main")
+    eyes.faults.clear()  # the browser notes each 403
+
+
+def test_all_can_be_done_by_keyboard(eyes: Eyes, stage: Stage) -> None:
+    one = stage.submit("sweeps", gpu=3)
+    with eyes.looking(None, "/pools/gpus") as page:
+        page.wait_for_selector("#token:focus")  # which a busy browser gives it a moment after the page is there
+        page.keyboard.type(stage.secrets["operator"])
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/pools/gpus")
+        page.keyboard.press("Tab")
+        assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
+        assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+        page.keyboard.press("Enter")
+        assert page.evaluate("document.activeElement.id") == "main"
+        _tab_to(page, f"Cancel request {one.id}")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("#confirm")
+        _tab_to(page, "Cancel the request")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("text=The request has left the queue.")
+        _tab_to(page, "Sign out")
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/sign-in")
+
+
+def _tab_to(page: Page, name: str) -> None:
+    """On from where the focus is, around the page once at most."""
+    for _ in range(150):
+        page.keyboard.press("Tab")
+        named = "(document.activeElement.getAttribute('aria-label') ?? document.activeElement.textContent).trim()"
+        if page.evaluate(named) == name:
+            return
+    raise AssertionError(f"{name} is not reached")
+
+
+def test_a_revoked_token_ends_the_visit(eyes: Eyes, stage: Stage) -> None:
+    stage.secrets["guest"] = stage.services.tokens.create("guest", "viewer", ["default"])[1]
+    with eyes.looking("guest", "/pools/gpus") as page:
+        is_live(page)
+        stage.services.tokens.revoke("guest")
+        page.wait_for_url("**/sign-in?*", timeout=PATIENCE_MS)
+    eyes.faults.clear()  # the browser notes the 401
+    wait_until(lambda: stage.seated() == 0, "nobody holds a seat any more", within_s=5 + REMEMBERED_S)
+
+
+def test_it_is_said_when_the_stream_is_down_and_the_page_goes_on(eyes: Eyes, stage: Stage) -> None:
+    with eyes.looking("viewer", "/pools/gpus") as page:
+        is_live(page)
+        page.route("**/live?*", lambda route: route.abort())
+        page.evaluate("document.getElementById('stream')._htmx.sse.reader.cancel()")
+        page.wait_for_selector("#stream[data-state=down]")
+        one = stage.submit("sweeps", gpu=2)
+        page.wait_for_selector(f"#q-{one.id}", timeout=PATIENCE_MS)
+        page.unroute("**/live?*")
+        is_live(page)
+        stage.services.requests.cancel("default", one.id)
+    eyes.faults.clear()  # the browser notes what was cut
+
+
+AWAY = """
+Object.defineProperty(document, "hidden", { get: () => window.away === true });
+const ran = performance.now.bind(performance);
+performance.now = () => ran() + (window.slept ?? 0);
+window.turn = (away) => { window.away = away; document.dispatchEvent(new Event("visibilitychange")); };
+"""
+NOTED = """
+const stream = document.getElementById("stream");
+window.said = [];
+new MutationObserver(() => said.push(stream.dataset.state)).observe(stream, { attributes: true });
+stream.addEventListener("htmx:sse:after:connection", () => { window.connected = true; });
+"""
+
+
+def test_who_comes_back_to_a_page_after_a_while_is_not_told_that_it_was_down(eyes: Eyes, stage: Stage) -> None:
+    with eyes.looking(None, "/sign-in") as page:
+        page.context.add_cookies([{"name": "poolkeeper", "value": stage.secrets["viewer"], "url": stage.url}])
+        page.context.add_init_script(AWAY)
+        page.goto(stage.url + "/pools/gpus")
+        is_live(page)
+        page.evaluate(NOTED)
+        page.evaluate("turn(true)")
+        one = stage.submit("sweeps", gpu=2)
+        page.evaluate("window.slept = 60000; turn(false)")  # a minute later
+        page.wait_for_function("() => window.connected")
+        page.wait_for_selector(f"#q-{one.id}", timeout=LIVE_MS)
+        is_live(page)
+        assert "down" not in page.evaluate("said")
+        assert page.inner_text("#stream-tells") == ""
+        stage.services.requests.cancel("default", one.id)
+
+
+def test_it_is_said_when_the_page_cannot_be_had_though_the_stream_lives(eyes: Eyes, stage: Stage) -> None:
+    with eyes.looking("viewer", "/pools/gpus") as page:
+        is_live(page)
+        page.route("**/pools/gpus", lambda route: route.fulfill(status=503, body="Redis is away"))
+        one = stage.submit("sweeps", gpu=2)
+        page.wait_for_selector("#stream[data-state=down]")
+        assert page.inner_text("#stream-says") == page.inner_text("#stream-tells") == "not fresh, looks every 5 s"
+        assert page.locator("h1").inner_text().endswith("gpus"), "what was there stays"
+        page.unroute("**/pools/gpus")
+        page.wait_for_selector(f"#q-{one.id}", timeout=PATIENCE_MS)
+        is_live(page)
+        assert page.inner_text("#stream-tells") == "live again"
+        stage.services.requests.cancel("default", one.id)
+    eyes.faults.clear()  # the browser notes each 503
+
+
+def test_without_scripts_all_is_there(eyes: Eyes, stage: Stage) -> None:
+    with eyes.looking("operator", "/", scripts=False) as page:
+        page.get_by_role("link", name="gpus").click()
+        page.locator(f"#q-{stage.first('queued')} a.id").click()
+        assert "waits in gpus as number 1" in page.inner_text("#sentence")
+        page.get_by_role("link", name="Cancel…").click()
+        assert page.get_by_role("button", name="Cancel the request").is_visible()
+        page.get_by_role("link", name="Back, do nothing").click()
+        page.get_by_label("Workspace").select_option("lab")
+        page.get_by_role("button", name="Go").click()
+        assert "0 in workspace lab" in page.inner_text("main")

@@ -1,0 +1,111 @@
+"""`examples/celery_app` with a worker of Celery's, by the README's commands: two teams, one training that comes back."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from app.store.child_process import ChildProcess
+from tests.support.backends import require
+from tests.support.paths import ROOT
+from tests.support.poolkeeperd import Up, up
+
+EXAMPLE = ROOT / "examples" / "celery_app"
+README = (ROOT / "README.md").read_text("utf-8")
+
+
+def shown() -> tuple[list[str], list[str]]:
+    """The commands of the README's block, and what the last of them is shown to say."""
+    (text,) = re.findall(r"^```console\n(\$ POOLKEEPER_BROKERS=.*?)^```", README, re.M | re.S)
+    lines = [line.partition("  # ")[0].strip() for line in text.splitlines() if line.startswith("$ ")]
+    said = text[text.rindex("\n$ ") :].splitlines()[2:]
+    return [line.removeprefix("$ ") for line in lines], said
+
+
+def words(line: str) -> str:
+    """What it says whenever it says it; where a training was asked to leave is another step each day."""
+    return re.sub(r"after \d+ steps", "after N steps", re.sub(r"^ *[\d.]+ s  ", "", line))
+
+
+@dataclass
+class Example:
+    """The app beside a service, as the README starts both."""
+
+    running: Up
+    known: dict[str, str]
+    log: Path
+
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        """Inside there is a worker; afterwards nobody holds a card, or waits for one."""
+        start, declare, work, _ = shown()[0]
+        assert start == "POOLKEEPER_BROKERS=examples/celery_app/brokers.toml make up"
+        subprocess.run(["bash", "-c", declare], cwd=ROOT, env=self.known, check=True, timeout=30, capture_output=True)
+        worker = ChildProcess(["/bin/bash", "-c", f"exec {work}"], self.log, env=self.known, cwd=EXAMPLE)
+        try:
+            yield
+        finally:
+            worker.stop()
+        pool = self.running.ask("GET", "/pools/cards").body
+        assert (pool["active_count"], pool["queue_length"], pool["free"]["card"]) == (0, 0, 2)
+
+    def demo(self, *words: str) -> list[str]:
+        """What it says, to its end."""
+        command = " ".join([shown()[0][-1], *words])
+        done = subprocess.run(
+            ["bash", "-c", command], cwd=EXAMPLE, env=self.known, check=True, timeout=120, capture_output=True, text=True
+        )
+        return done.stdout.splitlines()
+
+
+@pytest.fixture
+def example(tmp_path: Path) -> Iterator[Example]:
+    """The service as the first command starts it, and what the others are to know, in a folder with a short name."""
+    require("embedded")
+    folder = Path(tempfile.mkdtemp(prefix="pk-"))
+    try:
+        with up(folder, PWD=str(folder), POOLKEEPER_BROKERS=str(EXAMPLE / "brokers.toml")) as running:
+            clean = {name: value for name, value in os.environ.items() if not name.startswith("POOLKEEPER_")}
+            known = {
+                **clean,
+                "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+                "POOLKEEPER_URL": f"http://127.0.0.1:{running.port}",
+                "EXAMPLE_REDIS": f"redis+socket://{folder}/data/redis.sock",
+                "EXAMPLE_SAVED": str(folder / "saved"),
+                "XDG_CONFIG_HOME": "/nonexistent",
+            }
+            yield Example(running, known, tmp_path / "worker.log")
+    finally:
+        shutil.rmtree(folder)
+
+
+@pytest.mark.timeout(180)
+def test_the_example_does_what_the_readme_shows(example: Example) -> None:
+    with example.working():
+        said = example.demo()
+    assert sorted(map(words, said)) == sorted(map(words, shown()[1]))
+    told = re.findall(r"(\w+) (leaves at|trains from) step (\d+)", example.log.read_text())
+    (who, left_at) = next((name, step) for name, what, step in told if what == "leaves at")
+    assert told.count((who, "trains from", left_at)) == 1, "it went on from where it left"
+
+
+@pytest.mark.timeout(180)
+def test_with_few_steps_it_ends_as_well_and_says_what_happened_instead(example: Example) -> None:
+    with example.working():
+        for steps in ("8", "0"):
+            said = [words(line) for line in example.demo(steps)]
+            trained = [line.partition(",")[0] for line in said if " trained" in line]
+            assert trained == ["first trained", "second trained"]
+            assert "model evaluated in cards" in said
+            instead = [line for line in said if " ended before " in line]
+            assert instead or any("in an earlier life" in line for line in said), said

@@ -1,0 +1,110 @@
+"""`examples/train.py` under `poolkeeper run`: it is preempted, saves its work, goes on from there, as the README shows."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.backends import require, wait_until
+from tests.support.cli_program import Program
+from tests.support.cli_runs import ALL, Lab, Run
+from tests.support.paths import ROOT
+from tests.support.poolkeeperd import up
+
+TRAIN = (sys.executable, str(ROOT / "examples" / "train.py"), "--pause", "0.01", "--print-every", "1")
+LAST = r"step \d+: y = 3\.00 x \+ 2\.00"
+
+
+@pytest.fixture
+def lab(poolkeeper: Program, beneath: str, tmp_path: Path) -> Lab:
+    return Lab(poolkeeper, beneath, tmp_path).furnish()
+
+
+def preempted_once(lab: Lab, run: Run, words: str) -> None:
+    """Once it has written that, it has to leave; and it is let back."""
+    wait_until(lambda: words in run.out, f"it says {words!r}")
+    found = lab.only()
+    waiter = lab.preempt_request(found["id"], found["fence"])
+    lab.is_now(waiter, "allocated")
+    lab.release(waiter)
+
+
+def steps(out: str) -> list[int]:
+    """The steps it has made, as it wrote them."""
+    return [int(number) for number in re.findall(r"^step (\d+)", out, re.M)]
+
+
+def test_it_trains_without_poolkeeper(tmp_path: Path) -> None:
+    words = [*TRAIN[:2], "--pause", "0", "--steps", "900", "--print-every", "300"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=30)
+    assert steps(done.stdout) == [300, 600, 900]
+    assert re.search(LAST, done.stdout)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_who_is_asked_saves_its_work_and_loses_none_of_it(lab: Lab) -> None:
+    state = lab.folder / "train.json"
+    command = ("--", *TRAIN, "--steps", "300", "--state", str(state))
+    with lab.run(*ALL, "--checkpoint", "manual", *command) as run:
+        preempted_once(lab, run, "step 20:")
+        run.ends(0, within_s=30)
+    (saved,) = map(int, re.findall(r"^saved at step (\d+)$", run.out, re.M))
+    assert f"going on from step {saved} of {state}\n" in run.out
+    before, after = run.out.split("going on from")
+    assert steps(after) == list(range(saved + 1, 301))
+    assert steps(before)[:saved] == list(range(1, saved + 1))
+    lab.is_sound()
+
+
+def test_who_is_not_asked_loses_no_more_than_the_work_since_its_checkpoint(lab: Lab) -> None:
+    command = ("--", *TRAIN, "--steps", "300", "--save-every", "40", "--state", str(lab.folder / "train.json"))
+    with lab.run(*ALL, *command) as run:
+        preempted_once(lab, run, "saved at step 40\n")
+        run.ends(0, within_s=30)
+    before, after = run.out.split("going on from step ")
+    saved = int(after.split()[0])
+    assert saved in range(40, 301, 40)
+    assert 0 <= steps(before)[-1] - saved <= 40
+    assert steps(after) == list(range(saved + 1, 301))
+    lab.is_sound()
+
+
+def test_the_lines_of_the_readme(tmp_path: Path) -> None:
+    require("embedded")
+    text = (ROOT / "README.md").read_text("utf-8")
+    (block,) = [each for each in re.findall(r"^```console\n(.*?)^```", text, re.M | re.S) if "examples/train.py >" in each]
+    commands = re.findall(r"^\$ (.+)\n", block, re.M)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    with up(tmp_path) as here:
+        clean = {name: value for name, value in os.environ.items() if not name.startswith("POOLKEEPER_")}
+        known = {
+            "POOLKEEPER_URL": f"http://127.0.0.1:{here.port}",
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        }
+        done = subprocess.run(
+            ["bash", "-c", "\n".join(commands)],
+            cwd=tmp_path,
+            env={**clean, **known, "XDG_CONFIG_HOME": "/nonexistent"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=90,
+            check=True,
+        )
+    shown = [line for line in block.splitlines() if not line.startswith("$ ")]
+    assert list(map(_alike, done.stdout.splitlines())) == list(map(_alike, shown))
+
+
+def _alike(line: str) -> str:
+    """What does not differ from one day to the next."""
+    line = re.sub(r"\b[0-9a-hjkmnp-tv-z]{20}\b", "ID", line)
+    line = re.sub(r"(\(|of |from )\S*(train\.json)", r"\1\2", line)
+    line = re.sub(r"within (10m|9m\d+s)", "within N", line)
+    line = re.sub(r"\d\d:\d\d", "TIME", line)
+    return re.sub(r"(saved at step|going on from step) \d+", r"\1 N", line)

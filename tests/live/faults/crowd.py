@@ -1,0 +1,179 @@
+"""Redis, workers and beats as processes that are killed at random moments and started again, and what their outages excuse."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from threading import Event, Thread
+from typing import Final
+
+from redis import Redis
+from redis.exceptions import RedisError
+
+from app.cli.process_commands import ROOT, commands
+from app.store.change_notifications import CLIENT_NAME
+from app.store.child_process import ChildProcess
+from app.store.connection import connect
+from app.store.embedded_redis import find_server
+from app.store.keys import key
+from tests.support.backends import free_port, wait_until, wait_until_ready
+from tests.support.poolkeeperd import environment
+
+INTERVAL_S: Final = 0.5
+LEASE_S: Final = 1.0
+BEGINS_S: Final = 6.0
+"""After that long a beat that was started ticks."""
+KINDS: Final = ("worker", "beat")
+WORKSPACE: Final = "default"
+
+
+@dataclass(frozen=True)
+class Kill:
+    """Who was killed, when, and when there was somebody again; at once where others of its kind go on."""
+
+    kind: str
+    at: float
+    over: float
+
+
+@dataclass
+class Service:
+    """All processes there are: a Redis that forgets nothing, and two of each of the others."""
+
+    folder: Path
+    stack: ExitStack
+    port: int = field(default_factory=free_port)
+    children: dict[str, list[ChildProcess]] = field(default_factory=dict)
+    started: int = 0
+
+    def __post_init__(self) -> None:
+        self.url = f"redis://127.0.0.1:{self.port}/0"
+        self.redis = self._start_redis()
+        self.client = self.stack.enter_context(connect(self.url, timeout_s=1))
+        assert isinstance(self.client, Redis)
+
+    def _start_redis(self) -> ChildProcess:
+        options = {
+            "port": self.port,
+            "bind": "127.0.0.1",
+            "dir": self.folder,
+            "save": "",
+            "appendonly": "yes",
+            "appendfsync": "always",
+        }
+        words = [str(word) for name, value in options.items() for word in (f"--{name}", value)]
+        child = ChildProcess([find_server("path"), *words], self.folder / "server.log")
+        self.stack.callback(child.stop)
+        wait_until_ready(self.url)
+        return child
+
+    def start(self, kind: str) -> ChildProcess:
+        """One more of them."""
+        self.started += 1
+        settings = {"POOLKEEPER_REDIS_URL": self.url, "POOLKEEPER_LOG_FORMAT": "text"}
+        settings |= {"POOLKEEPER_RECONCILE_INTERVAL_S": str(INTERVAL_S), "POOLKEEPER_CLEANUP_INTERVAL_S": "2"}
+        child = ChildProcess(commands()[kind], self.log(kind), env=environment(self.folder, **settings), cwd=ROOT)
+        self.stack.callback(child.stop, 0)
+        self.children.setdefault(kind, []).append(child)
+        return child
+
+    def log(self, kind: str) -> Path:
+        """What the newest of a kind writes."""
+        return self.folder / f"{kind}-{self.started}.log"
+
+    def begin(self) -> None:
+        """Two of each, at work."""
+        before = self.ticks()
+        for kind in KINDS * 2:
+            self.start(kind)
+        wait_until(lambda: self.ears() == 2, "the workers listen", 30)
+        wait_until(lambda: self.ticks() > before + 2, "beats tick", 30)
+
+    def ears(self) -> int:
+        """How many workers are there."""
+        return sum(one["name"] == CLIENT_NAME and one["psub"] == "1" for one in self.client.client_list())
+
+    def ticks(self) -> int:
+        """How many ticks were sent to this server."""
+        return int(self.client.info("commandstats").get("cmdstat_lpush", {"calls": 0})["calls"])
+
+    # killing
+
+    def kill_redis(self) -> Kill:
+        """It is gone, and comes back with all it had."""
+        begun = time.time()
+        self.redis.kill()
+        self.redis = self._start_redis()
+        return Kill("redis", begun, time.time())
+
+    def kill(self, kind: str, which: int) -> Kill:
+        """One is gone; another is started in its place, and the others go on meanwhile."""
+        self.children[kind].pop(which).kill()
+        now = time.time()
+        self.start(kind)
+        return Kill(kind, now, now)
+
+    def kill_all(self) -> Kill:
+        """All workers and beats are gone at once, and others are started."""
+        begun = time.time()
+        for kind in KINDS:
+            while self.children[kind]:
+                self.children[kind].pop().kill()
+        self.begin()
+        return Kill("all", begun, time.time())
+
+
+class Killer:
+    """Kills at random moments, as long as the context: half of the workers at work, and never the last one that is ready."""
+
+    def __init__(self, service: Service, seed: int, between_s: tuple[float, float]) -> None:
+        self.service, self.random, self.between_s = service, Random(seed), between_s
+        self.kills: list[Kill] = []
+        self.failed: list[BaseException] = []
+        self._over = Event()
+        self._thread = Thread(target=self._run, name="killer", daemon=True)
+        self._beat_since = time.monotonic() - BEGINS_S
+        """When the newer of the two beats was started; while it begins, the older one is let live."""
+
+    def __enter__(self) -> Killer:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            while not self._over.wait(self.random.uniform(*self.between_s)):
+                self._turn(len(self.kills))
+        except BaseException as error:
+            self.failed.append(error)
+
+    def _turn(self, turn: int) -> None:
+        if turn % 7 == 3:
+            self.kills.append(self.service.kill_redis())
+        elif turn % 14 == 6:
+            self.kills.append(self.service.kill_all())
+        elif turn % 3 == 2 and time.monotonic() - self._beat_since > BEGINS_S:
+            self.kills.append(self.service.kill("beat", 0))
+            self._beat_since = time.monotonic()
+        elif self._ears() >= 2:
+            if self.random.random() < 0.5:
+                self._catch()
+            self.kills.append(self.service.kill("worker", self.random.randrange(2)))
+
+    def _ears(self) -> int:
+        try:
+            return self.service.ears()
+        except RedisError:
+            return 0
+
+    def _catch(self) -> None:
+        """Wait until a worker is at it, but not for long."""
+        until = time.monotonic() + 1
+        while time.monotonic() < until and not self.service.client.exists(key("lease", WORKSPACE, "reconcile")):
+            time.sleep(0.0005)

@@ -1,0 +1,79 @@
+"""A client under whose feet the server dies: it repeats what was not answered, and remembers everything that was."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from random import Random
+from typing import Any, Final, TypeVar
+
+from app.domain.states import RequestState
+from app.store.connection import StoreUnavailable, connect
+from tests.support.world import World
+
+WORKSPACE: Final = "load"
+PATIENCE_S: Final = 60
+_Answer = TypeVar("_Answer")
+
+
+class Witness(World):
+    """One of those who submit and release, and can swear to what they were told."""
+
+    def __init__(self, url: str, number: int, noticed: Any) -> None:
+        super().__init__(connect(url, timeout_s=2), WORKSPACE)
+        self.number, self.random, self.noticed = number, Random(number), noticed
+        self.sworn: dict[str, tuple[str, int | None]] = {}
+        self.held: list[tuple[str, int]] = []
+        self.outages: list[str] = []
+
+    def insist(self, call: Callable[[], _Answer]) -> _Answer:
+        """Repeat the same call until it is answered; each try waits a little for the server by itself."""
+        until = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                return call()
+            except StoreUnavailable as away:
+                self.outages.append(away.reason)
+                with self.noticed.get_lock():
+                    self.noticed.value += 1
+                if time.monotonic() > until:
+                    raise
+
+    def submit_one(self, name: str) -> None:
+        """One ask, with an id and a key of its own."""
+        ask = self.ask("tu"[self.number % 2], gpu=1)
+        one = self.insist(lambda: self.ledger.submit(WORKSPACE, ask, f"key-{name}", name))
+        self.sworn[name] = (str(one.status), one.fence)
+        if one.status is RequestState.ALLOCATED:
+            self.held.append((name, one.fence or 0))
+
+    def release_one(self) -> None:
+        """Give one back."""
+        name, fence = self.held.pop(self.random.randrange(len(self.held)))
+        one = self.insist(lambda: self.ledger.release(WORKSPACE, name, fence))
+        self.sworn[name] = (str(one.status), one.fence)
+
+    def look_after_waiters(self) -> None:
+        """Those that were queued may have been granted since."""
+        for name in [name for name, (status, _) in self.sworn.items() if status == "queued"]:
+            one = self.insist(lambda name=name: self.look(name))  # type: ignore[misc]
+            self.sworn[name] = (str(one.status), one.fence)
+            if one.status is RequestState.ALLOCATED:
+                self.held.append((name, one.fence or 0))
+
+
+def work(
+    url: str, number: int, operations: int, answered: Any, noticed: Any
+) -> tuple[dict[str, tuple[str, int | None]], list[str]]:
+    """What one was told of each request at last, and how the server was away when it was; counts as it goes."""
+    witness = Witness(url, number, noticed)
+    for turn in range(operations):
+        if witness.held and witness.random.random() < 0.5:
+            witness.release_one()
+        else:
+            witness.submit_one(f"{number}-{turn}")
+        if turn % 10 == 0:
+            witness.look_after_waiters()
+        with answered.get_lock():
+            answered.value += 1
+    return witness.sworn, witness.outages

@@ -1,0 +1,139 @@
+"""A workspace in which every kind of change has something to do, and those changes; each can be made again after it failed."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+from redis import Redis
+from redis.connection import ConnectionPool, UnixDomainSocketConnection
+
+from app.domain.errors import Refusal
+from app.store.scripts import RedisClient
+from tests.support.redis_snapshot import Snapshot
+from tests.support.world import World, full
+
+WORKSPACE: Final = "faults"
+LEASE_S: Final = 10
+
+
+def furnish(client: RedisClient, chunk: int = 200) -> World:
+    """Three hold all there is, and eight wait in six lanes."""
+    client.flushall()
+    world = World(client, WORKSPACE, chunk)
+    world.pool(gpu=3, licence=6)
+    world.policy("t")
+    world.policy("u", reserved={"licence": 2})
+    world.pool("empty", gpu=1)
+    world.policy("v", "empty")
+    world.group("spare")
+    world.submit("t", own_id="lapsing", gpu=1, lease_s=LEASE_S)
+    world.submit("t", own_id="holding", gpu=1)
+    world.submit("u", own_id="dropped", gpu=1)
+    for each in range(8):
+        world.submit("tu"[each % 2], own_id=f"waiting{each}", gpu=1, licence=1 + each // 3)
+    return world
+
+
+def batch(world: World) -> Any:
+    """Some asks in one call; ids and keys are the caller's, so that it can send them again."""
+    asks = [world.ask("tu"[each % 2], gpu=1 + each) for each in range(3)]
+    return world.ledger.submit_all(WORKSPACE, [(f"new{each}", ask, f"key{each}") for each, ask in enumerate(asks)])
+
+
+def later(world: World) -> Any:
+    """The housekeeping some time later."""
+    late = World(world.client, WORKSPACE)
+    late.clock.advance(LEASE_S + 1)
+    return late.ledger.sweep(WORKSPACE).pruned_requests
+
+
+CHANGES: Final[dict[str, Callable[[World], Any]]] = {
+    "submit": lambda world: world.submit("t", key="once", own_id="single", gpu=1),
+    "batch": batch,
+    "release": lambda world: world.ledger.release(WORKSPACE, "holding", 2),
+    "cancel": lambda world: world.ledger.cancel(WORKSPACE, "waiting0"),
+    "drop": lambda world: world.ledger.drop(WORKSPACE, "dropped"),
+    "heartbeat": lambda world: world.ledger.heartbeat(WORKSPACE, "lapsing", 1),
+    "grow": lambda world: world.resize(gpu=6),
+    "rank anew": lambda world: world.policy("u", priority=5, reserved={"licence": 1}, limit={"licence": 3}),
+    "shrink": lambda world: world.resize(licence=3),
+    "lapse": later,
+    "create pool": lambda world: world.pool("another", gpu=1),
+    "set group": lambda world: world.group("fresh", reserved={"gpu": 1}),
+    "attach": lambda world: world.policy("t", "empty", priority=9),
+    "delete policy": lambda world: world.ledger.delete_policy(WORKSPACE, "empty", full("v")),
+    "delete group": lambda world: world.ledger.delete_group(WORKSPACE, "p", "spare"),
+    "configure": lambda world: world.resize("empty", settings={"queueing": "strict"}),
+    "delete pool": lambda world: world.ledger.delete_pool(WORKSPACE, "another"),
+}
+"""In this order a story, in which every change finds something to do."""
+
+ALREADY: Final = {
+    "create pool": "pool_exists",
+    "delete policy": "no_such_policy",
+    "delete group": "no_such_group",
+    "delete pool": "no_such_pool",
+}
+"""What a second call is told whose caller heard nothing of the first: that it is done."""
+
+
+def again(world: World, name: str) -> Any:
+    """Make a change whose outcome nobody heard; it may have been made."""
+    try:
+        return CHANGES[name](world)
+    except Refusal as no:
+        if no.code != ALREADY.get(name):
+            raise
+        return None
+
+
+def state(client: RedisClient) -> dict[str, Any]:
+    """Everything, but for what differs from run to run: ids of events and of operations that were remembered, whether somebody
+    is to look soon, and how often rules were set, be it to what they were."""
+    kept = Snapshot(client, WORKSPACE).keys
+    keys = {key: value for key, value in kept.items() if key != "nudge" and not key.startswith("operation:")}
+    for key, value in keys.items():
+        if re.fullmatch(r"pool:[^:]+", key):
+            keys[key] = {name: text for name, text in value.items() if name != "rules"}
+        if key.startswith("request:"):
+            story = {name: text.partition(" ")[2] for name, text in value.items() if re.fullmatch(r"e\d+", name)}
+            keys[key] = value | story
+    return keys | {"events": [event for _, event in keys.get("events", [])]}
+
+
+# ---- a client that dies
+
+
+class Mortal(UnixDomainSocketConnection):
+    """Kills its own process at the n-th call of a script: before it is sent, or after that, with the answer unread."""
+
+    calls: ClassVar[int] = 0
+    last: ClassVar[int] = 0
+    sent: ClassVar[bool] = False
+
+    def send_command(self, *args: Any, **kwargs: Any) -> None:
+        """As usual, or never again."""
+        script = args[0] in ("EVALSHA", "EVAL")
+        Mortal.calls += script
+        dies = script and Mortal.calls == Mortal.last
+        if dies and not Mortal.sent:
+            os.kill(os.getpid(), signal.SIGKILL)
+        super().send_command(*args, **kwargs)  # type: ignore[no-untyped-call]
+        if dies:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def tell(path: str, diary: Path, last: int, sent: bool) -> None:
+    """The whole story in small pieces, until it ends or the process does; the diary says how far it came."""
+    Mortal.last, Mortal.sent = last, sent
+    pool = ConnectionPool(connection_class=Mortal, path=path, decode_responses=True, protocol=2)
+    world = World(Redis(connection_pool=pool), WORKSPACE, chunk=1)
+    for number, change in enumerate(CHANGES.values()):
+        diary.write_text(str(number))
+        change(world)
+    diary.write_text(f"{len(CHANGES)} {Mortal.calls}")

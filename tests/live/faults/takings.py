@@ -1,0 +1,72 @@
+"""A story in which capacity is taken back, passed on and left alone, in small pieces; who tells it may die at any of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from redis import Redis
+from redis.connection import ConnectionPool
+
+from app.store.scripts import RedisClient, ScriptReply, Scripts
+from tests.live.faults.stories import Mortal
+from tests.live.races.departures import GRACE_S, KINDS, TIMEOUT_S, Departure
+
+CHUNK: Final = 1
+
+TAKING: Final[Mapping[str, Callable[[Departure], Any]]] = {
+    "two have to leave": Departure.reconcile,
+    "the pool shrinks": lambda at: at.resize(gpu=6),
+    "the first owner gives up": lambda at: at.leave_queue("w"),
+    "its victim is passed on": Departure.reconcile,
+    "the pool grows": lambda at: at.resize(gpu=10),
+    "a third asks": lambda at: at.submit("high", own_id="y", gpu=4, preemption_class=9),
+    "it is decided": Departure.reconcile,
+    "time passes": lambda at: at.clock.advance(GRACE_S),
+    "who is due ends or leaves": Departure.depart,
+    "it is decided again": Departure.reconcile,
+    "more ask": lambda at: [at.submit("high", own_id=f"z{each}", gpu=1, preemption_class=9) for each in range(3)],
+    "some of them have to leave": Departure.reconcile,
+    "one of them gives up": lambda at: at.leave_queue("z0"),
+    "and the next one": lambda at: at.leave_queue("z1"),
+    "whom nobody needs gone is called back": Departure.reconcile,
+    "more time passes": lambda at: at.clock.advance(TIMEOUT_S),
+    "who is due is told to end": Departure.depart,
+    "all time is up": lambda at: at.clock.advance(GRACE_S),
+    "the last leave": Departure.depart,
+    "the rest is decided": Departure.reconcile,
+}
+
+
+class Noted(Scripts):
+    """Notes which commands were called."""
+
+    def __init__(self, client: RedisClient, notes: list[str]) -> None:
+        super().__init__(client)
+        self.notes = notes
+
+    def call(self, command: str, workspace: str, /, **args: Any) -> ScriptReply:
+        """As ever."""
+        reply = super().call(command, workspace, **args)
+        self.notes.append(f"{command} {reply.tag}")
+        return reply
+
+
+def furnish(client: RedisClient) -> Departure:
+    """What is there before the story."""
+    return KINDS["for two"].furnish(client, CHUNK)
+
+
+def take(path: str, diary: Path, last: int, sent: bool, begun_ms: int) -> None:
+    """The whole story, until it ends or the process does; the diary says how far it came, and when that was."""
+    Mortal.last, Mortal.sent = last, sent
+    pool = ConnectionPool(connection_class=Mortal, path=path, decode_responses=True, protocol=2)
+    world = Departure(Redis(connection_pool=pool), CHUNK)
+    world.clock.advance((begun_ms - world.clock.now_ms()) / 1000)
+    notes: list[str] = []
+    world.ledger._scripts = world.planning._scripts = Noted(world.client, notes)
+    for number, act in enumerate(TAKING.values()):
+        diary.write_text(f"{number} {world.clock.now_ms()}")
+        world.attempt(lambda act=act: act(world))  # type: ignore[misc]
+    diary.write_text("\n".join([f"{len(TAKING)} {world.clock.now_ms()}", str(Mortal.calls), *notes]))

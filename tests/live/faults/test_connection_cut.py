@@ -1,0 +1,122 @@
+"""The connection breaks after a call reached the server and before its answer came; the repeat gives that same answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from app.store.connection import RETRIES, StoreUnavailable, connect
+from app.store.scripts import RedisClient
+from tests.conftest import Servers
+from tests.live.faults.proxy import Proxy
+from tests.live.faults.stories import ALREADY, CHANGES, WORKSPACE, again, furnish, state
+from tests.live.races import quiet
+from tests.support.backends import free_port, serve, short_folder, wait_until
+from tests.support.world import World
+
+TRIES = RETRIES + 1
+
+
+@pytest.fixture
+def direct(servers: Servers) -> RedisClient:
+    """The way that nobody cuts."""
+    return servers.client("redis")
+
+
+@pytest.fixture
+def proxy(direct: RedisClient, tmp_path: Path) -> Iterator[Proxy]:
+    """The way that can be cut."""
+    upstream = direct.connection_pool.connection_kwargs["path"]  # type: ignore[union-attr]
+    with short_folder(tmp_path) as folder, Proxy(folder, upstream) as proxy:
+        yield proxy
+
+
+def undisturbed(direct: RedisClient, name: str) -> tuple[Any, dict[str, Any]]:
+    """What a change answers and leaves when nothing goes wrong."""
+    prepare(direct, name)
+    return CHANGES[name](World(direct, WORKSPACE)), state(direct)
+
+
+def prepare(direct: RedisClient, name: str) -> None:
+    """Something to do for the change."""
+    furnish(direct)
+    if name == "delete pool":
+        CHANGES["create pool"](World(direct, WORKSPACE))
+
+
+def plain(answer: Any) -> Any:
+    """An answer without its story, which has the ids of events in it."""
+    if isinstance(answer, list):
+        return [plain(one) for one in answer]
+    if not hasattr(answer, "status"):
+        return answer
+    return {name: getattr(answer, name) for name in answer.__slots__ if name != "story"}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_the_client_tries_again_by_itself(name: str, direct: RedisClient, proxy: Proxy) -> None:
+    answer, wanted = undisturbed(direct, name)
+    prepare(direct, name)
+    with connect(proxy.url) as client:
+        client.ping()
+        proxy.cut(1)
+        assert plain(CHANGES[name](World(client, WORKSPACE))) == plain(answer)
+    assert proxy.swallowed == 1
+    quiet.check(direct, World(direct, WORKSPACE).ledger, WORKSPACE, lowered=True)
+    assert state(direct) == wanted
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_the_caller_repeats_what_was_not_answered(name: str, direct: RedisClient, proxy: Proxy) -> None:
+    answer, wanted = undisturbed(direct, name)
+    prepare(direct, name)
+    with connect(proxy.url) as client:
+        client.ping()
+        proxy.cut(TRIES)
+        with pytest.raises(StoreUnavailable) as away:
+            CHANGES[name](World(client, WORKSPACE))
+        assert (away.value.reason, proxy.swallowed) == ("unreachable", TRIES)
+        repeated = again(World(client, WORKSPACE), name)
+    if name not in ALREADY:
+        assert plain(repeated) == plain(answer)
+    quiet.check(direct, World(direct, WORKSPACE).ledger, WORKSPACE, lowered=True)
+    assert state(direct) == wanted
+
+
+def test_a_failover_in_the_middle_of_a_call(tmp_path: Path) -> None:
+    ports = free_port(), free_port()
+    folders = [tmp_path / "first", tmp_path / "second"]
+    for folder in folders:
+        folder.mkdir()
+    with (
+        serve(folders[0], "--port", str(ports[0]), "--repl-diskless-sync-delay", "0"),
+        serve(folders[1], "--port", str(ports[1])),
+        Redis("127.0.0.1", ports[0], decode_responses=True) as first,
+        Redis("127.0.0.1", ports[1], decode_responses=True) as second,
+        short_folder(tmp_path) as folder,
+        Proxy(folder, ("127.0.0.1", ports[0])) as proxy,
+    ):
+        wait_until(first.ping, "the first answers")
+        wait_until(second.ping, "the second answers")
+        second.replicaof("127.0.0.1", ports[0])
+        wait_until(lambda: second.info("replication")["master_link_status"] == "up", "the replica is in line")
+        furnish(first)
+
+        def fail_over() -> None:
+            offset = first.info("replication")["master_repl_offset"]
+            wait_until(lambda: second.info("replication")["slave_repl_offset"] >= offset, "the replica has all of it")
+            second.replicaof("NO", "ONE")
+            proxy.upstream = ("127.0.0.1", ports[1])
+
+        with connect(proxy.url) as client:
+            world = World(client, WORKSPACE)
+            proxy.cut(1, fail_over)
+            released = world.ledger.release(WORKSPACE, "holding", 2)
+            granted = [event["request"] for event in state(second)["events"] if event["to"] == "allocated"]
+        assert (str(released.status), proxy.swallowed) == ("released", 1)
+        assert granted == ["lapsing", "holding", "dropped", "waiting1"]
+        quiet.check(second, World(second, WORKSPACE).ledger, WORKSPACE)

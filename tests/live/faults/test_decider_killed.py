@@ -1,0 +1,81 @@
+"""Whoever decides and has others leave is killed between any two of its calls: the next pass finishes its work, and in the end
+everybody is where he would have been."""
+
+from __future__ import annotations
+
+import signal
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from app.store.scripts import RedisClient
+from tests.conftest import Servers
+from tests.live.faults.takings import CHUNK, TAKING, furnish, take
+from tests.live.races.anytime import demand
+from tests.live.races.departures import Departure
+from tests.live.races.processes import CONTEXT, TIMES
+
+DECIDING = ("preempt applied", "reprieve applied", "depart departed", "advance advanced")
+
+HAPPENINGS = ("clearing", "preempting", "passed_on", "reprieved", "terminating", "forced")
+
+
+def run(client: RedisClient, diary: Path, last: int, *, sent: bool) -> int | None:
+    """The story in a process that dies at the given call; how the process ended."""
+    path = client.connection_pool.connection_kwargs["path"]  # type: ignore[union-attr]
+    process = CONTEXT.Process(target=take, args=(path, diary, last, sent, furnish(client).clock.now_ms()))
+    process.start()
+    process.join(60)
+    if process.is_alive():
+        process.kill()
+        process.join()
+        raise AssertionError("the story does not end")
+    return process.exitcode
+
+
+def survivor(client: RedisClient, diary: Path) -> tuple[Departure, int]:
+    """Somebody else, at that time, and how far the story had come."""
+    number, now_ms = diary.read_text().splitlines()[0].split()
+    world = Departure(client, CHUNK)
+    world.clock.advance((int(now_ms) - world.clock.now_ms()) / 1000)
+    return world, int(number)
+
+
+def outcome(world: Departure) -> dict[str, str]:
+    """What has become of everybody, when all is at rest."""
+    return {name: one.status for name, one in world.finish().model.requests.items()}
+
+
+@pytest.mark.parametrize("sent", [False, True], ids=["before a call", "with the answer unread"])
+def test_whoever_decides_is_killed_anywhere(servers: Servers, tmp_path: Path, sent: bool) -> None:
+    client, diary = servers.client("redis"), tmp_path / "diary"
+    for _ in range(2):  # the first time the server does not know all of the scripts yet, which takes calls of its own
+        assert run(client, diary, 0, sent=False) == 0
+    _, calls, *called = diary.read_text().splitlines()
+    done = Counter(called)
+    assert [name for name in DECIDING if done[name] < 2] == [], f"the story has not enough of it: {done}"
+    whole = survivor(client, diary)[0]
+    wanted = outcome(whole)
+    assert whole.everything().told(*HAPPENINGS).keys() == set(HAPPENINGS)
+    for last in range(1, int(calls) + 1, 1 if sent or TIMES > 1 else 4):  # to the server the two look nearly the same
+        assert run(client, diary, last, sent=sent) == -signal.SIGKILL
+        world, number = survivor(client, diary)
+        try:
+            goes_on(world, number)
+            assert outcome(world) == wanted
+        except Exception as error:
+            error.add_note(f"killed at call {last} of {calls}, in {list(TAKING)[number]!r}")
+            raise
+
+
+def goes_on(world: Departure, number: int) -> None:
+    """One pass, which leaves nothing unfinished and nobody leaving for nothing; and then the story to its end."""
+    world.reconcile()
+    while world.planning.enforce_deadlines(world.workspace)[1]:
+        pass
+    now = world.everything()
+    demand([*now.faults(lowered=True), *now.superfluous()])
+    assert not world.ledger.resume_unfinished(world.workspace)
+    for act in list(TAKING.values())[number:]:
+        world.attempt(lambda act=act: act(world))  # type: ignore[misc]

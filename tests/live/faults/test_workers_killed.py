@@ -1,0 +1,170 @@
+"""Workers, beats and Redis are killed at random moments while hundreds have to leave: all of it ends, the books are clean, and
+whoever waits is granted when the deadlines are over, but for what a dead worker's lease and the next tick take."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from random import Random
+from typing import Final, TypeVar
+
+import pytest
+
+from app.domain.errors import Refusal
+from app.domain.models import Request
+from app.store.connection import StoreUnavailable
+from app.store.ledger import Ledger
+from tests.live.faults.crowd import INTERVAL_S, LEASE_S, WORKSPACE, Kill, Killer, Service
+from tests.live.races.everything import right
+from tests.live.races.processes import TIMES
+from tests.support.backends import require
+from tests.support.world import World
+
+PREEMPTIONS: Final = int(os.environ.get("POOLKEEPER_TEST_PREEMPTIONS", 200 * TIMES))
+"""How many have to leave, at least: `POOLKEEPER_TEST_PREEMPTIONS=5000 pytest tests/live/faults/test_workers_killed.py`."""
+SIZE, ASKED, GRACE_S, TIMEOUT_S = 30, 3, 1, 1
+DEADLINES_S: Final = TIMEOUT_S * 1.5 + GRACE_S
+"""Told to save, more time because it is at it, told to end: the longest way."""
+STEPS: Final = 3
+"""The decision and the two deadlines: each is seen to by a nudge or the next tick."""
+BACK_S: Final = 6
+"""After Redis was away: until a worker has found it again, and ticks come."""
+BUSY_S: Final = 3
+"""What a machine takes on which several processes start at the same time."""
+UNDISTURBED_S: Final = DEADLINES_S + STEPS * INTERVAL_S + BUSY_S
+EVERYTHING: Final = {"worker", "beat", "redis", "all"}
+LONG_S: Final = 60
+_Answer = TypeVar("_Answer")
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Service]:
+    require("redis")
+    with ExitStack() as stack:
+        yield Service(tmp_path, stack)
+
+
+class Work:
+    """Borrowers hold all there is; wave after wave asks for it, and gives it back."""
+
+    def __init__(self, service: Service) -> None:
+        self.world = World(service.client, WORKSPACE)
+        self.world.ledger = Ledger(service.client)
+        self.random = Random(3)
+        self.waves: list[list[Request]] = []
+
+    def furnish(self) -> None:
+        """A pool, and those who borrow all of it; half of them can save their work."""
+        self.world.client.sadd("pk:workspaces", WORKSPACE)
+        settings = {"grace_s": GRACE_S, "checkpoint_timeout_s": TIMEOUT_S, "patience_s": None}
+        self.world.pool("p", settings, gpu=SIZE)
+        self.world.policy("low")
+        self.world.policy("high", priority=5)
+        for each in range(SIZE):
+            self.world.submit("low", own_id=f"low{each}", gpu=1, retries=-1, checkpoint="auto" if each % 2 else "none")
+
+    def insist(self, call: Callable[[], _Answer]) -> _Answer:
+        """Until Redis answers."""
+        until = time.monotonic() + LONG_S
+        while True:
+            try:
+                return call()
+            except StoreUnavailable:
+                assert time.monotonic() < until, "Redis does not come back"
+                time.sleep(0.02)
+
+    def wave(self) -> None:
+        """As many as there is room for ask, and when all of them are granted they give it back."""
+        number = len(self.waves)
+        for each in range(SIZE // ASKED):
+            own_id = f"high{number}-{each}"
+            self.insist(lambda own_id=own_id: self.world.submit("high", own_id=own_id, gpu=ASKED))  # type: ignore[misc]
+        until = time.monotonic() + LONG_S
+        asked = self._look(number)
+        while waiting := [one.id for one in asked if one.status != "allocated"]:
+            assert time.monotonic() < until, f"not granted: {waiting}"
+            self._somebody_answers()
+            time.sleep(0.02)
+            asked = self._look(number)
+        self.waves.append(asked)
+        for one in asked:
+            self.insist(lambda one=one: self.world.release(one, one.fence))  # type: ignore[misc]
+
+    def _look(self, number: int) -> list[Request]:
+        names = [f"high{number}-{each}" for each in range(SIZE // ASKED)]
+        return [self.insist(lambda name=name: self.world.look(name)) for name in names]  # type: ignore[misc]
+
+    def _somebody_answers(self) -> None:
+        """A borrower who has to leave does, or says how far it is, or nothing."""
+        name = f"low{self.random.randrange(SIZE)}"
+        try:
+            one = self.world.look(name)
+            if one.directive == "checkpoint":
+                self.world.checkpoint(one, self.random.choice(("started", "progress", "completed", "failed")), fence=one.fence)
+            elif one.directive == "terminate" and self.random.random() < 0.3:
+                self.world.release(one, one.fence, "vacated")
+        except (Refusal, StoreUnavailable):
+            pass
+
+
+class Wait:
+    """How long somebody waited: in all, and since the last kill that hit it; and how long either may be."""
+
+    def __init__(self, one: Request, kills: list[Kill]) -> None:
+        self.begun, self.granted = one.submitted_ms / 1000, (one.granted_ms or 0) / 1000
+        self.hit = [kill for kill in kills if kill.at < self.granted and kill.over + self._back(kill) > self.begun]
+        self.whole_s = self.granted - self.begun
+        self.rest_s = self.granted - max([self.begun, *(min(kill.over, self.granted) for kill in self.hit)])
+
+    @staticmethod
+    def _back(kill: Kill) -> float:
+        return BACK_S if kill.kind == "redis" else 0
+
+    @property
+    def may_rest_s(self) -> float:
+        """The deadlines, a tick for each step, and once the lease of the dead and the tick that died with it."""
+        return UNDISTURBED_S + (LEASE_S + INTERVAL_S if self.hit else 0) + max([0.0, *map(self._back, self.hit)])
+
+    @property
+    def may_last_s(self) -> float:
+        """The same, but once for each kill, and for as long as nobody was there."""
+        return UNDISTURBED_S + sum(kill.over - kill.at + LEASE_S + INTERVAL_S + self._back(kill) for kill in self.hit)
+
+    def __str__(self) -> str:
+        kinds = ", ".join(kill.kind for kill in self.hit) or "none"
+        rest = f"{self.rest_s:.2f} (at most {self.may_rest_s:.2f}) s since the last"
+        return f"{self.whole_s:.2f} (at most {self.may_last_s:.2f}) s, hit by {kinds}, {rest}"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120 + PREEMPTIONS)
+def test_everything_ends_whoever_is_killed(service: Service) -> None:
+    work = Work(service)
+    work.furnish()
+    service.begin()
+    with Killer(service, 5, (0.7, 2.2)) as killer:
+        while len(work.waves) * SIZE < PREEMPTIONS or not {kill.kind for kill in killer.kills} >= EVERYTHING:
+            work.wave()
+            assert not killer.failed, killer.failed
+    kills = killer.kills
+    waits = sorted((Wait(one, kills) for wave in work.waves for one in wave), key=lambda wait: wait.rest_s - wait.may_rest_s)
+    print(f"{len(kills)} kills; {len(waits)} waits; one of them: {waits[len(waits) // 2]}; nearest to its bound: {waits[-1]}")
+    print(f"longest not hit by any: {max((wait.whole_s for wait in waits if not wait.hit), default=0):.2f} s")
+    late = [str(wait) for wait in waits if wait.rest_s > wait.may_rest_s or wait.whole_s > wait.may_last_s]
+    assert late == [], f"later than may be: {kills}"
+    settle(work)
+
+
+def settle(work: Work) -> None:
+    """Nobody leaves any more, everything is right, and every one that had to leave did so once for each time it was told."""
+    world = work.world
+    assert not world.view().holds
+    last = right(world.client, world.ledger, WORKSPACE, int(time.time() * 1000) + 1000)
+    assert last.at_rest() == []
+    assert last.of_status("allocated") == sorted(f"low{each}" for each in range(SIZE))
+    told = last.told("preempting", "preempted", "forced", "reprieved")
+    assert told["preempting"] == told["preempted"] + told["forced"] + told["reprieved"] >= PREEMPTIONS, told
+    print(told)

@@ -1,0 +1,262 @@
+"""A preemption from its first call to its last, in workspaces of several kinds, and everything that may come in between."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+from app.domain.errors import Refusal
+from app.domain.plan_steps import PlanStep
+from app.domain.snapshot import Snapshot
+from app.planner.planning_pass import plan
+from app.service.reconcile import Reconciler
+from app.store.keys import key
+from app.store.plan_store import PlanStore, UnfinishedWork
+from app.store.scripts import RedisClient
+from tests.live.races.anytime import demand
+from tests.live.races.everything import Everything, right
+from tests.support.world import World
+
+GRACE_S: Final = 10
+TIMEOUT_S: Final = 20
+ROUNDS: Final = 40
+OWNED: Final = {"gpu": 4}
+
+
+class Candid(Reconciler):
+    """A pass that hides no fault."""
+
+    def _apart(self, workspace: str, pool: str, work: Callable[[str, str], object]) -> object:
+        return work(workspace, pool)
+
+
+class Departure(World):
+    """A pool where two borrowers, `v1` and `v2`, have to leave for a waiter `w`, who may also be granted in another one."""
+
+    def __init__(self, client: RedisClient, chunk: int = 200) -> None:
+        super().__init__(client, "departures", chunk)
+        self.seen: Snapshot | None = None
+        self.steps: tuple[PlanStep, ...] = ()
+        self.refused: list[str] = []
+
+    # the workspace
+
+    def furnish(self, settings: Mapping[str, Any], low: Mapping[str, Any], high: Mapping[str, Any], **asks: Any) -> None:
+        """Both pools are full; of one half is owned, and the rest borrowed by those who have to leave."""
+        self.pool("p", {"grace_s": GRACE_S, "checkpoint_timeout_s": TIMEOUT_S, "patience_s": None, **settings}, gpu=8)
+        self.pool("q", {"patience_s": None}, gpu=4)
+        self.group("g", limit=asks.get("within", {}), reserved=high.get("reserved", {}))
+        self.policy("own", reserved=OWNED)
+        self.policy("own", "q", reserved=OWNED)
+        self.policy("low", group="g", **low)
+        self.policy("high", group="g", **{"priority": 5, **high})
+        self.policy("high", "q")
+        self.submit("own", own_id="fixed", gpu=4, preemptible=False)
+        self.submit("own", own_id="elsewhere", gpu=4, preemptible=False)
+        borrower = {"preemption_class": 3, "retries": asks.get("retries", 3)}
+        self.submit("low", own_id="v1", gpu=2, checkpoint="auto", lease_s=600, **borrower)
+        self.submit("low", own_id="v2", gpu=2, **borrower)
+        for name, units in asks.get("waiters", {"w": 4}).items():
+            self.submit("high", own_id=name, gpu=units, preemption_class=8, queue_ttl_s=600)
+        self.submit("low", own_id="behind", gpu=1, preemption_class=3)
+
+    # what is done, whether it is refused or not
+
+    def attempt(self, act: Callable[[], Any]) -> None:
+        """Do it; that it comes too late is no fault."""
+        try:
+            act()
+        except Refusal as no:
+            self.refused.append(no.code)
+
+    def fence(self, name: str) -> int:
+        """The fence under which somebody holds, or held at first."""
+        return self.look(name).fence or 1
+
+    def vacate(self, name: str) -> None:
+        """It says that it has left."""
+        self.ledger.release(self.workspace, name, self.fence(name), "vacated")
+
+    def give_back(self, name: str) -> None:
+        """It has finished by itself."""
+        self.ledger.release(self.workspace, name, self.fence(name))
+
+    def beat(self, name: str) -> None:
+        """It lives."""
+        self.ledger.heartbeat(self.workspace, name, self.fence(name))
+
+    def tell(self, name: str, state: str) -> None:
+        """It says something of its checkpoint."""
+        reference = "s3://there" if state == "completed" else None
+        self.ledger.checkpoint(self.workspace, name, self.fence(name), state, 5, reference)
+
+    def end(self, name: str) -> None:
+        """An operator ends it."""
+        self.ledger.drop(self.workspace, name)
+
+    def lapse(self, name: str) -> None:
+        """Its time is up: nobody has said that it lives, or asked for it."""
+        for kind in ("live", "waiting"):
+            if self.client.zscore(key(kind, self.workspace), name) is not None:
+                self.client.zadd(key(kind, self.workspace), {name: 1})
+        self.ledger.sweep(self.workspace)
+
+    def leave_queue(self, name: str) -> None:
+        """It does not wait any more."""
+        self.ledger.cancel(self.workspace, name)
+
+    # deciding
+
+    def plan(self) -> None:
+        """Look at the pool, and decide."""
+        while True:
+            try:
+                self.seen = self.planning.snapshot(self.workspace, "p")
+                break
+            except UnfinishedWork:
+                self.ledger.resume_unfinished(self.workspace)
+        self.steps = plan(self.seen).steps if self.seen else ()
+
+    def apply(self) -> None:
+        """Take the steps that were decided."""
+        for step in self.steps:
+            if self.seen and self.planning.apply_step(self.workspace, self.seen, step).is_unfinished:
+                while self.ledger.resume_unfinished(self.workspace):
+                    pass
+
+    def reconcile(self, planning: PlanStore | None = None) -> None:
+        """A pass over everything."""
+        while Candid(planning or self.planning, self.ledger).run(self.workspace):
+            pass
+
+    def later(self, seconds: float) -> None:
+        """Time passes, and those whose time is up are seen to."""
+        self.clock.advance(seconds)
+        self.ledger.sweep(self.workspace)
+        self.depart()
+
+    # and how it is
+
+    def everything(self) -> Everything:
+        """All there is."""
+        return Everything(self.client, self.workspace, self.clock.now_ms())
+
+    def finish(self) -> Everything:
+        """Pass after pass until nobody leaves any more: all is right, and no preemption is left standing for nothing."""
+        now = self.everything()
+        for _ in range(ROUNDS):
+            self.reconcile()
+            now = self.everything()
+            demand([*now.faults(lowered=True), *now.superfluous()])
+            if not now.of_status("preempting"):
+                break
+            self.later(GRACE_S)
+        demand(now.at_rest())
+        before = len(now.stream)
+        self.reconcile()
+        last = right(self.client, self.ledger, self.workspace, self.clock.now_ms(), lowered=True)
+        assert len(last.stream) == before, f"it does not come to rest: {last.stream[before:]}"
+        return last
+
+
+# ---- the kinds of preemption
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How the workspace is set up."""
+
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    low: Mapping[str, Any] = field(default_factory=dict)
+    high: Mapping[str, Any] = field(default_factory=dict)
+    asks: Mapping[str, Any] = field(default_factory=dict)
+
+    def furnish(self, client: RedisClient, chunk: int = 200) -> Departure:
+        """The workspace, on a server with nothing else in it."""
+        client.flushall()
+        world = Departure(client, chunk)
+        world.furnish(self.settings, self.low, self.high, **self.asks)
+        return world
+
+
+KINDS: Final = {
+    "by rank": Kind(),
+    "without grace": Kind({"grace_s": 0}),
+    "of an owner": Kind(low={"priority": 7}, high={"priority": 0, "reserved": OWNED}),
+    "by class": Kind({"discipline": "classes"}, high={"priority": 0}),
+    "for two": Kind(asks={"waiters": {"w": 2, "x": 2}}),
+    "and no return": Kind({"requeue_failed_checkpoint": False}, asks={"retries": 1}),
+    "below a limit": Kind(asks={"within": {"gpu": 4}}),
+    "in a line": Kind({"queueing": "strict", "order": "priority_first"}),
+}
+
+# ---- the story
+
+Act: TypeAlias = Callable[[Departure], Any]
+
+STORY: Final[Mapping[str, Act]] = {
+    "plan": Departure.plan,
+    "apply": Departure.apply,
+    "heartbeat": lambda at: at.beat("v1"),
+    "start saving": lambda at: at.tell("v1", "started"),
+    "grace is over": lambda at: at.depart(GRACE_S),
+    "more time": lambda at: at.depart(TIMEOUT_S - GRACE_S),
+    "time to save is over": lambda at: at.depart(TIMEOUT_S / 2),
+    "forced": lambda at: at.depart(GRACE_S),
+}
+"""One call or two of the store each, in this order; whatever is done between them is done between two calls."""
+
+
+def resize(units: int) -> Act:
+    """The pool has so many from now on."""
+    return lambda at: at.resize(gpu=units)
+
+
+def share_out(at: Departure) -> None:
+    """What was borrowed is owned from now on."""
+    at.group("g", reserved=OWNED)
+    at.policy("low", group="g", reserved=OWNED)
+
+
+ACTS: Final[Mapping[str, Act]] = {
+    "v1 has finished": lambda at: at.give_back("v1"),
+    "v1 vacates": lambda at: at.vacate("v1"),
+    "v1 has saved": lambda at: at.tell("v1", "completed"),
+    "v1 cannot save": lambda at: at.tell("v1", "failed"),
+    "v1 defers": lambda at: at.tell("v1", "defer"),
+    "v1 lives": lambda at: at.beat("v1"),
+    "v1 lapses": lambda at: at.lapse("v1"),
+    "v1 is dropped": lambda at: at.end("v1"),
+    "v2 has finished": lambda at: at.give_back("v2"),
+    "v2 vacates": lambda at: at.vacate("v2"),
+    "v2 is dropped": lambda at: at.end("v2"),
+    "w is cancelled": lambda at: at.leave_queue("w"),
+    "w is dropped": lambda at: at.end("w"),
+    "w expires": lambda at: at.lapse("w"),
+    "w is granted elsewhere": lambda at: at.give_back("elsewhere"),
+    "w is granted here": lambda at: at.give_back("fixed"),
+    "the pool grows": resize(10),
+    "the pool shrinks": resize(7),
+    "victims rise": lambda at: at.policy("low", group="g", priority=9),
+    "the waiter sinks": lambda at: at.policy("high", group="g", priority=0),
+    "the waiter is limited": lambda at: at.policy("high", group="g", priority=5, limit={"gpu": 3}),
+    "shares change": share_out,
+    "grace ends": lambda at: at.resize(settings={"grace_s": 0}),
+    "another asks": lambda at: at.submit("high", own_id="y", gpu=2, preemption_class=9),
+    "the plan again": Departure.apply,
+    "a second pass": Departure.reconcile,
+    "time passes": lambda at: at.later(GRACE_S),
+}
+
+GONE: Final = {"w is cancelled": "cancelled", "w is dropped": "cancelled", "w expires": "expired"}
+"""What becomes of a waiter that does not wait any more."""
+RULES: Final = {
+    "the pool shrinks",
+    "victims rise",
+    "the waiter sinks",
+    "the waiter is limited",
+    "shares change",
+    "another asks",
+}
+"""After these the waiter may have to go on waiting."""

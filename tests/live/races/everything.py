@@ -1,0 +1,145 @@
+"""A workspace in which capacity is taken back, as of one moment: its books by the model of the rules, and its events from the
+first to the last. Both are read in one step, between two scripts, so they are right at any time, whoever acts meanwhile."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
+from typing import Any, TypeAlias
+
+from app.domain.states import FINAL_STATES, RequestState
+from app.service.audit import Audit
+from app.store.audit import AuditStore
+from app.store.keys import KEYS, prefix
+from app.store.ledger import Ledger
+from app.store.scripts import RedisClient
+from tests.live.races.anytime import demand
+from tests.properties.oracle import NOBODY, Model
+from tests.properties.reading import model
+from tests.properties.replay import NOTES, WAYS
+from tests.properties.snapshot import Snapshot, amounts, kind_of
+from tests.properties.structures import Structures
+from tests.support.redis_snapshot import dump
+
+Event: TypeAlias = Mapping[str, str]
+HELD = {"allocated", "preempting"}
+
+
+class Everything:
+    """What is seen, the model of it, and the stream of events."""
+
+    def __init__(self, client: RedisClient, workspace: str, now_ms: int) -> None:
+        begin = prefix(workspace)
+        data: dict[tuple[str, ...], Any] = {}
+        for key, value in dump(client).items():
+            if key.startswith(begin):
+                kind, parts = kind_of(key[len(begin) :])
+                data[kind, *parts] = {one: int(at) for one, at in value.items()} if KEYS[kind].type == "zset" else value
+        self.stream: list[tuple[str, Event]] = data.get(("events",), [])
+        self.seen = Snapshot(now_ms, data)
+
+    @cached_property
+    def model(self) -> Model:
+        """What the rules are applied to."""
+        return model(self.seen)
+
+    def of_status(self, *statuses: str) -> list[str]:
+        """The requests in one of these states."""
+        return sorted(one.id for one in self.model.requests.values() if one.status in statuses)
+
+    def told(self, *events: str) -> Counter[str]:
+        """How often each of these was told."""
+        return Counter(event["event"] for _, event in self.stream if event["event"] in events)
+
+    def faults(self, *, lowered: bool = False) -> list[str]:
+        """All that is wrong. With `lowered`, the pools may have been larger before."""
+        found = list(Structures(self.seen, self.model).faults())
+        found += History({name: pool.capacity for name, pool in self.model.pools.items()}, lowered).faults(self.stream)
+        for name, one in self.model.requests.items():
+            last = [event["to"] for _, event in self.stream if event["request"] == name][-1:]
+            if last != [one.status]:
+                found.append(f"{name} is {one.status}, by its events {last}")
+        for pool in self.model.pools:
+            found += self._pool(pool)
+        return found
+
+    def _pool(self, pool: str) -> Iterator[str]:
+        if {"reviewing", "unsettled"} & self.seen.get("pool", pool).keys():
+            return
+        if grantable := self.model.grantable(pool):
+            yield f"{[one.id for one in grantable]} could be granted in {pool}"
+
+    def superfluous(self) -> list[str]:
+        """Those who leave for nobody, or for one who would have enough without them, if all is decided."""
+        found = []
+        for pool, leaving in self.model.leaving.items():
+            for one, owner in leaving.items():
+                if owner == NOBODY:
+                    found.append(f"{one} leaves {pool} for nobody")
+                elif owner not in self.model.clearings[pool] or self.model.requests[owner].status != "queued":
+                    found.append(f"{one} leaves {pool} for {owner}, who does not wait for it")
+        return found
+
+    def at_rest(self) -> list[str]:
+        """What is not as it is when all have left who had to."""
+        found = [f"{one} still leaves" for one in self.of_status("preempting")]
+        found += [f"{owner} has a hold in {pool}" for pool, holds in self.model.clearings.items() for owner in holds]
+        return found + [f"{key} is left" for key in self.seen.data if key[0] in ("leaving", "pool_leaving", "hold")]
+
+
+class History:
+    """All events from the first one, each judged by what came before: ways that there are, fences that are new, and at no
+    moment one unit too many."""
+
+    def __init__(self, capacity: Mapping[str, Mapping[str, int]], lowered: bool = False) -> None:
+        self.capacity, self.lowered = capacity, lowered
+        self.at: dict[str, str] = {}
+        self.under: dict[str, str] = {}
+        self.held: Counter[tuple[str, str]] = Counter()
+        self.fence = 0
+
+    def faults(self, stream: Iterable[tuple[str, Event]]) -> Iterator[str]:
+        """What is wrong with each."""
+        for entry, event in stream:
+            for fault in self._one(event):
+                yield f"{entry} {fault}: {event}"
+
+    def _one(self, event: Event) -> Iterator[str]:
+        name, before, after = event["request"], event["from"], event["to"]
+        was = self.at.get(name, "")
+        ways = {was} if NOTES.get(event["event"]) == was else WAYS.get(was, {}).get(event["event"], set())
+        if before != was or after not in ways:
+            yield f"{name} is {was!r}"
+        if was in {str(state) for state in FINAL_STATES}:
+            yield f"{name} had ended"
+        if was in HELD and event["fence"] != self.under[name]:
+            yield f"{name} held under {self.under[name]}"
+        if event["event"] == "allocated":
+            yield from self._granted(event)
+        elif was in HELD and after not in HELD:
+            self._count(event, -1)
+        self.at[name] = str(RequestState(after))
+
+    def _granted(self, event: Event) -> Iterator[str]:
+        fence = int(event["fence"])
+        if fence <= self.fence:
+            yield f"the fence {self.fence} was given before"
+        self.fence, self.under[event["request"]] = fence, event["fence"]
+        self._count(event, 1)
+        for key, capacity in self.capacity.get(event["pool"], {}).items():
+            if not self.lowered and self.held[event["pool"], key] > capacity:
+                yield f"{self.held[event['pool'], key]} of {key} are held, {capacity} is all there is"
+
+    def _count(self, event: Event, sign: int) -> None:
+        for key, units in amounts(event["resources"]).items():
+            self.held[event["pool"], key] += sign * units
+
+
+def right(client: RedisClient, ledger: Ledger, workspace: str, now_ms: int, *, lowered: bool = False) -> Everything:
+    """Everything is right, now that nothing is unfinished; what is seen."""
+    assert not ledger.resume_unfinished(workspace), "something was left unfinished"
+    all_ = Everything(client, workspace, now_ms)
+    demand(all_.faults(lowered=lowered))
+    assert Audit(ledger, AuditStore(client)).run(workspace) == [], "the audit finds something"
+    return all_

@@ -1,0 +1,153 @@
+"""Processes that all decide at once, among others that ask, hold, answer, leave and give up, in a time of their own."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Final
+
+from app.domain.errors import Refusal
+from app.store.connection import connect
+from app.store.keys import key
+from app.store.ledger import Ledger, LedgerLimits
+from app.store.plan_store import PlanStore
+from tests.live.races.anytime import demand
+from tests.live.races.departures import Candid
+from tests.live.races.everything import Everything
+from tests.live.races.trading import SharedClock
+from tests.support.world import World
+
+WORKSPACE: Final = "reconcilers"
+ODDS: Final = {"ask": 30, "beat": 10, "give_back": 14, "vacate": 6, "save": 20, "give_up": 6, "end": 4, "look_around": 3}
+STATES: Final = ("started", "progress", "defer", "completed", "completed", "failed")
+CAPACITY: Final = {"p": 12, "q": 4}
+
+
+@dataclass(frozen=True)
+class Shift:
+    """What a crew does: from which seed, how much each, and how much a call may touch."""
+
+    seed: int
+    operations: int
+    chunk: int
+    settings: dict[str, Any]
+
+
+class Member(World):
+    """One of those at work."""
+
+    def __init__(self, url: str, number: int, shift: Shift, time: Any, working: Any) -> None:
+        super().__init__(connect(url), WORKSPACE, shift.chunk)
+        self.shift, self.time, self.working = shift, SharedClock(time), working
+        self.ledger = Ledger(self.client, self.time, LedgerLimits(chunk=shift.chunk))
+        self.planning = PlanStore(self.client, self.time, LedgerLimits(chunk=shift.chunk))
+        self.random = Random(shift.seed * 100 + number)
+        self.done: Counter[str] = Counter()
+
+    def furnish(self) -> None:
+        """Two pools, an owner, borrowers, and those who rank higher."""
+        self.pool("p", {"grace_s": 4, "checkpoint_timeout_s": 6, "patience_s": None, **self.shift.settings}, gpu=CAPACITY["p"])
+        self.pool("q", {"grace_s": 0, "patience_s": None}, gpu=CAPACITY["q"])
+        self.group("g", limit={"gpu": 10})
+        self.policy("low", group="g")
+        self.policy("high", priority=5, group="g")
+        self.policy("owner", reserved={"gpu": 4})
+        self.policy("high", "q", priority=1)
+        self.policy("low", "q", priority=0)
+
+    # who decides
+
+    def decide(self) -> dict[str, int]:
+        """Pass after pass, as long as anybody else works; time goes by."""
+        reconciling = Candid(self.planning, self.ledger)
+        while self.working.value:
+            self.done["left" if reconciling.run(self.workspace) else "passes"] += 1
+            self.ledger.sweep(self.workspace)
+            self.time.advance(self.random.choice((0, 0.5, 1, 2)))
+        return dict(self.done)
+
+    # who asks and holds
+
+    def work(self) -> dict[str, int]:
+        """Do what there is to do, so many times; how often each thing was done."""
+        try:
+            for _ in range(self.shift.operations):
+                (verb,) = self.random.choices(list(ODDS), list(ODDS.values()))
+                self._attempt(verb, getattr(self, verb))
+        finally:
+            with self.working.get_lock():
+                self.working.value -= 1
+        return dict(self.done)
+
+    def _attempt(self, verb: str, act: Callable[[], object]) -> None:
+        try:
+            act()
+            self.done[verb] += 1
+        except Refusal as no:
+            self.done[f"{verb}: {no.code}"] += 1
+
+    def ask(self, *_: Any, **__: Any) -> Any:
+        """One more waiter, or a holder at once; not too many."""
+        if int(self.client.zcard(key("waiting", self.workspace))) > 25:
+            return self.give_up()
+        pick = self.random
+        who = pick.choices(("low", "high", "owner"), (5, 3, 2))[0]
+        wanted: dict[str, Any] = {
+            "gpu": pick.choice((1, 1, 2, 3)),
+            "preemption_class": pick.choice((3, 5, 8)),
+            "retries": pick.choice((1, 3, -1)),
+        }
+        wanted |= {"checkpoint": pick.choice(("none", "auto")), "lease_s": pick.choice((30, None))}
+        return self.ledger.submit(self.workspace, super().ask(who, **wanted))
+
+    def _some(self, structure: str) -> str | None:
+        found = self.client.zrandmember(key(structure, self.workspace))
+        return None if found is None else str(found)
+
+    def _holder(self, structure: str) -> tuple[str, int] | None:
+        name = self._some(structure)
+        fence = self.look(name).fence if name else None
+        return (name, fence) if name and fence else None
+
+    def beat(self) -> None:
+        """A holder lives."""
+        if held := self._holder(self.random.choice(("live", "leaving"))):
+            told = self.ledger.heartbeat(self.workspace, *held)
+            self.done[f"told to {told.directive}"] += 1
+
+    def give_back(self) -> None:
+        """A holder has finished."""
+        if held := self._holder("live"):
+            self.ledger.release(self.workspace, *held)
+
+    def vacate(self) -> None:
+        """A holder has left, as it was told to."""
+        if held := self._holder("leaving"):
+            self.ledger.release(self.workspace, *held, "vacated")
+
+    def save(self) -> None:
+        """A holder that has to leave says something of its checkpoint."""
+        if held := self._holder("leaving"):
+            self.ledger.checkpoint(self.workspace, *held, self.random.choice(STATES), 1)
+
+    def give_up(self) -> None:
+        """A waiter leaves."""
+        if name := self._some("waiting"):
+            self.ledger.cancel(self.workspace, name)
+
+    def end(self) -> None:
+        """An operator ends somebody."""
+        if name := self._some(self.random.choice(("live", "waiting"))):
+            self.ledger.drop(self.workspace, name)
+
+    def look_around(self) -> None:
+        """Whatever the others do, all of it agrees."""
+        demand(Everything(self.client, self.workspace, self.time.now_ms() + 60_000).faults())
+
+
+def be(url: str, number: int, shift: Shift, time: Any, working: Any, decides: bool) -> dict[str, int]:
+    """What a process does."""
+    member = Member(url, number, shift, time, working)
+    return member.decide() if decides else member.work()

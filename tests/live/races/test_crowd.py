@@ -1,0 +1,70 @@
+"""Many processes do everything at once on one real server: never one unit too many, and when they are done all is right."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from app.store.scripts import RedisClient
+from tests.conftest import Servers
+from tests.live.races import quiet
+from tests.live.races.processes import CONTEXT, TIMES, together
+from tests.live.races.trading import ODDS, WORKSPACE, Mix, Trader, trade
+from tests.support.redis_snapshot import Snapshot
+
+PROCESSES = 8
+START_MS = 1_700_000_000_000
+
+MIXES = {
+    "growing": ("redis", True, Mix(seed=1, operations=400 * TIMES, chunk=200)),
+    "in small pieces": ("redis", True, Mix(seed=2, operations=300 * TIMES, chunk=2)),
+    "shrinking": ("redis", True, Mix(seed=3, operations=300 * TIMES, chunk=7, shrinking=True)),
+    "by the server's own time": ("embedded", False, Mix(seed=4, operations=150 * TIMES, chunk=200)),
+}
+
+
+def url_of(client: RedisClient) -> str:
+    """Where other processes find the same server."""
+    return f"unix://{client.connection_pool.connection_kwargs['path']}"  # type: ignore[union-attr]
+
+
+def furnish(trader: Trader) -> None:
+    """Two pools with a group, shares, limits and fixed work; there is always too little."""
+    size = 24 if trader.mix.shrinking else 6
+    trader.pool("p", gpu=size, licence=3, settings={"patience_s": 5})
+    trader.group("g", reserved={"gpu": 4})
+    trader.policy("a", reserved={"gpu": 2}, group="g")
+    trader.policy("b", priority=1, reserved={"gpu": 1}, group="g")
+    trader.policy("c", limit={"gpu": 3}, reserved={"licence": 1})
+    trader.pool("q", gpu=size, licence=3, settings={"patience_s": None})
+    trader.policy("a", "q", priority=1)
+    trader.policy("b", "q")
+    trader.policy("d", "q", reserved={"gpu": 2})
+
+
+@pytest.mark.parametrize("name", MIXES)
+def test_a_crowd_leaves_everything_right(name: str, servers: Servers) -> None:
+    backend, shared, mix = MIXES[name]
+    client = servers.client(backend)
+    time: Any = CONTEXT.Value("q", START_MS) if shared else None
+    trader = Trader(url_of(client), PROCESSES, mix, time)
+    furnish(trader)
+    done: Counter[str] = Counter()
+    for one in together(trade, [(url_of(client), number, mix, time) for number in range(PROCESSES)], 120 * TIMES):
+        done.update(one)
+    assert {verb for verb in (*ODDS, "a look when all was quiet") if not done[verb]} == set(), "nobody did this"
+    quiet.check(client, trader.ledger, WORKSPACE, lowered=True)
+    drain(trader)
+
+
+def drain(trader: Trader) -> None:
+    """Those who hold units give them back until all who wait have had theirs, and nothing is left in use."""
+    while holders := trader.client.zrange(f"pk:{{{WORKSPACE}}}:live", 0, -1):
+        for name in holders:
+            trader.release(trader.look(str(name)))
+        quiet.check(trader.client, trader.ledger, WORKSPACE, lowered=True)
+    seen = Snapshot(trader.client, WORKSPACE)
+    assert seen.of_status("queued") == {}
+    assert [account for account in seen.pools if seen.column(f"pool:{account}", "used")] == []

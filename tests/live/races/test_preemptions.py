@@ -1,0 +1,215 @@
+"""A preemption is disturbed at every point between two calls, in every way there is: nothing is lost or double, nobody leaves
+for nothing, and all comes to rest with clean books."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import product
+
+import pytest
+
+from app.domain.plan_steps import Preempt, Reprieve, PlanStep
+from app.domain.snapshot import Snapshot
+from app.planner.planning_pass import plan
+from app.store.plan_store import PlanStore, StepResult
+from app.store.scripts import Arg, RedisClient, ScriptReply, Scripts
+from tests.conftest import Servers
+from tests.live.races.departures import ACTS, GONE, KINDS, RULES, STORY, Act, Departure
+from tests.live.races.everything import Everything
+from tests.live.races.processes import TIMES
+
+WHOLE = ("by rank", "without grace", "of an owner", "for two")
+"""Of these every case is tried on a real server, of the others every second one; all of all with POOLKEEPER_TEST_TIMES=2."""
+FEW = 20
+"""The fake is slow: of all cases it tries one in so many, other ones in each kind."""
+
+
+def cases(client: RedisClient, backend: str, kind: str) -> Iterator[tuple[int, str]]:
+    """Point and act."""
+    shift = list(KINDS).index(kind)
+    every = 1 if TIMES > 1 else FEW if backend == "fake" else 1 if kind in WHOLE else 2
+    for number, (point, act) in enumerate(product(points(client, kind), ACTS)):
+        if (number + 3 * shift) % every == 0:
+            yield point, act
+
+
+def points(client: RedisClient, kind: str) -> list[int]:
+    """Before each call of the story and after the last; but after one that changed nothing all is as before it."""
+    world, found = KINDS[kind].furnish(client), [0, 1]
+    begun = before = world.everything()
+    for number, step in enumerate(STORY.values(), start=1):
+        go(world, [step])
+        now = world.everything()
+        found += [number] if number > 1 and now.seen.data != before.seen.data else []
+        before = now
+    judge("nothing", begun, begun, world.finish())
+    return found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("backend", ["fake", "redis"])
+def test_whatever_comes_in_between(servers: Servers, backend: str, kind: str) -> None:
+    client = servers.client(backend)
+    for point, act in cases(client, backend, kind):
+        try:
+            disturbed(client, kind, point, act)
+        except Exception as error:
+            error.add_note(f"{kind}: {act} at point {point} of {list(STORY)}")
+            raise
+
+
+def disturbed(client: RedisClient, kind: str, point: int, act: str) -> None:
+    """The story with something in between, and what becomes of all."""
+    world, steps = KINDS[kind].furnish(client), list(STORY.values())
+    go(world, steps[:point])
+    before = world.everything()
+    world.attempt(lambda: ACTS[act](world))
+    after = world.everything()
+    if after.seen.data == before.seen.data:  # it came too late, or too early
+        return
+    go(world, steps[point:])
+    judge(act, before, after, world.finish())
+
+
+def go(world: Departure, steps: Iterable[Act]) -> None:
+    """So much of the story."""
+    for step in steps:
+        world.attempt(lambda step=step: step(world))  # type: ignore[misc]
+
+
+def judge(act: str, before: Everything, after: Everything, last: Everything) -> None:
+    """The waiter is served, unless it left or the rules are others; who was not needed any more stays where it is."""
+    was, now, then = (seen.model.requests["w"].status for seen in (before, after, last))
+    if act in GONE and was == "queued":
+        assert (now, then) == (GONE[act], GONE[act])
+    elif act not in RULES and now not in ("released", "expired"):
+        assert then == "allocated"
+    else:
+        assert then in ("queued", "allocated", "released", "expired", "rejected", "preempted")
+    if now == "queued" or was != "queued":
+        return
+    for name, owner in before.model.leaving["p"].items():
+        one = last.model.requests[name]
+        if owner == "w" and after.model.requests[name].status == "preempting":
+            assert (one.status, one.fence) == ("allocated", before.model.requests[name].fence), f"{name} has left for nothing"
+
+
+# ---- two at once
+
+
+class Shared(Scripts):
+    """A way to the server on which something happens before the n-th call."""
+
+    def __init__(self, client: RedisClient, at: int, then: Callable[[], object]) -> None:
+        super().__init__(client)
+        self.calls, self.at, self.then = 0, at, then
+
+    def call(self, command: str, workspace: str, /, **args: Arg) -> ScriptReply:
+        """As ever."""
+        self.calls += 1
+        if self.calls == self.at:
+            self.then()
+        return super().call(command, workspace, **args)
+
+
+class Slow(PlanStore):
+    """Decides so slowly that each time another pass runs between what it sees and what it does."""
+
+    def __init__(self, world: Departure) -> None:
+        super().__init__(world.client, world.clock, world.limits)
+        self.world, self.stale = world, 0
+
+    def take(self, workspace: str, snapshot: Snapshot, step: PlanStep) -> StepResult:
+        """Too late."""
+        self.world.reconcile()
+        taken = super().apply_step(workspace, snapshot, step)
+        self.stale += not taken.applied
+        return taken
+
+
+def started(client: RedisClient, kind: str, waits: bool) -> Departure:
+    """A workspace in which somebody has to be told to leave, or in which those who leave do so for nobody any more."""
+    world = KINDS[kind].furnish(client)
+    if not waits:
+        world.reconcile()
+        world.leave_queue("w")
+        world.clock.advance(1)
+    return world
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("backend", ["fake", "redis"])
+def test_a_second_pass_between_any_two_calls_of_one(servers: Servers, backend: str, kind: str) -> None:
+    client = servers.client(backend)
+    for waits in (True, False)[: 1 if kind == "without grace" else 2]:
+        point, calls = 1, 1
+        while point <= calls:
+            world = started(client, kind, waits)
+            planning = PlanStore(client, world.clock, world.limits)
+            way = Shared(client, point, world.reconcile)
+            planning._scripts = way
+            world.reconcile(planning)
+            calls = way.calls
+            once(world, waits)
+            point += 1 if backend == "redis" else 3
+        assert calls >= 3, "a pass looks, decides and does"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("backend", ["fake", "redis"])
+def test_who_decides_too_slowly_does_nothing_again(servers: Servers, backend: str, kind: str) -> None:
+    for waits in (True, False)[: 1 if kind == "without grace" else 2]:
+        world = started(servers.client(backend), kind, waits)
+        slow = Slow(world)
+        world.reconcile(slow)
+        assert slow.stale or not waits
+        once(world, waits)
+
+
+def once(world: Departure, waits: bool) -> None:
+    """Each victim was told once for a waiter, and each who was told for nothing called back once; then all goes its way."""
+    now = world.everything()
+    told = [event["request"] for _, event in now.stream if event["event"] in ("preempting", "preempted")]
+    assert sorted(told) == ["v1", "v2"]
+    back = [event["request"] for _, event in now.stream if event["event"] == "reprieved"]
+    assert len(set(back)) == len(back)
+    assert not (waits and back)
+    last = world.finish()
+    assert [last.model.requests[name].status for name in ("w", "behind")] == ["allocated" if waits else "cancelled", "queued"]
+
+
+# ---- plans that were right when they were made
+
+
+@pytest.mark.parametrize("backend", ["fake", "redis"])
+def test_whose_way_is_cleared_in_one_pool_has_nobody_leave_in_another(servers: Servers, backend: str) -> None:
+    world = KINDS["by rank"].furnish(servers.client(backend))
+    world.policy("low", "q")
+    world.give_back("elsewhere")
+    world.submit("low", own_id="v3", gpu=4, preemption_class=3)
+    world.submit("high", own_id="y", gpu=4, preemption_class=9)
+    assert world.look("w").pool == "q", "who waited had what was given back"
+    seen = world.snapshot("q")
+    steps = plan(seen).steps
+    assert [step.waiter for step in steps if isinstance(step, Preempt)] == ["y"], "it would have somebody leave there"
+    world.reconcile()
+    before = world.everything().seen.data
+    taken = [world.planning.apply_step(world.workspace, seen, step) for step in steps]
+    assert ([one.reason for one in taken], world.everything().seen.data) == (["hold elsewhere"], before)
+    world.finish()
+
+
+@pytest.mark.parametrize("backend", ["fake", "redis"])
+def test_who_was_passed_on_meanwhile_is_not_called_back(servers: Servers, backend: str) -> None:
+    world = KINDS["for two"].furnish(servers.client(backend))
+    world.reconcile()
+    world.leave_queue("w")
+    world.plan()
+    assert [type(step) for step in world.steps] == [Reprieve]
+    world.resize(gpu=6)
+    world.reconcile()
+    assert world.everything().told("passed_on") == {"passed_on": 1}
+    before = world.everything().seen.data
+    world.apply()
+    assert world.everything().seen.data == before
+    world.finish()

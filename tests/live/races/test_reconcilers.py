@@ -1,0 +1,61 @@
+"""Several processes decide at the same time, and others ask, hold, answer and leave meanwhile: never one unit too many, no
+fence given twice, and clean books."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from tests.conftest import Servers
+from tests.live.races.anytime import demand
+from tests.live.races.departures import Candid
+from tests.live.races.everything import Everything, right
+from tests.live.races.processes import CONTEXT, TIMES, together
+from tests.live.races.reconcilers import ODDS, Member, Shift, be
+from tests.live.races.test_crowd import START_MS, url_of
+
+DECIDE, WORK = 3, 3
+FAIR = {"discipline": "fair_share", "starvation_timeout_s": 0, "backoff_s": 0, "fair_share_tolerance": 1.0}
+SHIFTS = {
+    "at leisure": Shift(seed=1, operations=120 * TIMES, chunk=200, settings={}),
+    "in small pieces": Shift(seed=2, operations=80 * TIMES, chunk=1, settings={}),
+    "by class": Shift(seed=3, operations=80 * TIMES, chunk=200, settings={"discipline": "classes", "max_victims": 2}),
+    "by fair shares": Shift(seed=4, operations=160 * TIMES, chunk=200, settings=FAIR),
+    "by fair shares, in small pieces": Shift(seed=5, operations=160 * TIMES, chunk=2, settings=FAIR),
+}
+
+
+@pytest.mark.parametrize("name", SHIFTS)
+def test_many_decide_at_once(servers: Servers, name: str) -> None:
+    client, shift = servers.client("redis"), SHIFTS[name]
+    time, working = CONTEXT.Value("q", START_MS), CONTEXT.Value("i", WORK)
+    head = Member(url_of(client), 99, shift, time, working)
+    head.furnish()
+    jobs = [(url_of(client), number, shift, time, working, number < DECIDE) for number in range(DECIDE + WORK)]
+    done: Counter[str] = Counter()
+    for one in together(be, jobs, 60 * TIMES):
+        done.update(one)
+    assert {verb for verb in (*ODDS, "passes") if not done[verb]} == set(), "nobody did this"
+    told = come_to_rest(head).told("preempting", "preempted", "forced")
+    assert told["preempting"] >= 5, f"hardly anybody had to leave: {told}"
+    assert told["preempted"] + told["forced"] > 0, f"nobody left: {told}"
+
+
+def come_to_rest(head: Member) -> Everything:
+    """With nobody new, all who have to leave do, and nothing else happens."""
+    reconciling = Candid(head.planning, head.ledger)
+    while head.ledger.resume_unfinished(head.workspace):
+        pass
+    now = Everything(head.client, head.workspace, head.time.now_ms())
+    for _ in range(60):
+        while reconciling.run(head.workspace):
+            pass
+        now = Everything(head.client, head.workspace, head.time.now_ms())
+        demand([*now.faults(), *now.superfluous()])
+        if not now.of_status("preempting"):
+            break
+        head.time.advance(2)
+        head.ledger.sweep(head.workspace)
+    demand(now.at_rest())
+    return right(head.client, head.ledger, head.workspace, head.time.now_ms())

@@ -1,0 +1,248 @@
+"""One process of many that do everything at once to one workspace; seeded, so that its own decisions can be repeated."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Final
+
+from app.domain.clock import Clock, RedisClock
+from app.domain.errors import Refusal
+from app.domain.ids import request_id
+from app.domain.models import Pool
+from app.domain.specs import PolicySpec, RequestSpec
+from app.store.connection import connect
+from app.store.keys import key
+from app.store.ledger import Ledger, LedgerLimits
+from tests.live.races import anytime, quiet
+from tests.support.redis_snapshot import Snapshot
+from tests.support.world import World, full
+
+WORKSPACE: Final = "races"
+COMPONENTS: Final = ("a", "b", "c", "d")
+ODDS: Final = {
+    "submit": 34,
+    "submit_some": 4,
+    "release": 16,
+    "heartbeat": 8,
+    "cancel": 4,
+    "drop": 3,
+    "poll": 4,
+    "pass_time": 3,
+    "sweep": 4,
+    "be_patient": 4,
+    "advance": 4,
+    "resize": 4,
+    "set_policy": 3,
+    "settle_differently": 2,
+    "come_and_go": 3,
+    "view": 8,
+}
+
+
+ALIKE: Final = ("pass_time", "view")
+"""Verbs that mean the same here as in any world."""
+
+
+class SharedClock:
+    """A time that all processes share, and each may move on."""
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def now_ms(self) -> int:
+        """Milliseconds since 1970."""
+        return int(self._value.value)
+
+    def advance(self, seconds: float) -> None:
+        """Move on."""
+        with self._value.get_lock():
+            self._value.value += round(seconds * 1000)
+
+
+@dataclass(frozen=True)
+class Mix:
+    """What a crowd does: how much, in which pieces, and whether capacities only grow or only shrink."""
+
+    seed: int
+    operations: int
+    chunk: int
+    shrinking: bool = False
+
+
+class Trader(World):
+    """A workspace in which others act as well."""
+
+    def __init__(self, url: str, number: int, mix: Mix, time: Any = None) -> None:
+        super().__init__(connect(url), WORKSPACE, mix.chunk)
+        clock: Clock = SharedClock(time) if time is not None else RedisClock()
+        self.time = time
+        self.ledger = Ledger(self.client, clock, LedgerLimits(chunk=mix.chunk))
+        self.number, self.mix = number, mix
+        self.random = Random(mix.seed * 1000 + number)
+        self.before: dict[str, Pool] = {}
+        self.done: Counter[str] = Counter()
+
+    def trade(self) -> dict[str, int]:
+        """Do what there is to do, so many times; how often each thing succeeded."""
+        verbs, odds = list(ODDS), list(ODDS.values())
+        for turn in range(self.mix.operations):
+            verb = self.random.choices(verbs, odds)[0]
+            try:
+                getattr(self, f"{verb}_one" if hasattr(World, verb) and verb not in ALIKE else verb)()
+                self.done[verb] += 1
+            except Refusal as no:
+                self.done[f"{verb}: {no.code}"] += 1
+            if turn % 50 == self.number * 6:
+                self.look_at_everything()
+        return dict(self.done)
+
+    # requests
+
+    def an_ask(self) -> RequestSpec:
+        """Some of this and that."""
+        pick = self.random
+        wanted: dict[str, Any] = {"gpu": pick.choice((1, 1, 1, 2, 3, 5)), "preemptible": pick.random() < 0.85}
+        if pick.random() < 0.3:
+            wanted["licence"] = 1
+        if pick.random() < 0.3:
+            wanted["walltime_s"] = pick.choice((10, 100))
+        wanted["preemption_class"] = pick.choice((3, 5, 5, 7))
+        wanted["lease_s"], wanted["queue_ttl_s"] = pick.choice((1, 30, 30, None)), pick.choice((5, None, None))
+        return self.ask(pick.choice(COMPONENTS), **wanted)
+
+    def submit_one(self) -> None:
+        """One ask, sometimes one that was sent before with another id."""
+        idempotency_key = f"key{self.random.randrange(50)}" if self.random.random() < 0.2 else None
+        self.ledger.submit(WORKSPACE, self.an_ask(), idempotency_key)
+
+    def submit_some(self) -> None:
+        """A batch."""
+        self.ledger.submit_all(WORKSPACE, [(request_id(), self.an_ask(), None) for _ in range(self.random.randrange(1, 6))])
+
+    def any_of(self, structure: str) -> str | None:
+        """Somebody of it, whoever submitted it; the others may be quicker."""
+        found = self.client.zrandmember(key(structure, WORKSPACE))
+        return None if found is None else str(found)
+
+    def release_one(self) -> None:
+        """Give back what some request holds, sometimes with another's fence."""
+        if name := self.any_of("live"):
+            fence, wrong = self.look(name).fence or 0, self.random.random() < 0.05
+            self.ledger.release(WORKSPACE, name, fence - wrong)
+            assert not wrong, "released with a fence that is not its own"
+
+    def heartbeat_one(self) -> None:
+        """Prolong some lease."""
+        if name := self.any_of("live"):
+            self.ledger.heartbeat(WORKSPACE, name, self.look(name).fence or 0)
+
+    def cancel_one(self) -> None:
+        """Some waiter leaves."""
+        if name := self.any_of("waiting"):
+            self.ledger.cancel(WORKSPACE, name)
+
+    def drop_one(self) -> None:
+        """An operator ends something."""
+        if name := self.any_of(self.random.choice(("live", "waiting", "ended"))):
+            self.ledger.drop(WORKSPACE, name)
+
+    def poll(self) -> None:
+        """Somebody asks for some waiter."""
+        if name := self.any_of("waiting"):
+            self.look(name, poll=True)
+
+    # time and the housekeeping
+
+    def pass_time(self, seconds: float = 0) -> None:
+        """Time passes for everybody."""
+        if self.time is not None:
+            SharedClock(self.time).advance(seconds or self.random.choice((1, 5, 20)))
+
+    def sweep(self) -> None:
+        """End what time has ended."""
+        self.ledger.sweep(WORKSPACE)
+
+    def be_patient(self) -> None:
+        """Perhaps somebody gets a hold."""
+        self.ledger.give_patience_hold(WORKSPACE, self.random.choice(("p", "q")))
+
+    def advance(self) -> None:
+        """Go on with what another process is in the middle of."""
+        self.ledger.resume_unfinished(WORKSPACE)
+
+    # pools and policies
+
+    def resize_one(self) -> None:
+        """Each pool is resized by one process, one step in the direction of the mix, so that it never goes the other way."""
+        if self.number >= 2:
+            return
+        pool, step = "pq"[self.number], -1 if self.mix.shrinking else 1
+        furthest = {"gpu": 3, "licence": 1} if self.mix.shrinking else {"gpu": 12, "licence": 5}
+        resource = self.random.choice(sorted(furthest))
+        if (now := self.view(pool).capacity[resource]) != furthest[resource]:
+            self.resize(pool, None, **{resource: now + step})
+
+    def set_policy(self) -> None:
+        """Another priority and share; a limit, in pool q, is only lowered where capacities are."""
+        pick, pool = self.random, self.random.choice(("p", "q"))
+        wanted: dict[str, Any] = {"priority": pick.randrange(3), "reserved": {"gpu": pick.randrange(3)}}
+        if pool == "p":
+            wanted["group"] = "g"
+        elif self.mix.shrinking:
+            wanted["limit"] = {"gpu": pick.randrange(2, 6)}
+        self.ledger.set_policy(WORKSPACE, pool, full(pick.choice(COMPONENTS[:2])), PolicySpec.model_validate(wanted))
+
+    def settle_differently(self) -> None:
+        """Another order or way of queueing."""
+        setting, values = self.random.choice(
+            [
+                ("discipline", ("reserved", "classes")),
+                ("order", ("share_first", "priority_first")),
+                ("queueing", ("best_effort", "best_effort", "strict")),
+                ("patience_s", (0, 5, None)),
+            ]
+        )
+        self.resize(self.random.choice(("p", "q")), settings={setting: self.random.choice(values)})
+
+    def come_and_go(self) -> None:
+        """A third pool is made, joined, left and deleted, by whoever comes first."""
+        way: Callable[[], object] = self.random.choice(
+            [
+                lambda: self.pool("r", gpu=2),
+                lambda: self.policy("a", "r", priority=1),
+                lambda: self.policy("c", "r"),
+                lambda: self.ledger.delete_policy(WORKSPACE, "r", full("a")),
+                lambda: self.ledger.delete_pool(WORKSPACE, "r"),
+            ]
+        )
+        way()
+
+    # what everybody sees
+
+    def view(self, name: str = "") -> Pool:
+        """A pool as it is now: nobody ever sees one unit too many, nor what is too many get worse."""
+        name = name or self.random.choice(("p", "q"))
+        seen = super().view(name)
+        before = self.before.get(name, seen)
+        for resource, capacity in seen.capacity.items():
+            used, was = seen.used.get(resource, 0), before.used.get(resource, 0)
+            most = max(was, before.capacity[resource]) if self.mix.shrinking else capacity
+            assert used <= most, f"{used} of {resource} in use in {name}, {most} would be right: {seen} after {before}"
+        self.before[name] = seen
+        return seen
+
+    def look_at_everything(self) -> None:
+        """Whatever the others do, it all agrees; and as often as nothing is unfinished, nobody waits who could be granted."""
+        seen = Snapshot(self.client, WORKSPACE)
+        anytime.demand(anytime.faults(seen, lowered=self.mix.shrinking))
+        if not {"todo", "orphans"} & seen.keys.keys():
+            anytime.demand(quiet.faults(seen))
+            self.done["a look when all was quiet"] += 1
+
+
+def trade(url: str, number: int, mix: Mix, time: Any = None) -> dict[str, int]:
+    """What a process does."""
+    return Trader(url, number, mix, time).trade()

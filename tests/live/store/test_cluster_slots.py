@@ -1,0 +1,259 @@
+"""No script touches a key of another slot: with a line `#!lua` before them, servers since Redis 7 see to that.
+
+(Without that line a cluster lets a script touch any key it did not declare, and the mistake shows only with a second shard.)
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from redis.exceptions import ResponseError
+
+from app.domain.declaration import DeclaredGroup, DeclaredPolicy, DeclaredPool, export_pool
+from app.domain.declaration_diff import DeclarationStep
+from app.domain.errors import NotFound
+from app.domain.plan_steps import EvictOverLimit, OverLimitVictim
+from app.domain.specs import RequestSpec, WorkspaceSettings
+from app.domain.tasks import ReplacedAllocation, TaskDispatch, TaskSpec
+from app.domain.tokens import Role, Token
+from app.planner.planning_pass import plan
+from app.store.lua_linker import LuaCommand, load_commands
+from app.store.metrics import MetricsStore
+from app.store.nudges import Nudges
+from app.store.queries import QueryStore, RequestFilter
+from app.store.queue_status import QueueStatusStore
+from app.store.scripts import RedisClient, ScriptReply, Scripts
+from app.store.task_outbox import TaskStore
+from app.store.tokens import TokenStore
+from app.store.usage_samples import UsageSampleStore
+from app.store.workspace_copy import WorkspaceCopier
+from tests.conftest import Servers
+from tests.support.backends import FakeScratch
+from tests.support.world import World
+from tests.unit.store.conftest import findings
+
+
+def guarded(command: LuaCommand) -> LuaCommand:
+    """The command with the line that makes the server strict."""
+    text = "#!lua\n" + command.text
+    return replace(command, text=text, sha=hashlib.sha1(text.encode()).hexdigest())
+
+
+class Guarded(Scripts):
+    """Calls guarded commands, and notes which."""
+
+    def __init__(self, client: RedisClient) -> None:
+        super().__init__(client, {name: guarded(command) for name, command in load_commands().items()})
+        self.called: set[str] = set()
+
+    def call(self, command: str, workspace: str, /, **args: Any) -> ScriptReply:
+        self.called.add(command)
+        return super().call(command, workspace, **args)
+
+
+@pytest.fixture(params=["cluster", "redis"])
+def strict(request: pytest.FixtureRequest, servers: Servers) -> RedisClient:
+    """A cluster of one node, and a plain server."""
+    client = servers.client(request.param)
+    if int(client.info("server")["redis_version"].split(".")[0]) < 7:
+        pytest.skip("#!lua is known since Redis 7")
+    return client
+
+
+def live(world: World) -> None:
+    """A story that goes through every command that writes."""
+    world.pool(gpu=4, settings={"patience_s": 5})
+    world.pool("q", tpu=1)
+    world.group("g", reserved={"gpu": 2})
+    world.policy("a", group="g", reserved={"gpu": 1}, limit={"gpu": 4})
+    world.policy("b", priority=3)
+    world.policy("a", "q")
+    held, short = world.submit("a", gpu=2, lease_s=60, walltime_s=60, key="k"), world.submit("b", gpu=1, lease_s=8)
+    waiting = [world.submit("a", gpu=4), world.submit("b", gpu=3, walltime_s=9), world.submit("b", gpu=2, queue_ttl_s=3)]
+    world.look(waiting[0], poll=True)
+    world.pass_time(9)
+    world.ledger.heartbeat(world.workspace, held.id, 1)
+    world.cancel(waiting[1])
+    world.resize(gpu=5)
+    world.resize("q", tpu=2)
+    world.policy("b", limit={"gpu": 1})
+    world.release(held)
+    world.drop(waiting[0])
+    assert world.status(held, short, *waiting) == ["released", "expired", "released", "cancelled", "expired"]
+    world.ledger.update_workspace(world.workspace, WorkspaceSettings(unmanaged="allow"))
+    world.release(world.submit("stranger", gpu=1))
+    world.ledger.resume_unfinished(world.workspace)
+    world.ledger.get_last_event_id(world.workspace)
+    world.ledger.take_job_lock(world.workspace, "audit", "a", 60)
+    world.ledger.release_job_lock(world.workspace, "audit", "a")
+    live_with_taking_back(world)
+    live_with_fair_shares(world)
+    live_with_tasks(world, TaskStore(world.client, world.clock))
+    live_with_tokens(TokenStore(world.client, world.clock))
+    for component, pool in (("a", "p"), ("b", "p"), ("a", "q")):
+        world.ledger.delete_policy(world.workspace, pool, f"orchestrator/{component}")
+    world.ledger.delete_group(world.workspace, "p", "g")
+    world.ledger.delete_pool(world.workspace, "q")
+    empty = export_pool(world.view())
+    groups, policies = [DeclaredGroup(name="h")], [DeclaredPolicy(component="c")]
+    full = DeclaredPool(name="p", capacity={"gpu": 2}, groups=groups, policies=policies)
+    for before, after in ((empty, full), (full, None), (None, full), (full, empty)):
+        assert world.ledger.declare(world.workspace, [DeclarationStep(before, after)])
+
+
+def live_with_taking_back(world: World) -> None:
+    """Every command of decisions and leaving, in a pool of its own."""
+    world.pool("back", gpu=4)
+    world.group("g", "back")
+    world.policy("low", "back", group="g")
+    world.policy("high", "back", priority=1, reserved={"gpu": 1})
+    victims = [world.submit("low", gpu=2, checkpoint="auto", walltime_s=9) for _ in range(2)]
+    first, second = world.submit("high", gpu=2), world.submit("high", gpu=2)
+    nudges = Nudges(world.client, world.clock)
+    assert (nudges.claim(world.workspace), nudges.begin_pass(world.workspace, "a", 60)) == (0, "begun")
+    nudges.finish_pass(world.workspace, "a", None, 60, 0.001, "nothing")
+    for waiter, victim in zip((first, second), victims, strict=True):
+        assert world.stop(waiter, victim, pool="back").applied
+    world.checkpoint(victims[0], "defer", 10)
+    world.cancel(first)
+    assert world.pass_on(victims[0], second, "back").applied
+    assert world.end_hold(second, "back").reason == "enough"
+    assert world.depart(700) == 2
+    world.cancel(second)
+    assert world.reprieve(victims[1], "back").applied
+    world.checkpoint(victims[0], "completed")
+    assert world.ledger.read_counters(world.workspace)["requeued|back"] == 1
+    for victim in victims:
+        world.drop(victim)
+    assert world.status(*victims) == ["released", "released"]
+    for component in ("low", "high"):
+        world.ledger.delete_policy(world.workspace, "back", f"orchestrator/{component}")
+    world.ledger.delete_pool(world.workspace, "back")
+
+
+def live_with_fair_shares(world: World) -> None:
+    """What is published, asked and evicted, in a pool of its own with somebody waiting in two shapes."""
+    world.pool("fair", gpu=4, settings={"discipline": "fair_share", "patience_s": None, "grace_s": 0})
+    for component in ("one", "two"):
+        world.policy(component, "fair")
+    held = [world.submit("one", gpu=2, retries=0) for _ in range(2)]
+    waiting = [world.submit("two", gpu=gpu) for gpu in (1, 2)]
+    seen = world.snapshot("fair")
+    assert seen.demand["orchestrator/two"].units["gpu"] == 3
+    found = plan(seen).publication
+    assert found
+    assert world.planning.publish(world.workspace, seen, found).applied
+    for one in waiting:
+        world.cancel(one)
+    world.resize("fair", gpu=2)
+    assert world.take(EvictOverLimit((OverLimitVictim(held[1].id, held[1].fence or 0, "pool"),)), world.snapshot("fair")).applied
+    world.drop(held[0])
+    for component in ("one", "two"):
+        world.ledger.delete_policy(world.workspace, "fair", f"orchestrator/{component}")
+    world.ledger.delete_pool(world.workspace, "fair")
+
+
+def live_with_tasks(world: World, store: TaskStore) -> None:
+    """Tasks that are sent and begun, that were not, that are lost, tried again, put off and given up."""
+    here = world.workspace
+    world.pool("tasks", gpu=1)
+    world.policy("tasks", "tasks")
+    ask = TaskSpec(task="a", name="x", request=RequestSpec(component="tasks", resources={"gpu": 1}), message={})
+
+    def sent(tries: int = 1) -> TaskDispatch:
+        taken = [one for _ in range(2) for one in store.take_batch(here, 1, 1, tries).dispatches]
+        store.mark_sent(here, taken, 1)
+        return taken[-1]
+
+    def begun(of: TaskDispatch) -> tuple[str, int]:
+        store.start_task(here, of.request or "", of.fence or 0, "w")
+        return of.request or "", of.fence or 0
+
+    assert store.park_task(here, ask, "a-task") == store.park_task(here, ask, "a-task")
+    store.park_task(here, ask.model_copy(update={"task": "b"}))
+    assert store.cancel_task(here, "b").status == "ended"
+    assert store.get_outbox_status(here).waiting == 2
+    store.mark_failed(here, store.take_batch(here, 1, 1, 1).dispatches, 1)
+    world.clock.advance(1)
+    sent()
+    over = store.get_task(here, "b").request
+    store.acknowledge_end(here, "b", over and over.id)
+    world.clock.advance(1)
+    assert world.ledger.release(here, *begun(sent()), "lost").status == "expired"
+    request, fence = begun(sent())
+    later = world.clock.now_ms() + 1000
+    again = {
+        "instead_of": ReplacedAllocation(request=request, fence=fence),
+        "not_before": datetime.fromtimestamp(later / 1000, UTC),
+    }
+    assert store.park_task(here, ask.model_copy(update=again)).status == "delayed"
+    world.clock.advance(1)
+    world.ledger.release(here, *begun(sent()))
+    with pytest.raises(NotFound):
+        store.get_task(here, "a")
+    world.ledger.delete_policy(here, "tasks", "orchestrator/tasks")
+    world.ledger.delete_pool(here, "tasks")
+
+
+def live_with_tokens(store: TokenStore) -> None:
+    """Every command of the service's own records."""
+    token = store.create_token("digest", Token(id="1", name="ci", role=Role.VIEWER, workspaces=("*",)), lasts_s=60)
+    assert (store.find_token("digest"), store.list_tokens(), store.throttle_token("1", 1)) == (token, [token], 0)
+    assert store.revoke_token("ci") == token
+
+
+def look_through(lists: QueryStore, world: World) -> None:
+    """Every command that lists."""
+    found, _ = lists.list_requests(world.workspace, RequestFilter(), None, 10)
+    assert lists.get_requests(world.workspace, [request.id for request in found]) == found
+    assert [event.id for event in lists.list_latest_events(world.workspace, 1)] == [
+        world.ledger.get_last_event_id(world.workspace)
+    ]
+    assert lists.list_active(world.workspace, "p", 0, 10) == ([], None)
+    assert (lists.list_component_pools(world.workspace, "orchestrator/nobody"), lists.get_unmanaged_mode(world.workspace)) == (
+        [],
+        "allow",
+    )
+
+
+def look_closely(client: RedisClient, world: World) -> None:
+    """Every command that says why, and what if."""
+    standings, one = QueueStatusStore(client), world.submit("x/unmanaged")
+    assert standings.list_statuses(world.workspace, one.id)[1] == ()
+    assert standings.read_run_times(world.workspace, "p", ["orchestrator/t"]) == {}, "nobody has a policy there any more"
+    assert standings.read_clock(world.workspace) > 1_700_000_000_000, "by Redis itself"
+    with WorkspaceCopier(client, FakeScratch()).copy(world.workspace) as scratch:
+        assert World(scratch.client, world.workspace).status(one) == ["allocated"]
+    world.drop(one)
+
+
+def test_no_script_touches_another_slot(strict: RedisClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    scripts = Guarded(strict)
+    for place in (
+        "ledger", "auditor", "tokens", "lists", "measuring", "planning", "nudges", "samples", "tasks", "standings", "scratch",
+    ):  # fmt: skip
+        monkeypatch.setattr(f"app.store.{place}.Scripts", lambda _: scripts)
+    monkeypatch.setattr("app.store.plan_store.MOST", 1)  # so that there is more than one look shows
+    world = World(strict)
+    live(world)
+    assert (world.view().used, world.queue(), len(world.events()) > 10) == ({}, [], True)
+    samples = UsageSampleStore(strict, 60, 3, world.clock)
+    assert (samples.record_sample(world.workspace, "p"), len(samples.list_samples(world.workspace, "p"))) == (True, 1)
+    measured = MetricsStore(strict, world.clock).get_pool(world.workspace, "p")
+    assert (measured and measured.capacity) == {"gpu": 5}
+    look_through(QueryStore(strict), world)
+    look_closely(strict, world)
+    assert findings(world) == []
+    assert scripts.called == load_commands().keys()
+
+
+def test_the_guard_sees_a_key_of_another_slot(servers: Servers) -> None:
+    client = servers.client("cluster")
+    text = "#!lua\nreturn redis.call('SET', 'pk:{elsewhere}:meta', '1')"
+    with pytest.raises(ResponseError, match="do not hash to the same slot"):
+        client.eval(text, 1, "pk:{here}:")
+    assert client.get("pk:{elsewhere}:meta") is None

@@ -1,0 +1,35 @@
+"""What a waiting request costs: at most 1 KiB of the server's memory, its event and its places in the indexes included."""
+
+from __future__ import annotations
+
+from tests.conftest import Servers
+from tests.support.world import World
+
+WAITING = 5_000
+TEAMS = [f"team-{number}" for number in range(10)]
+
+
+def test_a_waiting_request_costs_at_most_a_kibibyte(servers: Servers) -> None:
+    world = World(servers.client("redis"))
+    world.pool("training", gpu=64)
+    for team in TEAMS:
+        world.policy(team, "training", priority=10, reserved={"gpu": 4}, limit={"gpu": 64})
+    world.submit(TEAMS[0], gpu=64)
+    wait(world, 50)
+    before = memory(world)
+    wait(world, WAITING)
+    assert world.view("training").queue_length == 50 + WAITING
+    each = (memory(world) - before) / WAITING
+    assert each <= 1024, f"{each:.0f} bytes a waiting request"
+
+
+def wait(world: World, count: int) -> None:
+    """So many more that wait, with the lease and the time to live that an ask has by default."""
+    asks = [world.ask(TEAMS[number % len(TEAMS)], gpu=8, lease_s=60, queue_ttl_s=600) for number in range(count)]
+    for first in range(0, count, 50):
+        world.submit_all(asks[first : first + 50])
+
+
+def memory(world: World) -> int:
+    """Bytes the server uses, but for what is not data."""
+    return int(world.client.info("memory")["used_memory_dataset"])

@@ -1,0 +1,284 @@
+"""Nudges: said once, claimed by one, not sent too often; and whoever finds the lease taken has not come in vain."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis.cluster import RedisCluster
+
+from app.domain.clock import ManualClock
+from app.store.change_notifications import CLIENT_NAME
+from app.store.keys import key
+from app.store.lua_linker import FOLDER, load_commands
+from app.store.nudges import ChannelSubscription, Nudges
+from app.store.scripts import RedisClient, Scripts
+from tests.conftest import Servers
+from tests.support.backends import wait_until
+from tests.support.world import World
+
+W = "test"
+LONG_S = 20.0
+"""For what must happen."""
+SHORT_S = 0.2
+"""For what must not happen."""
+LEASE_S = 60
+
+Ask = Callable[..., object]
+
+
+@pytest.fixture
+def ask(tmp_path: Path) -> Callable[[RedisClient], Ask]:
+    """What a script does that leaves work for a decision."""
+    (tmp_path / "lib").mkdir()
+    shutil.copy(FOLDER / "lib" / "nudges.lua", tmp_path / "lib")
+    head = "-- Ask, and ask again.\n-- @use nudges\n-- @reply asked\n\n"
+    (tmp_path / "ask.lua").write_text(f"{head}nudges.ask()\nnudges.ask()\nreturn reply.asked()\n")
+    commands = load_commands(tmp_path)
+
+    def asking(client: RedisClient) -> Ask:
+        scripts = Scripts(client, commands)
+        return lambda workspace=W: scripts.call("ask", workspace)
+
+    return asking
+
+
+@pytest.fixture
+def nudges(world: World) -> Nudges:
+    """With somebody who waits, so that there is something to look at."""
+    world.pool(gpu=1)
+    world.policy()
+    world.submit(gpu=1)
+    world.submit(gpu=1)
+    world.client.delete(key("nudge", W))
+    return Nudges(world.client, world.clock)
+
+
+def nudge(world: World) -> str | None:
+    value = world.client.get(key("nudge", W))
+    return None if value is None else str(value)
+
+
+def holder(world: World) -> str | None:
+    value = world.client.get(key("lease", W, "reconcile"))
+    return None if value is None else str(value)
+
+
+def counts(world: World) -> dict[str, int]:
+    kept = world.client.hgetall(key("counts", W)).items()
+    return {str(name): int(count) for name, count in kept if str(name).startswith("reconcile")}
+
+
+def test_of_many_one_claims_what_was_asked(world: World, nudges: Nudges, ask: Callable[[RedisClient], Ask]) -> None:
+    assert nudges.claim(W) is None
+    ask(world.client)()
+    assert (nudge(world), 4000 < world.client.pttl(key("nudge", W)) <= 5000) == ("asked", True)
+    assert (nudges.claim(W), Nudges(world.client).claim(W), nudge(world)) == (0, None, "sent")
+    ask(world.client)()
+    assert (nudges.claim(W), nudge(world)) == (None, "sent"), "who was sent has not looked yet"
+    assert nudges.begin_pass(W, "a", LEASE_S) == "begun"
+    ask(world.client)()
+    assert nudges.claim(W) is not None, "after the look has begun it is another matter"
+
+
+def test_what_is_sent_costs_a_fifth_of_the_time_at_most(
+    world: World, nudges: Nudges, ask: Callable[[RedisClient], Ask]
+) -> None:
+    other = Nudges(world.client, world.clock)
+
+    def waits(took_s: float, of: Nudges) -> float | None:
+        nudges.begin_pass(W, "a", LEASE_S)
+        nudges.finish_pass(W, "a", None, LEASE_S, took_s, "nothing")
+        ask(world.client)()
+        return of.claim(W)
+
+    assert waits(0.1, nudges) == 0
+    assert waits(0.1, other) == 0.5, "whoever sends it"
+    world.clock.advance(0.5)
+    assert waits(0.002, nudges) == 0.02
+    world.clock.advance(0.5)
+    assert waits(0.002, nudges) == 0
+    assert waits(3, nudges) == 15
+    assert world.client.pttl(key("nudge", W)) > 15_000, "and it is remembered for so long"
+    back = Nudges(world.client, ManualClock(1_600_000_000_000))
+    assert waits(0.01, back) == 0.05, "a clock that was put back does not stop it"
+
+
+def test_where_nobody_waits_and_nobody_leaves_there_is_nothing_to_do(world: World, ask: Callable[[RedisClient], Ask]) -> None:
+    nudges = Nudges(world.client, world.clock)
+    world.pool(gpu=1)
+    world.pool("q", gpu=1)
+    world.policy()
+    held = world.submit(gpu=1)
+    world.looked_at()
+    ask(world.client)()
+    assert (nudges.begin_pass(W, "a", LEASE_S), nudge(world), holder(world)) == ("idle", None, None)
+    waiting = world.submit(gpu=1)
+    assert nudges.begin_pass(W, "a", LEASE_S) == "begun"
+    nudges.finish_pass(W, "a", None, LEASE_S, 0, "nothing")
+    world.cancel(waiting)
+    assert nudges.begin_pass(W, "a", LEASE_S) == "idle"
+    world.client.hset(key("pool_leaving", W, "q"), held.id, "-")
+    assert nudges.begin_pass(W, "a", LEASE_S) == "begun", "who leaves for nobody may be called back"
+    world.client.delete(key("pool_leaving", W, "q"))
+    world.client.zadd(key("leaving", W), {held.id: 1})
+    assert nudges.begin_pass(W, "a", LEASE_S) == "begun"
+    world.client.delete(key("leaving", W))
+
+
+def test_who_finds_the_lease_taken_has_the_holder_look_again(world: World, nudges: Nudges) -> None:
+    assert nudges.begin_pass(W, "a.1", LEASE_S) == "begun"
+    assert nudges.begin_pass(W, "a.1", LEASE_S) == "begun", "as often as it is asked"
+    assert (nudges.begin_pass(W, "b.1", LEASE_S), nudge(world)) == ("held", "missed")
+    assert nudges.begin_pass(W, "b.1", LEASE_S, "missed") == "held"
+    assert nudges.finish_pass(W, "a.1", "a.2", LEASE_S, 0.0101, "nothing")
+    assert (nudge(world), holder(world)) == (None, "a.2")
+    assert nudges.begin_pass(W, "b.1", LEASE_S, "missed") == "seen"
+    assert nudges.finish_pass(W, "a.1", "a.2", LEASE_S, 0.0101, "nothing"), "said again, if the answer was lost"
+    assert counts(world) == {"reconciles": 1, "reconcile_ms": 11, "reconcile_last_ms": 11}
+    assert not nudges.finish_pass(W, "a.2", "a.3", LEASE_S, 0.001, "nothing")
+    assert not nudges.finish_pass(W, "a.2", "a.3", LEASE_S, 0.001, "nothing")
+    assert (holder(world), counts(world)) == (None, {"reconciles": 2, "reconcile_ms": 12, "reconcile_last_ms": 1})
+
+
+def test_a_nudge_that_is_on_its_way_is_left_to_who_is_sent(
+    world: World, nudges: Nudges, ask: Callable[[RedisClient], Ask]
+) -> None:
+    nudges.begin_pass(W, "a.1", LEASE_S)
+    ask(world.client)()
+    assert not nudges.finish_pass(W, "a.1", "a.2", LEASE_S, 0.1, "nothing")
+    assert (nudge(world), holder(world)) == ("asked", None)
+
+
+def test_who_may_not_go_on_asks_for_another(world: World, nudges: Nudges) -> None:
+    nudges.begin_pass(W, "a.1", LEASE_S)
+    assert nudges.finish_pass(W, "a.1", "a.2", LEASE_S, 0, "more")
+    assert not nudges.finish_pass(W, "a.2", None, LEASE_S, 0, "more")
+    assert (nudge(world), holder(world)) == ("asked", None)
+    nudges.begin_pass(W, "a.1", LEASE_S)
+    nudges.begin_pass(W, "b.1", LEASE_S)
+    assert not nudges.finish_pass(W, "a.1", None, LEASE_S, 0, "nothing")
+    assert (nudge(world), holder(world)) == ("asked", None)
+
+
+def test_what_failed_is_not_nudged_for_a_while(world: World, nudges: Nudges, ask: Callable[[RedisClient], Ask]) -> None:
+    nudges.begin_pass(W, "a.1", LEASE_S)
+    ask(world.client)()
+    assert not nudges.finish_pass(W, "a.1", "a.2", LEASE_S, 0.003, "failed")
+    ask(world.client)()
+    assert (nudge(world), nudges.claim(W), holder(world)) == ("hushed", None, None)
+    assert 4000 < world.client.pttl(key("nudge", W)) <= 5000
+    assert counts(world)["reconcile_last_ms"] == 3
+    assert nudges.begin_pass(W, "b.1", LEASE_S, "nudge") == "seen"
+    assert nudges.begin_pass(W, "b.1", LEASE_S) == "begun", "a tick does not mind"
+
+
+def test_who_lost_the_lease_ends_nothing(world: World, nudges: Nudges) -> None:
+    nudges.begin_pass(W, "a.1", LEASE_S)
+    assert (nudges.extend_lock(W, "a.1", LEASE_S), nudges.extend_lock(W, "b.1", LEASE_S)) == (True, False)
+    world.client.delete(key("lease", W, "reconcile"))
+    nudges.begin_pass(W, "b.1", LEASE_S)
+    before = world.state()
+    assert not nudges.finish_pass(W, "a.1", "a.2", LEASE_S, 1, "more")
+    assert not nudges.extend_lock(W, "a.1", LEASE_S)
+    assert world.state() == before
+
+
+# ---- what is heard, on servers only: the fake has no connections
+
+SERVERS = ("embedded", "redis", "cluster")
+
+
+@pytest.fixture(params=SERVERS)
+def server(request: pytest.FixtureRequest, servers: Servers) -> RedisClient:
+    return servers.client(request.param)
+
+
+@pytest.fixture
+def ears(server: RedisClient) -> Iterator[ChannelSubscription]:
+    with Nudges(server).subscribe() as ears:
+        yield ears
+
+
+def hears(ears: ChannelSubscription, *names: str) -> None:
+    """Returns when all of these were heard, and fails if another was."""
+    heard, until = set[str](), time.monotonic() + LONG_S
+    while heard != set(names):
+        assert time.monotonic() < until, f"heard {heard}"
+        heard |= ears.wait(1)
+        assert heard <= set(names)
+
+
+def node(client: RedisClient) -> Any:
+    """A client of the one node there is."""
+    return client.get_redis_connection(client.get_default_node()) if isinstance(client, RedisCluster) else client  # type: ignore[no-untyped-call]
+
+
+def test_it_is_said_once_until_somebody_looks(
+    server: RedisClient, ears: ChannelSubscription, ask: Callable[[RedisClient], Ask]
+) -> None:
+    asking = ask(server)
+    for _ in range(50):
+        asking()
+    with node(server).pubsub(ignore_subscribe_messages=True) as said:
+        said.psubscribe("pk:*")
+        said.get_message(timeout=LONG_S)
+        asking()
+        assert said.get_message(timeout=SHORT_S) is None
+        server.delete(key("nudge", W))
+        asking()
+        asking("other")
+        channels = {said.get_message(timeout=LONG_S)["channel"] for _ in range(2)}
+        assert channels == {key("nudged", W), key("nudged", "other")}
+        assert said.get_message(timeout=SHORT_S) is None
+    hears(ears, W, "other")
+    assert ears.wait(SHORT_S) == set()
+
+
+def test_changes_of_requests_and_foreign_channels_are_no_nudges(server: RedisClient, ears: ChannelSubscription) -> None:
+    world = World(server)
+    for channel in (f"{key('nudged', W)}x", "pk:{a}:nudged:b", "nudged"):
+        node(server).publish(channel, "")
+    world.pool(gpu=1)
+    world.policy()
+    world.release(world.submit(gpu=1))
+    assert ears.wait(SHORT_S) == set()
+
+
+def test_it_hears_again_after_the_connection_broke(
+    server: RedisClient, ears: ChannelSubscription, ask: Callable[[RedisClient], Ask]
+) -> None:
+    asking = ask(server)
+
+    def listening() -> list[str]:
+        return [each["id"] for each in node(server).client_list() if each["name"] == CLIENT_NAME and each["psub"] == "1"]
+
+    (first,) = listening()
+    node(server).client_kill_filter(_id=first)
+    wait_until(lambda: listening() not in ([], [first]), "it has subscribed again")
+    asking()
+    hears(ears, W)
+
+
+def test_who_waits_is_woken_when_all_is_closed(server: RedisClient) -> None:
+    with Nudges(server).subscribe() as ears:
+        ears.close()
+        begun = time.monotonic()
+        assert ears.wait(LONG_S) == set()
+    assert time.monotonic() - begun < LONG_S / 2
+
+
+def test_who_may_not_publish_is_not_kept_from_its_work(servers: Servers, ask: Callable[[RedisClient], Ask]) -> None:
+    client = node(servers.client("redis"))
+    client.acl_setuser("mute", enabled=True, nopass=True, keys="*", commands=["+@all"], reset_channels=True)
+    try:
+        with client.client() as mute:
+            mute.execute_command("AUTH", "mute", "x")
+            ask(mute)()
+        assert client.get(key("nudge", W)) == "asked"
+    finally:
+        client.acl_deluser("mute")

@@ -1,0 +1,112 @@
+"""Messages for a broker, a real one that can be killed and frozen, and what has arrived there."""
+
+from __future__ import annotations
+
+import base64
+import json
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from redis import Redis
+
+from app.domain.tasks import TaskDispatch, TaskEnd
+from app.store.child_process import ChildProcess
+from app.store.embedded_redis import find_server
+from tests.support.backends import free_port, require, wait_until
+
+BODY = b'[[1], {"a": "\xc3\xa9"}, {"callbacks": null}]'
+QUEUE = {"name": "celery", "exchange": {"name": "celery", "type": "direct"}, "routing_key": "celery", "durable": True}
+
+
+def document(task: str = "a", **more: Any) -> dict[str, Any]:
+    """A message as it is kept."""
+    return {
+        "id": task,
+        "body": base64.b64encode(BODY).decode(),
+        "content_type": "application/json",
+        "content_encoding": "utf-8",
+        "headers": {"id": task, "task": "proj.train", "eta": None},
+        "properties": {"correlation_id": task, "reply_to": "answers", "delivery_mode": 2},
+        "exchange": "",
+        "exchange_type": "direct",
+        "routing_key": "celery",
+        "queues": [QUEUE],
+        **more,
+    }
+
+
+def dispatch(task: str = "a", fence: int | None = 7, ended: TaskEnd | None = None, **more: Any) -> TaskDispatch:
+    """What is to be sent of a task."""
+    message = more.pop("message", None) or document(task, **more)
+    return TaskDispatch(task, f"r-{task}", fence, message, "gpus", {"gpu": 1}, 60, False, None, 1, False, ended)
+
+
+@dataclass
+class Broker:
+    """A Redis of its own, behind a password."""
+
+    folder: Path
+    port: int = field(default_factory=free_port)
+    password: str = "s3cret"
+    server: ChildProcess | None = None
+
+    @property
+    def url(self) -> str:
+        """Where it is."""
+        return f"redis://:{self.password}@127.0.0.1:{self.port}/0"
+
+    @property
+    def socket(self) -> Path:
+        """Where it is as well."""
+        return self.folder / "broker.sock"
+
+    @property
+    def client(self) -> Redis:
+        """For looking in."""
+        return Redis(port=self.port, password=self.password, decode_responses=True, protocol=2, socket_timeout=5)
+
+    def start(self) -> None:
+        """It is there, with what it had when it was killed, and answers."""
+        options = ("--port", str(self.port), "--bind", "127.0.0.1", "--unixsocket", str(self.socket), "--dir", str(self.folder))
+        kept = ("--save", "", "--appendonly", "yes", "--appendfsync", "always", "--requirepass", self.password)
+        self.server = ChildProcess([find_server("path"), *options, *kept], self.folder / "broker.log")
+        wait_until(self.client.ping, "the broker answers")
+
+    def kill(self) -> None:
+        """It is gone, without a word."""
+        if self.server:
+            self.server.kill()
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Connections are there, and nothing is said on them."""
+        assert self.server
+        self.server.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.server.send_signal(signal.SIGCONT)
+
+    def arrived(self, queue: str = "celery") -> list[dict[str, Any]]:
+        """What is in a queue, the oldest first."""
+        return [json.loads(text) for text in reversed(self.client.lrange(queue, 0, -1))]
+
+    def told(self, queue: str = "celery") -> list[tuple[str, dict[str, Any]]]:
+        """Of each its task, and under what it was granted."""
+        return [(one["headers"]["id"], one["headers"]["poolkeeper"]) for one in self.arrived(queue)]
+
+
+@contextmanager
+def a_broker(folder: Path) -> Iterator[Broker]:
+    """One for as long as the context; it has not been started."""
+    require("redis")
+    folder.mkdir(exist_ok=True)
+    made = Broker(folder)
+    try:
+        yield made
+    finally:
+        made.kill()

@@ -1,0 +1,45 @@
+"""What the curves say beside what the definitions say, on trees whose levels can be searched for.
+
+`TREES=5000 make test ARGS="tests/properties/fair_share"` tries that many of each kind.
+"""
+
+from __future__ import annotations
+
+import os
+from fractions import Fraction
+from random import Random
+
+import pytest
+
+from app.planner.fair_share.water_filling import divide
+from tests.properties.fair_share.definition import shares
+from tests.properties.fair_share.random_trees import Grower
+
+LONGER = int(os.environ.get("TREES", 0))
+NEAR = 1e-6
+"""A search ends so near."""
+
+
+@pytest.mark.timeout(24 * 3600 if LONGER else 120)
+@pytest.mark.parametrize(
+    ("fine", "groups", "trees"),
+    [
+        pytest.param(6, 0, 400, id="policies that meet in few units"),
+        pytest.param(6, 1, 200, id="groups that meet in few units"),
+        pytest.param(10_000, 1, 150, id="groups"),
+        pytest.param(1_000, 2, 12, id="groups in groups"),
+    ],
+)
+def test_the_shares_are_as_defined(fine: int, groups: int, trees: int) -> None:
+    for seed in range(LONGER or trees):
+        grower = Grower(Random(seed), fine=fine, groups=groups)
+        tree = grower.tree()
+        division = divide(grower.capacity, tree)
+        guarantees = {
+            name: tuple(Fraction(share, division.scale) for share in node.guarantee) for name, node in division.nodes.items()
+        }
+        expected = shares(grower.capacity, tree, guarantees)
+        found = {name: [share / division.scale for share in node.fair] for name, node in division.nodes.items()}
+        assert found == {name: pytest.approx([float(share) for share in due], abs=NEAR) for name, due in expected.items()}, (
+            f"seed {seed}: {grower.capacity} {tree}"
+        )

@@ -1,0 +1,167 @@
+"""What holds of every division, whatever the tree."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from app.planner.fair_share.share_tree import Branch, Leaf
+from app.planner.fair_share.water_filling import Division, divide
+from tests.properties.fair_share.random_trees import Grower, everybody
+
+MANY = settings(max_examples=150, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
+TRIFLE = 10**9
+"""Less than one in so many is rounding."""
+
+RANDOMS = st.randoms(use_true_random=False)
+FINENESS = st.sampled_from((4, 12, 1_000, 10**9))
+
+
+def _grown(random: Random, fine: int, keys: int = 4) -> tuple[Grower, Branch, Division]:
+    grower = Grower(random, fine=fine, groups=2, keys=keys)
+    tree = grower.tree()
+    return grower, tree, divide(grower.capacity, tree)
+
+
+@MANY
+@given(RANDOMS, FINENESS)
+def test_a_node_is_due_what_its_children_are(random: Random, fine: int) -> None:
+    _, tree, division = _grown(random, fine)
+    for node in everybody(tree):
+        if isinstance(node, Branch):
+            below = [division.nodes[child.name].fair for child in node.children]
+            assert division.nodes[node.name].fair == tuple(map(sum, zip(*below, strict=True))) or not below
+
+
+@MANY
+@given(RANDOMS, FINENESS)
+def test_nobody_is_due_more_than_it_wants_or_may_have_and_all_no_more_than_there_is(random: Random, fine: int) -> None:
+    """A group may be due more than its limit, but only as much as is guaranteed in it."""
+    _, tree, division = _grown(random, fine)
+    assert all(0 <= due <= division.scale for due in division.nodes["pool"].fair)
+    for node in everybody(tree):
+        shares = division.nodes[node.name]
+        most = shares.limit
+        if isinstance(node, Branch):
+            promised = [division.nodes[child.name].guarantee for child in node.children]
+            most = tuple(map(max, most, map(sum, zip(*promised, strict=True)))) if promised else most
+        assert all(due <= wanted for due, wanted in zip(shares.fair, shares.demand, strict=True))
+        assert all(due <= top + division.scale // TRIFLE for due, top in zip(shares.fair, most, strict=True))
+
+
+@pytest.mark.parametrize(("fine", "seed"), [(100, 5354), (1_000, 64), (1_000, 4935)])
+def test_not_even_the_last_digit_is_given_away_twice(fine: int, seed: int) -> None:
+    """Trees in which the roundings of several children add up to one."""
+    _, _, division = _grown(Random(seed), fine)
+    assert max(division.nodes["pool"].fair) <= division.scale
+
+
+@MANY
+@given(RANDOMS, FINENESS)
+def test_whose_wants_are_all_guaranteed_and_allowed_is_due_them(random: Random, fine: int) -> None:
+    _, tree, division = _grown(random, fine)
+    for node in everybody(tree):
+        shares = division.nodes[node.name]
+        bounds = zip(shares.demand, shares.guarantee, shares.limit, strict=True)
+        if isinstance(node, Leaf) and all(wanted <= min(assured, top) for wanted, assured, top in bounds):
+            lost = [wanted - due for wanted, due in zip(shares.demand, shares.fair, strict=True)]
+            assert max(lost) <= division.scale // TRIFLE
+
+
+@MANY
+@given(RANDOMS, FINENESS)
+def test_of_a_single_key_every_guarantee_is_honoured_as_far_as_it_is_wanted_and_allowed(random: Random, fine: int) -> None:
+    _, tree, division = _grown(random, fine, keys=1)
+    for node in everybody(tree):
+        if isinstance(node, Leaf):
+            shares = division.nodes[node.name]
+            (due,), *bounds = shares.fair, shares.demand, shares.guarantee, shares.limit
+            assert due + division.scale // TRIFLE >= min(bound for (bound,) in bounds)
+
+
+@MANY
+@given(RANDOMS, FINENESS)
+def test_of_a_single_key_without_limits_nothing_wanted_is_left_over(random: Random, fine: int) -> None:
+    grower = Grower(random, fine=fine, groups=2, keys=1, limits=False)
+    division = divide(grower.capacity, grower.tree())
+    pool = division.nodes["pool"]
+    assert pool.fair[0] == pytest.approx(min(division.scale, pool.demand[0]), abs=division.scale // TRIFLE)
+
+
+@MANY
+@given(RANDOMS, FINENESS)
+def test_when_it_stops_some_key_is_used_up_in_the_pool_or_a_limit_is_reached_on_the_way(random: Random, fine: int) -> None:
+    """Who is due less than it wants of a key has a reason: itself, a group above it or the pool is at the end of some key, or
+    a jump would take it beyond. Without jumps (nothing runs, so all keys rise together in a leaf) it is an end."""
+    grower = Grower(random, fine=fine, groups=0, keys=4, limits=False)
+    tree = _idle(grower.tree())
+    division = divide(grower.capacity, tree)
+    pool = division.nodes["pool"]
+    full = any(due + division.scale // TRIFLE >= division.scale for due in pool.fair)
+    for child in tree.children:
+        shares = division.nodes[child.name]
+        short = any(due + division.scale // TRIFLE < wanted for due, wanted in zip(shares.fair, shares.demand, strict=True))
+        assert full or not short
+
+
+def _idle(tree: Branch) -> Branch:
+    return replace(tree, children=tuple(replace(child, usage={}) for child in tree.children if isinstance(child, Leaf)))
+
+
+@MANY
+@given(RANDOMS, FINENESS, st.data())
+def test_of_a_single_key_more_weight_is_never_less(random: Random, fine: int, data: st.DataObject) -> None:
+    grower, tree, division = _grown(random, fine, keys=1)
+    chosen = data.draw(st.sampled_from(tree.children))
+    heavier = replace(chosen, weight=chosen.weight + data.draw(st.integers(1, 9)))
+    changed = replace(tree, children=tuple(heavier if child is chosen else child for child in tree.children))
+    before, after = division.nodes[chosen.name].fair[0], divide(grower.capacity, changed).nodes[chosen.name].fair[0]
+    assert after + division.scale // TRIFLE >= before
+
+
+@MANY
+@given(RANDOMS, FINENESS)
+def test_the_order_of_children_matters_in_fifo_groups_only(random: Random, fine: int) -> None:
+    grower, tree, division = _grown(random, fine)
+
+    def turned(node: Leaf | Branch) -> Leaf | Branch:
+        if isinstance(node, Leaf):
+            return node
+        children = tuple(map(turned, node.children))
+        return replace(node, children=children if node.mode == "fifo" else children[::-1])
+
+    assert divide(grower.capacity, _branch(turned(tree))).nodes == division.nodes
+
+
+@MANY
+@given(RANDOMS, FINENESS, st.integers(2, 1000))
+def test_only_shares_matter_not_units(random: Random, fine: int, times: int) -> None:
+    grower, tree, division = _grown(random, fine)
+    many = divide(
+        {key: units * times for key, units in grower.capacity.items()}, _branch(_each(tree, lambda units: units * times))
+    )
+    for name, node in division.nodes.items():
+        for one, other in zip(node.fair, many.nodes[name].fair, strict=True):
+            assert abs(one * many.scale - other * division.scale) * TRIFLE <= division.scale * many.scale
+
+
+def _each(node: Leaf | Branch, change: Callable[[int], int]) -> Leaf | Branch:
+    fields: dict[str, Any] = {
+        name: {key: change(units) for key, units in getattr(node, name).items()}
+        for name in ("usage", "demand", "guarantee", "limit")
+        if hasattr(node, name)
+    }
+    if isinstance(node, Branch):
+        fields["children"] = tuple(_each(child, change) for child in node.children)
+    return replace(node, **fields)
+
+
+def _branch(node: Leaf | Branch) -> Branch:
+    assert isinstance(node, Branch)
+    return node

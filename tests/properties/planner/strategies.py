@@ -1,0 +1,170 @@
+"""Small pools for hypothesis: a few policies that want the same few units, and what happens to them until somebody plans."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import strategies as st
+
+from app.domain.snapshot import Account, Snapshot, Terms
+from tests.properties.planner.costs import MINUTE_MS
+from tests.properties.planner.ledger_model import Asked, Book
+from tests.properties.planner.oracle_passes import steps
+
+KEYS = ("gpu", "mem", "step_run")
+COMPONENTS = ("t/a", "t/b", "t/c", "t/d")
+PROFILES = ("batch", "batch", "batch", "training", "service", "sensitive", "interactive")
+Op = tuple[Any, ...]
+
+rarely = st.sampled_from((False,) * 5 + (True,))
+mostly_none = st.sampled_from((True,) * 4 + (False,))
+
+
+@st.composite
+def terms(draw: st.DrawFn) -> Terms:
+    """Settings of a pool, most of them at rest."""
+
+    def at_times(values: st.SearchStrategy[Any], otherwise: Any) -> Any:
+        return draw(values) if draw(rarely) else otherwise
+
+    discipline = draw(st.sampled_from(("reserved", "classes")))
+    return Terms(
+        discipline=discipline,
+        order=draw(st.sampled_from(("share_first", "share_first", "priority_first"))),
+        queueing=draw(st.sampled_from(("best_effort", "best_effort", "best_effort", "strict"))),
+        near_completion_s=at_times(st.sampled_from((60, 600)), 0),
+        min_runtime_s=at_times(st.sampled_from((60, 300)), 0),
+        max_victims=at_times(st.integers(1, 3), None if discipline == "reserved" else draw(st.sampled_from((3, None)))),
+        max_preemptions_per_minute=at_times(st.integers(1, 4), None),
+        backoff_s=at_times(st.sampled_from((5, 90)), 0),
+        cost_key=draw(st.sampled_from(("gpu", "gpu", "mem"))),
+        value_per_class=at_times(st.integers(1, 60), None),
+    )
+
+
+@st.composite
+def accounts(draw: st.DrawFn) -> dict[str, Account]:
+    """A pool, groups nested up to two deep, policies; the numbers agree."""
+    capacity = {"gpu": draw(st.sampled_from((6, 4, 5, 7, 8, 10, 12, 3, 2)))}
+    if draw(st.booleans()):
+        capacity["mem"] = draw(st.integers(2, 6))
+    if draw(rarely):
+        capacity["step_run"] = draw(st.integers(3, 8))
+    made: list[dict[str, Any]] = []
+    names = ("group:g", "group:h", "group:i")[: draw(st.sampled_from((0, 0, 1, 2, 3)))]
+    for name in names:
+        tops = ["pool", *(one["name"] for one in made if one["parent"] == "pool")]
+        made.append({"name": name, "parent": draw(st.sampled_from(tops)), **draw(_numbers(capacity))})
+    for component in COMPONENTS[: draw(st.sampled_from((3, 2, 4, 1)))]:
+        parent = draw(st.sampled_from(("pool", *names)))
+        rank = {"priority": draw(st.sampled_from((1, 2, 9, 0, 1))), "profile": draw(st.sampled_from(PROFILES))}
+        made.append({"name": f"policy:{component}", "parent": parent, **rank, **draw(_numbers(capacity))})
+    _agree(capacity, made)
+    empty: dict[str, Any] = {"used": {}, "used_fixed": {}, "cleared": {}, "back": {}}
+    pool = Account("pool", None, {}, capacity, **empty)
+    return {"pool": pool} | {one["name"]: Account(**one, **empty) for one in made}
+
+
+def _numbers(capacity: dict[str, int]) -> st.SearchStrategy[dict[str, Any]]:
+    """What is reserved and what is the limit, of the keys of the pool."""
+    some = st.sampled_from(sorted(capacity))
+    gpus = st.fixed_dictionaries({"gpu": st.sampled_from((2, 3, 1, 4, 0))})
+    return st.fixed_dictionaries(
+        {
+            "reserved": st.one_of(gpus, st.just({}), gpus, st.dictionaries(some, st.integers(0, 3), max_size=2)),
+            "limit": st.one_of(st.just({}), st.just({}), st.dictionaries(some, st.integers(1, 6), max_size=2)),
+        }
+    )
+
+
+def _agree(capacity: dict[str, int], made: list[dict[str, Any]]) -> None:
+    """Each parent has what its children reserve, nobody's limit is below that or beyond the pool."""
+
+    def of_children(name: str, key: str) -> int:
+        return sum(one["reserved"].get(key, 0) for one in made if one["parent"] == name)
+
+    for one in reversed(made):
+        for key in capacity:
+            if units := max(one["reserved"].get(key, 0), of_children(one["name"], key)):
+                one["reserved"] = {**one["reserved"], key: units}
+    for key in capacity:
+        capacity[key] = max(capacity[key], of_children("pool", key))
+    for one in made:
+        limits = {key: max(units, one["reserved"].get(key, 0)) for key, units in one["limit"].items()}
+        one["limit"] = {key: min(units, capacity[key]) for key, units in limits.items()}
+
+
+@st.composite
+def asked(draw: st.DrawFn) -> Asked:
+    """What somebody asks; of every class, mostly preemptible."""
+    amounts = {"gpu": draw(st.sampled_from((0, 1, 1, 2, 2, 3, 4))), "mem": draw(st.sampled_from((0, 0, 0, 1, 2)))}
+    amounts = {key: units for key, units in amounts.items() if units} or {"gpu": 1}
+    plain = draw(mostly_none)
+    return Asked(
+        component=draw(st.sampled_from(COMPONENTS)),
+        amounts=amounts | {"step_run": 1},
+        preemptible=draw(st.sampled_from((True, True, True, True, False))),
+        preemption_class=draw(st.sampled_from((5, 5, 0, 1, 3, 6, 7, 8, 9, 10))),
+        checkpoint=draw(st.sampled_from(("none", "manual", "auto"))),
+        checkpoint_minutes=None if plain else draw(st.integers(1, 20)),
+        walltime_s=None if draw(st.booleans()) else draw(st.sampled_from((270, 630, 3630, 36030))),
+        chain=None if plain else draw(st.sampled_from(("x", "y"))),
+    )
+
+
+some = st.integers(0, 11)
+submits = st.tuples(st.just("submit"), asked())
+others = st.one_of(
+    st.tuples(st.sampled_from(("release", "cancel", "leave", "save")), some),
+    st.tuples(st.just("resize"), st.sampled_from(("gpu", "mem")), st.integers(2, 10)),
+    st.tuples(st.just("pass"), st.integers(1, 12)),
+    st.tuples(st.just("leave"), some),
+    st.tuples(st.just("plan")),
+    st.tuples(st.just("plan")),
+)
+histories = st.lists(st.one_of(submits, submits, submits, others), min_size=10, max_size=30)
+crowds = st.lists(submits, min_size=6, max_size=12)
+newcomers = st.lists(submits, min_size=1, max_size=4)
+
+
+def act(book: Book, op: Op) -> None:
+    """Do one thing in a pool; what it acts on is counted modulo what there is."""
+    if op[0] == "submit":
+        if len(book.live) < 12 and len(book.waiting) < 6:
+            components = [name.removeprefix("policy:") for name in book.accounts if name.startswith("policy:")]
+            book.submit(replace(op[1], component=components[COMPONENTS.index(op[1].component) % len(components)]))
+    elif op[0] == "pass":
+        book.now_ms += op[1] * MINUTE_MS
+    elif op[0] == "resize":
+        if op[1] in book.accounts["pool"].limit:
+            book.resize(op[1], op[2])
+    elif op[0] == "plan":
+        for step in steps(book.snapshot()):
+            book.take(step)
+    else:
+        _one(book, op[0], op[1])
+
+
+def _one(book: Book, what: str, which: int) -> None:
+    """Something that befalls a waiter or a holder."""
+    of = {
+        "cancel": sorted(book.waiting),
+        "leave": sorted(one.id for one in book.live.values() if one.leaving_for is not None),
+    }.get(what, sorted(book.live))
+    if of:
+        getattr(book, what)(of[which % len(of)])
+
+
+@st.composite
+def books(draw: st.DrawFn) -> Book:
+    """A pool with a past."""
+    book = Book(draw(terms()), draw(accounts()))
+    for op in (*draw(crowds), *draw(histories), *draw(newcomers)):
+        act(book, op)
+    return book
+
+
+def snapshots() -> st.SearchStrategy[Snapshot]:
+    """One pool at one moment."""
+    return books().map(Book.snapshot)

@@ -1,0 +1,111 @@
+"""Random states of a small workspace in which many wait, reconciled until nothing moves."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from random import Random
+from typing import Any
+
+from app.domain.errors import Refusal
+from app.domain.explanations import Explanation
+from app.domain.models import Request
+from app.service.explain import Explainer
+from app.service.reconcile import Reconciler
+from app.store.queue_status import QueueStatusStore
+from tests.support.world import World
+
+COMPONENTS = ("t", "t-b", "u", "v")
+SHAPES: tuple[dict[str, int], ...] = ({"gpu": 2}, {"gpu": 1}, {"gpu": 3}, {"gpu": 1, "lic": 1}, {"gpu": 4}, {"lic": 2}, {})
+
+
+class Scene:
+    """A workspace in a random state; the same number gives the same one."""
+
+    def __init__(self, world: World, number: int, *, pools: int = 1) -> None:
+        self.world, self.random = world, Random(number)
+        self.pools = [f"p{at}" for at in range(self.random.randint(1, pools))]
+        self._reconciling = Reconciler(world.planning, world.ledger)
+        for pool in self.pools:
+            self._furnish(pool)
+        for _ in range(self.random.randint(20, 40)):
+            self._step()
+        self.settle()
+
+    def settle(self) -> None:
+        """Until nothing is left to be decided."""
+        for _ in range(100):
+            before = self.world.ledger.get_last_event_id(self.world.workspace)
+            if (
+                not self._reconciling.run(self.world.workspace)
+                and self.world.ledger.get_last_event_id(self.world.workspace) == before
+            ):
+                return
+        raise AssertionError("it does not come to rest")
+
+    def queued(self) -> list[Request]:
+        """Who waits, oldest first."""
+        return [one for one in self.requests() if one.status == "queued"]
+
+    def requests(self) -> list[Request]:
+        """All that were submitted."""
+        return [self.world.look(one) for one in self._submitted]
+
+    def explain(self, request: Request) -> Explanation:
+        """Why it waits."""
+        world = self.world
+        explaining = Explainer(QueueStatusStore(world.client, world.clock), world.planning, world.ledger)
+        return explaining.explain(world.workspace, request.id)
+
+    def ask(self) -> tuple[str, dict[str, Any]]:
+        """A random ask: whose, and what."""
+        draw = self.random
+        wanted: dict[str, Any] = {"resources": draw.choice(SHAPES), "preemption_class": draw.choice((1, 5, 5, 9))}
+        wanted["preemptible"] = draw.random() < 0.65
+        wanted["checkpoint"] = draw.choice(("none", "manual", "auto"))
+        wanted["walltime_s"] = draw.choice((None, None, 5, 60))
+        return draw.choice(COMPONENTS), wanted
+
+    _submitted: list[Request]
+
+    def _furnish(self, pool: str) -> None:
+        draw, world = self.random, self.world
+        self._submitted = []
+        discipline = draw.choice(("reserved", "reserved", "classes", "fair_share"))
+        settings = {
+            "discipline": discipline,
+            "order": draw.choice(("share_first", "priority_first")),
+            "queueing": draw.choice(("best_effort", "best_effort", "strict")),
+            "patience_s": draw.choice((0, 2, 3, None)),
+            "grace_s": draw.choice((0, 5)),
+            "backoff_s": 0,
+            "min_runtime_s": draw.choice((0, 0, 3)),
+        }
+        chosen = {name: value for name, value in settings.items() if value is not None}
+        world.pool(pool, settings=chosen, gpu=draw.randint(3, 8), lic=3)
+        for name in ("g", "h"):
+            numbers: dict[str, Any] = {"reserved": {"gpu": draw.choice((0, 0, 1, 2))}}
+            numbers["limit"] = draw.choice(({}, {"gpu": 3}, {"gpu": 4}))
+            with suppress(Refusal):
+                world.group(name, pool, **numbers)
+        for component in COMPONENTS:
+            if draw.random() < 0.95:
+                numbers = {"reserved": {"gpu": draw.choice((0, 1, 2, 3))}}
+                numbers["limit"] = draw.choice(({}, {}, {"gpu": 2}, {"gpu": 3}))
+                group = draw.choice((None, None, "g", "h"))
+                with suppress(Refusal):
+                    world.policy(component, pool, priority=draw.randint(1, 4), group=group, **numbers)
+
+    def _step(self) -> None:
+        draw, world = self.random, self.world
+        what = draw.random()
+        if what < 0.7:
+            component, wanted = self.ask()
+            self._submitted.append(world.submit(component, **wanted))
+        elif what < 0.8:
+            held = [one for one in self.requests() if one.status in ("allocated", "preempting")]
+            if held:
+                world.release(draw.choice(held))
+        elif what < 0.9:
+            world.pass_time(draw.choice((1, 4, 30)))
+        else:
+            self._reconciling.run(world.workspace)

@@ -1,0 +1,122 @@
+"""What explain says agrees with what then happens: what would have to happen is enough, and no less is."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+
+import pytest
+
+from app.domain.errors import Refusal
+from app.domain.explanations import WaitReason
+from app.domain.models import PoolAccount, Request
+from tests.conftest import Servers
+from tests.properties import foreseen
+from tests.properties.random_workspaces import Scene
+from tests.support.world import World
+
+SCENES, FIRST = int(os.environ.get("SCENES", 200)), 250
+"""Random states that are tried, and the number of the first: from there on every verdict comes soon."""
+
+
+def test_what_would_have_to_happen_is_enough_and_no_less_is(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And on the way (states are dear): who is kept by anything is not told that it may start now."""
+    monkeypatch.setattr("app.planner.estimates.start_times.DRAWS", 10)  # the earliest is then that of all plays
+    seen: Counter[str] = Counter()
+    foretold: Counter[str] = Counter()
+    for number in range(FIRST, FIRST + SCENES):
+        scene = Scene(World(servers.client("embedded")), number)
+        foretold += foreseen.told(scene)
+        if waiters := scene.queued():
+            seen[Trial(scene, scene.random.choice(waiters))()] += 1
+    assert {f"{verdict}: granted" for verdict in WaitReason} <= seen.keys(), seen
+    assert {f"{verdict}: told when" for verdict in WaitReason} <= foretold.keys(), foretold
+    assert sum(count for told, count in seen.items() if told.endswith("granted")) > SCENES / 4, seen
+
+
+class Beside(Exception):  # noqa: N818
+    """A limit as large as the pool is none, and would be one as the pool grows."""
+
+
+class Trial:
+    """One who waits is told why; then just that is done."""
+
+    def __init__(self, scene: Scene, waiter: Request) -> None:
+        self.world, self.waiter, self.requests = scene.world, waiter, scene.requests
+        self._explain = scene.explain
+        (self.view,) = self._explain(waiter).pools
+        self.at = self.view.status
+        self.running = self._active()
+
+    def __call__(self) -> str:
+        """What was tried, and what came of it."""
+        try:
+            return f"{self.at.wait_reason}: {self._tried()}"
+        except (Refusal, Beside):
+            return "such a change cannot be made"
+
+    def _tried(self) -> str:
+        if self.at.wait_reason is WaitReason.WAITING_FOR_VICTIMS:
+            for one in self.requests():
+                if one.status == "preempting":
+                    self.world.release(one, outcome="failed")
+            return self._outcome()
+        if self.at.strict and self.at.position > 1:
+            for ahead in self._ahead():
+                self.world.cancel(self.world.look(ahead))
+            views = self._explain(self.waiter).pools
+            if self.at.wait_reason is WaitReason.BEHIND or not views:
+                return self._outcome()
+            self.view, self.at = views[0], views[0].status
+        return self._freed()
+
+    def _freed(self) -> str:
+        short: dict[tuple[str, str, str], int] = {}
+        for lack in self.at.shortfalls:
+            at = lack.account, lack.key, "reserved" if lack.kind == "fixed" else "limit"
+            short[at] = max(short.get(at, 0), lack.missing)
+        blocking = self.at.blocking
+        assert blocking is not None
+        last = blocking.account, blocking.key, "reserved" if blocking.kind == "fixed" else "limit"
+        short[last] -= 1
+        for (account, key, column), units in short.items():
+            self._raise(account, key, column, units)
+        if not (self.at.patience_owner and self.waiter.walltime_s):  # who promises to be done in time may pass a hold
+            assert self._status() == "queued", f"less was enough than {self.at}"
+        self._raise(*last, 1)
+        return self._outcome()
+
+    def _raise(self, account: str, key: str, column: str, by: int) -> None:
+        if not by:
+            return
+        world, pool = self.world, self.world.ledger.get_pool(self.world.workspace, self.at.pool)
+        if account == "pool":
+            limits = [at.limit.get(key) for at in (*pool.policies.values(), *pool.groups.values())]
+            if any(limit == pool.capacity[key] for limit in limits):
+                raise Beside
+            world.resize(self.at.pool, None, **{key: pool.capacity[key] + by})
+            return
+        kind, _, name = account.partition(":")
+        numbers: PoolAccount = pool.policies[name] if kind == "policy" else pool.groups[name]
+        told = {"reserved": dict(numbers.reserved), "limit": dict(numbers.limit)}
+        told[column][key] = told[column].get(key, 0) + by
+        if kind == "policy":
+            world.policy(name, self.at.pool, priority=pool.policies[name].priority, group=numbers.parent, **told)
+        else:
+            world.group(name, self.at.pool, parent=numbers.parent, **told)
+
+    def _outcome(self) -> str:
+        if self._status() == "allocated":
+            return "granted"
+        assert self._active() - self.running, f"neither it nor another was granted: {self.at}"
+        return "another was granted"
+
+    def _ahead(self) -> list[str]:
+        ids, _ = self.world.ledger.list_queue(self.world.workspace, self.at.pool)
+        return ids[: self.at.position - 1]
+
+    def _status(self) -> str:
+        return self.world.look(self.waiter).status
+
+    def _active(self) -> set[str]:
+        return {one.id for one in self.requests() if one.status in ("allocated", "preempting")}

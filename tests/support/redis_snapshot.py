@@ -1,0 +1,127 @@
+"""Everything in Redis as of one moment, between two scripts: read by one script of its own, and with no help of the store's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final, TypeAlias
+
+from app.store.keys import prefix
+from app.store.scripts import RedisClient
+
+_DUMP: Final = """
+local read = {
+  hash = function(key) return redis.call('HGETALL', key) end,
+  zset = function(key) return redis.call('ZRANGE', key, 0, -1, 'WITHSCORES') end,
+  set = function(key) return redis.call('SMEMBERS', key) end,
+  string = function(key) return redis.call('GET', key) end,
+  stream = function(key) return redis.call('XRANGE', key, '-', '+') end,
+}
+local all = {}
+for _, key in ipairs(redis.call('KEYS', '*')) do
+  local kind = redis.call('TYPE', key).ok
+  if read[kind] then all[#all + 1] = {key, kind, read[kind](key)} end
+end
+return all
+"""
+
+Record: TypeAlias = Mapping[str, str]
+LIVE: Final = ("allocated", "preempting")
+
+
+def dump(client: RedisClient) -> dict[str, Any]:
+    """Every key of the server with what it holds, as plain data; lists are not Poolkeeper's."""
+    return {key: _plain(kind, raw) for key, kind, raw in client.eval(_DUMP, 0)}
+
+
+def _plain(kind: str, raw: Any) -> Any:
+    if kind in ("hash", "zset"):
+        pairs = dict(zip(raw[::2], raw[1::2], strict=True))
+        return pairs if kind == "hash" else {member: float(score) for member, score in pairs.items()}
+    if kind == "stream":
+        return [(entry, dict(zip(flat[::2], flat[1::2], strict=True))) for entry, flat in raw]
+    return set(raw) if kind == "set" else raw
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What those of a lane have in common."""
+
+    component: str
+    fixed: bool
+    ask: Mapping[str, int]
+
+
+def amounts(text: str) -> dict[str, int]:
+    """`gpu=2,step_run=1` as a mapping."""
+    return {key: int(amount) for key, amount in (pair.split("=") for pair in text.split(",") if pair)}
+
+
+class Snapshot:
+    """One workspace as of one moment."""
+
+    def __init__(self, client: RedisClient, workspace: str) -> None:
+        begin = prefix(workspace)
+        self.keys = {key.removeprefix(begin): value for key, value in dump(client).items() if key.startswith(begin)}
+        self._columns: dict[tuple[str, str], dict[str, int]] = {}
+
+    def hash(self, key: str) -> dict[str, str]:
+        """A hash; an empty one if there is none."""
+        return dict(self.keys.get(key, {}))
+
+    def zset(self, key: str) -> dict[str, float]:
+        """A sorted set, in order; an empty one if there is none."""
+        return dict(self.keys.get(key, {}))
+
+    def set(self, key: str) -> set[str]:
+        """A set; an empty one if there is none."""
+        return set(self.keys.get(key, ()))
+
+    @cached_property
+    def requests(self) -> dict[str, dict[str, str]]:
+        """Every request by id."""
+        return {name.removeprefix("request:"): value for name, value in self.keys.items() if name.startswith("request:")}
+
+    @cached_property
+    def pools(self) -> list[str]:
+        """Names of the pools."""
+        return sorted(self.hash("pools"))
+
+    def of_status(self, *statuses: str) -> dict[str, dict[str, str]]:
+        """The requests that are in one of these states."""
+        return {name: request for name, request in self.requests.items() if request["status"] in statuses}
+
+    def parts(self, pool: str, kind: str) -> Iterator[tuple[str, dict[str, str]]]:
+        """The groups or policies of a pool: name and account."""
+        begin = f"pool:{pool}:{kind}:"
+        yield from ((name.removeprefix(begin), value) for name, value in self.keys.items() if name.startswith(begin))
+
+    def path(self, pool: str, component: str) -> list[str]:
+        """The keys of the accounts a grant debits: policy, groups, pool. Empty without a policy."""
+        path = [f"pool:{pool}:policy:{component}"]
+        if path[0] not in self.keys:
+            return []
+        parent = self.hash(path[0]).get("group")
+        while parent:
+            path.append(f"pool:{pool}:group:{parent}")
+            parent = self.hash(path[-1]).get("parent")
+        return [*path, f"pool:{pool}"]
+
+    def column(self, account: str, name: str) -> dict[str, int]:
+        """One column of an account by resource key, without what is none: `used`, `fixed`, `kept`, `limit`, `reserved`."""
+        if (account, name) not in self._columns:
+            fields = [(field.partition(":"), value) for field, value in self.hash(account).items()]
+            of = {key: int(value) for (column, _, key), value in fields if key and column == name}
+            self._columns[account, name] = of if name == "limit" else {key: amount for key, amount in of.items() if amount}
+        return self._columns[account, name]
+
+
+def shape(request: Record) -> Shape:
+    """What a request shares with those of its lane."""
+    return Shape(request["component"], request["preemptible"] == "0", amounts(request["resources"]))
+
+
+def lane(request: Record) -> str:
+    """The lane a request waits in."""
+    return f"{request['component']}|{'f' if request['preemptible'] == '0' else 'p'}|{request['resources']}"

@@ -1,0 +1,105 @@
+"""Who is let in, stays in and is let go: proxies, tokens that end while a stream is open, streams of which little is wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from redis import Redis
+
+from app.api.handlers import events
+from app.domain.clock import ManualClock
+from tests.support.in_process_api import Site, an_ask
+
+PATH = "/api/v1/events"
+
+
+@contextmanager
+def stream(site: Site, token: str | None = None, **query: str) -> Iterator[Iterator[str]]:
+    """The pieces of a stream as they are written."""
+    headers = {"Authorization": f"Bearer {token}"} if token else None
+    answer = site.app.test_client().get(PATH, headers=headers, query_string={"after": "0", **query}, buffered=False)
+    assert answer.status_code == 200
+    try:
+        yield (piece.decode() if isinstance(piece, bytes) else str(piece) for piece in answer.response)
+    finally:
+        answer.close()
+
+
+@pytest.mark.parametrize(
+    "header", [{"X-Forwarded-For": "8.8.8.8"}, {"Forwarded": "for=8.8.8.8"}, {"Via": "1.1 proxy"}, {"X-Real-IP": "8.8.8.8"}]
+)
+def test_without_tokens_a_proxy_is_not_served_and_with_one_it_is(site: Site, header: dict[str, str]) -> None:
+    site.get("/pools", headers=header).refused(403, "foreign_host")
+    assert site.get("/pools", headers=header, token=site.token()).status == 200
+
+
+def test_without_tokens_another_sites_page_is_not_served_even_what_it_only_reads(site: Site) -> None:
+    site.get("/pools", headers={"Sec-Fetch-Site": "cross-site"}).refused(403, "foreign_host")
+    assert site.get("/pools", headers={"Sec-Fetch-Site": "same-origin"}).status == 200
+
+
+def test_a_stream_ends_with_its_token(site: Site) -> None:
+    site.pool(), site.policy()
+    token = site.token("viewer")
+    with stream(site, token) as pieces:
+        next(pieces)
+        site.services.tokens.revoke("viewer-1")
+        admin = site.token()
+        site.ask("POST", "/requests", an_ask(), token=admin)
+        assert list(pieces) == []
+
+
+def test_a_stream_of_which_nothing_is_wanted_says_that_it_lives_and_how_far_it_is(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "ALIVE_S", 0)
+    site.pool(), site.policy()
+    site.submit()
+    with stream(site, request="another") as pieces:
+        next(pieces)
+        told = [next(pieces) for _ in range(2)]
+    assert all(piece.startswith(": alive\nid: ") for piece in told)
+    listed = site.get("/events", headers={"Accept": "application/json"}).items
+    assert [piece.split("id: ")[1].strip() for piece in told] == [event["id"] for event in listed[:2]]
+
+
+def test_a_token_for_one_workspace_needs_not_name_it(site: Site) -> None:
+    assert site.get("/whoami", token=site.token(workspaces=["lab"])).body["workspace"] == "lab"
+    assert site.get("/whoami", token=site.token(workspaces=["*"])).body["workspace"] == "default"
+    both = site.token(workspaces=["lab", "default"])
+    assert site.get("/whoami", token=both).body["workspace"] == "default"
+
+
+def test_the_key_of_a_batch_is_no_key_of_a_single_ask(everywhere: Site) -> None:
+    everywhere.pool(), everywhere.policy()
+    single = everywhere.post("/requests", an_ask(), headers={"Idempotency-Key": "k/0"}).body
+    batch = [everywhere.post("/requests/batch", {"requests": [an_ask()]}, headers={"Idempotency-Key": "k"}) for _ in range(2)]
+    assert batch[0].items[0]["id"] == batch[1].items[0]["id"] != single["id"]
+
+
+def test_a_declaration_of_very_many_pools_is_refused_before_any_is_looked_at(site: Site) -> None:
+    pools = [{"name": f"p{number}", "capacity": {"gpu": 1}} for number in range(2001)]
+    assert "2001 pools" in site.post("/declaration/plan", {"pools": pools}).refused(422, "too_many_changes")["detail"]
+
+
+def test_it_is_not_ready_while_nothing_can_be_written(site: Site) -> None:
+    assert isinstance(site.client, Redis)
+    assert site.get("/readyz", root=True).status == 200
+    site.client.config_set("maxmemory", 1)
+    try:
+        site.get("/readyz", root=True).refused(503, "redis_out_of_memory")
+    finally:
+        site.client.config_set("maxmemory", 0)
+
+
+def test_a_clock_that_was_set_back_makes_no_token_wait_for_it(site: Site) -> None:
+    assert isinstance(site.clock, ManualClock)
+    token = site.token(rate=1)
+    assert site.get("/pools", token=token).status == 200
+    key = next(str(name) for name in site.client.scan_iter("pk:{_}:rate:*"))
+    site.client.set(key, site.clock.now_ms() + 3_600_000)
+    site.get("/pools", token=token).refused(429, "too_many_requests")
+    site.clock.advance(1)
+    assert site.get("/pools", token=token).status == 200

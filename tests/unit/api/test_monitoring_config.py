@@ -1,0 +1,198 @@
+"""What is shipped for Prometheus and Grafana asks only for metrics and labels that a busy service tells."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from app.api.app import create_app
+from app.api.metrics.process_metrics import ProcessMetrics
+from app.bootstrap import make_services
+from app.settings import Settings
+from app.store.nudges import Nudges
+from app.store.scripts import observe
+from tests.conftest import Servers
+from tests.support.in_process_api import BROKERS, Site
+from tests.support.paths import ROOT
+
+CONFIG = ROOT / "config"
+GRAFANA = json.loads((CONFIG / "grafana.json").read_text("utf-8"))
+RULES = yaml.safe_load((CONFIG / "prometheus.rules.yml").read_text("utf-8"))["groups"][0]["rules"]
+
+PROMETHEUS_OWN = {"up": {"job", "instance"}}
+FUNCTIONS = "max sum count rate increase histogram_quantile topk vector label_values"
+WORDS = {*FUNCTIONS.split(), "by", "without", "or", "unless", "and"}
+
+Told = dict[str, set[str]]
+"""Metric → the labels of its rows."""
+
+
+def _told(page: str) -> Told:
+    told: Told = defaultdict(set)
+    for family in text_string_to_metric_families(page):
+        for row in (row for row in family.samples if not row.name.endswith("_created")):  # of one process alone
+            told[row.name] |= row.labels.keys()
+    return told
+
+
+@pytest.fixture(scope="module")
+def page(servers: Servers) -> Iterator[str]:
+    """The page of a service in which a little of everything has happened."""
+    client, counted = servers.client("redis"), ProcessMetrics()
+    observe(client, counted.script)
+    site = Site(client)
+    site.services = make_services(client, Settings(brokers=BROKERS), site.clock)
+    site.app = create_app(site.services, None, counted)
+    site._http = site.app.test_client()
+    _preempted(site)
+    _starving(site)
+    site.park("sent")
+    waits = site.submit(gpu=2)
+    site.get(f"/requests/{waits['id']}", wait_s=1, status="queued")
+    yield str(site.get("/metrics", root=True).body)
+    site.services.long_polls.close()
+
+
+def _preempted(site: Site) -> None:
+    """One saves its work and is back in the queue, one does not."""
+    site.pool(gpu=2)
+    site.policy(reserved={"gpu": 1}, limit={"gpu": 2})
+    saved, lost = (site.submit(checkpoint="manual") for _ in range(2))
+    for victim in (saved, lost):
+        site.preempt(site.submit(preemption_class=8)["id"], victim)
+    site.clock.advance(20)
+    site.post(f"/requests/{saved['id']}/checkpoint", {"fence": saved["fence"], "state": "completed"})
+    site.clock.advance(600)
+    site.depart()
+
+
+def _starving(site: Site) -> None:
+    site.pool("fair", settings={"discipline": "fair_share", "starvation_timeout_s": 1, "backoff_s": 600}, gpu=1)
+    for team in ("first", "second"):
+        site.policy(team, pool="fair")
+        site.submit(team)
+    nudges = Nudges(site.client, site.clock)
+    for _ in range(2):
+        assert nudges.begin_pass("default", "me", 60) == "begun"
+        nudges.finish_pass("default", "me", None, 60, 0.01, "nothing")
+        site.services.periodic_jobs.update_fair_shares()
+        site.clock.advance(5)
+
+
+def _asked() -> Iterator[tuple[str, str]]:
+    """Where, and what is asked there."""
+    for panel in GRAFANA["panels"]:
+        for target in panel.get("targets", ()):
+            yield panel["title"], target["expr"]
+    for variable in GRAFANA["templating"]["list"]:
+        if variable["type"] == "query":
+            assert variable["definition"] == variable["query"]["query"]
+            yield f"${variable['name']}", variable["definition"]
+    for rule in RULES:
+        yield rule.get("alert") or rule["record"], rule["expr"]
+
+
+def _strange(query: str, told: Told) -> Iterator[str]:
+    """The names in a query that nobody tells: of metrics, of their labels in braces, and of labels that are grouped by."""
+    known = told | PROMETHEUS_OWN
+    named = set[str]()
+    for name, matchers in re.findall(r"([a-zA-Z_:][\w:]*)\s*(?:{([^}]*)})?", _plain(query)):
+        if name in WORDS or (not name.startswith(("poolkeeper", "up")) and not matchers):
+            continue
+        named.add(name)
+        if name not in known:
+            yield name
+        yield from (f"{name}{{{label}}}" for label in re.findall(r"(\w+)\s*[=!]", matchers) if label not in known.get(name, ()))
+    labels = set[str]().union(*(known.get(name, ()) for name in named)) | {"instance"}
+    for grouped in re.findall(r"\b(?:by|without)\s*\(([^)]*)\)", query):
+        yield from (f"by ({label})" for label in re.split(r"\s*,\s*", grouped) if label not in labels)
+
+
+def _plain(query: str) -> str:
+    """Without what is quoted, grouped by or a range."""
+    query = re.sub(r'"[^"]*"', '""', query)
+    return re.sub(r"\[[^\]]*\]|\b(?:by|without)\s*\([^)]*\)|,\s*\w+\)$", " ", query)
+
+
+def test_every_query_asks_for_what_is_told(page: str) -> None:
+    told, asked = _told(page), list(_asked())
+    assert [(where, list(strange)) for where, query in asked if (strange := [*_strange(query, told)])] == []
+    assert [where for where, query in asked if "poolkeeper_" not in query and "up{" not in query] == []
+    assert len(asked) > 50
+
+
+def test_a_query_for_something_else_is_found(page: str) -> None:
+    wrong = 'max by (pool, team) (poolkeeper_pool_used{pool=~"$pool",kye="gpu"}) / rate(poolkeeper_pool_usage[5m])'
+    assert list(_strange(wrong, _told(page))) == ["poolkeeper_pool_used{kye}", "poolkeeper_pool_usage", "by (team)"]
+
+
+def test_the_dashboard_shows_every_metric(page: str) -> None:
+    shown = " ".join(target["expr"] for panel in GRAFANA["panels"] for target in panel.get("targets", ()))
+    families = {re.sub(r"_(bucket|count|sum)$", "", name) for name in _told(page)} - {""}
+    assert {name for name in families if not re.search(rf"\b{name}(_bucket|_count|_sum)?\b", shown)} == set()
+
+
+def test_panels_lie_beside_each_other_and_have_numbers_of_their_own() -> None:
+    taken: dict[tuple[int, int], str] = {}
+    for panel in GRAFANA["panels"]:
+        at = panel["gridPos"]
+        for x in range(at["x"], at["x"] + at["w"]):
+            for y in range(at["y"], at["y"] + at["h"]):
+                assert taken.setdefault((x, y), panel["title"]) == panel["title"]
+                assert x < 24
+    ids = [panel["id"] for panel in GRAFANA["panels"]]
+    assert len(set(ids)) == len(ids)
+
+
+def test_the_table_in_the_readme_has_every_metric(page: str) -> None:
+    section = (ROOT / "README.md").read_text("utf-8").partition("\n## Metrics\n")[2].partition("\n## ")[0]
+    written: Told = {}
+    for names, labels in re.findall(r"^\| (`\w+`.*?) \| (.*?)\| .+ \|$", section, re.M):
+        words = {word.strip() for part in labels.split(";") for word in part.split(",")} - {""}
+        of = words - {"none"} if "none" in words else words | {"workspace"}
+        written |= {f"poolkeeper_{name}": of for name in re.findall(r"`(\w+)`", names)}
+    told: Told = defaultdict(set)
+    for name, labels in _told(page).items():
+        told[re.sub(r"_(bucket|count|sum)$", "", name)] |= labels - {"le"}
+    assert written == told
+
+
+# ---- what Prometheus's own tool says, where it is installed
+
+
+def _promtool(*words: str, said: str = "") -> None:
+    tool = shutil.which("promtool")
+    if tool is None:  # 316 MB with what Debian puts beside it: not in CI
+        pytest.skip("no promtool on PATH (Debian: prometheus)")
+    done = subprocess.run([tool, *words], input=said, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_promtool_takes_the_configuration_and_the_rules(tmp_path: Path) -> None:
+    for name in ("prometheus.yml", "prometheus.rules.yml"):
+        shutil.copy(CONFIG / name, tmp_path)
+    (tmp_path / "poolkeeper.token").write_text("pk_secret")
+    _promtool("check", "config", str(tmp_path / "prometheus.yml"))
+
+
+def test_promtool_takes_every_query_of_the_dashboard(tmp_path: Path) -> None:
+    queries = [query for where, query in _asked() if not where.startswith("$")]
+    plain = [query.replace("$__rate_interval", "5m") for query in queries]
+    rules: list[dict[str, Any]] = [{"record": f"query:{number}", "expr": query} for number, query in enumerate(plain)]
+    written = tmp_path / "queries.yml"
+    written.write_text(json.dumps({"groups": [{"name": "queries", "rules": rules}]}))
+    _promtool("check", "rules", str(written))
+
+
+def test_promtool_finds_nothing_wrong_with_the_page(page: str) -> None:
+    _promtool("check", "metrics", said=page)

@@ -1,0 +1,246 @@
+"""Shares over HTTP: the tree as it is told, and what of it is told to whom."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+from werkzeug.datastructures import Headers
+
+from app.api.handlers.pool_shares import PoolSharesResponse, get_pool_shares
+from app.api.metrics.process_metrics import ProcessMetrics
+from app.api.routing import Call
+from app.bootstrap import Services
+from app.domain.pool_shares import ShareAccount
+from app.domain.tokens import ANONYMOUS, Role, Token
+from tests.support.in_process_api import NOW, Site
+
+NOTHING: dict[str, list[str]] = {"non_preemptible": [], "aggressively_preemptible": [], "preemptible": []}
+POOL = ShareAccount(
+    name="gpus",
+    kind="pool",
+    component_type=None,
+    parent=None,
+    weight=1,
+    mode="fair_share",
+    demand={"gpu": 12},
+    usage={"gpu": 8},
+    usage_share={"gpu": 1.0},
+    demand_share={"gpu": 1.5},
+    fair_share={"gpu": 1.0},
+    guarantee_share={"gpu": 1.0},
+    limit_share={"gpu": 1.0},
+    satisfaction=1.0,
+    status="non_starving",
+    below_since_ms=None,
+    non_preemptible=(),
+    aggressively_preemptible=(),
+    preemptible=(),
+)
+TEAM = replace(
+    POOL,
+    name="team",
+    kind="policy",
+    component_type="orchestrator",
+    parent=None,
+    weight=3,
+    mode=None,
+    satisfaction=1 / 3,
+    status="starving",
+    below_since_ms=1_700_000_000_000,
+    non_preemptible=("a",),
+    aggressively_preemptible=("b", "c"),
+    preemptible=("d",),
+)
+IDLE = replace(TEAM, name="idle", component_type="step_operator", satisfaction=None, status="non_starving", below_since_ms=None)
+SEEN = {"non_preemptible": ["a"], "aggressively_preemptible": ["b", "c"], "preemptible": ["d"]}
+
+
+class Sharing:
+    """Tells what it was given."""
+
+    def __init__(self, *nodes: ShareAccount) -> None:
+        self.nodes, self.asked = nodes, list[tuple[str, str]]()
+
+    def shares(self, workspace: str, pool: str) -> tuple[ShareAccount, ...]:
+        """Those it was given, whatever the pool."""
+        self.asked.append((workspace, pool))
+        return self.nodes
+
+
+class OnlySharing:
+    """Services of which nothing else is asked."""
+
+    def __init__(self, *nodes: ShareAccount) -> None:
+        self.sharing = Sharing(*nodes)
+
+
+def told(services: OnlySharing, token: Token = ANONYMOUS) -> list[dict[str, Any]]:
+    """The nodes as JSON, to the bearer of a token."""
+    call = Call(cast(Services, services), token, "lab", Headers(), lambda: False, ProcessMetrics(), lambda: False)
+    answer = get_pool_shares(call, "gpus")
+    assert isinstance(answer, PoolSharesResponse)
+    document = json.loads(answer.model_dump_json(by_alias=True))
+    assert document.keys() == {"nodes"}
+    nodes: list[dict[str, Any]] = document["nodes"]
+    return nodes
+
+
+def test_a_node_is_told_in_full() -> None:
+    services = OnlySharing(POOL, TEAM)
+    pool, team = told(services)
+    assert services.sharing.asked == [("lab", "gpus")]
+    assert pool == {
+        "name": "gpus",
+        "kind": "pool",
+        "component_type": None,
+        "parent": None,
+        "weight": 1,
+        "mode": "fair_share",
+        "demand": {"gpu": 12},
+        "usage": {"gpu": 8},
+        "usage_share": {"gpu": 1.0},
+        "demand_share": {"gpu": 1.5},
+        "fair_share": {"gpu": 1.0},
+        "guarantee_share": {"gpu": 1.0},
+        "limit_share": {"gpu": 1.0},
+        "satisfaction": 1.0,
+        "status": "non_starving",
+        "below_since": None,
+        "allocations": NOTHING,
+    }
+    assert team == pool | {
+        "name": "team",
+        "kind": "policy",
+        "component_type": "orchestrator",
+        "parent": None,
+        "weight": 3,
+        "mode": None,
+        "satisfaction": 1 / 3,
+        "status": "starving",
+        "below_since": "2023-11-14T22:13:20.000Z",
+        "allocations": SEEN,
+    }
+
+
+def test_units_are_told_of_the_keys_of_the_pool() -> None:
+    (node,) = told(OnlySharing(replace(POOL, demand={"gpu": 12, "step_run": 3}, usage={"step_run": 2})))
+    assert (node["demand"], node["usage"]) == ({"gpu": 12}, {"gpu": 0})
+
+
+def test_an_infinite_satisfaction_is_null() -> None:
+    assert [node["satisfaction"] for node in told(OnlySharing(POOL, TEAM, IDLE))] == [1.0, 1 / 3, None]
+
+
+def test_the_order_is_kept() -> None:
+    lab = replace(POOL, name="lab", kind="group", parent=None, mode="fifo")
+    nodes = told(OnlySharing(POOL, lab, replace(TEAM, parent="lab"), IDLE))
+    assert [(node["name"], node["parent"], node["mode"]) for node in nodes] == [
+        ("gpus", None, "fair_share"),
+        ("lab", None, "fifo"),
+        ("team", "lab", None),
+        ("idle", None, None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("role", "components", "team", "idle"),
+    [
+        (Role.ADMIN, (), SEEN, SEEN),
+        (Role.OPERATOR, (), SEEN, SEEN),
+        (Role.VIEWER, (), SEEN, SEEN),
+        (Role.REQUESTER, ("team",), SEEN, NOTHING),
+        (Role.REQUESTER, ("step_operator/idle", "idle"), NOTHING, SEEN),
+        (Role.REQUESTER, ("step_operator/team",), NOTHING, NOTHING),
+    ],
+)
+def test_a_requester_is_told_the_numbers_of_all_and_the_allocations_of_its_own(
+    role: Role, components: tuple[str, ...], team: dict[str, list[str]], idle: dict[str, list[str]]
+) -> None:
+    services = OnlySharing(POOL, TEAM, IDLE)
+    whole = told(services)
+    seen = told(services, Token(id="t", name="t", role=role, workspaces=("*",), components=components))
+    assert [node["allocations"] for node in seen] == [NOTHING, team, idle]
+    for node, full in zip(seen, whole, strict=True):
+        assert node | {"allocations": None} == full | {"allocations": None}
+
+
+# ---- on the real service
+
+
+def a_divided_pool(site: Site) -> tuple[str, str]:
+    """8 gpu: `team` in the group `lab` runs on 6, `other` waits for 4 and is to have them; the ids of both requests."""
+    site.pool(settings={"discipline": "fair_share"})
+    site.put("/pools/gpus/groups/lab", {"reserved": {"gpu": 2}})
+    site.policy("team", group="lab")
+    site.policy("step_operator/other", weight=2)
+    held, waits = site.submit("team", gpu=6), site.submit("step_operator/other", gpu=4)
+    assert (held["status"], waits["status"]) == ("allocated", "queued")
+    return held["id"], waits["id"]
+
+
+def nodes_of(site: Site, token: str | None = None) -> dict[str, dict[str, Any]]:
+    """The nodes by name, in order."""
+    answer = site.get("/pools/gpus/shares", token=token)
+    assert answer.status == 200, answer
+    return {node["name"]: node for node in answer.body["nodes"]}
+
+
+def test_a_pool_is_divided(everywhere: Site) -> None:
+    held, _ = a_divided_pool(everywhere)
+    nodes = nodes_of(everywhere)
+    assert [(node["name"], node["kind"], node["parent"], node["mode"]) for node in nodes.values()] == [
+        ("gpus", "pool", None, "fair_share"),
+        ("lab", "group", None, "fair_share"),
+        ("team", "policy", "lab", None),
+        ("other", "policy", None, None),
+    ]
+    assert {name: (node["usage"], node["demand"]) for name, node in nodes.items()} == {
+        "gpus": ({"gpu": 6}, {"gpu": 10}),
+        "lab": ({"gpu": 6}, {"gpu": 6}),
+        "team": ({"gpu": 6}, {"gpu": 6}),
+        "other": ({"gpu": 0}, {"gpu": 4}),
+    }
+    shares = ("usage_share", "demand_share", "fair_share", "guarantee_share", "limit_share")
+    numbers = {name: [node[share]["gpu"] for share in shares] for name, node in nodes.items()}
+    assert numbers["gpus"] == pytest.approx([0.75, 1.25, 1.0, 1.0, 1.0])
+    assert numbers["lab"] == pytest.approx([0.75, 0.75, 0.5, 0.25, 1.0])
+    assert numbers["team"] == pytest.approx([0.75, 0.75, 0.5, 0.0, 1.0])
+    assert numbers["other"] == pytest.approx([0.0, 0.5, 0.5, 0.0, 1.0])
+    assert (nodes["team"]["satisfaction"], nodes["other"]["satisfaction"]) == (pytest.approx(1.5), 0.0)
+    assert nodes["team"]["allocations"] == NOTHING | {"non_preemptible": [held]}
+    assert nodes["other"]["allocations"] == NOTHING
+    assert {name: node["below_since"] for name, node in nodes.items()} == dict.fromkeys(nodes) | {"other": NOW}
+
+
+def test_a_requester_sees_whose_turn_it_is_and_its_own_allocations(site: Site) -> None:
+    held, _ = a_divided_pool(site)
+    mine = nodes_of(site, site.token("requester", "team"))
+    others = nodes_of(site, site.token("requester", "step_operator/other"))
+    assert mine["team"]["allocations"] == NOTHING | {"non_preemptible": [held]}
+    assert others["team"]["allocations"] == NOTHING
+    assert others["team"]["fair_share"] == mine["team"]["fair_share"]
+
+
+def test_a_pool_of_another_discipline_has_shares_and_nobody_starves_there(site: Site) -> None:
+    site.pool()
+    site.policy(reserved={"gpu": 4})
+    site.submit(gpu=8)
+    site.submit(gpu=8)
+    nodes = nodes_of(site)
+    assert [(node["usage_share"], node["status"], node["below_since"]) for node in nodes.values()] == [
+        ({"gpu": 1.0}, "non_starving", None)
+    ] * 2
+
+
+def test_a_pool_that_is_not_there_has_no_shares(site: Site) -> None:
+    site.get("/pools/none/shares").refused(404, "no_such_pool")
+    site.pool("none")
+    site.get("/pools/none/shares", workspace="elsewhere").refused(404, "no_such_pool")
+
+
+def test_shares_are_not_paged(site: Site) -> None:
+    site.pool()
+    assert site.get("/pools/gpus/shares", limit=1).malformed() == {"limit": "is not a field here"}

@@ -1,0 +1,191 @@
+"""What is typed and what is read: amounts, durations, settings, ages; and tables."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import click
+import pytest
+from poolkeeper import formatting
+from poolkeeper.cli import param_types, pool_settings
+from poolkeeper.cli.param_types import parse_amounts, parse_duration
+
+from app.domain.specs import AccountSettings, PoolSettings
+
+
+@pytest.mark.parametrize(
+    "written",
+    ["gpu=2,mcpu=4000", " gpu = 2 , mcpu=4000", '{"gpu": 2, "mcpu": 4000}', "gpu: 2\nmcpu: 4000", "{gpu: 2, mcpu: 4000}"],
+)
+def test_amounts_are_pairs_json_or_yaml(written: str) -> None:
+    assert parse_amounts(written) == {"gpu": 2, "mcpu": 4000}
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("", "is empty"),
+        ("gpu", "'gpu' is no amount; write it like gpu=2"),
+        ("gpu=", "'gpu=' is no amount"),
+        ("=2", "'=2' is no amount"),
+        ("gpu=2,,mcpu=1", "'' is no amount"),
+        ("gpu=1.5", "gpu: must be a whole number, not 1.5"),
+        ("gpu=-1", "gpu: must be a whole number, not -1"),
+        ("gpu=two", "gpu: must be a whole number, not two"),
+        ("gpu=1e3", "gpu: must be a whole number, not 1e3"),
+        ("gpu=²", "gpu: must be a whole number, not ²"),
+        ('{"gpu": 1.5}', "gpu: must be a whole number, not 1.5"),
+        ('{"gpu": true}', "gpu: must be a whole number, not true"),
+        ('{"gpu": {"count": 1}}', "gpu: must be a whole number"),
+        ('{"gpu": null}', "gpu: must be a whole number, not null"),
+        ("[gpu, mcpu]", "is no amount"),
+        ('{"gpu": 1', "neither KEY=UNITS"),
+        ("gpu=1,gpu=2", "gpu is given twice"),
+        ('{"gpu": 1, "gpu": 2}', "gpu is given twice"),
+        ("gpu=none", "gpu: must be a whole number, not none"),
+        (f"gpu={2**53}", f"gpu: must be at most {2**53 - 1}"),
+        ("gpu=" + "9" * 5000, f"gpu: must be at most {2**53 - 1}"),
+    ],
+)
+def test_what_is_no_amount_is_said(written: str, said: str) -> None:
+    with pytest.raises(ValueError, match=r".") as wrong:
+        parse_amounts(written)
+    assert said in str(wrong.value)
+
+
+def test_numbers_stay_as_they_were_written() -> None:
+    assert parse_amounts("gpu: 010\nmcpu: 9007199254740991") == {"gpu": 10, "mcpu": 2**53 - 1}
+
+
+def test_a_key_can_be_taken_away_where_that_means_something() -> None:
+    assert parse_amounts("gpu=none,mcpu=1", removable=True) == {"gpu": None, "mcpu": 1}
+
+
+@pytest.mark.parametrize(
+    ("written", "seconds"),
+    [("90", 90), ("90s", 90), ("15m", 900), ("2h", 7200), ("1d", 86400), ("1h30m", 5400), ("1d1h1m1s", 90061), ("0", 0)],
+)
+def test_durations(written: str, seconds: int) -> None:
+    assert parse_duration(written) == seconds
+
+
+@pytest.mark.parametrize("written", ["", " ", "m", "1x", "1.5h", "-1", "30m1h", "1h 30m", "none", "٣m"])
+def test_what_is_no_duration(written: str) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011 - it has no message of its own
+        parse_duration(written)
+
+
+@pytest.mark.parametrize(("seconds", "shown"), [(None, "none"), (0, "0s"), (90, "1m30s"), (7200, "2h"), (90061, "1d1h1m1s")])
+def test_durations_are_shown_as_they_are_typed(seconds: int | None, shown: str) -> None:
+    assert formatting.duration(seconds) == shown
+    assert seconds is None or parse_duration(shown) == seconds
+
+
+@pytest.mark.parametrize(
+    ("written", "value"),
+    [
+        ("queueing=strict", {"queueing": "strict"}),
+        ("patience_s=5m", {"patience_s": 300}),
+        ("patience_s=300", {"patience_s": 300}),
+        ("patience_s=none", {"patience_s": None}),
+        ("max_victims=3", {"max_victims": 3}),
+        ("requeue_failed_checkpoint=false", {"requeue_failed_checkpoint": False}),
+        ("requeue_failed_checkpoint=true", {"requeue_failed_checkpoint": True}),
+        ("cost_key=gpu", {"cost_key": "gpu"}),
+        ("value_per_class=9007199254740991", {"value_per_class": 2**53 - 1}),
+        ("fair_share_tolerance=0.8", {"fair_share_tolerance": 0.8}),
+        ("preemption_threshold=1", {"preemption_threshold": 1}),
+        ("preemption_threshold=-0.5", {"preemption_threshold": -0.5}),
+        ("preemption_threshold=1e-7", {"preemption_threshold": "1e-7"}),
+        ("starvation_timeout_s=2m", {"starvation_timeout_s": 120}),
+        ("non_preemptible_usage_threshold=gpu=2", {"non_preemptible_usage_threshold": {"gpu": 2}}),
+        ("non_preemptible_usage_threshold = gpu=2,mcpu=0", {"non_preemptible_usage_threshold": {"gpu": 2, "mcpu": 0}}),
+        ('non_preemptible_usage_threshold={"gpu": 2}', {"non_preemptible_usage_threshold": {"gpu": 2}}),
+        ("non_preemptible_usage_threshold=none", {"non_preemptible_usage_threshold": {}}),
+        ("patience_s=soon", {"patience_s": "soon"}),  # what it may be is for the service to say
+    ],
+)
+def test_settings(written: str, value: dict[str, object]) -> None:
+    assert param_types.Setting().convert(written, None, None) == value
+
+
+@pytest.mark.parametrize(
+    ("at", "shown"),
+    [
+        ("2026-01-31T11:59:59.500Z", "0s"),
+        ("2026-01-31T11:58:01.000Z", "119s"),
+        ("2026-01-31T11:58:00.000Z", "2m"),
+        ("2026-01-31T10:00:00.000Z", "2h"),
+        ("2026-01-29T12:00:00.000Z", "2d"),
+        ("2026-01-31T12:00:05.000Z", "0s"),  # the clocks differ
+        (None, "-"),
+    ],
+)
+def test_ages(at: str | None, shown: str) -> None:
+    assert formatting.age(at, datetime(2026, 1, 31, 12, tzinfo=UTC)) == shown
+
+
+def test_settings_are_shown_as_they_are_typed() -> None:
+    shown = formatting.pairs({"patience_s": None, "max_victims": 3, "requeue_failed_checkpoint": False})
+    assert shown == "patience_s=none max_victims=3 requeue_failed_checkpoint=false"
+    amounts = {"non_preemptible_usage_threshold": {"gpu": 2, "mcpu": 0}}
+    shown = formatting.pairs({"fair_share_tolerance": 1e-06, "preemption_threshold": 1.50, "over_limit": "keep", **amounts})
+    assert shown == (
+        "fair_share_tolerance=0.000001 preemption_threshold=1.5 over_limit=keep non_preemptible_usage_threshold=gpu=2,mcpu=0"
+    )
+    assert formatting.pairs({"non_preemptible_usage_threshold": {}}) == "non_preemptible_usage_threshold=none"
+
+
+@pytest.mark.parametrize(
+    ("discipline", "shown"),
+    [
+        ("reserved", "near_completion_s=0 (as the discipline) max_victims=7 over_limit=keep (as the discipline)"),
+        ("classes", "near_completion_s=300 (as the discipline) max_victims=7 over_limit=keep (as the discipline)"),
+        ("fair_share", "near_completion_s=0 (as the discipline) max_victims=7 over_limit=evict (as the discipline)"),
+        ("of tomorrow", "near_completion_s=none max_victims=7 over_limit=none"),
+    ],
+)
+def test_a_setting_that_is_left_to_the_discipline_shows_what_that_has(discipline: str, shown: str) -> None:
+    told = {"near_completion_s": None, "max_victims": 7, "over_limit": None}
+    assert pool_settings.of_pool({"discipline": discipline, **told}).removeprefix(f"discipline={discipline} ") == shown
+
+
+def test_the_settings_there_are_are_those_of_the_service() -> None:
+    assert list(pool_settings.OF_POOLS) == list(PoolSettings.model_fields)
+    assert list(pool_settings.OF_ACCOUNTS) == list(AccountSettings.model_fields)
+    for known, model in ((pool_settings.OF_POOLS, PoolSettings), (pool_settings.OF_ACCOUNTS, AccountSettings)):
+        for name, words in known.items():
+            for word in words:
+                model.model_validate(param_types.Setting().convert(f"{name}={word}", None, None))
+
+
+def test_what_is_no_amount_of_a_setting_is_said() -> None:
+    with pytest.raises(click.BadParameter, match=r"usage_threshold: gpu: must be a whole number, not 1\.5"):
+        param_types.Setting().convert("non_preemptible_usage_threshold=gpu=1.5", None, None)
+
+
+@pytest.mark.parametrize(("count", "shown"), [(0, ""), (1, "once"), (2, "twice"), (3, "3 times")])
+def test_how_often(count: int, shown: str) -> None:
+    assert formatting.times(count) == shown
+
+
+@pytest.mark.parametrize(
+    ("directive", "deadline", "shown"),
+    [
+        (None, None, ""),
+        ("continue", None, ""),
+        ("terminate", "2026-01-31T12:00:00.000Z", "terminate until 2026-01-31 12:00:00Z"),
+        ("checkpoint", None, "checkpoint"),
+    ],
+)
+def test_what_a_holder_is_asked(directive: str | None, deadline: str | None, shown: str) -> None:
+    assert formatting.directive({"directive": directive, "deadline": deadline}) == shown
+
+
+def test_nothing_that_is_shown_can_steer_a_terminal() -> None:
+    assert formatting.one_line("red \x1b[31m alert\x07\nand\u202e more") == "red ?[31m alert? and? more"
+
+
+def test_step_run_is_shown_only_if_it_is_all_there_is() -> None:
+    assert formatting.requested_amounts({"resources": {"gpu": 2, "step_run": 1}}) == "gpu=2"
+    assert formatting.requested_amounts({"resources": {"step_run": 1}}) == "step_run=1"

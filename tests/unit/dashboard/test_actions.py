@@ -1,0 +1,171 @@
+"""What is changed from a page: shown first, done as shown, and not done if it is not as shown any more."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from tests.unit.dashboard.page_client import Desk, words
+
+FORM = "/pools/gpus/policies/orchestrator/blue"
+
+
+@pytest.fixture
+def ids(desk: Desk) -> dict[str, str]:
+    """Blue holds all of the pool; one of red and one of blue wait."""
+    desk.pool(gpu=4)
+    desk.policy("red", priority=5)
+    desk.policy("blue", limit={"gpu": 4})
+    holds = desk.submit("blue", gpu=4)
+    return {"holds": holds["id"], "red": desk.submit("red", gpu=2)["id"], "blue": desk.submit("blue", gpu=2)["id"]}
+
+
+def status(desk: Desk, request: str) -> str:
+    return str(desk.services.requests.get("default", request).status)
+
+
+def test_cancelling_shows_and_then_does_it(desk: Desk, ids: dict[str, str]) -> None:
+    visitor = desk.visitor()
+    path = f"/requests/{ids['blue']}/cancel"
+    assert "Nothing else: nobody would be granted, preempted or rejected by it." in visitor.text(path)
+    done = visitor.send(path)
+    assert (done.status_code, done.headers["Location"]) == (303, f"/requests/{ids['blue']}?done=cancelled")
+    assert status(desk, ids["blue"]) == "cancelled"
+    assert "The request has left the queue." in visitor.text(done.headers["Location"])
+    again = visitor.get(path)
+    assert (again.status_code, "does not wait any more" in words(again)) == (409, True)
+
+
+def test_dropping_a_holder_shows_who_is_granted_then(desk: Desk, ids: dict[str, str]) -> None:
+    visitor = desk.visitor()
+    path = f"/requests/{ids['holds']}/drop"
+    page = visitor.text(path)
+    assert f"2 would be granted: {ids['red']} {ids['blue']}" in page
+    assert status(desk, ids["holds"]) == "allocated"
+    assert visitor.send(path).status_code == 303
+    assert [status(desk, one) for one in ids.values()] == ["released", "allocated", "allocated"]
+    assert visitor.get(path).status_code == 409
+
+
+def test_what_is_not_as_shown_any_more_is_not_done(desk: Desk, ids: dict[str, str]) -> None:
+    visitor = desk.visitor()
+    path = f"/requests/{ids['blue']}/drop"
+    shown = re.findall(r'name="shown" value="([^"]*)"', visitor.get(path).get_data(as_text=True))[0]
+    desk.delete(f"/requests/{ids['holds']}")  # so that it runs, and a drop would take something away
+    refused = visitor.send(path, {"shown": shown})
+    assert refused.status_code == 409
+    assert "nothing was done. This is what would come of it now" in words(refused)
+    assert status(desk, ids["blue"]) == "allocated"
+    assert visitor.again(refused, path).status_code == 303
+    assert status(desk, ids["blue"]) == "released"
+
+
+def test_a_deed_that_was_never_shown_is_not_done(desk: Desk, ids: dict[str, str]) -> None:
+    visitor = desk.visitor()
+    path = f"/requests/{ids['blue']}/cancel"
+    form = re.findall(r'name="form" value="([^"]*)"', visitor.get(path).get_data(as_text=True))[0]
+    assert visitor.http.post(path, data={"form": form}).status_code == 200, "it is shown"
+    assert visitor.http.post(path, data={"form": form, "shown": "0" * 64}).status_code == 409
+    assert status(desk, ids["blue"]) == "queued"
+
+
+def test_resizing_shows_who_is_granted_and_then_does_it(desk: Desk, ids: dict[str, str]) -> None:
+    visitor = desk.visitor()
+    path = "/pools/gpus/resize"
+    shown = visitor.send(path, {"capacity.gpu": "6"})
+    assert "capacity gpu: 4 -> 6" in words(shown)
+    assert f"1 would be granted: {ids['red']}" in words(shown)
+    assert desk.get("/pools/gpus").body["capacity"] == {"gpu": 4}
+    assert visitor.again(shown, path).status_code == 303
+    assert desk.get("/pools/gpus").body["capacity"] == {"gpu": 6}
+    assert status(desk, ids["red"]) == "allocated"
+
+
+@pytest.mark.parametrize(
+    ("units", "fault"),
+    [
+        ("4", "nothing would be changed"),
+        ("x", "has to be a whole number"),
+        ("-1", "has to be a whole number"),
+        ("٣", "has to be a whole number"),
+        ("9" * 17, "has to be a whole number"),
+        ("9" * 16, "must be"),
+        ("2", "counts on 4 of gpu; the pool would have 2"),
+        ("0", "4 of gpu are held"),
+    ],
+)
+def test_a_size_that_cannot_be_is_said_to_be_none(desk: Desk, ids: dict[str, str], units: str, fault: str) -> None:
+    answer = desk.visitor().send("/pools/gpus/resize", {"capacity.gpu": units})
+    assert answer.status_code == 422
+    assert fault in words(answer)
+    assert f'value="{units}"' in answer.get_data(as_text=True), "what was written stays"
+    assert desk.get("/pools/gpus").body["capacity"] == {"gpu": 4}
+
+
+def test_a_policy_is_edited_and_what_the_form_does_not_show_stays(desk: Desk, ids: dict[str, str]) -> None:
+    desk.policy("blue", limit={"gpu": 4}, settings={"over_limit": "evict"}, profile="training")
+    visitor = desk.visitor()
+    shown = visitor.send(FORM, {"priority": "9", "limit.gpu": "", "reserved.gpu": "1"})
+    page = words(shown)
+    for line in ("priority: 0 -> 9", "reserved gpu: none -> 1", "limit gpu: 4 -> as the pool"):
+        assert line in page
+    assert visitor.again(shown, FORM).status_code == 303
+    told = desk.get("/pools/gpus/policies/blue").body
+    assert (told["priority"], told["reserved"], told["limit"], told["profile"]) == (9, {"gpu": 1}, {}, "training")
+    assert told["settings"] == {"over_limit": "evict"}
+
+
+def test_a_policy_that_others_changed_meanwhile_is_shown_again(desk: Desk, ids: dict[str, str]) -> None:
+    visitor = desk.visitor()
+    shown = visitor.send(FORM, {"priority": "9"})
+    desk.policy("blue", limit={"gpu": 3})
+    refused = visitor.again(shown, FORM)
+    assert refused.status_code == 409
+    assert "limit gpu: 3 -> 4" in words(refused), "it would undo what the other did"
+    assert desk.get("/pools/gpus/policies/blue").body["limit"] == {"gpu": 3}
+
+
+def test_what_changes_while_it_is_tried_out_is_shown_again(
+    desk: Desk, ids: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    visitor = desk.visitor()
+    shown = visitor.send(FORM, {"priority": "9"})
+    kind = type(desk.services.dry_run)
+    tried = kind.set_policy
+
+    def slowly(*given: Any) -> Any:
+        found = tried(*given)
+        desk.policy("blue", limit={"gpu": 3})
+        return found
+
+    monkeypatch.setattr(kind, "policy", slowly)
+    refused = visitor.again(shown, FORM)
+    assert (refused.status_code, "nothing was done" in words(refused)) == (409, True)
+    told = desk.get("/pools/gpus/policies/blue").body
+    assert (told["limit"], told["priority"]) == ({"gpu": 3}, 0), "what the other did is not undone"
+
+
+@pytest.mark.parametrize(
+    ("fields", "fault"),
+    [
+        ({}, "nothing would be changed"),
+        ({"priority": "99999"}, "priority must be at most 9999"),
+        ({"profile": "royal"}, "profile must be"),
+        ({"group": "nowhere"}, "there is no group nowhere"),
+        ({"reserved.gpu": "5"}, "reserves 5 of gpu, more than its limit of 4"),
+        ({"limit.gpu": "9"}, "limits gpu to 9; the pool has 4"),
+    ],
+)
+def test_a_policy_that_cannot_be_is_said_to_be_none(
+    desk: Desk, ids: dict[str, str], fields: dict[str, str], fault: str
+) -> None:
+    answer = desk.visitor().send(FORM, fields)
+    assert answer.status_code == 422
+    assert fault in words(answer)
+
+
+def test_what_is_not_there_is_not_found(desk: Desk, ids: dict[str, str]) -> None:
+    for path in ("/pools/none/resize", "/pools/gpus/policies/orchestrator/none", "/requests/none/cancel"):
+        assert desk.visitor().get(path).status_code == 404, path

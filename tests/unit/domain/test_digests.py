@@ -1,0 +1,52 @@
+"""Digests of asks: the same for what says the same, another for anything else, and the same in every release."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from app.domain.specs import RequestSpec, body_digest
+
+
+def a_request(**given: Any) -> RequestSpec:
+    return RequestSpec.model_validate({"component": "t", **given})
+
+
+def test_what_says_the_same_has_one_digest() -> None:
+    plain = a_request(resources={"gpu": 1, "mcpu": 2}, settings={"cpu_count": 4})
+    spelled = a_request(
+        settings={"memory": None, "cpu_count": 4.0}, lease_s=60, labels={}, resources={"mcpu": 2, "gpu": 1}, preemptible=True
+    )
+    assert body_digest(plain) == body_digest(spelled)
+    assert body_digest(a_request(resources={}, settings={})) == body_digest(a_request())
+
+
+def test_a_digest_is_the_same_in_the_next_release() -> None:
+    digest = "9b2d56f5fa8fa230a3274dac6330fc8038852dc3237dd4963673aa0974c35f7b"
+    assert body_digest(a_request(resources={"gpu": 1})) == digest
+
+
+DIFFERENT: list[dict[str, Any]] = [
+    {},
+    {"component": "u"},
+    {"component_type": "step_operator"},
+    {"resources": {"gpu": 1}},
+    {"resources": {"gpu": 2}},
+    {"settings": {"gpu_count": 1}},
+    {"settings": {"gpu_count": 0}},
+    {"preemptible": False},
+    {"preemption_class": 6},
+    {"checkpoint": "auto"},
+    {"checkpoint_minutes": 5},
+    {"walltime_s": 1},
+    {"retries": 0},
+    {"lease_s": None},
+    {"lease_s": 61},
+    {"queue_ttl_s": None},
+    {"labels": {"a": "b"}},
+    {"labels": {"a": "é"}},
+]
+
+
+def test_each_other_body_has_another_digest() -> None:
+    digests = [body_digest(a_request(**given)) for given in DIFFERENT]
+    assert len(set(digests)) == len(DIFFERENT)

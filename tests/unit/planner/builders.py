@@ -1,0 +1,234 @@
+"""Scenes for the planner: a pool with who runs and who waits in it, and what a plan makes of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from app.domain.amounts import Amounts
+from app.domain.plan_steps import EndHold, ReassignVictim, Preempt, Reprieve
+from app.domain.snapshot import Account, Allocation, Hold, Snapshot, Terms, Waiter
+from app.planner.decisions import Why, WhyNot
+from app.planner.planning_pass import Plan, plan
+
+NOW_MS = 100_000_000
+MINUTE_MS = 60_000
+
+
+@dataclass
+class Scene:
+    """A pool in the making: `a_pool(gpu=8).policy("low").runs("a", "low", gpu=2).waits("w", "low", gpu=8)`."""
+
+    capacity: Amounts
+    terms: Terms = field(default_factory=Terms)
+    accounts: dict[str, dict[str, Any]] = field(default_factory=dict)
+    running: list[Allocation] = field(default_factory=list)
+    waiting: list[Waiter] = field(default_factory=list)
+    holding: list[Hold] = field(default_factory=list)
+    back: dict[str, Amounts] = field(default_factory=dict)
+    stopped_last_minute: int = 0
+    decided_ms: int | None = None
+
+    def under(self, **terms: Any) -> Scene:
+        """Settings of the pool."""
+        self.terms = replace(self.terms, **terms)
+        return self
+
+    def group(self, name: str, parent: str | None = None, **numbers: Any) -> Scene:
+        """A group."""
+        self.accounts[f"group:{name}"] = {"parent": f"group:{parent}" if parent else "pool", **numbers}
+        return self
+
+    def policy(self, component: str, group: str | None = None, **numbers: Any) -> Scene:
+        """A policy: `priority`, `reserved`, `limit`, `profile`."""
+        self.accounts[f"policy:{component}"] = {"parent": f"group:{group}" if group else "pool", **numbers}
+        return self
+
+    def runs(self, name: str, component: str, *, ran_s: int = 3600, **ask: Any) -> Scene:
+        """Somebody runs; what is no field of an allocation is a resource. Later ones were granted later."""
+        fields, amounts = _parted(Allocation, ask)
+        saved_s = fields.pop("saved_s", None)
+        if saved_s is not None:
+            fields["checkpointed_ms"] = NOW_MS - saved_s * 1000
+        defaults = {"fence": len(self.running) + 1, "preemptible": True, "preemption_class": 5, "checkpoint": "none"}
+        times = {"checkpoint_minutes": None, "walltime_s": None, "granted_ms": NOW_MS - ran_s * 1000}
+        self.running.append(Allocation(id=name, component=component, amounts=amounts, **{**defaults, **times, **fields}))
+        return self
+
+    def waits(self, name: str, component: str, **ask: Any) -> Scene:
+        """Somebody waits, behind all who do already."""
+        self.waiting.append(self._waiter(name, component, ask))
+        return self
+
+    def holds(self, name: str, component: str, brought: Mapping[str, Amounts] | None = None, **ask: Any) -> Scene:
+        """Somebody waits with a hold, behind all who have one already."""
+        self.holding.append(Hold(self._waiter(name, component, ask), brought or {}))
+        return self
+
+    def _waiter(self, name: str, component: str, ask: dict[str, Any]) -> Waiter:
+        fields, amounts = _parted(Waiter, ask)
+        defaults = {"preemptible": True, "preemption_class": 5, "number": len(self.waiting) + len(self.holding)}
+        return Waiter(id=name, component=component, amounts=amounts, **{**defaults, **fields})
+
+    def snapshot(self) -> Snapshot:
+        """The scene as the planner sees it."""
+        accounts = {"pool": self._account("pool", {"parent": None, "limit": self.capacity})}
+        accounts |= {name: self._account(name, numbers) for name, numbers in self.accounts.items()}
+        return Snapshot(
+            pool="p",
+            now_ms=NOW_MS,
+            terms=self.terms,
+            accounts=accounts,
+            allocations=tuple(self.running),
+            waiters=tuple(self.waiting),
+            holds=tuple(self.holding),
+            stopped_last_minute=self.stopped_last_minute,
+            decided_ms=self.decided_ms,
+        )
+
+    def _account(self, name: str, numbers: dict[str, Any]) -> Account:
+        inside = [each for each in self.running if name in self.path(each.component)]
+        cleared: Counter[str] = Counter()
+        for hold in self.holding:
+            if name in self.path(hold.owner.component):
+                coming = _sum(each for each in inside if each.leaving_for == hold.owner.id)
+                cleared.update({key: max(0, units - coming[key]) for key, units in hold.owner.amounts.items()})
+        plain = {"reserved": {}, "limit": {}, "cleared": cleared, "back": self.back.get(name, {})}
+        used = {"used": _sum(inside), "used_fixed": _sum(each for each in inside if not each.preemptible)}
+        return Account(name=name, **{**plain, **used, **numbers})
+
+    def path(self, component: str) -> list[str]:
+        """The accounts from a policy up to the pool."""
+        path = [f"policy:{component}"]
+        while path[-1] != "pool":
+            path.append(self.accounts[path[-1]]["parent"])
+        return path
+
+    def plan(self, *skip: str) -> Plan:
+        """What the planner makes of it."""
+        return plan(self.snapshot(), frozenset(skip))
+
+    def stopped(self, waiter: str = "w") -> dict[str, str]:
+        """Who is stopped for a waiter, and by what trigger."""
+        steps = [step for step in self.plan().steps if isinstance(step, Preempt) and step.waiter == waiter]
+        return {victim.request: victim.trigger.value for step in steps for victim in step.victims}
+
+    def stop(self, waiter: str = "w") -> Preempt:
+        """The one stop for a waiter."""
+        (step,) = (step for step in self.plan().steps if isinstance(step, Preempt) and step.waiter == waiter)
+        return step
+
+    def why(self, waiter: str = "w", *skip: str) -> Why:
+        """What was decided about a waiter."""
+        return self.plan(*skip).decisions[waiter].why
+
+    def why_not(self, victim: str, waiter: str = "w") -> dict[str | None, WhyNot]:
+        """Why each rule does not let the waiter take somebody; under None why none was asked."""
+        verdicts = {verdict.allocation: verdict for verdict in self.plan().decisions[waiter].verdicts()}
+        return dict(verdicts[victim].refusals)
+
+
+def a_pool(**capacity: int) -> Scene:
+    """A scene with a pool and nothing in it."""
+    return Scene(capacity)
+
+
+def shown(plan: Plan) -> list[tuple[str, ...]]:
+    """The steps of a plan in short."""
+    return [_short(step) for step in plan.steps]
+
+
+def _short(step: object) -> tuple[str, ...]:
+    if isinstance(step, Preempt):
+        return ("stop", step.waiter, *(victim.request for victim in step.victims))
+    if isinstance(step, ReassignVictim):
+        return ("pass on", step.request, step.owner)
+    if isinstance(step, Reprieve):
+        return ("reprieve", step.request)
+    assert isinstance(step, EndHold)
+    return ("end", step.owner)
+
+
+def after(scene: Scene) -> tuple[Scene, int]:
+    """The scene when its plan was carried out and all victims have left at once, and how many those were.
+
+    Who was stopped waits again; every waiter that fits is granted, in queue order.
+    """
+    scene = replace(scene, running=list(scene.running), waiting=list(scene.waiting), holding=list(scene.holding))
+    stopped = 0
+    for step in scene.plan().steps:
+        assert isinstance(step, Preempt)
+        victims = {victim.request for victim in step.victims}
+        newest = max(each.fence for each in scene.running)
+        left = [each for each in scene.running if each.id in victims]
+        scene.running = [each for each in scene.running if each.id not in victims]
+        _grant(scene, next(each for each in scene.waiting if each.id == step.waiter), newest + 1)
+        scene.waiting += [_waiting_again(each, newest) for each in left]
+        stopped += len(left)
+    for waiter in in_queue_order(scene):
+        if fits(scene, waiter):
+            _grant(scene, waiter, max((each.fence for each in scene.running), default=0) + 1)
+    scene.waiting = in_queue_order(scene)
+    return scene, stopped
+
+
+def fits(scene: Scene, waiter: Waiter) -> bool:
+    """Whether a waiter could be granted now."""
+    accounts = scene.snapshot().accounts
+    for name in scene.path(waiter.component):
+        account = accounts[name]
+        for key, units in waiter.amounts.items():
+            bound = account.limit.get(key, None if name != "pool" or key == "step_run" else 0)
+            if bound is not None and account.used.get(key, 0) + units > bound:
+                return False
+            is_bound = name.startswith("policy:") and not waiter.preemptible and key in scene.capacity
+            if is_bound and account.used_fixed.get(key, 0) + units > account.reserved.get(key, 0):
+                return False
+    return True
+
+
+def in_queue_order(scene: Scene) -> list[Waiter]:
+    """The waiters: in share before borrowing, higher rank, older, id."""
+    accounts = scene.snapshot().accounts
+    share_keys = {key for name, account in accounts.items() if name != "pool" for key, n in account.reserved.items() if n}
+
+    def order(waiter: Waiter) -> tuple[object, ...]:
+        policy = accounts[f"policy:{waiter.component}"]
+        taken = policy.used if waiter.preemptible else policy.used_fixed
+        asked = share_keys & waiter.amounts.keys()
+        unused = (policy.reserved.get(key, 0) - taken.get(key, 0) - waiter.amounts[key] for key in asked)
+        in_share = bool(asked) and all(units >= 0 for units in unused)
+        rank = [-policy.priority, -waiter.preemption_class]
+        if scene.terms.discipline == "classes":
+            rank.reverse()
+        front = [not in_share, *rank] if scene.terms.order == "share_first" else [*rank, not in_share]
+        return (*front, waiter.number, waiter.id)
+
+    return sorted(scene.waiting, key=order)
+
+
+def _grant(scene: Scene, waiter: Waiter, fence: int) -> None:
+    assert fits(scene, waiter), f"{waiter.id} does not fit"
+    scene.waiting.remove(waiter)
+    fields = {"preemptible": waiter.preemptible, "preemption_class": waiter.preemption_class, "fence": fence}
+    scene.runs(waiter.id, waiter.component, chain=waiter.chain, **fields, **waiter.amounts)
+
+
+def _waiting_again(each: Allocation, newest: int) -> Waiter:
+    number = int(each.id.strip("abcdefghijklmnopqrstuvwxyz") or each.fence)
+    return Waiter(each.id, each.component, each.amounts, each.preemptible, each.preemption_class, number, each.chain, newest)
+
+
+def _parted(kind: type, ask: dict[str, Any]) -> tuple[dict[str, Any], dict[str, int]]:
+    names = {*kind.__dataclass_fields__, "saved_s"}  # type: ignore[attr-defined]
+    amounts = {key: units for key, units in ask.items() if key not in names}
+    return {key: value for key, value in ask.items() if key in names}, {"step_run": 1} | amounts
+
+
+def _sum(allocations: Any) -> Counter[str]:
+    total: Counter[str] = Counter()
+    for each in allocations:
+        total.update(each.amounts)
+    return total

@@ -1,0 +1,162 @@
+"""Scenes of pools that share fairly: settings of every account, who starves already, and what is published about them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from app.domain.amounts import encode
+from app.domain.plan_steps import EndHold, EvictOverLimit, ReassignVictim, Preempt, Publication, Reprieve
+from app.domain.snapshot import Demand, PublishedStatus, Snapshot, Terms
+from tests.unit.planner.builders import NOW_MS, Scene
+
+SETTINGS = {
+    "fair_share_tolerance",
+    "starvation_timeout_s",
+    "aggressive_starvation",
+    "aggressive_starvation_timeout_s",
+    "allow_aggressive_preemption",
+    "aggressive_preemption_threshold",
+    "preemption_threshold",
+    "non_preemptible_usage_threshold",
+    "over_limit",
+    "over_limit_after_s",
+}
+"""What the pool says, and groups and policies may say otherwise."""
+
+
+@dataclass
+class FairScene(Scene):
+    """A pool in the making: `a_fair_pool(gpu=8).policy("low").policy("high", **STARVING).runs("a", "low", gpu=8)`."""
+
+    said: dict[str, str] = field(default_factory=dict)
+    kept: PublishedStatus = field(default_factory=PublishedStatus)
+    """What is published about the pool itself."""
+    watched: bool = False
+    unseen: dict[str, Demand] = field(default_factory=dict)
+    """What others ask who wait and are not shown."""
+
+    def under(self, **terms: Any) -> FairScene:
+        """Settings of the pool, those that accounts may say otherwise among them."""
+        self.said |= _texts({name: value for name, value in terms.items() if name in SETTINGS})
+        super().under(**{name: value for name, value in terms.items() if name not in SETTINGS})
+        return self
+
+    def group(self, name: str, parent: str | None = None, **numbers: Any) -> FairScene:
+        """A group: what an account has, settings, and what is published about it."""
+        super().group(name, parent, **_columns(numbers, len(self.accounts) + 1))
+        return self
+
+    def policy(self, component: str, group: str | None = None, **numbers: Any) -> FairScene:
+        """A policy."""
+        super().policy(component, group, **_columns(numbers, len(self.accounts) + 1))
+        return self
+
+    def runs(self, name: str, component: str, *, ran_s: int = 3600, **ask: Any) -> FairScene:
+        """Somebody runs."""
+        super().runs(name, component, ran_s=ran_s, **ask)
+        return self
+
+    def run(self, component: str, *units: int, **ask: Any) -> FairScene:
+        """Several run, one after the other granted so many gpus: a1, a2, … of policy a."""
+        for number, each in enumerate(units, 1):
+            self.runs(f"{component}{number}", component, gpu=each, **ask)
+        return self
+
+    def waits(self, name: str, component: str, **ask: Any) -> FairScene:
+        """Somebody waits."""
+        super().waits(name, component, **ask)
+        return self
+
+    def holds(self, name: str, component: str, brought: Mapping[str, Any] | None = None, **ask: Any) -> FairScene:
+        """Somebody waits with a hold."""
+        super().holds(name, component, brought, **ask)
+        return self
+
+    def snapshot(self) -> Snapshot:
+        """The scene as the planner sees it."""
+        now = super().snapshot()
+        pool = replace(now.accounts["pool"], said=self.said, published=self.kept)
+        demand = dict(self.unseen)
+        for one in (*self.waiting, *(hold.owner for hold in self.holding)):
+            so_far = demand.get(one.component, Demand(0, {}))
+            demand[one.component] = Demand(so_far.requests + 1, dict(Counter(so_far.units) + Counter(one.amounts)))
+        waiters = tuple(replace(one, place=one.place or at) for at, one in enumerate(now.waiters, 1))
+        return replace(now, accounts={**now.accounts, "pool": pool}, waiters=waiters, demand=demand, watched=self.watched)
+
+    def steps(self) -> list[tuple[str, ...]]:
+        """The steps of the plan in short."""
+        return [_short(step) for step in self.plan().steps]
+
+    def evicted(self) -> dict[str, str]:
+        """Who is evicted, and for which account."""
+        steps = (step for step in self.plan().steps if isinstance(step, EvictOverLimit))
+        return {victim.request: victim.account for step in steps for victim in step.victims}
+
+    def published(self) -> dict[str, dict[str, str | None]]:
+        """What is written anew: account → field → text, None if it goes."""
+        found = self.plan().publication
+        if found is None:
+            return {}
+        return {row.account: {**dict(row.values), **dict.fromkeys(row.removed_fields)} for row in found.updates}
+
+    def publication(self) -> Publication | None:
+        """What is written anew, as it is."""
+        return self.plan().publication
+
+
+def a_fair_pool(**capacity: int) -> FairScene:
+    """A pool of discipline `fair_share` and nothing in it."""
+    return FairScene(capacity, Terms(discipline="fair_share"))
+
+
+def starving(below_s: int = 31) -> dict[str, Any]:
+    """Of an account that starves, for so long below its fair share."""
+    return {"status": "starving", "below_s": below_s}
+
+
+def aggressive(below_s: int = 121) -> dict[str, Any]:
+    """Of an account that starves aggressively; its pool has to allow that."""
+    return {"status": "aggressively_starving", "below_s": below_s, "aggressive_starvation": True}
+
+
+STARVING, AGGRESSIVE = starving(), aggressive()
+
+
+def _columns(numbers: dict[str, Any], born: int) -> dict[str, Any]:
+    said = _texts({name: value for name, value in numbers.items() if name in SETTINGS})
+    below, over = numbers.get("below_s"), numbers.get("over_s")
+    kept = PublishedStatus(
+        fair_shares=numbers.get("fair", {}),
+        demand_met=frozenset(numbers.get("sated", ())),
+        starvation_status=numbers.get("status", ""),
+        below_ms=None if below is None else NOW_MS - below * 1000,
+        over_ms=None if over is None else NOW_MS - over * 1000,
+    )
+    own = {"fair", "sated", "status", "below_s", "over_s"} | SETTINGS
+    return {"born": born, "said": said, "published": kept, **{key: value for key, value in numbers.items() if key not in own}}
+
+
+def _texts(settings: dict[str, Any]) -> dict[str, str]:
+    return {name: _text(value) for name, value in settings.items()}
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "1" if value else "0"
+    return encode(value) if isinstance(value, Mapping) else str(value)
+
+
+def _short(step: object) -> tuple[str, ...]:
+    if isinstance(step, Preempt):
+        return ("stop", step.waiter, *(victim.request for victim in step.victims))
+    if isinstance(step, EvictOverLimit):
+        return ("evict", *(victim.request for victim in step.victims))
+    if isinstance(step, ReassignVictim):
+        return ("pass on", step.request, step.owner)
+    if isinstance(step, Reprieve):
+        return ("reprieve", step.request)
+    assert isinstance(step, EndHold)
+    return ("end", step.owner)

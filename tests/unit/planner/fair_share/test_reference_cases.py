@@ -1,0 +1,179 @@
+"""The cases with exact numbers that a production scheduler's own tests hold.
+
+They are kept beside the project, in `shared/cases` next to its folder or wherever POOLKEEPER_CASES says; without them this is
+skipped. Their pools are groups here, and their operations policies.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from math import lcm
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.domain.amounts import encode
+from app.planner.fair_share.preemptible_split import split
+from app.planner.fair_share.satisfaction import is_below, satisfaction
+from app.planner.fair_share.share_tree import Branch, Leaf
+from app.planner.fair_share.starvation import Patience, State, advance, inherit, of_pool
+from app.planner.fair_share.water_filling import Division, Node, divide
+from tests.support.paths import BESIDE
+from tests.unit.planner.fair_share.leaves import runs
+
+FILE = Path(os.environ.get("POOLKEEPER_CASES", BESIDE / "cases")) / "fair_share.json"
+CASES: list[dict[str, Any]] = json.loads(FILE.read_text("utf-8"))["cases"] if FILE.exists() else []
+
+pytestmark = pytest.mark.skipif(not CASES, reason="the cases are not there")
+
+
+def _of(check: str) -> pytest.MarkDecorator:
+    found = [case for case in CASES if case["check"] == check]
+    return pytest.mark.parametrize("case", found, ids=[case["id"] for case in found])
+
+
+class _Case:
+    """A case in whole units: everything is multiplied until nothing is broken."""
+
+    def __init__(self, case: dict[str, Any]) -> None:
+        texts = [case["total"], *case.get("non_preemptible_resource_usage_threshold", {}).values()]
+        for element in _elements(case["tree"]):
+            texts += [element.get(name, {}) for name in ("usage", "demand", "strong_guarantee", "resource_limits")]
+        numbers = [number for amounts in texts if isinstance(amounts, dict) for number in amounts.values()]
+        self.factor = lcm(*(Fraction(str(number)).denominator for number in numbers))
+        self.capacity = self.amounts(case["total"])
+        self.tree = self._branch(case["tree"])
+
+    def amounts(self, numbers: Mapping[str, float] | None) -> dict[str, int]:
+        return {key: int(Fraction(str(number)) * self.factor) for key, number in (numbers or {}).items()}
+
+    def _branch(self, element: dict[str, Any]) -> Branch:
+        children = [self._node(child) for child in element.get("children", [])]
+        mode = element.get("mode", "fair_share")
+        if mode == "fifo":
+            children.sort(key=lambda child: -child.weight)
+        given = self.amounts(element.get("strong_guarantee")), self.amounts(element.get("resource_limits"))
+        return Branch(element["name"], element.get("weight", 1), mode, tuple(children), *given)
+
+    def _node(self, element: dict[str, Any]) -> Leaf | Branch:
+        if element["kind"] == "pool":
+            return self._branch(element)
+        held = [self.amounts(element.get(name)) for name in ("usage", "demand", "strong_guarantee", "resource_limits")]
+        return Leaf(element["name"], element.get("weight", 1), *held)
+
+    def divide(self) -> Division:
+        return divide(self.capacity, self.tree)
+
+
+def _elements(element: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield element
+    for child in element.get("children", []):
+        yield from _elements(child)
+
+
+def _compare(division: Division, expected: Mapping[str, Mapping[str, float]], tolerance: float) -> None:
+    found = {
+        name: {key: division.nodes[name].fair[division.keys.index(key)] / division.scale for key in shares}
+        for name, shares in expected.items()
+    }
+    assert found == {name: pytest.approx(shares, abs=tolerance) for name, shares in expected.items()}
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=case["id"]) for case in CASES if "expected_fair_share" in case])
+def test_fair_shares(case: dict[str, Any]) -> None:
+    _compare(_Case(case).divide(), case["expected_fair_share"], case.get("tolerance", 1e-6))
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, id=case["id"]) for case in CASES if "expected_promised_guarantee_fair_share" in case]
+)
+def test_what_a_guarantee_promises_is_what_is_left_where_somebody_takes_all_the_rest(case: dict[str, Any]) -> None:
+    """It is asked for of one group, which is held beside a rival that is guaranteed all but its guarantee."""
+    whole = _Case(case)
+    (asked,) = (element["name"] for element in _elements(case["tree"]) if element.get("compute_promised_guarantee_fair_share"))
+    group = next(child for child in whole.tree.children if child.name == asked)
+    rest = {key: units - group.guarantee[key] for key, units in whole.capacity.items() if key in group.guarantee}
+    rival = Leaf("rival", demand=whole.capacity, guarantee=rest)
+    division = divide(whole.capacity, Branch("pool", children=(group, rival)))
+    expected = case["expected_promised_guarantee_fair_share"]
+    below = {name: shares for name, shares in expected.items() if name in division.nodes}
+    assert set(below) >= {asked}
+    _compare(division, below, case["tolerance"])
+    assert all(not any(shares.values()) for name, shares in expected.items() if name not in below)
+
+
+@_of("satisfaction_ratio")
+def test_satisfaction(case: dict[str, Any]) -> None:
+    whole = _Case(case)
+    division = whole.divide()
+
+    def ratio(node: Leaf | Branch) -> float:
+        if isinstance(node, Branch):
+            return min(map(ratio, node.children), default=float("inf"))
+        found = satisfaction(division.nodes[node.name], division.scale)
+        return float("inf") if found is None else float(found)
+
+    found = {node.name: ratio(node) for node in _nodes(whole.tree)}
+    for name, expected in case["expected_satisfaction"].items():
+        assert found[name] == pytest.approx(float(str(expected).replace("infinite", "inf")), abs=case["tolerance"]), name
+
+
+@_of("starvation_status")
+def test_status(case: dict[str, Any]) -> None:
+    whole = _Case(case)
+    division = whole.divide()
+    patience = Patience(tolerance=Fraction(str(case["effective_tolerance"])))
+    leaves = {node.name for node in _nodes(whole.tree) if isinstance(node, Leaf)}
+
+    def below(name: str) -> bool:
+        return is_below(division.nodes[name], patience.tolerance, division.scale, name in leaves)
+
+    def later(name: str) -> str:
+        queued = 1 if name in leaves else None
+        begun = advance(State(), below(name), 0, patience, queued)
+        return advance(begun, below(name), patience.timeout_s * 1000 + 1, patience, queued).status
+
+    found = {name: "below_fair_share" if below(name) else "normal" for name in case["expected_status"]}
+    assert found == case["expected_status"]
+    assert {name: later(name) for name in case["expected_starvation"]} == case["expected_starvation"]
+
+
+@_of("preemption_split")
+def test_split(case: dict[str, Any]) -> None:
+    whole = _Case(case)
+    division = whole.divide()
+    node = division.nodes[case["operation"]]
+    held = [whole.amounts(entry["resources"]) for entry in case["running"] for _ in range(entry["count"])]
+    found = split(runs(*held), node, division, _patience(case, whole))
+    assert {name: len(getattr(found, name)) for name in case["expected_split"]} == case["expected_split"]
+    for what, expected in case.get("expected_dominant", {}).items():
+        assert _dominant(node, what) / division.scale == pytest.approx(expected)
+
+
+def _patience(case: dict[str, Any], whole: _Case) -> Patience:
+    effective = whole.amounts(case.get("non_preemptible_resource_usage_threshold"))
+    configured = case.get("configured", {"tree": case.get("non_preemptible_resource_usage_threshold")})
+    said = {name: {"non_preemptible_usage_threshold": encode(whole.amounts(amounts))} for name, amounts in configured.items()}
+    thresholds = case["thresholds"]
+    said["tree"] |= {
+        "aggressive_preemption_threshold": str(thresholds["aggressive"]),
+        "preemption_threshold": str(thresholds["normal"]),
+    }
+    patience = inherit(of_pool(said["tree"]), said.get("operation", {}), is_policy=True)
+    assert patience.protects == effective
+    return patience
+
+
+def _dominant(node: Node, what: str) -> int:
+    return max({"demand": node.demand, "fair_share": node.fair}[what])
+
+
+def _nodes(node: Leaf | Branch) -> Iterator[Leaf | Branch]:
+    yield node
+    if isinstance(node, Branch):
+        for child in node.children:
+            yield from _nodes(child)

@@ -1,0 +1,410 @@
+"""Who may take from whom by fair shares: every sentence of the rules, as small pools."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from app.domain.plan_steps import UsageCondition
+from app.domain.queue_score import EXACT
+from app.domain.snapshot import Demand
+from app.planner.decisions import Why, WhyNot
+from tests.unit.planner.fair_share.builders import AGGRESSIVE, STARVING, FairScene, a_fair_pool, starving
+
+
+def full(taker: dict[str, Any] | None = None, holder: dict[str, Any] | None = None, **terms: Any) -> FairScene:
+    """Four units, all held one by one by `b`; `w` of `a`, whose part is one of them, waits for it."""
+    scene = (
+        a_fair_pool(gpu=4).under(**terms).policy("a", **(STARVING if taker is None else taker)).policy("b", **(holder or {}))
+    )
+    return scene.run("b", 1, 1, 1, 1).waits("w", "a", gpu=1)
+
+
+def half(threshold: float | str = 1, **numbers: Any) -> FairScene:
+    """Eight units, due to `a` and `b` by halves; `b` holds all of them, `a` waits for as many."""
+    scene = a_fair_pool(gpu=8).under(preemption_threshold=threshold, aggressive_starvation=True)
+    return scene.policy("a", **(AGGRESSIVE | numbers)).policy("b")
+
+
+# who may take
+
+
+def test_who_starves_takes_what_lies_beyond_anothers_fair_share() -> None:
+    assert full().stopped() == {"b4": "starvation"}
+
+
+@pytest.mark.parametrize(("below_s", "taken"), [(0, False), (30, False), (31, True)])
+def test_who_is_below_its_fair_share_starves_after_a_while(below_s: int, taken: bool) -> None:
+    scene = full({"below_s": below_s})
+    assert scene.stopped() == ({"b4": "starvation"} if taken else {})
+    if not taken:
+        assert scene.why() is Why.NOT_STARVING
+        assert scene.why_not("b4") == {None: WhyNot.NOT_STARVING}
+
+
+def test_who_is_below_for_the_first_time_does_not_starve_yet() -> None:
+    scene = full({}, starvation_timeout_s=0)
+    assert scene.why() is Why.NOT_STARVING
+    assert full({"below_s": 1}, starvation_timeout_s=0).stopped() == {"b4": "starvation"}
+
+
+def test_who_has_its_part_starves_no_longer_at_once() -> None:
+    scene = a_fair_pool(gpu=4).policy("a", **STARVING).policy("b").run("a", 1, 1).run("b", 1, 1)
+    assert scene.waits("w", "a", gpu=1).waits("v", "b", gpu=1).why() is Why.NOT_STARVING
+
+
+def test_most_of_its_part_is_enough_but_for_who_is_due_all_it_asks() -> None:
+    """Five are due to each; with four of them it is not below nine tenths of a half, or of all it asks."""
+
+    def scene(tolerance: float, asked: int) -> FairScene:
+        pool = a_fair_pool(gpu=10).under(fair_share_tolerance=tolerance).policy("a", **STARVING).policy("b")
+        return pool.run("a", 1, 1, 1, 1).run("b", 1, 1, 1, 1, 1, 1).waits("v", "b", gpu=4).waits("w", "a", gpu=asked)
+
+    assert scene(0.8, 2).why() is Why.NOT_STARVING
+    assert scene(0.81, 2).why() is Why.NOT_ENOUGH
+    assert scene(0.8, 1).stopped() == {"b6": "starvation"}
+
+
+def test_a_waiter_is_as_urgent_as_a_group_above_it() -> None:
+    scene = a_fair_pool(gpu=4).group("g", **STARVING).policy("a", "g").policy("b").run("b", 1, 1, 1, 1)
+    assert scene.waits("w", "a", gpu=1).stopped() == {"b4": "starvation"}
+    again = (
+        a_fair_pool(gpu=4).under(aggressive_starvation=True).group("g", **AGGRESSIVE).policy("a", "g", **STARVING).policy("b")
+    )
+    assert again.run("b", 1, 1, 1, 1).waits("w", "a", gpu=1).stopped() == {"b4": "aggressive_starvation"}
+
+
+def test_a_group_that_starves_does_not_shelter_those_below_it() -> None:
+    """Only a policy that starves itself is spared."""
+    scene = a_fair_pool(gpu=12).group("g", **STARVING).policy("a", "g", **STARVING).policy("b", "g").policy("c")
+    scene.run("b", 1, 1, 1, 1).run("c", *[1] * 8).waits("w", "a", gpu=3)
+    assert set(scene.stopped()) == {"c8", "c7", "b4"}
+
+
+def test_its_own_policy_is_spared() -> None:
+    scene = a_fair_pool(gpu=4).policy("a", **STARVING).policy("b").run("a", 1).run("b", 1, 1, 1)
+    scene.waits("w", "a", gpu=1).waits("v", "b", gpu=4)
+    assert scene.why_not("a1") == {None: WhyNot.SAME_POLICY}
+    assert scene.stopped() == {"b3": "starvation"}
+
+
+def test_a_policy_that_starves_is_spared() -> None:
+    """Of the four that are due to each one may be kept, and the second is beyond that."""
+
+    def scene(**own: Any) -> FairScene:
+        pool = a_fair_pool(gpu=12).under(preemption_threshold=0.25).policy("a", **STARVING).policy("b", **own).policy("c")
+        return pool.run("c", *[1] * 10).run("b", 1, 1).waits("w", "a", gpu=4).waits("x", "b", gpu=3)
+
+    assert scene(**STARVING).stopped() == {f"c{number}": "starvation" for number in (10, 9, 8, 7)}
+    assert scene(**STARVING).why_not("b2") == {None: WhyNot.STARVES}
+    assert scene().why_not("b2") == {}
+
+
+@pytest.mark.parametrize(
+    ("ask", "terms", "why"),
+    [
+        ({"preemptible": False}, {}, WhyNot.FIXED),
+        ({"preemption_class": 10}, {}, WhyNot.CLASS_TEN),
+        ({"ran_s": 59}, {"min_runtime_s": 60}, WhyNot.JUST_STARTED),
+        ({"ran_s": 60, "walltime_s": 100}, {"near_completion_s": 60}, WhyNot.NEAR_COMPLETION),
+        ({"chain": "x"}, {}, WhyNot.SAME_CHAIN),
+    ],
+    ids=["fixed", "class 10", "just started", "near its end", "of the same chain"],
+)
+def test_the_protected_are_spared(ask: dict[str, Any], terms: dict[str, Any], why: WhyNot) -> None:
+    scene = a_fair_pool(gpu=4).under(**terms).policy("a", **STARVING).policy("b", reserved={"gpu": 1})
+    scene.run("b", 1, 1, 1).runs("v", "b", gpu=1, **ask).waits("w", "a", gpu=1, chain="x")
+    assert scene.stopped() == {}
+    assert scene.why_not("v") == {None: why}
+
+
+@pytest.mark.parametrize("ask", [{"checkpoint": "none", "preemption_class": 9}, {"ran_s": 3599, "walltime_s": 3600}])
+def test_what_only_other_disciplines_protect_is_taken(ask: dict[str, Any]) -> None:
+    scene = a_fair_pool(gpu=4).policy("a", **STARVING).policy("b", profile="sensitive").run("b", 1, 1, 1)
+    assert scene.runs("v", "b", gpu=1, **ask).waits("w", "a", gpu=1, preemption_class=0).stopped() == {"v": "starvation"}
+
+
+def test_neither_priority_nor_reserved_gives_a_right_by_itself() -> None:
+    scene = full({"priority": 9, "reserved": {"gpu": 4}}, {"priority": 1})
+    assert scene.why() is Why.NOT_STARVING
+
+
+def test_who_is_not_preemptible_needs_its_fixed_share() -> None:
+    scene = a_fair_pool(gpu=4).policy("a", reserved={"gpu": 1}, **STARVING).policy("b").run("b", 1, 1, 1, 1)
+    assert scene.waits("w", "a", gpu=1, preemptible=False).stopped() == {"b4": "starvation"}
+    assert scene.waits("x", "a", gpu=2, preemptible=False).why("x") is Why.FIXED_SHARE_USED_UP
+
+
+def test_who_would_fit_beside_those_who_leave_takes_nothing() -> None:
+    scene = a_fair_pool(gpu=4).policy("a", **STARVING).policy("b").run("b", 1, 1, 1)
+    assert scene.waits("w", "a", gpu=1).why() is Why.NO_SHORTAGE
+
+
+# what may be taken: ordinarily
+
+
+def test_what_lies_within_the_fair_share_is_spared() -> None:
+    scene = full()
+    assert scene.why_not("b3") == {None: WhyNot.WITHIN_FAIR_SHARE}
+
+
+def test_all_or_nothing() -> None:
+    assert half(starvation_timeout_s=30).run("b", 1, 1, 1, 1, 1, 1, 1, 1).waits("w", "a", gpu=5).why() is Why.NOT_ENOUGH
+
+
+def test_what_lies_only_partly_beyond_the_fair_share_is_spared() -> None:
+    scene = a_fair_pool(gpu=4).policy("a", **STARVING).policy("b").run("b", 2, 2).waits("w", "a", gpu=1)
+    assert scene.why() is Why.NOT_ENOUGH
+    assert scene.why_not("b2") == {None: WhyNot.WITHIN_FAIR_SHARE}
+
+
+def test_what_completed_a_checkpoint_lies_on_top() -> None:
+    scene = a_fair_pool(gpu=4).policy("a", **STARVING).policy("b").runs("saved", "b", gpu=1, saved_s=5).run("b", 1, 1, 1)
+    assert scene.waits("w", "a", gpu=1).stopped() == {"saved": "starvation"}
+
+
+def test_it_lies_beyond_on_a_short_key() -> None:
+    """It is beyond its policy's part of the memory only, and a gpu is short."""
+    scene = a_fair_pool(gpu=4, mem=8).policy("a", **STARVING).policy("b").policy("c")
+    scene.runs("b1", "b", gpu=1, mem=4).runs("b2", "b", gpu=1, mem=4).run("c", 1, 1).waits("x", "c", gpu=2).waits(
+        "y", "b", mem=4
+    )
+    assert scene.waits("w", "a", gpu=1).why() is Why.NOT_ENOUGH
+    assert scene.why_not("b2") == {None: WhyNot.WITHIN_FAIR_SHARE}
+    assert scene.waits("v", "a", gpu=1, mem=1).stopped("v") == {"b2": "starvation"}
+
+
+@pytest.mark.parametrize(("threshold", "taken"), [(0.5, 4), (1, 4), (1.5, 2), (2, 0)])
+def test_the_threshold_says_what_lies_beyond(threshold: float, taken: int) -> None:
+    """Four are due to each; half of them beyond half of that would not stay taken."""
+    scene = half(threshold).under(aggressive_starvation=False).run("b", *[1] * 8)
+    for number in range(8):
+        scene.waits(f"w{number}", "a", gpu=1)
+    allowed = {v.allocation for v in scene.plan().decisions["w0"].verdicts() if v.allowed}
+    assert allowed == {f"b{8 - n}" for n in range(taken if threshold >= 1 else 6)}
+
+
+def test_nothing_is_taken_of_one_who_is_due_all_it_asks() -> None:
+    scene = (
+        a_fair_pool(gpu=4).policy("a", **STARVING).policy("b", reserved={"gpu": 2}).policy("c").run("b", 1, 1).run("c", 1, 1)
+    )
+    assert set(scene.waits("w", "a", gpu=1).why_not("b2").values()) == {WhyNot.WITHIN_FAIR_SHARE}
+
+
+def test_so_much_of_everybody_is_never_taken() -> None:
+    scene = full(non_preemptible_usage_threshold={"gpu": 4})
+    assert scene.why() is Why.NOT_ENOUGH
+    assert full(non_preemptible_usage_threshold={"gpu": 3}).stopped() == {"b4": "starvation"}
+    assert full(holder={"non_preemptible_usage_threshold": {"gpu": 3}}, non_preemptible_usage_threshold={"gpu": 4}).stopped()
+
+
+# aggressively
+
+
+def lumps(waiter: int = 1, **holder: Any) -> FairScene:
+    """`b` holds all of eight units as one, of which four are due to it."""
+    return half().policy("b", **holder).run("b", 8).waits("w", "a", gpu=waiter).waits("x", "a", gpu=4)
+
+
+def test_who_starves_aggressively_takes_what_lies_partly_beyond() -> None:
+    assert lumps(4).stopped() == {}  # all of it is protected, as it began below a fifth of what is due
+    scene = half().run("b", 2, 6).waits("w", "a", gpu=4)
+    assert scene.stopped() == {"b2": "aggressive_starvation"}
+
+
+def test_who_starves_ordinarily_does_not() -> None:
+    scene = a_fair_pool(gpu=8).policy("a", **starving(3600)).policy("b").run("b", 2, 6).waits("w", "a", gpu=4)
+    assert scene.why() is Why.NOT_ENOUGH
+
+
+def test_its_waiter_lies_within_its_own_fair_share_then() -> None:
+    scene = half().run("b", 2, 6).waits("w", "a", gpu=5).waits("x", "a", gpu=4)
+    assert scene.why("w") is Why.NOT_ENOUGH
+    assert scene.why_not("b2", "w") == {None: WhyNot.BEYOND_FAIR_SHARE}
+    assert scene.stopped("x") == {"b2": "aggressive_starvation"}
+
+
+def test_what_began_below_a_fifth_of_what_is_due_is_never_taken() -> None:
+    scene = half().run("b", 1, 7).waits("w", "a", gpu=4)
+    assert scene.stopped() == {"b2": "aggressive_starvation"}
+    assert half().run("b", 8).waits("w", "a", gpu=4).why() is Why.NOT_ENOUGH
+    assert (
+        half(aggressive_preemption_threshold=1)
+        .under(aggressive_preemption_threshold=0.3)
+        .run("b", 1, 7)
+        .waits("w", "a", gpu=4)
+        .why()
+        is Why.NOT_ENOUGH
+    )
+
+
+@pytest.mark.parametrize(
+    ("pool", "group", "policy", "taken"),
+    [
+        (True, {}, {}, True),
+        (False, {}, {}, False),
+        (True, {"allow_aggressive_preemption": False}, {}, False),
+        (True, {}, {"allow_aggressive_preemption": False}, False),
+        (False, {"allow_aggressive_preemption": True}, {}, True),
+        (True, {"allow_aggressive_preemption": False}, {"allow_aggressive_preemption": True}, True),
+    ],
+)
+def test_where_it_is_not_allowed_nothing_is_taken_aggressively(
+    pool: bool, group: dict[str, Any], policy: dict[str, Any], taken: bool
+) -> None:
+    scene = a_fair_pool(gpu=8).under(aggressive_starvation=True, allow_aggressive_preemption=pool).policy("a", **AGGRESSIVE)
+    scene.group("g", **group).policy("b", "g", **policy).run("b", 2, 6).waits("w", "a", gpu=4)
+    assert bool(scene.stopped()) is taken
+
+
+def test_nobody_starves_aggressively_where_that_is_not_said() -> None:
+    scene = half().under(aggressive_starvation=False).run("b", 2, 1, 1, 2, 2).waits("w", "a", gpu=4)
+    assert scene.stopped() == {"b5": "starvation", "b4": "starvation"}
+
+
+def test_the_preemptible_go_before_the_aggressively_preemptible_and_the_newest_first() -> None:
+    scene = a_fair_pool(gpu=12).under(aggressive_starvation=True).policy("a", **AGGRESSIVE).policy("b").policy("c")
+    scene.run("c", 3, 2).run("b", 2, 1, 1, 1, 1).waits("w", "a", gpu=4).waits("v", "c", gpu=1)
+    assert list(scene.stopped()) == ["b5", "c2"]
+
+
+# order of the waiters
+
+
+def two_starve(**numbers: Any) -> FairScene:
+    """`a` and `b` starve, `c` holds all; each of them is due three."""
+    scene = a_fair_pool(gpu=9).under(backoff_s=0, aggressive_starvation=True)
+    return scene.policy("a", **(STARVING | numbers)).policy("b", **STARVING).policy("c")
+
+
+def test_one_is_served_by_preemption_in_a_pass() -> None:
+    scene = two_starve().run("c", *[1] * 9).waits("w", "a", gpu=2).waits("x", "b", gpu=2).waits("y", "a", gpu=1)
+    assert scene.steps() == [("stop", "w", "c9", "c8")]
+    assert {scene.why("x"), scene.why("y")} == {Why.ONE_AT_A_TIME}
+
+
+def test_over_both_stages() -> None:
+    scene = two_starve(**AGGRESSIVE).run("c", *[1] * 9).waits("x", "b", gpu=2).waits("w", "a", gpu=2)
+    assert scene.steps() == [("stop", "w", "c9", "c8")]
+    assert scene.why("x") is Why.ONE_AT_A_TIME
+
+
+def test_the_aggressive_stage_goes_first_however_satisfied() -> None:
+    scene = two_starve(**AGGRESSIVE).run("a", 1).run("c", *[1] * 8).waits("x", "b", gpu=2).waits("w", "a", gpu=2)
+    assert [step[:2] for step in scene.steps()] == [("stop", "w")]
+
+
+def test_who_cannot_be_served_leaves_it_to_the_next_stage() -> None:
+    scene = two_starve(**AGGRESSIVE).run("c", *[1] * 9).waits("x", "b", gpu=2).waits("w", "a", gpu=7)
+    assert scene.steps() == [("stop", "x", "c9", "c8")]
+    assert scene.why("w") is Why.NOT_ENOUGH
+
+
+def test_the_least_satisfied_policy_goes_first() -> None:
+    scene = two_starve().run("a", 1).run("c", *[1] * 8).waits("w", "a", gpu=2).waits("x", "b", gpu=2)
+    assert [step[:2] for step in scene.steps()] == [("stop", "x")]
+
+
+def test_of_a_policy_the_higher_class_goes_first_then_the_older() -> None:
+    scene = two_starve().run("c", *[1] * 9).waits("w", "a", gpu=1).waits("x", "a", gpu=1, preemption_class=6)
+    assert [step[:2] for step in scene.steps()] == [("stop", "x")]
+    again = two_starve().run("c", *[1] * 9).waits("w", "a", gpu=1).waits("x", "a", gpu=1)
+    assert [step[:2] for step in again.steps()] == [("stop", "w")]
+
+
+def test_one_that_cannot_be_served_does_not_keep_the_others_of_its_policy() -> None:
+    scene = two_starve().run("c", *[1] * 9).waits("w", "a", gpu=9).waits("x", "a", gpu=2)
+    assert scene.steps() == [("stop", "x", "c9", "c8")]
+
+
+# the set
+
+
+def test_those_that_turn_out_superfluous_are_given_back() -> None:
+    """Four, three and one run, two are wanted: the newest two are taken, of which the larger alone suffices."""
+    scene = a_fair_pool(gpu=8).policy("a", **STARVING).policy("b").policy("c").run("b", 4, 3, 1)
+    assert scene.waits("w", "a", gpu=2).waits("x", "c", gpu=4).stopped() == {"b2": "starvation"}
+
+
+def test_no_more_are_taken_than_suffice_with_what_is_free() -> None:
+    scene = a_fair_pool(gpu=8).policy("a", **STARVING).policy("b").run("b", *[1] * 7).waits("w", "a", gpu=3)
+    assert scene.stopped() == {"b7": "starvation", "b6": "starvation"}
+
+
+def test_a_decision_has_so_many_victims_at_most() -> None:
+    scene = half().under(max_victims=2).run("b", 1, 1, 1, 1, 2, 1, 1).waits("w", "a", gpu=3).waits("x", "a", gpu=1)
+    assert set(scene.stopped()) == {"b5", "b7"}
+    assert scene.under(max_victims=1).why() is Why.TOO_MANY
+
+
+@pytest.mark.parametrize(("last_minute", "why"), [(0, Why.FITS_THEN), (1, Why.MINUTE_USED_UP), (2, Why.MINUTE_USED_UP)])
+def test_a_minute_has_so_many_victims_at_most(last_minute: int, why: Why) -> None:
+    scene = half().under(max_preemptions_per_minute=2).run("b", *[1] * 8).waits("w", "a", gpu=2)
+    scene.stopped_last_minute = last_minute
+    assert scene.why() is why
+
+
+@pytest.mark.parametrize(("since_ms", "why"), [(4999, Why.BACKOFF), (5000, Why.FITS_THEN)])
+def test_the_pool_pauses_between_two_decisions(since_ms: int, why: Why) -> None:
+    scene = full(backoff_s=5)
+    scene.decided_ms = scene.snapshot().now_ms - since_ms
+    assert scene.why() is why
+
+
+def takes_back(demand: int = 2, **terms: Any) -> FairScene:
+    """Four units by halves; `a` has one and asks two more, `b` three; half of what is due may be taken by who starves."""
+    scene = a_fair_pool(gpu=4).under(preemption_threshold=0.5, **terms).policy("a", **STARVING).policy("b")
+    return scene.run("a", 1).run("b", 1, 1, 1).waits("w", "a", gpu=demand)
+
+
+def test_a_set_is_refused_that_could_be_taken_straight_back() -> None:
+    scene = takes_back()
+    assert scene.why() is Why.WOULD_BE_TAKEN_BACK
+    assert scene.why_not("b3") == {}  # each by itself may be taken
+
+
+def test_a_smaller_one_is_not() -> None:
+    scene = takes_back(1).waits("x", "a", gpu=1)
+    assert scene.stopped() == {"b3": "starvation"}
+
+
+def test_one_that_could_be_taken_back_is_left_for_one_that_could_not() -> None:
+    """Of `b` too much would be taken; `c` has more than its part, but its newest runs for longer."""
+    scene = a_fair_pool(gpu=8).under(preemption_threshold=0.5).policy("a", **STARVING).policy("c").policy("b", weight=2)
+    scene.run("c", 1, 1, 1, 1).run("b", 1, 1, 1, 1).waits("w", "a", gpu=2)
+    stopped = scene.stopped()
+    assert set(stopped) == {"c4", "c3"}
+
+
+@pytest.mark.parametrize(("coming", "why"), [(1, Why.FITS_THEN), (2, Why.FITS_THEN), (3, Why.NOT_STARVING)])
+def test_what_earlier_holds_will_bring_counts_as_its_own(coming: int, why: Why) -> None:
+    """Three are due to it; who leaves and who asks in turn are as before."""
+    scene = two_starve().run("c", *[1] * (9 - coming))
+    for number in range(coming):
+        scene.runs(f"l{number}", "c", gpu=1, leaving_for="h")
+    scene.unseen["b"] = Demand(1, {"gpu": 3})
+    assert scene.holds("h", "a", gpu=coming).waits("w", "a", gpu=1).why() is why
+
+
+def test_also_for_a_group() -> None:
+    """What one of its policies has coming is a group's; by that of its own the other one still is below."""
+
+    def scene(**own: Any) -> FairScene:
+        pool = a_fair_pool(gpu=8).group("g", **STARVING).policy("a", "g").policy("b", "g", **own).policy("c")
+        pool.run("c", *[1] * 4)
+        for number in range(4):
+            pool.runs(f"l{number}", "c", gpu=1, leaving_for="h")
+        return pool.holds("h", "a", gpu=4).waits("w", "b", gpu=1)
+
+    assert scene().why() is Why.NOT_STARVING
+    assert scene(**STARVING).why() in (Why.NOT_ENOUGH, Why.WOULD_BE_TAKEN_BACK)
+
+
+# the step
+
+
+def test_a_step_rests_on_the_use_of_both_sides() -> None:
+    stop = full().stop()
+    assert set(stop.usage_conditions) == {UsageCondition("policy:a", "gpu", 0, 0), UsageCondition("policy:b", "gpu", 4, EXACT)}
+    assert (stop.unused_share_accounts, stop.reserved_accounts, stop.borrowed_conditions) == ((), (), ())

@@ -1,0 +1,104 @@
+"""Which set of victims is taken by fair shares: the first in order, else another one that could not be taken straight back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from app.domain.plan_steps import EndHold, Preempt
+from app.domain.snapshot import Allocation, Waiter
+from app.planner.decisions import Why
+from app.planner.fair_share.rules import Fairness, Scene
+from app.planner.planning_pass import plan
+from tests.unit.planner.fair_share.builders import STARVING, FairScene, a_fair_pool
+
+
+def lumps(*units: int, waits: int) -> FairScene:
+    """Ten units, six due to `a`, who holds so much in such lumps, and four to `b`, who has one; half of it may be taken."""
+    scene = (
+        a_fair_pool(gpu=10)
+        .under(preemption_threshold=0.5, aggressive_starvation=True)
+        .policy("a", weight=3)
+        .policy("b", weight=2, **STARVING)
+    )
+    return scene.run("a", *units).run("b", 1).waits("w", "b", gpu=waits).waits("x", "b", gpu=3).waits("y", "a", gpu=7)
+
+
+def test_the_first_in_order_is_taken_if_it_may_be() -> None:
+    assert set(lumps(3, 2, 1, 3, waits=4).stopped()) == {"a4", "a3"}
+
+
+def test_another_set_of_the_same_policy_is_taken_if_the_first_could_be_taken_back() -> None:
+    """Without five units it would be below its part, and two of them would fit back; without four it is not."""
+    assert set(lumps(3, 1, 2, 3, waits=4).stopped()) == {"a4", "a2"}
+
+
+def test_the_smaller_is_taken_if_the_larger_could_be_taken_back() -> None:
+    scene = a_fair_pool(gpu=8).under(preemption_threshold=0.5).policy("a", **STARVING).policy("b")
+    scene.run("a", 1, 1, 1).run("b", 1, 1, 1, 2).waits("x", "b", gpu=4).waits("y", "a", gpu=3, preemption_class=0)
+    assert set(scene.waits("w", "a", gpu=1).stopped()) == {"b3"}
+
+
+def test_so_it_is_within_the_most_that_a_decision_may_have() -> None:
+    scene = lumps(3, 1, 2, 3, waits=4)
+    assert set(scene.under(max_victims=2).stopped()) == {"a4", "a2"}
+    assert scene.under(max_victims=1).why() is Why.TOO_MANY
+
+
+@pytest.mark.parametrize("before", [1, 99, 150])
+def test_however_many_are_refused_before_it_somebody_is_served_in_the_end(before: int) -> None:
+    """Pass after pass, with nothing else going on."""
+    scene = a_fair_pool(gpu=8, mem=10_000).under(preemption_threshold=0.5).policy("a", **STARVING).policy("b")
+    scene.run("a", 1, 1).run("b", *[1] * 6)
+    for number in range(before):
+        scene.waits(f"x{number}", "a", gpu=4, mem=1 + number)
+    now = scene.waits("w", "a", gpu=1).snapshot()
+    passes = (plan(replace(now, now_ms=now.now_ms + 2000 * turn)) for turn in range(9))
+    assert ("w", "b6") in {
+        (step.waiter, step.victims[0].request) for each in passes for step in each.steps if isinstance(step, Preempt)
+    }
+
+
+def test_a_policy_of_whom_nothing_may_be_taken_hides_nobody_behind_it() -> None:
+    """Eight are due to each. Whoever of `b` goes could take back; `c` has four too many, but who runs there is older."""
+    scene = a_fair_pool(gpu=24).under(preemption_threshold=0.5, fair_share_tolerance=1).policy("a", **STARVING)
+    scene.policy("b").policy("c").run("a", *[1] * 4).run("c", *[1] * 12).run("b", *[1] * 8)
+    for component in "abc":
+        scene.waits(f"x{component}", component, gpu=9)
+    assert set(scene.waits("w", "a", gpu=4, preemption_class=6).stopped()) == {"c12", "c11", "c10", "c9"}
+
+
+def test_every_set_of_the_first_candidates_is_weighed() -> None:
+    """Of `b` and `c` one may go each, of the others nobody: of ten candidates that is the set they agree on last."""
+    scene = a_fair_pool(gpu=40).under(preemption_threshold=0.75, fair_share_tolerance=1).policy("a", **STARVING)
+    scene.run("a", *[1] * 6).waits("xa", "a", gpu=9, preemption_class=0)
+    for component, units in (("b", 9), ("c", 9), ("d", 8), ("e", 8)):
+        scene.policy(component).run(component, *[1] * units).waits(f"x{component}", component, gpu=9)
+    assert set(scene.waits("w", "a", gpu=2).stopped()) == {"c9", "b9"}
+
+
+def test_sets_that_take_the_same_of_the_same_are_weighed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of twelve alike any seven do, and none: that is known when one such set was weighed."""
+    scene = a_fair_pool(gpu=1000).under(preemption_threshold=0.5, fair_share_tolerance=1).policy("a", **STARVING).policy("b")
+    scene.run("a", *[1] * 450).run("b", *[25] * 22)
+    for number in range(3):
+        scene.waits(f"w{number}", "a", gpu=175, preempted_fence=number + 1)
+    now = scene.snapshot()
+    weighed, after = list[str](), Fairness.after
+
+    def noted(self: Fairness, scene: Scene, waiter: Waiter, victims: Sequence[Allocation]) -> Scene:
+        weighed.append(waiter.id)
+        return after(self, scene, waiter, victims)
+
+    monkeypatch.setattr(Fairness, "after", noted)
+    plan(now)
+    assert 1 <= len(weighed) <= 2
+
+
+def test_a_hold_does_not_end_because_there_was_no_time_to_weigh(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = a_fair_pool(gpu=10).under(preemption_threshold=0.5, aggressive_starvation=True).policy("a", weight=3)
+    scene.policy("b", weight=2, **STARVING).run("a", 3, 1, 2, 3).run("b", 1).holds("w", "b", gpu=4).waits("y", "a", gpu=7)
+    monkeypatch.setattr(Fairness, "may_weigh", lambda *_: False)
+    assert not [step for step in plan(scene.snapshot()).steps if isinstance(step, EndHold)]

@@ -1,0 +1,106 @@
+"""The audit finds every kind of damage, says what it is, and puts it right; where nothing is wrong it finds nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from app.service.audit import Audit
+from app.store.audit import AuditStore
+from app.store.keys import key
+from app.store.scripts import RedisClient
+from tests.support.world import World
+
+
+def audit_of(world: World) -> Audit:
+    """An audit of the world, in stretches small enough to need several."""
+    return Audit(world.ledger, AuditStore(world.client, world.clock, chunk=3))
+
+
+def in_use(world: World) -> dict[str, str]:
+    """Two pools, a group, three policies; some hold, some wait, some are over. Ids by name."""
+    world.pool("p", gpu=8, licence=4)
+    world.pool("q", gpu=2)
+    world.group("g", reserved={"gpu": 4})
+    world.policy("t", reserved={"gpu": 2}, group="g")
+    world.policy("t", pool="q")
+    world.policy("u", priority=3)
+    made = {
+        "held": world.submit("u", gpu=6, walltime_s=600),
+        "fixed": world.submit("t", gpu=2, preemptible=False),
+        "spare": world.submit("t", gpu=2),
+        "waits": world.submit("t", gpu=2, walltime_s=60),
+        "big": world.submit("u", gpu=7, licence=1),
+        "over": world.submit("u", gpu=99),
+    }
+    return {name: request.id for name, request in made.items()}
+
+
+def k(name: str, *parts: str) -> str:
+    """A key of the test's workspace."""
+    return key(name, "test", *parts)
+
+
+LANE = "orchestrator/t|p|gpu=2,step_run=1"
+
+DAMAGE: dict[str, Callable[[RedisClient, dict[str, str]], object]] = {
+    "a unit lost": lambda redis, ids: redis.hincrby(k("pool", "p"), "used:gpu", -2),
+    "a unit counted twice": lambda redis, ids: redis.hincrby(k("policy", "p", "orchestrator/u"), "used:gpu", 6),
+    "fixed work forgotten": lambda redis, ids: redis.hdel(k("policy", "p", "orchestrator/t"), "fixed:gpu"),
+    "a group's use wrong": lambda redis, ids: redis.hset(k("group", "p", "g"), "used:gpu", 7),
+    "promises wrong": lambda redis, ids: redis.hset(k("pool", "p"), "promised:gpu", 1),
+    "share keys wrong": lambda redis, ids: redis.hset(k("pool", "p"), "reserving:gpu", 9),
+    "something kept for nobody": lambda redis, ids: redis.hset(k("pool", "p"), "kept:gpu", 3),
+    "a waiter out of the queue": lambda redis, ids: redis.zrem(k("pool_queue", "p"), ids["waits"]),
+    "a waiter out of its lane": lambda redis, ids: redis.zrem(k("lane", LANE), ids["waits"]),
+    "a wrong score": lambda redis, ids: redis.zadd(k("pool_queue", "p"), {ids["big"]: 5}),
+    "a promise of time lost": lambda redis, ids: redis.zrem(k("lane_walltimes", LANE), ids["waits"]),
+    "a waiter that never expires": lambda redis, ids: redis.zrem(k("waiting"), ids["waits"]),
+    "a lease lost": lambda redis, ids: redis.zrem(k("live"), ids["held"]),
+    "an allocation out of its pool": lambda redis, ids: redis.zrem(k("pool_active", "p"), ids["held"]),
+    "an end unknown": lambda redis, ids: redis.zrem(k("pool_ends", "p"), ids["held"]),
+    "an end never pruned": lambda redis, ids: redis.zrem(k("ended"), ids["over"]),
+    "a stray in the queue": lambda redis, ids: redis.zadd(k("pool_queue", "p"), {"nobody": 1}),
+    "a stray lease": lambda redis, ids: redis.zadd(k("live"), {ids["waits"]: 1}),
+    "a stray in a lane": lambda redis, ids: redis.zadd(k("lane", LANE), {ids["big"]: 1}),
+    "a request lost": lambda redis, ids: redis.delete(k("request", ids["over"])),
+    "a lane not listed": lambda redis, ids: redis.hdel(k("pool_parked", "p"), LANE),
+    "a lane misplaced": lambda redis, ids: redis.zadd(k("pool_lanes", "p"), {LANE: 1}),
+    "a lane in the wrong band": lambda redis, ids: redis.sadd(k("pool_inshare", "p"), LANE),
+    "parked on what does not keep it": lambda redis, ids: redis.hset(k("pool_parked", "p"), LANE, "limit|pool|licence 2 1"),
+    "miscounted parks": lambda redis, ids: redis.hincrby(k("pool_parks", "p"), "limit|pool|gpu", 4),
+}
+
+
+def test_nothing_is_found_where_nothing_is_wrong(world: World) -> None:
+    in_use(world)
+    assert audit_of(world).run("test") == []
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
+def test_damage_is_found_and_put_right(world: World, damage: Callable[[RedisClient, dict[str, str]], object]) -> None:
+    ids = in_use(world)
+    before = {name: world.look(one).status for name, one in ids.items()}
+    audit = audit_of(world)
+    damage(world.client, ids)
+    found = audit.run("test")
+    assert found
+    assert audit.run("test") == found, "looking changes nothing"
+    assert audit.run("test", repair=True)
+    assert audit.run("test") == []
+    left = {name: one for name, one in ids.items() if world.client.exists(k("request", one))}
+    assert {name: world.look(one).status for name, one in left.items()} == {name: before[name] for name in left}
+    assert world.used("p") == {"gpu": 8, "licence": 0}
+
+
+def test_who_could_have_been_granted_is_when_the_books_are_right_again(world: World) -> None:
+    world.pool(gpu=4)
+    world.policy()
+    world.submit(gpu=2)
+    world.client.hincrby(k("pool", "p"), "used:gpu", 2)
+    waits = world.submit(gpu=2)
+    assert world.status(waits) == ["queued"]
+    (found,) = audit_of(world).run("test", repair=True)
+    assert str(found) == "account p pool used gpu: 4, should be 2"
+    assert world.status(waits) == ["allocated"]

@@ -1,0 +1,219 @@
+"""Declarative pools as a service: files are read strictly, and plans are what apply does, whatever others do meanwhile."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from app.domain.declaration import Declaration, DeclaredPool
+from app.domain.errors import Conflict, RuleViolation
+from app.service.declarations import ATTEMPTS, MAX_CHANGES, Declarations, InvalidDeclaration, read, write
+from app.store.workspaces import WorkspaceRegistry
+from tests.support.paths import ROOT
+from tests.support.world import World
+
+SAMPLE = ROOT / "config" / "pools.yaml"
+
+
+@pytest.fixture
+def declaring(world: World) -> Declarations:
+    """The service on the world's ledger."""
+    return Declarations(world.ledger, WorkspaceRegistry(world.client))
+
+
+def wanted(*pools: dict[str, Any]) -> Declaration:
+    """A declaration of these pools."""
+    return Declaration.model_validate({"pools": list(pools)})
+
+
+P: dict[str, Any] = {"name": "p", "capacity": {"gpu": 8}, "policies": [{"component": "t", "reserved": {"gpu": 4}}]}
+Q: dict[str, Any] = {"name": "q", "capacity": {"gpu": 2}}
+
+
+def test_the_sample_can_be_played_with_at_once(world: World, declaring: Declarations) -> None:
+    sample = read(SAMPLE.read_text(encoding="utf-8"))
+    assert declaring.plan("test", sample).summary == "15 to create, 0 to change, 0 to delete"
+    assert world.state() == {}, "a plan changes nothing"
+    declaring.apply("test", sample)
+    held = world.submit("research", gpu=6)
+    waits = world.submit("vision", gpu=4)
+    assert world.status(held, waits) == ["allocated", "queued"]
+    world.release(held)
+    seats = [world.submit("classroom", matlab=1) for _ in range(2)]
+    assert world.status(waits, *seats) == ["allocated", "allocated", "queued"]
+    assert declaring.apply("test", sample).summary == "nothing to change"
+
+
+def test_what_is_exported_and_applied_changes_nothing(world: World, declaring: Declarations) -> None:
+    world.pool(settings={"queueing": "strict", "patience_s": None}, gpu=8, tpu=1)
+    world.group("h", reserved={"gpu": 0}, weight=3, mode="fifo", settings={"fair_share_tolerance": 0.000001})
+    world.group("g", parent="h", limit={"gpu": 4})
+    world.policy("step_operator/a", group="g", priority=3)
+    world.policy("b", settings={"non_preemptible_usage_threshold": {"gpu": 0, "tpu": 2}, "aggressive_starvation": False})
+    world.pool("q", gpu=1, settings={"discipline": "fair_share", "preemption_threshold": 0.5, "over_limit": "keep"})
+    world.submit("step_operator/a", gpu=2)
+    before = world.state()
+    exported = write(declaring.export("test"))
+    assert declaring.apply("test", read(exported), prune=True).changes == ()
+    assert world.state() == before
+    assert read(exported) == declaring.export("test")
+
+
+def test_the_plan_that_was_carried_out_is_answered_and_twice_is_once(world: World, declaring: Declarations) -> None:
+    plan = declaring.plan("test", wanted(P, Q))
+    assert declaring.apply("test", wanted(P, Q)) == plan
+    before = world.state()
+    assert declaring.apply("test", wanted(P, Q)).summary == "nothing to change"
+    assert world.state() == before
+
+
+def test_pools_not_listed_are_left_alone_unless_pruned(world: World, declaring: Declarations) -> None:
+    declaring.apply("test", wanted(P, Q))
+    assert declaring.apply("test", wanted(P)).changes == ()
+    assert declaring.apply("test", wanted(P), prune=True).summary == "0 to create, 0 to change, 1 to delete"
+    assert world.pools() == ["p"]
+
+
+def test_what_is_against_the_rules_is_neither_planned_nor_done(world: World, declaring: Declarations) -> None:
+    wrong = wanted(Q, P | {"capacity": {"gpu": 3}})
+    for call in (declaring.plan, declaring.apply):
+        with pytest.raises(RuleViolation, match="pool p: policy orchestrator/t reserves 4 of gpu, more than its limit of 3"):
+            call("test", wrong)
+    assert world.state() == {}
+
+
+def test_a_change_of_somebody_else_meanwhile_is_planned_for(
+    world: World, declaring: Declarations, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    declaring.apply("test", wanted(P))
+    declare = world.ledger.declare
+    meddled: list[bool] = []
+
+    def meddle(*args: Any) -> bool:
+        if not meddled:
+            world.policy("stranger")
+            meddled.append(True)
+        return declare(*args)
+
+    monkeypatch.setattr(world.ledger, "declare", meddle)
+    plan = declaring.apply("test", wanted(P | {"capacity": {"gpu": 9}}))
+    assert [(change.action, change.name) for change in plan.changes] == [("update", "p"), ("delete", "orchestrator/stranger")]
+    assert list(world.view().policies) == ["orchestrator/t"]
+
+
+def test_who_never_gets_a_word_in_is_told_so(world: World, declaring: Declarations, monkeypatch: pytest.MonkeyPatch) -> None:
+    declaring.apply("test", wanted(P))
+    declare, tried = world.ledger.declare, []
+
+    def meddle(*args: Any) -> bool:
+        tried.append(True)
+        world.resize(gpu=10 + len(tried))
+        return declare(*args)
+
+    monkeypatch.setattr(world.ledger, "declare", meddle)
+    with pytest.raises(Conflict) as refused:
+        declaring.apply("test", wanted(P | {"capacity": {"gpu": 9}}))
+    assert (refused.value.code, len(tried), world.view().capacity) == ("changed_meanwhile", ATTEMPTS, {"gpu": 10 + ATTEMPTS})
+
+
+def test_a_pool_that_goes_while_it_is_looked_at_is_not_there(
+    world: World, declaring: Declarations, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.pool("q", gpu=2)
+    monkeypatch.setattr(world.ledger, "pools", lambda _: ["gone", "q"])
+    assert declaring.export("test") == wanted(Q)
+
+
+def test_too_much_at_once_is_refused(world: World, declaring: Declarations) -> None:
+    crowd = P | {"policies": [{"component": f"c{at}"} for at in range(MAX_CHANGES)]}
+    with pytest.raises(RuleViolation) as refused:
+        declaring.apply("test", wanted(crowd))
+    assert (refused.value.code, world.state()) == ("too_many_changes", {})
+    just = wanted(crowd | {"policies": crowd["policies"][1:]})
+    declaring.apply("test", just)
+    assert declaring.export("test").pools[0].policies[0].component == "c1"
+    declaring.apply("test", Declaration(), prune=True)
+    assert world.pools() == []
+
+
+def test_a_workspace_that_is_applied_to_is_known(world: World, declaring: Declarations) -> None:
+    registry = WorkspaceRegistry(world.client)
+    declaring.plan("test", wanted(P))
+    assert registry.list_names() == []
+    declaring.apply("test", wanted(P))
+    assert registry.list_names() == ["test"]
+
+
+@pytest.mark.parametrize("bad", ["", "a b", "a:b", "a{b}"])
+def test_no_bad_name_reaches_the_store(declaring: Declarations, bad: str) -> None:
+    for call in (lambda: declaring.export(bad), lambda: declaring.plan(bad, wanted(P)), lambda: declaring.apply(bad, wanted())):
+        with pytest.raises(ValueError, match="is no name"):
+            call()
+
+
+def test_a_text_is_read_as_it_was_meant() -> None:
+    text = "pools:\n  - {name: p, capacity: {gpu: 8}, description: 'für alle 𝄞'}\n"
+    assert read(text).pools == [DeclaredPool(name="p", capacity={"gpu": 8}, description="für alle 𝄞")]
+    assert read(write(read(text))) == read(text)
+    assert read('{"pools": []}') == read("pools: []") == read("{}") == Declaration()
+
+
+ONE = "pools:\n- name: p\n  capacity: {gpu: 1}\n"
+BAD = {
+    "": "the file: must be an object",
+    "pools: [": "line 2: did not find expected node content",
+    "pools:\n\t- x": "line 2: found character that cannot start any token",
+    "--- 1\n--- 2": "line 2: but found another document",
+    ONE + "  capacity: {gpu: 2}\n": "line 4: capacity is there twice",
+    ONE + "  settings: {order: a, order: b}\n": "line 4: order is there twice",
+    "a: &a [1]\nb: [*a, *a]": "line 1: anchors and aliases are not allowed",
+    "b: *a": "line 1: anchors and aliases are not allowed",
+    "pools: !!set {a}": "line 1: tags are not allowed",
+    "x: !!python/object:os.system 1": "line 1: tags are not allowed",
+    "pools:\n- <<: {name: p}": "line 2: merge keys are not allowed",
+    "[" * 100_000: "line 1: nested too deep",
+    "? [1]\n: 2": "line 1: found unhashable key",
+    "pools: 2024-13-45": "is no YAML: month must be in 1..12",
+    "\x00": 'is no YAML: unacceptable character #x0000: control characters are not allowed in "<unicode string>", position 0',
+    "x" * 2_000_001: "must have at most 2000000 characters",
+    ONE + "  polices: []\n": "pools.0.polices: is not a field here",
+    ONE + "  policies: [{component: c, weight: 0}, {component: 007}]\n": (
+        "pools.0.policies.0.weight: must be at least 1 (and 1 more)"
+    ),
+    ONE + ONE[7:]: "pools: must list every pool once; p is there twice",
+    "pools: [{name: p, capacity: {gpu: 8.0}}]": "pools.0.capacity.gpu: must be a whole number",
+}
+
+
+@pytest.mark.parametrize(
+    "text", BAD, ids=[f"{at}-{text[:12].encode('unicode_escape').decode()}" for at, text in enumerate(BAD)]
+)
+def test_what_is_wrong_with_a_file_is_one_line(text: str) -> None:
+    with pytest.raises(InvalidDeclaration) as refused:
+        read(text)
+    assert str(refused.value) == BAD[text]
+
+
+def test_faults_of_a_file_are_told_each() -> None:
+    with pytest.raises(InvalidDeclaration) as refused:
+        read("pools: [{name: p}, {capacity: {gpu: 1}}]")
+    assert refused.value.faults == (("pools.0.capacity", "is required"), ("pools.1.name", "is required"))
+
+
+def test_a_billion_laughs_cost_nothing() -> None:
+    laughs = "a: &a [x]\n" + "".join(
+        f"{new}: &{new} [*{old}, *{old}, *{old}]\n" for old, new in zip("abcdef", "bcdefg", strict=True)
+    )
+    with pytest.raises(InvalidDeclaration, match="anchors"):
+        read(laughs)
+
+
+def test_no_text_is_an_accident() -> None:
+    text, refused = SAMPLE.read_text(encoding="utf-8"), 0
+    for length in range(len(text)):
+        try:
+            read(text[:length])
+        except InvalidDeclaration:
+            refused += 1
+    assert 0 < refused < len(text)

@@ -1,0 +1,45 @@
+"""Dry runs: what is told is all that would come of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from app.domain.specs import PoolUpdate
+from app.planner.estimates.start_times import foresee
+from app.service.dry_run import DryRun
+from app.store.workspace_copy import WorkspaceCopier
+from tests.support.backends import FakeScratch
+from tests.support.world import World
+
+
+def test_of_many_all_are_told_however_few_events_are_kept(world: World) -> None:
+    world.pool(gpu=2)
+    world.policy()
+    world.submit(gpu=2)
+    waits = [world.submit(gpu=2).id for _ in range(150)]
+    few = replace(world.limits, events_kept=1)
+    told = DryRun(WorkspaceCopier(world.client, FakeScratch(), world.clock), few).update_pool(
+        world.workspace, "p", PoolUpdate(capacity={"gpu": 1})
+    )
+    assert sorted(told.rejected) == sorted(waits)
+
+
+def test_what_is_known_is_told_though_the_estimate_takes_all_the_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.pool(gpu=2)
+    world.policy()
+    world.submit(gpu=2)
+    now = 0.0
+
+    def takes_long(*args: Any) -> Any:
+        nonlocal now
+        now += 60
+        return foresee(*args)
+
+    monkeypatch.setattr("app.service.estimates.foresee", takes_long)
+    copying = WorkspaceCopier(world.client, FakeScratch(), world.clock, lambda: now)
+    told = DryRun(copying, world.limits).submit(world.workspace, world.ask(gpu=1))
+    assert told.outcome == "queued"
+    assert now == 60

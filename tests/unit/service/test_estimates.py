@@ -1,0 +1,277 @@
+"""Estimates of a pool's queue: from what is promised, what was measured, and who has to leave."""
+
+from __future__ import annotations
+
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
+
+import pytest
+
+from app.domain.explanations import Estimate
+from app.domain.models import Request
+from app.domain.snapshot import Snapshot
+from app.service.estimates import JUST_CAME, OLD_S, EstimateResult, Estimator
+from app.service.reconcile import Reconciler
+from app.store.keys import key
+from app.store.plan_store import UnfinishedWork
+from app.store.queries import QueryStore
+from app.store.queue_status import QueueStatusStore
+from tests.support.world import World
+
+
+class Here:
+    """A pool of 2 gpu, and who foresees its queue; time is what it is told."""
+
+    def __init__(self, world: World) -> None:
+        self.world, self.now_s = world, 0.0
+        lists, standings = QueryStore(world.client), QueueStatusStore(world.client, world.clock)
+        self.foreseeing = Estimator(world.planning, world.ledger, lists, standings, lambda: self.now_s)
+        world.pool(gpu=2)
+        world.policy("t")
+
+    def estimate(self, request: Request, pool: str = "p") -> Estimate | None:
+        """When a request may start; anew."""
+        self.now_s += 100
+        return self.foreseeing.list_estimates(self.world.workspace, pool).get(request.id)
+
+    def told(self, request: Request, position: int = 1) -> EstimateResult:
+        """When, or why not."""
+        return self.foreseeing.get(self.world.workspace, "p", request.id, position)
+
+    def counted(self, component: str = "orchestrator/t") -> dict[str, dict[int, int]]:
+        """What is known of run times."""
+        return QueueStatusStore(self.world.client).read_run_times(self.world.workspace, "p", [component])
+
+    def passes(self, seconds: float) -> None:
+        """Time, and what workers do meanwhile."""
+        self.world.clock.advance(seconds)
+        Reconciler(self.world.planning, self.world.ledger).run(self.world.workspace)
+
+
+@pytest.fixture
+def here(world: World) -> Here:
+    return Here(world)
+
+
+def test_a_walltime_bounds_the_start(here: Here) -> None:
+    here.world.submit(gpu=2, walltime_s=100)
+    here.world.clock.advance(40)
+    told = here.estimate(here.world.submit(gpu=2))
+    assert told
+    assert told.latest_ms is not None
+    assert here.world.clock.now_ms() <= told.earliest_ms <= told.latest_ms <= here.world.clock.now_ms() + 60_000
+    assert told.basis == "1 promised walltime"
+
+
+def test_what_ended_by_itself_is_measured_and_what_was_stopped_is_not(here: Here) -> None:
+    world = here.world
+    for _ in range(6):
+        held = world.submit(gpu=2)
+        world.clock.advance(100)
+        world.release(held)
+    world.submit(gpu=2)
+    waits = world.submit(gpu=2)
+    told = here.estimate(waits)
+    assert told
+    assert told.latest_ms is not None
+    assert abs(told.likely_ms - world.clock.now_ms() - 100_000) < 20_000
+    assert told.basis == "6 run times measured in this pool"
+    world.policy("high", priority=5)
+    world.submit("high", gpu=2)
+    Reconciler(world.planning, world.ledger).run(world.workspace)
+    world.clock.advance(31)
+    Reconciler(world.planning, world.ledger).run(world.workspace)
+    again = here.estimate(waits)
+    assert again
+    assert again.basis == "6 run times measured in this pool"
+
+
+def test_who_has_to_leave_is_gone_by_then(here: Here) -> None:
+    world = here.world
+    world.policy("high", priority=5)
+    world.submit("t", gpu=2)
+    waits = world.submit("high", gpu=2)
+    assert here.estimate(waits) is None, "nothing is known"
+    Reconciler(world.planning, world.ledger).run(world.workspace)
+    told = here.estimate(waits)
+    assert told
+    assert told.latest_ms == world.clock.now_ms() + 32_000
+    assert told.basis == "1 time to leave"
+    world.submit("t", "q", gpu=1, walltime_s=100)
+    assert (later := here.estimate(waits))
+    assert later.basis == "1 promised walltime and 1 time to leave"
+
+
+def test_what_was_worked_out_is_told_again_for_a_while(here: Here) -> None:
+    here.world.submit(gpu=2, walltime_s=100)
+    waits = here.world.submit(gpu=2)
+    first = here.estimate(waits)
+    here.world.clock.advance(50)
+    assert here.foreseeing.list_estimates(here.world.workspace, "p").get(waits.id) is first
+    assert here.estimate(waits) != first
+
+
+def test_who_leaves_is_gone_by_then_whatever_it_is_granted(here: Here) -> None:
+    """It is heard of just before it is too late, again and again, and in the end it is forced."""
+    world = here.world
+    world.resize("p", {"checkpoint_timeout_s": 100, "max_deferral_s": 60, "grace_s": 20}, gpu=2)
+    world.policy("high", priority=5)
+    holder = world.submit("t", gpu=2, checkpoint="auto")
+    waits = world.submit("high", gpu=2)
+    here.passes(0)
+    bounds, began = [], world.clock.now_ms()
+    for says in (("progress",), ("defer", "defer"), ()):
+        told = here.estimate(waits)
+        assert told
+        assert told.latest_ms
+        bounds.append(told.latest_ms)
+        for say in says:
+            world.checkpoint(holder, say, 40)
+        here.passes(((world.look(holder).deadline_ms or 0) - world.clock.now_ms()) / 1000 + 1)
+    granted = world.look(waits).granted_ms
+    assert granted
+    assert granted - began >= 1000 * (100 + 50 + 60 + 20)
+    assert all(granted <= bound for bound in bounds), (granted, bounds)
+    assert bounds[0] - began < 1000 * (100 + 50 + 60 + 20 + 10)
+
+
+def test_what_was_dropped_or_lapsed_or_told_to_leave_has_not_ended_by_itself(here: Here) -> None:
+    world = here.world
+    world.drop(world.submit(gpu=2))
+    world.submit(gpu=2, lease_s=10)
+    world.pass_time(11)
+    held = world.submit(gpu=2)
+    world.policy("high", priority=5)
+    world.submit("high", gpu=2)
+    here.passes(0)
+    assert world.status(held) == ["preempting"]
+    world.release(held)
+    assert here.counted() == {}
+
+
+def test_what_is_long_ago_counts_less_but_is_not_forgotten(here: Here) -> None:
+    world = here.world
+    runs = key("pool_runs", world.workspace, "p", "orchestrator/t")
+    world.client.hset(runs, mapping={"0": 1990, "9": 5, "50": 1, "58": 1, "59": 1, "60": 1, "all": 1999})
+    world.release(world.submit(gpu=2))
+    assert here.counted() == {"orchestrator/t": {0: 995, 9: 3, 58: 1, 60: 1}}
+    assert world.client.hget(runs, "all") == "1000"
+
+
+def test_who_came_after_it_was_worked_out_is_not_told_of_later(here: Here) -> None:
+    here.world.submit(gpu=2, walltime_s=100)
+    first = here.world.submit(gpu=2)
+    assert here.told(first).estimate
+    here.world.cancel(first)
+    late = here.world.submit(gpu=2)
+    assert here.told(late) == EstimateResult(None, JUST_CAME)
+    here.now_s += 0.31
+    assert here.told(late).estimate
+
+
+def test_a_pool_that_takes_long_is_left_alone_for_longer(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or newcomers, who all ask when they begin to wait, would have it worked out all the time."""
+    world, snapshot, looks = here.world, here.world.planning.snapshot, 0
+
+    def slow(workspace: str, pool: str, *, anyway: bool = False) -> Snapshot | None:
+        nonlocal looks
+        looks += 1
+        here.now_s += 2
+        return snapshot(workspace, pool, anyway=anyway)
+
+    monkeypatch.setattr(world.planning, "snapshot", slow)
+    world.submit(gpu=2, walltime_s=100)
+    first = world.submit(gpu=2, walltime_s=100)
+    assert here.told(first).estimate
+    late = world.submit(gpu=2)
+    for _ in range(7):
+        here.now_s += 1
+        assert here.told(first).estimate
+        assert here.told(late, 2) == EstimateResult(None, JUST_CAME)
+    assert looks == 1
+    here.now_s += 1.1
+    assert here.told(late, 2).estimate
+    assert looks == 2
+
+
+def test_where_nothing_can_be_said_it_says_why(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    here.world.submit(gpu=2)
+    waits = here.world.submit(gpu=2)
+    assert here.told(waits) == EstimateResult(None, "nothing is known of how long those run that it waits for")
+    assert here.told(here.world.submit(gpu=2), 1001) == EstimateResult(None, "it stands too far behind to be worked out")
+
+    def unfinished(*_: object, **__: object) -> None:
+        raise UnfinishedWork("p")
+
+    monkeypatch.setattr(here.world.planning, "snapshot", unfinished)
+    here.now_s += 100
+    assert here.told(waits) == EstimateResult(None, "the pool was changed just now, and its queue is still being put in order")
+
+
+class Slow:
+    """Looks at pools, of which one takes until it is let go."""
+
+    def __init__(self, world: World, slow: str) -> None:
+        self._snapshot, self._slow = world.planning.snapshot, slow
+        self.looked, self.began, self.go_on = Counter[str](), Event(), Event()
+
+    def snapshot(self, workspace: str, pool: str, *, anyway: bool = False) -> Snapshot | None:
+        """As the real one."""
+        self.looked[pool] += 1
+        if pool == self._slow:
+            self.began.set()
+            assert self.go_on.wait(30)
+        return self._snapshot(workspace, pool, anyway=anyway)
+
+
+def test_a_slow_pool_is_worked_out_once_and_holds_up_no_other(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = here.world
+    world.pool("other", gpu=1)
+    slow = Slow(world, "p")
+    monkeypatch.setattr(world.planning, "snapshot", slow.snapshot)
+    with ThreadPoolExecutor(3) as threads:
+        asked = [threads.submit(here.foreseeing.list_estimates, world.workspace, "p") for _ in range(2)]
+        assert slow.began.wait(30)
+        assert threads.submit(here.foreseeing.list_estimates, world.workspace, "other").result(30) == {}
+        assert not any(one.done() for one in asked)
+        slow.go_on.set()
+        assert [one.result(30) for one in asked] == [{}, {}]
+    assert slow.looked == {"p": 1, "other": 1}
+
+
+def test_nobody_waits_without_end_for_who_works_it_out(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.service.single_flight.PATIENCE_S", 0.05)
+    slow = Slow(here.world, "p")
+    monkeypatch.setattr(here.world.planning, "snapshot", slow.snapshot)
+    with ThreadPoolExecutor(1) as threads:
+        asked = threads.submit(here.foreseeing.list_estimates, here.world.workspace, "p")
+        assert slow.began.wait(30)
+        assert here.told(here.world.submit(gpu=1)) == EstimateResult(
+            None, "others have it worked out just now; ask again in a moment"
+        )
+        assert here.foreseeing.list_estimates(here.world.workspace, "p") == {}
+        slow.go_on.set()
+        assert asked.result(30) == {}
+    assert slow.looked == {"p": 1}
+
+
+def test_what_is_too_old_to_be_told_is_not_kept(here: Here) -> None:
+    here.foreseeing.list_estimates(here.world.workspace, "p")
+    here.now_s += OLD_S
+    here.foreseeing.list_estimates(here.world.workspace, "other")
+    assert here.foreseeing.size == 1
+
+
+def test_of_so_many_pools_at_most_one_is_kept(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.service.estimates.POOLS", 3)
+    slow = Slow(here.world, "")
+    monkeypatch.setattr(here.world.planning, "snapshot", slow.snapshot)
+    for pool in ("a", "b", "c", "a", "d", "a", "b"):
+        here.foreseeing.list_estimates(here.world.workspace, pool)
+    assert slow.looked == {"a": 1, "b": 2, "c": 1, "d": 1}
+    assert here.foreseeing.size == 3
+
+
+def test_a_pool_that_is_not_there_has_no_queue(here: Here) -> None:
+    assert here.foreseeing.list_estimates(here.world.workspace, "nowhere") == {}

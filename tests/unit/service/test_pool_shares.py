@@ -1,0 +1,183 @@
+"""Fair shares as a service: worked out by the clock and by decisions, kept beside the accounts, told to who looks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from app.bootstrap import Services, make_services
+from app.domain.clock import ManualClock
+from app.domain.errors import NotFound
+from app.domain.models import Request
+from app.domain.pool_shares import ShareAccount
+from app.domain.specs import AccountSettings, GroupSpec, PolicySpec, PoolSettings, PoolSpec, PoolUpdate, RequestSpec
+from app.settings import Settings
+from app.store.keys import key
+from app.store.scripts import RedisClient
+
+W = "team"
+FAIR: dict[str, Any] = {"discipline": "fair_share", "starvation_timeout_s": 10, "backoff_s": 0, "grace_s": 0}
+
+
+class Place:
+    """A workspace with one pool of 8 gpu and two policies, by the clock of the test."""
+
+    def __init__(self, client: RedisClient) -> None:
+        self.client, self.clock = client, ManualClock()
+        self.here: Services = make_services(client, Settings(), self.clock)
+        self.here.pools.create(W, PoolSpec(name="p", capacity={"gpu": 8}, settings=PoolSettings(**FAIR)))
+        for name in ("a", "b"):
+            self.here.pools.set_policy(W, "p", name, PolicySpec())
+
+    def submit(self, component: str, gpu: int, **more: Any) -> Request:
+        """Ask; for ever, if need be."""
+        ask = {"component": component, "resources": {"gpu": gpu}, "lease_s": None, "queue_ttl_s": None, **more}
+        return self.here.requests.submit(W, RequestSpec.model_validate(ask))
+
+    def status(self, *requests: Request) -> list[str]:
+        """How they stand."""
+        return [str(self.here.requests.get(W, request.id).status) for request in requests]
+
+    def nodes(self) -> dict[str, ShareAccount]:
+        """What is told of the pool, by name."""
+        return {node.name: node for node in self.here.pool_shares.get(W, "p")}
+
+    def settle(self, **changes: Any) -> None:
+        """Change settings of the pool."""
+        self.here.pools.update(W, "p", PoolUpdate(settings=PoolSettings(**changes)))
+
+    def kept(self, component: str) -> dict[str, str]:
+        """What is kept beside a policy."""
+        fields = self.client.hgetall(key("policy", W, "p", f"orchestrator/{component}"))
+        told = {str(name): str(text) for name, text in fields.items()}
+        return {name: text for name, text in told.items() if name.startswith(("fair:", "sated:", "status", "below"))}
+
+
+@pytest.fixture
+def place(client: RedisClient) -> Place:
+    return Place(client)
+
+
+def test_by_the_clock_only_pools_of_fair_shares_where_something_goes_on_are_looked_at(place: Place) -> None:
+    place.here.pools.create("plain", PoolSpec(name="p", capacity={"gpu": 1}))
+    place.here.pools.set_policy("plain", "p", "t", PolicySpec())
+    for _ in range(2):
+        place.here.requests.submit("plain", RequestSpec(component="t", resources={"gpu": 1}))
+    place.client.set(key("nudge", "plain"), "asked")
+    assert place.here.periodic_jobs.update_fair_shares() == {W: "done", "plain": "idle"}, "one is new, and so it is looked at"
+    assert place.client.get(key("nudge", "plain")) == "asked", "who asked there is still waiting for an answer"
+    assert place.here.periodic_jobs.update_fair_shares()[W] == "idle"
+    place.submit("a", 8)
+    assert place.here.periodic_jobs.update_fair_shares()[W] == "idle"
+    place.submit("b", 1)
+    assert place.here.periodic_jobs.update_fair_shares()[W] == "done"
+
+
+def test_a_starving_policy_gets_its_part_from_the_newest(place: Place) -> None:
+    held = [place.submit("a", 2) for _ in range(4)]
+    waits = [place.submit("b", 2) for _ in range(3)]
+    place.here.periodic_jobs.update_fair_shares()
+    assert place.kept("b") == {"fair:gpu": str(10**12 // 2), "below_ms": str(place.clock.now_ms())}
+    assert place.nodes()["b"].below_since_ms == place.clock.now_ms()
+    place.clock.advance(10)
+    place.here.periodic_jobs.update_fair_shares()
+    assert place.status(*held) == ["allocated"] * 4, "it has waited for so long, and no longer"
+    place.clock.advance(1)
+    place.here.periodic_jobs.update_fair_shares()
+    assert (place.status(*held), place.status(*waits)) == (
+        ["allocated", "allocated", "queued", "queued"],
+        ["allocated", "allocated", "queued"],
+    )
+    assert [place.here.requests.get(W, one.id).preempted_by for one in held[2:]] == [waits[1].id, waits[0].id]
+    reason = place.here.requests.get(W, held[3].id).reason
+    assert reason is not None
+    assert reason.code == "starvation"
+    place.clock.advance(1000)
+    place.here.periodic_jobs.update_fair_shares()
+    assert place.status(*held) == ["allocated", "allocated", "queued", "queued"]
+    assert place.kept("b") == {"fair:gpu": str(10**12 // 2)}
+
+
+def test_who_has_waited_in_vain_before_the_queue_was_empty_begins_anew(place: Place) -> None:
+    place.submit("a", 8)
+    first = place.submit("b", 2)
+    place.here.periodic_jobs.update_fair_shares()
+    assert "below_ms" in place.kept("b")
+    place.here.requests.cancel(W, first.id)
+    place.here.periodic_jobs.update_fair_shares()
+    assert place.kept("b") == {}
+    place.clock.advance(1000)
+    again = place.submit("b", 2)
+    place.here.periodic_jobs.update_fair_shares()
+    assert place.status(again) == ["queued"]
+    assert place.kept("b")["below_ms"] == str(place.clock.now_ms())
+
+
+def test_a_switch_of_the_discipline_ranks_anew_and_stops_nobody(place: Place) -> None:
+    place.settle(discipline="reserved")
+    held = [place.submit("a", 4, preemption_class=1) for _ in range(2)]
+    waits = [place.submit("b", 4, preemption_class=2), place.submit("a", 4, preemption_class=3), place.submit("b", 2)]
+    place.clock.advance(3600)
+    for discipline in ("fair_share", "reserved", "fair_share"):
+        place.settle(discipline=discipline)
+        assert place.status(*held, *waits) == ["allocated"] * 2 + ["queued"] * 3
+        if discipline == "fair_share":
+            place.here.periodic_jobs.update_fair_shares()
+            assert place.status(*held) == ["allocated"] * 2
+    rows, _ = place.here.queries.list_pool_requests(W, "p", "queued", None, 10)
+    assert [row.request.id for row in rows] == [waits[2].id, waits[0].id, waits[1].id], (
+        "b has least, and there the class counts"
+    )
+    assert not place.here.audit.run(W)
+
+
+def test_what_is_told_of_a_tree(place: Place) -> None:
+    place.here.pools.set_group(W, "p", "lab", GroupSpec(reserved={"gpu": 4}, mode="fifo", weight=2))
+    place.here.pools.set_policy(W, "p", "c", PolicySpec(group="lab", limit={"gpu": 6}))
+    one, two = place.submit("a", 2), place.submit("a", 4)
+    asks = place.submit("c", 4)
+    place.here.periodic_jobs.update_fair_shares()
+    nodes = place.nodes()
+    assert list(nodes) == ["p", "lab", "c", "a", "b"]
+    assert [(node.kind, node.parent, node.mode) for node in nodes.values()] == [
+        ("pool", None, "fair_share"), ("group", None, "fifo"), ("policy", "lab", None), ("policy", None, None),
+        ("policy", None, None),
+    ]  # fmt: skip
+    c, a = nodes["c"], nodes["a"]
+    assert (c.demand, c.usage, c.fair_share, c.limit_share) == ({"gpu": 4}, {"gpu": 0}, {"gpu": 0.5}, {"gpu": 0.75})
+    assert (nodes["lab"].guarantee_share, c.guarantee_share) == ({"gpu": 0.5}, {"gpu": 0.0})
+    assert (a.usage_share, a.fair_share, a.satisfaction) == ({"gpu": 0.75}, {"gpu": 0.5}, 1.5)
+    assert (a.non_preemptible, a.aggressively_preemptible, a.preemptible) == ((one.id,), (two.id,), ())
+    assert (nodes["b"].satisfaction, nodes["lab"].satisfaction, nodes["p"].satisfaction) == (None, 0, 0)
+    assert c.below_since_ms == nodes["lab"].below_since_ms == place.clock.now_ms()
+    assert place.status(asks) == ["queued"]
+    with pytest.raises(NotFound):
+        place.here.pool_shares.get(W, "nowhere")
+
+
+def test_other_disciplines_answer_too_and_nobody_starves(place: Place) -> None:
+    place.settle(discipline="reserved")
+    place.submit("a", 8)
+    place.submit("b", 8)
+    place.clock.advance(1000)
+    b = place.nodes()["b"]
+    assert (b.fair_share, b.status, b.below_since_ms) == ({"gpu": 0.5}, "non_starving", None)
+
+
+def test_a_policy_may_be_more_patient_and_never_less(place: Place) -> None:
+    place.here.pools.set_policy(W, "p", "b", PolicySpec(settings=AccountSettings(starvation_timeout_s=50)))
+    place.here.pools.set_policy(W, "p", "c", PolicySpec(settings=AccountSettings(starvation_timeout_s=1)))
+    place.submit("a", 8)
+    waits = [place.submit("b", 2), place.submit("c", 2)]
+    place.here.periodic_jobs.update_fair_shares()
+    place.clock.advance(9)
+    place.here.periodic_jobs.update_fair_shares()
+    assert [place.nodes()[name].status for name in "bc"] == ["non_starving", "non_starving"]
+    place.clock.advance(5)
+    place.here.periodic_jobs.update_fair_shares()
+    assert [place.nodes()[name].status for name in "bc"] == ["non_starving", "starving"]
+    place.clock.advance(40)
+    place.here.periodic_jobs.update_fair_shares()
+    assert place.nodes()["b"].status == "starving"
+    assert place.status(*waits) == ["queued", "queued"], "as there is nothing but one large allocation, partly beyond its share"

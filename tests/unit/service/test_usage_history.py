@@ -1,0 +1,126 @@
+"""The use of pools over the last hours: what is noted, what is kept, and what is told of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.bootstrap import Services, make_services
+from app.domain.clock import ManualClock
+from app.domain.errors import NotFound
+from app.domain.usage_history import UsageHistory
+from app.service.usage_history import MOST
+from app.settings import Settings
+from app.store.keys import key
+from app.store.scripts import RedisClient
+from app.store.usage_samples import MAX_POLICIES
+from tests.support.world import World
+
+T, U = "orchestrator/t", "step_operator/u"
+
+
+@pytest.fixture
+def here(world: World) -> Services:
+    """Services that note each minute, and keep three notes, by the world's clock."""
+    made = make_services(world.client, Settings(history_interval_s=60, history_kept=3), world.clock)
+    made.workspaces.add(world.workspace)
+    return made
+
+
+def noted(world: World, here: Services, pool: str = "p", after_s: float = 60) -> UsageHistory:
+    """What is told after another note."""
+    world.clock.advance(after_s)
+    assert here.periodic_jobs.record_usage() == {world.workspace: "done"}
+    return here.usage_history.get(world.workspace, pool)
+
+
+def test_each_policy_has_its_series_and_the_pool_the_sum(world: World, here: Services) -> None:
+    world.pool(gpu=8, cpu=4)
+    world.policy(T, reserved={"gpu": 2})
+    world.policy(U)
+    world.policy("idle")
+    start = world.clock.now_ms()
+    assert here.usage_history.get(world.workspace, "p") == UsageHistory((), {}, {"pool": {}})
+    first = world.submit(T, gpu=3, cpu=1)
+    noted(world, here)
+    world.submit(U, gpu=4)
+    noted(world, here)
+    world.release(first)
+    assert noted(world, here) == UsageHistory(
+        times_ms=(start + 60_000, start + 120_000, start + 180_000),
+        capacity={"cpu": (4, 4, 4), "gpu": (8, 8, 8)},
+        series={
+            "pool": {"cpu": (1, 1, 0), "gpu": (3, 7, 4)},
+            T: {"cpu": (1, 1, 0), "gpu": (3, 3, 0)},
+            U: {"cpu": (0, 0, 0), "gpu": (0, 4, 4)},
+        },
+    )
+
+
+def test_the_oldest_notes_go_and_a_key_is_unknown_before_it_was_there(world: World, here: Services) -> None:
+    world.pool(gpu=8)
+    world.policy()
+    world.submit(gpu=1, tpu=1)  # rejected: nobody knows of a tpu
+    world.submit(gpu=1)
+    for _ in range(3):
+        noted(world, here)
+    world.resize(tpu=2)
+    told = noted(world, here)
+    assert (len(told.times_ms), told.capacity["tpu"], told.series[T]["tpu"]) == (3, (None, None, 2), (None, None, 0))
+    assert world.client.llen(key("pool_history", world.workspace, "p")) == 3
+
+
+def test_doubled_ticks_note_once_and_late_ones_are_not_lost(world: World, here: Services) -> None:
+    world.pool(gpu=1)
+    counts = [len(noted(world, here, after_s=after_s).times_ms) for after_s in (0, 1, 30, 29, 46)]
+    assert counts == [1, 1, 1, 2, 3]
+
+
+def test_what_a_clock_ahead_has_noted_is_not_told(world: World, here: Services) -> None:
+    world.pool(gpu=1)
+    ahead = ManualClock(world.clock.now_ms() + 3_600_000)
+    make_services(world.client, Settings(), ahead).usage_history.record(world.workspace)
+    told = noted(world, here)
+    assert told.times_ms == (world.clock.now_ms(),)
+
+
+def test_a_policy_made_anew_begins_anew_and_a_pool_takes_its_history_along(world: World, here: Services) -> None:
+    world.pool(gpu=1)
+    world.policy(T, reserved={"gpu": 1})
+    noted(world, here)
+    world.ledger.delete_policy(world.workspace, "p", T)
+    world.policy(T, reserved={"gpu": 1})
+    assert set(here.usage_history.get(world.workspace, "p").series) == {"pool"}
+    assert set(noted(world, here).series) == {"pool", T}
+    world.ledger.delete_pool(world.workspace, "p")
+    with pytest.raises(NotFound):
+        here.usage_history.get(world.workspace, "p")
+    assert not world.client.exists(key("pool_history", world.workspace, "p"))
+
+
+def test_of_many_policies_those_that_used_most_are_noted_and_told(world: World, here: Services) -> None:
+    world.pool(gpu=100_000)
+    many = [f"orchestrator/team-with-a-rather-long-name-{number:03}" for number in range(MAX_POLICIES + 20)]
+    held = []
+    for number, component in enumerate(many):
+        world.policy(component, reserved={"gpu": 1})
+        held.append(world.submit(component, gpu=1 + number))
+    told = noted(world, here)
+    assert set(told.series) == {"pool", *many[20:]}
+    assert (told.series["pool"]["gpu"], told.series[many[-1]]["gpu"]) == (
+        (sum(range(1, MAX_POLICIES + 21)),),
+        (MAX_POLICIES + 20,),
+    )
+    (line,) = world.client.lrange(key("pool_history", world.workspace, "p"), 0, -1)
+    assert (len(line) < 10 * MAX_POLICIES, line[-2:]) == (True, " +")
+    world.release(held[-1])
+    world.submit(many[0], gpu=90_000)
+    told = noted(world, here)
+    assert (len(told.series), told.series[many[0]]["gpu"]) == (MOST + 1, (None, 90_001))
+    assert told.series[many[-1]]["gpu"] == (MAX_POLICIES + 20, None)
+
+
+def test_a_workspace_is_left_to_who_has_its_lease(client: RedisClient, world: World, here: Services) -> None:
+    world.pool(gpu=1)
+    assert world.ledger.take_job_lock(world.workspace, "sample", "somebody", 60)
+    assert here.periodic_jobs.record_usage() == {world.workspace: "held"}
+    assert not client.exists(key("pool_history", world.workspace, "p"))

@@ -1,0 +1,4 @@
+-- Do it.
+-- @reply done
+
+return reply.done()

@@ -1,0 +1,85 @@
+"""The audit finds damage of what fair shares go by, and puts it right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from app.service.audit import Audit
+from app.store.audit import AuditStore
+from app.store.keys import key
+from tests.support.world import World
+from tests.unit.store.conftest import findings
+from tests.unit.store.test_fair_order import FAIR, reconcile
+
+
+def in_use(world: World) -> None:
+    """Two teams that wait on capacity, one on its limit, one in a hold's shadow."""
+    world.pool(gpu=8, settings={**FAIR, "patience_s": 1})
+    for team in ("a", "b"):
+        world.policy(team)
+    world.policy("capped", limit={"gpu": 1})
+    world.submit("a", gpu=4)
+    world.submit("capped", gpu=1)
+    world.submit("b", gpu=2)
+    world.submit("a", gpu=3)
+    world.submit("a", gpu=2)
+    world.pass_time(2)
+    world.submit("a", gpu=1)
+    world.submit("b", gpu=4)
+    world.submit("capped", gpu=1)
+    reconcile(world)
+
+
+def k(name: str, *parts: str) -> str:
+    """A key of the test's workspace."""
+    return key(name, "test", *parts)
+
+
+A, B = "orchestrator/a", "orchestrator/b"
+LANE = f"{B}|p|gpu=4,step_run=1"
+SPOT = "limit|pool|gpu"
+
+DAMAGE = {
+    "a satisfaction forgotten": lambda redis: redis.zrem(k("pool_satisfaction", "p"), B),
+    "a satisfaction wrong": lambda redis: redis.zadd(k("pool_satisfaction", "p"), {A: 17}),
+    "all of them": lambda redis: redis.delete(k("pool_satisfaction", "p")),
+    "a use that was not noted": lambda redis: redis.hset(k("policy", "p", B), "fair:gpu", 1),
+    "a lane out of place": lambda redis: redis.zadd(k("pool_lanes", "p"), {LANE: 5}),
+    "a lane out of its park": lambda redis: redis.zrem(k("pool_park", "p", f"{SPOT}@{B}", "4"), LANE),
+    "a lane on the spot of another": lambda redis: redis.hset(k("pool_parked", "p"), LANE, f"{SPOT}@{A} 4 1"),
+    "a lane on no spot of anybody": lambda redis: redis.hset(k("pool_parked", "p"), LANE, f"{SPOT} 4 1"),
+    "a policy not found on a constraint": lambda redis: redis.zrem(k("pool_needs", "p", SPOT), B),
+    "its least need wrong": lambda redis: redis.zadd(k("pool_needs", "p", SPOT), {B: 40}),
+    "a need not found": lambda redis: redis.zrem(k("pool_needs", "p", f"{SPOT}@{B}"), "4"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
+def test_damage_is_found_and_put_right(world: World, damage: Any) -> None:
+    in_use(world)
+    assert findings(world) == []
+    before, queue = world.status(*map(world.look, world.queue())), world.queue()
+    damage(world.client)
+    assert findings(world) != []
+    repair(world)
+    assert findings(world) == []
+    reconcile(world)
+    assert world.queue() == queue
+    assert world.status(*map(world.look, queue)) == before
+    for holder in served_in_turn(world):
+        world.ledger.drop(world.workspace, holder)
+    assert world.queue() == [], "whoever waited is found"
+
+
+def served_in_turn(world: World) -> Iterator[str]:
+    """Whoever holds units, the oldest first, until nobody does."""
+    while held := world.client.zrange(k("pool_active", "p"), 0, 0):
+        yield str(next(iter(held)))
+
+
+def repair(world: World) -> None:
+    """An audit that puts right what it finds."""
+    Audit(world.ledger, AuditStore(world.client, world.clock)).run(world.workspace, repair=True)

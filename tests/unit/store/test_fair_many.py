@@ -1,0 +1,80 @@
+"""Fair share among many policies: who is granted is found without going through all of them, and is the same."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from random import Random
+
+import pytest
+
+from app.domain.models import Request
+from app.domain.plan_steps import Publication, AccountUpdate
+from app.domain.queue_score import CLASSES, EXACT, SHARE
+from tests.support.world import World, full
+from tests.unit.store.conftest import findings
+
+POLICIES = 90
+CAPACITY = 200
+
+
+@dataclass
+class Books:
+    """What everybody has and asks, kept beside the ledger by the rules as they are written."""
+
+    fair: dict[str, int]
+    used: dict[str, int]
+    waiting: list[tuple[str, int, int, Request]]
+    """Policy, units, class, request; in order of submission."""
+    spare: int = 0
+    """Units nobody who waits can use."""
+
+    def ratio(self, component: str) -> int:
+        """Satisfaction in billionths; who has less than its share and wants more counts by what it has of it."""
+        part = self.used[component] / CAPACITY * SHARE / self.fair[component]
+        return min(EXACT, math.floor(part * 1e9))
+
+    def grant(self, free: int) -> list[str]:
+        """Who is granted of so many units, one after the other."""
+        granted = []
+        while fitting := [one for one in self.waiting if one[1] <= free]:
+            first = min(fitting, key=lambda one: (self.ratio(one[0]), CLASSES - one[2], self.waiting.index(one)))
+            self.waiting.remove(first)
+            self.used[first[0]] += first[1]
+            free -= first[1]
+            granted.append(first[3].id)
+        self.spare = free
+        return granted
+
+
+@pytest.mark.parametrize("alike", [False, True], ids=["shares differ", "shares are alike"])
+@pytest.mark.parametrize("seed", range(3))
+def test_the_first_of_many_is_the_first(world: World, seed: int, alike: bool) -> None:
+    random = Random(seed)
+    world.pool(gpu=CAPACITY, settings={"discipline": "fair_share", "patience_s": None})
+    names = [f"t{number}" for number in range(POLICIES)]
+    for name in ("holder", *names):
+        world.policy(name)
+    held = [world.submit("holder", gpu=size) for size in [1, 2, 3, 5, 9, 20, 60, 100]]
+    books = Books({name: SHARE // (90 if alike else random.randint(40, 200)) for name in names}, dict.fromkeys(names, 0), [])
+    for _ in range(260):
+        name, units, preemption_class = random.choice(names), random.choice((1, 1, 1, 2, 3, 8)), random.choice((5, 5, 5, 9, 1))
+        asked = world.submit(name, gpu=units, preemption_class=preemption_class)
+        books.waiting.append((name, units, preemption_class, asked))
+    seen = world.snapshot()
+    rows = tuple(AccountUpdate(f"policy:{full(name)}", (("fair:gpu", str(books.fair[name])),), ()) for name in names)
+    assert world.planning.publish(world.workspace, seen, Publication(rows, is_watched=False)).applied
+    assert world.queue()[:10] == [
+        one[3].id for one in sorted(books.waiting, key=lambda one: (0, CLASSES - one[2], books.waiting.index(one)))[:10]
+    ]
+    served = 0
+    for one in held:
+        world.release(one)
+        left = books.waiting.copy()
+        expected = books.grant(one.resources["gpu"] + books.spare)
+        waiting = {request.id for _, _, _, request in left}
+        granted = [event.request for event in world.events() if event.event == "allocated" and event.request in waiting]
+        assert granted == expected
+        served += len(granted)
+    assert served > 60
+    assert findings(world) == []

@@ -1,0 +1,399 @@
+"""Each call twice is once: by an idempotency key, by its own id, by what it finds, or by the id of an operation."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from app.domain.declaration import DeclaredPolicy, DeclaredPool
+from app.domain.declaration_diff import DeclarationStep
+from app.domain.errors import Conflict, NotFound
+from app.domain.models import Request
+from app.domain.specs import PoolSpec, RequestSpec
+from app.store import codec, declaration_codec
+from app.store.lua_linker import load_commands
+from tests.support.world import World
+
+
+def test_one_key_and_body_make_one_request(world: World) -> None:
+    world.pool(gpu=2)
+    world.policy(priority=1)
+    a = world.submit(gpu=1, key="k1", lease_s=10)
+    before = world.state()
+    assert world.submit(gpu=1, key="k1", lease_s=10) == a
+    with pytest.raises(Conflict) as refused:
+        world.submit(gpu=2, key="k1")
+    assert (refused.value.code, world.state(), world.used()) == ("idempotency_conflict", before, {"gpu": 1})
+    assert str(refused.value) == "this idempotency key was sent with another body before"
+
+
+def test_a_repeated_submit_tells_what_became_of_the_request(world: World) -> None:
+    world.pool(gpu=1)
+    world.policy()
+    a, b = world.submit(gpu=1, key="a"), world.submit(gpu=1, key="b", lease_s=10)
+    assert world.submit(gpu=1, key="b", lease_s=10) == b
+    world.release(a)
+    world.clock.advance(5)
+    again = world.submit(gpu=1, key="b", lease_s=10)
+    assert (again.status, again.lease_expires_ms, again.fence) == ("allocated", world.clock.now_ms() + 5000, 2)
+    assert world.submit(gpu=1, key="a").status == "released"
+
+
+def test_bodies_are_compared_by_what_they_say(world: World) -> None:
+    world.pool(gpu=1, tpu=1)
+    world.policy()
+    a = world.submit(key="k", gpu=1, tpu=1)
+    assert world.submit(key="k", resources={"tpu": 1, "gpu": 1}, preemptible=True, retries=3).id == a.id
+    for other in ({"retries": 2}, {"labels": {"a": "b"}}, {"preemptible": False}, {"walltime_s": 9}):
+        with pytest.raises(Conflict):
+            world.submit(key="k", gpu=1, tpu=1, **other)
+
+
+@pytest.mark.parametrize("key", ["k", " ", "a b:c|d{e}", "x" * 255, '"\\'])
+def test_any_printable_key_does(world: World, key: str) -> None:
+    world.pool(gpu=2)
+    world.policy()
+    assert world.submit(gpu=1, key=key).id == world.submit(gpu=1, key=key).id
+    assert world.used() == {"gpu": 1}
+
+
+def test_keys_of_one_batch_count_among_each_other(world: World) -> None:
+    world.pool(gpu=4)
+    world.policy()
+    asks = [("a" * 20, world.ask(gpu=1), "k"), ("b" * 20, world.ask(gpu=1), "k"), ("c" * 20, world.ask(gpu=2), "k")]
+    first, second, third = world.ledger.submit_all(world.workspace, asks)
+    assert isinstance(first, Request)
+    assert (first, getattr(third, "code", None), world.used()) == (second, "idempotency_conflict", {"gpu": 1})
+
+
+def test_a_key_of_a_request_long_gone_is_free_again(world: World) -> None:
+    world.pool(gpu=1)
+    world.policy()
+    a = world.submit(gpu=1, key="k")
+    world.release(a)
+    world.pass_time(8 * 86_400)
+    b = world.submit(gpu=1, key="k")
+    assert (b.id != a.id, b.status) == (True, "allocated")
+
+
+def test_an_own_id_is_taken_once(world: World) -> None:
+    world.pool(gpu=4)
+    world.policy()
+    a = world.submit(gpu=1, own_id="me")
+    before = world.state()
+    assert world.submit(gpu=1, own_id="me") == a
+    with pytest.raises(Conflict) as refused:
+        world.submit(gpu=2, own_id="me")
+    assert (refused.value.code, world.state()) == ("id_taken", before)
+
+
+def test_release_cancel_and_drop_say_the_first_outcome_again(world: World) -> None:
+    world.pool(gpu=1)
+    world.policy()
+    a, b, c = (world.submit(gpu=1) for _ in range(3))
+    cancelled, released = world.cancel(b), world.release(a, outcome="failed")
+    dropped = world.drop(c)
+    before = world.state()
+    world.clock.advance(5)
+    again = [world.cancel(b), world.ledger.release(world.workspace, a.id, 1, "succeeded"), world.drop(c)]
+    assert (again, world.state()) == ([cancelled, released, dropped], before)
+
+
+# ---- every command there is, called twice as it is when an answer was lost on the way
+
+Args = Callable[[dict[str, Request]], dict[str, Any]]
+
+
+def story(world: World) -> dict[str, Request]:
+    """Something of everything, and time that has passed."""
+    world.pool(gpu=4, settings={"patience_s": 30})
+    world.pool("spare", gpu=1)
+    world.group("g", reserved={"gpu": 2})
+    world.group("h")
+    world.policy("t", group="g", reserved={"gpu": 1})
+    world.policy("u")
+    world.policy("gone")
+    world.call("create_token", digest="d", name="ci", record='{"id":"1","name":"ci"}', lasts_s=60)
+    story = {"held": world.submit("t", gpu=3, lease_s=100), "short": world.submit("u", gpu=1, lease_s=10)}
+    story |= {
+        "big": world.submit("t", gpu=4),
+        "small": world.submit("u", gpu=1),
+        "last": world.submit("u", gpu=2, queue_ttl_s=5),
+    }
+    story |= taking_back(world) | parked(world)
+    world.clock.advance(50)
+    return story
+
+
+def parked(world: World) -> dict[str, Request]:
+    """Tasks in a pool of their own: sent and not begun for too long, begun, one that waits, one for later, one given up."""
+    world.pool("tasks", gpu=2)
+    world.policy("tasks", "tasks")
+    for task, due in (("sent", None), ("begun", None), ("waits", None), ("later", 99_000)):
+        world.call("park_task", **_park(task, due and world.clock.now_ms() + due))
+    asked = {task: world.look(f"of-{task}") for task in ("sent", "begun", "waits")}
+    world.call("park_task", **_park("over"))
+    world.call("cancel_task", task="over")
+    world.call("mark_dispatched", sent=json.dumps([["sent", str(asked["sent"].fence), 1]]), start_ms=1000)
+    world.call("start", id="of-begun", fence=asked["begun"].fence, runner="w")
+    return asked
+
+
+def _park(task: str, due_ms: int | None = None) -> dict[str, Any]:
+    fields = [*codec.encode_request("ask", RequestSpec(component="tasks", resources={"gpu": 1}), None)["fields"], "task", task]
+    named = {"task": task, "name": "x", "id": f"of-{task}", "ask": json.dumps(fields), "message": "m", "most": 3}
+    return {**named, "remember_s": 60, "key": f"key-{task}", "digest": "d", "held": "", "fence": "", "due_ms": due_ms}
+
+
+def taking_back(world: World) -> dict[str, Request]:
+    """Pools in which somebody may be preempted, somebody leaves for a waiter or for nobody, and a hold cannot be filled."""
+    for pool, gpu in (("prey", 2), ("leave", 4), ("want", 2), ("over", 2)):
+        world.pool(pool, gpu=gpu)
+        world.policy(f"low-{pool}", pool)
+        world.policy(f"high-{pool}", pool, priority=1)
+    world.call("begin_reconcile", token="a", ttl_ms=60_000, why="tick")
+    story = {name: world.submit("low-leave", gpu=2, checkpoint=how) for name, how in (("leaving", "none"), ("stray", "auto"))}
+    story |= {"served": world.submit("high-leave", gpu=2), "gone": world.submit("high-leave", gpu=2)}
+    world.stop(story["served"], story["leaving"], pool="leave")
+    world.stop(story["gone"], story["stray"], pool="leave")
+    world.cancel(story["gone"])
+    story |= {"lost": world.submit("low-want", gpu=1), "wants": world.submit("low-want", gpu=1)}
+    story["wanting"] = world.submit("high-want", gpu=1)
+    world.stop(story["wanting"], story["lost"], pool="want")
+    world.resize("want", gpu=1)
+    story["over"] = world.submit("low-over", gpu=2)
+    world.resize("over", gpu=1)
+    return story | {"prey": world.submit("low-prey", gpu=2), "hunter": world.submit("high-prey", gpu=2)}
+
+
+def _preempt(of: dict[str, Request]) -> dict[str, Any]:
+    victims = json.dumps([[of["prey"].id, str(of["prey"].fence), "priority"]])
+    nothing = {"unused": "[]", "within": "[]", "borrowed": "[]", "uses": "[]"}
+    return {"pool": "prey", "waiter": of["hunter"].id, "victims": victims, "rules": "2", **nothing}
+
+
+_ROWS = json.dumps([["policy:orchestrator/u", ["fair:gpu", "1", "status", "starving"], ["below_ms"]]])
+
+
+def _evict(of: dict[str, Request]) -> dict[str, Any]:
+    return {"pool": "over", "victims": json.dumps([[of["over"].id, str(of["over"].fence), "pool"]]), "rules": "3"}
+
+
+def _checkpoint(state: str, seconds: int = 0, routine: str = "") -> Args:
+    def args(of: dict[str, Request]) -> dict[str, Any]:
+        stray = of["stray"]
+        said = {"state": state, "seconds": seconds, "reference": "r", "routine": routine}
+        return {"op": "o", "id": stray.id, "fence": stray.fence, **said}
+
+    return args
+
+
+def _submit(_: dict[str, Request]) -> dict[str, Any]:
+    wanted = RequestSpec(component="u", resources={"gpu": 1})
+    return {
+        "remember_s": 60,
+        "asks": json.dumps([codec.encode_request("one", wanted, "k"), codec.encode_request("two", wanted, None)]),
+    }
+
+
+def _declare(_: dict[str, Request]) -> dict[str, Any]:
+    new = DeclaredPool(name="q", capacity={"gpu": 2}, policies=[DeclaredPolicy(component="u", reserved={"gpu": 2})])
+    return {"op": "o", "changes": declaration_codec.encode_steps([DeclarationStep(None, new)])}
+
+
+_NEW = {"op": "o", "reserved": "gpu=1", "limit": "gpu=2", "weight": 2, "pool": "p", "settings": "[]"}
+TWICE: dict[str, Args] = {
+    "list_active": lambda _: {"pool": "p", "after": 0, "count": 2},
+    "resume_unfinished": lambda _: {},
+    "audit_accounts": lambda _: {"pool": "p", "repair": True},
+    "audit_holds": lambda _: {"pool": "leave", "repair": True},
+    "audit_index": lambda _: {"kind": "pool_queue", "part": "p", "cursor": "0", "count": 100, "repair": True},
+    "audit_lanes": lambda _: {"pool": "p", "cursor": "0", "count": 100, "repair": True},
+    "audit_requests": lambda _: {"after": -1, "count": 100, "repair": True},
+    "cancel": lambda of: {"id": of["big"].id},
+    "checkpoint": _checkpoint("completed"),
+    "list_component_pools": lambda _: {"component": "orchestrator/t"},
+    "copy_workspace": lambda _: {"after": "0-0", "most": 100},
+    "list_live_ids": lambda _: {"most": 100},
+    "copy_requests": lambda of: {"ids": json.dumps([of["held"].id, of["big"].id])},
+    "read_counters": lambda _: {},
+    "declare": _declare,
+    "read_demand": lambda _: {"pool": "p", "after": 0, "count": 10},
+    "enforce_deadlines": lambda _: {},
+    "drop": lambda of: {"id": of["held"].id},
+    "evict_over_limit": _evict,
+    "read_events": lambda _: {"after": "0", "count": 3},
+    "explain": lambda of: {"id": of["last"].id},
+    "get_requests": lambda of: {"ids": json.dumps([of["held"].id, of["big"].id])},
+    "delete_group": lambda _: {"op": "o", "pool": "p", "group": "h"},
+    "set_group": lambda _: {"group": "new", "parent": "", **_NEW},
+    "heartbeat": lambda of: {"id": of["held"].id, "fence": 1},
+    "read_usage_history": lambda _: {"pool": "p"},
+    "end_hold": lambda of: {"pool": "want", "owner": of["wanting"].id},
+    "list_lanes": lambda _: {"pool": "p"},
+    "get_last_event_id": lambda _: {},
+    "release_job_lock": lambda _: {"task": "audit", "token": "a"},
+    "take_job_lock": lambda _: {"task": "audit", "token": "a", "ttl_ms": 60_000},
+    "list_requests": lambda _: {"before": 2**53 - 1, "count": 2, "scan": 4, "wanted": '{"status": {"queued": true}}'},
+    "get_request": lambda of: {"id": of["last"].id, "poll": True},
+    "read_pool_metrics": lambda _: {"pool": "p"},
+    "read_latest_events": lambda _: {"count": 3},
+    "read_clock": lambda _: {},
+    "begin_reconcile": lambda _: {"token": "a", "ttl_ms": 60_000, "why": "tick"},
+    "claim_nudge": lambda _: {},
+    "finish_reconcile": lambda _: {"token": "a", "next": "b", "ttl_ms": 60_000, "took_ms": 1, "found": "more"},
+    "mark_dispatched": lambda of: {"sent": json.dumps([["sent", str(of["sent"].fence), 2]]), "start_ms": 1000},
+    "mark_dispatch_failed": lambda _: {"tasks": '["sent"]', "again_ms": 1000},
+    "take_outbox": lambda _: {"count": 9, "claim_ms": 1000, "start_ms": 1000, "tries": 3, "ids": '["n1","n2","n3"]'},
+    "measure_outbox": lambda _: {},
+    "park_task": lambda _: _park("new"),
+    "give_patience_hold": lambda _: {"pool": "p"},
+    "delete_policy": lambda _: {"op": "o", "pool": "p", "component": "orchestrator/gone"},
+    "set_policy": lambda _: {"component": "x/y", "priority": 3, "profile": "batch", "group": "", **_NEW},
+    "create_pool": lambda _: {
+        "op": "o",
+        "name": "q",
+        "description": "d",
+        "capacity": "gpu=1",
+        "settings": '{"patience_s":"1"}',
+    },
+    "delete_pool": lambda _: {"op": "o", "name": "spare"},
+    "update_pool": lambda _: {"name": "p", "description": "=d", "capacity": "gpu=5", "settings": '{"patience_s":""}'},
+    "get_pool": lambda _: {"name": "p"},
+    "list_pools": lambda _: {},
+    "preempt": _preempt,
+    "write_fair_shares": lambda _: {"pool": "p", "rows": _ROWS, "watched": "1", "rules": "5"},
+    "list_queue": lambda _: {"pool": "p", "after": -(2**53), "count": 2},
+    "release": lambda of: {"held": json.dumps([[of["held"].id, "1", "succeeded"]])},
+    "reassign_or_reprieve": lambda of: {"pool": "leave", "id": of["stray"].id, "fence": str(of["stray"].fence), "owner": None},
+    "read_run_times": lambda _: {"pool": "p", "components": '["orchestrator/t"]'},
+    "sample_usage": lambda _: {"pool": "p", "apart_ms": 1, "most": 2, "listed": 9},
+    "read_snapshot": lambda _: {"pool": "leave", "most": 10, "anyway": False},
+    "start": lambda of: {"id": "of-sent", "fence": of["sent"].fence, "runner": "w"},
+    "submit": _submit,
+    "clean_up": lambda _: {"retention_s": 100},
+    "cancel_task": lambda _: {"task": "waits"},
+    "acknowledge_end": lambda _: {"task": "over", "request": "of-over"},
+    "get_task": lambda _: {"task": "begun"},
+    "throttle": lambda _: {"token": "t", "per_s": 1},
+    "create_token": lambda _: {"digest": "e", "name": "new", "record": '{"id":"2","name":"new"}', "lasts_s": 60},
+    "find_token": lambda _: {"digest": "d"},
+    "list_tokens": lambda _: {},
+    "revoke_token": lambda _: {"op": "o", "id_or_name": "ci"},
+    "update_workspace": lambda _: {"settings": '{"unmanaged":"allow"}'},
+    "get_workspace": lambda _: {},
+}
+SAYS_WHAT_IT_DID_ITSELF = {
+    "enforce_deadlines",
+    "claim_nudge",
+    "take_outbox",
+    "park_task",
+    "give_patience_hold",
+    "sample_usage",
+    "submit",
+    "clean_up",
+    "acknowledge_end",
+    "throttle",
+}
+"""Their answers tell what this very call did (made, given, ended …), so that the second differs."""
+
+
+STALE_THE_SECOND_TIME = {"evict_over_limit", "end_hold", "preempt", "reassign_or_reprieve"}
+"""Steps of a plan: what they were planned for is done."""
+
+
+def told(answer: Any) -> Any:
+    """An answer with its requests as mappings: of a name that comes twice the last counts."""
+    if isinstance(answer, dict):
+        return {name: told(value) for name, value in answer.items()}
+    if isinstance(answer, list):
+        return codec.to_mapping(answer) if "component" in answer[::2] else [told(value) for value in answer]
+    return answer
+
+
+def test_every_command_is_tried_twice() -> None:
+    assert TWICE.keys() == load_commands().keys()
+
+
+def everything(world: World, command: str) -> dict[str, Any]:
+    """All there is; but how often the rules of a pool were written anew does not count, where a call is not known by its id."""
+    state = world.state()
+    if command == "update_pool":
+        state["pk:{test}:pool:p"] = {name: value for name, value in state["pk:{test}:pool:p"].items() if name != "rules"}
+    return state
+
+
+@pytest.mark.parametrize("command", sorted(TWICE))
+def test_a_call_twice_is_once(world: World, command: str) -> None:
+    args = TWICE[command](story(world))
+    first = world.call(command, **args)
+    after = everything(world, command)
+    second = world.call(command, **args)
+    assert everything(world, command) == after
+    if command in STALE_THE_SECOND_TIME:
+        assert (first.tag, second.tag) == ("applied", "stale")
+    elif command not in SAYS_WHAT_IT_DID_ITSELF:
+        assert told(second.fields) == told(first.fields)
+        assert second.tag == first.tag
+
+
+VARIANTS: dict[str, tuple[str, Args]] = {
+    "a lost worker": ("release", lambda of: {"held": json.dumps([["of-begun", str(of["begun"].fence), "lost"]])}),
+    "progress": ("checkpoint", _checkpoint("progress")),
+    "saved on the way": ("checkpoint", _checkpoint("completed", routine="1")),
+    "a task that is granted is given up": ("cancel_task", lambda _: {"task": "sent"}),
+    "failed": ("checkpoint", _checkpoint("failed")),
+    "defer": ("checkpoint", _checkpoint("defer", 10)),
+    "vacated": ("release", lambda of: {"held": json.dumps([[of["stray"].id, str(of["stray"].fence), "vacated"]])}),
+    "finished": ("release", lambda of: {"held": json.dumps([[of["leaving"].id, str(of["leaving"].fence), "succeeded"]])}),
+    "a holder on its way out is dropped": ("drop", lambda of: {"id": of["leaving"].id}),
+    "a heartbeat on the way out": ("heartbeat", lambda of: {"id": of["leaving"].id, "fence": of["leaving"].fence}),
+}
+
+
+@pytest.mark.parametrize("variant", sorted(VARIANTS))
+def test_what_is_said_of_leaving_is_said_once(world: World, variant: str) -> None:
+    command, args = VARIANTS[variant]
+    given = args(story(world))
+    first, after = world.call(command, **given), world.state()
+    assert told(world.call(command, **given).fields) == told(first.fields)
+    assert world.state() == after
+
+
+def test_the_owner_of_a_hold_leaves_the_queue_once(world: World) -> None:
+    owner = story(world)["served"]
+    cancelled, after = world.cancel(owner), world.state()
+    assert (world.cancel(owner), world.state()) == (cancelled, after)
+
+
+def test_a_step_passed_on_twice_is_stale(world: World) -> None:
+    of = story(world)
+    args = {"pool": "leave", "id": of["stray"].id, "fence": str(of["stray"].fence), "owner": of["served"].id}
+    first, after = world.call("reassign_or_reprieve", **args), world.state()
+    assert (first.tag, world.call("reassign_or_reprieve", **args).tag, world.state()) == ("applied", "stale", after)
+
+
+def test_a_change_done_twice_is_not_done_to_what_came_between(world: World) -> None:
+    world.call("create_pool", op="1", name="p", description="", capacity="gpu=1", settings="[]")
+    world.call("delete_pool", op="2", name="p")
+    world.call("create_pool", op="3", name="p", description="", capacity="gpu=2", settings="[]")
+    assert world.call("delete_pool", op="2", name="p").tag == "deleted"
+    assert world.call("create_pool", op="1", name="p", description="", capacity="gpu=1", settings="[]").tag == "created"
+    assert world.view().capacity == {"gpu": 2}
+
+
+def test_an_operation_that_is_named_may_be_repeated_by_its_caller(world: World) -> None:
+    wanted = PoolSpec(name="p", capacity={"gpu": 1})
+    for _ in range(2):
+        world.ledger.create_pool(world.workspace, wanted, operation="made")
+    with pytest.raises(Conflict):
+        world.ledger.create_pool(world.workspace, wanted, operation="other")
+    world.policy()
+    for _ in range(2):
+        world.ledger.delete_policy(world.workspace, "p", "orchestrator/t", operation="parted")
+        world.ledger.delete_pool(world.workspace, "p", operation="gone")
+    with pytest.raises(NotFound):
+        world.ledger.delete_pool(world.workspace, "p")

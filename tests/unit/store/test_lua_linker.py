@@ -1,0 +1,216 @@
+"""Lua files are taken at their word: a head that is not what the file does is refused, and what is composed is least."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from app.domain import queue_score
+from app.store.lua_constants import LuaContractError, resolve_constants
+from app.store.lua_linker import composed_texts, load_commands
+from tests.support.paths import ROOT
+
+MALFORMED = Path(__file__).parent / "malformed"
+REFUSED = {
+    "arg_undeclared": "do_it.lua:5: id is used but not declared with @args",
+    "arg_unused": "do_it.lua:3: @args id is declared but not used",
+    "args_in_library": "lib/pools.lua:4: args belongs to the command, which hands a library what it needs",
+    "args_of_library": "lib/pools.lua:2: @args is for commands",
+    "circle": "lib/b.lua:2: libraries use each other in a circle: a -> b -> a",
+    "circle_of_one": "lib/b.lua:2: libraries use each other in a circle: b -> b",
+    "key_undeclared": "do_it.lua:7: pool is used but not declared with @keys",
+    "key_unused": "do_it.lua:2: @keys pool is declared but not used",
+    "library_undeclared": "do_it.lua:4: pools is used but not declared with @use",
+    "library_unused": "do_it.lua:2: @use pools is declared but not used",
+    "no_head": "do_it.lua:1: the head does not begin with a sentence that says what this does",
+    "no_reply": "do_it.lua:1: a command has at least one @reply",
+    "no_sentence": "do_it.lua:1: the head does not begin with a sentence that says what this does",
+    "not_a_file_name": "do-it.lua:1: do-it is not a name in Lua",
+    "not_a_name": "do_it.lua:2: end is not a name in Lua",
+    "reply_field_twice": "do_it.lua:2: @reply more is declared twice",
+    "reply_of_library": "lib/pools.lua:2: @reply is for commands",
+    "reply_twice": "do_it.lua:3: @reply done is declared twice",
+    "reply_undeclared": "do_it.lua:4: refused is used but not declared with @reply",
+    "reply_unused": "do_it.lua:3: @reply refused is declared but not used",
+    "same_name_in_two_folders": "second/do_it.lua:1: first/do_it.lua is called do_it, too",
+    "same_name": "pools.lua:1: a library is called pools, too",
+    "taken_name": "lib/redis.lua:1: a library cannot be called redis, which is something else already",
+    "twice_on_a_line": "do_it.lua:2: @args now is declared twice",
+    "twice_on_two_lines": "do_it.lua:3: @args now is declared twice",
+    "unknown_constant": "do_it.lua:4: there is no constant INFINITE",
+    "unknown_key": "do_it.lua:2: there is no key cellar",
+    "unknown_library": "do_it.lua:2: there is no library pools",
+    "unknown_state": "do_it.lua:5: there is no state waiting",
+    "key_uncalled": "do_it.lua:5: a key is always called: keys.name(…)",
+    "key_miscalled": "do_it.lua:5: keys.pool takes 1 values, not 2",
+    "unknown_word": "do_it.lua:2: @returns is not known: only @use, @keys, @args and @reply are",
+    "word_without_names": "do_it.lua:2: @use names nothing",
+}
+
+TREE = {
+    "requests/grant.lua": """\
+-- Grant what fits and say
+-- how much there is now.
+--
+-- What is not of interest is explained here.
+-- @use queue accounts
+-- @keys pool
+-- @args now id
+-- @args amount
+-- @reply granted state left
+-- @reply refused
+
+local left = accounts.left(keys.pool(args.id)) - args.amount
+if left > const.EXACT or not string.find(transitions, ' queued>' .. states.allocated, 1, true) then return reply.refused() end
+queue.drop(args.id..args.now)
+return reply.granted(states.allocated, left)
+""",
+    "read/look.lua": "-- Look.\n-- @use clock\n-- @reply seen\n\nclock.tick()\nreturn reply.seen()\n",
+    "lib/accounts.lua": "-- Know what is left.\n-- @use clock\n\nfunction accounts.left(key) return clock.tick() + #key end\n",
+    "lib/clock.lua": "-- Tick.\n\nlocal ticks = 0\nfunction clock.tick()\n  ticks = ticks + 1\n  return ticks\nend\n",
+    "lib/queue.lua": """\
+-- Know who waits.
+-- @use accounts
+-- @keys policy
+
+function queue.drop(id)
+  -- lanes.drop(id) and keys.pool are words only
+  local text = 'keys.requests and ' .. "args.now" .. [[
+    states.nowhere ]]
+  local own = {states = {}}
+  return accounts.left(keys.policy(id, own.states.nowhere .. text))
+end
+""",
+}
+
+
+def planted(folder: Path, tree: dict[str, str]) -> Path:
+    """The folder with those files in it."""
+    for name, text in tree.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+    return folder
+
+
+def line_of(text: str, words: str) -> int:
+    """The line of a text in which the words stand."""
+    return next(number for number, line in enumerate(text.split("\n"), 1) if words in line)
+
+
+@pytest.mark.parametrize("case", sorted(path.name for path in MALFORMED.iterdir()))
+def test_what_is_malformed_is_refused_with_its_place(case: str) -> None:
+    with pytest.raises(LuaContractError) as refused:
+        load_commands(MALFORMED / case)
+    assert str(refused.value) == REFUSED[case]
+
+
+def test_every_refusal_has_its_files() -> None:
+    assert REFUSED.keys() == {path.name for path in MALFORMED.iterdir()}
+
+
+def test_the_head_is_the_contract(tmp_path: Path) -> None:
+    grant = load_commands(planted(tmp_path, TREE))["grant"]
+    assert grant.name == "grant"
+    assert grant.file == "requests/grant.lua"
+    assert grant.sentence == "Grant what fits and say how much there is now."
+    assert grant.args == ("now", "id", "amount")
+    assert grant.replies == {"granted": ("state", "left"), "refused": ()}
+    assert grant.sha == hashlib.sha1(grant.text.encode()).hexdigest()
+
+
+def test_libraries_stand_once_and_after_those_they_use(tmp_path: Path) -> None:
+    commands = load_commands(planted(tmp_path, TREE))
+    assert commands["grant"].libraries == ("clock", "accounts", "queue")
+    assert commands["look"].libraries == ("clock",)
+    opened = re.findall(r"^local (\w+) = {}\ndo\n--", commands["grant"].text, re.MULTILINE)
+    assert opened == ["clock", "accounts", "queue"]
+    assert commands["grant"].text.endswith(resolve_constants(TREE["requests/grant.lua"], "requests/grant.lua").removeprefix("\n"))
+
+
+KEYS_WRITTEN_OUT = {
+    "keys.live()": "(prefix .. 'live')",
+    "keys.pool(name)": "(prefix .. 'pool:' .. name)",
+    "keys.pool(a .. b)": "(prefix .. 'pool:' .. (a .. b))",
+    "keys.pool(f('x, y', {1, 2}))": "(prefix .. 'pool:' .. (f('x, y', {1, 2})))",
+    "keys.policy(keys.live(), ')')": "(prefix .. 'pool:' .. ((prefix .. 'live')) .. ':policy:' .. (')'))",
+    "keys.pool_park(p, c, n) .. 'keys.live()'": "(prefix .. 'pool:' .. p .. ':park:' .. c .. '|' .. n) .. 'keys.live()'",
+}
+
+
+@pytest.mark.parametrize("written", KEYS_WRITTEN_OUT)
+def test_keys_are_written_out_where_they_are_built(written: str) -> None:
+    assert resolve_constants(f"return {written} -- keys.live()", "x.lua") == f"return {KEYS_WRITTEN_OUT[written]} -- keys.live()"
+
+
+def test_the_prelude_has_what_is_used(tmp_path: Path) -> None:
+    prelude = load_commands(planted(tmp_path, TREE))["grant"].text.partition("local clock = {}")[0].split("\n")
+    assert prelude[:3] == [
+        "local prefix = KEYS[1]",
+        "local args = {now = ARGV[1], id = ARGV[2], amount = ARGV[3]}",
+        prelude[2],
+    ]
+    assert prelude[2].startswith("local transitions = ' queued>allocated queued>cancelled queued>expired queued>rejected ")
+    assert "function reply.granted(state, left) return {'granted', _plain(state), _plain(left)} end" in prelude
+    assert "function reply.refused() return {'refused'} end" in prelude
+
+
+def test_the_prelude_has_nothing_else(tmp_path: Path) -> None:
+    look = load_commands(planted(tmp_path, TREE))["look"]
+    assert look.text.partition("local clock")[0] == "\n".join(
+        ["local reply = {}", "do", "function reply.seen() return {'seen'} end", "end", ""]
+    )
+
+
+def test_constants_are_plain(tmp_path: Path) -> None:
+    names = ("AGES", "BAND", "CLASSES", "EXACT", "PRIORITIES", "RANKS")
+    body = " + ".join(f"const.{name}" for name in names)
+    tree = {"sum.lua": f"-- Sum.\n-- @reply done sum\n\nreturn reply.done({body})\n"}
+    tree["room.lua"] = "-- Room.\n-- @reply done room\n\nreturn reply.done(const.UNBOUNDED.mcpu)\n"
+    commands = load_commands(planted(tmp_path, tree))
+    assert commands["room"].text.startswith("local const = {UNBOUNDED = {mcpu = true, memory_mb = true, step_run = true}}\n")
+    text = commands["sum"].text
+    assert " + ".join(str(getattr(queue_score, name)) for name in names) in text
+    assert "const" not in text
+
+
+def test_lines_lead_back_to_their_files(tmp_path: Path) -> None:
+    grant = load_commands(planted(tmp_path, TREE))["grant"]
+    assert grant.where(1) == "prelude:1"
+    assert grant.where(line_of(grant.text, "ticks = ticks + 1")) == "lib/clock.lua:5"
+    assert grant.where(line_of(grant.text, "-- Know who waits")) == "lib/queue.lua:1"
+    assert grant.where(line_of(grant.text, "local queue = {}")) == f"prelude:{line_of(grant.text, 'local queue = {}')}"
+    assert grant.where(line_of(grant.text, "queue.drop(args.id")) == "requests/grant.lua:14"
+
+
+def test_the_own_folder_is_read_once() -> None:
+    assert load_commands() is load_commands()
+    assert dict(composed_texts()) == {name: command.text for name, command in load_commands().items()}
+
+
+def test_another_folder_is_read_anew(tmp_path: Path) -> None:
+    planted(tmp_path, TREE)
+    before = dict(composed_texts(tmp_path))
+    planted(tmp_path, {"lib/clock.lua": TREE["lib/clock.lua"].replace("+ 1", "+ 2")})
+    assert {name for name, text in composed_texts(tmp_path) if text != before[name]} == {"grant", "look"}
+
+
+def test_luacheck_finds_nothing_in_what_is_composed(tmp_path: Path) -> None:
+    if not shutil.which("luacheck"):
+        pytest.skip("there is no luacheck on the PATH")
+    for name, text in composed_texts(planted(tmp_path, TREE)):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+        options = ["--no-config", "--std", "lua51", "--read-globals", "redis", "KEYS", "ARGV", "--no-max-line-length"]
+        ran = subprocess.run(["luacheck", str(tmp_path / name), *options], capture_output=True, text=True, check=False)
+        assert ran.returncode == 0, ran.stdout
+
+
+def test_composed_texts_are_written_for_luacheck(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "app.store.lua_linker", str(tmp_path / "out")]
+    subprocess.run(command, check=True, cwd=ROOT)
+    assert {path.stem: path.read_text(encoding="utf-8") for path in tmp_path.glob("out/*.lua")} == dict(composed_texts())

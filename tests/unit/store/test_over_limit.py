@@ -1,0 +1,490 @@
+"""What is beyond a lowered limit: left alone for its time, then as much of it as is beyond is stopped, for nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from app.domain.models import Request
+from app.domain.plan_steps import EvictOverLimit, OverLimitVictim
+from app.domain.snapshot import PublishedStatus, Snapshot
+from app.service.reconcile import Reconciler
+from app.store.keys import key
+from app.store.plan_store import StepResult
+from tests.support.world import World, full
+from tests.unit.store.conftest import findings
+
+EVICT = {"discipline": "fair_share", "patience_s": None, "grace_s": 30}
+
+
+def reconcile(world: World, after_s: float = 0) -> None:
+    """Let time pass, and decide until nothing is left to be decided; nothing is wrong then."""
+    world.clock.advance(after_s)
+    while Reconciler(world.planning, world.ledger).run(world.workspace):
+        pass
+    assert findings(world) == []
+
+
+def noted(world: World, account: str = "pool", pool: str = "p") -> PublishedStatus:
+    """What is kept of an account."""
+    return world.snapshot(pool, anyway=True).accounts[account].published
+
+
+def told(world: World, *requests: Request) -> list[str]:
+    """Who of them has to leave, or has left."""
+    return ["stays" if status == "allocated" else status for status in world.status(*requests)]
+
+
+def four_of_two(world: World, **settings: Any) -> list[Request]:
+    """A pool of eight that one policy holds all of, nobody waits."""
+    world.pool(gpu=8, settings={**EVICT, **settings})
+    world.policy()
+    return [world.submit(gpu=2) for _ in range(4)]
+
+
+def test_a_shrunk_pool_has_its_newest_stopped_after_its_time_and_not_before(world: World) -> None:
+    held = four_of_two(world)
+    reconcile(world)
+    assert not world.snapshot(anyway=True).watched
+    world.resize(gpu=5)
+    reconcile(world)
+    assert noted(world).over_ms == world.clock.now_ms()
+    assert world.snapshot(anyway=True).watched, "nobody waits, and yet time will tell"
+    reconcile(world, after_s=29.999)
+    assert told(world, *held) == ["stays"] * 4
+    reconcile(world, after_s=0.001)
+    assert told(world, *held) == ["stays", "stays", "preempting", "preempting"]
+    before = world.state()
+    reconcile(world, after_s=1)
+    assert world.state() == before, "who leaves already is counted"
+    world.depart(30)
+    assert world.used() == {"gpu": 4}
+    assert world.status(*held) == ["allocated", "allocated", "queued", "queued"]
+    reconcile(world)
+    assert (noted(world).over_ms, world.snapshot().watched) == (None, False)
+
+
+@pytest.mark.parametrize("account", ["policy", "group"])
+def test_a_lowered_limit_has_what_is_below_it_stopped(world: World, account: str) -> None:
+    world.pool(gpu=8, settings=EVICT)
+    world.group("g")
+    for team in ("a", "b"):
+        world.policy(team, group="g")
+    world.policy("c")
+    held = [world.submit(team, gpu=1) for team in ("a", "c", "a", "c", "b", "b", "c")]
+    if account == "policy":
+        world.policy("a", group="g", limit={"gpu": 1})
+    else:
+        world.group("g", limit={"gpu": 2})
+    reconcile(world)
+    reconcile(world, after_s=30)
+    gone = {"policy": {2}, "group": {4, 5}}[account]
+    assert told(world, *held) == ["preempting" if at in gone else "stays" for at in range(7)]
+
+
+def test_a_policy_and_its_group_over_their_limits_have_no_more_stopped_than_both_need(world: World) -> None:
+    world.pool(gpu=8, settings=EVICT)
+    world.group("g")
+    for team in ("a", "b"):
+        world.policy(team, group="g")
+    held = [world.submit(team, gpu=1) for team in ("a", "a", "b", "a", "b")]
+    world.group("g", limit={"gpu": 3})
+    world.policy("a", group="g", limit={"gpu": 2})
+    reconcile(world)
+    reconcile(world, after_s=30)
+    assert told(world, *held) == ["stays", "stays", "stays", "preempting", "preempting"]
+
+
+def test_only_what_suffices_is_stopped(world: World) -> None:
+    """The newest first, and then those are spared who turn out not to be needed."""
+    world.pool(gpu=8, settings=EVICT)
+    world.policy()
+    held = [world.submit(gpu=gpu) for gpu in (4, 3, 1)]
+    world.policy(limit={"gpu": 6})
+    reconcile(world)
+    reconcile(world, after_s=30)
+    assert told(world, *held) == ["stays", "preempting", "stays"]
+
+
+def test_what_may_not_be_stopped_is_not_and_stays_over_the_limit(world: World) -> None:
+    world.pool(gpu=4, settings=EVICT)
+    world.policy(reserved={"gpu": 2})
+    held = [world.submit(gpu=2, preemptible=False), world.submit(gpu=1), world.submit(gpu=1, preemption_class=10)]
+    world.policy(reserved={"gpu": 1}, limit={"gpu": 1})
+    reconcile(world)
+    reconcile(world, after_s=30)
+    assert told(world, *held) == ["stays", "preempting", "stays"]
+    world.depart(30)
+    reconcile(world, after_s=60)
+    assert told(world, *held) == ["stays", "queued", "stays"]
+    assert noted(world, f"policy:{full('t')}").over_ms is not None
+
+
+# when, and whether
+
+
+@pytest.mark.parametrize(
+    ("settings", "own", "stopped"),
+    [
+        ({}, {}, True),
+        ({"over_limit": "keep"}, {}, False),
+        ({"over_limit": "keep"}, {"over_limit": "evict"}, True),
+        ({}, {"over_limit": "keep"}, False),
+        ({"discipline": "reserved"}, {}, False),
+        ({"discipline": "classes"}, {}, False),
+        ({"discipline": "reserved", "over_limit": "evict"}, {}, True),
+        ({"discipline": "classes", "over_limit": "keep"}, {"over_limit": "evict"}, True),
+    ],
+)
+def test_it_is_the_nearest_that_says_whether_anything_is_stopped(
+    world: World, settings: dict[str, Any], own: dict[str, Any], stopped: bool
+) -> None:
+    world.pool(gpu=4, settings={**EVICT, **settings})
+    world.policy()
+    held = world.submit(gpu=4)
+    world.policy(limit={"gpu": 3}, settings=own)
+    reconcile(world)
+    reconcile(world, after_s=1000)
+    assert told(world, held) == ["preempting" if stopped else "stays"]
+    assert (noted(world, f"policy:{full('t')}").over_ms is not None) == stopped
+
+
+@pytest.mark.parametrize(("of_pool", "own", "after_s"), [(0, None, 0), (90, None, 90), (90, 5, 5), (0, 60, 60)])
+def test_it_is_the_nearest_that_says_how_long_it_is_left_alone(
+    world: World, of_pool: int, own: int | None, after_s: int
+) -> None:
+    world.pool(gpu=4, settings={**EVICT, "over_limit_after_s": of_pool})
+    world.policy()
+    held = world.submit(gpu=4)
+    world.policy(limit={"gpu": 3}, settings={"over_limit_after_s": own})
+    reconcile(world)
+    if after_s:
+        reconcile(world, after_s=after_s - 0.001)
+        assert told(world, held) == ["stays"]
+    reconcile(world, after_s=0.001)
+    assert told(world, held) == ["preempting"]
+
+
+def test_raised_again_in_time_nothing_happens_and_the_next_time_counts_anew(world: World) -> None:
+    held = four_of_two(world)
+    world.resize(gpu=7)
+    reconcile(world)
+    reconcile(world, after_s=29)
+    world.resize(gpu=8)
+    reconcile(world, after_s=2)
+    assert (told(world, *held), noted(world).over_ms) == (["stays"] * 4, None)
+    world.resize(gpu=7)
+    reconcile(world)
+    reconcile(world, after_s=29)
+    assert told(world, *held) == ["stays"] * 4
+    reconcile(world, after_s=1)
+    assert told(world, *held) == ["stays"] * 3 + ["preempting"]
+
+
+def test_raised_while_they_leave_those_are_called_back_that_need_not_go(world: World) -> None:
+    held = four_of_two(world)
+    world.resize(gpu=4)
+    reconcile(world)
+    reconcile(world, after_s=30)
+    assert told(world, *held) == ["stays"] * 2 + ["preempting"] * 2
+    world.resize(gpu=6)
+    reconcile(world)
+    assert told(world, *held) == ["stays"] * 3 + ["preempting"]
+    assert [event.event for event in world.events()][-1] == "reprieved"
+    world.depart(30)
+    assert world.status(*held) == ["allocated"] * 3 + ["queued"]
+
+
+def test_who_was_called_back_and_has_left_before_it_heard_of_it_has_left(world: World) -> None:
+    held = four_of_two(world)
+    world.resize(gpu=6)
+    reconcile(world)
+    reconcile(world, after_s=30)
+    fence = world.look(held[3]).fence or 0
+    world.resize(gpu=8)
+    reconcile(world)
+    assert told(world, *held) == ["stays"] * 4
+    world.ledger.release(world.workspace, held[3].id, fence, "vacated")
+    assert [event.event for event in world.events()][-2:] == ["preempted", "allocated"]
+    assert world.look(held[3]).preemptions == 1
+
+
+def test_who_ends_in_time_saves_the_others(world: World) -> None:
+    held = four_of_two(world)
+    world.resize(gpu=6)
+    reconcile(world)
+    reconcile(world, after_s=29)
+    world.release(held[0])
+    reconcile(world, after_s=2)
+    assert told(world, *held[1:]) == ["stays"] * 3
+
+
+def test_what_keeps_somebody_running_for_a_while_keeps_it_here(world: World) -> None:
+    held = four_of_two(world, min_runtime_s=100)
+    world.resize(gpu=6)
+    reconcile(world)
+    reconcile(world, after_s=99)
+    assert told(world, *held) == ["stays"] * 4
+    reconcile(world, after_s=1)
+    assert told(world, *held) == ["stays"] * 3 + ["preempting"]
+
+
+def test_no_more_are_stopped_in_a_minute_than_may_be(world: World) -> None:
+    held = four_of_two(world, max_preemptions_per_minute=1, grace_s=3600)
+    world.resize(gpu=2)
+    reconcile(world)
+    reconcile(world, after_s=30)
+    assert told(world, *held) == ["stays"] * 3 + ["preempting"]
+    reconcile(world, after_s=59.999)
+    assert told(world, *held) == ["stays"] * 3 + ["preempting"]
+    reconcile(world, after_s=0.001)
+    assert told(world, *held) == ["stays"] * 2 + ["preempting"] * 2
+    reconcile(world, after_s=60)
+    assert told(world, *held) == ["stays"] + ["preempting"] * 3
+
+
+# leaving
+
+
+def test_everything_is_told_of_who_is_stopped_for_a_limit(world: World) -> None:
+    held = four_of_two(world)
+    world.resize(gpu=6)
+    reconcile(world)
+    reconcile(world, after_s=30)
+    gone = world.look(held[3])
+    assert (gone.status, gone.reason and gone.reason.code, gone.preempted_by) == ("preempting", "limit", None)
+    assert (gone.directive, gone.deadline_ms) == ("terminate", world.clock.now_ms() + 30_000)
+    assert world.client.hgetall(key("pool_leaving", "test", "p")) == {gone.id: "!"}
+    last = world.events()[-1]
+    assert (last.event, last.request, last.reason, last.by) == ("preempting", gone.id, "limit", None)
+    assert world.ledger.read_counters(world.workspace)["preemptions|p|batch|limit"] == 1
+    assert world.ledger.release(world.workspace, gone.id, gone.fence or 0, "vacated").status == "queued"
+    back = world.look(gone)
+    assert (back.preemptions, back.resume, back.directive, back.pool) == (1, False, None, None)
+    assert [each.event for each in back.timeline] == ["submitted", "allocated", "preempting", "preempted"]
+
+
+def test_without_grace_it_is_stopped_at_once_and_stands_in_the_queue(world: World) -> None:
+    held = four_of_two(world, grace_s=0, over_limit_after_s=0)
+    world.resize(gpu=6)
+    reconcile(world)
+    assert world.status(*held) == ["allocated"] * 3 + ["queued"]
+    assert world.client.hgetall(key("pool_leaving", "test", "p")) == {}
+    assert world.used() == {"gpu": 6}
+    reconcile(world, after_s=100)
+    world.resize(gpu=8)
+    assert world.status(*held) == ["allocated"] * 4
+    assert world.look(held[3]).reason is None
+
+
+@pytest.mark.parametrize("grace_s", [0, 5])
+def test_who_was_there_too_often_ends_preempted_for_its_reason(world: World, grace_s: int) -> None:
+    world.pool(gpu=4, settings={**EVICT, "grace_s": grace_s, "over_limit_after_s": 0})
+    world.policy()
+    held = world.submit(gpu=4, retries=0)
+    world.resize(gpu=3)
+    reconcile(world)
+    world.depart(5)
+    gone = world.look(held)
+    assert (gone.status, gone.reason and gone.reason.code, gone.preemptions) == ("preempted", "limit", 1)
+    assert world.used() == {"gpu": 0}
+
+
+def test_who_no_longer_fits_anywhere_is_rejected_when_it_has_left(world: World) -> None:
+    world.pool(gpu=4, settings={**EVICT, "over_limit_after_s": 0})
+    world.policy()
+    held = world.submit(gpu=4)
+    world.resize(gpu=3)
+    reconcile(world)
+    world.depart(30)
+    gone = world.look(held)
+    assert (gone.status, gone.reason and gone.reason.code) == ("rejected", "exceeds_capacity")
+
+
+def test_work_is_saved_before_it_leaves(world: World) -> None:
+    world.pool(gpu=4, settings={**EVICT, "over_limit_after_s": 0, "checkpoint_timeout_s": 100})
+    world.policy()
+    world.submit(gpu=2)
+    held = world.submit(gpu=2, checkpoint="manual")
+    world.resize(gpu=3)
+    reconcile(world)
+    assert world.look(held).directive == "checkpoint"
+    world.checkpoint(held, "started", seconds=20)
+    world.checkpoint(held, "completed", reference="s3://there")
+    gone = world.look(held)
+    assert (gone.status, gone.resume, gone.checkpoint_reference) == ("queued", True, "s3://there")
+
+
+def test_what_leaves_for_a_limit_is_there_for_who_may_have_it(world: World) -> None:
+    """A policy's limit was lowered: what it gives back goes to others, and it waits for less."""
+    world.pool(gpu=4, settings={**EVICT, "over_limit_after_s": 0})
+    for team in ("a", "b"):
+        world.policy(team)
+    held = [world.submit("a", gpu=2), world.submit("a", gpu=2)]
+    waits = world.submit("b", gpu=2)
+    world.policy("a", limit={"gpu": 2})
+    reconcile(world)
+    assert world.status(*held, waits) == ["allocated", "preempting", "queued"]
+    world.depart(30)
+    assert world.status(*held, waits) == ["allocated", "queued", "allocated"]
+    world.release(waits)
+    assert world.status(*held) == ["allocated", "queued"]
+
+
+def test_it_is_the_same_in_a_pool_by_ranks_beside_decisions_for_waiters(world: World) -> None:
+    world.pool(gpu=6, settings={"over_limit": "evict", "over_limit_after_s": 0, "patience_s": None})
+    world.policy("low")
+    world.policy("high", priority=1)
+    held = [world.submit("low", gpu=2) for _ in range(3)]
+    waits = world.submit("high", gpu=2)
+    world.resize(gpu=4)
+    reconcile(world)
+    assert world.status(*held, waits) == ["allocated", "preempting", "preempting", "queued"]
+    assert sorted(world.client.hvals(key("pool_leaving", "test", "p"))) == sorted(["!", waits.id])
+    world.depart(30)
+    assert world.status(*held, waits) == ["allocated", "queued", "queued", "allocated"]
+
+
+# ---- the step: stale, and nothing changed
+
+Make = Callable[[World], StepResult]
+STALE: dict[str, tuple[str, Make]] = {}
+
+
+def stale(why: str) -> Callable[[Make], Make]:
+    """Marks what makes a step stale: it is told so for this reason."""
+
+    def note(make: Make) -> Make:
+        STALE[make.__name__.strip("_").replace("_", " ")] = (why, make)
+        return make
+
+    return note
+
+
+def over(world: World) -> tuple[list[Request], Snapshot]:
+    """Four of two in a pool of five."""
+    held = four_of_two(world)
+    world.resize(gpu=5)
+    return held, world.snapshot(anyway=True)
+
+
+def evict(world: World, seen: Snapshot, *victims: Request, account: str = "pool", fence: int = 0) -> StepResult:
+    """The step that has these stopped."""
+    rows = tuple(OverLimitVictim(each.id, (world.look(each).fence or 0) + fence, account) for each in victims)
+    return world.planning.apply_step(world.workspace, seen, EvictOverLimit(rows))
+
+
+@stale("pool")
+def _no_such_pool(world: World) -> StepResult:
+    held, seen = over(world)
+    return evict(world, replace(seen, pool="gone"), held[3])
+
+
+@stale("rules")
+def _the_rules_are_others(world: World) -> StepResult:
+    held, seen = over(world)
+    world.resize(gpu=6)
+    return evict(world, seen, held[3])
+
+
+@stale("unfinished")
+def _work_is_left(world: World) -> StepResult:
+    held, seen = over(world)
+    for _ in range(2):
+        world.submit(gpu=1)
+    world.call("update_pool", chunk=1, name="p", description="", capacity="", settings='{"patience_s":"1"}')
+    return evict(world, seen, held[3])
+
+
+@stale("victim")
+def _it_runs_no_more(world: World) -> StepResult:
+    held, seen = over(world)
+    fence = world.look(held[3]).fence or 0
+    world.release(held[3])
+    return world.planning.apply_step(world.workspace, seen, EvictOverLimit((OverLimitVictim(held[3].id, fence, "pool"),)))
+
+
+@stale("victim")
+def _it_runs_again(world: World) -> StepResult:
+    held, seen = over(world)
+    return evict(world, seen, held[3], fence=-1)
+
+
+@stale("victim")
+def _one_is_named_twice(world: World) -> StepResult:
+    held, seen = over(world)
+    return evict(world, seen, held[3], held[3])
+
+
+@stale("victim")
+def _it_leaves_already(world: World) -> StepResult:
+    held, seen = over(world)
+    assert evict(world, seen, held[3]).applied
+    return evict(world, seen, held[3])
+
+
+@stale("victim")
+def _one_is_fixed(world: World) -> StepResult:
+    world.pool(gpu=4, settings=EVICT)
+    world.policy(reserved={"gpu": 2})
+    held = world.submit(gpu=2, preemptible=False)
+    world.policy(limit={"gpu": 1})
+    return evict(world, world.snapshot(anyway=True), held)
+
+
+@stale("limit")
+def _the_last_is_more_than_it_takes(world: World) -> StepResult:
+    held, seen = over(world)
+    return evict(world, seen, held[3], held[2], held[1])
+
+
+@stale("limit")
+def _others_leave_already(world: World) -> StepResult:
+    held, seen = over(world)
+    assert evict(world, seen, held[3], held[2]).applied
+    return evict(world, seen, held[1])
+
+
+@stale("limit")
+def _the_account_is_not_over(world: World) -> StepResult:
+    held, seen = over(world)
+    return evict(world, seen, held[3], account=f"policy:{full('t')}")
+
+
+@stale("limit")
+def _there_is_no_such_account(world: World) -> StepResult:
+    held, seen = over(world)
+    return evict(world, seen, held[3], account="group:gone")
+
+
+@stale("limit")
+def _it_is_not_below_that_account(world: World) -> StepResult:
+    world.pool(gpu=4, settings=EVICT)
+    for team in ("a", "b"):
+        world.policy(team)
+    _, innocent = world.submit("a", gpu=2), world.submit("b", gpu=2)
+    world.policy("a", limit={"gpu": 1})
+    return evict(world, world.snapshot(anyway=True), innocent, account=f"policy:{full('a')}")
+
+
+@stale("budget")
+def _too_many_in_a_minute(world: World) -> StepResult:
+    held = four_of_two(world, max_preemptions_per_minute=1)
+    world.resize(gpu=5)
+    return evict(world, world.snapshot(anyway=True), held[3], held[2])
+
+
+@pytest.mark.parametrize(("why", "make"), STALE.values(), ids=STALE)
+def test_a_step_that_does_not_hold_any_more_is_not_taken(world: World, why: str, make: Make) -> None:
+    assert make(world) == StepResult(applied=False, has_progressed=False, is_unfinished=False, reason=why)
+
+
+def test_a_step_that_holds_is_taken_whole(world: World) -> None:
+    held, seen = over(world)
+    assert evict(world, seen, held[3], held[2]) == StepResult(
+        applied=True, has_progressed=False, is_unfinished=False, reason=""
+    )
+    assert told(world, *held) == ["stays", "stays", "preempting", "preempting"]

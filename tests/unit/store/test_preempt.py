@@ -1,0 +1,502 @@
+"""Preempting for a waiter: all of a step as it was planned, or nothing; and who took from whom is told on both sides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from app.domain.models import Event, Request
+from app.domain.plan_steps import Preempt, BorrowedCondition, Trigger, Victim
+from app.domain.snapshot import Snapshot
+from app.domain.states import RequestState
+from app.store.plan_store import StepResult, UnfinishedWork
+from app.store.scripts import RedisClient
+from tests.support.world import World
+
+APPLIED = StepResult(applied=True, has_progressed=False, is_unfinished=False, reason="")
+
+
+def scene(world: World, *sizes: int, settings: dict[str, Any] | None = None) -> list[Request]:
+    """A pool of eight: holders of `low` of these sizes, and `high`, which ranks above and has four reserved."""
+    world.pool(gpu=8, settings=settings)
+    world.policy("low")
+    world.policy("high", priority=1, reserved={"gpu": 4})
+    return [world.submit("low", gpu=size) for size in sizes]
+
+
+# ---- stale, and nothing changed
+
+Make = Callable[[World], StepResult]
+STALE: dict[str, tuple[str, Make]] = {}
+
+
+def stale(why: str) -> Callable[[Make], Make]:
+    """Marks what makes a step stale: it is told so for this reason."""
+
+    def note(make: Make) -> Make:
+        STALE[make.__name__.strip("_").replace("_", " ")] = (why, make)
+        return make
+
+    return note
+
+
+def plain(world: World) -> tuple[Request, Request, Snapshot]:
+    """A holder of all, one who waits for it, and what was seen."""
+    (victim,) = scene(world, 8)
+    return victim, world.submit("high", gpu=4), world.snapshot()
+
+
+@stale("pool")
+def _no_such_pool(world: World) -> StepResult:
+    victim, waiter, seen = plain(world)
+    return world.stop(waiter, victim, seen=replace(seen, pool="gone"))
+
+
+@stale("unfinished")
+def _work_is_left(world: World) -> StepResult:
+    victim, waiter, seen = plain(world)
+    world.submit("low", gpu=1)
+    world.call("update_pool", chunk=1, name="p", description="", capacity="", settings='{"patience_s":"1"}')
+    with pytest.raises(UnfinishedWork):
+        world.snapshot()
+    return world.stop(waiter, victim, seen=seen)
+
+
+def _ruled(change: Callable[[World], object]) -> Make:
+    def make(world: World) -> StepResult:
+        victim, waiter, seen = plain(world)
+        change(world)
+        return world.stop(waiter, victim, seen=seen)
+
+    return make
+
+
+def _make_and_delete_a_group(world: World) -> None:
+    world.group("g")
+    world.ledger.delete_group(world.workspace, "p", "g")
+
+
+STALE |= {
+    "a policy changed": ("rules", _ruled(lambda world: world.policy("low", priority=3))),
+    "a group changed": ("rules", _ruled(lambda world: world.group("new"))),
+    "a group went": ("rules", _ruled(_make_and_delete_a_group)),
+    "the pool changed": ("rules", _ruled(lambda world: world.resize(settings={"backoff_s": 0}))),
+    "the waiter left": ("waiter", _ruled(lambda world: world.cancel(world.look(world.queue()[0])))),
+}
+
+
+@stale("waiter")
+def _the_waiter_is_granted(world: World) -> StepResult:
+    victim, waiter, seen = plain(world)
+    other = world.submit("high", gpu=1)
+    world.release(victim)
+    assert world.status(waiter, other) == ["allocated", "allocated"]
+    return world.stop(waiter, other, seen=seen)
+
+
+@stale("waiter")
+def _the_waiter_is_gone(world: World) -> StepResult:
+    victim, _, seen = plain(world)
+    return world.take(Preempt("0" * 20, (world.victim(victim),)), seen)
+
+
+@stale("waiter")
+def _the_waiter_has_no_policy_here(world: World) -> StepResult:
+    victim, _, seen = plain(world)
+    return world.stop(elsewhere(world), victim, seen=seen)
+
+
+def elsewhere(world: World) -> Request:
+    """Somebody who waits in another pool."""
+    world.pool("q", gpu=2)
+    world.policy("other", "q")
+    world.submit("other", gpu=2)
+    return world.submit("other", gpu=2)
+
+
+@stale("waiter")
+def _the_waiter_is_not_eligible_here(world: World) -> StepResult:
+    victim, _, _ = plain(world)
+    world.policy("other", limit={"gpu": 1})
+    return world.stop(elsewhere(world), victim)
+
+
+@stale("hold elsewhere")
+def _its_way_is_cleared_elsewhere(world: World) -> StepResult:
+    victim, waiter, _ = plain(world)
+    world.pool("q", gpu=4)
+    world.policy("low", "q")
+    other = world.submit("low", gpu=4)
+    world.policy("high", "q")
+    assert world.stop(waiter, other, pool="q").applied
+    return world.stop(waiter, victim)
+
+
+def _lost(change: Callable[[World, Request], object]) -> Make:
+    def make(world: World) -> StepResult:
+        small, large = scene(world, 4, 4)
+        waiter = world.submit("high", gpu=8)
+        seen, victims = world.snapshot(), (world.victim(small), world.victim(large))
+        change(world, small)
+        return world.stop(waiter, *victims, seen=seen)
+
+    return make
+
+
+def _runs_anew(world: World, victim: Request) -> None:
+    first = world.submit("low", gpu=4, preemption_class=9)
+    world.stop(first, victim)
+    world.release(victim, outcome="vacated")
+    world.release(first)
+    assert (world.status(victim), world.look(victim).fence) == (["allocated"], 4)
+
+
+STALE |= {
+    "a victim ended": ("victim", _lost(lambda world, victim: world.release(victim))),
+    "a victim is leaving": ("victim", _lost(lambda world, victim: world.stop(world.submit("high", gpu=4), victim))),
+    "a victim runs anew": ("victim", _lost(_runs_anew)),
+}
+
+
+@stale("victim")
+def _a_victim_is_gone(world: World) -> StepResult:
+    _, waiter, _ = plain(world)
+    return world.stop(waiter, Victim("0" * 20, 1, Trigger.PRIORITY))
+
+
+@stale("victim")
+def _a_victim_is_named_twice(world: World) -> StepResult:
+    victim, _ = scene(world, 4, 4)
+    return world.stop(world.submit("high", gpu=8), victim, victim)
+
+
+@stale("nothing")
+def _there_are_no_victims(world: World) -> StepResult:
+    victim, waiter, _ = plain(world)
+    assert world.stop(waiter, victim).applied
+    return world.stop(waiter)
+
+
+@stale("victim")
+def _a_victim_is_fixed(world: World) -> StepResult:
+    scene(world, 4)
+    fixed = world.submit("high", gpu=4, preemptible=False)
+    return world.stop(world.submit("high", gpu=4), fixed)
+
+
+@stale("victim")
+def _a_victim_is_of_another_pool(world: World) -> StepResult:
+    world.pool("q", gpu=4)
+    world.policy("low", "q")
+    there = world.submit("low", gpu=4)
+    _, waiter, _ = plain(world)
+    return world.stop(waiter, there)
+
+
+@stale("share")
+def _what_was_borrowed_lies_in_a_share_now(world: World) -> StepResult:
+    first, second = scene(world, 4, 4)
+    waiter = world.submit("high", gpu=4)
+    back = world.snapshot().accounts["policy:orchestrator/low"].back.get("gpu", 0)
+    borrowed = [BorrowedCondition("policy:orchestrator/low", "gpu", back)]
+    world.stop(world.submit("high", gpu=2, preemption_class=9), first)
+    return world.stop(waiter, second, borrowed=borrowed)
+
+
+@stale("share")
+def _a_policy_it_was_borrowed_above_is_gone(world: World) -> StepResult:
+    victim, waiter, _ = plain(world)
+    return world.stop(waiter, victim, borrowed=[BorrowedCondition("policy:orchestrator/gone", "gpu", 9)])
+
+
+@stale("share")
+def _the_waiter_does_not_fit_into_the_unused_share(world: World) -> StepResult:
+    (victim,) = scene(world, 6)
+    world.submit("high", gpu=2)
+    return world.stop(world.submit("high", gpu=4), victim, reason="reclaim", unused=["policy:orchestrator/high"])
+
+
+@stale("share")
+def _the_unused_share_is_claimed(world: World) -> StepResult:
+    one, other = scene(world, 4, 4)
+    unused = ["policy:orchestrator/high"]
+    assert world.stop(world.submit("high", gpu=3), one, reason="reclaim", unused=unused).applied
+    return world.stop(world.submit("high", gpu=2), other, reason="reclaim", unused=unused)
+
+
+@stale("share")
+def _the_fixed_share_is_used_up(world: World) -> StepResult:
+    (victim,) = scene(world, 6)
+    world.submit("high", gpu=1, preemptible=False)
+    world.submit("high", gpu=1, preemptible=False)
+    waiter = world.submit("high", gpu=3, preemptible=False)
+    return world.stop(waiter, victim)
+
+
+@stale("share")
+def _the_fixed_share_is_claimed(world: World) -> StepResult:
+    one, other = scene(world, 4, 4)
+    assert world.stop(world.submit("high", gpu=3, preemptible=False), one, reason="reclaim").applied
+    return world.stop(world.submit("high", gpu=2, preemptible=False), other, reason="reclaim")
+
+
+@stale("unjudged")
+def _somebody_leaves_for_nobody(world: World) -> StepResult:
+    one, other = scene(world, 4, 4)
+    first = world.submit("high", gpu=4)
+    world.stop(first, one)
+    world.cancel(first)
+    return world.stop(world.submit("high", gpu=4), other)
+
+
+@stale("not enough")
+def _it_would_not_fit(world: World) -> StepResult:
+    victim, _ = scene(world, 4, 4)
+    return world.stop(world.submit("high", gpu=6), victim)
+
+
+@stale("not enough")
+def _an_earlier_hold_takes_what_they_bring(world: World) -> StepResult:
+    one, other, third = scene(world, 4, 2, 2)
+    assert world.stop(world.submit("high", gpu=6), one, other).applied
+    return world.stop(world.submit("high", gpu=4), third)
+
+
+@stale("not enough")
+def _it_would_not_fit_below_the_limit_of_its_group(world: World) -> StepResult:
+    (outside,) = scene(world, 4)
+    world.group("g", limit={"gpu": 4})
+    world.policy("in", group="g")
+    world.submit("in", gpu=4)
+    return world.stop(world.submit("in", gpu=4, preemption_class=9), outside)
+
+
+@stale("not enough")
+def _it_would_not_lie_within_its_share(world: World) -> StepResult:
+    scene(world, 2)
+    one, _ = world.submit("high", gpu=3), world.submit("high", gpu=3)
+    waiter = world.submit("high", gpu=3, preemption_class=9)
+    return world.stop(waiter, one, within=["policy:orchestrator/high"])
+
+
+@stale("superfluous")
+def _one_would_do(world: World) -> StepResult:
+    one, other = scene(world, 4, 4)
+    return world.stop(world.submit("high", gpu=4), one, other)
+
+
+@stale("superfluous")
+def _enough_are_leaving_for_it(world: World) -> StepResult:
+    one, other = scene(world, 4, 4)
+    waiter = world.submit("high", gpu=4)
+    assert world.stop(waiter, one).applied
+    return world.stop(waiter, other)
+
+
+@stale("budget")
+def _too_many_in_a_minute(world: World) -> StepResult:
+    one, other = scene(world, 4, 4, settings={"max_preemptions_per_minute": 1})
+    return world.stop(world.submit("high", gpu=8), one, other)
+
+
+@stale("backoff")
+def _too_soon(world: World) -> StepResult:
+    one, other = scene(world, 4, 4, settings={"backoff_s": 5})
+    assert world.stop(world.submit("high", gpu=4), one).applied
+    world.clock.advance(4.999)
+    return world.stop(world.submit("high", gpu=4), other)
+
+
+@pytest.mark.parametrize("case", sorted(STALE))
+def test_a_step_that_is_stale_says_why_and_changes_nothing(world: World, case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    why, make = STALE[case]
+    before: dict[str, Any] = {}
+    take = world.planning.apply_step
+
+    def noting(*args: Any) -> StepResult:
+        before.clear()
+        before.update(world.state())
+        return take(*args)
+
+    monkeypatch.setattr(world.planning, "take", noting)
+    assert make(world) == StepResult(applied=False, has_progressed=False, is_unfinished=False, reason=why)
+    assert world.state() == before
+
+
+# ---- budgets
+
+
+def test_so_many_in_a_minute(world: World) -> None:
+    one, other, third = scene(world, 2, 2, 2, settings={"max_preemptions_per_minute": 2})
+    world.submit("low", gpu=2)
+    first, second, last = (world.submit("high", gpu=2) for _ in range(3))
+    assert world.stop(first, one) == APPLIED
+    world.clock.advance(20)
+    assert world.stop(second, other) == APPLIED
+    assert world.snapshot().stopped_last_minute == 2
+    world.clock.advance(39.999)
+    assert (world.stop(last, third).reason, world.snapshot().stopped_last_minute) == ("budget", 2)
+    world.clock.advance(0.001)
+    assert (world.snapshot().stopped_last_minute, world.stop(last, third)) == (1, APPLIED)
+    assert world.snapshot().decided_ms == world.clock.now_ms()
+
+
+def test_none_is_nobody_ever(world: World) -> None:
+    victim, waiter, _ = plain(world)
+    world.resize(settings={"max_preemptions_per_minute": 0})
+    assert world.stop(waiter, victim).reason == "budget"
+    world.resize(settings={"max_preemptions_per_minute": None})
+    assert world.stop(waiter, victim) == APPLIED
+
+
+def test_a_pause_between_decisions(world: World) -> None:
+    one, other = scene(world, 4, 4, settings={"backoff_s": 5})
+    first, second = world.submit("high", gpu=4), world.submit("high", gpu=4)
+    world.stop(first, one)
+    world.clock.advance(5)
+    assert world.stop(second, other) == APPLIED
+
+
+def test_a_pool_that_is_deleted_takes_its_decisions_along(world: World) -> None:
+    (victim,) = scene(world, 8, settings={"grace_s": 0})
+    waiter = world.submit("high", gpu=4)
+    world.stop(waiter, victim)
+    world.cancel(victim)
+    world.release(waiter)
+    world.ledger.delete_pool(world.workspace, "p")
+    assert [name for name in world.state() if ":pool:" in name] == []
+
+
+# ---- taken
+
+
+def test_where_no_grace_is_given_the_waiter_has_it_at_once(world: World) -> None:
+    one, other = scene(world, 4, 4, settings={"grace_s": 0})
+    waiter = world.submit("high", gpu=8)
+    assert world.stop(waiter, one, other) == APPLIED._replace(moved_on=True)
+    assert (world.status(waiter, one, other), world.view().holds) == (["allocated", "queued", "queued"], ())
+
+
+def test_units_that_are_free_count_first(world: World) -> None:
+    (victim,) = scene(world, 6)
+    waiter = world.submit("high", gpu=4)
+    assert world.stop(waiter, victim) == APPLIED
+
+
+def test_own_work_makes_room_within_the_share(world: World) -> None:
+    scene(world, 4)
+    own = world.submit("high", gpu=3)
+    waiter = world.submit("high", gpu=3, preemption_class=9)
+    assert world.stop(waiter, own, within=["policy:orchestrator/high"]) == APPLIED
+    world.release(own, outcome="vacated")
+    assert world.status(waiter) == ["allocated"]
+
+
+def test_a_fixed_waiter_is_judged_by_what_of_its_share_is_fixed(world: World) -> None:
+    scene(world, 4)
+    own = world.submit("high", gpu=4)
+    waiter = world.submit("high", gpu=4, preemptible=False)
+    assert world.stop(waiter, own, reason="reclaim") == APPLIED
+    world.release(own, outcome="vacated")
+    assert (world.status(waiter), world.view().used_fixed) == (["allocated"], {"gpu": 4, "step_run": 1})
+
+
+def test_who_has_a_hold_may_ask_for_more_and_its_own_claim_does_not_bind_it(world: World) -> None:
+    one, other = scene(world, 4, 4)
+    waiter = world.submit("high", gpu=4)
+    unused = ["policy:orchestrator/high"]
+    world.stop(waiter, one, reason="reclaim", unused=unused)
+    world.resize(gpu=4)
+    assert world.stop(waiter, other, reason="reclaim", unused=unused) == APPLIED
+    assert [hold.request for hold in world.view().holds] == [waiter.id]
+
+
+def test_of_two_planners_at_once_the_second_changes_nothing(world: World) -> None:
+    one, other = scene(world, 4, 4)
+    first, second = world.submit("high", gpu=4), world.submit("high", gpu=4)
+    seen = world.snapshot()
+    steps = [Preempt(first.id, (world.victim(one),)), Preempt(second.id, (world.victim(other),))]
+    assert [world.take(step, seen) for step in steps] == [APPLIED, APPLIED], (
+        "steps of one plan do not stand in each other's way"
+    )
+    before = world.state()
+    assert [world.take(step, seen).reason for step in steps] == ["victim", "victim"]
+    rival = Preempt(second.id, (world.victim(one),))
+    assert (world.take(rival, seen).reason, world.state()) == ("victim", before)
+
+
+def test_what_a_call_cannot_finish_is_left_for_the_next(client: RedisClient) -> None:
+    world = World(client, chunk=1)
+    (victim,) = scene(world, 8, settings={"grace_s": 0})
+    others = [world.submit("low", gpu=1, memory_mb=size) for size in (1, 2, 3)]
+    waiter = world.submit("high", gpu=4)
+    taken = world.stop(waiter, victim)
+    assert (taken.applied, taken.has_progressed, taken.is_unfinished) == (True, True, True)
+    with pytest.raises(UnfinishedWork):
+        world.snapshot()
+    while world.ledger.resume_unfinished(world.workspace):
+        pass
+    assert world.status(waiter, *others) == ["allocated"] + ["allocated"] * 3
+
+
+# ---- it is told
+
+
+def of(world: World, request: Request) -> list[Event]:
+    """Its events after it was granted, or came to wait."""
+    return [event for event in world.events() if event.request == request.id and event.event not in ("submitted", "allocated")]
+
+
+def test_who_took_from_whom_and_why_is_told_on_both_sides_with_both_ranks(world: World) -> None:
+    one, other = scene(world, 4, 4)
+    waiter = world.submit("high", gpu=8, preemption_class=7)
+    world.clock.advance(3)
+    world.stop(waiter, one, other, reason="sensitive")
+    for victim in (one, other):
+        (told,) = of(world, victim)
+        assert (told.event, told.from_status, told.to_status, told.pool, told.fence, told.at_ms) == (
+            "preempting", RequestState.ALLOCATED, RequestState.PREEMPTING, "p", victim.fence, world.clock.now_ms(),
+        )  # fmt: skip
+        assert (told.reason, told.by, told.rank, told.by_rank, told.victims) == ("sensitive", waiter.id, "0,5", "1,7", ())
+    (told,) = of(world, waiter)
+    assert (told.event, told.from_status, told.to_status, told.reason) == (
+        "clearing",
+        RequestState.QUEUED,
+        RequestState.QUEUED,
+        "sensitive",
+    )
+    assert (told.rank, told.by, told.by_rank, told.victims) == ("1,7", None, None, ((one.id, "0,5"), (other.id, "0,5")))
+    assert world.look(waiter).reason is None, "it is told of, and goes on waiting"
+
+
+def test_each_line_of_a_story_is_an_event_of_the_stream(world: World) -> None:
+    one, other = scene(world, 4, 4)
+    waiter, second = world.submit("high", gpu=4), world.submit("high", gpu=4)
+    world.stop(waiter, one)
+    world.stop(second, other)
+    world.cancel(waiter)
+    world.pass_on(one, second)
+    world.release(other, outcome="vacated")
+    world.reprieve(one)
+    for request in (one, other, waiter, second):
+        lines = [(line.id, line.event, line.at_ms, line.pool, line.reason, line.by) for line in world.look(request).timeline]
+        marks = [(line.rank, line.by_rank, line.victims) for line in world.look(request).timeline]
+        events = [event for event in world.events() if event.request == request.id]
+        assert lines == [(event.id, event.event, event.at_ms, event.pool, event.reason, event.by) for event in events]
+        assert marks == [(event.rank, event.by_rank, event.victims) for event in events]
+    assert [event.event for event in of(world, one)] == ["preempting", "passed_on", "reprieved"]
+    assert [event.event for event in of(world, other)] == ["preempting", "preempted"]
+
+
+def test_it_is_counted_by_pool_profile_and_reason(world: World) -> None:
+    one, other = scene(world, 4, 2)
+    world.policy("team", profile="training")
+    third = world.submit("team", gpu=2)
+    world.stop(world.submit("high", gpu=4), one, reason="reclaim")
+    world.stop(world.submit("high", gpu=4), other, third)
+    assert world.counted("preemptions") == {
+        "preemptions|p|batch|reclaim": 1, "preemptions|p|batch|priority": 1, "preemptions|p|training|priority": 1,
+    }  # fmt: skip

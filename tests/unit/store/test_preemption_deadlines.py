@@ -1,0 +1,497 @@
+"""Leaving: who is told to go, how long it is given for it, and what becomes of it afterwards."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from app.domain.errors import Conflict, StaleFence
+from app.domain.models import HeartbeatResult, Request
+from app.domain.reasons import Reason, ReasonCode
+from app.domain.specs import WorkspaceSettings
+from app.domain.states import RequestState
+from app.store.keys import key
+from app.store.scripts import RedisClient
+from tests.support.world import World
+
+ENDS = ("preemptions", "requeued", "failed_checkpoints", "checkpoints", "checkpoints_ms")
+"""What is counted of how they left."""
+SAVES: dict[str, Any] = {"checkpoint": "auto"}
+
+
+def scene(world: World, settings: dict[str, Any] | None = None, **wanted: Any) -> tuple[Request, Request]:
+    """A pool that one holds whole, and one who waits for it and ranks higher."""
+    world.pool(gpu=4, settings=settings)
+    world.policy("low")
+    world.policy("high", priority=1)
+    return world.submit("low", gpu=4, **wanted), world.submit("high", gpu=4)
+
+
+def told(world: World, settings: dict[str, Any] | None = None, **wanted: Any) -> tuple[Request, Request]:
+    """The same when the holder has been told to leave for the other."""
+    victim, waiter = scene(world, settings, **wanted)
+    assert world.stop(waiter, victim).applied
+    return victim, waiter
+
+
+def until(world: World, request: Request) -> tuple[str | None, float | None]:
+    """What it is told to do, and how many seconds it has for it."""
+    at = world.look(request)
+    return at.directive, None if at.deadline_ms is None else (at.deadline_ms - world.clock.now_ms()) / 1000
+
+
+def tale(world: World, request: Request) -> list[tuple[str, RequestState | None, RequestState]]:
+    """Its events after the first grant."""
+    return [(event.event, event.from_status, event.to_status) for event in world.events() if event.request == request.id][2:]
+
+
+def assert_void(world: World, request: Request, fence: int) -> None:
+    """Whatever its holder says under this fence is refused and changes nothing."""
+    before = world.state()
+    for say in (
+        lambda: world.heartbeat(request, fence),
+        lambda: world.checkpoint(request, "progress", fence=fence),
+        lambda: world.checkpoint(request, "completed", reference="late", fence=fence),
+        lambda: world.release(request, fence),
+        lambda: world.release(request, fence, "vacated"),
+    ):
+        with pytest.raises(StaleFence):
+            say()
+    assert world.state() == before
+
+
+# ---- it is told
+
+
+def test_its_units_stay_counted_until_it_has_left(world: World) -> None:
+    victim, waiter = told(world)
+    at = world.look(victim)
+    assert (at.status, at.fence, at.pool, world.used()) == ("preempting", 1, "p", {"gpu": 4})
+    assert (at.reason, at.preempted_by) == (Reason(ReasonCode.PRIORITY, by=waiter.id), waiter.id)
+    world.release(victim, outcome="vacated")
+    assert (world.status(victim, waiter), world.used()) == (["queued", "allocated"], {"gpu": 4})
+
+
+@pytest.mark.parametrize(("checkpoint", "directive", "seconds"), [
+    ("none", "terminate", 30), ("manual", "checkpoint", 600), ("auto", "checkpoint", 600),
+])  # fmt: skip
+def test_a_heartbeat_and_a_look_tell_it_what_to_do_and_until_when(
+    world: World, checkpoint: str, directive: str, seconds: int
+) -> None:
+    victim, waiter = scene(world, checkpoint=checkpoint, lease_s=60)
+    assert (until(world, victim), until(world, waiter)) == (("continue", None), (None, None))
+    assert world.heartbeat(victim) == HeartbeatResult(RequestState.ALLOCATED, world.clock.now_ms() + 60_000)
+    world.clock.advance(10)
+    world.stop(waiter, victim)
+    now = world.clock.now_ms()
+    world.clock.advance(20)
+    beat = HeartbeatResult(RequestState.PREEMPTING, now + 80_000, directive, now + seconds * 1000)
+    assert world.heartbeat(victim) == beat
+    at = world.look(victim)
+    assert HeartbeatResult(at.status, at.lease_expires_ms, at.directive or "", at.deadline_ms) == beat
+
+
+def test_how_long_is_a_setting_of_the_pool(world: World) -> None:
+    victim, _ = told(world, {"checkpoint_timeout_s": 7, "grace_s": 3}, **SAVES)
+    assert until(world, victim) == ("checkpoint", 7)
+    world.depart(7)
+    assert until(world, victim) == ("terminate", 3)
+
+
+# ---- the first step: save
+
+
+def test_silence_ends_the_first_step_and_then_the_second(world: World) -> None:
+    victim, waiter = told(world, **SAVES)
+    assert (world.depart(599.999), until(world, victim)) == (0, ("checkpoint", 0.001))
+    world.heartbeat(victim)  # which is no answer
+    assert (world.depart(0.001), until(world, victim)) == (1, ("terminate", 30))
+    assert (world.depart(29.999), world.status(victim)) == (0, ["preempting"])
+    assert (world.depart(0.001), world.status(victim, waiter)) == (1, ["queued", "allocated"])
+    assert tale(world, victim) == [
+        ("preempting", RequestState.ALLOCATED, RequestState.PREEMPTING),
+        ("terminating", RequestState.PREEMPTING, RequestState.PREEMPTING),
+        ("forced", RequestState.PREEMPTING, RequestState.QUEUED),
+    ]
+
+
+@pytest.mark.parametrize("state", ["started", "progress"])
+def test_who_is_at_it_gets_half_as_long_again_and_once(world: World, state: str) -> None:
+    victim, _ = told(world, {"checkpoint_timeout_s": 9}, **SAVES)
+    now = world.clock.now_ms()
+    assert world.checkpoint(victim, state) == HeartbeatResult(RequestState.PREEMPTING, None, "checkpoint", now + 9000), (
+        "not before the deadline"
+    )
+    world.depart(9)
+    assert until(world, victim) == ("checkpoint", 4.5)
+    world.checkpoint(victim, state)
+    assert (world.depart(4.499), world.depart(0.001), until(world, victim)) == (0, 1, ("terminate", 30))
+
+
+def test_it_may_put_it_off_for_so_long_in_all(world: World) -> None:
+    victim, _ = told(world, {"max_deferral_s": 300}, **SAVES)
+    now = world.clock.now_ms()
+    assert world.checkpoint(victim, "defer", 200) == HeartbeatResult(RequestState.PREEMPTING, None, "checkpoint", now + 800_000)
+    world.clock.advance(700)
+    assert world.checkpoint(victim, "defer", 200).deadline_ms == now + 900_000
+    before = world.look(victim)
+    assert world.checkpoint(victim, "defer", 1).deadline_ms == now + 900_000
+    assert world.look(victim) == before
+    assert (world.depart(199.999), world.depart(0.001), until(world, victim)) == (0, 1, ("terminate", 30))
+    assert world.checkpoint(victim, "defer", 1).directive == "terminate", "which is not put off"
+    assert until(world, victim) == ("terminate", 30)
+
+
+def test_who_put_it_off_and_then_is_at_it_gets_both(world: World) -> None:
+    victim, _ = told(world, {"checkpoint_timeout_s": 10, "max_deferral_s": 5}, **SAVES)
+    world.checkpoint(victim, "defer", 99)
+    world.checkpoint(victim, "progress")
+    assert (world.depart(14.999), world.depart(0.001), until(world, victim)) == (0, 0, ("checkpoint", 5))
+
+
+def test_nobody_puts_off_what_was_not_asked(world: World) -> None:
+    victim, _ = scene(world, **SAVES)
+    before = world.state()
+    with pytest.raises(Conflict) as refused:
+        world.checkpoint(victim, "defer", 10)
+    assert (refused.value.code, world.state()) == ("not_leaving", before)
+
+
+def test_who_has_saved_has_left(world: World) -> None:
+    victim, waiter = told(world, **SAVES)
+    world.clock.advance(12)
+    assert world.checkpoint(victim, "completed", reference="s3://b/1") == HeartbeatResult(RequestState.QUEUED, None)
+    at = world.look(victim)
+    assert (at.resume, at.checkpoint_reference, at.preemptions) == (True, "s3://b/1", 1)
+    assert (at.pool, at.fence, at.granted_ms, at.directive, at.deadline_ms) == (None,) * 5
+    assert world.status(victim, waiter) == ["queued", "allocated"]
+    before = world.state()
+    assert world.checkpoint(victim, "completed", reference="s3://b/1", fence=1) == HeartbeatResult(RequestState.QUEUED, None)
+    assert world.state() == before
+    assert world.counted(*ENDS) == {
+        "preemptions|p|batch|priority": 1, "requeued|p": 1, "checkpoints_ms|p": 12_000,
+        **{f"checkpoints|p|{most}": 1 for most in (15, 30, 60, 120, 300, 600, 1800, "inf")},
+    }  # fmt: skip
+
+
+def test_a_routine_checkpoint_is_kept_and_does_not_say_that_it_has_left(world: World) -> None:
+    victim, waiter = told(world, **SAVES)
+    asked_until = world.clock.now_ms() + 600_000
+    for _ in range(2):
+        beat = world.checkpoint(victim, "completed", reference="step 7", routine=True)
+        assert beat == HeartbeatResult(RequestState.PREEMPTING, None, "checkpoint", asked_until)
+    assert world.status(victim, waiter) == ["preempting", "queued"]
+    world.depart(600)
+    assert until(world, victim) == ("terminate", 30), "it is no answer to what was asked"
+    world.checkpoint(victim, "completed", reference="step 8", routine=True)
+    assert (world.depart(30), world.status(victim, waiter)) == (1, ["queued", "allocated"])
+    at = world.look(victim)
+    assert (at.resume, at.checkpoint_reference, at.preemptions) == (True, "step 8", 1)
+
+
+def test_whose_checkpoint_failed_is_told_to_end_at_once(world: World) -> None:
+    victim, _ = told(world, **SAVES)
+    world.clock.advance(5)
+    now = world.clock.now_ms()
+    assert world.checkpoint(victim, "failed") == HeartbeatResult(RequestState.PREEMPTING, None, "terminate", now + 30_000)
+    world.clock.advance(9)
+    before = world.state()
+    assert world.checkpoint(victim, "failed").deadline_ms == now + 30_000
+    assert world.state() == before, "once"
+    assert world.depart(21) == 1
+    assert [event for event, _, _ in tale(world, victim)] == ["preempting", "terminating", "forced"]
+    assert world.counted(*ENDS) == {"preemptions|p|batch|priority": 1, "failed_checkpoints|p": 1, "requeued|p": 1}
+
+
+def test_who_saves_at_the_last_moment_has_saved(world: World) -> None:
+    victim, _ = told(world, {"requeue_failed_checkpoint": False}, **SAVES)
+    world.depart(600)
+    world.clock.advance(29)
+    assert world.checkpoint(victim, "completed", reference="r").status == "queued"
+    assert (world.look(victim).resume, world.ledger.read_counters(world.workspace)["checkpoints|p|inf"]) == (True, 1)
+
+
+# ---- the second step: end
+
+
+def test_no_grace_is_one_event_and_the_units_at_once(world: World) -> None:
+    victim, waiter = told(world, {"grace_s": 0}, **SAVES)
+    assert world.status(victim, waiter) == ["queued", "allocated"]
+    assert tale(world, victim) == [("preempted", RequestState.ALLOCATED, RequestState.QUEUED)]
+    (event,) = [each for each in world.events() if each.event == "preempted"]
+    assert (event.reason, event.by, event.rank, event.by_rank) == ("priority", waiter.id, "0,5", "1,5")
+    at = world.look(victim)
+    assert (at.preemptions, at.resume, at.reason and at.reason.by) == (1, False, waiter.id)
+    assert (world.depart(10_000), world.client.exists(key("leaving", world.workspace))) == (0, 0)
+    assert_void(world, victim, 1)
+
+
+def test_who_is_forced_has_lost_its_fence(world: World) -> None:
+    victim, waiter = told(world)
+    assert (world.depart(30), world.status(victim, waiter)) == (1, ["queued", "allocated"])
+    assert tale(world, victim)[-1] == ("forced", RequestState.PREEMPTING, RequestState.QUEUED)
+    assert_void(world, victim, 1)
+
+
+def test_who_left_once_by_itself_is_forced_the_next_time_all_the_same(world: World) -> None:
+    for says in ("completed", "vacated"):
+        world.client.flushall()
+        victim, waiter = told(world, retries=-1, **SAVES)
+        if says == "completed":
+            world.checkpoint(victim, "completed")
+        else:
+            world.release(victim, outcome="vacated")
+        world.release(waiter)
+        again = world.submit("high", gpu=4)
+        fence = world.look(victim).fence
+        assert world.stop(again, victim).applied
+        world.depart(600)
+        world.depart(30)
+        assert fence is not None
+        assert_void(world, victim, fence)
+
+
+def test_all_of_one_decision_are_told_at_once_and_the_waiter_starts_when_the_last_has_left(world: World) -> None:
+    world.pool(gpu=4)
+    world.policy("low")
+    world.policy("high", priority=1)
+    one, other = world.submit("low", gpu=3), world.submit("low", gpu=1, **SAVES)
+    waiter = world.submit("high", gpu=4)
+    world.stop(waiter, one, other)
+    now = world.clock.now_ms()
+    assert [(event.request, event.at_ms) for event in world.events() if event.event == "preempting"] == [
+        (one.id, now), (other.id, now),
+    ]  # fmt: skip
+    small = world.submit("high", gpu=1)
+    world.release(one, outcome="vacated")
+    assert (world.status(waiter, small), world.used()) == (["queued", "queued"], {"gpu": 1})
+    world.checkpoint(other, "completed")
+    assert world.status(waiter, small, one, other) == ["allocated", "queued", "queued", "queued"]
+
+
+def test_however_many_are_due_a_call_goes_through_a_part_of_them(client: RedisClient) -> None:
+    world = World(client, chunk=2)
+    world.pool(gpu=5)
+    world.policy("low")
+    world.policy("high", priority=1)
+    victims = [world.submit("low", gpu=1) for _ in range(5)]
+    world.stop(world.submit("high", gpu=5), *victims)
+    world.clock.advance(30)
+    calls = [world.planning.enforce_deadlines(world.workspace) for _ in range(4)]
+    assert calls == [(2, True), (2, True), (1, False), (0, False)]
+    assert world.status(*victims) == ["queued"] * 5
+
+
+# ---- it ends otherwise
+
+
+def test_who_finishes_by_itself_meanwhile_is_released(world: World) -> None:
+    victim, waiter = told(world, **SAVES)
+    released = world.release(victim)
+    assert (released.status, released.outcome, released.reason, released.preempted_by) == ("released", "succeeded", None, None)
+    assert (released.preemptions, released.directive, released.deadline_ms) == (0, None, None)
+    assert tale(world, victim)[1:] == [("released", RequestState.PREEMPTING, RequestState.RELEASED)]
+    assert (world.status(waiter), world.depart(10_000)) == (["allocated"], 0)
+    assert world.counted(*ENDS) == {"preemptions|p|batch|priority": 1}
+
+
+def test_a_lease_may_lapse_on_the_way_out(world: World) -> None:
+    victim, waiter = told(world, lease_s=60, **SAVES)
+    world.clock.advance(50)
+    world.heartbeat(victim)
+    world.pass_time(59.999)
+    assert world.status(victim, waiter) == ["preempting", "queued"]
+    world.pass_time(0.001)
+    at = world.look(victim)
+    assert (at.status, at.reason, at.preempted_by) == ("expired", Reason(ReasonCode.LEASE_LAPSED), None)
+    assert (world.status(waiter), world.depart(10_000)) == (["allocated"], 0)
+    assert_void(world, victim, 1)
+
+
+def test_an_operator_may_drop_it_on_the_way_out(world: World) -> None:
+    victim, waiter = told(world, **SAVES)
+    dropped = world.drop(victim)
+    assert (dropped.status, dropped.reason, dropped.preempted_by) == ("released", Reason(ReasonCode.DROPPED), None)
+    assert (world.status(waiter), world.depart(10_000)) == (["allocated"], 0)
+
+
+# ---- vacated
+
+
+def test_vacated_says_it_has_left_and_says_it_again(world: World) -> None:
+    victim, _ = told(world, **SAVES)
+    left = world.release(victim, outcome="vacated")
+    assert (left.status, left.preemptions, left.resume, left.outcome) == ("queued", 1, False, None)
+    assert tale(world, victim)[-1] == ("preempted", RequestState.PREEMPTING, RequestState.QUEUED)
+    before = world.state()
+    assert world.release(victim, 1, "vacated").status == "queued"
+    assert world.state() == before
+
+
+def test_nobody_vacates_who_was_not_told(world: World) -> None:
+    victim, waiter = told(world)
+    world.release(victim, outcome="vacated")
+    world.release(waiter)
+    assert (world.look(victim).status, world.look(victim).fence) == ("allocated", 3)
+    fresh = world.submit("high")
+    before = world.state()
+    for request in (victim, fresh):
+        with pytest.raises(Conflict) as refused:
+            world.release(request, outcome="vacated")
+        assert refused.value.code == "not_leaving"
+    assert world.state() == before
+
+
+def test_who_was_called_back_too_late_may_still_say_it_has_left(world: World) -> None:
+    victim, waiter = told(world)
+    world.cancel(waiter)
+    assert world.reprieve(victim).applied
+    world.release(victim, outcome="vacated")
+    assert tale(world, victim) == [
+        ("preempting", RequestState.ALLOCATED, RequestState.PREEMPTING),
+        ("reprieved", RequestState.PREEMPTING, RequestState.ALLOCATED),
+        ("preempted", RequestState.ALLOCATED, RequestState.QUEUED),
+        ("allocated", RequestState.QUEUED, RequestState.ALLOCATED),
+    ]
+    at = world.look(victim)
+    assert (at.fence, at.preemptions, at.reason, at.preempted_by) == (2, 1, None, None)
+    assert_void(world, waiter, 1)
+
+
+# ---- afterwards
+
+
+@pytest.mark.parametrize(("retries", "ways"), [
+    (0, ["preempted"]), (1, ["queued", "preempted"]), (-1, ["queued", "queued", "queued", "queued"]),
+])  # fmt: skip
+def test_it_goes_back_to_the_queue_as_often_as_it_may(world: World, retries: int, ways: list[str]) -> None:
+    victim, waiter = scene(world, {"grace_s": 0}, retries=retries)
+    for times, way in enumerate(ways, 1):
+        assert world.stop(waiter, victim).applied
+        at = world.look(victim)
+        assert (at.status, at.preemptions, at.retries) == (way, times, retries)
+        assert at.reason == Reason(ReasonCode.PRIORITY, by=waiter.id)
+        if way == "preempted":
+            assert (at.ended_ms, at.fence, at.preempted_by) == (world.clock.now_ms(), times * 2 - 1, waiter.id)
+            assert_void(world, victim, times * 2 - 1)
+        world.release(waiter)
+        assert world.status(victim) == ["allocated" if way == "queued" else "preempted"]
+        waiter = world.submit("high", gpu=4)
+
+
+def test_what_it_is_granted_again_says_nothing_of_who_took_it(world: World) -> None:
+    victim, waiter = told(world, {"grace_s": 0})
+    world.release(waiter)
+    at = world.look(victim)
+    assert (at.status, at.fence, at.reason, at.preempted_by, at.preemptions) == ("allocated", 3, None, None, 1)
+
+
+def test_it_keeps_its_age_and_its_place(world: World) -> None:
+    victim, waiter = scene(world)
+    world.clock.advance(100)
+    later, first = world.submit("low", gpu=4), world.submit("low", gpu=4, preemption_class=9)
+    world.stop(waiter, victim)
+    world.release(victim, outcome="vacated")
+    at = world.look(victim)
+    assert (at.submitted_ms, at.number) == (victim.submitted_ms, victim.number)
+    assert (world.queue(), at.position) == ([first.id, victim.id, later.id], {"p": 2})
+
+
+def test_how_long_it_may_go_unasked_for_counts_anew(world: World) -> None:
+    victim, _ = told(world, queue_ttl_s=100)
+    world.clock.advance(1000)
+    world.release(victim, outcome="vacated")
+    world.pass_time(99.999)
+    assert world.status(victim) == ["queued"]
+    world.pass_time(0.001)
+    assert world.look(victim).reason == Reason(ReasonCode.NOT_POLLED)
+
+
+def test_it_stands_in_every_pool_that_takes_it_and_goes_on_where_there_is_room(world: World) -> None:
+    world.pool("q", gpu=4)
+    world.policy("low", "q")
+    blocker = world.submit("low", gpu=4)
+    assert blocker.pool == "q"
+    victim, _ = told(world)
+    world.release(victim, outcome="vacated")
+    assert world.look(victim).position == {"p": 1, "q": 1}
+    world.release(blocker)
+    at = world.look(victim)
+    assert (at.status, at.pool, at.position, world.queue()) == ("allocated", "q", {}, [])
+
+
+def test_where_no_pool_takes_it_any_more_it_is_rejected(world: World) -> None:
+    victim, waiter = told(world)
+    world.policy("low", limit={"gpu": 3})
+    assert world.status(victim) == ["preempting"]
+    world.release(victim, outcome="vacated")
+    at = world.look(victim)
+    assert (at.status, at.reason and at.reason.code, at.preempted_by) == ("rejected", ReasonCode.EXCEEDS_LIMIT, None)
+    assert tale(world, victim)[1:] == [
+        ("preempted", RequestState.PREEMPTING, RequestState.QUEUED),
+        ("rejected", RequestState.QUEUED, RequestState.REJECTED),
+    ]
+    assert world.status(waiter) == ["allocated"]
+
+
+@pytest.mark.parametrize(("way", "becomes"), [
+    ("forced", "preempted"), ("failed", "preempted"), ("silent", "preempted"), ("vacated", "queued"), ("completed", "queued"),
+])  # fmt: skip
+def test_who_saved_nothing_goes_back_only_if_the_pool_lets_it(world: World, way: str, becomes: str) -> None:
+    victim, waiter = told(world, {"requeue_failed_checkpoint": False}, **({} if way == "forced" else SAVES))
+    if way == "failed":
+        world.checkpoint(victim, "failed")
+        world.release(victim, outcome="vacated")
+    elif way == "completed":
+        world.checkpoint(victim, "completed")
+    elif way == "vacated":
+        world.release(victim, outcome="vacated")
+    else:
+        world.depart(600)
+        world.depart(30)
+    assert world.status(victim, waiter) == [becomes, "allocated"]
+    assert (tale(world, victim)[-1][0], world.look(victim).preemptions) == (
+        "forced" if way in ("forced", "silent") else "preempted",
+        1,
+    )
+    assert world.ledger.read_counters(world.workspace).get("requeued|p", 0) == (becomes == "queued")
+
+
+def test_who_is_tied_to_no_pool_may_save_as_well(world: World) -> None:
+    world.ledger.update_workspace(world.workspace, WorkspaceSettings(unmanaged="allow"))
+    free = world.submit("stranger")
+    assert world.checkpoint(free, "completed", reference="r") == HeartbeatResult(RequestState.ALLOCATED, None)
+    assert world.look(free).checkpoint_reference == "r"
+
+
+def test_a_long_story_keeps_its_beginning_and_its_end(world: World) -> None:
+    victim, waiter = scene(world, {"grace_s": 0}, retries=-1)
+    for _ in range(33):
+        world.stop(waiter, victim)
+        world.release(waiter)
+        waiter = world.submit("high", gpu=4)
+    story = [line.event for line in world.look(victim).timeline]
+    assert (story, world.look(victim).preemptions) == (["submitted", "allocated", *["preempted", "allocated"] * 31], 33)
+
+
+def test_a_checkpoint_of_any_time_is_where_it_goes_on_from(world: World) -> None:
+    victim, waiter = scene(world, {"grace_s": 0}, **SAVES)
+    world.clock.advance(60)
+    before = world.state()
+    for state in ("started", "progress", "failed"):
+        assert world.checkpoint(victim, state).directive == "continue"
+    assert world.state() == before, "which tells nothing while nobody asked"
+    assert world.checkpoint(victim, "completed", reference="half") == HeartbeatResult(RequestState.ALLOCATED, None)
+    saved = world.clock.now_ms()
+    assert [(one.checkpointed_ms, one.id) for one in world.snapshot().allocations] == [(saved, victim.id)]
+    world.clock.advance(60)
+    world.stop(waiter, victim)
+    at = world.look(victim)
+    assert (at.resume, at.checkpoint_reference) == (True, "half")
+    world.release(waiter)
+    other = world.submit("high", gpu=4)
+    assert [one.checkpointed_ms for one in world.snapshot().allocations] == [None], "this time it has saved nothing yet"
+    world.stop(other, victim)
+    at = world.look(victim)
+    assert (at.resume, at.checkpoint_reference, at.preemptions) == (True, "half", 2)

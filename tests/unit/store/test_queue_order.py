@@ -1,0 +1,203 @@
+"""The total order of a queue: share, rank, age, id; in both disciplines and both orders, as pages show it."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.domain.models import Request
+from tests.support.world import World
+
+
+def names(world: World, **requests: Request) -> list[str]:
+    """The queue by the names given here."""
+    by_id = {request.id: name for name, request in requests.items()}
+    return [by_id[each] for each in world.queue()]
+
+
+def grants_in_turn(world: World, holder: Request, **requests: Request) -> list[str]:
+    """Release whoever holds the pool, again and again, and see who comes next."""
+    order, waiting = [], dict(requests)
+    while waiting:
+        world.release(holder)
+        name = next(name for name, each in waiting.items() if world.look(each).status == "allocated")
+        order.append(name)
+        holder = waiting.pop(name)
+    return order
+
+
+def test_priority_before_age_and_age_inside_a_priority(world: World) -> None:
+    world.pool(gpu=1)
+    for name, priority in (("low", 1), ("high", 9), ("top", 99)):
+        world.policy(name, priority=priority)
+    a = world.submit("top", gpu=1)
+    waiting = {"l1": world.submit("low", gpu=1), "l2": world.submit("low", gpu=1), "h1": world.submit("high", gpu=1)}
+    assert names(world, **waiting) == ["h1", "l1", "l2"]
+    world.policy("low", priority=50)
+    assert names(world, **waiting) == ["l1", "l2", "h1"]
+    assert grants_in_turn(world, a, **waiting) == ["l1", "l2", "h1"]
+
+
+def test_a_class_ranks_within_a_priority(world: World) -> None:
+    world.pool(gpu=1)
+    world.policy("a", priority=5)
+    world.policy("b", priority=6)
+    holder = world.submit("a", gpu=1)
+    waiting = {f"a{each}": world.submit("a", gpu=1, preemption_class=each) for each in (5, 0, 10, 7)}
+    waiting["b0"] = world.submit("b", gpu=1, preemption_class=0)
+    assert names(world, **waiting) == ["b0", "a10", "a7", "a5", "a0"]
+    assert grants_in_turn(world, holder, **waiting) == ["b0", "a10", "a7", "a5", "a0"]
+
+
+def test_in_discipline_classes_the_class_ranks_before_the_priority(world: World) -> None:
+    world.pool(gpu=1, settings={"discipline": "classes"})
+    world.policy("a", priority=0)
+    world.policy("b", priority=9999)
+    holder = world.submit("a", gpu=1)
+    waiting = {f"{who}{each}": world.submit(who, gpu=1, preemption_class=each) for each in (0, 5, 10) for who in "ab"}
+    assert names(world, **waiting) == ["b10", "a10", "b5", "a5", "b0", "a0"]
+    assert grants_in_turn(world, holder, **waiting) == ["b10", "a10", "b5", "a5", "b0", "a0"]
+
+
+def test_in_share_before_borrowing_and_older_first(world: World) -> None:
+    world.pool("p", gpu=8)
+    for team in ("red", "blue"):
+        world.policy(team, priority=10, reserved={"gpu": 4}, limit={"gpu": 8})
+    r1 = world.submit("red", gpu=2)
+    world.submit("red", gpu=2)
+    b1, _ = (world.submit("blue", gpu=2, preemptible=False) for _ in range(2))
+    waiting = {"r3": world.submit("red", gpu=2), "r4": world.submit("red", gpu=2), "b3": world.submit("blue", gpu=2)}
+    assert names(world, **waiting) == ["r3", "r4", "b3"]
+    world.release(b1)
+    assert world.status(*waiting.values()) == ["queued", "queued", "allocated"]
+    world.release(r1)
+    assert world.status(*waiting.values()) == ["allocated", "queued", "allocated"]
+
+
+def test_in_share_goes_before_a_higher_rank_unless_priority_goes_first(world: World) -> None:
+    world.pool(gpu=4)
+    world.policy("owner", priority=1, reserved={"gpu": 2})
+    world.policy("rich", priority=9)
+    holder = world.submit("rich", gpu=4)
+    waiting = {"rich": world.submit("rich", gpu=4), "owner": world.submit("owner", gpu=2), "over": world.submit("owner", gpu=3)}
+    assert names(world, **waiting) == ["owner", "rich", "over"]
+    world.resize(settings={"order": "priority_first"})
+    assert names(world, **waiting) == ["rich", "owner", "over"]
+    world.release(holder)
+    assert world.status(*waiting.values()) == ["allocated", "queued", "queued"]
+
+
+def test_within_a_rank_the_share_counts_even_if_priority_goes_first(world: World) -> None:
+    world.pool(gpu=4, settings={"order": "priority_first"})
+    world.policy("owner", priority=3, reserved={"gpu": 2})
+    world.policy("other", priority=3)
+    holder = world.submit("other", gpu=4)
+    waiting = {"other": world.submit("other", gpu=4), "owner": world.submit("owner", gpu=2)}
+    assert names(world, **waiting) == ["owner", "other"]
+    world.release(holder)
+    assert world.status(*waiting.values()) == ["queued", "allocated"]
+
+
+def test_who_asks_no_share_key_is_never_in_share(world: World) -> None:
+    world.pool(gpu=4, licence=1)
+    world.policy("a", reserved={"gpu": 2})
+    holder = world.submit("a", licence=1)
+    waiting = {"none": world.submit("a", licence=1), "share": world.submit("a", gpu=1, licence=1)}
+    assert names(world, **waiting) == ["share", "none"]
+    world.release(holder)
+    assert world.status(*waiting.values()) == ["queued", "allocated"]
+
+
+def test_every_share_key_asked_has_to_fit_and_neutral_ones_do_not_count(world: World) -> None:
+    world.pool(gpu=4, tpu=4, licence=1)
+    world.policy("a", reserved={"gpu": 2, "tpu": 1})
+    world.submit("a", licence=1)
+    waiting = {
+        "tpu2": world.submit("a", gpu=1, tpu=2, licence=1), "gpu3": world.submit("a", gpu=3, licence=1),
+        "fits": world.submit("a", gpu=2, tpu=1, licence=1), "gpu1": world.submit("a", gpu=1, licence=1),
+    }  # fmt: skip
+    assert names(world, **waiting) == ["fits", "gpu1", "tpu2", "gpu3"]
+
+
+def test_fixed_work_looks_at_the_fixed_part_of_the_share(world: World) -> None:
+    world.pool(gpu=4, licence=1)
+    world.policy("a", reserved={"gpu": 2})
+    world.policy("b", limit={"gpu": 4})
+    world.submit("a", gpu=2)
+    world.submit("b", licence=1, gpu=2)
+    waiting = {
+        "preemptible": world.submit("a", gpu=1),
+        "fixed": world.submit("a", gpu=2, preemptible=False),
+        "b": world.submit("b", gpu=1),
+    }
+    assert names(world, **waiting) == ["fixed", "preemptible", "b"]
+
+
+def test_a_lane_changes_sides_with_its_policys_use(world: World) -> None:
+    world.pool(gpu=4)
+    world.policy("a", priority=1, reserved={"gpu": 2})
+    world.policy("b", priority=9)
+    small = world.submit("a", gpu=1)
+    world.submit("b", gpu=3)
+    waiting = {"b": world.submit("b", gpu=2), "a2": world.submit("a", gpu=2)}
+    assert names(world, **waiting) == ["b", "a2"]
+    world.release(small)
+    assert names(world, **waiting) == ["a2", "b"]
+    world.submit("a", gpu=1)
+    assert names(world, **waiting) == ["b", "a2"]
+
+
+@pytest.mark.parametrize("order", ["share_first", "priority_first"])
+@pytest.mark.parametrize("priority", [0, 4041, 9999])
+def test_the_smallest_difference_in_age_counts_at_every_priority(world: World, order: str, priority: int) -> None:
+    world.pool(gpu=8, settings={"order": order})
+    world.policy(priority=priority)
+    holder, _ = world.submit(gpu=8), world.submit(gpu=9)
+    waiting = {str(gpu): world.submit(gpu=gpu) for gpu in (7, 6, 5)}
+    assert names(world, **waiting) == ["7", "6", "5"]
+    world.release(holder)
+    assert world.status(*waiting.values()) == ["allocated", "queued", "queued"]
+
+
+def test_a_change_of_discipline_ranks_every_member_of_a_lane_again(world: World) -> None:
+    world.pool(gpu=1)
+    world.policy("a", priority=9999)
+    world.policy("b", priority=0)
+    world.submit("a", gpu=1)
+    waiting = {f"a{each}": world.submit("a", gpu=1, preemption_class=each) for each in (10, 5, 0)}
+    waiting["b9"] = world.submit("b", gpu=1, preemption_class=9)
+    assert names(world, **waiting) == ["a10", "a5", "a0", "b9"]
+    world.resize(settings={"discipline": "classes"})
+    assert names(world, **waiting) == ["a10", "b9", "a5", "a0"]
+    world.resize(settings={"discipline": "reserved"})
+    assert names(world, **waiting) == ["a10", "a5", "a0", "b9"]
+
+
+@pytest.mark.parametrize("discipline", ["reserved", "classes"])
+@pytest.mark.parametrize("order", ["share_first", "priority_first"])
+def test_pages_of_any_size_join_to_the_whole_queue(world: World, order: str, discipline: str) -> None:
+    world.pool(gpu=8, settings={"order": order, "discipline": discipline})
+    world.policy("a", priority=5, reserved={"gpu": 2})
+    world.policy("b", priority=5)
+    world.policy("c", priority=9999, reserved={"gpu": 3})
+    world.submit("b", gpu=8)
+    asks = [(who, gpu, each) for gpu in (1, 2, 4) for each in (5, 10, 0) for who in "abc"]
+    sent = [world.submit(who, gpu=gpu, preemption_class=each).id for who, gpu, each in asks]
+    whole = world.queue()
+    assert sorted(whole) == sorted(sent)
+    for size in (1, 2, 5):
+        pages, after = world.ledger.list_queue(world.workspace, "p", None, size)
+        while after is not None:
+            page, after = world.ledger.list_queue(world.workspace, "p", after, size)
+            pages += page
+        assert pages == whole
+
+
+def test_the_sorted_set_itself_shows_the_order_of_rank_and_age(world: World) -> None:
+    world.pool(gpu=1)
+    world.policy("a", priority=0)
+    world.policy("b", priority=9999)
+    world.submit("a", gpu=1)
+    a, b, c = world.submit("a", gpu=1), world.submit("b", gpu=1), world.submit("a", gpu=1)
+    key = "pk:{test}:pool:p:queue"
+    assert world.client.zrange(key, 0, 9) == [b.id, a.id, c.id]
+    assert world.client.zscore(key, a.id) == (9999 * 11 + 5) * 2**36 + 2

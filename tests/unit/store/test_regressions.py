@@ -1,0 +1,223 @@
+"""What random histories found, each in as few words as it takes."""
+
+from __future__ import annotations
+
+import json
+
+from app.domain.models import Request
+from app.service.audit import Audit
+from app.store.audit import AuditStore
+from app.store.ledger import Ledger, LedgerLimits
+from app.store.scripts import RedisClient
+from tests.support.world import World
+
+
+class OneCall(Ledger):
+    """A ledger whose caller dies before it goes on with what is left."""
+
+    def _finish(self, workspace: str) -> None:
+        pass
+
+
+def test_who_comes_to_stand_before_the_owner_of_a_hold_is_granted_before_him(world: World) -> None:
+    world.pool(gpu=3, settings={"patience_s": 2})
+    world.policy("large")
+    world.policy("small", reserved={"gpu": 1})
+    holder = world.submit("small", gpu=1)
+    large = world.submit("large", gpu=3)
+    world.pass_time(2)
+    small = world.submit("small", gpu=1)
+    assert [hold.request for hold in world.view().holds] == [large.id]
+    assert world.status(large, small) == ["queued", "queued"]
+    world.release(holder)  # the small one is now in share, and so before the owner of the hold
+    assert world.status(large, small) == ["queued", "allocated"]
+
+
+def test_the_owner_of_a_hold_is_granted_although_an_earlier_hold_kept_him_before(world: World) -> None:
+    world.pool(gpu=4, settings={"patience_s": 2})
+    world.policy()
+    first, second = world.submit(gpu=3), world.submit(gpu=1)
+    large = world.submit(gpu=4)
+    world.pass_time(2)
+    kept = world.submit(gpu=2)
+    world.release(first)
+    assert world.status(large, kept) == ["queued", "queued"]
+    other = world.submit(gpu=3, preemption_class=9)  # before the owner, who keeps nobody before him
+    world.cancel(large)
+    assert world.status(other, kept) == ["allocated", "queued"]
+    world.pass_time(2)
+    assert [hold.request for hold in world.view().holds] == [kept.id]
+    world.release(other)
+    assert world.status(kept) == ["allocated"]
+    world.release(second)
+
+
+def test_newcomers_at_both_ends_of_a_lane_do_not_hide_that_the_rest_has_to_move(world: World) -> None:
+    world.pool(gpu=1)
+    world.policy("a")
+    world.policy("z")
+    world.submit("a", gpu=1)
+    waits, moves = world.submit("a", gpu=1), world.submit("z", gpu=1)
+    everybody, world.ledger = world.ledger, OneCall(world.client, world.clock, LedgerLimits(chunk=1))
+    world.policy("z", priority=3)  # dies when the lane of `a` has been looked at
+    first, last = (world.submit("z", gpu=1, preemption_class=rank) for rank in (9, 1))
+    world.ledger = everybody
+    while world.ledger.resume_unfinished(world.workspace):
+        pass
+    assert world.queue() == [first.id, moves.id, last.id, waits.id]
+
+
+def test_a_policy_parted_while_its_queue_is_brought_in_line_leaves_nobody_in_it(client: RedisClient) -> None:
+    world = World(client, chunk=1)
+    for name in ("p", "q"):
+        world.pool(name, gpu=1)
+        world.policy("other", pool=name)
+        world.policy(pool=name)
+    holders = [world.submit("other", gpu=1), world.submit("other", gpu=1)]
+    for _ in range(3):
+        world.submit(gpu=1)
+    shut_out = {"priority": 0, "profile": "batch", "group": "", "reserved": "", "limit": "gpu=0", "weight": 1, "settings": "[]"}
+    assert world.call("set_policy", op="1", pool="p", component="orchestrator/t", **shut_out).fields["more"] == "1"
+    world.call("delete_policy", op="2", pool="p", component="orchestrator/t")
+    world.call("release", held=json.dumps([[holders[1].id, "2", "succeeded"]]))  # one of them leaves through q meanwhile
+    world.ledger.delete_policy("test", "p", "orchestrator/t")
+    assert client.exists("pk:{test}:pool:p:queue") == 0
+
+
+def test_many_constraints_may_rise_at_once(world: World) -> None:
+    """More than unpack takes: policies × keys × kinds."""
+    keys = {f"k{number}": 400 for number in range(31)}
+    world.pool("p", None, **keys)
+    for number in range(150):
+        world.policy(f"t{number}", limit=dict.fromkeys(keys, 2))
+        world.submit(f"t{number}", lease_s=5, resources=dict.fromkeys(keys, 2))
+    waiting = world.submit("t0", resources=dict.fromkeys(keys, 2))
+    assert world.status(waiting) == ["queued"]
+    world.clock.advance(5)
+    assert world.ledger.sweep("test").expired_leases == 150
+    assert world.status(waiting) == ["allocated"]
+
+
+def left_by_a_dead_caller(client: RedisClient) -> tuple[World, Request]:
+    """Twenty wait for one unit each; a release freed thirty, but its caller died after the first of several calls."""
+    world = World(client, chunk=5)
+    world.pool(gpu=50)
+    world.policy()
+    world.policy("big")
+    holder = world.submit("big", gpu=50)
+    for _ in range(20):
+        world.submit(gpu=1)
+    world.call("release", held=json.dumps([[holder.id, "1", "succeeded"]]))
+    assert 0 < world.view().queue_length < 20
+    return world, holder
+
+
+def test_a_repeated_release_goes_on_with_what_the_first_left(client: RedisClient) -> None:
+    world, holder = left_by_a_dead_caller(client)
+    world.release(holder, fence=1)
+    assert world.view().queue_length == 0
+
+
+def test_whoever_submits_next_goes_on_with_what_was_left_and_is_told_how_it_stands_then(client: RedisClient) -> None:
+    world, _ = left_by_a_dead_caller(client)
+    assert world.submit(gpu=1).status == "allocated"
+    assert world.view().queue_length == 0
+
+
+def test_the_audit_finds_nothing_in_a_pool_that_is_being_looked_at(client: RedisClient) -> None:
+    world = World(client, chunk=1)
+    world.pool(gpu=1)
+    world.policy()
+    world.submit(gpu=1)
+    for gpu in (1, 1, 1):
+        world.submit(gpu=gpu)
+    world.call("update_pool", name="p", description="", capacity="", settings='{"discipline":"classes"}')
+    assert world.view().unfinished
+    assert Audit(world.ledger, AuditStore(client, world.clock, 3)).run("test") == []
+
+
+def test_a_page_of_the_queue_passes_over_only_so_many_in_share(client: RedisClient) -> None:
+    world = World(client)
+    world.pool(gpu=10)
+    world.policy("owner", reserved={"gpu": 5}, priority=1)
+    world.policy("lender")
+    world.submit("lender", gpu=10)
+    world.submit_all([world.ask("owner", gpu=1) for _ in range(900)])
+    last = world.submit("lender", gpu=1)
+    ids, _ = world.ledger.list_queue("test", "p", count=5)
+    assert len(ids) == 5
+    assert world.queue()[-1] == last.id
+    assert len(world.queue()) == 901
+
+
+def test_a_lost_request_does_not_stop_its_pool(client: RedisClient) -> None:
+    world = World(client)
+    world.pool(gpu=2, settings={"patience_s": 1})
+    world.policy()
+    holder = world.submit(gpu=2, lease_s=3)
+    owner = world.submit(gpu=2)
+    other = world.submit(gpu=1)
+    world.pass_time(1)
+    assert [hold.request for hold in world.view().holds] == [owner.id]
+    for lost in (owner, holder):
+        client.delete(f"pk:{{test}}:request:{lost.id}")
+    world.submit(gpu=1)
+    world.pass_time(5)
+    audit = Audit(world.ledger, AuditStore(client, world.clock, 3))
+    assert audit.run("test", repair=True)
+    assert audit.run("test") == []
+    assert world.status(other) == ["allocated"]
+
+
+def test_whoever_was_lost_of_a_preemption_stops_no_pool(client: RedisClient) -> None:
+    for lost in ("victim", "waiter"):
+        client.flushall()
+        world = World(client)
+        world.pool(gpu=4)
+        world.policy("low")
+        world.policy("high", priority=1)
+        victim, waiter = world.submit("low", gpu=4, retries=0), world.submit("high", gpu=4)
+        other = world.submit("high", gpu=2)
+        world.stop(waiter, victim)
+        client.delete(f"pk:{{test}}:request:{(victim if lost == 'victim' else waiter).id}")
+        world.depart(30)
+        audit = Audit(world.ledger, AuditStore(client, world.clock, 3))
+        assert audit.run("test", repair=True)
+        assert audit.run("test") == []
+        assert world.status(waiter if lost == "victim" else other) == ["allocated"]
+
+
+def test_lost_counters_never_count_again_what_they_counted(client: RedisClient) -> None:
+    world = World(client)
+    world.pool(gpu=2)
+    world.policy()
+    world.submit(gpu=1)
+    client.delete("pk:{test}:meta")
+    audit = Audit(world.ledger, AuditStore(client, world.clock, 3))
+    assert {found.location for found in audit.run("test", repair=True)} == {"seq", "fence"}
+    assert audit.run("test") == []
+    assert world.submit(gpu=1).fence == 2
+
+
+def test_a_hold_whose_owner_was_lost_stops_no_change(client: RedisClient) -> None:
+    for change in ("move", "strict", "shut out"):
+        client.flushall()
+        world = World(client)
+        world.pool(gpu=4, settings={"patience_s": 1})
+        world.group("g")
+        world.policy("holder")
+        world.policy()
+        world.submit("holder", gpu=4)
+        owner = world.submit(gpu=2)
+        other = world.submit(gpu=2)
+        world.pass_time(1)
+        assert [hold.request for hold in world.view().holds] == [owner.id]
+        client.delete(f"pk:{{test}}:request:{owner.id}")
+        if change == "move":
+            world.policy(group="g")
+        elif change == "strict":
+            world.resize(settings={"queueing": "strict"})
+        else:
+            world.policy(limit={"gpu": 1})
+        assert world.view().holds == ()
+        assert world.look(other).status in ("queued", "rejected")

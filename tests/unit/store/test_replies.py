@@ -1,0 +1,498 @@
+"""A test per declared reply of every command: each is brought about once, and none is left out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from app.domain.declaration import DeclaredPool, export_pool
+from app.domain.declaration_diff import DeclarationStep
+from app.domain.models import Request
+from app.domain.specs import RequestSpec
+from app.store import codec, declaration_codec
+from app.store.keys import key
+from app.store.lua_linker import load_commands
+from app.store.scripts import ScriptReply
+from tests.support.world import World
+
+Act = Callable[[World], ScriptReply]
+ACTS: dict[tuple[str, str], Act] = {}
+
+
+def replies(command: str, tag: str) -> Callable[[Act], Act]:
+    """Marks what brings a reply about; it is given a workspace with pool `p` (gpu 2), group `g` and policy `t` in it."""
+
+    def note(act: Act) -> Act:
+        ACTS[command, tag] = act
+        return act
+
+    return note
+
+
+def simply(command: str, tag: str, **args: Any) -> None:
+    """A reply that needs nothing but the call."""
+    ACTS[command, tag] = lambda world: world.call(command, **args)
+
+
+NOBODY, NOWHERE = "0" * 20, "nowhere"
+NUMBERS: dict[str, Any] = {"op": "o", "reserved": "", "limit": "", "weight": 1, "settings": "[]"}
+POLICY: dict[str, Any] = {"component": "x/y", "priority": 1, "profile": "batch", "group": "", **NUMBERS}
+PAGE: dict[str, Any] = {"cursor": "0", "count": 10, "repair": False}
+
+for command in ("read_counters", "get_last_event_id", "read_clock", "list_pools", "list_tokens", "get_workspace"):
+    simply(command, "found")
+for command in ("read_usage_history", "list_lanes"):
+    simply(command, "found", pool="p")
+for command in ("audit_accounts", "audit_holds"):
+    simply(command, "audited", pool="p", repair=False)
+    simply(command, "not_found", pool=NOWHERE, repair=False)
+simply("resume_unfinished", "advanced")
+simply("list_active", "page", pool="p", after=0, count=10)
+simply("list_active", "not_found", pool=NOWHERE, after=0, count=10)
+simply("audit_index", "audited", kind="live", part="", **PAGE)
+simply("audit_lanes", "audited", pool="p", **PAGE)
+simply("audit_lanes", "not_found", pool=NOWHERE, **PAGE)
+simply("audit_requests", "audited", after=-1, count=10, repair=False)
+simply("cancel", "not_found", id=NOBODY)
+simply("checkpoint", "not_found", op="o", id=NOBODY, fence=1, state="progress", seconds=0, reference=None, routine="")
+simply("list_component_pools", "found", component="orchestrator/t")
+simply("copy_workspace", "copied", after="0-0", most=10)
+simply("copy_workspace", "moved", after="1-1", most=10)
+simply("list_live_ids", "found", most=10)
+simply("list_live_ids", "too_many", most=-1)
+simply("copy_requests", "read", ids='["nobody"]')
+simply("enforce_deadlines", "departed")
+simply("drop", "not_found", id=NOBODY)
+simply("read_events", "found", after="0", count=10)
+simply("explain", "not_found", id=NOBODY)
+simply("get_requests", "found", ids='["nobody"]')
+simply("delete_group", "deleted", op="o", pool="p", group="h")
+simply("delete_group", "in_use", op="o", pool="p", group="g")
+simply("delete_group", "not_found", op="o", pool="p", group=NOWHERE)
+simply("set_group", "set", pool="p", group="new", parent="g", **NUMBERS)
+simply("set_group", "refused", pool="p", group="new", parent="", **NUMBERS | {"reserved": "gpu=3"})
+simply("set_group", "not_found", pool="p", group="new", parent=NOWHERE, **NUMBERS)
+simply("heartbeat", "not_found", id=NOBODY, fence=1)
+simply("end_hold", "stale", pool="p", owner=NOBODY)
+simply("read_usage_history", "not_found", pool=NOWHERE)
+simply("read_latest_events", "found", count=10)
+simply("release_job_lock", "given_back", task="audit", token="a")
+simply("take_job_lock", "taken", task="audit", token="a", ttl_ms=1000)
+simply("list_requests", "page", before=1, count=10, scan=10, wanted="{}")
+simply("get_request", "not_found", id=NOBODY, poll=False)
+simply("begin_reconcile", "seen", token="a", ttl_ms=1000, why="missed")
+simply("finish_reconcile", "done", token="a", next=None, ttl_ms=1000, took_ms=1, found="nothing")
+simply("read_pool_metrics", "measured", pool="p")
+simply("read_pool_metrics", "not_found", pool=NOWHERE)
+simply("give_patience_hold", "nobody", pool="p")
+
+
+@replies("delete_policy", "unfinished")
+def _while_its_queue_is_being_brought_in_line(world: World) -> ScriptReply:
+    world.policy("idle")
+    world.submit(gpu=2)
+    world.submit(gpu=1)
+    world.call("update_pool", chunk=1, name="p", description="", capacity="", settings='{"discipline":"classes"}')
+    return world.call("delete_policy", op="o", pool="p", component="orchestrator/idle")
+
+
+simply("delete_policy", "deleted", op="o", pool="p", component="orchestrator/t")
+simply("delete_policy", "not_found", op="o", pool="p", component="orchestrator/nobody")
+simply("set_policy", "set", pool="p", **POLICY)
+simply("set_policy", "refused", pool="p", **POLICY | {"limit": "tpu=1"})
+simply("set_policy", "not_found", pool=NOWHERE, **POLICY)
+simply("create_pool", "created", op="o", name="q", description="", capacity="gpu=1", settings="{}")
+simply("create_pool", "exists", op="o", name="p", description="", capacity="gpu=1", settings="{}")
+simply("delete_pool", "deleted", op="o", name="p")
+simply("delete_pool", "not_found", op="o", name=NOWHERE)
+simply("update_pool", "updated", name="p", description="", capacity="gpu=3", settings="{}")
+simply("update_pool", "refused", name="p", description="", capacity="gpu=0", settings="{}")
+simply("update_pool", "not_found", name=NOWHERE, description="", capacity="", settings="{}")
+simply("get_pool", "found", name="p")
+simply("get_pool", "not_found", name=NOWHERE)
+simply("take_outbox", "taken", count=5, claim_ms=1, start_ms=1, tries=3, ids='["one","two"]')
+simply("mark_dispatched", "done", sent='[["a","",1]]', start_ms=1)
+simply("mark_dispatch_failed", "noted", tasks='["a"]', again_ms=1)
+simply("measure_outbox", "viewed")
+simply("start", "not_found", id=NOBODY, fence=1, runner="w")
+simply("get_task", "not_found", task="a")
+simply("cancel_task", "not_found", task="a")
+simply("acknowledge_end", "not_found", task="a", request="")
+simply("list_queue", "page", pool="p", after=-(2**53), count=10)
+simply("list_queue", "not_found", pool=NOWHERE, after=-(2**53), count=10)
+simply("read_run_times", "found", pool="p", components='["orchestrator/t"]')
+simply("reassign_or_reprieve", "stale", pool="p", id=NOBODY, fence=1, owner=None)
+simply("read_demand", "wanted", pool="p", after=0, count=10)
+simply("read_demand", "not_found", pool=NOWHERE, after=0, count=10)
+simply("write_fair_shares", "stale", pool="p", rows="[]", watched="0", rules="0")
+simply("read_snapshot", "not_found", pool=NOWHERE, most=10, anyway=False)
+simply("clean_up", "swept", retention_s=1)
+simply("throttle", "allowed", token="t", per_s=1)
+simply("sample_usage", "sampled", pool="p", apart_ms=1, most=1, listed=9)
+simply("sample_usage", "not_found", pool=NOWHERE, apart_ms=1, most=1, listed=9)
+ACTS["sample_usage", "early"] = lambda world: [
+    world.call("sample_usage", pool="p", apart_ms=1, most=1, listed=9) for _ in range(2)
+][1]
+simply("create_token", "created", digest="d", name="ci", record='{"id":"1","name":"ci"}', lasts_s="")
+simply("find_token", "not_found", digest="d")
+simply("revoke_token", "not_found", op="o", id_or_name="ci")
+simply("update_workspace", "set", settings="{}")
+
+
+@replies("begin_reconcile", "idle")
+def _(world: World) -> ScriptReply:
+    world.looked_at()
+    return world.call("begin_reconcile", token="a", ttl_ms=1000, why="tick")
+
+
+@replies("claim_nudge", "unasked")
+def _(world: World) -> ScriptReply:
+    world.looked_at()
+    return world.call("claim_nudge")
+
+
+@replies("read_snapshot", "quiet")
+def _(world: World) -> ScriptReply:
+    world.looked_at()
+    return world.call("read_snapshot", pool="p", most=10, anyway=False)
+
+
+@replies("write_fair_shares", "published")
+def _(world: World) -> ScriptReply:
+    rows = json.dumps([["policy:orchestrator/t", ["fair:gpu", "1"], []]])
+    return world.call("write_fair_shares", pool="p", rows=rows, watched="1", rules=world.snapshot(anyway=True).version)
+
+
+@replies("explain", "found")
+def _(world: World) -> ScriptReply:
+    world.submit(gpu=2)
+    return world.call("explain", id=world.submit(gpu=1).id)
+
+
+def evict(world: World, *, over: bool) -> ScriptReply:
+    """Has the one who runs leave, whose pool was shrunk below what it uses, or was not."""
+    held = world.submit(gpu=2)
+    if over:
+        world.resize(gpu=1)
+    victims = json.dumps([[held.id, str(held.fence), "pool"]])
+    return world.call("evict_over_limit", pool="p", victims=victims, rules=world.snapshot(anyway=True).version)
+
+
+@replies("cancel", "cancelled")
+def _(world: World) -> ScriptReply:
+    world.submit(gpu=2)
+    return world.call("cancel", id=world.submit(gpu=1).id)
+
+
+@replies("cancel", "conflict")
+def _(world: World) -> ScriptReply:
+    return world.call("cancel", id=world.submit(gpu=1).id)
+
+
+ACTS["evict_over_limit", "applied"] = lambda world: evict(world, over=True)
+ACTS["evict_over_limit", "stale"] = lambda world: evict(world, over=False)
+
+
+def declare(world: World, **wanted: Any) -> ScriptReply:
+    """Has the pool be as it is but for what is wanted; with nothing wanted it goes."""
+    before = export_pool(world.view())
+    after = DeclaredPool.model_validate(before.model_dump() | wanted) if wanted else None
+    return world.call("declare", op="o", changes=declaration_codec.encode_steps([DeclarationStep(before, after)]))
+
+
+@replies("declare", "declared")
+def _(world: World) -> ScriptReply:
+    return declare(world, capacity={"gpu": 3})
+
+
+@replies("declare", "changed")
+def _(world: World) -> ScriptReply:
+    new = DeclaredPool(name="p", capacity={"gpu": 1})
+    return world.call("declare", op="o", changes=declaration_codec.encode_steps([DeclarationStep(None, new)]))
+
+
+@replies("declare", "unfinished")
+def _while_there_is_a_review(world: World) -> ScriptReply:
+    world.submit(gpu=2)
+    world.submit(gpu=1)
+    world.call("update_pool", chunk=1, name="p", description="", capacity="", settings='{"discipline":"classes"}')
+    return declare(world)
+
+
+@replies("declare", "in_use")
+def _(world: World) -> ScriptReply:
+    world.submit(gpu=1)
+    return declare(world)
+
+
+@replies("declare", "refused")
+def _(world: World) -> ScriptReply:
+    world.submit(gpu=1)
+    return declare(world, capacity={"tpu": 1})
+
+
+@replies("drop", "dropped")
+def _(world: World) -> ScriptReply:
+    return world.call("drop", id=world.submit(gpu=1).id)
+
+
+@replies("heartbeat", "alive")
+def _(world: World) -> ScriptReply:
+    return world.call("heartbeat", id=world.submit(gpu=1).id, fence=1)
+
+
+@replies("heartbeat", "stale_fence")
+def _(world: World) -> ScriptReply:
+    return world.call("heartbeat", id=world.submit(gpu=1).id, fence=2)
+
+
+@replies("take_job_lock", "held")
+def _(world: World) -> ScriptReply:
+    world.call("take_job_lock", task="audit", token="a", ttl_ms=60_000)
+    return world.call("take_job_lock", task="audit", token="b", ttl_ms=60_000)
+
+
+@replies("get_request", "found")
+def _(world: World) -> ScriptReply:
+    return world.call("get_request", id=world.submit(gpu=1).id, poll=True)
+
+
+@replies("give_patience_hold", "given")
+def _(world: World) -> ScriptReply:
+    world.submit(gpu=1)
+    world.submit(gpu=2)
+    world.clock.advance(300)
+    return world.call("give_patience_hold", pool="p")
+
+
+@replies("delete_policy", "in_use")
+def _(world: World) -> ScriptReply:
+    world.submit(gpu=1)
+    return world.call("delete_policy", op="o", pool="p", component="orchestrator/t")
+
+
+@replies("delete_pool", "in_use")
+def _(world: World) -> ScriptReply:
+    world.submit(gpu=1)
+    return world.call("delete_pool", op="o", name="p")
+
+
+@replies("release", "taken")
+def _(world: World) -> ScriptReply:
+    held = [[world.submit(gpu=1).id, "1", "succeeded"], [world.submit(gpu=1).id, "1", "failed"], [NOBODY, "1", "failed"]]
+    reply = world.call("release", held=json.dumps(held))
+    assert [outcome[0] for outcome in reply.fields["outcomes"]] == ["released", "stale_fence", "not_found"]
+    return reply
+
+
+@replies("submit", "taken")
+def _(world: World) -> ScriptReply:
+    one, other = (RequestSpec(component="t", resources={"gpu": gpu}) for gpu in (1, 2))
+    sent = [("a", one, "k"), ("b", one, "k"), ("c", other, "k"), ("a", other, None)]
+    asks = [codec.encode_request(*each) for each in sent]
+    reply = world.call("submit", remember_s=60, asks=json.dumps(asks))
+    assert [outcome[0] for outcome in reply.fields["outcomes"]] == ["taken_in", "known", "conflict", "taken"]
+    return reply
+
+
+# ---- taking back
+
+
+def blocked(world: World) -> tuple[Request, Request]:
+    """One who holds all there is, and one who waits and ranks higher."""
+    return world.submit(gpu=2, checkpoint="auto"), world.submit(gpu=2, preemption_class=9)
+
+
+def told(world: World) -> tuple[Request, Request]:
+    """The same when the holder has been told to leave."""
+    victim, waiter = blocked(world)
+    assert world.stop(waiter, victim).applied
+    return victim, waiter
+
+
+def preempt(world: World, rules: str) -> ScriptReply:
+    victim, waiter = blocked(world)
+    victims = json.dumps([[victim.id, "1", "priority"]])
+    nothing = {"unused": "[]", "within": "[]", "borrowed": "[]", "uses": "[]"}
+    return world.call("preempt", pool="p", waiter=waiter.id, victims=victims, rules=rules, **nothing)
+
+
+@replies("preempt", "applied")
+def _(world: World) -> ScriptReply:
+    return preempt(world, str(world.client.hget(key("pool", world.workspace, "p"), "rules")))
+
+
+@replies("preempt", "stale")
+def _(world: World) -> ScriptReply:
+    return preempt(world, "0")
+
+
+@replies("reassign_or_reprieve", "applied")
+def _(world: World) -> ScriptReply:
+    victim, waiter = told(world)
+    world.cancel(waiter)
+    return world.call("reassign_or_reprieve", pool="p", id=victim.id, fence=1, owner=None)
+
+
+@replies("end_hold", "applied")
+def _(world: World) -> ScriptReply:
+    victim, _ = world.submit(gpu=1), world.submit(gpu=1)
+    waiter = world.submit(gpu=1, preemption_class=9)
+    assert world.stop(waiter, victim).applied
+    world.resize(gpu=1)
+    return world.call("end_hold", pool="p", owner=waiter.id)
+
+
+def checkpoint(world: World, request: Request, state: str, fence: int = 1) -> ScriptReply:
+    return world.call("checkpoint", op="o", id=request.id, fence=fence, state=state, seconds=1, reference="r", routine="")
+
+
+@replies("checkpoint", "alive")
+def _(world: World) -> ScriptReply:
+    return checkpoint(world, told(world)[0], "defer")
+
+
+@replies("checkpoint", "left")
+def _(world: World) -> ScriptReply:
+    return checkpoint(world, told(world)[0], "completed")
+
+
+@replies("checkpoint", "not_leaving")
+def _(world: World) -> ScriptReply:
+    return checkpoint(world, world.submit(gpu=1), "defer")
+
+
+@replies("checkpoint", "stale_fence")
+def _(world: World) -> ScriptReply:
+    return checkpoint(world, told(world)[0], "progress", 2)
+
+
+@replies("read_snapshot", "found")
+def _(world: World) -> ScriptReply:
+    told(world)
+    return world.call("read_snapshot", pool="p", most=10, anyway=False)
+
+
+@replies("read_snapshot", "unfinished")
+def _(world: World) -> ScriptReply:
+    blocked(world)
+    world.submit(gpu=1)
+    world.call("update_pool", chunk=1, name="p", description="", capacity="", settings='{"discipline":"classes"}')
+    return world.call("read_snapshot", pool="p", most=10, anyway=False)
+
+
+@replies("begin_reconcile", "begun")
+def _(world: World) -> ScriptReply:
+    blocked(world)
+    return world.call("begin_reconcile", token="a", ttl_ms=60_000, why="tick")
+
+
+@replies("begin_reconcile", "held")
+def _(world: World) -> ScriptReply:
+    blocked(world)
+    world.call("begin_reconcile", token="a", ttl_ms=60_000, why="tick")
+    return world.call("begin_reconcile", token="b", ttl_ms=60_000, why="nudge")
+
+
+@replies("claim_nudge", "claimed")
+def _(world: World) -> ScriptReply:
+    blocked(world)
+    return world.call("claim_nudge")
+
+
+@replies("finish_reconcile", "again")
+def _(world: World) -> ScriptReply:
+    blocked(world)
+    world.call("begin_reconcile", token="a", ttl_ms=60_000, why="tick")
+    return world.call("finish_reconcile", token="a", next="b", ttl_ms=60_000, took_ms=1, found="more")
+
+
+def a_token(world: World, digest: str = "d") -> ScriptReply:
+    return world.call("create_token", digest=digest, name="ci", record='{"id":"1","name":"ci"}', lasts_s="")
+
+
+@replies("create_token", "taken")
+def _(world: World) -> ScriptReply:
+    a_token(world)
+    return a_token(world, "e")
+
+
+@replies("find_token", "found")
+def _(world: World) -> ScriptReply:
+    a_token(world)
+    return world.call("find_token", digest="d")
+
+
+@replies("revoke_token", "revoked")
+def _(world: World) -> ScriptReply:
+    a_token(world)
+    return world.call("revoke_token", op="o", id_or_name="1")
+
+
+@replies("throttle", "wait")
+def _(world: World) -> ScriptReply:
+    world.call("throttle", token="t", per_s=1)
+    return world.call("throttle", token="t", per_s=1)
+
+
+def park(world: World, digest: str = "d", held: str = "", key: str = "", due_ms: int | None = None) -> ScriptReply:
+    """A task of one GPU."""
+    fields = [*codec.encode_request("ask", RequestSpec(component="t", resources={"gpu": 1}), None)["fields"], "task", "a"]
+    named = {"task": "a", "name": "x", "id": "one", "ask": json.dumps(fields), "message": "m", "most": 3, "due_ms": due_ms}
+    return world.call("park_task", remember_s=60, key=key, digest=digest, held=held, fence=1, **named)
+
+
+def parked(act: Callable[[World], ScriptReply]) -> Act:
+    """What is done when there is a task already."""
+
+    def done(world: World) -> ScriptReply:
+        park(world, key="k")
+        return act(world)
+
+    return done
+
+
+def start(world: World, runner: str = "w", fence: int = 1) -> ScriptReply:
+    """Its request is begun."""
+    return world.call("start", id="one", fence=fence, runner=runner)
+
+
+ACTS["park_task", "parked"] = park
+ACTS["park_task", "known"] = parked(lambda world: park(world, key="k"))
+ACTS["park_task", "conflict"] = parked(lambda world: park(world, "other", key="k"))
+ACTS["park_task", "exists"] = parked(park)
+ACTS["park_task", "stale_fence"] = lambda world: park(world, held=NOBODY)
+ACTS["get_task", "found"] = parked(lambda world: world.call("get_task", task="a"))
+ACTS["cancel_task", "conflict"] = parked(lambda world: (start(world), world.call("cancel_task", task="a"))[1])
+ACTS["acknowledge_end", "conflict"] = parked(lambda world: world.call("acknowledge_end", task="a", request=""))
+ACTS["acknowledge_end", "heard"] = parked(
+    lambda world: (world.call("cancel_task", task="a"), world.call("acknowledge_end", task="a", request=""))[1]
+)
+ACTS["start", "alive"] = parked(start)
+ACTS["start", "already_started"] = parked(lambda world: (start(world), start(world, "other"))[1])
+ACTS["start", "stale_fence"] = parked(lambda world: start(world, fence=2))
+ACTS["cancel_task", "cancelled"] = lambda world: (
+    park(world, due_ms=world.clock.now_ms() + 1000),
+    world.call("cancel_task", task="a"),
+)[1]
+
+
+DECLARED = {(command.name, tag) for command in load_commands().values() for tag in command.replies}
+
+
+def test_every_declared_reply_is_brought_about() -> None:
+    assert ACTS.keys() == DECLARED
+
+
+@pytest.mark.parametrize(("command", "tag"), sorted(ACTS), ids=[f"{command}-{tag}" for command, tag in sorted(ACTS)])
+def test_reply(world: World, command: str, tag: str) -> None:
+    world.pool(gpu=2)
+    world.group("g")
+    world.group("h")
+    world.group("below", parent="g")
+    world.policy()
+    reply = ACTS[command, tag](world)
+    assert (reply.tag, tuple(reply.fields)) == (tag, load_commands()[command].replies[tag])

@@ -1,0 +1,270 @@
+"""A pool as a decision sees it: what it shows is what is there, all of one moment."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from app.domain.snapshot import Account, Allocation, Hold, Terms, Waiter
+from app.store.plan_store import PlanStore, UnfinishedWork
+from tests.support.world import World
+
+STEP = {"step_run": 1}
+
+
+def test_where_nobody_waits_and_nobody_leaves_there_is_nothing_to_see(world: World) -> None:
+    assert world.planning.snapshot(world.workspace, "p") is None
+    world.pool(gpu=4)
+    world.policy("low")
+    world.policy("high", priority=1)
+    victim = world.submit("low", gpu=4)
+    assert world.snapshot().watched  # it has changed
+    world.looked_at()
+    assert world.planning.snapshot(world.workspace, "p") is None
+    waiter = world.submit("high", gpu=4)
+    assert [one.id for one in world.snapshot().waiters] == [waiter.id]
+    world.stop(waiter, victim)
+    world.cancel(waiter)
+    assert (world.snapshot().waiters, [one.leaving_for for one in world.snapshot().allocations]) == ((), [""])
+    world.reprieve(victim)
+    assert world.planning.snapshot(world.workspace, "p") is None
+
+
+def test_nothing_is_decided_while_work_is_left(world: World) -> None:
+    world.pool(gpu=1)
+    world.policy()
+    for _ in range(3):
+        world.submit(gpu=1)
+    world.submit(gpu=1, mcpu=1)
+    world.call("update_pool", chunk=1, name="p", description="", capacity="", settings='{"discipline":"classes"}')
+    with pytest.raises(UnfinishedWork):
+        world.snapshot()
+    while world.ledger.resume_unfinished(world.workspace):
+        pass
+    assert len(world.snapshot().waiters) == 3
+
+
+def test_it_is_what_is_there(world: World) -> None:
+    world.pool(gpu=8)
+    world.group("g", reserved={"gpu": 4}, limit={"gpu": 6})
+    world.policy("low")
+    world.policy("high", priority=3, group="g", reserved={"gpu": 3}, limit={"gpu": 7}, profile="service")
+    began = world.clock.now_ms()
+    low = world.submit("low", gpu=3, checkpoint="auto", checkpoint_minutes=9, walltime_s=900, preemption_class=2)
+    fixed = world.submit("high", gpu=2, preemptible=False, labels={"preemption_group": "one"})
+    world.clock.advance(7)
+    last = world.submit("low", gpu=3)
+    world.checkpoint(low, "completed")
+    saved = world.clock.now_ms()
+    waiter = world.submit("high", gpu=3, preemption_class=7)
+    small = world.submit("low", gpu=1, labels={"preemption_group": "one"})
+    world.stop(waiter, last)
+    world.clock.advance(1)
+    seen = world.snapshot()
+    assert (seen.pool, seen.now_ms, seen.version) == ("p", world.clock.now_ms(), world.client.hget("pk:{test}:pool:p", "rules"))
+    assert (seen.terms, seen.stopped_last_minute, seen.decided_ms, dict(seen.preferred)) == (
+        Terms(), 1, saved, {"orchestrator/low": (), "orchestrator/high": ()},
+    )  # fmt: skip
+    common: dict[str, Any] = {"component": "orchestrator/low", "amounts": {"gpu": 3, **STEP}, "preemptible": True}
+    none: dict[str, Any] = {"checkpoint": "none", "checkpoint_minutes": None, "walltime_s": None}
+    assert list(seen.allocations) == [
+        Allocation(
+            low.id, **common, fence=1, preemption_class=2, checkpoint="auto", checkpoint_minutes=9, walltime_s=900,
+            granted_ms=began, checkpointed_ms=saved,
+        ),
+        Allocation(
+            fixed.id, "orchestrator/high", {"gpu": 2, **STEP}, 2, preemptible=False, preemption_class=5, granted_ms=began,
+            chain=seen.allocations[1].chain, **none,
+        ),
+        Allocation(last.id, **common, fence=3, preemption_class=5, granted_ms=saved, leaving_for=waiter.id, **none),
+    ]  # fmt: skip
+    assert tuple(replace(one, place=0) for one in seen.waiters) == (
+        Waiter(small.id, "orchestrator/low", {"gpu": 1, **STEP}, True, 5, small.number, seen.allocations[1].chain),
+    )
+    assert seen.allocations[1].chain is not None
+    owner = Waiter(waiter.id, "orchestrator/high", {"gpu": 3, **STEP}, True, 7, waiter.number)
+    assert tuple(replace(hold, owner=replace(hold.owner, place=0)) for hold in seen.holds) == (Hold(owner, {}),)
+    assert seen.accounts["pool"].said["fair_share_tolerance"] == "0.8"
+    plain = {name: replace(account, said={}) for name, account in seen.accounts.items()}
+    assert plain == accounts_of_it()
+
+
+def accounts_of_it() -> dict[str, Account]:
+    """The accounts of the pool above: one of three is leaving, and keeps nothing from its owner where it will bring it."""
+    low, high = {"gpu": 6, "step_run": 2}, {"gpu": 2, "step_run": 1}
+    kept = {"gpu": 3, "step_run": 1}
+    return {
+        "pool": Account("pool", None, {}, {"gpu": 8}, {"gpu": 8, "step_run": 3}, high, {"gpu": 0, "step_run": 0}, {}),
+        "group:g": Account("group:g", "pool", {"gpu": 4}, {"gpu": 6}, high, high, kept, {"gpu": 3}, born=1),
+        "policy:orchestrator/low": Account("policy:orchestrator/low", "pool", {}, {}, low, {}, {}, {"gpu": 3}, born=2),
+        "policy:orchestrator/high": Account(
+            "policy:orchestrator/high", "group:g", {"gpu": 3}, {"gpu": 7}, high, high, kept, {}, 3, "service", born=3
+        ),
+    }
+
+
+def test_what_ever_left_a_stack_is_counted_where_there_are_shares(world: World) -> None:
+    world.pool(gpu=8, tpu=1)
+    world.group("g")
+    world.policy("low", group="g")
+    world.policy("high", priority=1, reserved={"gpu": 2})
+
+    def back() -> dict[str, int]:
+        columns = {name.partition(":")[2]: dict(account.back) for name, account in world.snapshot().accounts.items()}
+        assert all(set(units) <= {"gpu"} for units in columns.values())
+        return {name: units["gpu"] for name, units in columns.items() if units}
+
+    one, other = world.submit("low", gpu=3, tpu=1), world.submit("low", gpu=5)
+    waiter = world.submit("high", gpu=3)
+    assert back() == {}
+    world.stop(waiter, one)
+    assert back() == {"g": 3, "orchestrator/low": 3}
+    world.release(one, outcome="vacated")
+    assert back() == {"g": 6, "orchestrator/low": 6}, "when it was told, and when it had left"
+    world.release(other)
+    world.submit("high", gpu=8)
+    assert back() == {"g": 11, "orchestrator/low": 11}
+
+
+def test_waiters_come_in_queue_order(world: World) -> None:
+    world.pool(gpu=8)
+    world.policy("low")
+    world.policy("mid", priority=2)
+    world.policy("high", priority=3, reserved={"gpu": 2})
+    world.submit("mid", gpu=8)
+    asks = [("low", 1, 5), ("high", 3, 5), ("mid", 2, 9), ("mid", 1, 9), ("high", 2, 0), ("low", 1, 8), ("high", 3, 6)]
+    for name, gpu, class_ in asks:
+        world.submit(name, gpu=gpu, preemption_class=class_)
+    assert [one.id for one in world.snapshot().waiters] == world.queue()
+    world.resize(settings={"discipline": "classes", "order": "priority_first"})
+    assert [one.id for one in world.snapshot().waiters] == world.queue()
+
+
+def test_where_the_owner_of_a_hold_stands_among_those_who_wait_is_shown(world: World) -> None:
+    world.pool(gpu=4)
+    world.policy("low")
+    world.policy("high", priority=1, reserved={"gpu": 2})
+    victim = world.submit("low", gpu=4)
+    for name, gpu in (("high", 3), ("low", 1), ("high", 2)):
+        world.submit(name, gpu=gpu)
+    owner = world.submit("high", gpu=4)
+    world.submit("high", gpu=4, preemption_class=1)
+    world.stop(owner, victim)
+    seen = world.snapshot()
+    everybody = [*seen.waiters, *(hold.owner for hold in seen.holds)]
+    assert [one.id for one in sorted(everybody, key=lambda one: (one.place, one.number))] == world.queue()
+
+
+def test_of_one_shape_and_class_the_first_eight_are_shown(world: World) -> None:
+    world.pool(gpu=1)
+    world.policy()
+    world.submit(gpu=1)
+    few, many = ([world.submit(gpu=1, preemption_class=rank).id for _ in range(10)] for rank in (6, 3))
+    other = world.submit(gpu=1, mcpu=1)
+    assert [one.id for one in world.snapshot().waiters] == [*few[:8], other.id, *many[:8]]
+
+
+def test_who_has_a_hold_anywhere_is_no_waiter_and_whose_fixed_share_is_used_up_is_not_asked(world: World) -> None:
+    for pool in ("p", "q"):
+        world.pool(pool, gpu=2)
+        world.policy("low", pool)
+        world.policy("high", pool, priority=1, reserved={"gpu": 1})
+    there, here = world.submit("low", gpu=2), world.submit("low", gpu=2)
+    assert (there.pool, here.pool) == ("p", "q")
+    owner, other = world.submit("high", gpu=2), world.submit("high", gpu=1)
+    world.stop(owner, here, pool="q")
+    for pool, owners in (("p", []), ("q", [owner.id])):
+        seen = world.snapshot(pool)
+        assert ([one.id for one in seen.waiters], [hold.owner.id for hold in seen.holds]) == ([other.id], owners)
+    world.release(there)
+    fixed, late = (world.submit("high", gpu=1, preemptible=False) for _ in range(2))
+    assert world.status(other, fixed, late) == ["allocated", "allocated", "queued"]
+    assert [one.id for one in world.snapshot().waiters] == []
+
+
+def test_what_was_brought_is_shown_account_by_account(world: World) -> None:
+    world.pool(gpu=8)
+    world.group("g")
+    world.policy("low")
+    world.policy("in", group="g")
+    world.policy("high", priority=1, group="g")
+    outside, inside = world.submit("low", gpu=4, mcpu=5), world.submit("in", gpu=3)
+    last = world.submit("low", gpu=1)
+    waiter = world.submit("high", gpu=8)
+    world.stop(waiter, outside, inside, last)
+    assert world.snapshot().holds[0].brought == {}
+    world.release(inside)
+    assert world.snapshot().holds[0].brought == {"group:g": {"gpu": 3, **STEP}, "pool": {"gpu": 3, **STEP}}
+    world.release(outside, outcome="vacated")
+    assert world.snapshot().holds[0].brought == {"group:g": {"gpu": 3, **STEP}, "pool": {"gpu": 7, "step_run": 2}}
+
+
+def test_holds_come_in_the_order_in_which_they_were_given(world: World) -> None:
+    world.pool(gpu=6)
+    world.policy("low")
+    world.policy("high", priority=1)
+    victims = [world.submit("low", gpu=2) for _ in range(3)]
+    waiters = [world.submit("high", gpu=2, preemption_class=rank) for rank in (3, 9, 6)]
+    for waiter, victim in zip(waiters, victims, strict=True):
+        world.stop(waiter, victim)
+    assert [hold.owner.id for hold in world.snapshot().holds] == [waiter.id for waiter in waiters]
+
+
+def test_the_pools_that_a_component_would_rather_have(world: World) -> None:
+    for name, priority in (("a", 1), ("b", 9), ("c", 5), ("p", 5)):
+        world.pool(name, gpu=1)
+        world.policy(pool=name, priority=priority)
+        world.submit(gpu=1)
+    world.policy("other")
+    world.submit(gpu=1)
+    world.submit("other", gpu=1)
+    assert dict(world.snapshot().preferred) == {"orchestrator/t": ("b", "c"), "orchestrator/other": ()}
+
+
+def test_when_somebody_was_preempted_last_is_shown_by_the_newest_fence_of_then(world: World) -> None:
+    world.pool(gpu=2, settings={"grace_s": 0})
+    world.policy("low")
+    world.policy("high", priority=1)
+    world.pool("q", gpu=2)
+    world.policy("elsewhere", "q")
+    victim, _ = world.submit("low", gpu=2), world.submit("elsewhere", gpu=2)
+    waiter = world.submit("high", gpu=2)
+    assert [one.preempted_fence for one in world.snapshot().waiters] == [None]
+    world.stop(waiter, victim)
+    assert [(one.id, one.preempted_fence) for one in world.snapshot().waiters] == [(victim.id, 2)]
+
+
+@pytest.mark.parametrize(
+    ("settings", "terms"),
+    [
+        ({}, Terms()),
+        ({"discipline": "classes"}, Terms("classes", near_completion_s=300, max_victims=3)),
+        ({"discipline": "classes", "near_completion_s": 0, "max_victims": 0}, Terms("classes")),
+        (
+            {
+                "order": "priority_first", "queueing": "strict", "near_completion_s": 7, "min_runtime_s": 8, "max_victims": 9,
+                "max_preemptions_per_minute": 0, "backoff_s": 10, "cost_key": "tpu", "value_per_class": 11,
+            },
+            Terms("reserved", "priority_first", "strict", 7, 8, 9, 0, 10, "tpu", 11),
+        ),
+    ],
+)  # fmt: skip
+def test_the_terms_are_the_settings_with_what_the_discipline_says(world: World, settings: dict[str, Any], terms: Terms) -> None:
+    world.pool(gpu=1, settings=settings)
+    world.policy()
+    world.submit(gpu=1)
+    world.submit(gpu=1)
+    assert world.snapshot().terms == terms
+
+
+def test_the_time_of_the_server_is_used_if_no_clock_is_given(world: World) -> None:
+    world.pool(gpu=1)
+    world.policy()
+    world.submit(gpu=1)
+    world.submit(gpu=1)
+    seconds, micros = (int(part) for part in world.client.time())
+    seen = PlanStore(world.client).snapshot(world.workspace, "p")
+    assert seen is not None
+    assert 0 <= seen.now_ms - (seconds * 1000 + micros // 1000) < 60_000

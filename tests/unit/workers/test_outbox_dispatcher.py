@@ -1,0 +1,209 @@
+"""The loop of one workspace, step by step: what becomes of everything taken, and how long a broker is left alone."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import pytest
+
+from app.celery_brokers import Destination
+from app.domain.tasks import OutboxBatch, TaskDispatch
+from app.store.connection import StoreUnavailable
+from tests.live.workers.broker import dispatch
+from tests.support.backends import wait_until
+from workers import outbox_dispatcher
+from workers.broker_publisher import BrokerUnavailable, Message, MessageRejected
+from workers.outbox_dispatcher import FIRST_PAUSE_S, LONGEST_PAUSE_S, QUIET_S, BrokerRoute, DispatchLoop, Pause
+
+DEADLINE_S = 5.0
+NOW_MS = 1_700_000_000_000
+
+
+@dataclass
+class Outgoing:
+    """Gives what it is told to, and notes what it is told."""
+
+    batches: list[list[TaskDispatch]] = field(default_factory=list)
+    more: bool = False
+    due_in_s: float | None = None
+    wrong: list[Exception] = field(default_factory=list)
+    asked: list[tuple[str, float, float, int]] = field(default_factory=list)
+    sent: list[str] = field(default_factory=list)
+    back: list[tuple[list[str], float]] = field(default_factory=list)
+
+    def take(self, workspace: str, claim_s: float, start_s: float, start_tries: int) -> OutboxBatch:
+        """The next batch."""
+        self.asked.append((workspace, claim_s, start_s, start_tries))
+        if self.wrong:
+            raise self.wrong.pop(0)
+        due_ms = None if self.due_in_s is None else NOW_MS + int(self.due_in_s * 1000)
+        return OutboxBatch(tuple(self.batches.pop(0) if self.batches else ()), self.more, due_ms, NOW_MS)
+
+    def done(self, workspace: str, dispatches: Sequence[TaskDispatch], start_s: float) -> None:
+        """Noted."""
+        assert start_s == DEADLINE_S
+        self.sent += [one.task for one in dispatches]
+
+    def failed(self, workspace: str, dispatches: Sequence[TaskDispatch], again_s: float) -> None:
+        """Noted."""
+        self.back.append(([one.task for one in dispatches], again_s))
+
+
+@dataclass
+class Post:
+    """Takes messages, but for those it is told not to."""
+
+    fails: dict[str, Exception] = field(default_factory=dict)
+    took: list[str] = field(default_factory=list)
+    closed: bool = False
+
+    def publish(self, message: Message) -> None:
+        """Taken, or not."""
+        task = message.headers["id"]
+        if task in self.fails:
+            raise self.fails[task]
+        self.took.append(task)
+
+    def close(self) -> None:
+        """Noted."""
+        self.closed = True
+
+
+def a_loop(outgoing: Outgoing, post: Post) -> DispatchLoop:
+    """As a worker makes it."""
+    return DispatchLoop("w", BrokerRoute(Destination("the file: w", "memory://", {}, DEADLINE_S, 4), post), outgoing)
+
+
+def tasks(names: str) -> list[TaskDispatch]:
+    """One a letter, granted in this order."""
+    return [dispatch(name, fence) for fence, name in enumerate(names, 1)]
+
+
+def test_what_is_due_is_sent_in_the_order_it_was_granted_and_said_to_be(caplog: pytest.LogCaptureFixture) -> None:
+    outgoing, post = Outgoing([tasks("abc")[::-1]]), Post()
+    assert a_loop(outgoing, post).run_once() == Pause(DEADLINE_S), "when nobody has begun them"
+    assert outgoing.asked == [("w", outbox_dispatcher.CLAIM_S, DEADLINE_S, 4)]
+    assert (post.took, outgoing.sent, outgoing.back) == (list("abc"), list("abc"), [])
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize(
+    ("batches", "more", "due_in_s", "seconds"),
+    [
+        ([tasks("a")], True, 0.0, 0.0),
+        ([], True, 0.0, outbox_dispatcher.SHORTLY_S),
+        ([], False, None, QUIET_S),
+        ([], False, 2.5, 2.5),
+        ([], False, 3600.0, QUIET_S),
+        ([], False, -1.0, 0.0),
+    ],
+)
+def test_when_it_looks_again(batches: list[list[TaskDispatch]], more: bool, due_in_s: float | None, seconds: float) -> None:
+    assert a_loop(Outgoing(batches, more, due_in_s), Post()).run_once() == Pause(seconds)
+
+
+def test_while_the_broker_is_away_everything_is_put_back_and_tried_ever_more_rarely(caplog: pytest.LogCaptureFixture) -> None:
+    outgoing, post = Outgoing(more=True), Post({"b": BrokerUnavailable("gone")})
+    loop = a_loop(outgoing, post)
+    outgoing.batches = [tasks("abc")] + [tasks("bc")] * 9
+    pauses = [loop.run_once() for _ in range(10)]
+    assert (post.took, outgoing.sent) == (["a"], ["a"])
+    assert [back for back, _ in outgoing.back] == [["b", "c"]] * 10
+    assert [pause.seconds for pause in pauses] == [again_s for _, again_s in outgoing.back], "nothing is due sooner"
+    assert all(pause.ignores_wakeups for pause in pauses)
+    wanted = [min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2**number) for number in range(10)]
+    assert wanted[0] == 0.5
+    assert wanted[-1] == 30
+    assert all(0.75 * most <= pause.seconds <= most for pause, most in zip(pauses, wanted, strict=True))
+    assert [record.getMessage() for record in caplog.records] == ["the broker of workspace w is away, tasks are kept: gone"]
+
+    caplog.clear()
+    assert loop.run_once() == Pause(outbox_dispatcher.SHORTLY_S), "another worker may have them"
+    post.fails.clear()
+    outgoing.batches, outgoing.more = [tasks("bc")], False
+    assert loop.run_once() == Pause(DEADLINE_S)
+    assert outgoing.sent == list("abc")
+    assert [record.getMessage() for record in caplog.records] == ["the broker of workspace w takes tasks again"]
+    post.fails["d"] = BrokerUnavailable("gone")
+    outgoing.batches = [tasks("d")]
+    assert loop.run_once().seconds <= FIRST_PAUSE_S, "it begins anew"
+
+
+def test_what_is_not_taken_keeps_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    outgoing, post = Outgoing([tasks("abc")]), Post({"b": MessageRejected("no such vhost")})
+    assert a_loop(outgoing, post).run_once() == Pause(DEADLINE_S)
+    assert (outgoing.sent, outgoing.back) == (["a", "c"], [(["b"], LONGEST_PAUSE_S)])
+    assert [record.getMessage() for record in caplog.records] == ["task b of workspace w is not taken: no such vhost"]
+
+
+def test_a_broker_that_takes_nothing_is_as_good_as_away() -> None:
+    outgoing, post = Outgoing([tasks("ab")] * 3), Post(dict.fromkeys("ab", MessageRejected("OOM")))
+    loop = a_loop(outgoing, post)
+    pauses = [loop.run_once() for _ in range(3)]
+    assert [back for back, _ in outgoing.back] == [["a", "b"]] * 3
+    assert pauses[0].seconds < pauses[1].seconds < pauses[2].seconds
+    assert not any(pause.ignores_wakeups for pause in pauses), "it may be only these that it does not take"
+
+
+def test_what_is_no_message_goes_the_way_of_what_nobody_begins(caplog: pytest.LogCaptureFixture) -> None:
+    outgoing, post = Outgoing([[dispatch("a", message={"id": "a"}), *tasks("b")]]), Post()
+    a_loop(outgoing, post).run_once()
+    assert post.took == ["b"]
+    assert sorted(outgoing.sent) == ["a", "b"], "so it holds its units for a while, and not for ever"
+    assert outgoing.back == []
+    assert [(record.levelno, record.getMessage()) for record in caplog.records] == [
+        (logging.ERROR, "task a of workspace w is no message: body is required")
+    ]
+
+
+# ---- as a thread
+
+
+@contextmanager
+def running(loop: DispatchLoop) -> Iterator[Callable[[], None]]:
+    """The loop at work; what is yielded wakes it."""
+    loop.start()
+    try:
+        yield loop.wake
+    finally:
+        loop.end()
+        loop.join()
+        assert not loop._thread.is_alive()
+
+
+def _waiting(outgoing: Outgoing, times: int) -> None:
+    wait_until(lambda: len(outgoing.asked) >= times, f"it has looked {times} times")
+
+
+def test_it_looks_when_it_is_woken_and_ends_when_it_is_told() -> None:
+    outgoing, post = Outgoing(), Post()
+    with running(a_loop(outgoing, post)) as wake:
+        _waiting(outgoing, 1)
+        outgoing.batches = [tasks("a")]
+        wake()
+        wait_until(lambda: outgoing.sent == ["a"], "it is sent")
+    assert post.closed
+
+
+@pytest.mark.parametrize("wrong", [StoreUnavailable("unreachable", "Redis is gone"), ZeroDivisionError("a bug")])
+def test_it_goes_on_whatever_goes_wrong(wrong: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PAUSE_S", "QUIET_S"):
+        monkeypatch.setattr(outbox_dispatcher, name, 0.01)
+    outgoing = Outgoing([tasks("a")], wrong=[wrong] * 3)
+    with running(a_loop(outgoing, Post())):
+        wait_until(lambda: outgoing.sent == ["a"], "it is sent")
+    assert len(outgoing.asked) >= 4
+
+
+def test_nobody_hurries_a_broker_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outbox_dispatcher, "FIRST_PAUSE_S", 60.0)
+    outgoing, post = Outgoing([tasks("a"), tasks("b")]), Post({"a": BrokerUnavailable("gone")})
+    with running(a_loop(outgoing, post)) as wake:
+        wait_until(lambda: outgoing.back, "it is put back")
+        for _ in range(3):
+            wake()
+    assert len(outgoing.asked) == 1
+    assert [back for back, _ in outgoing.back] == [["a"]]
