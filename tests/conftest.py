@@ -1,4 +1,9 @@
-"""One suite over every backend: a test that takes `client` or `world` runs on each of them, on a server of its own kind."""
+"""Backends, servers and workspaces for the tests of every tier.
+
+A test that takes `client` or `world` runs on the fake, which needs no process; with `--backends all`, as `make test` and CI run
+it, also on real servers. A command's behaviour is written in Lua, so the tests of the store run on every backend there is. What
+lies above the store does not depend on the server: its tests run on the fake and on one real server.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +15,41 @@ from contextlib import ExitStack
 
 import pytest
 
-from app.store.scripts import RedisClient, observe
-from tests.support.backends import BACKENDS, available, new_fake, start
+from app.store.scripts import RedisClient
+from tests.support.backends import BACKENDS
+from tests.support.paths import ROOT
+from tests.support.servers import Servers
 from tests.support.world import World
 
-# Whoever starts the tests in the background may have them ignore Ctrl-C, or a terminal's end; their children would inherit it.
+STORE = (ROOT / "tests/unit/store", ROOT / "tests/live/store")
+ABOVE_THE_STORE = ("fake", "redis")
+OF_THE_TESTS = ("POOLKEEPER_ACCEPTANCE", "POOLKEEPER_CASES", "POOLKEEPER_TEST_")
+"""Variables that the tests read. Every other variable of the service is removed, so that it changes nothing."""
+
+# A shell that starts the tests in the background may have them ignore Ctrl-C, or a terminal's end; children would inherit it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+for _name in [name for name in os.environ if name.startswith(("POOLKEEPER_", "PROMETHEUS_"))]:
+    if not _name.startswith(OF_THE_TESTS):
+        del os.environ[_name]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the choice of backends."""
+    help_text = "servers for tests that take `client` or `world`: the fake (default), or every backend"
+    parser.addoption("--backends", choices=("fake", "all"), default="fake", help=help_text)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a test that takes `backend`, however indirectly, once on each of its backends."""
+    if "backend" not in metafunc.fixturenames:
+        return
+    mark = metafunc.definition.get_closest_marker("backends")
+    in_store = any(metafunc.definition.path.is_relative_to(folder) for folder in STORE)
+    names = mark.args if mark else BACKENDS if in_store else ABOVE_THE_STORE
+    every = metafunc.config.getoption("backends") == "all"
+    metafunc.parametrize("backend", [name for name in names if every or name == "fake"], indirect=True)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -26,28 +59,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: (item.path not in slow, tests[item.path]))
 
 
-class Servers:
-    """Servers started when first asked for, and stopped at the end."""
-
-    def __init__(self, stack: ExitStack, folder: pytest.TempPathFactory) -> None:
-        self._stack, self._folder = stack, folder
-        self._clients: dict[str, RedisClient] = {}
-
-    def client(self, backend: str) -> RedisClient:
-        """A client of an empty server; the fake is a new one each time."""
-        if absent := available(backend):
-            if os.environ.get("CI"):
-                pytest.fail(f"backend {backend} is absent: {absent}")
-            pytest.skip(f"backend {backend} is absent: {absent}")
-        if backend == "fake":
-            return new_fake()
-        if backend not in self._clients:
-            self._clients[backend] = self._stack.enter_context(start(backend, self._folder.mktemp(backend)))
-        self._clients[backend].flushall()
-        observe(self._clients[backend])  # by nobody: whom an earlier test had look on is gone
-        return self._clients[backend]
-
-
 @pytest.fixture(scope="session")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
     """Every backend of this process."""
@@ -55,10 +66,17 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
         yield Servers(stack, tmp_path_factory)
 
 
-@pytest.fixture(params=BACKENDS)
-def client(request: pytest.FixtureRequest, servers: Servers) -> RedisClient:
+@pytest.fixture
+def backend(request: pytest.FixtureRequest) -> str:
+    """The name of each backend in turn."""
+    name: str = request.param
+    return name
+
+
+@pytest.fixture
+def client(backend: str, servers: Servers) -> RedisClient:
     """A client of each backend in turn, with nothing in it."""
-    return servers.client(request.param)
+    return servers.client(backend)
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
 from app.domain.errors import Conflict, StaleFence
-from app.domain.plan_steps import EndHold, ReassignVictim, Preempt, Reprieve, PlanStep, BorrowedCondition, Trigger, Victim
-from app.domain.snapshot import Snapshot
+from app.domain.plan_steps import BorrowedCondition, EndHold, PlanStep, Preempt, ReassignVictim, Reprieve, Trigger, Victim
+from app.domain.snapshot import PoolSnapshot
 from app.service.audit import Audit
 from app.service.reconcile import Reconciler
 from app.store.audit import AuditStore
@@ -111,7 +111,7 @@ class Leavings(Histories):
         taken = self._do(how, take)
         return None if taken is None else bool(taken)
 
-    def _snapshot(self, pool: str) -> Snapshot | None:
+    def _snapshot(self, pool: str) -> PoolSnapshot | None:
         try:
             return self.planning.snapshot(self.world.workspace, pool) if pool in self.checker.model.pools else None
         except UnfinishedWork:
@@ -133,7 +133,9 @@ class Leavings(Histories):
             one.id,
             tuple(Victim(other.id, other.fence + (wild == 2), Trigger.PRIORITY) for other in victims),
             unused_share_accounts=(f"policy:{one.component}",) if wild == 3 else (),
-            borrowed_conditions=tuple(BorrowedCondition(f"policy:{other.component}", "gpu", 0) for other in victims) if wild == 3 else (),
+            borrowed_conditions=tuple(BorrowedCondition(f"policy:{other.component}", "gpu", 0) for other in victims)
+            if wild == 3
+            else (),
         )
         fits = bool(victims) and fitting(model, name, one, victims)
         if taken := self._take(how, name, step):

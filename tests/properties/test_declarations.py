@@ -16,11 +16,11 @@ from app.domain.errors import Conflict, Refusal, RuleViolation
 from app.service.declarations import Declarations, read, write
 from app.store.scripts import RedisClient
 from app.store.workspaces import WorkspaceRegistry
-from tests.conftest import Servers
 from tests.properties.invariants import Checker
 from tests.properties.snapshot import events_since
+from tests.support.audit_findings import findings
+from tests.support.servers import Servers
 from tests.support.world import World
-from tests.unit.store.conftest import findings
 
 EXAMPLES = int(os.environ.get("HISTORIES") or 0) or 40
 
@@ -204,7 +204,6 @@ def live(client: RedisClient, story: Story) -> str:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("backend", ["fake", "redis"])
 def test_what_is_declared_is_so_or_nothing_is_changed(servers: Servers, backend: str) -> None:
     ends: dict[str, int] = {}
 

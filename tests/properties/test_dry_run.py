@@ -13,11 +13,11 @@ from app.domain.errors import Refusal
 from app.domain.specs import PoolUpdate
 from app.domain.states import HOLDING_STATES
 from app.service.dry_run import DryRun
-from app.store.workspace_copy import WorkspaceCopier, ThrowawayRedis
-from tests.conftest import Servers
+from app.store.workspace_copy import ThrowawayRedis, WorkspaceCopier
 from tests.properties.random_workspaces import COMPONENTS, Scene
 from tests.properties.test_explain import SCENES
 from tests.support.redis_snapshot import dump
+from tests.support.servers import Servers
 from tests.support.world import World
 
 SCRATCH, FIRST = ThrowawayRedis(), 50

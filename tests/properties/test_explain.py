@@ -10,9 +10,9 @@ import pytest
 from app.domain.errors import Refusal
 from app.domain.explanations import WaitReason
 from app.domain.models import PoolAccount, Request
-from tests.conftest import Servers
 from tests.properties import foreseen
 from tests.properties.random_workspaces import Scene
+from tests.support.servers import Servers
 from tests.support.world import World
 
 SCENES, FIRST = int(os.environ.get("SCENES", 200)), 250

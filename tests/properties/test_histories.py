@@ -14,9 +14,9 @@ import pytest
 from hypothesis import HealthCheck
 from hypothesis.stateful import run_state_machine_as_test
 
-from tests.conftest import Servers
 from tests.properties.leaving import Leavings
 from tests.properties.walks import Step, Walk, endless, fails, go, shortest
+from tests.support.servers import Servers
 
 LONGER = int(os.environ.get("HISTORIES") or 0)
 STEPS = 60
@@ -27,7 +27,6 @@ RESTS = {"fake": 2, "redis": 7}
 MACHINES = 2
 """Histories of each part, where no more are asked for; a real server is several times as fast as the fake."""
 
-on_both = pytest.mark.parametrize("backend", ["fake", "redis"])
 in_parts = pytest.mark.parametrize("part", PARTS)
 long = pytest.mark.timeout(24 * 3600 if LONGER else 300)
 
@@ -43,7 +42,6 @@ def machine(servers: Servers, backend: str) -> type[Leavings]:
 
 @pytest.mark.slow
 @long
-@on_both
 @in_parts
 def test_every_walk_keeps_the_rules(servers: Servers, backend: str, part: int) -> None:
     here = machine(servers, backend)
@@ -54,7 +52,6 @@ def test_every_walk_keeps_the_rules(servers: Servers, backend: str, part: int) -
 
 @pytest.mark.slow
 @long
-@on_both
 def test_every_walk_comes_to_rest(servers: Servers, backend: str) -> None:
     here = machine(servers, backend)
     first, count = (time.time_ns() // 1000, LONGER) if LONGER else (1000, RESTS[backend])
@@ -72,7 +69,6 @@ def _walk(here: type[Leavings], name: str, steps: list[Step]) -> None:
 
 @pytest.mark.slow
 @long
-@on_both
 @in_parts
 def test_every_history_keeps_the_rules(servers: Servers, backend: str, part: int) -> None:
     here = machine(servers, backend)

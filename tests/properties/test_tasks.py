@@ -17,10 +17,10 @@ import pytest
 from app.domain.errors import Conflict, NotFound, Refusal, StaleFence
 from app.domain.specs import RequestSpec
 from app.domain.tasks import ReplacedAllocation, TaskDispatch, TaskSpec
-from app.planner.planning_pass import plan
+from app.planner.planning_pass import plan_pool
 from app.store.task_outbox import TaskStore
+from tests.support.audit_findings import findings
 from tests.support.world import World
-from tests.unit.store.conftest import findings
 
 CLAIM_S, START_S, TRIES = 3, 6, 2
 WEIGHTS = {
@@ -200,7 +200,7 @@ class History:
         self.world.depart()
         seen = self.world.planning.snapshot(self.world.workspace, "p")
         if seen:
-            for step in plan(seen).steps[:1]:
+            for step in plan_pool(seen).steps[:1]:
                 self.world.planning.apply_step(self.world.workspace, seen, step)
 
     def pass_time(self) -> None:

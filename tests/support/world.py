@@ -8,8 +8,18 @@ from typing import Any
 from app.domain.clock import ManualClock
 from app.domain.ids import request_id
 from app.domain.models import Event, HeartbeatResult, Pool, Request
-from app.domain.plan_steps import EndHold, ReassignVictim, Preempt, Publication, Reprieve, PlanStep, BorrowedCondition, Trigger, Victim
-from app.domain.snapshot import Snapshot
+from app.domain.plan_steps import (
+    BorrowedCondition,
+    EndHold,
+    PlanStep,
+    Preempt,
+    Publication,
+    ReassignVictim,
+    Reprieve,
+    Trigger,
+    Victim,
+)
+from app.domain.snapshot import PoolSnapshot
 from app.domain.specs import GroupSpec, PolicySpec, PoolSpec, PoolUpdate, RequestSpec
 from app.store.keys import key, prefix
 from app.store.ledger import Ledger, LedgerLimits
@@ -122,7 +132,7 @@ class World:
 
     # taking back
 
-    def snapshot(self, pool: str = "p", *, anyway: bool = False) -> Snapshot:
+    def snapshot(self, pool: str = "p", *, anyway: bool = False) -> PoolSnapshot:
         """A pool as a decision sees it; somebody waits or leaves there, or it is looked at `anyway`."""
         snapshot = self.planning.snapshot(self.workspace, pool, anyway=anyway)
         assert snapshot is not None
@@ -136,7 +146,7 @@ class World:
             self.planning.publish(self.workspace, seen, Publication((), is_watched=False))
         self.client.delete(key("nudge", self.workspace))
 
-    def take(self, step: PlanStep, seen: Snapshot | None = None, pool: str = "p") -> StepResult:
+    def take(self, step: PlanStep, seen: PoolSnapshot | None = None, pool: str = "p") -> StepResult:
         """Take a step: one planned just now, unless it is told what was seen."""
         return self.planning.apply_step(self.workspace, seen or self.snapshot(pool), step)
 
@@ -148,7 +158,7 @@ class World:
         unused: Sequence[str] = (),
         within: Sequence[str] = (),
         borrowed: Sequence[BorrowedCondition] = (),
-        seen: Snapshot | None = None,
+        seen: PoolSnapshot | None = None,
         pool: str = "p",
     ) -> StepResult:
         """Preempt for a waiter: requests as they hold now, or victims as they were planned."""

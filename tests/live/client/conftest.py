@@ -98,10 +98,8 @@ def _is_ready(api: Api) -> bool:
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No variable and no file of whoever runs the tests has a say."""
-    for name in [name for name in os.environ if name.startswith("POOLKEEPER_")]:
-        monkeypatch.delenv(name)
+def no_config_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Read no configuration file of the account that runs the tests."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "nothing"))
 
 

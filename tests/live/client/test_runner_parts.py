@@ -21,10 +21,10 @@ from poolkeeper.heartbeats import clock_skew
 from poolkeeper.models import Request
 from poolkeeper.runner import checkpoint_files
 from poolkeeper.runner import process_run as turns
-from poolkeeper.runner.checkpoint_files import Checkpoints, Word, place, write
-from poolkeeper.runner.command_env import amount_variable, environment
-from poolkeeper.runner.progress import Showing, ordinal, places
-from poolkeeper.runner.signals import Interrupted, Interruptions
+from poolkeeper.runner.checkpoint_files import CheckpointFiles, CheckpointReport, path_for, write_report
+from poolkeeper.runner.command_env import amount_variable, command_environment
+from poolkeeper.runner.progress import Progress, describe_positions, ordinal
+from poolkeeper.runner.signals import Interrupted, SignalHandler
 
 from app.settings import Settings
 from tests.support.backends import wait_until
@@ -34,79 +34,79 @@ FULL = 65536
 
 
 @pytest.fixture
-def box() -> Checkpoints:
-    return Checkpoints()
+def box() -> CheckpointFiles:
+    return CheckpointFiles()
 
 
 class TestFiles:
-    def test_what_is_written_whole_is_read_at_once_and_once(self, box: Checkpoints) -> None:
-        write(box.path, Word("completed", "step 7"))
-        assert box.take() == [Word("completed", "step 7")]
-        assert box.take() == []
+    def test_what_is_written_whole_is_read_at_once_and_once(self, box: CheckpointFiles) -> None:
+        write_report(box.path, CheckpointReport("completed", "step 7"))
+        assert box.read_new() == [CheckpointReport("completed", "step 7")]
+        assert box.read_new() == []
         box.close()
         assert not box.folder.exists()
 
-    def test_each_state_has_its_file_and_the_checkpoint_is_read_last(self, box: Checkpoints) -> None:
+    def test_each_state_has_its_file_and_the_checkpoint_is_read_last(self, box: CheckpointFiles) -> None:
         for state in ("completed", "failed", "progress"):
-            write(box.path, Word(state))
-        assert box.take() == [Word("progress"), Word("failed"), Word("completed")]
+            write_report(box.path, CheckpointReport(state))
+        assert box.read_new() == [CheckpointReport("progress"), CheckpointReport("failed"), CheckpointReport("completed")]
         box.close()
 
-    def test_what_is_still_being_written_is_left_alone_until_it_stands_still(self, box: Checkpoints) -> None:
+    def test_what_is_still_being_written_is_left_alone_until_it_stands_still(self, box: CheckpointFiles) -> None:
         with box.path.open("w") as file:
-            assert box.take() == [], "it is there, and empty"
+            assert box.read_new() == [], "it is there, and empty"
             file.write("step")
             file.flush()
-            assert box.take() == []
+            assert box.read_new() == []
             file.write(" 7\n")
-        assert box.take() == [Word("completed", "step 7")]
+        assert box.read_new() == [CheckpointReport("completed", "step 7")]
         box.close()
 
-    def test_an_empty_file_counts_after_a_moment(self, box: Checkpoints, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_an_empty_file_counts_after_a_moment(self, box: CheckpointFiles, monkeypatch: pytest.MonkeyPatch) -> None:
         now = [100.0]
         monkeypatch.setattr("time.monotonic", lambda: now[0])
         box.path.touch()
-        assert box.take() == []
+        assert box.read_new() == []
         now[0] += checkpoint_files.SETTLED_S
-        assert box.take() == [Word("completed")]
+        assert box.read_new() == [CheckpointReport("completed")]
         box.close()
 
-    def test_what_has_ended_writes_no_more(self, box: Checkpoints) -> None:
+    def test_what_has_ended_writes_no_more(self, box: CheckpointFiles) -> None:
         box.path.write_text("half")
-        assert box.take(ended=True) == [Word("completed", "half")]
+        assert box.read_new(has_ended=True) == [CheckpointReport("completed", "half")]
         box.close()
 
-    def test_only_the_first_line_counts_and_any_bytes_are_read(self, box: Checkpoints) -> None:
+    def test_only_the_first_line_counts_and_any_bytes_are_read(self, box: CheckpointFiles) -> None:
         box.path.write_bytes(b"  caf\xe9 \r\nmore\n")
-        assert box.take() == [Word("completed", "caf\ufffd")]
+        assert box.read_new() == [CheckpointReport("completed", "caf\ufffd")]
         box.close()
 
-    def test_what_is_no_file_is_passed_over(self, box: Checkpoints) -> None:
+    def test_what_is_no_file_is_passed_over(self, box: CheckpointFiles) -> None:
         box.path.mkdir()
-        assert box.take(ended=True) == []
+        assert box.read_new(has_ended=True) == []
         box.close()
 
-    def test_a_pipe_in_its_place_holds_nobody_up(self, box: Checkpoints) -> None:
+    def test_a_pipe_in_its_place_holds_nobody_up(self, box: CheckpointFiles) -> None:
         os.mkfifo(box.path)
-        assert box.take() == box.take(ended=True) == []
+        assert box.read_new() == box.read_new(has_ended=True) == []
         box.close()
 
-    def test_the_folder_never_looks_forgotten(self, box: Checkpoints) -> None:
+    def test_the_folder_never_looks_forgotten(self, box: CheckpointFiles) -> None:
         os.utime(box.folder, (0, 0))
-        box.take()
+        box.read_new()
         assert box.folder.stat().st_mtime > 0, "else whoever clears away old files takes it from under a long training"
         box.close()
 
     def test_nobody_listens(self, tmp_path: Path) -> None:
         with pytest.raises(FileNotFoundError):
-            write(tmp_path / "gone" / "checkpoint", Word("completed"))
+            write_report(tmp_path / "gone" / "checkpoint", CheckpointReport("completed"))
         (tmp_path / "checkpoint").mkdir()
         with pytest.raises(OSError, match="directory"):
-            write(tmp_path / "checkpoint", Word("completed"))
+            write_report(tmp_path / "checkpoint", CheckpointReport("completed"))
         assert [path.name for path in tmp_path.iterdir()] == ["checkpoint"], "nothing half is left"
 
     def test_places(self) -> None:
-        assert [place(Path("/a/checkpoint"), state).name for state in checkpoint_files.ENDINGS] == [
+        assert [path_for(Path("/a/checkpoint"), state).name for state in checkpoint_files.SUFFIXES] == [
             "checkpoint.progress",
             "checkpoint.failed",
             "checkpoint",
@@ -118,7 +118,7 @@ class TestVariables:
 
     def variables(self, **before: str) -> dict[str, str]:
         client = Client("http://127.0.0.1:1", workspace="w")
-        return environment(before, client, self.REQUEST, Path("/x/checkpoint"), resume=True, reference="s3://x")
+        return command_environment(before, client, self.REQUEST, Path("/x/checkpoint"), resume=True, reference="s3://x")
 
     def test_those_of_another_run_around_it_are_not_its_own(self) -> None:
         seen = self.variables(POOLKEEPER_AMOUNT_NODE="4", POOLKEEPER_POOL="outer", POOLKEEPER_TOKEN="mine", PATH="/bin")
@@ -134,7 +134,7 @@ class TestVariables:
 
     def test_a_reference_that_no_variable_can_hold(self) -> None:
         client = Client("http://127.0.0.1:1", workspace="w")
-        seen = environment({}, client, self.REQUEST, Path("/x"), resume=True, reference="step\0 7")
+        seen = command_environment({}, client, self.REQUEST, Path("/x"), resume=True, reference="step\0 7")
         assert seen["POOLKEEPER_CHECKPOINT_REFERENCE"] == "step 7"
 
     def test_names(self) -> None:
@@ -164,7 +164,7 @@ def test_what_nobody_reads_at_once_is_said_as_soon_as_they_do(monkeypatch: pytes
     os.set_blocking(says, True)
     with open(says, "w") as stderr, open(heard, "rb") as reader:
         monkeypatch.setattr(sys, "stderr", stderr)
-        showing = Showing()
+        showing = Progress()
         for number in range(3):
             showing.warn(f"word {number}")
         showing.flush()
@@ -177,8 +177,10 @@ def test_words_for_people() -> None:
     assert [ordinal(number) for number in (1, 2, 3, 4, 11, 12, 13, 21, 102, 111)] == [
         "1st", "2nd", "3rd", "4th", "11th", "12th", "13th", "21st", "102nd", "111th",
     ]  # fmt: skip
-    assert places({}) == "waiting"
-    assert places({"gpus": 3, "spare": 1}) == "waiting in gpus: 3rd in the queue, 2 ahead; in spare: 1st in the queue"
+    assert describe_positions({}) == "waiting"
+    assert (
+        describe_positions({"gpus": 3, "spare": 1}) == "waiting in gpus: 3rd in the queue, 2 ahead; in spare: 1st in the queue"
+    )
 
 
 @pytest.mark.parametrize(
@@ -208,9 +210,9 @@ def test_what_cannot_be_killed_is_waited_for_without_haste(monkeypatch: pytest.M
     around.bell.wait = lambda seconds, _: waits.append(seconds)
     command.hear.side_effect = lambda: setattr(command, "gone", len(waits) == 3)
     heartbeats = Mock(lost_because=None, left=False, suspected=False, directive="continue")
-    turns.Turn(turns.Terms(["sleep"], grace_s=0), around, {}, heartbeats, Mock(kept=None))()
+    turns.ProcessRun(turns.RunOptions(["sleep"], grace_s=0), around, {}, heartbeats, Mock(kept=None))()
     assert command.kill.called
-    assert waits[1:] == [turns.LOOK_S] * 2
+    assert waits[1:] == [turns.POLL_S] * 2
 
 
 class Finalized(io.RawIOBase):
@@ -232,24 +234,24 @@ def mask() -> Iterator[None]:
 
 @pytest.mark.usefixtures("mask")
 def test_ctrl_c_just_as_something_is_finalized_is_raised_again_until_it_gets_through() -> None:
-    with Interruptions(lambda: None) as interruptions:
+    with SignalHandler(lambda: None) as interruptions:
         waiting = Waiting(interruptions)
         with pytest.raises(Interrupted) as raised:
             waiting(10)
-        assert (waiting.went_on, raised.value.code, list(interruptions.came)) == (True, 130, [])
+        assert (waiting.went_on, raised.value.code, list(interruptions.pending)) == (True, 130, [])
         waiting(0)
-        assert list(interruptions.came) == [signal.SIGINT], "what was dropped just before the end is looked at afterwards"
+        assert list(interruptions.pending) == [signal.SIGINT], "what was dropped just before the end is looked at afterwards"
         assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
 
 
 class Waiting:
     """Somebody who waits, as an answer is finalized."""
 
-    def __init__(self, interruptions: Interruptions) -> None:
+    def __init__(self, interruptions: SignalHandler) -> None:
         self._interruptions, self.went_on = interruptions, False
 
     def __call__(self, seconds: float) -> None:
-        with self._interruptions.raised():
+        with self._interruptions.raise_on_signal():
             Finalized()
             self.went_on = True
             threading.Event().wait(seconds)

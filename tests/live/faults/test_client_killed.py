@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from app.store.scripts import RedisClient
-from tests.conftest import Servers
 from tests.live.faults.stories import CHANGES, WORKSPACE, again, furnish, state, tell
 from tests.live.races import quiet
 from tests.live.races.processes import CONTEXT, TIMES
+from tests.support.servers import Servers
 from tests.support.world import World
 
 

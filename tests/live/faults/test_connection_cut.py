@@ -11,11 +11,11 @@ from redis import Redis
 
 from app.store.connection import RETRIES, StoreUnavailable, connect
 from app.store.scripts import RedisClient
-from tests.conftest import Servers
 from tests.live.faults.proxy import Proxy
 from tests.live.faults.stories import ALREADY, CHANGES, WORKSPACE, again, furnish, state
 from tests.live.races import quiet
 from tests.support.backends import free_port, serve, short_folder, wait_until
+from tests.support.servers import Servers
 from tests.support.world import World
 
 TRIES = RETRIES + 1

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from app.store.scripts import RedisClient
-from tests.conftest import Servers
 from tests.live.faults.takings import CHUNK, TAKING, furnish, take
 from tests.live.races.anytime import demand
 from tests.live.races.departures import Departure
 from tests.live.races.processes import CONTEXT, TIMES
+from tests.support.servers import Servers
 
 DECIDING = ("preempt applied", "reprieve applied", "depart departed", "advance advanced")
 

@@ -20,10 +20,10 @@ from app.store.change_notifications import CLIENT_NAME, ChangeNotifications
 from app.store.connection import connect
 from app.store.keys import key
 from app.store.scripts import RedisClient
-from tests.conftest import Servers
 from tests.live.faults.proxy import Proxy, reach
 from tests.live.faults.test_slot_moved import Node, nodes, tell
 from tests.support.backends import free_port, serve, short_folder, wait_until
+from tests.support.servers import Servers
 from tests.support.world import World
 
 __all__ = ["nodes"]

@@ -8,8 +8,8 @@ from typing import Any, Final, TypeAlias
 
 from app.domain.errors import Refusal
 from app.domain.plan_steps import PlanStep
-from app.domain.snapshot import Snapshot
-from app.planner.planning_pass import plan
+from app.domain.snapshot import PoolSnapshot
+from app.planner.planning_pass import plan_pool
 from app.service.reconcile import Reconciler
 from app.store.keys import key
 from app.store.plan_store import PlanStore, UnfinishedWork
@@ -36,7 +36,7 @@ class Departure(World):
 
     def __init__(self, client: RedisClient, chunk: int = 200) -> None:
         super().__init__(client, "departures", chunk)
-        self.seen: Snapshot | None = None
+        self.seen: PoolSnapshot | None = None
         self.steps: tuple[PlanStep, ...] = ()
         self.refused: list[str] = []
 
@@ -116,7 +116,7 @@ class Departure(World):
                 break
             except UnfinishedWork:
                 self.ledger.resume_unfinished(self.workspace)
-        self.steps = plan(self.seen).steps if self.seen else ()
+        self.steps = plan_pool(self.seen).steps if self.seen else ()
 
     def apply(self) -> None:
         """Take the steps that were decided."""

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from app.store.scripts import RedisClient
-from tests.conftest import Servers
 from tests.live.races import quiet
 from tests.live.races.processes import CONTEXT, TIMES, together
 from tests.live.races.trading import ODDS, WORKSPACE, Mix, Trader, trade
 from tests.support.redis_snapshot import Snapshot
+from tests.support.servers import Servers
 
 PROCESSES = 8
 START_MS = 1_700_000_000_000

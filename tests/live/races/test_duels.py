@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.conftest import Servers
 from tests.live.races.duels import race
 from tests.live.races.processes import CONTEXT, TIMES, together
 from tests.live.races.test_crowd import url_of
+from tests.support.servers import Servers
 
 RACERS = 8
 ROUNDS = 25 * TIMES

@@ -8,15 +8,15 @@ from itertools import product
 
 import pytest
 
-from app.domain.plan_steps import Preempt, Reprieve, PlanStep
-from app.domain.snapshot import Snapshot
-from app.planner.planning_pass import plan
+from app.domain.plan_steps import PlanStep, Preempt, Reprieve
+from app.domain.snapshot import PoolSnapshot
+from app.planner.planning_pass import plan_pool
 from app.store.plan_store import PlanStore, StepResult
 from app.store.scripts import Arg, RedisClient, ScriptReply, Scripts
-from tests.conftest import Servers
 from tests.live.races.departures import ACTS, GONE, KINDS, RULES, STORY, Act, Departure
 from tests.live.races.everything import Everything
 from tests.live.races.processes import TIMES
+from tests.support.servers import Servers
 
 WHOLE = ("by rank", "without grace", "of an owner", "for two")
 """Of these every case is tried on a real server, of the others every second one; all of all with POOLKEEPER_TEST_TIMES=2."""
@@ -47,7 +47,6 @@ def points(client: RedisClient, kind: str) -> list[int]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("backend", ["fake", "redis"])
 def test_whatever_comes_in_between(servers: Servers, backend: str, kind: str) -> None:
     client = servers.client(backend)
     for point, act in cases(client, backend, kind):
@@ -119,7 +118,7 @@ class Slow(PlanStore):
         super().__init__(world.client, world.clock, world.limits)
         self.world, self.stale = world, 0
 
-    def take(self, workspace: str, snapshot: Snapshot, step: PlanStep) -> StepResult:
+    def take(self, workspace: str, snapshot: PoolSnapshot, step: PlanStep) -> StepResult:
         """Too late."""
         self.world.reconcile()
         taken = super().apply_step(workspace, snapshot, step)
@@ -138,7 +137,6 @@ def started(client: RedisClient, kind: str, waits: bool) -> Departure:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("backend", ["fake", "redis"])
 def test_a_second_pass_between_any_two_calls_of_one(servers: Servers, backend: str, kind: str) -> None:
     client = servers.client(backend)
     for waits in (True, False)[: 1 if kind == "without grace" else 2]:
@@ -156,7 +154,6 @@ def test_a_second_pass_between_any_two_calls_of_one(servers: Servers, backend: s
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("backend", ["fake", "redis"])
 def test_who_decides_too_slowly_does_nothing_again(servers: Servers, backend: str, kind: str) -> None:
     for waits in (True, False)[: 1 if kind == "without grace" else 2]:
         world = started(servers.client(backend), kind, waits)
@@ -181,7 +178,6 @@ def once(world: Departure, waits: bool) -> None:
 # ---- plans that were right when they were made
 
 
-@pytest.mark.parametrize("backend", ["fake", "redis"])
 def test_whose_way_is_cleared_in_one_pool_has_nobody_leave_in_another(servers: Servers, backend: str) -> None:
     world = KINDS["by rank"].furnish(servers.client(backend))
     world.policy("low", "q")
@@ -190,7 +186,7 @@ def test_whose_way_is_cleared_in_one_pool_has_nobody_leave_in_another(servers: S
     world.submit("high", own_id="y", gpu=4, preemption_class=9)
     assert world.look("w").pool == "q", "who waited had what was given back"
     seen = world.snapshot("q")
-    steps = plan(seen).steps
+    steps = plan_pool(seen).steps
     assert [step.waiter for step in steps if isinstance(step, Preempt)] == ["y"], "it would have somebody leave there"
     world.reconcile()
     before = world.everything().seen.data
@@ -199,7 +195,6 @@ def test_whose_way_is_cleared_in_one_pool_has_nobody_leave_in_another(servers: S
     world.finish()
 
 
-@pytest.mark.parametrize("backend", ["fake", "redis"])
 def test_who_was_passed_on_meanwhile_is_not_called_back(servers: Servers, backend: str) -> None:
     world = KINDS["for two"].furnish(servers.client(backend))
     world.reconcile()

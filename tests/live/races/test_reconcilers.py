@@ -7,13 +7,13 @@ from collections import Counter
 
 import pytest
 
-from tests.conftest import Servers
 from tests.live.races.anytime import demand
 from tests.live.races.departures import Candid
 from tests.live.races.everything import Everything, right
 from tests.live.races.processes import CONTEXT, TIMES, together
 from tests.live.races.reconcilers import ODDS, Member, Shift, be
 from tests.live.races.test_crowd import START_MS, url_of
+from tests.support.servers import Servers
 
 DECIDE, WORK = 3, 3
 FAIR = {"discipline": "fair_share", "starvation_timeout_s": 0, "backoff_s": 0, "fair_share_tolerance": 1.0}

@@ -24,8 +24,8 @@ from app.store.connection import StoreUnavailable
 from app.store.ledger import Ledger
 from app.store.scripts import RedisClient
 from app.store.workspaces import WorkspaceRegistry
-from tests.conftest import Servers
 from tests.support.backends import wait_until
+from tests.support.servers import Servers
 from tests.support.world import World
 
 LONG_S = 20.0

@@ -19,8 +19,8 @@ from app.store import change_notifications as module
 from app.store.change_notifications import ChangeNotifications, ChangeWatch
 from app.store.keys import key
 from app.store.scripts import RedisClient
-from tests.conftest import Servers
 from tests.support.backends import wait_until
+from tests.support.servers import Servers
 from tests.support.world import World
 
 SERVERS = ("embedded", "redis", "cluster")

@@ -20,7 +20,7 @@ from app.domain.plan_steps import EvictOverLimit, OverLimitVictim
 from app.domain.specs import RequestSpec, WorkspaceSettings
 from app.domain.tasks import ReplacedAllocation, TaskDispatch, TaskSpec
 from app.domain.tokens import Role, Token
-from app.planner.planning_pass import plan
+from app.planner.planning_pass import plan_pool
 from app.store.lua_linker import LuaCommand, load_commands
 from app.store.metrics import MetricsStore
 from app.store.nudges import Nudges
@@ -31,10 +31,10 @@ from app.store.task_outbox import TaskStore
 from app.store.tokens import TokenStore
 from app.store.usage_samples import UsageSampleStore
 from app.store.workspace_copy import WorkspaceCopier
-from tests.conftest import Servers
+from tests.support.audit_findings import findings
 from tests.support.backends import FakeScratch
+from tests.support.servers import Servers
 from tests.support.world import World
-from tests.unit.store.conftest import findings
 
 
 def guarded(command: LuaCommand) -> LuaCommand:
@@ -144,13 +144,15 @@ def live_with_fair_shares(world: World) -> None:
     waiting = [world.submit("two", gpu=gpu) for gpu in (1, 2)]
     seen = world.snapshot("fair")
     assert seen.demand["orchestrator/two"].units["gpu"] == 3
-    found = plan(seen).publication
+    found = plan_pool(seen).publication
     assert found
     assert world.planning.publish(world.workspace, seen, found).applied
     for one in waiting:
         world.cancel(one)
     world.resize("fair", gpu=2)
-    assert world.take(EvictOverLimit((OverLimitVictim(held[1].id, held[1].fence or 0, "pool"),)), world.snapshot("fair")).applied
+    assert world.take(
+        EvictOverLimit((OverLimitVictim(held[1].id, held[1].fence or 0, "pool"),)), world.snapshot("fair")
+    ).applied
     world.drop(held[0])
     for component in ("one", "two"):
         world.ledger.delete_policy(world.workspace, "fair", f"orchestrator/{component}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.conftest import Servers
+from tests.support.servers import Servers
 from tests.support.world import World
 
 WAITING = 5_000

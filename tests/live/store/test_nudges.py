@@ -17,8 +17,8 @@ from app.store.keys import key
 from app.store.lua_linker import FOLDER, load_commands
 from app.store.nudges import ChannelSubscription, Nudges
 from app.store.scripts import RedisClient, Scripts
-from tests.conftest import Servers
 from tests.support.backends import wait_until
+from tests.support.servers import Servers
 from tests.support.world import World
 
 W = "test"

@@ -26,12 +26,12 @@ from app.store.connection import StoreMisconfigured
 from app.store.keys import KEYS, prefix
 from app.store.ledger import Ledger
 from app.store.scripts import RedisClient, observe
-from app.store.workspace_copy import WorkspaceCopier, DryRunUnavailable, ThrowawayRedis
-from tests.conftest import Servers
+from app.store.workspace_copy import DryRunUnavailable, ThrowawayRedis, WorkspaceCopier
 from tests.properties.random_workspaces import Scene
 from tests.properties.snapshot import kind_of
 from tests.support.backends import FakeScratch, require, wait_until
 from tests.support.redis_snapshot import dump
+from tests.support.servers import Servers
 from tests.support.world import World
 
 LEFT_OUT = {"events", "ended", "counts", "idempotency", "operation", "nudge", "lease"}
@@ -127,7 +127,10 @@ def test_what_changes_much_is_read_anew_but_not_for_ever(world: World, monkeypat
         assert dump(made.client) == expected(world.client, world.workspace)
     assert once.tries == 2
     always = Meanwhile(world.client, lambda: world.submit(gpu=1), forever=True)
-    with pytest.raises(DryRunUnavailable) as busy, WorkspaceCopier(world.client, FakeScratch(), world.clock).copy(world.workspace):
+    with (
+        pytest.raises(DryRunUnavailable) as busy,
+        WorkspaceCopier(world.client, FakeScratch(), world.clock).copy(world.workspace),
+    ):
         pass
     assert (busy.value.reason, always.tries) == ("busy", workspace_copy.MAX_READS)
 
@@ -161,7 +164,10 @@ def test_what_is_too_large_is_not_read(world: World, monkeypatch: pytest.MonkeyP
     world.policy()
     world.submit(gpu=1)
     monkeypatch.setattr(workspace_copy, "MOST", 0)
-    with pytest.raises(RuleViolation) as refused, WorkspaceCopier(world.client, FakeScratch(), world.clock).copy(world.workspace):
+    with (
+        pytest.raises(RuleViolation) as refused,
+        WorkspaceCopier(world.client, FakeScratch(), world.clock).copy(world.workspace),
+    ):
         pass
     assert refused.value.code == "too_many_requests_live"
 

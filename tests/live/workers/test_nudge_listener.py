@@ -17,8 +17,8 @@ from app.store.connection import StoreUnavailable
 from app.store.keys import key
 from app.store.nudges import Nudges
 from app.store.scripts import RedisClient
-from tests.conftest import Servers
 from tests.support.backends import wait_until
+from tests.support.servers import Servers
 from workers.nudge_listener import NudgeListener
 
 W = "team"

@@ -27,9 +27,9 @@ from app.store.connection import connect
 from app.store.scripts import observe
 from app.store.workspaces import WorkspaceRegistry
 from app.tracing import NOT_TRACED, Traces
-from tests.conftest import Servers
 from tests.support.backends import free_port, require, serve, wait_until, wait_until_ready
 from tests.support.poolkeeperd import environment
+from tests.support.servers import Servers
 
 with_the_extra = pytest.mark.skipif(not find_spec("opentelemetry"), reason="the extra otel is not installed")
 

@@ -36,10 +36,10 @@ def test_the_shares_are_as_defined(fine: int, groups: int, trees: int) -> None:
         tree = grower.tree()
         division = divide(grower.capacity, tree)
         guarantees = {
-            name: tuple(Fraction(share, division.scale) for share in node.guarantee) for name, node in division.nodes.items()
+            name: tuple(Fraction(share, division.scale) for share in node.guarantee) for name, node in division.accounts.items()
         }
         expected = shares(grower.capacity, tree, guarantees)
-        found = {name: [share / division.scale for share in node.fair] for name, node in division.nodes.items()}
+        found = {name: [share / division.scale for share in node.fair] for name, node in division.accounts.items()}
         assert found == {name: pytest.approx([float(share) for share in due], abs=NEAR) for name, due in expected.items()}, (
             f"seed {seed}: {grower.capacity} {tree}"
         )

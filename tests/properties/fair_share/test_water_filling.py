@@ -35,8 +35,8 @@ def test_a_node_is_due_what_its_children_are(random: Random, fine: int) -> None:
     _, tree, division = _grown(random, fine)
     for node in everybody(tree):
         if isinstance(node, Branch):
-            below = [division.nodes[child.name].fair for child in node.children]
-            assert division.nodes[node.name].fair == tuple(map(sum, zip(*below, strict=True))) or not below
+            below = [division.accounts[child.name].fair for child in node.children]
+            assert division.accounts[node.name].fair == tuple(map(sum, zip(*below, strict=True))) or not below
 
 
 @MANY
@@ -44,12 +44,12 @@ def test_a_node_is_due_what_its_children_are(random: Random, fine: int) -> None:
 def test_nobody_is_due_more_than_it_wants_or_may_have_and_all_no_more_than_there_is(random: Random, fine: int) -> None:
     """A group may be due more than its limit, but only as much as is guaranteed in it."""
     _, tree, division = _grown(random, fine)
-    assert all(0 <= due <= division.scale for due in division.nodes["pool"].fair)
+    assert all(0 <= due <= division.scale for due in division.accounts["pool"].fair)
     for node in everybody(tree):
-        shares = division.nodes[node.name]
+        shares = division.accounts[node.name]
         most = shares.limit
         if isinstance(node, Branch):
-            promised = [division.nodes[child.name].guarantee for child in node.children]
+            promised = [division.accounts[child.name].guarantee for child in node.children]
             most = tuple(map(max, most, map(sum, zip(*promised, strict=True)))) if promised else most
         assert all(due <= wanted for due, wanted in zip(shares.fair, shares.demand, strict=True))
         assert all(due <= top + division.scale // TRIFLE for due, top in zip(shares.fair, most, strict=True))
@@ -59,7 +59,7 @@ def test_nobody_is_due_more_than_it_wants_or_may_have_and_all_no_more_than_there
 def test_not_even_the_last_digit_is_given_away_twice(fine: int, seed: int) -> None:
     """Trees in which the roundings of several children add up to one."""
     _, _, division = _grown(Random(seed), fine)
-    assert max(division.nodes["pool"].fair) <= division.scale
+    assert max(division.accounts["pool"].fair) <= division.scale
 
 
 @MANY
@@ -67,7 +67,7 @@ def test_not_even_the_last_digit_is_given_away_twice(fine: int, seed: int) -> No
 def test_whose_wants_are_all_guaranteed_and_allowed_is_due_them(random: Random, fine: int) -> None:
     _, tree, division = _grown(random, fine)
     for node in everybody(tree):
-        shares = division.nodes[node.name]
+        shares = division.accounts[node.name]
         bounds = zip(shares.demand, shares.guarantee, shares.limit, strict=True)
         if isinstance(node, Leaf) and all(wanted <= min(assured, top) for wanted, assured, top in bounds):
             lost = [wanted - due for wanted, due in zip(shares.demand, shares.fair, strict=True)]
@@ -80,7 +80,7 @@ def test_of_a_single_key_every_guarantee_is_honoured_as_far_as_it_is_wanted_and_
     _, tree, division = _grown(random, fine, keys=1)
     for node in everybody(tree):
         if isinstance(node, Leaf):
-            shares = division.nodes[node.name]
+            shares = division.accounts[node.name]
             (due,), *bounds = shares.fair, shares.demand, shares.guarantee, shares.limit
             assert due + division.scale // TRIFLE >= min(bound for (bound,) in bounds)
 
@@ -90,7 +90,7 @@ def test_of_a_single_key_every_guarantee_is_honoured_as_far_as_it_is_wanted_and_
 def test_of_a_single_key_without_limits_nothing_wanted_is_left_over(random: Random, fine: int) -> None:
     grower = Grower(random, fine=fine, groups=2, keys=1, limits=False)
     division = divide(grower.capacity, grower.tree())
-    pool = division.nodes["pool"]
+    pool = division.accounts["pool"]
     assert pool.fair[0] == pytest.approx(min(division.scale, pool.demand[0]), abs=division.scale // TRIFLE)
 
 
@@ -102,10 +102,10 @@ def test_when_it_stops_some_key_is_used_up_in_the_pool_or_a_limit_is_reached_on_
     grower = Grower(random, fine=fine, groups=0, keys=4, limits=False)
     tree = _idle(grower.tree())
     division = divide(grower.capacity, tree)
-    pool = division.nodes["pool"]
+    pool = division.accounts["pool"]
     full = any(due + division.scale // TRIFLE >= division.scale for due in pool.fair)
     for child in tree.children:
-        shares = division.nodes[child.name]
+        shares = division.accounts[child.name]
         short = any(due + division.scale // TRIFLE < wanted for due, wanted in zip(shares.fair, shares.demand, strict=True))
         assert full or not short
 
@@ -121,7 +121,7 @@ def test_of_a_single_key_more_weight_is_never_less(random: Random, fine: int, da
     chosen = data.draw(st.sampled_from(tree.children))
     heavier = replace(chosen, weight=chosen.weight + data.draw(st.integers(1, 9)))
     changed = replace(tree, children=tuple(heavier if child is chosen else child for child in tree.children))
-    before, after = division.nodes[chosen.name].fair[0], divide(grower.capacity, changed).nodes[chosen.name].fair[0]
+    before, after = division.accounts[chosen.name].fair[0], divide(grower.capacity, changed).accounts[chosen.name].fair[0]
     assert after + division.scale // TRIFLE >= before
 
 
@@ -136,7 +136,7 @@ def test_the_order_of_children_matters_in_fifo_groups_only(random: Random, fine:
         children = tuple(map(turned, node.children))
         return replace(node, children=children if node.mode == "fifo" else children[::-1])
 
-    assert divide(grower.capacity, _branch(turned(tree))).nodes == division.nodes
+    assert divide(grower.capacity, _branch(turned(tree))).accounts == division.accounts
 
 
 @MANY
@@ -146,8 +146,8 @@ def test_only_shares_matter_not_units(random: Random, fine: int, times: int) -> 
     many = divide(
         {key: units * times for key, units in grower.capacity.items()}, _branch(_each(tree, lambda units: units * times))
     )
-    for name, node in division.nodes.items():
-        for one, other in zip(node.fair, many.nodes[name].fair, strict=True):
+    for name, node in division.accounts.items():
+        for one, other in zip(node.fair, many.accounts[name].fair, strict=True):
             assert abs(one * many.scale - other * division.scale) * TRIFLE <= division.scale * many.scale
 
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from app.domain.plan_steps import EvictOverLimit, Preempt, Publication, Reprieve, AccountUpdate, PlanStep
+from app.domain.plan_steps import AccountUpdate, EvictOverLimit, PlanStep, Preempt, Publication, Reprieve
 from app.domain.queue_score import SHARE
-from app.domain.snapshot import Account, Allocation, Demand, PublishedStatus, Snapshot, Waiter
+from app.domain.snapshot import AccountSnapshot, Allocation, PolicyDemand, PoolSnapshot, PublishedStatus, Waiter
 from tests.properties.planner.ledger_model import Book
 from tests.properties.planner.oracle import Oracle
 
@@ -29,20 +29,22 @@ class FairBook(Book):
 
     # as the planner sees it
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> PoolSnapshot:
         """The pool now, with all its columns."""
         now = super().snapshot()
         place = {one.id: at for at, one in enumerate(self.queue())}
-        waiters = sorted((replace(one, place=place[one.id]) for one in now.waiters), key=lambda one: one.place)
+        waiters = sorted((replace(one, place=place[one.id]) for one in now.waiters), key=lambda one: one.queue_position)
         holds = (replace(hold, owner=replace(hold.owner, place=place[hold.owner.id])) for hold in now.holds)
         return replace(now, waiters=tuple(waiters), holds=tuple(holds), demand=self.demand(), watched=self.watched)
 
-    def demand(self) -> dict[str, Demand]:
+    def demand(self) -> dict[str, PolicyDemand]:
         """What those ask who wait, by policy."""
         asked: dict[str, list[Waiter]] = {}
         for one in self.waiting.values():
             asked.setdefault(one.component, []).append(one)
-        return {component: Demand(len(those), dict(_sum(one.amounts for one in those))) for component, those in asked.items()}
+        return {
+            component: PolicyDemand(len(those), dict(_sum(one.amounts for one in those))) for component, those in asked.items()
+        }
 
     # order
 
@@ -51,10 +53,10 @@ class FairBook(Book):
         ratio = {name: self.satisfied(account) for name, account in self.accounts.items() if name.startswith("policy:")}
         return sorted(
             self.waiting.values(),
-            key=lambda one: (ratio[f"policy:{one.component}"], -one.preemption_class, one.number, one.id),
+            key=lambda one: (ratio[f"policy:{one.component}"], -one.preemption_class, one.submission_number, one.id),
         )
 
-    def satisfied(self, policy: Account) -> int:
+    def satisfied(self, policy: AccountSnapshot) -> int:
         """How much of its published share a policy uses, as the ledger reckons it."""
         oracle, capacity = Oracle(self._bare()), self.accounts["pool"].limit
         used = {key: Fraction(oracle.used(policy.name, key), units) for key, units in capacity.items()}
@@ -65,7 +67,9 @@ class FairBook(Book):
         if not own:
             return ENDLESS
         beyond = [Fraction(has) / due if due else Fraction(ENDLESS) for has, due in parts.values() if has > due + NOISE]
-        wanted = [Fraction(has) / due for key, (has, due) in parts.items() if due > NOISE and key not in policy.published.demand_met]
+        wanted = [
+            Fraction(has) / due for key, (has, due) in parts.items() if due > NOISE and key not in policy.published.demand_met
+        ]
         return min(ENDLESS, int((max(beyond) if beyond else max(wanted) if wanted else min(own)) * BILLION))
 
     def _grantable(self) -> Waiter | None:
@@ -150,7 +154,9 @@ class FairBook(Book):
 
 def written(kept: PublishedStatus, row: AccountUpdate) -> PublishedStatus:
     """What is kept of an account once a row was written beside it."""
-    texts = {f"fair:{key}": str(due) for key, due in kept.fair_shares.items()} | {f"sated:{key}": "1" for key in kept.demand_met}
+    texts = {f"fair:{key}": str(due) for key, due in kept.fair_shares.items()} | {
+        f"sated:{key}": "1" for key in kept.demand_met
+    }
     texts |= {"status": kept.starvation_status} if kept.starvation_status else {}
     texts |= {"below_ms": str(kept.below_ms)} if kept.below_ms is not None else {}
     texts |= {"over_ms": str(kept.over_ms)} if kept.over_ms is not None else {}

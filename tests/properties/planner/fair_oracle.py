@@ -14,10 +14,10 @@ from itertools import combinations
 
 from app.domain.amounts import decode
 from app.domain.plan_steps import Preempt, Trigger, Victim
-from app.domain.snapshot import Account, Allocation, Snapshot, Waiter
+from app.domain.snapshot import AccountSnapshot, Allocation, PoolSnapshot, Waiter
 from app.planner.fair_share import satisfaction
 from app.planner.fair_share.share_tree import Branch, Leaf
-from app.planner.fair_share.starvation import Patience, State, Status, advance
+from app.planner.fair_share.starvation import StarvationSettings, StarvationState, StarvationStatus, next_state
 from app.planner.fair_share.water_filling import Division, divide
 from tests.properties.planner.oracle import Oracle
 
@@ -44,9 +44,9 @@ class World:
         self.oracle, self.uses, self.running = oracle, uses, running
         self.division: Division = divide(oracle.capacity, self._branch(oracle.snapshot.accounts["pool"]))
 
-    def _branch(self, account: Account) -> Branch:
+    def _branch(self, account: AccountSnapshot) -> Branch:
         children = [one for one in self.oracle.snapshot.accounts.values() if one.parent == account.name]
-        children.sort(key=lambda one: (-one.weight, one.born))
+        children.sort(key=lambda one: (-one.weight, one.creation_number))
         return Branch(
             account.name,
             account.weight,
@@ -56,7 +56,7 @@ class World:
             account.limit,
         )
 
-    def _leaf(self, account: Account) -> Leaf:
+    def _leaf(self, account: AccountSnapshot) -> Leaf:
         component = account.name.removeprefix("policy:")
         used, asked = self.uses[component], self.oracle.asked(component)
         demand = {key: max(used[key], asked[key]) for key in self.oracle.capacity}
@@ -65,26 +65,26 @@ class World:
 
     def is_below(self, account: str) -> bool:
         """Whether it has less than it is due."""
-        node = self.division.nodes[account]
+        node = self.division.accounts[account]
         tolerance = self.oracle.patience(account).tolerance
         return satisfaction.is_below(node, tolerance, self.division.scale, account.startswith("policy:"))
 
     def part(self, account: str, key: str) -> Fraction:
         """Its fair share of a key, in units."""
         at = self.division.keys.index(key)
-        return Fraction(self.division.nodes[account].fair[at] * self.oracle.capacity[key], self.division.scale)
+        return Fraction(self.division.accounts[account].fair[at] * self.oracle.capacity[key], self.division.scale)
 
     def pieces(self, component: str) -> Iterator[Piece]:
         """What of a policy may be taken, whatever protects it."""
         account = f"policy:{component}"
-        patience, node = self.oracle.patience(account), self.division.nodes[account]
+        patience, node = self.oracle.patience(account), self.division.accounts[account]
         mine = [one for one in self.running if one.component == component]
         walk = [one for one in mine if one.checkpointed_ms is None] + [one for one in mine if one.checkpointed_ms is not None]
-        blocked = satisfaction.blocked(node.fair, node.demand, self.division.scale)
-        covered = any(node.demand) and satisfaction.covers(node.fair, node.demand, self.division.scale)
+        blocked = satisfaction.demand_met(node.fair, node.demand, self.division.scale)
+        covered = any(node.demand) and satisfaction.covers_demand(node.fair, node.demand, self.division.scale)
         before, group = Counter[str](), NEVER_TAKEN
         for one in walk:
-            kept = bool(patience.protects) and all(before[key] < most for key, most in patience.protects.items())
+            kept = bool(patience.protected_usage) and all(before[key] < most for key, most in patience.protected_usage.items())
             within = [
                 self._holds_back(account, part, before, blocked) for part in (patience.aggressive_threshold, patience.threshold)
             ]
@@ -101,7 +101,7 @@ class World:
     def _holds_back(self, account: str, part: Fraction, before: Counter[str], blocked: Sequence[bool]) -> bool:
         keys = self.division.keys
         bound = [self.part(account, key) * part - Fraction(self.oracle.capacity[key], 10**9) for key in keys]
-        return satisfaction.beats(bound, [before[key] for key in keys], blocked)  # type: ignore[arg-type]
+        return satisfaction.exceeds(bound, [before[key] for key in keys], blocked)  # type: ignore[arg-type]
 
     def _beyond(self, account: str, one: Allocation, before: Counter[str], *, whole: bool) -> frozenset[str]:
         threshold, found = self.oracle.patience(account).threshold, set()
@@ -128,7 +128,7 @@ NEVER_TAKEN, AGGRESSIVELY, FREELY = range(3)
 class FairOracle(Oracle):
     """Answers about one snapshot of a pool that shares fairly."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: PoolSnapshot) -> None:
         super().__init__(snapshot)
         self.capacity = snapshot.accounts["pool"].limit
         self.components = [name.removeprefix("policy:") for name in snapshot.accounts if name.startswith("policy:")]
@@ -139,55 +139,59 @@ class FairOracle(Oracle):
 
     # settings and statuses
 
-    def _said(self, account: Account, name: str) -> str | None:
+    def _said(self, account: AccountSnapshot, name: str) -> str | None:
         """What the nearest account that says it does."""
-        at: Account | None = account
+        at: AccountSnapshot | None = account
         while at is not None:
-            if at.said.get(name):
-                return at.said[name]
+            if at.settings.get(name):
+                return at.settings[name]
             at = self.snapshot.accounts[at.parent] if at.parent else None
         return None
 
-    def _softened(self, account: Account, name: str, usual: str, softer: object) -> Fraction:
-        own = account.said.get(name) if account.name.startswith("policy:") else None
+    def _softened(self, account: AccountSnapshot, name: str, usual: str, softer: object) -> Fraction:
+        own = account.settings.get(name) if account.name.startswith("policy:") else None
         above = self.snapshot.accounts[account.parent] if account.parent and own else account
         inherited = Fraction(self._said(above, name) or usual)
         return softer(inherited, Fraction(own)) if own else inherited  # type: ignore[operator]
 
-    def _patience(self, name: str) -> Patience:
+    def _patience(self, name: str) -> StarvationSettings:
         account = self.snapshot.accounts[name]
-        return Patience(
+        return StarvationSettings(
             tolerance=self._softened(account, "fair_share_tolerance", "0.8", min),
             timeout_s=int(self._softened(account, "starvation_timeout_s", "30", max)),
-            aggressive=bool(self._softened(account, "aggressive_starvation", "0", min)),
+            may_starve_aggressively=bool(self._softened(account, "aggressive_starvation", "0", min)),
             aggressive_timeout_s=int(self._softened(account, "aggressive_starvation_timeout_s", "120", max)),
             threshold=Fraction(self._said(account, "preemption_threshold") or "1"),
             aggressive_threshold=Fraction(self._said(account, "aggressive_preemption_threshold") or "0.2"),
             allow_aggressive=(self._said(account, "allow_aggressive_preemption") or "1") == "1",
-            protects=self._protects(account),
+            protected_usage=self._protects(account),
         )
 
-    def _protects(self, account: Account) -> dict[str, int]:
+    def _protects(self, account: AccountSnapshot) -> dict[str, int]:
         name = "non_preemptible_usage_threshold"
-        own, is_policy = decode(account.said.get(name, "")), account.name.startswith("policy:")
+        own, is_policy = decode(account.settings.get(name, "")), account.name.startswith("policy:")
         if not is_policy or not own:
             return decode(self._said(account, name) or "")
         above = decode(self._said(self.snapshot.accounts[account.parent or "pool"], name) or "")
         return {key: min(one[key] for one in (own, above) if key in one) for key in {*own, *above}}
 
-    def _state(self, now: World, account: Account) -> State:
-        kept = State(Status(account.published.starvation_status or "non_starving"), account.published.below_ms)
+    def _state(self, now: World, account: AccountSnapshot) -> StarvationState:
+        kept = StarvationState(
+            StarvationStatus(account.published.starvation_status or "non_starving"), account.published.below_ms
+        )
         queued = None
         if account.name.startswith("policy:"):
             demand = self.snapshot.demand.get(account.name.removeprefix("policy:"))
             queued = demand.requests if demand else 0
-        return advance(kept, now.is_below(account.name), self.snapshot.now_ms, self.patience(account.name), queued)
+        return next_state(kept, now.is_below(account.name), self.snapshot.now_ms, self.patience(account.name), queued)
 
     def urgency(self, account: str) -> int:
         """How it starves."""
-        return {Status.NON_STARVING: NEVER, Status.STARVING: ORDINARY, Status.AGGRESSIVELY_STARVING: AGGRESSIVE}[
-            self.found[account].status
-        ]
+        return {
+            StarvationStatus.NON_STARVING: NEVER,
+            StarvationStatus.STARVING: ORDINARY,
+            StarvationStatus.AGGRESSIVELY_STARVING: AGGRESSIVE,
+        }[self.found[account].status]
 
     # demand and use
 
@@ -267,7 +271,7 @@ class FairOracle(Oracle):
         below = [account for account in self.path(victim)[:-1] if world.is_below(account)]
         if not below:
             return False
-        stage = AGGRESSIVE if any(self.patience(account).aggressive for account in below) else ORDINARY
+        stage = AGGRESSIVE if any(self.patience(account).may_starve_aggressively for account in below) else ORDINARY
         short = self._short_then(world, victim)
         pieces = []
         for component in self.components:
@@ -338,7 +342,7 @@ class FairOracle(Oracle):
 
     def satisfaction(self, component: str, world: World) -> tuple[int, Fraction]:
         """How much of its part a policy has."""
-        ratio = satisfaction.satisfaction(world.division.nodes[f"policy:{component}"], world.division.scale)
+        ratio = satisfaction.satisfaction_ratio(world.division.accounts[f"policy:{component}"], world.division.scale)
         return (1, Fraction(0)) if ratio is None else (0, ratio)
 
     def in_turn(self) -> list[Waiter]:
@@ -355,7 +359,7 @@ class FairOracle(Oracle):
                     -each[0],
                     self.satisfaction(each[1].component, world),
                     -each[1].preemption_class,
-                    each[1].number,
+                    each[1].submission_number,
                     each[1].id,
                 ),
             )

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from app.domain.snapshot import Account, Terms
+from app.domain.snapshot import AccountSnapshot, PlannerSettings
 from tests.properties.planner.fair_ledger_model import FairBook
 from tests.properties.planner.ledger_model import Asked
 
@@ -31,7 +31,7 @@ SETTINGS: dict[str, tuple[float, tuple[str, ...]]] = {
 class World:
     """How a pool is set up, and what happened in it."""
 
-    terms: Terms
+    terms: PlannerSettings
     capacity: dict[str, int]
     accounts: list[dict[str, Any]]
     said: dict[str, str]
@@ -42,8 +42,8 @@ class World:
     def book(self) -> FairBook:
         """The pool with nothing in it."""
         empty: dict[str, Any] = {"used": {}, "used_fixed": {}, "cleared": {}, "back": {}}
-        pool = Account("pool", None, {}, dict(self.capacity), said=dict(self.said), **empty)
-        others = {one["name"]: Account(born=at, **one, **empty) for at, one in enumerate(self.accounts, 1)}
+        pool = AccountSnapshot("pool", None, {}, dict(self.capacity), settings=dict(self.said), **empty)
+        others = {one["name"]: AccountSnapshot(creation_number=at, **one, **empty) for at, one in enumerate(self.accounts, 1)}
         return FairBook(self.terms, {"pool": pool} | others)
 
     def components(self) -> list[str]:
@@ -80,9 +80,9 @@ class Maker:
     def _some(self, chance: float) -> bool:
         return self._random.random() < chance
 
-    def _terms(self) -> Terms:
+    def _terms(self) -> PlannerSettings:
         some, random, rich = self._some, self._random, not (self._plain or self._crowded)
-        return Terms(
+        return PlannerSettings(
             discipline="fair_share",
             queueing="strict" if rich and some(0.15) else "best_effort",
             min_runtime_s=random.choice((60, 300)) if rich and some(0.1) else 0,

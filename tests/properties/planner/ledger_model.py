@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from app.domain.plan_steps import EndHold, ReassignVictim, Preempt, Reprieve, PlanStep
-from app.domain.snapshot import Account, Allocation, Hold, Snapshot, Terms, Waiter
+from app.domain.plan_steps import EndHold, PlanStep, Preempt, ReassignVictim, Reprieve
+from app.domain.snapshot import AccountSnapshot, Allocation, HoldSnapshot, PlannerSettings, PoolSnapshot, Waiter
 from tests.properties.planner.costs import MINUTE_MS
 from tests.properties.planner.oracle import BOUNDLESS, METERED, Oracle
 
@@ -39,13 +39,13 @@ class Preempted:
 class Book:
     """A pool with its accounts, who holds units of it and who waits; `accounts` hold only what was set."""
 
-    terms: Terms
-    accounts: dict[str, Account]
+    terms: PlannerSettings
+    accounts: dict[str, AccountSnapshot]
     now_ms: int = 1_000 * MINUTE_MS
     asks: dict[str, Asked] = field(default_factory=dict)
     waiting: dict[str, Waiter] = field(default_factory=dict)
     live: dict[str, Allocation] = field(default_factory=dict)
-    holds: list[Hold] = field(default_factory=list)
+    holds: list[HoldSnapshot] = field(default_factory=list)
     back: dict[str, Counter[str]] = field(default_factory=dict)
     fence: int = 0
     stopped: list[int] = field(default_factory=list)
@@ -56,7 +56,7 @@ class Book:
 
     # as the planner sees it
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> PoolSnapshot:
         """The pool now, with all its columns."""
         bare = self._bare()
         oracle = Oracle(bare)
@@ -67,21 +67,21 @@ class Book:
         holds = tuple(replace(hold, owner=queue.pop(hold.owner.id)) for hold in self.holds)
         return replace(bare, accounts=accounts, waiters=tuple(queue.values()), holds=holds)
 
-    def _bare(self) -> Snapshot:
+    def _bare(self) -> PoolSnapshot:
         recent = [at for at in self.stopped if at > self.now_ms - MINUTE_MS]
-        return Snapshot(
+        return PoolSnapshot(
             pool="p",
             now_ms=self.now_ms,
-            terms=self.terms,
+            settings=self.terms,
             accounts=self.accounts,
             allocations=tuple(sorted(self.live.values(), key=lambda one: one.fence)),
             waiters=tuple(one for one in self.waiting.values() if all(hold.owner is not one for hold in self.holds)),
             holds=tuple(self.holds),
-            stopped_last_minute=len(recent),
-            decided_ms=max(self.stopped, default=None),
+            preemptions_last_minute=len(recent),
+            last_decision_ms=max(self.stopped, default=None),
         )
 
-    def _columns(self, oracle: Oracle, account: Account, keys: set[str]) -> Account:
+    def _columns(self, oracle: Oracle, account: AccountSnapshot, keys: set[str]) -> AccountSnapshot:
         cleared = Counter[str]()
         for hold in self.holds:
             if account.name in oracle.path(hold.owner):
@@ -106,7 +106,7 @@ class Book:
             amounts=asked.amounts,
             preemptible=asked.preemptible,
             preemption_class=asked.preemption_class,
-            number=number,
+            submission_number=number,
             chain=asked.chain,
         )
         if not self._eligible(waiter):
@@ -236,7 +236,9 @@ class Book:
         now = self.snapshot()
         oracle, waiter = Oracle(now), self.waiting[step.waiter]
         victims = [self.live[victim.request] for victim in step.victims]
-        if any(now.accounts[rest.account].back.get(rest.key, 0) > rest.max_stack_exits for rest in step.borrowed_conditions):
+        if any(
+            now.accounts[rest.account].stack_exits.get(rest.key, 0) > rest.max_stack_exits for rest in step.borrowed_conditions
+        ):
             return True
         if not all(oracle.fits_unused(waiter, account) for account in step.unused_share_accounts):
             return True
@@ -249,7 +251,7 @@ class Book:
         assert [one.fence for one in victims] == [victim.fence for victim in step.victims]
         self._mark((one.id for one in victims), step.waiter)
         if not any(hold.owner.id == step.waiter for hold in self.holds):
-            self.holds.append(Hold(self.waiting[step.waiter], {}))
+            self.holds.append(HoldSnapshot(self.waiting[step.waiter], {}))
         self.stopped += [self.now_ms] * len(victims)
         for one in victims:
             self._count_back(one)
@@ -272,7 +274,7 @@ class Book:
             amounts=one.amounts,
             preemptible=one.preemptible,
             preemption_class=one.preemption_class,
-            number=number,
+            submission_number=number,
             chain=asked.chain,
             preempted_fence=self.fence,
         )
@@ -295,8 +297,8 @@ class Book:
             counted.update({key: units for key, units in one.amounts.items() if key in oracle.shared})
 
 
-def _brought(oracle: Oracle, hold: Hold, one: Allocation) -> Hold:
-    brought = {account: dict(amounts) for account, amounts in hold.brought.items()}
+def _brought(oracle: Oracle, hold: HoldSnapshot, one: Allocation) -> HoldSnapshot:
+    brought = {account: dict(amounts) for account, amounts in hold.freed_units.items()}
     for account in set(oracle.path(hold.owner)) & set(oracle.path(one)):
         place = brought.setdefault(account, {})
         for key in set(hold.owner.amounts) & set(one.amounts):

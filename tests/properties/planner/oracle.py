@@ -12,8 +12,8 @@ from fractions import Fraction
 from itertools import combinations
 from typing import Any
 
-from app.domain.plan_steps import ReassignVictim, Preempt, Reprieve, Trigger, Victim
-from app.domain.snapshot import Account, Allocation, Hold, Snapshot, Waiter
+from app.domain.plan_steps import Preempt, ReassignVictim, Reprieve, Trigger, Victim
+from app.domain.snapshot import AccountSnapshot, Allocation, HoldSnapshot, PoolSnapshot, Waiter
 from tests.properties.planner.costs import cost
 
 METERED = {"mcpu", "memory_mb", "step_run"}
@@ -30,8 +30,8 @@ Victims = Sequence[Allocation]
 class Oracle:
     """Answers about one snapshot."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        self.snapshot, self.terms = snapshot, snapshot.terms
+    def __init__(self, snapshot: PoolSnapshot) -> None:
+        self.snapshot, self.terms = snapshot, snapshot.settings
         self.shared = {
             key
             for name, account in snapshot.accounts.items()
@@ -54,7 +54,7 @@ class Oracle:
             above = self.snapshot.accounts[above].parent
         return names
 
-    def policy(self, one: Waiter | Allocation) -> Account:
+    def policy(self, one: Waiter | Allocation) -> AccountSnapshot:
         """Its policy."""
         return self.snapshot.accounts[self.path(one)[0]]
 
@@ -84,11 +84,11 @@ class Oracle:
 
     # holds
 
-    def hold(self, waiter: Waiter) -> Hold | None:
+    def hold(self, waiter: Waiter) -> HoldSnapshot | None:
         """Its hold with victims."""
         return next((hold for hold in self.snapshot.holds if hold.owner.id == waiter.id), None)
 
-    def coming(self, hold: Hold, account: str, key: str) -> int:
+    def coming(self, hold: HoldSnapshot, account: str, key: str) -> int:
         """What those who are leaving for its owner will bring there."""
         return sum(one.amounts.get(key, 0) for one in self.within(account) if one.leaving_for == hold.owner.id)
 
@@ -100,7 +100,7 @@ class Oracle:
                 binds = False
             elif account in self.path(hold.owner):
                 asked, coming = hold.owner.amounts.get(key, 0), self.coming(hold, account, key)
-                brought = hold.brought.get(account, {}).get(key, 0)
+                brought = hold.freed_units.get(account, {}).get(key, 0)
                 if binds:
                     total += asked if then else max(0, asked - coming)
                 else:
@@ -213,7 +213,7 @@ class Oracle:
         beside = Oracle(self._running(victim)) if victim.leaving_for is not None else self
         return (2 if beside.borrowed_on(one, policy, key) else 1), one.fence
 
-    def _running(self, victim: Allocation) -> Snapshot:
+    def _running(self, victim: Allocation) -> PoolSnapshot:
         """The same, had the victim not been told to leave."""
         return marked(self.snapshot, {victim.id}, None)
 
@@ -409,12 +409,12 @@ class Oracle:
     def most(self) -> int | None:
         """How many may be stopped by one decision now."""
         left = self.terms.max_preemptions_per_minute
-        bounds = [self.terms.max_victims, None if left is None else max(0, left - self.snapshot.stopped_last_minute)]
+        bounds = [self.terms.max_victims, None if left is None else max(0, left - self.snapshot.preemptions_last_minute)]
         return min((bound for bound in bounds if bound is not None), default=None)
 
     def pausing(self) -> bool:
         """Whether the last decision of this pool is too recent."""
-        decided = self.snapshot.decided_ms
+        decided = self.snapshot.last_decision_ms
         return decided is not None and self.snapshot.now_ms < decided + self.terms.backoff_s * 1000
 
     # a whole pass
@@ -429,7 +429,7 @@ class Oracle:
         band = 0 if asked and all(one.amounts[key] <= unused[key] for key in asked) else 1
         rank = tuple(-part for part in self.rank(one))
         first = (rank, band) if self.free_of_borrowing else (band, rank)
-        return *first, one.number, one.id
+        return *first, one.submission_number, one.id
 
     def asking(self) -> Iterator[Waiter]:
         """Who may ask: owners of holds that are short again, in their order, then the others in queue order.
@@ -470,7 +470,7 @@ class Oracle:
         return [owner for owner in owners if self.short(owner) and not self.choice(owner, most)]
 
 
-def marked(snapshot: Snapshot, ids: Collection[str], leaving_for: str | None) -> Snapshot:
+def marked(snapshot: PoolSnapshot, ids: Collection[str], leaving_for: str | None) -> PoolSnapshot:
     """The same, with these leaving for somebody, for nobody (empty) or not at all (None)."""
     changed = (replace(one, leaving_for=leaving_for) if one.id in ids else one for one in snapshot.allocations)
     return replace(snapshot, allocations=tuple(changed))

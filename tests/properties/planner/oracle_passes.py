@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from app.domain.plan_steps import EndHold, ReassignVictim, Preempt, Reprieve, PlanStep
-from app.domain.snapshot import Hold, Snapshot
+from app.domain.plan_steps import EndHold, PlanStep, Preempt, ReassignVictim, Reprieve
+from app.domain.snapshot import HoldSnapshot, PoolSnapshot
 from tests.properties.planner.oracle import Oracle, marked
 
 
-def after(snapshot: Snapshot, step: PlanStep) -> Snapshot:
+def after(snapshot: PoolSnapshot, step: PlanStep) -> PoolSnapshot:
     """The same pool when a step has been taken, and nobody has left yet. Of the columns only `back` moves."""
     if isinstance(step, ReassignVictim):
         return marked(snapshot, {step.request}, step.owner)
@@ -25,25 +25,25 @@ def after(snapshot: Snapshot, step: PlanStep) -> Snapshot:
     now = marked(_counted_back(snapshot, step), {victim.request for victim in step.victims}, waiter.id)
     if not Oracle(snapshot).hold(waiter):
         others = tuple(one for one in snapshot.waiters if one.id != waiter.id)
-        now = replace(now, waiters=others, holds=(*snapshot.holds, Hold(waiter, {})))
-    stopped = snapshot.stopped_last_minute + len(step.victims)
+        now = replace(now, waiters=others, holds=(*snapshot.holds, HoldSnapshot(waiter, {})))
+    stopped = snapshot.preemptions_last_minute + len(step.victims)
     return replace(now, stopped_last_minute=stopped, decided_ms=snapshot.now_ms)
 
 
-def _counted_back(snapshot: Snapshot, step: Preempt) -> Snapshot:
+def _counted_back(snapshot: PoolSnapshot, step: Preempt) -> PoolSnapshot:
     """Units of share keys count as gone from a stack when somebody starts to leave."""
     oracle, accounts = Oracle(snapshot), dict(snapshot.accounts)
     ids = {victim.request for victim in step.victims}
     for one in (one for one in snapshot.allocations if one.id in ids):
         for name in oracle.path(one)[:-1]:
-            back = dict(accounts[name].back)
+            back = dict(accounts[name].stack_exits)
             for key in oracle.shared & set(one.amounts):
                 back[key] = back.get(key, 0) + one.amounts[key]
             accounts[name] = replace(accounts[name], back=back)
     return replace(snapshot, accounts=accounts)
 
 
-def steps(snapshot: Snapshot) -> list[PlanStep]:
+def steps(snapshot: PoolSnapshot) -> list[PlanStep]:
     """A whole pass by these rules: strays, holds that nothing can fill, then decisions in queue order."""
     found: list[PlanStep] = []
     while step := _next(snapshot):
@@ -52,7 +52,7 @@ def steps(snapshot: Snapshot) -> list[PlanStep]:
     return found
 
 
-def _next(snapshot: Snapshot) -> PlanStep | None:
+def _next(snapshot: PoolSnapshot) -> PlanStep | None:
     oracle = Oracle(snapshot)
     if stray := oracle.next_stray():
         return stray

@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from app.domain.snapshot import Account, Snapshot, Terms
+from app.domain.snapshot import AccountSnapshot, PlannerSettings, PoolSnapshot
 from tests.properties.planner.costs import MINUTE_MS
 from tests.properties.planner.ledger_model import Asked, Book
 from tests.properties.planner.oracle_passes import steps
@@ -22,14 +22,14 @@ mostly_none = st.sampled_from((True,) * 4 + (False,))
 
 
 @st.composite
-def terms(draw: st.DrawFn) -> Terms:
+def terms(draw: st.DrawFn) -> PlannerSettings:
     """Settings of a pool, most of them at rest."""
 
     def at_times(values: st.SearchStrategy[Any], otherwise: Any) -> Any:
         return draw(values) if draw(rarely) else otherwise
 
     discipline = draw(st.sampled_from(("reserved", "classes")))
-    return Terms(
+    return PlannerSettings(
         discipline=discipline,
         order=draw(st.sampled_from(("share_first", "share_first", "priority_first"))),
         queueing=draw(st.sampled_from(("best_effort", "best_effort", "best_effort", "strict"))),
@@ -44,7 +44,7 @@ def terms(draw: st.DrawFn) -> Terms:
 
 
 @st.composite
-def accounts(draw: st.DrawFn) -> dict[str, Account]:
+def accounts(draw: st.DrawFn) -> dict[str, AccountSnapshot]:
     """A pool, groups nested up to two deep, policies; the numbers agree."""
     capacity = {"gpu": draw(st.sampled_from((6, 4, 5, 7, 8, 10, 12, 3, 2)))}
     if draw(st.booleans()):
@@ -62,8 +62,8 @@ def accounts(draw: st.DrawFn) -> dict[str, Account]:
         made.append({"name": f"policy:{component}", "parent": parent, **rank, **draw(_numbers(capacity))})
     _agree(capacity, made)
     empty: dict[str, Any] = {"used": {}, "used_fixed": {}, "cleared": {}, "back": {}}
-    pool = Account("pool", None, {}, capacity, **empty)
-    return {"pool": pool} | {one["name"]: Account(**one, **empty) for one in made}
+    pool = AccountSnapshot("pool", None, {}, capacity, **empty)
+    return {"pool": pool} | {one["name"]: AccountSnapshot(**one, **empty) for one in made}
 
 
 def _numbers(capacity: dict[str, int]) -> st.SearchStrategy[dict[str, Any]]:
@@ -165,6 +165,6 @@ def books(draw: st.DrawFn) -> Book:
     return book
 
 
-def snapshots() -> st.SearchStrategy[Snapshot]:
+def snapshots() -> st.SearchStrategy[PoolSnapshot]:
     """One pool at one moment."""
     return books().map(Book.snapshot)

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
-from app.domain.plan_steps import EndHold, ReassignVictim, Preempt, Reprieve, PlanStep
-from app.domain.snapshot import Snapshot, Waiter
-from app.planner.planning_pass import plan
+from app.domain.plan_steps import EndHold, PlanStep, Preempt, ReassignVictim, Reprieve
+from app.domain.snapshot import PoolSnapshot, Waiter
+from app.planner.planning_pass import plan_pool
 from tests.properties.planner.oracle import CANDIDATES, Oracle
 from tests.properties.planner.oracle_passes import after
 from tests.properties.planner.strategies import snapshots
@@ -33,8 +33,8 @@ PHASES = (Phase.generate, Phase.shrink) if LONGER else (Phase.generate,)
     suppress_health_check=list(HealthCheck),
 )
 @given(snapshots())
-def test_every_step_is_the_one_that_the_rules_say(snapshot: Snapshot) -> None:
-    found = plan(snapshot).steps
+def test_every_step_is_the_one_that_the_rules_say(snapshot: PoolSnapshot) -> None:
+    found = plan_pool(snapshot).steps
     _nobody_refused(snapshot, found)
     now, asked, ended = snapshot, -1, set[str]()
     for step in found:
@@ -67,7 +67,7 @@ def _plain(stop: Preempt | None) -> tuple[str, set[tuple[str, int, str]]] | None
     return stop.waiter, {(one.request, one.fence, one.trigger.value) for one in stop.victims}
 
 
-def _places(snapshot: Snapshot) -> dict[str, int]:
+def _places(snapshot: PoolSnapshot) -> dict[str, int]:
     return {waiter.id: place for place, waiter in enumerate(Oracle(snapshot).queue())}
 
 
@@ -83,12 +83,12 @@ def _lawful(oracle: Oracle, stop: Preempt) -> None:
     assert all(oracle.fits_unused(waiter, account) for account in stop.unused_share_accounts)
     assert not stop.reserved_accounts or oracle.lies_within(waiter, victims)
     for rest in stop.borrowed_conditions:
-        more = rest.max_stack_exits - oracle.snapshot.accounts[rest.account].back.get(rest.key, 0)
+        more = rest.max_stack_exits - oracle.snapshot.accounts[rest.account].stack_exits.get(rest.key, 0)
         inside = [one for one in victims if rest.account in oracle.path(one) and one.amounts.get(rest.key)]
         assert 0 <= more < max(oracle.beyond(one, rest.account, rest.key) for one in inside), rest
 
 
-def _finished(now: Snapshot, asked: int, ended: set[str]) -> None:
+def _finished(now: PoolSnapshot, asked: int, ended: set[str]) -> None:
     """Whoever was passed over has no set at all; those who left for a hold that ended may be seen to in the next pass."""
     oracle = Oracle(now)
     if all(one.leaving_for != "" for one in now.allocations):
@@ -96,7 +96,7 @@ def _finished(now: Snapshot, asked: int, ended: set[str]) -> None:
         assert not oracle.dead_holds()
 
 
-def _nobody_refused(snapshot: Snapshot, found: Sequence[PlanStep]) -> None:
+def _nobody_refused(snapshot: PoolSnapshot, found: Sequence[PlanStep]) -> None:
     """For whoever stands before the first who was served, there is no set at all."""
     if any(not isinstance(step, Preempt) for step in found):
         return

@@ -9,8 +9,8 @@ from random import Random
 import pytest
 
 from app.domain.plan_steps import EndHold, EvictOverLimit, Preempt, Reprieve
-from app.domain.snapshot import Account, PublishedStatus, Snapshot, Waiter
-from app.planner.planning_pass import plan
+from app.domain.snapshot import AccountSnapshot, PoolSnapshot, PublishedStatus, Waiter
+from app.planner.planning_pass import plan_pool
 from tests.properties.planner.fair_oracle import FairOracle
 from tests.properties.planner.fair_strategies import SECOND_MS, Maker, act
 
@@ -18,29 +18,31 @@ LONGER = int(os.environ.get("HISTORIES") or 0)
 FIRST = int(os.environ.get("FIRST", 0))
 
 
-def seen(seed: int, *, groups: bool, crowded: bool) -> Snapshot:
+def seen(seed: int, *, groups: bool, crowded: bool) -> PoolSnapshot:
     """A pool with a past, of whose accounts some have been below their fair share for some time."""
     maker, random = Maker(seed, groups=groups, crowded=crowded), Random(seed)
     world = maker.world()
     book = world.book()
     for op in world.ops:
-        act(book, op, plan)
+        act(book, op, plan_pool)
     now = book.snapshot()
     return replace(now, accounts={name: _kept(random, now, account) for name, account in now.accounts.items()})
 
 
-def _kept(random: Random, now: Snapshot, account: Account) -> Account:
+def _kept(random: Random, now: PoolSnapshot, account: AccountSnapshot) -> AccountSnapshot:
     if random.random() < 0.3:
         return account
     below_s, status = random.choice((None, 1, 31, 61, 121, 601)), random.choice(("", "starving", "aggressively_starving"))
     below_ms = None if below_s is None else now.now_ms - below_s * SECOND_MS
     over_ms = now.now_ms - random.choice((1, 30, 31, 99)) * SECOND_MS
-    return replace(account, published=PublishedStatus(starvation_status=status if below_ms else "", below_ms=below_ms, over_ms=over_ms))
+    return replace(
+        account, published=PublishedStatus(starvation_status=status if below_ms else "", below_ms=below_ms, over_ms=over_ms)
+    )
 
 
-def check(now: Snapshot) -> str:
+def check(now: PoolSnapshot) -> str:
     """What the planner did: the kind of case; an error if it is wrong."""
-    found = plan(now)
+    found = plan_pool(now)
     assert sum(isinstance(step, Preempt) for step in found.steps) <= 1
     if found.steps and isinstance(found.steps[0], EvictOverLimit):
         _relieves(FairOracle(now), now, found.steps[0])
@@ -69,32 +71,32 @@ def check(now: Snapshot) -> str:
             _wellfounded(oracle, now, stop)
             return "another set"
         other = next(oracle.all_sets(asker, most), None)
-        assert other is None, f"{asker.id} may take {[one.id for one in other]}, but {found.decisions[asker.id].why}"
+        assert other is None, f"{asker.id} may take {[one.id for one in other]}, but {found.decisions[asker.id].reason}"
     assert stop is None, f"{stop} for one who may not take"
     return "none"
 
 
-def _relieves(oracle: FairOracle, now: Snapshot, step: EvictOverLimit) -> None:
+def _relieves(oracle: FairOracle, now: PoolSnapshot, step: EvictOverLimit) -> None:
     """Those that go are needed, may go, and are all that it takes as far as there are any."""
     ids = {victim.request for victim in step.victims}
     running = [one for one in now.allocations if one.leaving_for is None]
     victims = [one for one in running if one.id in ids]
     assert [one.id for one in reversed(victims)] == [victim.request for victim in step.victims], "not the newest first"
-    nobody = Waiter("", "", {}, preemptible=True, preemption_class=0, number=0)
+    nobody = Waiter("", "", {}, preemptible=True, preemption_class=0, submission_number=0)
     assert not any(oracle.protected(nobody, one) for one in victims)
     for one in victims:
         assert any(oracle.is_over(account, key, ids - {one.id}) for account in oracle.path(one) for key in one.amounts), one.id
-    if now.terms.max_preemptions_per_minute is None:
+    if now.settings.max_preemptions_per_minute is None:
         for one in running:
             if one.id not in ids and not oracle.protected(nobody, one):
                 assert not any(oracle.is_over(account, key, ids) for account in oracle.path(one) for key in one.amounts), one.id
 
 
-def _behind(oracle: FairOracle, now: Snapshot) -> set[str]:
+def _behind(oracle: FairOracle, now: PoolSnapshot) -> set[str]:
     """Strict queueing: who stands behind the first that is blocked by capacity."""
-    if now.terms.queueing != "strict":
+    if now.settings.queueing != "strict":
         return set()
-    queue = sorted((*now.waiters, *(hold.owner for hold in now.holds)), key=lambda one: one.place)
+    queue = sorted((*now.waiters, *(hold.owner for hold in now.holds)), key=lambda one: one.queue_position)
     blocked = [oracle.blocked(one) == "capacity" for one in queue]
     return {one.id for at, one in enumerate(queue) if any(blocked[:at])}
 
@@ -103,7 +105,7 @@ def _like(stop: Preempt | None, other: Preempt) -> Preempt:
     return replace(other, uses=stop.usage_conditions) if stop else other
 
 
-def _wellfounded(oracle: FairOracle, now: Snapshot, stop: Preempt) -> None:
+def _wellfounded(oracle: FairOracle, now: PoolSnapshot, stop: Preempt) -> None:
     """The set is another one than the first in order, and lawful all the same."""
     waiter = next(one for one in (*now.waiters, *(hold.owner for hold in now.holds)) if one.id == stop.waiter)
     ids = {victim.request for victim in stop.victims}

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from app.domain.plan_steps import EndHold, EvictOverLimit, Preempt, Reprieve, PlanStep
-from app.planner.planning_pass import plan
+from app.domain.plan_steps import EndHold, EvictOverLimit, PlanStep, Preempt, Reprieve
+from app.planner.planning_pass import plan_pool
 from tests.properties.planner.fair_ledger_model import FairBook
 from tests.properties.planner.fair_strategies import SECOND_MS, Maker, World, act
 
@@ -65,7 +65,7 @@ class Ending:
 
     def _plan(self) -> bool:
         """Keep what was found, and take the steps until one is stale because somebody was granted; the first one never is."""
-        found = plan(self.book.snapshot())
+        found = plan_pool(self.book.snapshot())
         running = set(self.book.live)
         self.book.publish(found.publication)
         assert sum(isinstance(step, Preempt) for step in found.steps) <= 1
@@ -105,7 +105,7 @@ def left_alone(world: World) -> Ending:
     """A pool with its past, left to itself until it is quiet."""
     book = world.book()
     for op in world.ops:
-        act(book, op, plan)
+        act(book, op, plan_pool)
     ending = Ending(book, world.at_once, world.choices)
     ending.run()
     return ending

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from app.domain.plan_steps import EndHold, ReassignVictim, Preempt, Reprieve, Trigger
-from app.domain.snapshot import Account, Terms
+from app.domain.plan_steps import EndHold, Preempt, ReassignVictim, Reprieve, Trigger
+from app.domain.snapshot import AccountSnapshot, PlannerSettings
 from tests.properties.planner.costs import MINUTE_MS
 from tests.properties.planner.ledger_model import Asked, Book
 from tests.properties.planner.oracle import Oracle
@@ -22,12 +22,12 @@ def a_pool(
 ) -> Book:
     """A pool of that many gpu; policies and groups by name, each with what was set."""
     more = said.pop("capacity", {})
-    accounts = {"pool": Account("pool", None, {}, {"gpu": gpu, **more}, **EMPTY)}
+    accounts = {"pool": AccountSnapshot("pool", None, {}, {"gpu": gpu, **more}, **EMPTY)}
     for kind, named in (("group", groups or {}), ("policy", policies or {})):
         for name, shares in named.items():
             full = f"{kind}:{name}"
-            accounts[full] = Account(full, **{"parent": "pool", "reserved": {}, "limit": {}, **EMPTY, **shares})
-    return Book(Terms(**said), accounts)
+            accounts[full] = AccountSnapshot(full, **{"parent": "pool", "reserved": {}, "limit": {}, **EMPTY, **shares})
+    return Book(PlannerSettings(**said), accounts)
 
 
 def ask(book: Book, component: str, gpu: int = 0, **said: Any) -> str:

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from app.domain.plan_steps import EndHold, Preempt, Reprieve, PlanStep
-from app.domain.snapshot import Snapshot
-from app.planner.planning_pass import plan
+from app.domain.plan_steps import EndHold, PlanStep, Preempt, Reprieve
+from app.domain.snapshot import PoolSnapshot
+from app.planner.planning_pass import plan_pool
 from tests.properties.planner.costs import MINUTE_MS
 from tests.properties.planner.ledger_model import Book
 from tests.properties.planner.oracle import Oracle
@@ -32,7 +32,7 @@ MOST = 100
 CALM = 4
 """Rounds in which nothing may happen, some minutes apart: time alone lifts budgets and protections."""
 
-Planner = Callable[[Snapshot], Sequence[PlanStep]]
+Planner = Callable[[PoolSnapshot], Sequence[PlanStep]]
 choices = st.lists(st.integers(0, 11), min_size=1, max_size=40)
 
 
@@ -122,9 +122,9 @@ class Ending:
         self.owed = [id_ for id_ in self.owed if id_ in self.book.waiting]
 
 
-def planned(snapshot: Snapshot) -> Sequence[PlanStep]:
+def planned(snapshot: PoolSnapshot) -> Sequence[PlanStep]:
     """The planner that is tested."""
-    return plan(snapshot).steps
+    return plan_pool(snapshot).steps
 
 
 @pytest.mark.timeout(24 * 3600 if LONGER else 120)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from poolkeeper.http_client import LONGEST_RETRY_AFTER_S
 
-from app.api.schemas.requests import LAST_MS, time_of
+from app.api.schemas.base import LAST_MS, time_of
 from app.store.workspace_copy import DRY_RUN_REASONS, DryRunUnavailable
 from tests.support.backends import FakeScratch
 from tests.support.in_process_api import Site, an_ask

@@ -9,9 +9,10 @@ from typing import Any, cast
 import pytest
 from werkzeug.datastructures import Headers
 
-from app.api.handlers.pool_shares import PoolSharesResponse, get_pool_shares
+from app.api.handlers.pool_shares import get_pool_shares
 from app.api.metrics.process_metrics import ProcessMetrics
 from app.api.routing import Call
+from app.api.schemas.pool_shares import PoolSharesResponse
 from app.bootstrap import Services
 from app.domain.pool_shares import ShareAccount
 from app.domain.tokens import ANONYMOUS, Role, Token

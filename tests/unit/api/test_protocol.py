@@ -13,7 +13,7 @@ from app.api.app import HttpOptions
 from app.api.routes import AT_ROOT, PREFIX, ROUTES
 from app.logging_config import JsonLine, TextLine
 from app.settings import Settings
-from tests.conftest import Servers
+from tests.support.backends import new_fake
 from tests.support.in_process_api import Site, an_ask
 
 PATHS = sorted({PREFIX + route.path for route in ROUTES} | {route.path for route in AT_ROOT} | {f"{PREFIX}/openapi.json"})
@@ -97,8 +97,8 @@ def test_kinds_of_json(site: Site, kind: str) -> None:
 
 
 @pytest.mark.parametrize("route", WITH_BODY, ids=lambda route: route.name)
-def test_a_body_may_have_so_many_bytes(servers: Servers, route: Any) -> None:
-    site = Site(servers.client("redis"), choices=HttpOptions(max_body_bytes=2048))
+def test_a_body_may_have_so_many_bytes(route: Any) -> None:
+    site = Site(new_fake(), choices=HttpOptions(max_body_bytes=2048))
     before = site.state()
     large = b'{"pad": "' + b"x" * 2048 + b'"}'
     refused = site.ask(route.method, _filled(route.path), raw=large).refused(413, "body_too_large")
@@ -191,8 +191,8 @@ def test_headers_of_an_answer_are_made_of_nothing_that_was_sent(site: Site) -> N
     assert headers == {"X-Request-Id": "evil"}
 
 
-def test_a_default_rate_is_for_tokens_without_their_own(servers: Servers) -> None:
-    site = Site(servers.client("redis"), Settings(rate_per_s=1))
+def test_a_default_rate_is_for_tokens_without_their_own() -> None:
+    site = Site(new_fake(), Settings(rate_per_s=1))
     slow, quick = site.token(), site.token(rate=0)
     assert [site.get("/pools", token=slow).status for _ in range(2)] == [200, 429]
     assert [site.get("/pools", token=quick).status for _ in range(5)] == [200] * 5

@@ -13,7 +13,7 @@ from app.dashboard.assets import FOLDER, KINDS
 from app.dashboard.pages import NODES
 from app.dashboard.routes import ENTRANCE, PAGES
 from app.domain.plan_steps import Trigger
-from tests.conftest import Servers
+from tests.support.backends import new_fake
 from tests.support.in_process_api import Site
 from tests.unit.dashboard.page_client import Desk, words
 
@@ -416,5 +416,5 @@ def test_the_stream_of_a_revoked_token_ends(desk: Desk) -> None:
     assert list(said) == []
 
 
-def test_the_api_alone_has_no_first_page(servers: Servers) -> None:
-    Site(servers.client("fake")).get("/", root=True).refused(404, "no_such_route")
+def test_the_api_alone_has_no_first_page() -> None:
+    Site(new_fake()).get("/", root=True).refused(404, "no_such_route")

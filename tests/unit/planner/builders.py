@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from app.domain.amounts import Amounts
-from app.domain.plan_steps import EndHold, ReassignVictim, Preempt, Reprieve
-from app.domain.snapshot import Account, Allocation, Hold, Snapshot, Terms, Waiter
-from app.planner.decisions import Why, WhyNot
-from app.planner.planning_pass import Plan, plan
+from app.domain.plan_steps import EndHold, Preempt, ReassignVictim, Reprieve
+from app.domain.snapshot import AccountSnapshot, Allocation, HoldSnapshot, PlannerSettings, PoolSnapshot, Waiter
+from app.planner.decisions import DecisionReason, RefusalReason
+from app.planner.planning_pass import PoolPlan, plan_pool
 
 NOW_MS = 100_000_000
 MINUTE_MS = 60_000
@@ -22,11 +22,11 @@ class Scene:
     """A pool in the making: `a_pool(gpu=8).policy("low").runs("a", "low", gpu=2).waits("w", "low", gpu=8)`."""
 
     capacity: Amounts
-    terms: Terms = field(default_factory=Terms)
+    terms: PlannerSettings = field(default_factory=PlannerSettings)
     accounts: dict[str, dict[str, Any]] = field(default_factory=dict)
     running: list[Allocation] = field(default_factory=list)
     waiting: list[Waiter] = field(default_factory=list)
-    holding: list[Hold] = field(default_factory=list)
+    holding: list[HoldSnapshot] = field(default_factory=list)
     back: dict[str, Amounts] = field(default_factory=dict)
     stopped_last_minute: int = 0
     decided_ms: int | None = None
@@ -64,7 +64,7 @@ class Scene:
 
     def holds(self, name: str, component: str, brought: Mapping[str, Amounts] | None = None, **ask: Any) -> Scene:
         """Somebody waits with a hold, behind all who have one already."""
-        self.holding.append(Hold(self._waiter(name, component, ask), brought or {}))
+        self.holding.append(HoldSnapshot(self._waiter(name, component, ask), brought or {}))
         return self
 
     def _waiter(self, name: str, component: str, ask: dict[str, Any]) -> Waiter:
@@ -72,23 +72,23 @@ class Scene:
         defaults = {"preemptible": True, "preemption_class": 5, "number": len(self.waiting) + len(self.holding)}
         return Waiter(id=name, component=component, amounts=amounts, **{**defaults, **fields})
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> PoolSnapshot:
         """The scene as the planner sees it."""
         accounts = {"pool": self._account("pool", {"parent": None, "limit": self.capacity})}
         accounts |= {name: self._account(name, numbers) for name, numbers in self.accounts.items()}
-        return Snapshot(
+        return PoolSnapshot(
             pool="p",
             now_ms=NOW_MS,
-            terms=self.terms,
+            settings=self.terms,
             accounts=accounts,
             allocations=tuple(self.running),
             waiters=tuple(self.waiting),
             holds=tuple(self.holding),
-            stopped_last_minute=self.stopped_last_minute,
-            decided_ms=self.decided_ms,
+            preemptions_last_minute=self.stopped_last_minute,
+            last_decision_ms=self.decided_ms,
         )
 
-    def _account(self, name: str, numbers: dict[str, Any]) -> Account:
+    def _account(self, name: str, numbers: dict[str, Any]) -> AccountSnapshot:
         inside = [each for each in self.running if name in self.path(each.component)]
         cleared: Counter[str] = Counter()
         for hold in self.holding:
@@ -97,7 +97,7 @@ class Scene:
                 cleared.update({key: max(0, units - coming[key]) for key, units in hold.owner.amounts.items()})
         plain = {"reserved": {}, "limit": {}, "cleared": cleared, "back": self.back.get(name, {})}
         used = {"used": _sum(inside), "used_fixed": _sum(each for each in inside if not each.preemptible)}
-        return Account(name=name, **{**plain, **used, **numbers})
+        return AccountSnapshot(name=name, **{**plain, **used, **numbers})
 
     def path(self, component: str) -> list[str]:
         """The accounts from a policy up to the pool."""
@@ -106,9 +106,9 @@ class Scene:
             path.append(self.accounts[path[-1]]["parent"])
         return path
 
-    def plan(self, *skip: str) -> Plan:
+    def plan(self, *skip: str) -> PoolPlan:
         """What the planner makes of it."""
-        return plan(self.snapshot(), frozenset(skip))
+        return plan_pool(self.snapshot(), frozenset(skip))
 
     def stopped(self, waiter: str = "w") -> dict[str, str]:
         """Who is stopped for a waiter, and by what trigger."""
@@ -120,11 +120,11 @@ class Scene:
         (step,) = (step for step in self.plan().steps if isinstance(step, Preempt) and step.waiter == waiter)
         return step
 
-    def why(self, waiter: str = "w", *skip: str) -> Why:
+    def why(self, waiter: str = "w", *skip: str) -> DecisionReason:
         """What was decided about a waiter."""
-        return self.plan(*skip).decisions[waiter].why
+        return self.plan(*skip).decisions[waiter].reason
 
-    def why_not(self, victim: str, waiter: str = "w") -> dict[str | None, WhyNot]:
+    def why_not(self, victim: str, waiter: str = "w") -> dict[str | None, RefusalReason]:
         """Why each rule does not let the waiter take somebody; under None why none was asked."""
         verdicts = {verdict.allocation: verdict for verdict in self.plan().decisions[waiter].verdicts()}
         return dict(verdicts[victim].refusals)
@@ -135,7 +135,7 @@ def a_pool(**capacity: int) -> Scene:
     return Scene(capacity)
 
 
-def shown(plan: Plan) -> list[tuple[str, ...]]:
+def shown(plan: PoolPlan) -> list[tuple[str, ...]]:
     """The steps of a plan in short."""
     return [_short(step) for step in plan.steps]
 
@@ -204,7 +204,7 @@ def in_queue_order(scene: Scene) -> list[Waiter]:
         if scene.terms.discipline == "classes":
             rank.reverse()
         front = [not in_share, *rank] if scene.terms.order == "share_first" else [*rank, not in_share]
-        return (*front, waiter.number, waiter.id)
+        return (*front, waiter.submission_number, waiter.id)
 
     return sorted(scene.waiting, key=order)
 

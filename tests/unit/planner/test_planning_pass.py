@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.domain.plan_steps import Preempt, BorrowedCondition
-from app.planner.decisions import DECISIONS, REFUSALS, Outcome, Why, WhyNot
-from app.planner.planning_pass import _Pass
+from app.domain.plan_steps import BorrowedCondition, Preempt
+from app.planner.decisions import DECISION_SENTENCES, REFUSAL_SENTENCES, DecisionReason, Outcome, RefusalReason
+from app.planner.planning_pass import PlanningPass
 from tests.unit.planner.builders import NOW_MS, Scene, a_pool, after, in_queue_order, shown
 
 
@@ -28,7 +28,7 @@ def test_what_is_leaving_is_counted_before_anybody_is_chosen() -> None:
     scene = low_and_high(4).runs("a", "low", gpu=2, leaving_for="x").runs("b", "low", gpu=2)
     scene.holds("x", "high", gpu=1).waits("w", "high", gpu=1)
     assert shown(scene.plan()) == []
-    assert scene.why() is Why.NO_SHORTAGE
+    assert scene.why() is DecisionReason.NO_SHORTAGE
     assert shown(scene.waits("y", "high", gpu=2).plan()) == [("stop", "y", "b")]
 
 
@@ -43,7 +43,7 @@ def test_each_waiter_has_its_own_stopped() -> None:
     scene.waits("h", "high", gpu=2).waits("m", "mid", gpu=2).waits("x", "mid", gpu=2)
     plan = scene.plan()
     assert shown(plan) == [("stop", "h", "b"), ("stop", "m", "a")]
-    assert [plan.decisions[name].outcome for name in ("h", "m", "x")] == [Outcome.STOPS, Outcome.STOPS, Outcome.WAITS]
+    assert [plan.decisions[name].outcome for name in ("h", "m", "x")] == [Outcome.PREEMPTS, Outcome.PREEMPTS, Outcome.WAITS]
 
 
 def test_two_waiters_do_not_claim_the_same_share() -> None:
@@ -51,7 +51,7 @@ def test_two_waiters_do_not_claim_the_same_share() -> None:
     scene.runs("h1", "high", gpu=4).runs("h2", "high", gpu=4).waits("w1", "low", gpu=3).waits("w2", "low", gpu=3)
     plan = scene.plan()
     assert shown(plan) == [("stop", "w1", "h2")]
-    assert plan.decisions["w2"].why is Why.NOT_ENOUGH
+    assert plan.decisions["w2"].reason is DecisionReason.NOT_ENOUGH
 
 
 def test_a_hold_of_fixed_work_counts_against_the_fixed_share() -> None:
@@ -59,17 +59,17 @@ def test_a_hold_of_fixed_work_counts_against_the_fixed_share() -> None:
     scene.waits("w1", "t", gpu=2, preemptible=False).waits("w2", "t", gpu=2, preemptible=False).waits("w3", "t", gpu=1)
     plan = scene.plan()
     assert shown(plan) == [("stop", "w1", "v")]
-    assert plan.decisions["w2"].why is Why.FIXED_SHARE_USED_UP
+    assert plan.decisions["w2"].reason is DecisionReason.FIXED_SHARE_USED_UP
 
 
 def test_fixed_work_beyond_its_share_stops_nobody() -> None:
     scene = a_pool(gpu=4).policy("t", priority=9, reserved={"gpu": 2}).policy("o", priority=1)
     scene.runs("fixed", "t", gpu=2, preemptible=False).runs("v", "o", gpu=2)
-    assert scene.waits("w", "t", gpu=1, preemptible=False).why() is Why.FIXED_SHARE_USED_UP
+    assert scene.waits("w", "t", gpu=1, preemptible=False).why() is DecisionReason.FIXED_SHARE_USED_UP
 
 
 def test_without_a_policy_nothing_is_asked() -> None:
-    assert low_and_high(1).waits("w", "nobody", gpu=1).why() is Why.NO_POLICY
+    assert low_and_high(1).waits("w", "nobody", gpu=1).why() is DecisionReason.NO_POLICY
 
 
 # what the ledger checks again
@@ -79,7 +79,9 @@ def test_a_stop_says_how_much_may_leave_until_it_rests_on_nothing() -> None:
     scene = a_pool(gpu=6).policy("a", priority=9).policy("b", priority=1, reserved={"gpu": 2})
     scene.back = {"policy:b": {"gpu": 7}}
     scene.runs("b1", "b", gpu=3).runs("b2", "b", gpu=3).waits("w", "a", gpu=3)
-    assert scene.stop() == Preempt("w", scene.stop().victims, borrowed_conditions=(BorrowedCondition("policy:b", "gpu", 7 + 4 - 1),))
+    assert scene.stop() == Preempt(
+        "w", scene.stop().victims, borrowed_conditions=(BorrowedCondition("policy:b", "gpu", 7 + 4 - 1),)
+    )
 
 
 def test_what_an_earlier_step_moves_is_counted_in() -> None:
@@ -172,7 +174,7 @@ def test_a_hold_that_will_suffice_is_left_alone() -> None:
     scene = low_and_high(4).runs("v", "low", gpu=2, leaving_for="x").runs("o", "low", gpu=2).holds("x", "high", gpu=2)
     plan = scene.plan()
     assert shown(plan) == []
-    assert plan.decisions["x"].why is Why.NO_SHORTAGE
+    assert plan.decisions["x"].reason is DecisionReason.NO_SHORTAGE
 
 
 def test_a_hold_that_will_not_suffice_asks_again_for_what_lacks() -> None:
@@ -186,7 +188,7 @@ def test_a_hold_that_nothing_can_fill_ends_and_its_victims_are_settled() -> None
     plan = scene.plan()
     assert shown(plan) == [("end", "x"), ("pass on", "v", "y")]
     assert plan.decisions["x"].outcome is Outcome.ENDS
-    assert plan.decisions["x"].why is Why.NOT_ENOUGH
+    assert plan.decisions["x"].reason is DecisionReason.NOT_ENOUGH
 
 
 def test_the_victims_of_a_hold_that_ended_are_called_back_if_nobody_needs_them() -> None:
@@ -234,11 +236,11 @@ def test_a_pool_pauses_between_two_decisions() -> None:
     scene = low_and_high(4, backoff_s=5).runs("a", "low", gpu=2).runs("b", "low", gpu=2)
     scene.waits("w", "high", gpu=2).waits("x", "high", gpu=1)
     assert shown(scene.plan()) == [("stop", "w", "b")]
-    assert scene.why("x") is Why.BACKOFF
+    assert scene.why("x") is DecisionReason.BACKOFF
     scene.decided_ms = NOW_MS - 4999
-    assert scene.why() is Why.BACKOFF
+    assert scene.why() is DecisionReason.BACKOFF
     scene.decided_ms = NOW_MS - 5000
-    assert scene.why() is Why.FITS_THEN
+    assert scene.why() is DecisionReason.FITS_THEN
 
 
 def test_at_most_so_many_a_minute() -> None:
@@ -247,11 +249,11 @@ def test_at_most_so_many_a_minute() -> None:
         scene.runs(name, "low", gpu=1)
     scene.waits("w", "high", gpu=2).waits("x", "high", gpu=2)
     assert shown(scene.plan()) == [("stop", "w", "d", "c")]
-    assert scene.why("x") is Why.MINUTE_USED_UP
+    assert scene.why("x") is DecisionReason.MINUTE_USED_UP
     scene.stopped_last_minute = 3
-    assert scene.why() is Why.MINUTE_USED_UP
+    assert scene.why() is DecisionReason.MINUTE_USED_UP
     scene.stopped_last_minute = 9
-    assert scene.why() is Why.MINUTE_USED_UP
+    assert scene.why() is DecisionReason.MINUTE_USED_UP
 
 
 def test_what_is_left_of_a_minute_bounds_the_set() -> None:
@@ -274,7 +276,7 @@ def test_what_a_whole_minute_does_not_allow_is_no_pause() -> None:
     scene = low_and_high(2, max_preemptions_per_minute=1).runs("a", "low", gpu=1).runs("b", "low", gpu=1)
     assert shown(scene.holds("x", "high", gpu=2).plan()) == [("end", "x")]
     scene.holding.clear()
-    assert scene.waits("w", "high", gpu=2).why() is Why.TOO_MANY
+    assert scene.waits("w", "high", gpu=2).why() is DecisionReason.TOO_MANY
 
 
 # strict queues, and those who would rather have another pool
@@ -284,7 +286,7 @@ def test_in_a_strict_queue_nobody_asks_behind_the_first_that_lacks_capacity() ->
     scene = low_and_high(4, queueing="strict").runs("top", "high", gpu=2, preemption_class=9).runs("v", "low", gpu=2)
     scene.waits("w", "high", gpu=4).waits("x", "high", gpu=1)
     assert shown(scene.plan()) == []
-    assert (scene.why("w"), scene.why("x")) == (Why.NOT_ENOUGH, Why.BEHIND)
+    assert (scene.why("w"), scene.why("x")) == (DecisionReason.NOT_ENOUGH, DecisionReason.BEHIND)
     assert shown(scene.under(queueing="best_effort").plan()) == [("stop", "x", "v")]
 
 
@@ -293,7 +295,7 @@ def test_who_is_kept_by_a_limit_blocks_nobody_and_asks_in_its_turn() -> None:
     scene.policy("mid", priority=5).runs("h", "high", gpu=1, preemption_class=2).runs("v", "low", gpu=3)
     scene.waits("w", "high", gpu=1, preemption_class=1).waits("m", "mid", gpu=1).waits("x", "high", gpu=1)
     assert shown(scene.plan()) == [("stop", "m", "v")]
-    assert scene.why("x") is Why.BEHIND
+    assert scene.why("x") is DecisionReason.BEHIND
     scene.waiting.reverse()
     assert shown(scene.plan())[0] == ("stop", "x", "h")
 
@@ -305,34 +307,34 @@ def test_the_owner_of_a_hold_asks_wherever_it_stands_and_blocks_those_behind_it(
     scene.holds("x", "mid", gpu=1, place=2).waits("w", "high", gpu=1, place=1).waits("y", "mid", gpu=1, place=3)
     plan = scene.plan()
     assert shown(plan) == [("stop", "x", "c"), ("stop", "w", "b")]
-    assert plan.decisions["y"].why is Why.BEHIND
+    assert plan.decisions["y"].reason is DecisionReason.BEHIND
     scene.waiting = [replace(scene.waiting[0], place=3)]
     assert shown(scene.plan()) == [("stop", "x", "c")]
-    assert scene.why() is Why.BEHIND
+    assert scene.why() is DecisionReason.BEHIND
 
 
 def test_who_has_just_lost_its_hold_still_stands_in_the_queue() -> None:
     scene = low_and_high(4, queueing="strict").runs("top", "high", gpu=2, preemption_class=9).runs("v", "low", gpu=2)
     scene.holds("x", "mid", gpu=4, place=1).waits("w", "mid", gpu=1, place=2)
     assert shown(scene.plan()) == [("end", "x")]
-    assert scene.why() is Why.BEHIND
+    assert scene.why() is DecisionReason.BEHIND
 
 
 def test_who_prefers_another_pool_does_not_ask_yet_but_is_blocked_all_the_same() -> None:
     scene = low_and_high(2).runs("v", "low", gpu=2).waits("w", "high", gpu=1).waits("x", "high", gpu=1)
     assert shown(scene.plan("w")) == [("stop", "x", "v")]
-    assert scene.why("w", "w") is Why.PREFERS_ANOTHER
+    assert scene.why("w", "w") is DecisionReason.PREFERS_ANOTHER
     scene.under(queueing="strict")
     assert shown(scene.plan("w")) == []
-    assert scene.why("x", "w") is Why.BEHIND
+    assert scene.why("x", "w") is DecisionReason.BEHIND
 
 
 # reasons
 
 
 def test_every_code_has_its_sentence() -> None:
-    assert set(DECISIONS) == set(Why)
-    assert set(REFUSALS) == set(WhyNot)
+    assert set(DECISION_SENTENCES) == set(DecisionReason)
+    assert set(REFUSAL_SENTENCES) == set(RefusalReason)
 
 
 def test_verdicts_are_those_of_the_moment_of_the_decision() -> None:
@@ -356,13 +358,13 @@ def test_verdicts_after_strays_and_ended_holds() -> None:
     plan = scene.plan()
     kinds = {step[0] for step in shown(plan)}
     assert kinds == {"pass on", "end", "reprieve"}
-    assert plan.decisions["w"].why is Why.NOT_ENOUGH
+    assert plan.decisions["w"].reason is DecisionReason.NOT_ENOUGH
     assert {verdict.allocation for verdict in plan.decisions["w"].verdicts()} == {"s"}
 
 
 def test_a_decision_without_a_judgement_has_no_verdicts() -> None:
     decision = low_and_high(2).waits("w", "high", gpu=1).plan().decisions["w"]
-    assert (decision.why, list(decision.verdicts())) == (Why.NO_SHORTAGE, [])
+    assert (decision.reason, list(decision.verdicts())) == (DecisionReason.NO_SHORTAGE, [])
 
 
 # properties
@@ -445,7 +447,7 @@ def test_what_was_stopped_makes_it_fit_and_nobody_was_stopped_in_vain(scene: Sce
             if not step.reserved_accounts:
                 (waiter,) = (each for each in scene.waiting if each.id == step.waiter)
                 spared.waiting = [waiter]
-                assert spared.plan().decisions[step.waiter].why is not Why.NO_SHORTAGE
+                assert spared.plan().decisions[step.waiter].reason is not DecisionReason.NO_SHORTAGE
 
 
 def _leaves(name: str, step: Preempt, spared: str) -> bool:
@@ -456,15 +458,17 @@ def _leaves(name: str, step: Preempt, spared: str) -> bool:
 @given(pools(), st.integers(1, 3))
 def test_equal_shapes_decided_once_are_decided_alike(scene: Scene, times: int) -> None:
     for number in range(times):
-        scene.waiting += [replace(each, id=f"{each.id}x{number}", number=each.number + 50 + number) for each in scene.waiting]
+        scene.waiting += [
+            replace(each, id=f"{each.id}x{number}", number=each.submission_number + 50 + number) for each in scene.waiting
+        ]
     scene.waiting = in_queue_order(scene)
     quick = scene.plan()
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(_Pass, "_is_still_refused", lambda *_: False)
+        patched.setattr(PlanningPass, "_is_still_refused", lambda *_: False)
         slow = scene.plan()
     assert quick.steps == slow.steps
-    assert {name: decision.why for name, decision in quick.decisions.items()} == {
-        name: decision.why for name, decision in slow.decisions.items()
+    assert {name: decision.reason for name, decision in quick.decisions.items()} == {
+        name: decision.reason for name, decision in slow.decisions.items()
     }
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from app.domain.explanations import PoolExplanation
 from app.domain.models import Request
-from app.planner.planning_pass import plan
+from app.planner.planning_pass import plan_pool
 from app.service.decision_cache import MAX_POOLS, TTL_S, DecisionCache
 from app.service.explain import Explainer
 from app.service.long_poll import TooManyWaiters
@@ -38,7 +38,7 @@ class Eye:
 
     def _pass(self, *args: Any, **named: Any) -> Any:
         self.passes += 1
-        return plan(*args, **named)
+        return plan_pool(*args, **named)
 
     def see(self, request: Request) -> PoolExplanation:
         """What is told of one who waits in one pool."""
@@ -91,7 +91,10 @@ def test_what_changes_no_event_tells_of_is_seen(eye: Eye, world: World) -> None:
     assert world.ledger.get_last_event_id(world.workspace) == before, "nothing happened"
     sight = eye.looking.get(world.workspace, told.status)
     assert sight.snapshot is not None
-    assert (told.status.rules_version, "policy:orchestrator/u" in sight.snapshot.accounts) == (sight.snapshot.version, True)
+    assert (told.status.rules_version, "policy:orchestrator/u" in sight.snapshot.accounts) == (
+        sight.snapshot.rules_version,
+        True,
+    )
     world.policy("u", limit={"gpu": 2})
     looks = eye.looks
     eye.see(waits)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from app.domain.specs import PoolUpdate
-from app.planner.estimates.start_times import foresee
+from app.planner.estimates.start_times import estimate_starts
 from app.service.dry_run import DryRun
 from app.store.workspace_copy import WorkspaceCopier
 from tests.support.backends import FakeScratch
@@ -36,7 +36,7 @@ def test_what_is_known_is_told_though_the_estimate_takes_all_the_time(world: Wor
     def takes_long(*args: Any) -> Any:
         nonlocal now
         now += 60
-        return foresee(*args)
+        return estimate_starts(*args)
 
     monkeypatch.setattr("app.service.estimates.foresee", takes_long)
     copying = WorkspaceCopier(world.client, FakeScratch(), world.clock, lambda: now)

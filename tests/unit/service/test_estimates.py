@@ -10,7 +10,7 @@ import pytest
 
 from app.domain.explanations import Estimate
 from app.domain.models import Request
-from app.domain.snapshot import Snapshot
+from app.domain.snapshot import PoolSnapshot
 from app.service.estimates import JUST_CAME, OLD_S, EstimateResult, Estimator
 from app.service.reconcile import Reconciler
 from app.store.keys import key
@@ -174,7 +174,7 @@ def test_a_pool_that_takes_long_is_left_alone_for_longer(here: Here, monkeypatch
     """Or newcomers, who all ask when they begin to wait, would have it worked out all the time."""
     world, snapshot, looks = here.world, here.world.planning.snapshot, 0
 
-    def slow(workspace: str, pool: str, *, anyway: bool = False) -> Snapshot | None:
+    def slow(workspace: str, pool: str, *, anyway: bool = False) -> PoolSnapshot | None:
         nonlocal looks
         looks += 1
         here.now_s += 2
@@ -216,7 +216,7 @@ class Slow:
         self._snapshot, self._slow = world.planning.snapshot, slow
         self.looked, self.began, self.go_on = Counter[str](), Event(), Event()
 
-    def snapshot(self, workspace: str, pool: str, *, anyway: bool = False) -> Snapshot | None:
+    def snapshot(self, workspace: str, pool: str, *, anyway: bool = False) -> PoolSnapshot | None:
         """As the real one."""
         self.looked[pool] += 1
         if pool == self._slow:

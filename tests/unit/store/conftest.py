@@ -1,4 +1,4 @@
-"""Whatever a test of the store did to its workspace, an audit finds nothing wrong with it afterwards."""
+"""After every test of the store that has a workspace, an audit finds nothing wrong with it."""
 
 from __future__ import annotations
 
@@ -6,19 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from app.service.audit import Audit
-from app.store.audit import AuditStore
-from tests.support.world import World
-
-
-def findings(world: World) -> list[str]:
-    """What an audit of the workspace finds."""
-    return [str(found) for found in Audit(world.ledger, AuditStore(world.client, world.clock)).run(world.workspace)]
+from tests.support.audit_findings import findings
 
 
 @pytest.fixture(autouse=True)
 def audited(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Audits the workspace at the end of a test that has one."""
+    """Audit the workspace at the end of a test that has one."""
     world = request.getfixturevalue("world") if "world" in request.fixturenames else None
     yield
     assert world is None or findings(world) == []

@@ -14,8 +14,8 @@ from app.domain.specs import PoolUpdate
 from app.store import declaration_codec
 from app.store.keys import key, prefix
 from app.store.scripts import RedisClient
+from tests.support.audit_findings import findings
 from tests.support.world import World
-from tests.unit.store.conftest import findings
 
 
 def present(world: World) -> dict[str, DeclaredPool]:

@@ -10,8 +10,8 @@ import pytest
 from app.service.audit import Audit
 from app.store.audit import AuditStore
 from app.store.keys import key
+from tests.support.audit_findings import findings
 from tests.support.world import World
-from tests.unit.store.conftest import findings
 from tests.unit.store.test_fair_order import FAIR, reconcile
 
 

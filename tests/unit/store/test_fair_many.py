@@ -9,10 +9,10 @@ from random import Random
 import pytest
 
 from app.domain.models import Request
-from app.domain.plan_steps import Publication, AccountUpdate
+from app.domain.plan_steps import AccountUpdate, Publication
 from app.domain.queue_score import CLASSES, EXACT, SHARE
+from tests.support.audit_findings import findings
 from tests.support.world import World, full
-from tests.unit.store.conftest import findings
 
 POLICIES = 90
 CAPACITY = 200

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from app.domain.models import Request
-from app.domain.plan_steps import Publication, AccountUpdate
+from app.domain.plan_steps import AccountUpdate, Publication
 from app.domain.queue_score import SHARE
 from app.domain.snapshot import PublishedStatus
 from app.service.reconcile import Reconciler
 from app.store.keys import key, prefix
 from app.store.scripts import RedisClient
+from tests.support.audit_findings import findings
 from tests.support.world import World, full
-from tests.unit.store.conftest import findings
 
 FAIR = {"discipline": "fair_share", "patience_s": None}
 

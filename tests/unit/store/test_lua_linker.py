@@ -130,7 +130,9 @@ def test_libraries_stand_once_and_after_those_they_use(tmp_path: Path) -> None:
     assert commands["look"].libraries == ("clock",)
     opened = re.findall(r"^local (\w+) = {}\ndo\n--", commands["grant"].text, re.MULTILINE)
     assert opened == ["clock", "accounts", "queue"]
-    assert commands["grant"].text.endswith(resolve_constants(TREE["requests/grant.lua"], "requests/grant.lua").removeprefix("\n"))
+    assert commands["grant"].text.endswith(
+        resolve_constants(TREE["requests/grant.lua"], "requests/grant.lua").removeprefix("\n")
+    )
 
 
 KEYS_WRITTEN_OUT = {
@@ -145,7 +147,9 @@ KEYS_WRITTEN_OUT = {
 
 @pytest.mark.parametrize("written", KEYS_WRITTEN_OUT)
 def test_keys_are_written_out_where_they_are_built(written: str) -> None:
-    assert resolve_constants(f"return {written} -- keys.live()", "x.lua") == f"return {KEYS_WRITTEN_OUT[written]} -- keys.live()"
+    assert (
+        resolve_constants(f"return {written} -- keys.live()", "x.lua") == f"return {KEYS_WRITTEN_OUT[written]} -- keys.live()"
+    )
 
 
 def test_the_prelude_has_what_is_used(tmp_path: Path) -> None:

@@ -10,12 +10,12 @@ import pytest
 
 from app.domain.models import Request
 from app.domain.plan_steps import EvictOverLimit, OverLimitVictim
-from app.domain.snapshot import PublishedStatus, Snapshot
+from app.domain.snapshot import PoolSnapshot, PublishedStatus
 from app.service.reconcile import Reconciler
 from app.store.keys import key
 from app.store.plan_store import StepResult
+from tests.support.audit_findings import findings
 from tests.support.world import World, full
-from tests.unit.store.conftest import findings
 
 EVICT = {"discipline": "fair_share", "patience_s": None, "grace_s": 30}
 
@@ -48,11 +48,11 @@ def four_of_two(world: World, **settings: Any) -> list[Request]:
 def test_a_shrunk_pool_has_its_newest_stopped_after_its_time_and_not_before(world: World) -> None:
     held = four_of_two(world)
     reconcile(world)
-    assert not world.snapshot(anyway=True).watched
+    assert not world.snapshot(anyway=True).is_watched
     world.resize(gpu=5)
     reconcile(world)
     assert noted(world).over_ms == world.clock.now_ms()
-    assert world.snapshot(anyway=True).watched, "nobody waits, and yet time will tell"
+    assert world.snapshot(anyway=True).is_watched, "nobody waits, and yet time will tell"
     reconcile(world, after_s=29.999)
     assert told(world, *held) == ["stays"] * 4
     reconcile(world, after_s=0.001)
@@ -64,7 +64,7 @@ def test_a_shrunk_pool_has_its_newest_stopped_after_its_time_and_not_before(worl
     assert world.used() == {"gpu": 4}
     assert world.status(*held) == ["allocated", "allocated", "queued", "queued"]
     reconcile(world)
-    assert (noted(world).over_ms, world.snapshot().watched) == (None, False)
+    assert (noted(world).over_ms, world.snapshot().is_watched) == (None, False)
 
 
 @pytest.mark.parametrize("account", ["policy", "group"])
@@ -364,14 +364,14 @@ def stale(why: str) -> Callable[[Make], Make]:
     return note
 
 
-def over(world: World) -> tuple[list[Request], Snapshot]:
+def over(world: World) -> tuple[list[Request], PoolSnapshot]:
     """Four of two in a pool of five."""
     held = four_of_two(world)
     world.resize(gpu=5)
     return held, world.snapshot(anyway=True)
 
 
-def evict(world: World, seen: Snapshot, *victims: Request, account: str = "pool", fence: int = 0) -> StepResult:
+def evict(world: World, seen: PoolSnapshot, *victims: Request, account: str = "pool", fence: int = 0) -> StepResult:
     """The step that has these stopped."""
     rows = tuple(OverLimitVictim(each.id, (world.look(each).fence or 0) + fence, account) for each in victims)
     return world.planning.apply_step(world.workspace, seen, EvictOverLimit(rows))

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from app.domain.models import Event, Request
-from app.domain.plan_steps import Preempt, BorrowedCondition, Trigger, Victim
-from app.domain.snapshot import Snapshot
+from app.domain.plan_steps import BorrowedCondition, Preempt, Trigger, Victim
+from app.domain.snapshot import PoolSnapshot
 from app.domain.states import RequestState
 from app.store.plan_store import StepResult, UnfinishedWork
 from app.store.scripts import RedisClient
@@ -43,7 +43,7 @@ def stale(why: str) -> Callable[[Make], Make]:
     return note
 
 
-def plain(world: World) -> tuple[Request, Request, Snapshot]:
+def plain(world: World) -> tuple[Request, Request, PoolSnapshot]:
     """A holder of all, one who waits for it, and what was seen."""
     (victim,) = scene(world, 8)
     return victim, world.submit("high", gpu=4), world.snapshot()
@@ -200,7 +200,7 @@ def _a_victim_is_of_another_pool(world: World) -> StepResult:
 def _what_was_borrowed_lies_in_a_share_now(world: World) -> StepResult:
     first, second = scene(world, 4, 4)
     waiter = world.submit("high", gpu=4)
-    back = world.snapshot().accounts["policy:orchestrator/low"].back.get("gpu", 0)
+    back = world.snapshot().accounts["policy:orchestrator/low"].stack_exits.get("gpu", 0)
     borrowed = [BorrowedCondition("policy:orchestrator/low", "gpu", back)]
     world.stop(world.submit("high", gpu=2, preemption_class=9), first)
     return world.stop(waiter, second, borrowed=borrowed)
@@ -336,12 +336,12 @@ def test_so_many_in_a_minute(world: World) -> None:
     assert world.stop(first, one) == APPLIED
     world.clock.advance(20)
     assert world.stop(second, other) == APPLIED
-    assert world.snapshot().stopped_last_minute == 2
+    assert world.snapshot().preemptions_last_minute == 2
     world.clock.advance(39.999)
-    assert (world.stop(last, third).reason, world.snapshot().stopped_last_minute) == ("budget", 2)
+    assert (world.stop(last, third).reason, world.snapshot().preemptions_last_minute) == ("budget", 2)
     world.clock.advance(0.001)
-    assert (world.snapshot().stopped_last_minute, world.stop(last, third)) == (1, APPLIED)
-    assert world.snapshot().decided_ms == world.clock.now_ms()
+    assert (world.snapshot().preemptions_last_minute, world.stop(last, third)) == (1, APPLIED)
+    assert world.snapshot().last_decision_ms == world.clock.now_ms()
 
 
 def test_none_is_nobody_ever(world: World) -> None:

@@ -10,8 +10,8 @@ import pytest
 from app.domain.models import Request
 from app.domain.names import component_id
 from app.store.scripts import RedisClient
+from tests.support.audit_findings import findings
 from tests.support.world import World
-from tests.unit.store.conftest import findings
 
 
 @pytest.fixture(params=[1, 2, 7, 200])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.domain.snapshot import Account, Allocation, Hold, Terms, Waiter
+from app.domain.snapshot import AccountSnapshot, Allocation, HoldSnapshot, PlannerSettings, Waiter
 from app.store.plan_store import PlanStore, UnfinishedWork
 from tests.support.world import World
 
@@ -20,7 +20,7 @@ def test_where_nobody_waits_and_nobody_leaves_there_is_nothing_to_see(world: Wor
     world.policy("low")
     world.policy("high", priority=1)
     victim = world.submit("low", gpu=4)
-    assert world.snapshot().watched  # it has changed
+    assert world.snapshot().is_watched  # it has changed
     world.looked_at()
     assert world.planning.snapshot(world.workspace, "p") is None
     waiter = world.submit("high", gpu=4)
@@ -63,9 +63,13 @@ def test_it_is_what_is_there(world: World) -> None:
     world.stop(waiter, last)
     world.clock.advance(1)
     seen = world.snapshot()
-    assert (seen.pool, seen.now_ms, seen.version) == ("p", world.clock.now_ms(), world.client.hget("pk:{test}:pool:p", "rules"))
-    assert (seen.terms, seen.stopped_last_minute, seen.decided_ms, dict(seen.preferred)) == (
-        Terms(), 1, saved, {"orchestrator/low": (), "orchestrator/high": ()},
+    assert (seen.pool, seen.now_ms, seen.rules_version) == (
+        "p",
+        world.clock.now_ms(),
+        world.client.hget("pk:{test}:pool:p", "rules"),
+    )
+    assert (seen.settings, seen.preemptions_last_minute, seen.last_decision_ms, dict(seen.preferred_pools)) == (
+        PlannerSettings(), 1, saved, {"orchestrator/low": (), "orchestrator/high": ()},
     )  # fmt: skip
     common: dict[str, Any] = {"component": "orchestrator/low", "amounts": {"gpu": 3, **STEP}, "preemptible": True}
     none: dict[str, Any] = {"checkpoint": "none", "checkpoint_minutes": None, "walltime_s": None}
@@ -85,22 +89,24 @@ def test_it_is_what_is_there(world: World) -> None:
     )
     assert seen.allocations[1].chain is not None
     owner = Waiter(waiter.id, "orchestrator/high", {"gpu": 3, **STEP}, True, 7, waiter.number)
-    assert tuple(replace(hold, owner=replace(hold.owner, place=0)) for hold in seen.holds) == (Hold(owner, {}),)
-    assert seen.accounts["pool"].said["fair_share_tolerance"] == "0.8"
+    assert tuple(replace(hold, owner=replace(hold.owner, place=0)) for hold in seen.holds) == (HoldSnapshot(owner, {}),)
+    assert seen.accounts["pool"].settings["fair_share_tolerance"] == "0.8"
     plain = {name: replace(account, said={}) for name, account in seen.accounts.items()}
     assert plain == accounts_of_it()
 
 
-def accounts_of_it() -> dict[str, Account]:
+def accounts_of_it() -> dict[str, AccountSnapshot]:
     """The accounts of the pool above: one of three is leaving, and keeps nothing from its owner where it will bring it."""
     low, high = {"gpu": 6, "step_run": 2}, {"gpu": 2, "step_run": 1}
     kept = {"gpu": 3, "step_run": 1}
     return {
-        "pool": Account("pool", None, {}, {"gpu": 8}, {"gpu": 8, "step_run": 3}, high, {"gpu": 0, "step_run": 0}, {}),
-        "group:g": Account("group:g", "pool", {"gpu": 4}, {"gpu": 6}, high, high, kept, {"gpu": 3}, born=1),
-        "policy:orchestrator/low": Account("policy:orchestrator/low", "pool", {}, {}, low, {}, {}, {"gpu": 3}, born=2),
-        "policy:orchestrator/high": Account(
-            "policy:orchestrator/high", "group:g", {"gpu": 3}, {"gpu": 7}, high, high, kept, {}, 3, "service", born=3
+        "pool": AccountSnapshot("pool", None, {}, {"gpu": 8}, {"gpu": 8, "step_run": 3}, high, {"gpu": 0, "step_run": 0}, {}),
+        "group:g": AccountSnapshot("group:g", "pool", {"gpu": 4}, {"gpu": 6}, high, high, kept, {"gpu": 3}, creation_number=1),
+        "policy:orchestrator/low": AccountSnapshot(
+            "policy:orchestrator/low", "pool", {}, {}, low, {}, {}, {"gpu": 3}, creation_number=2
+        ),
+        "policy:orchestrator/high": AccountSnapshot(
+            "policy:orchestrator/high", "group:g", {"gpu": 3}, {"gpu": 7}, high, high, kept, {}, 3, "service", creation_number=3
         ),
     }
 
@@ -112,7 +118,7 @@ def test_what_ever_left_a_stack_is_counted_where_there_are_shares(world: World) 
     world.policy("high", priority=1, reserved={"gpu": 2})
 
     def back() -> dict[str, int]:
-        columns = {name.partition(":")[2]: dict(account.back) for name, account in world.snapshot().accounts.items()}
+        columns = {name.partition(":")[2]: dict(account.stack_exits) for name, account in world.snapshot().accounts.items()}
         assert all(set(units) <= {"gpu"} for units in columns.values())
         return {name: units["gpu"] for name, units in columns.items() if units}
 
@@ -154,7 +160,7 @@ def test_where_the_owner_of_a_hold_stands_among_those_who_wait_is_shown(world: W
     world.stop(owner, victim)
     seen = world.snapshot()
     everybody = [*seen.waiters, *(hold.owner for hold in seen.holds)]
-    assert [one.id for one in sorted(everybody, key=lambda one: (one.place, one.number))] == world.queue()
+    assert [one.id for one in sorted(everybody, key=lambda one: (one.queue_position, one.submission_number))] == world.queue()
 
 
 def test_of_one_shape_and_class_the_first_eight_are_shown(world: World) -> None:
@@ -194,11 +200,11 @@ def test_what_was_brought_is_shown_account_by_account(world: World) -> None:
     last = world.submit("low", gpu=1)
     waiter = world.submit("high", gpu=8)
     world.stop(waiter, outside, inside, last)
-    assert world.snapshot().holds[0].brought == {}
+    assert world.snapshot().holds[0].freed_units == {}
     world.release(inside)
-    assert world.snapshot().holds[0].brought == {"group:g": {"gpu": 3, **STEP}, "pool": {"gpu": 3, **STEP}}
+    assert world.snapshot().holds[0].freed_units == {"group:g": {"gpu": 3, **STEP}, "pool": {"gpu": 3, **STEP}}
     world.release(outside, outcome="vacated")
-    assert world.snapshot().holds[0].brought == {"group:g": {"gpu": 3, **STEP}, "pool": {"gpu": 7, "step_run": 2}}
+    assert world.snapshot().holds[0].freed_units == {"group:g": {"gpu": 3, **STEP}, "pool": {"gpu": 7, "step_run": 2}}
 
 
 def test_holds_come_in_the_order_in_which_they_were_given(world: World) -> None:
@@ -220,7 +226,7 @@ def test_the_pools_that_a_component_would_rather_have(world: World) -> None:
     world.policy("other")
     world.submit(gpu=1)
     world.submit("other", gpu=1)
-    assert dict(world.snapshot().preferred) == {"orchestrator/t": ("b", "c"), "orchestrator/other": ()}
+    assert dict(world.snapshot().preferred_pools) == {"orchestrator/t": ("b", "c"), "orchestrator/other": ()}
 
 
 def test_when_somebody_was_preempted_last_is_shown_by_the_newest_fence_of_then(world: World) -> None:
@@ -239,24 +245,26 @@ def test_when_somebody_was_preempted_last_is_shown_by_the_newest_fence_of_then(w
 @pytest.mark.parametrize(
     ("settings", "terms"),
     [
-        ({}, Terms()),
-        ({"discipline": "classes"}, Terms("classes", near_completion_s=300, max_victims=3)),
-        ({"discipline": "classes", "near_completion_s": 0, "max_victims": 0}, Terms("classes")),
+        ({}, PlannerSettings()),
+        ({"discipline": "classes"}, PlannerSettings("classes", near_completion_s=300, max_victims=3)),
+        ({"discipline": "classes", "near_completion_s": 0, "max_victims": 0}, PlannerSettings("classes")),
         (
             {
                 "order": "priority_first", "queueing": "strict", "near_completion_s": 7, "min_runtime_s": 8, "max_victims": 9,
                 "max_preemptions_per_minute": 0, "backoff_s": 10, "cost_key": "tpu", "value_per_class": 11,
             },
-            Terms("reserved", "priority_first", "strict", 7, 8, 9, 0, 10, "tpu", 11),
+            PlannerSettings("reserved", "priority_first", "strict", 7, 8, 9, 0, 10, "tpu", 11),
         ),
     ],
 )  # fmt: skip
-def test_the_terms_are_the_settings_with_what_the_discipline_says(world: World, settings: dict[str, Any], terms: Terms) -> None:
+def test_the_terms_are_the_settings_with_what_the_discipline_says(
+    world: World, settings: dict[str, Any], terms: PlannerSettings
+) -> None:
     world.pool(gpu=1, settings=settings)
     world.policy()
     world.submit(gpu=1)
     world.submit(gpu=1)
-    assert world.snapshot().terms == terms
+    assert world.snapshot().settings == terms
 
 
 def test_the_time_of_the_server_is_used_if_no_clock_is_given(world: World) -> None:

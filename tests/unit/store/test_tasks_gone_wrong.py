@@ -14,8 +14,8 @@ from app.service.audit import Audit
 from app.store.audit import AuditStore
 from app.store.keys import key
 from app.store.scripts import ScriptReply
+from tests.support.audit_findings import findings
 from tests.support.world import World
-from tests.unit.store.conftest import findings
 from tests.unit.store.test_tasks import CLAIM_S, MESSAGE, START_S, Tasks, tasks
 
 __all__ = ["tasks"]

@@ -8,45 +8,45 @@ from typing import Any
 import pytest
 
 from app.planner.estimates import start_times
-from app.planner.estimates.pool_state import Hold, Leaving, Running, Scene, Waiting, fixed
-from app.planner.estimates.run_times import Past, begin_of, step_of
-from app.planner.estimates.simulation import Play
-from app.planner.estimates.start_times import Outlook, Unforeseen, foresee
+from app.planner.estimates.pool_state import SimulatedHold, LeavingDeadline, SimulatedAllocation, SimulationState, SimulatedWaiter, fixed_share_account
+from app.planner.estimates.run_times import RunTimes, shortest_of, step_of
+from app.planner.estimates.simulation import QueueSimulation
+from app.planner.estimates.start_times import StartEstimate, NoEstimate, estimate_starts
 
-NOTHING = Past({})
+NOTHING = RunTimes({})
 HOUR = 3600.0
 
 
-def scene(running: list[Running], waiting: list[Waiting], past: Past = NOTHING, *, gpu: int = 0, strict: bool = False) -> Scene:
+def scene(running: list[SimulatedAllocation], waiting: list[SimulatedWaiter], past: RunTimes = NOTHING, *, gpu: int = 0, strict: bool = False) -> SimulationState:
     """A pool with so many gpu left."""
-    return Scene({("pool", "gpu"): gpu}, running, waiting, {"t": past}, past, strict)
+    return SimulationState({("pool", "gpu"): gpu}, running, waiting, {"t": past}, past, strict)
 
 
-def held(gpu: int, age_s: float, batch: int = 1, walltime_s: float | None = None, leaving: Leaving | None = None) -> Running:
-    return Running("t", ("policy:t", "pool"), {"gpu": gpu}, age_s, batch, walltime_s, leaving)
+def held(gpu: int, age_s: float, batch: int = 1, walltime_s: float | None = None, leaving: LeavingDeadline | None = None) -> SimulatedAllocation:
+    return SimulatedAllocation("t", ("policy:t", "pool"), {"gpu": gpu}, age_s, batch, walltime_s, leaving)
 
 
-def outlooks(seen: Scene) -> list[Outlook]:
+def outlooks(seen: SimulationState) -> list[StartEstimate]:
     """Something can be said of all of them."""
-    found = [one for one in foresee(seen) if isinstance(one, Outlook)]
-    assert len(found) == len(seen.waiting)
+    found = [one for one in estimate_starts(seen) if isinstance(one, StartEstimate)]
+    assert len(found) == len(seen.waiters)
     return found
 
 
-def asked(gpu: int, batch: int = 100, walltime_s: float | None = None) -> Waiting:
-    return Waiting("t", ("policy:t", "pool"), {"gpu": gpu}, batch, walltime_s)
+def asked(gpu: int, batch: int = 100, walltime_s: float | None = None) -> SimulatedWaiter:
+    return SimulatedWaiter("t", ("policy:t", "pool"), {"gpu": gpu}, batch, walltime_s)
 
 
-def runs(*seconds: float) -> Past:
-    return Past(Counter(step_of(one) for one in seconds))
+def runs(*seconds: float) -> RunTimes:
+    return RunTimes(Counter(step_of(one) for one in seconds))
 
 
 class TestPast:
     @pytest.mark.parametrize("seconds", [0, 0.5, 1, 59, 3600, 10**6])
     def test_a_run_time_lies_in_its_step(self, seconds: float) -> None:
         step = step_of(seconds)
-        assert begin_of(step) <= seconds < begin_of(step + 1)
-        assert (begin_of(step + 1) + 1) / (begin_of(step) + 1) == pytest.approx(2**0.25)
+        assert shortest_of(step) <= seconds < shortest_of(step + 1)
+        assert (shortest_of(step + 1) + 1) / (shortest_of(step) + 1) == pytest.approx(2**0.25)
 
     def test_what_is_drawn_lies_as_those_that_were(self) -> None:
         past = runs(*[60] * 50, *[HOUR] * 50)
@@ -62,8 +62,8 @@ class TestPast:
 
     def test_those_that_still_run_count_for_the_long_ones(self) -> None:
         ended = Counter({step_of(60): 10})
-        assert Past(ended).draw(0.6, 0) is not None
-        assert Past(ended, [step_of(HOUR)] * 10).draw(0.6, 0) is None, "half of them have outlived all that is known"
+        assert RunTimes(ended).draw(0.6, 0) is not None
+        assert RunTimes(ended, [step_of(HOUR)] * 10).draw(0.6, 0) is None, "half of them have outlived all that is known"
 
 
 def test_a_promised_walltime_bounds_the_wait() -> None:
@@ -73,58 +73,58 @@ def test_a_promised_walltime_bounds_the_wait() -> None:
 
 
 def test_who_has_to_leave_does_so_in_time() -> None:
-    (one,) = outlooks(scene([held(2, 40, leaving=Leaving(30, 30))], [asked(2)]))
+    (one,) = outlooks(scene([held(2, 40, leaving=LeavingDeadline(30, 30))], [asked(2)]))
     assert 0 < one.earliest_s < one.likely_s < 30
     assert one.latest_s == 30
 
 
-@pytest.mark.parametrize("past", [NOTHING, Past({step_of(5): 30})], ids=["nothing is known", "most are over at once"])
-def test_the_latest_is_when_who_leaves_is_gone_whatever_it_may_still_be_granted(past: Past) -> None:
-    (one,) = outlooks(scene([held(2, 40, leaving=Leaving(600, 1230))], [asked(2)], past))
+@pytest.mark.parametrize("past", [NOTHING, RunTimes({step_of(5): 30})], ids=["nothing is known", "most are over at once"])
+def test_the_latest_is_when_who_leaves_is_gone_whatever_it_may_still_be_granted(past: RunTimes) -> None:
+    (one,) = outlooks(scene([held(2, 40, leaving=LeavingDeadline(600, 1230))], [asked(2)], past))
     assert one.latest_s == 1230
     assert one.likely_s < 600
 
 
 def test_where_nothing_is_known_nothing_is_said_but_that() -> None:
-    assert foresee(scene([held(2, 40)], [asked(2)])) == [Unforeseen.NOTHING_KNOWN]
+    assert estimate_starts(scene([held(2, 40)], [asked(2)])) == [NoEstimate.NOTHING_KNOWN]
 
 
 def test_where_nothing_that_ends_lets_it_in_that_is_said() -> None:
-    assert foresee(scene([held(1, 40)], [asked(2)], runs(*[HOUR] * 30))) == [Unforeseen.NOT_IN_SIGHT]
+    assert estimate_starts(scene([held(1, 40)], [asked(2)], runs(*[HOUR] * 30))) == [NoEstimate.NOT_IN_SIGHT]
 
 
 def test_of_those_too_far_behind_that_is_said() -> None:
     shapes = [asked(1 + at % 600) for at in range(1000)]
-    told = foresee(scene([held(600, 0)], shapes, runs(*[HOUR] * 30)))
-    first = told.index(Unforeseen.TOO_FAR)
+    told = estimate_starts(scene([held(600, 0)], shapes, runs(*[HOUR] * 30)))
+    first = told.index(NoEstimate.TOO_FAR)
     assert 10 < first < 1000
-    assert set(told[first:]) == {Unforeseen.TOO_FAR}
+    assert set(told[first:]) == {NoEstimate.TOO_FAR}
 
 
 def test_it_costs_no_more_than_was_meant_though_many_end_for_whom_nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two policies are at their limits, and a third goes on for long in the same pool."""
     looks, most = 0, 20_000
 
-    def counted(play: Play, *args: Any) -> Any:
+    def counted(play: QueueSimulation, *args: Any) -> Any:
         nonlocal looks
         looks += 1
         return short(play, *args)
 
-    short = Play._short
-    monkeypatch.setattr(Play, "_short", counted)
+    short = QueueSimulation._short
+    monkeypatch.setattr(QueueSimulation, "_short", counted)
     monkeypatch.setattr(start_times, "LOOKS", most)
     full = {("pool", "gpu"): 10_000} | {(f"policy:{name}", "gpu"): 0 for name in "uv"}
     running = [held(1, at / 100, batch=at) for at in range(500)]
-    running += [Running(name, (f"policy:{name}", "pool"), {"gpu": 100}, 0, 1000, None) for name in "uv"]
-    waiting = [Waiting("uv"[at % 2], (f"policy:{'uv'[at % 2]}", "pool"), {"gpu": 1 + at % 50}, at) for at in range(100)]
+    running += [SimulatedAllocation(name, (f"policy:{name}", "pool"), {"gpu": 100}, 0, 1000, None) for name in "uv"]
+    waiting = [SimulatedWaiter("uv"[at % 2], (f"policy:{'uv'[at % 2]}", "pool"), {"gpu": 1 + at % 50}, at) for at in range(100)]
     past = {"t": runs(*[60.0] * 30), "u": runs(*[9 * HOUR] * 30), "v": runs(*[9 * HOUR] * 30)}
-    told = foresee(Scene(full, running, waiting, past, past["t"]))
-    assert isinstance(told[0], Outlook)
+    told = estimate_starts(SimulationState(full, running, waiting, past, past["t"]))
+    assert isinstance(told[0], StartEstimate)
     assert looks < 2 * most
 
 
 def test_beyond_all_that_is_known_is_a_guess_of_that_size() -> None:
-    censored = Past(Counter({step_of(60): 10}), [step_of(10 * HOUR)] * 90)
+    censored = RunTimes(Counter({step_of(60): 10}), [step_of(10 * HOUR)] * 90)
     (one,) = outlooks(scene([held(2, 0)], [asked(2)], censored))
     assert one.likely_s > 10 * HOUR, "nine in ten run for longer"
     assert one.latest_s is None
@@ -136,20 +136,20 @@ class TestPlaces:
     PATH = ("policy:t", "pool")
 
     def test_fixed_work_waits_for_what_is_reserved_for_it(self) -> None:
-        path = (fixed("policy:t"), *self.PATH)
+        path = (fixed_share_account("policy:t"), *self.PATH)
         rooms = {("pool", "gpu"): 4, (path[0], "gpu"): 0}
-        runs_on = Running("t", path, {"gpu": 2}, 0, 1, 60)
-        waits, passes = Waiting("t", path, {"gpu": 2}, 100, 60), asked(2, walltime_s=60)
-        late, soon = outlooks(Scene(rooms, [runs_on], [waits, passes], {}, NOTHING))
+        runs_on = SimulatedAllocation("t", path, {"gpu": 2}, 0, 1, 60)
+        waits, passes = SimulatedWaiter("t", path, {"gpu": 2}, 100, 60), asked(2, walltime_s=60)
+        late, soon = outlooks(SimulationState(rooms, [runs_on], [waits, passes], {}, NOTHING))
         assert late.earliest_s > 0
         assert soon.latest_s == 0
 
     def test_what_others_leave_for_is_its_own(self) -> None:
         """3 are free, two of them brought for the first, and one is still to come."""
-        leaver = held(1, 0, leaving=Leaving(30, 30, hold=0))
+        leaver = held(1, 0, leaving=LeavingDeadline(30, 30, hold=0))
         waiting = [asked(4, walltime_s=60), asked(1, walltime_s=60), asked(2, walltime_s=60)]
-        hold = Hold(0, self.PATH, {("pool", "gpu"): 3})
-        owner, one, two = outlooks(Scene({("pool", "gpu"): 3}, [leaver], waiting, {}, NOTHING, holds=[hold]))
+        hold = SimulatedHold(0, self.PATH, {("pool", "gpu"): 3})
+        owner, one, two = outlooks(SimulationState({("pool", "gpu"): 3}, [leaver], waiting, {}, NOTHING, holds=[hold]))
         assert owner.latest_s == 30
         assert one.earliest_s >= owner.earliest_s
         assert two.earliest_s >= owner.earliest_s
@@ -158,50 +158,50 @@ class TestPlaces:
 
     def test_what_is_still_to_come_is_kept_from_nobody(self) -> None:
         """Of 2 free ones the owner, who needs 3, will need one beside the two that are brought to it."""
-        leaver = held(2, 0, leaving=Leaving(30, 30, hold=0))
+        leaver = held(2, 0, leaving=LeavingDeadline(30, 30, hold=0))
         waiting = [asked(3, walltime_s=60), asked(1, walltime_s=60)]
-        owner, one = outlooks(Scene({("pool", "gpu"): 2}, [leaver], waiting, {}, NOTHING, holds=[Hold(0, self.PATH)]))
+        owner, one = outlooks(SimulationState({("pool", "gpu"): 2}, [leaver], waiting, {}, NOTHING, holds=[SimulatedHold(0, self.PATH)]))
         assert one.latest_s == 0
         assert owner.earliest_s > 0
 
     def test_an_earlier_hold_goes_before_a_later_one_but_for_what_was_brought_to_that(self) -> None:
         """3 are free, one of them brought for the second; the first waits for one more."""
-        leaver = held(1, 0, leaving=Leaving(30, 30, hold=0))
+        leaver = held(1, 0, leaving=LeavingDeadline(30, 30, hold=0))
         waiting, rooms = [asked(3, walltime_s=60), asked(1, walltime_s=60)], {("pool", "gpu"): 3}
-        holds = [Hold(0, self.PATH), Hold(1, self.PATH, {("pool", "gpu"): 1})]
-        first, second = outlooks(Scene(rooms, [leaver], waiting, {}, NOTHING, holds=holds))
+        holds = [SimulatedHold(0, self.PATH), SimulatedHold(1, self.PATH, {("pool", "gpu"): 1})]
+        first, second = outlooks(SimulationState(rooms, [leaver], waiting, {}, NOTHING, holds=holds))
         assert (first.earliest_s > 0, second.latest_s) == (True, 0)
 
     def test_who_is_called_back_goes_on(self) -> None:
         """The owner's other way is free sooner than who leaves for it is gone."""
-        leaver = held(2, 0, walltime_s=HOUR, leaving=Leaving(HOUR, HOUR, hold=0))
+        leaver = held(2, 0, walltime_s=HOUR, leaving=LeavingDeadline(HOUR, HOUR, hold=0))
         waiting, rooms = [asked(2, walltime_s=HOUR), asked(2, walltime_s=HOUR)], {("pool", "gpu"): 2}
-        owner, other = outlooks(Scene(rooms, [leaver], waiting, {}, NOTHING, holds=[Hold(0, self.PATH)]))
+        owner, other = outlooks(SimulationState(rooms, [leaver], waiting, {}, NOTHING, holds=[SimulatedHold(0, self.PATH)]))
         assert owner.latest_s == 0
         assert other.likely_s > 0
 
     def test_what_is_kept_for_who_was_passed_too_long_binds_those_behind_it(self) -> None:
         waiting = [asked(1, walltime_s=60), asked(5, walltime_s=60), asked(1, walltime_s=60)]
         runs_on, rooms = [held(2, 0, walltime_s=60)], {("pool", "gpu"): 4}
-        before, owner, behind = outlooks(Scene(rooms, runs_on, waiting, {}, NOTHING, patient=Hold(1, self.PATH)))
+        before, owner, behind = outlooks(SimulationState(rooms, runs_on, waiting, {}, NOTHING, patience_hold=SimulatedHold(1, self.PATH)))
         assert before.latest_s == 0
         assert owner.earliest_s > 0
         assert behind.earliest_s >= owner.earliest_s
 
     def test_a_limit_that_keeps_who_was_passed_too_long_keeps_nobody_else(self) -> None:
         path = ("policy:u", "pool")
-        waiting = [Waiting("u", path, {"gpu": 1}, 100, 60), Waiting("u", path, {"gpu": 4}, 101, 60), asked(3, walltime_s=60)]
+        waiting = [SimulatedWaiter("u", path, {"gpu": 1}, 100, 60), SimulatedWaiter("u", path, {"gpu": 4}, 101, 60), asked(3, walltime_s=60)]
         rooms = {("pool", "gpu"): 4, ("policy:u", "gpu"): 4}
-        found = outlooks(Scene(rooms, [], waiting, {}, NOTHING, patient=Hold(1, path)))
+        found = outlooks(SimulationState(rooms, [], waiting, {}, NOTHING, patience_hold=SimulatedHold(1, path)))
         assert [one.latest_s == 0 for one in found] == [True, False, True]
 
     def test_in_a_line_only_those_for_whom_others_leave_pass_the_first(self) -> None:
-        leaver = held(1, 0, leaving=Leaving(30, 30, hold=0))
+        leaver = held(1, 0, leaving=LeavingDeadline(30, 30, hold=0))
         waiting = [asked(5, walltime_s=60), asked(1, walltime_s=60), asked(2, walltime_s=60)]
-        hold = Hold(2, self.PATH, {("pool", "gpu"): 1})
+        hold = SimulatedHold(2, self.PATH, {("pool", "gpu"): 1})
         rooms = {("pool", "gpu"): 1}
         running = [leaver, held(3, 0, walltime_s=600)]
-        first, second, owner = outlooks(Scene(rooms, running, waiting, {}, NOTHING, strict=True, holds=[hold]))
+        first, second, owner = outlooks(SimulationState(rooms, running, waiting, {}, NOTHING, is_strict=True, holds=[hold]))
         assert owner.latest_s == 30
         assert owner.earliest_s < first.earliest_s <= second.earliest_s
 
@@ -241,4 +241,4 @@ def test_those_of_a_batch_end_together() -> None:
 
 def test_the_same_scene_has_the_same_answer() -> None:
     here = scene([held(1, age) for age in range(20)], [asked(2) for _ in range(20)], runs(*range(1, 100)))
-    assert foresee(here) == foresee(here)
+    assert estimate_starts(here) == estimate_starts(here)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from app.domain.amounts import encode
-from app.domain.plan_steps import EndHold, EvictOverLimit, ReassignVictim, Preempt, Publication, Reprieve
-from app.domain.snapshot import Demand, PublishedStatus, Snapshot, Terms
+from app.domain.plan_steps import EndHold, EvictOverLimit, Preempt, Publication, ReassignVictim, Reprieve
+from app.domain.snapshot import PlannerSettings, PolicyDemand, PoolSnapshot, PublishedStatus
 from tests.unit.planner.builders import NOW_MS, Scene
 
 SETTINGS = {
@@ -35,7 +35,7 @@ class FairScene(Scene):
     kept: PublishedStatus = field(default_factory=PublishedStatus)
     """What is published about the pool itself."""
     watched: bool = False
-    unseen: dict[str, Demand] = field(default_factory=dict)
+    unseen: dict[str, PolicyDemand] = field(default_factory=dict)
     """What others ask who wait and are not shown."""
 
     def under(self, **terms: Any) -> FairScene:
@@ -75,15 +75,15 @@ class FairScene(Scene):
         super().holds(name, component, brought, **ask)
         return self
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> PoolSnapshot:
         """The scene as the planner sees it."""
         now = super().snapshot()
         pool = replace(now.accounts["pool"], said=self.said, published=self.kept)
         demand = dict(self.unseen)
         for one in (*self.waiting, *(hold.owner for hold in self.holding)):
-            so_far = demand.get(one.component, Demand(0, {}))
-            demand[one.component] = Demand(so_far.requests + 1, dict(Counter(so_far.units) + Counter(one.amounts)))
-        waiters = tuple(replace(one, place=one.place or at) for at, one in enumerate(now.waiters, 1))
+            so_far = demand.get(one.component, PolicyDemand(0, {}))
+            demand[one.component] = PolicyDemand(so_far.requests + 1, dict(Counter(so_far.units) + Counter(one.amounts)))
+        waiters = tuple(replace(one, place=one.queue_position or at) for at, one in enumerate(now.waiters, 1))
         return replace(now, accounts={**now.accounts, "pool": pool}, waiters=waiters, demand=demand, watched=self.watched)
 
     def steps(self) -> list[tuple[str, ...]]:
@@ -109,7 +109,7 @@ class FairScene(Scene):
 
 def a_fair_pool(**capacity: int) -> FairScene:
     """A pool of discipline `fair_share` and nothing in it."""
-    return FairScene(capacity, Terms(discipline="fair_share"))
+    return FairScene(capacity, PlannerSettings(discipline="fair_share"))
 
 
 def starving(below_s: int = 31) -> dict[str, Any]:

@@ -31,5 +31,5 @@ def runs(*held: Amounts, checkpointed: frozenset[int] = frozenset()) -> list[All
 
 def fair(division: Division, name: str) -> dict[str, float]:
     """A node's fair share per key, as a decimal."""
-    shares = zip(division.keys, division.nodes[name].fair, strict=True)
+    shares = zip(division.keys, division.accounts[name].fair, strict=True)
     return {key: float(Fraction(share, division.scale)) for key, share in shares}

@@ -8,7 +8,7 @@ import pytest
 
 from app.domain.plan_steps import UsageCondition
 from app.domain.queue_score import EXACT
-from app.planner.decisions import Why, WhyNot
+from app.planner.decisions import DecisionReason, RefusalReason
 from tests.unit.planner.fair_share.builders import AGGRESSIVE, STARVING, FairScene, a_fair_pool
 
 # guarantees and weights
@@ -20,14 +20,14 @@ def test_what_is_guaranteed_comes_on_top() -> None:
         a_fair_pool(gpu=8).policy("a", reserved={"gpu": 4}, **STARVING).policy("b").run("a", 1, 1, 1).run("b", 1, 1, 1, 1, 1)
     )
     assert set(scene.waits("w", "a", gpu=3).stopped()) == {"b5", "b4", "b3"}
-    assert scene.waits("x", "a", gpu=4).why("x") is Why.NOT_STARVING  # once the three are its own
+    assert scene.waits("x", "a", gpu=4).why("x") is DecisionReason.NOT_STARVING  # once the three are its own
 
 
 def test_what_is_guaranteed_to_others_is_spared() -> None:
     scene = a_fair_pool(gpu=8).policy("a", **STARVING).policy("b", reserved={"gpu": 6}).run("b", *[1] * 8)
     assert set(scene.waits("w", "a", gpu=1).stopped()) == {"b8"}
     whole = a_fair_pool(gpu=8).policy("a", **STARVING).policy("b", reserved={"gpu": 8}).run("b", *[1] * 8)
-    assert whole.waits("w", "a", gpu=1).why() is Why.NOT_STARVING
+    assert whole.waits("w", "a", gpu=1).why() is DecisionReason.NOT_STARVING
 
 
 @pytest.mark.parametrize(("weight", "taken"), [(1, {"b4", "b3"}), (3, {"b4", "b3", "b2"})])
@@ -61,7 +61,7 @@ def test_at_a_limit_of_its_group_victims_come_from_inside() -> None:
     scene.capacity = {"gpu": 10}
     scene.waits("x", "d", gpu=4).waits("w", "a", gpu=1)
     assert scene.stopped() == {"b4": "starvation"}
-    assert scene.why_not("c5") == {None: WhyNot.HOLDS_NOTHING_SHORT}
+    assert scene.why_not("c5") == {None: RefusalReason.HOLDS_NOTHING_SHORT}
 
 
 def test_at_the_limit_of_its_own_policy_nobody_is_taken() -> None:
@@ -82,7 +82,7 @@ def test_a_group_serves_one_after_the_other() -> None:
 
 def test_of_equal_weights_the_eldest_is_the_first_in_turn() -> None:
     scene = a_fair_pool(gpu=4).group("g", mode="fifo").policy("b", "g").policy("a", "g", **STARVING).run("b", 1, 1, 1, 1)
-    assert scene.waits("w", "a", gpu=1).waits("x", "b", gpu=1).why() is Why.NOT_STARVING
+    assert scene.waits("w", "a", gpu=1).waits("x", "b", gpu=1).why() is DecisionReason.NOT_STARVING
     turned = a_fair_pool(gpu=4).group("g", mode="fifo").policy("a", "g", **STARVING).policy("b", "g").run("b", 1, 1, 1, 1)
     assert turned.waits("w", "a", gpu=1).waits("x", "b", gpu=1).stopped() == {"b4": "starvation"}
 
@@ -92,7 +92,7 @@ def test_a_set_is_refused_after_which_a_group_could_take_back() -> None:
     scene = a_fair_pool(gpu=8).under(preemption_threshold=0.5).policy("a", **STARVING)
     scene.group("h", fair_share_tolerance=1).policy("c", "h", fair_share_tolerance=0.1)
     scene.run("a", 1, 1).run("c", *[1] * 6).waits("x", "c", gpu=2)
-    assert scene.waits("w", "a", gpu=3).why() is Why.WOULD_BE_TAKEN_BACK
+    assert scene.waits("w", "a", gpu=3).why() is DecisionReason.WOULD_BE_TAKEN_BACK
     assert set(scene.waits("y", "a", gpu=2).stopped("y")) == {"c6", "c5"}
 
 
@@ -121,7 +121,7 @@ def test_a_key_that_the_pool_does_not_list_is_nothing_that_is_shared() -> None:
 def test_in_strict_queueing_nobody_asks_behind_one_that_is_blocked_by_capacity() -> None:
     scene = a_fair_pool(gpu=8).under(queueing="strict").policy("a", **STARVING).policy("b").policy("c", **STARVING)
     scene.run("b", *[1] * 8).waits("x", "c", gpu=8).waits("w", "a", gpu=1)
-    assert (scene.why("x"), scene.why("w")) == (Why.NOT_ENOUGH, Why.BEHIND)
+    assert (scene.why("x"), scene.why("w")) == (DecisionReason.NOT_ENOUGH, DecisionReason.BEHIND)
     assert scene.under(queueing="best_effort").stopped() == {"b8": "starvation"}
 
 
@@ -153,7 +153,7 @@ def test_a_hold_that_does_not_suffice_takes_more() -> None:
 def test_a_hold_goes_before_those_without() -> None:
     scene = cleared(1).policy("c", **STARVING).waits("w", "c", gpu=1)
     assert [step[:2] for step in scene.steps()] == [("stop", "h")]
-    assert scene.why() is Why.ONE_AT_A_TIME
+    assert scene.why() is DecisionReason.ONE_AT_A_TIME
 
 
 def test_a_hold_that_nothing_can_fill_ends_and_those_who_leave_are_called_back() -> None:
@@ -193,7 +193,7 @@ def test_a_hold_counts_for_the_fair_shares_of_those_who_ask() -> None:
     """When the three have their place, `b` has five and nothing of it is beyond what is due to it."""
     scene = cleared(3).policy("c", **STARVING).waits("w", "c", gpu=2)
     assert set(scene.stopped()) == {"b5", "b4"}
-    assert cleared(3).policy("c", **STARVING).waits("w", "c", gpu=3).why() is Why.NOT_ENOUGH
+    assert cleared(3).policy("c", **STARVING).waits("w", "c", gpu=3).why() is DecisionReason.NOT_ENOUGH
 
 
 # the step

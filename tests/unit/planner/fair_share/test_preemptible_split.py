@@ -9,13 +9,13 @@ import pytest
 
 from app.domain.amounts import Amounts
 from app.domain.snapshot import Allocation
-from app.planner.fair_share.preemptible_split import Split, split
+from app.planner.fair_share.preemptible_split import PreemptibleSplit, split_allocations
 from app.planner.fair_share.share_tree import Branch, Leaf
-from app.planner.fair_share.starvation import Patience
+from app.planner.fair_share.starvation import StarvationSettings
 from app.planner.fair_share.water_filling import Division, divide
 from tests.unit.planner.fair_share.leaves import runs
 
-HALVES = Patience(aggressive_threshold=Fraction(1, 2))
+HALVES = StarvationSettings(aggressive_threshold=Fraction(1, 2))
 GPU = {"gpu": 1}
 
 
@@ -25,12 +25,14 @@ def _divided(running: list[Allocation], capacity: Amounts, waiting: Amounts) -> 
     return divide(capacity, Branch("pool", children=(Leaf("x", usage=usage, demand=demand),)))
 
 
-def _split(running: list[Allocation], capacity: Amounts, waiting: Amounts, patience: Patience = HALVES) -> Split:
+def _split(
+    running: list[Allocation], capacity: Amounts, waiting: Amounts, patience: StarvationSettings = HALVES
+) -> PreemptibleSplit:
     division = _divided(running, capacity, waiting)
-    return split(running, division.nodes["x"], division, patience)
+    return split_allocations(running, division.accounts["x"], division, patience)
 
 
-def _counts(found: Split) -> tuple[int, int, int]:
+def _counts(found: PreemptibleSplit) -> tuple[int, int, int]:
     return len(found.non_preemptible), len(found.aggressively_preemptible), len(found.preemptible)
 
 
@@ -54,25 +56,25 @@ def test_the_one_that_crosses_a_bound_is_protected() -> None:
 
 def test_a_fair_share_that_covers_the_demand_protects_all_but_from_the_aggressive() -> None:
     assert _counts(_split(runs(*[GPU] * 4), {"gpu": 10}, {})) == (2, 2, 0)
-    assert _counts(_split(runs(*[GPU] * 4), {"gpu": 10}, {}, Patience(threshold=Fraction(0)))) == (1, 3, 0)
+    assert _counts(_split(runs(*[GPU] * 4), {"gpu": 10}, {}, StarvationSettings(threshold=Fraction(0)))) == (1, 3, 0)
 
 
 def test_without_aggressive_preemption_what_only_it_could_take_is_protected() -> None:
-    patience = Patience(aggressive_threshold=Fraction(1, 2), allow_aggressive=False)
+    patience = StarvationSettings(aggressive_threshold=Fraction(1, 2), allow_aggressive=False)
     assert _counts(_split(runs(*[GPU] * 15), {"gpu": 10}, {}, patience)) == (10, 0, 5)
 
 
 def test_what_completed_a_checkpoint_goes_first() -> None:
     found = _split(runs(*[GPU] * 15, checkpointed=frozenset({0, 3})), {"gpu": 10}, {})
     assert found.preemptible == ("r12", "r13", "r14", "r0", "r3")
-    assert list(found.before)[-2:] == ["r0", "r3"]
+    assert list(found.usage_before)[-2:] == ["r0", "r3"]
 
 
 def test_usage_before_each_in_the_order_of_the_walk() -> None:
     running = runs({"gpu": 1}, {"gpu": 2, "cpu": 4}, {"cpu": 1}, checkpointed=frozenset({0}))
     division = _divided(running, {"gpu": 10, "cpu": 10}, {})
-    found = split(running, division.nodes["x"], division, HALVES)
-    tenths = {name: [Fraction(share * 10, division.scale) for share in shares] for name, shares in found.before.items()}
+    found = split_allocations(running, division.accounts["x"], division, HALVES)
+    tenths = {name: [Fraction(share * 10, division.scale) for share in shares] for name, shares in found.usage_before.items()}
     assert tenths == {"r1": [0, 0], "r2": [4, 2], "r0": [5, 2]}
 
 
@@ -89,7 +91,7 @@ def test_usage_before_each_in_the_order_of_the_walk() -> None:
     ],
 )
 def test_so_much_is_protected_of_everybody(protects: dict[str, int], expected: tuple[int, int, int]) -> None:
-    patience = Patience(aggressive_threshold=Fraction(1, 2), protects=protects)
+    patience = StarvationSettings(aggressive_threshold=Fraction(1, 2), protected_usage=protects)
     assert _counts(_split(runs(*[{"gpu": 1, "cpu": 2}] * 15), {"gpu": 10, "cpu": 20}, {}, patience)) == expected
 
 
@@ -100,7 +102,7 @@ def test_a_key_of_which_all_that_is_wanted_is_due_does_not_count() -> None:
 
 
 def test_what_is_protected_from_the_aggressive_is_protected_from_all() -> None:
-    patience = Patience(threshold=Fraction(1, 5), aggressive_threshold=Fraction(1, 2))
+    patience = StarvationSettings(threshold=Fraction(1, 5), aggressive_threshold=Fraction(1, 2))
     assert _counts(_split(runs(*[GPU] * 15), {"gpu": 10}, {}, patience)) == (5, 0, 10)
 
 
@@ -110,5 +112,5 @@ def test_bounds_are_not_crossed_by_rounding(rounded: int) -> None:
     running = runs(*[GPU] * 60)
     tree = Branch("pool", children=(Leaf("x", usage={"gpu": 60}, demand={"gpu": 99}), Leaf("y", weight=2, demand={"gpu": 99})))
     division = divide({"gpu": 99}, tree)
-    node = replace(division.nodes["x"], fair=(division.scale // 3 + rounded,))
-    assert _counts(split(running, node, division, Patience()))[2] == 60 - 33
+    node = replace(division.accounts["x"], fair=(division.scale // 3 + rounded,))
+    assert _counts(split_allocations(running, node, division, StarvationSettings()))[2] == 60 - 33

@@ -17,11 +17,17 @@ from typing import Any
 import pytest
 
 from app.domain.amounts import encode
-from app.planner.fair_share.preemptible_split import split
-from app.planner.fair_share.satisfaction import is_below, satisfaction
+from app.planner.fair_share.preemptible_split import split_allocations
+from app.planner.fair_share.satisfaction import is_below, satisfaction_ratio
 from app.planner.fair_share.share_tree import Branch, Leaf
-from app.planner.fair_share.starvation import Patience, State, advance, inherit, of_pool
-from app.planner.fair_share.water_filling import Division, Node, divide
+from app.planner.fair_share.starvation import (
+    StarvationSettings,
+    StarvationState,
+    inherit_settings,
+    next_state,
+    read_pool_settings,
+)
+from app.planner.fair_share.water_filling import AccountShares, Division, divide
 from tests.support.paths import BESIDE
 from tests.unit.planner.fair_share.leaves import runs
 
@@ -77,7 +83,7 @@ def _elements(element: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 def _compare(division: Division, expected: Mapping[str, Mapping[str, float]], tolerance: float) -> None:
     found = {
-        name: {key: division.nodes[name].fair[division.keys.index(key)] / division.scale for key in shares}
+        name: {key: division.accounts[name].fair[division.keys.index(key)] / division.scale for key in shares}
         for name, shares in expected.items()
     }
     assert found == {name: pytest.approx(shares, abs=tolerance) for name, shares in expected.items()}
@@ -100,7 +106,7 @@ def test_what_a_guarantee_promises_is_what_is_left_where_somebody_takes_all_the_
     rival = Leaf("rival", demand=whole.capacity, guarantee=rest)
     division = divide(whole.capacity, Branch("pool", children=(group, rival)))
     expected = case["expected_promised_guarantee_fair_share"]
-    below = {name: shares for name, shares in expected.items() if name in division.nodes}
+    below = {name: shares for name, shares in expected.items() if name in division.accounts}
     assert set(below) >= {asked}
     _compare(division, below, case["tolerance"])
     assert all(not any(shares.values()) for name, shares in expected.items() if name not in below)
@@ -114,7 +120,7 @@ def test_satisfaction(case: dict[str, Any]) -> None:
     def ratio(node: Leaf | Branch) -> float:
         if isinstance(node, Branch):
             return min(map(ratio, node.children), default=float("inf"))
-        found = satisfaction(division.nodes[node.name], division.scale)
+        found = satisfaction_ratio(division.accounts[node.name], division.scale)
         return float("inf") if found is None else float(found)
 
     found = {node.name: ratio(node) for node in _nodes(whole.tree)}
@@ -126,16 +132,16 @@ def test_satisfaction(case: dict[str, Any]) -> None:
 def test_status(case: dict[str, Any]) -> None:
     whole = _Case(case)
     division = whole.divide()
-    patience = Patience(tolerance=Fraction(str(case["effective_tolerance"])))
+    patience = StarvationSettings(tolerance=Fraction(str(case["effective_tolerance"])))
     leaves = {node.name for node in _nodes(whole.tree) if isinstance(node, Leaf)}
 
     def below(name: str) -> bool:
-        return is_below(division.nodes[name], patience.tolerance, division.scale, name in leaves)
+        return is_below(division.accounts[name], patience.tolerance, division.scale, name in leaves)
 
     def later(name: str) -> str:
         queued = 1 if name in leaves else None
-        begun = advance(State(), below(name), 0, patience, queued)
-        return advance(begun, below(name), patience.timeout_s * 1000 + 1, patience, queued).status
+        begun = next_state(StarvationState(), below(name), 0, patience, queued)
+        return next_state(begun, below(name), patience.timeout_s * 1000 + 1, patience, queued).status
 
     found = {name: "below_fair_share" if below(name) else "normal" for name in case["expected_status"]}
     assert found == case["expected_status"]
@@ -146,15 +152,15 @@ def test_status(case: dict[str, Any]) -> None:
 def test_split(case: dict[str, Any]) -> None:
     whole = _Case(case)
     division = whole.divide()
-    node = division.nodes[case["operation"]]
+    node = division.accounts[case["operation"]]
     held = [whole.amounts(entry["resources"]) for entry in case["running"] for _ in range(entry["count"])]
-    found = split(runs(*held), node, division, _patience(case, whole))
+    found = split_allocations(runs(*held), node, division, _patience(case, whole))
     assert {name: len(getattr(found, name)) for name in case["expected_split"]} == case["expected_split"]
     for what, expected in case.get("expected_dominant", {}).items():
         assert _dominant(node, what) / division.scale == pytest.approx(expected)
 
 
-def _patience(case: dict[str, Any], whole: _Case) -> Patience:
+def _patience(case: dict[str, Any], whole: _Case) -> StarvationSettings:
     effective = whole.amounts(case.get("non_preemptible_resource_usage_threshold"))
     configured = case.get("configured", {"tree": case.get("non_preemptible_resource_usage_threshold")})
     said = {name: {"non_preemptible_usage_threshold": encode(whole.amounts(amounts))} for name, amounts in configured.items()}
@@ -163,12 +169,12 @@ def _patience(case: dict[str, Any], whole: _Case) -> Patience:
         "aggressive_preemption_threshold": str(thresholds["aggressive"]),
         "preemption_threshold": str(thresholds["normal"]),
     }
-    patience = inherit(of_pool(said["tree"]), said.get("operation", {}), is_policy=True)
-    assert patience.protects == effective
+    patience = inherit_settings(read_pool_settings(said["tree"]), said.get("operation", {}), is_policy=True)
+    assert patience.protected_usage == effective
     return patience
 
 
-def _dominant(node: Node, what: str) -> int:
+def _dominant(node: AccountShares, what: str) -> int:
     return max({"demand": node.demand, "fair_share": node.fair}[what])
 
 

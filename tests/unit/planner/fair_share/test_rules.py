@@ -8,8 +8,8 @@ import pytest
 
 from app.domain.plan_steps import UsageCondition
 from app.domain.queue_score import EXACT
-from app.domain.snapshot import Demand
-from app.planner.decisions import Why, WhyNot
+from app.domain.snapshot import PolicyDemand
+from app.planner.decisions import DecisionReason, RefusalReason
 from tests.unit.planner.fair_share.builders import AGGRESSIVE, STARVING, FairScene, a_fair_pool, starving
 
 
@@ -39,19 +39,19 @@ def test_who_is_below_its_fair_share_starves_after_a_while(below_s: int, taken: 
     scene = full({"below_s": below_s})
     assert scene.stopped() == ({"b4": "starvation"} if taken else {})
     if not taken:
-        assert scene.why() is Why.NOT_STARVING
-        assert scene.why_not("b4") == {None: WhyNot.NOT_STARVING}
+        assert scene.why() is DecisionReason.NOT_STARVING
+        assert scene.why_not("b4") == {None: RefusalReason.NOT_STARVING}
 
 
 def test_who_is_below_for_the_first_time_does_not_starve_yet() -> None:
     scene = full({}, starvation_timeout_s=0)
-    assert scene.why() is Why.NOT_STARVING
+    assert scene.why() is DecisionReason.NOT_STARVING
     assert full({"below_s": 1}, starvation_timeout_s=0).stopped() == {"b4": "starvation"}
 
 
 def test_who_has_its_part_starves_no_longer_at_once() -> None:
     scene = a_fair_pool(gpu=4).policy("a", **STARVING).policy("b").run("a", 1, 1).run("b", 1, 1)
-    assert scene.waits("w", "a", gpu=1).waits("v", "b", gpu=1).why() is Why.NOT_STARVING
+    assert scene.waits("w", "a", gpu=1).waits("v", "b", gpu=1).why() is DecisionReason.NOT_STARVING
 
 
 def test_most_of_its_part_is_enough_but_for_who_is_due_all_it_asks() -> None:
@@ -61,8 +61,8 @@ def test_most_of_its_part_is_enough_but_for_who_is_due_all_it_asks() -> None:
         pool = a_fair_pool(gpu=10).under(fair_share_tolerance=tolerance).policy("a", **STARVING).policy("b")
         return pool.run("a", 1, 1, 1, 1).run("b", 1, 1, 1, 1, 1, 1).waits("v", "b", gpu=4).waits("w", "a", gpu=asked)
 
-    assert scene(0.8, 2).why() is Why.NOT_STARVING
-    assert scene(0.81, 2).why() is Why.NOT_ENOUGH
+    assert scene(0.8, 2).why() is DecisionReason.NOT_STARVING
+    assert scene(0.81, 2).why() is DecisionReason.NOT_ENOUGH
     assert scene(0.8, 1).stopped() == {"b6": "starvation"}
 
 
@@ -85,7 +85,7 @@ def test_a_group_that_starves_does_not_shelter_those_below_it() -> None:
 def test_its_own_policy_is_spared() -> None:
     scene = a_fair_pool(gpu=4).policy("a", **STARVING).policy("b").run("a", 1).run("b", 1, 1, 1)
     scene.waits("w", "a", gpu=1).waits("v", "b", gpu=4)
-    assert scene.why_not("a1") == {None: WhyNot.SAME_POLICY}
+    assert scene.why_not("a1") == {None: RefusalReason.SAME_POLICY}
     assert scene.stopped() == {"b3": "starvation"}
 
 
@@ -97,22 +97,22 @@ def test_a_policy_that_starves_is_spared() -> None:
         return pool.run("c", *[1] * 10).run("b", 1, 1).waits("w", "a", gpu=4).waits("x", "b", gpu=3)
 
     assert scene(**STARVING).stopped() == {f"c{number}": "starvation" for number in (10, 9, 8, 7)}
-    assert scene(**STARVING).why_not("b2") == {None: WhyNot.STARVES}
+    assert scene(**STARVING).why_not("b2") == {None: RefusalReason.STARVES}
     assert scene().why_not("b2") == {}
 
 
 @pytest.mark.parametrize(
     ("ask", "terms", "why"),
     [
-        ({"preemptible": False}, {}, WhyNot.FIXED),
-        ({"preemption_class": 10}, {}, WhyNot.CLASS_TEN),
-        ({"ran_s": 59}, {"min_runtime_s": 60}, WhyNot.JUST_STARTED),
-        ({"ran_s": 60, "walltime_s": 100}, {"near_completion_s": 60}, WhyNot.NEAR_COMPLETION),
-        ({"chain": "x"}, {}, WhyNot.SAME_CHAIN),
+        ({"preemptible": False}, {}, RefusalReason.FIXED),
+        ({"preemption_class": 10}, {}, RefusalReason.CLASS_TEN),
+        ({"ran_s": 59}, {"min_runtime_s": 60}, RefusalReason.JUST_STARTED),
+        ({"ran_s": 60, "walltime_s": 100}, {"near_completion_s": 60}, RefusalReason.NEAR_COMPLETION),
+        ({"chain": "x"}, {}, RefusalReason.SAME_CHAIN),
     ],
     ids=["fixed", "class 10", "just started", "near its end", "of the same chain"],
 )
-def test_the_protected_are_spared(ask: dict[str, Any], terms: dict[str, Any], why: WhyNot) -> None:
+def test_the_protected_are_spared(ask: dict[str, Any], terms: dict[str, Any], why: RefusalReason) -> None:
     scene = a_fair_pool(gpu=4).under(**terms).policy("a", **STARVING).policy("b", reserved={"gpu": 1})
     scene.run("b", 1, 1, 1).runs("v", "b", gpu=1, **ask).waits("w", "a", gpu=1, chain="x")
     assert scene.stopped() == {}
@@ -127,18 +127,18 @@ def test_what_only_other_disciplines_protect_is_taken(ask: dict[str, Any]) -> No
 
 def test_neither_priority_nor_reserved_gives_a_right_by_itself() -> None:
     scene = full({"priority": 9, "reserved": {"gpu": 4}}, {"priority": 1})
-    assert scene.why() is Why.NOT_STARVING
+    assert scene.why() is DecisionReason.NOT_STARVING
 
 
 def test_who_is_not_preemptible_needs_its_fixed_share() -> None:
     scene = a_fair_pool(gpu=4).policy("a", reserved={"gpu": 1}, **STARVING).policy("b").run("b", 1, 1, 1, 1)
     assert scene.waits("w", "a", gpu=1, preemptible=False).stopped() == {"b4": "starvation"}
-    assert scene.waits("x", "a", gpu=2, preemptible=False).why("x") is Why.FIXED_SHARE_USED_UP
+    assert scene.waits("x", "a", gpu=2, preemptible=False).why("x") is DecisionReason.FIXED_SHARE_USED_UP
 
 
 def test_who_would_fit_beside_those_who_leave_takes_nothing() -> None:
     scene = a_fair_pool(gpu=4).policy("a", **STARVING).policy("b").run("b", 1, 1, 1)
-    assert scene.waits("w", "a", gpu=1).why() is Why.NO_SHORTAGE
+    assert scene.waits("w", "a", gpu=1).why() is DecisionReason.NO_SHORTAGE
 
 
 # what may be taken: ordinarily
@@ -146,17 +146,19 @@ def test_who_would_fit_beside_those_who_leave_takes_nothing() -> None:
 
 def test_what_lies_within_the_fair_share_is_spared() -> None:
     scene = full()
-    assert scene.why_not("b3") == {None: WhyNot.WITHIN_FAIR_SHARE}
+    assert scene.why_not("b3") == {None: RefusalReason.WITHIN_FAIR_SHARE}
 
 
 def test_all_or_nothing() -> None:
-    assert half(starvation_timeout_s=30).run("b", 1, 1, 1, 1, 1, 1, 1, 1).waits("w", "a", gpu=5).why() is Why.NOT_ENOUGH
+    assert (
+        half(starvation_timeout_s=30).run("b", 1, 1, 1, 1, 1, 1, 1, 1).waits("w", "a", gpu=5).why() is DecisionReason.NOT_ENOUGH
+    )
 
 
 def test_what_lies_only_partly_beyond_the_fair_share_is_spared() -> None:
     scene = a_fair_pool(gpu=4).policy("a", **STARVING).policy("b").run("b", 2, 2).waits("w", "a", gpu=1)
-    assert scene.why() is Why.NOT_ENOUGH
-    assert scene.why_not("b2") == {None: WhyNot.WITHIN_FAIR_SHARE}
+    assert scene.why() is DecisionReason.NOT_ENOUGH
+    assert scene.why_not("b2") == {None: RefusalReason.WITHIN_FAIR_SHARE}
 
 
 def test_what_completed_a_checkpoint_lies_on_top() -> None:
@@ -170,8 +172,8 @@ def test_it_lies_beyond_on_a_short_key() -> None:
     scene.runs("b1", "b", gpu=1, mem=4).runs("b2", "b", gpu=1, mem=4).run("c", 1, 1).waits("x", "c", gpu=2).waits(
         "y", "b", mem=4
     )
-    assert scene.waits("w", "a", gpu=1).why() is Why.NOT_ENOUGH
-    assert scene.why_not("b2") == {None: WhyNot.WITHIN_FAIR_SHARE}
+    assert scene.waits("w", "a", gpu=1).why() is DecisionReason.NOT_ENOUGH
+    assert scene.why_not("b2") == {None: RefusalReason.WITHIN_FAIR_SHARE}
     assert scene.waits("v", "a", gpu=1, mem=1).stopped("v") == {"b2": "starvation"}
 
 
@@ -189,12 +191,12 @@ def test_nothing_is_taken_of_one_who_is_due_all_it_asks() -> None:
     scene = (
         a_fair_pool(gpu=4).policy("a", **STARVING).policy("b", reserved={"gpu": 2}).policy("c").run("b", 1, 1).run("c", 1, 1)
     )
-    assert set(scene.waits("w", "a", gpu=1).why_not("b2").values()) == {WhyNot.WITHIN_FAIR_SHARE}
+    assert set(scene.waits("w", "a", gpu=1).why_not("b2").values()) == {RefusalReason.WITHIN_FAIR_SHARE}
 
 
 def test_so_much_of_everybody_is_never_taken() -> None:
     scene = full(non_preemptible_usage_threshold={"gpu": 4})
-    assert scene.why() is Why.NOT_ENOUGH
+    assert scene.why() is DecisionReason.NOT_ENOUGH
     assert full(non_preemptible_usage_threshold={"gpu": 3}).stopped() == {"b4": "starvation"}
     assert full(holder={"non_preemptible_usage_threshold": {"gpu": 3}}, non_preemptible_usage_threshold={"gpu": 4}).stopped()
 
@@ -215,27 +217,27 @@ def test_who_starves_aggressively_takes_what_lies_partly_beyond() -> None:
 
 def test_who_starves_ordinarily_does_not() -> None:
     scene = a_fair_pool(gpu=8).policy("a", **starving(3600)).policy("b").run("b", 2, 6).waits("w", "a", gpu=4)
-    assert scene.why() is Why.NOT_ENOUGH
+    assert scene.why() is DecisionReason.NOT_ENOUGH
 
 
 def test_its_waiter_lies_within_its_own_fair_share_then() -> None:
     scene = half().run("b", 2, 6).waits("w", "a", gpu=5).waits("x", "a", gpu=4)
-    assert scene.why("w") is Why.NOT_ENOUGH
-    assert scene.why_not("b2", "w") == {None: WhyNot.BEYOND_FAIR_SHARE}
+    assert scene.why("w") is DecisionReason.NOT_ENOUGH
+    assert scene.why_not("b2", "w") == {None: RefusalReason.BEYOND_FAIR_SHARE}
     assert scene.stopped("x") == {"b2": "aggressive_starvation"}
 
 
 def test_what_began_below_a_fifth_of_what_is_due_is_never_taken() -> None:
     scene = half().run("b", 1, 7).waits("w", "a", gpu=4)
     assert scene.stopped() == {"b2": "aggressive_starvation"}
-    assert half().run("b", 8).waits("w", "a", gpu=4).why() is Why.NOT_ENOUGH
+    assert half().run("b", 8).waits("w", "a", gpu=4).why() is DecisionReason.NOT_ENOUGH
     assert (
         half(aggressive_preemption_threshold=1)
         .under(aggressive_preemption_threshold=0.3)
         .run("b", 1, 7)
         .waits("w", "a", gpu=4)
         .why()
-        is Why.NOT_ENOUGH
+        is DecisionReason.NOT_ENOUGH
     )
 
 
@@ -281,13 +283,13 @@ def two_starve(**numbers: Any) -> FairScene:
 def test_one_is_served_by_preemption_in_a_pass() -> None:
     scene = two_starve().run("c", *[1] * 9).waits("w", "a", gpu=2).waits("x", "b", gpu=2).waits("y", "a", gpu=1)
     assert scene.steps() == [("stop", "w", "c9", "c8")]
-    assert {scene.why("x"), scene.why("y")} == {Why.ONE_AT_A_TIME}
+    assert {scene.why("x"), scene.why("y")} == {DecisionReason.ONE_AT_A_TIME}
 
 
 def test_over_both_stages() -> None:
     scene = two_starve(**AGGRESSIVE).run("c", *[1] * 9).waits("x", "b", gpu=2).waits("w", "a", gpu=2)
     assert scene.steps() == [("stop", "w", "c9", "c8")]
-    assert scene.why("x") is Why.ONE_AT_A_TIME
+    assert scene.why("x") is DecisionReason.ONE_AT_A_TIME
 
 
 def test_the_aggressive_stage_goes_first_however_satisfied() -> None:
@@ -298,7 +300,7 @@ def test_the_aggressive_stage_goes_first_however_satisfied() -> None:
 def test_who_cannot_be_served_leaves_it_to_the_next_stage() -> None:
     scene = two_starve(**AGGRESSIVE).run("c", *[1] * 9).waits("x", "b", gpu=2).waits("w", "a", gpu=7)
     assert scene.steps() == [("stop", "x", "c9", "c8")]
-    assert scene.why("w") is Why.NOT_ENOUGH
+    assert scene.why("w") is DecisionReason.NOT_ENOUGH
 
 
 def test_the_least_satisfied_policy_goes_first() -> None:
@@ -335,18 +337,21 @@ def test_no_more_are_taken_than_suffice_with_what_is_free() -> None:
 def test_a_decision_has_so_many_victims_at_most() -> None:
     scene = half().under(max_victims=2).run("b", 1, 1, 1, 1, 2, 1, 1).waits("w", "a", gpu=3).waits("x", "a", gpu=1)
     assert set(scene.stopped()) == {"b5", "b7"}
-    assert scene.under(max_victims=1).why() is Why.TOO_MANY
+    assert scene.under(max_victims=1).why() is DecisionReason.TOO_MANY
 
 
-@pytest.mark.parametrize(("last_minute", "why"), [(0, Why.FITS_THEN), (1, Why.MINUTE_USED_UP), (2, Why.MINUTE_USED_UP)])
-def test_a_minute_has_so_many_victims_at_most(last_minute: int, why: Why) -> None:
+@pytest.mark.parametrize(
+    ("last_minute", "why"),
+    [(0, DecisionReason.FITS_THEN), (1, DecisionReason.MINUTE_USED_UP), (2, DecisionReason.MINUTE_USED_UP)],
+)
+def test_a_minute_has_so_many_victims_at_most(last_minute: int, why: DecisionReason) -> None:
     scene = half().under(max_preemptions_per_minute=2).run("b", *[1] * 8).waits("w", "a", gpu=2)
     scene.stopped_last_minute = last_minute
     assert scene.why() is why
 
 
-@pytest.mark.parametrize(("since_ms", "why"), [(4999, Why.BACKOFF), (5000, Why.FITS_THEN)])
-def test_the_pool_pauses_between_two_decisions(since_ms: int, why: Why) -> None:
+@pytest.mark.parametrize(("since_ms", "why"), [(4999, DecisionReason.BACKOFF), (5000, DecisionReason.FITS_THEN)])
+def test_the_pool_pauses_between_two_decisions(since_ms: int, why: DecisionReason) -> None:
     scene = full(backoff_s=5)
     scene.decided_ms = scene.snapshot().now_ms - since_ms
     assert scene.why() is why
@@ -360,7 +365,7 @@ def takes_back(demand: int = 2, **terms: Any) -> FairScene:
 
 def test_a_set_is_refused_that_could_be_taken_straight_back() -> None:
     scene = takes_back()
-    assert scene.why() is Why.WOULD_BE_TAKEN_BACK
+    assert scene.why() is DecisionReason.WOULD_BE_TAKEN_BACK
     assert scene.why_not("b3") == {}  # each by itself may be taken
 
 
@@ -377,13 +382,15 @@ def test_one_that_could_be_taken_back_is_left_for_one_that_could_not() -> None:
     assert set(stopped) == {"c4", "c3"}
 
 
-@pytest.mark.parametrize(("coming", "why"), [(1, Why.FITS_THEN), (2, Why.FITS_THEN), (3, Why.NOT_STARVING)])
-def test_what_earlier_holds_will_bring_counts_as_its_own(coming: int, why: Why) -> None:
+@pytest.mark.parametrize(
+    ("coming", "why"), [(1, DecisionReason.FITS_THEN), (2, DecisionReason.FITS_THEN), (3, DecisionReason.NOT_STARVING)]
+)
+def test_what_earlier_holds_will_bring_counts_as_its_own(coming: int, why: DecisionReason) -> None:
     """Three are due to it; who leaves and who asks in turn are as before."""
     scene = two_starve().run("c", *[1] * (9 - coming))
     for number in range(coming):
         scene.runs(f"l{number}", "c", gpu=1, leaving_for="h")
-    scene.unseen["b"] = Demand(1, {"gpu": 3})
+    scene.unseen["b"] = PolicyDemand(1, {"gpu": 3})
     assert scene.holds("h", "a", gpu=coming).waits("w", "a", gpu=1).why() is why
 
 
@@ -397,8 +404,8 @@ def test_also_for_a_group() -> None:
             pool.runs(f"l{number}", "c", gpu=1, leaving_for="h")
         return pool.holds("h", "a", gpu=4).waits("w", "b", gpu=1)
 
-    assert scene().why() is Why.NOT_STARVING
-    assert scene(**STARVING).why() in (Why.NOT_ENOUGH, Why.WOULD_BE_TAKEN_BACK)
+    assert scene().why() is DecisionReason.NOT_STARVING
+    assert scene(**STARVING).why() in (DecisionReason.NOT_ENOUGH, DecisionReason.WOULD_BE_TAKEN_BACK)
 
 
 # the step

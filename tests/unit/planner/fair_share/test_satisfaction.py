@@ -6,8 +6,8 @@ from fractions import Fraction
 
 import pytest
 
-from app.planner.fair_share.satisfaction import beats, blocked, covers, is_below, satisfaction
-from app.planner.fair_share.water_filling import Node
+from app.planner.fair_share.satisfaction import covers_demand, demand_met, exceeds, is_below, satisfaction_ratio
+from app.planner.fair_share.water_filling import AccountShares
 
 SCALE = 10**12
 WHOLE = (SCALE, SCALE)
@@ -17,17 +17,17 @@ def _share(*parts: float) -> tuple[int, ...]:
     return tuple(int(Fraction(str(part)) * SCALE) for part in parts)
 
 
-def _node(fair: tuple[float, ...], usage: tuple[float, ...], demand: tuple[float, ...]) -> Node:
-    return Node(_share(*fair), _share(*usage), _share(*demand), (0,) * len(fair), (SCALE,) * len(fair))
+def _node(fair: tuple[float, ...], usage: tuple[float, ...], demand: tuple[float, ...]) -> AccountShares:
+    return AccountShares(_share(*fair), _share(*usage), _share(*demand), (0,) * len(fair), (SCALE,) * len(fair))
 
 
 def test_a_key_is_blocked_when_all_that_is_wanted_of_it_is_due() -> None:
-    assert blocked(_share(0.5, 0.2, 0), _share(0.5, 0.3, 0), SCALE) == (True, False, True)
+    assert demand_met(_share(0.5, 0.2, 0), _share(0.5, 0.3, 0), SCALE) == (True, False, True)
 
 
 def test_a_key_is_blocked_but_for_rounding() -> None:
-    assert blocked((SCALE // 3,), (SCALE // 3 + SCALE // 10**9,), SCALE) == (True,)
-    assert blocked((SCALE // 3,), (SCALE // 3 + SCALE // 10**9 + 1,), SCALE) == (False,)
+    assert demand_met((SCALE // 3,), (SCALE // 3 + SCALE // 10**9,), SCALE) == (True,)
+    assert demand_met((SCALE // 3,), (SCALE // 3 + SCALE // 10**9 + 1,), SCALE) == (False,)
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_a_key_is_blocked_but_for_rounding() -> None:
     ],
 )
 def test_who_beats_whom(one: tuple[int, ...], other: tuple[int, ...], shut: tuple[bool, ...], expected: bool) -> None:
-    assert beats(one, other, shut) is expected
+    assert exceeds(one, other, shut) is expected
 
 
 @pytest.mark.parametrize(
@@ -62,14 +62,14 @@ def test_who_beats_whom(one: tuple[int, ...], other: tuple[int, ...], shut: tupl
 def test_satisfaction(
     fair: tuple[float, ...], usage: tuple[float, ...], demand: tuple[float, ...], expected: float | None
 ) -> None:
-    found = satisfaction(_node(fair, usage, demand), SCALE)
+    found = satisfaction_ratio(_node(fair, usage, demand), SCALE)
     assert found == (None if expected is None else Fraction(str(expected)))
 
 
 def test_what_runs_beyond_the_share_by_rounding_is_no_more() -> None:
     """Else the key that is furthest ahead would count, and not the one that is furthest behind."""
-    node = Node((SCALE // 3, SCALE // 2), (SCALE // 3 + 1, 0), (SCALE // 3, SCALE // 2), (0, 0), WHOLE)
-    assert satisfaction(node, SCALE) == 0
+    node = AccountShares((SCALE // 3, SCALE // 2), (SCALE // 3 + 1, 0), (SCALE // 3, SCALE // 2), (0, 0), WHOLE)
+    assert satisfaction_ratio(node, SCALE) == 0
 
 
 @pytest.mark.parametrize(
@@ -94,13 +94,13 @@ def test_below(
 
 def test_a_leaf_is_due_all_but_for_a_trifle() -> None:
     just, less = SCALE // 2 - SCALE // 10**4, SCALE // 2 - SCALE // 10**4 - 1
-    assert covers((just,), (SCALE // 2,), SCALE)
-    assert not covers((less,), (SCALE // 2,), SCALE)
+    assert covers_demand((just,), (SCALE // 2,), SCALE)
+    assert not covers_demand((less,), (SCALE // 2,), SCALE)
     for due, expected in ((just, True), (less, False)):
-        node = Node((due,), _share(0.45), _share(0.5), (0,), (SCALE,))
+        node = AccountShares((due,), _share(0.45), _share(0.5), (0,), (SCALE,))
         assert is_below(node, Fraction(4, 5), SCALE, is_leaf=True) is expected
 
 
 def test_who_has_its_share_but_for_rounding_is_not_below_it() -> None:
-    node = Node((SCALE // 3 + 1,), (SCALE // 3,), (SCALE,), (0,), (SCALE,))
+    node = AccountShares((SCALE // 3 + 1,), (SCALE // 3,), (SCALE,), (0,), (SCALE,))
     assert not is_below(node, Fraction(1), SCALE, is_leaf=True)

@@ -6,15 +6,22 @@ from fractions import Fraction
 
 import pytest
 
-from app.planner.fair_share.starvation import Patience, State, Status, advance, inherit, of_pool
+from app.planner.fair_share.starvation import (
+    StarvationSettings,
+    StarvationState,
+    StarvationStatus,
+    inherit_settings,
+    next_state,
+    read_pool_settings,
+)
 
-NORMAL, STARVING, AGGRESSIVE = Status.NON_STARVING, Status.STARVING, Status.AGGRESSIVELY_STARVING
-FIERCE = Patience(aggressive=True)
+NORMAL, STARVING, AGGRESSIVE = StarvationStatus.NON_STARVING, StarvationStatus.STARVING, StarvationStatus.AGGRESSIVELY_STARVING
+FIERCE = StarvationSettings(may_starve_aggressively=True)
 NOW = 1_000_000
 
 
 def test_one_who_falls_below_is_below_since_now_and_no_more() -> None:
-    assert advance(State(), True, NOW, FIERCE, 1) == State(NORMAL, NOW)
+    assert next_state(StarvationState(), True, NOW, FIERCE, 1) == StarvationState(NORMAL, NOW)
 
 
 @pytest.mark.parametrize(
@@ -24,47 +31,51 @@ def test_one_who_falls_below_is_below_since_now_and_no_more() -> None:
         (30_001, FIERCE, STARVING),
         (120_000, FIERCE, STARVING),
         (120_001, FIERCE, AGGRESSIVE),
-        (120_001, Patience(), STARVING),
-        (5_001, Patience(timeout_s=5), STARVING),
-        (7_001, Patience(aggressive=True, aggressive_timeout_s=7), AGGRESSIVE),
+        (120_001, StarvationSettings(), STARVING),
+        (5_001, StarvationSettings(timeout_s=5), STARVING),
+        (7_001, StarvationSettings(may_starve_aggressively=True, aggressive_timeout_s=7), AGGRESSIVE),
     ],
 )
 @pytest.mark.parametrize("queued", [1, 40, None])
-def test_one_who_stays_below_starves_in_time(waited_ms: int, patience: Patience, expected: Status, queued: int | None) -> None:
-    assert advance(State(NORMAL, NOW), True, NOW + waited_ms, patience, queued) == State(expected, NOW)
+def test_one_who_stays_below_starves_in_time(
+    waited_ms: int, patience: StarvationSettings, expected: StarvationStatus, queued: int | None
+) -> None:
+    assert next_state(StarvationState(NORMAL, NOW), True, NOW + waited_ms, patience, queued) == StarvationState(expected, NOW)
 
 
-@pytest.mark.parametrize("status", Status)
-def test_one_who_is_no_longer_below_does_not_starve(status: Status) -> None:
-    assert advance(State(status, NOW), False, NOW + 200_000, FIERCE, 1) == State(NORMAL, None)
+@pytest.mark.parametrize("status", StarvationStatus)
+def test_one_who_is_no_longer_below_does_not_starve(status: StarvationStatus) -> None:
+    assert next_state(StarvationState(status, NOW), False, NOW + 200_000, FIERCE, 1) == StarvationState(NORMAL, None)
 
 
-@pytest.mark.parametrize(("status", "patience"), [(STARVING, Patience(timeout_s=500)), (AGGRESSIVE, FIERCE)])
-def test_one_who_starves_still_does_when_patience_grows(status: Status, patience: Patience) -> None:
-    assert advance(State(status, NOW), True, NOW + 20_000, patience, 1) == State(status, NOW)
+@pytest.mark.parametrize(("status", "patience"), [(STARVING, StarvationSettings(timeout_s=500)), (AGGRESSIVE, FIERCE)])
+def test_one_who_starves_still_does_when_patience_grows(status: StarvationStatus, patience: StarvationSettings) -> None:
+    assert next_state(StarvationState(status, NOW), True, NOW + 20_000, patience, 1) == StarvationState(status, NOW)
 
 
 def test_of_one_who_starves_aggressively_it_becomes_plain_when_that_is_no_longer_allowed() -> None:
-    assert advance(State(AGGRESSIVE, NOW), True, NOW + 200_000, Patience(), 1) == State(STARVING, NOW)
+    assert next_state(StarvationState(AGGRESSIVE, NOW), True, NOW + 200_000, StarvationSettings(), 1) == StarvationState(
+        STARVING, NOW
+    )
 
 
 def test_a_leaf_with_nothing_queued_has_no_time_to_wait_out() -> None:
-    assert advance(State(NORMAL, NOW), True, NOW, Patience(), 0) == State(NORMAL, NOW)
-    assert advance(State(NORMAL, NOW), True, NOW + 1, Patience(), 0) == State(STARVING, NOW)
+    assert next_state(StarvationState(NORMAL, NOW), True, NOW, StarvationSettings(), 0) == StarvationState(NORMAL, NOW)
+    assert next_state(StarvationState(NORMAL, NOW), True, NOW + 1, StarvationSettings(), 0) == StarvationState(STARVING, NOW)
 
 
 def test_a_clock_that_was_set_back_makes_nobody_starve() -> None:
-    back = advance(State(NORMAL, NOW), True, NOW - 500_000, FIERCE, 1)
-    assert back == State(NORMAL, NOW - 500_000)
-    assert advance(back, True, NOW - 470_000, FIERCE, 1) == back
+    back = next_state(StarvationState(NORMAL, NOW), True, NOW - 500_000, FIERCE, 1)
+    assert back == StarvationState(NORMAL, NOW - 500_000)
+    assert next_state(back, True, NOW - 470_000, FIERCE, 1) == back
 
 
 # Settings
 
 
 def test_a_pool_that_says_nothing_is_as_usual() -> None:
-    usual = Patience(Fraction(4, 5), 30, False, 120, Fraction(1), Fraction(1, 5), True, {})
-    assert of_pool({}) == usual
+    usual = StarvationSettings(Fraction(4, 5), 30, False, 120, Fraction(1), Fraction(1, 5), True, {})
+    assert read_pool_settings({}) == usual
 
 
 SAID = {
@@ -77,28 +88,33 @@ SAID = {
     "allow_aggressive_preemption": "0",
     "non_preemptible_usage_threshold": "gpu=2,mem=4",
 }
-ALL = Patience(Fraction("0.95"), 5, True, 60, Fraction("1.25"), Fraction("0.1"), False, {"gpu": 2, "mem": 4})
+ALL = StarvationSettings(Fraction("0.95"), 5, True, 60, Fraction("1.25"), Fraction("0.1"), False, {"gpu": 2, "mem": 4})
 
 
 def test_settings_are_read_as_they_stand() -> None:
-    assert of_pool(SAID) == ALL
-    assert inherit(of_pool({}), SAID, is_policy=False) == ALL
+    assert read_pool_settings(SAID) == ALL
+    assert inherit_settings(read_pool_settings({}), SAID, is_policy=False) == ALL
 
 
 @pytest.mark.parametrize("is_policy", [True, False])
 def test_who_says_nothing_inherits(is_policy: bool) -> None:
-    assert inherit(ALL, {}, is_policy) == ALL
-    assert inherit(ALL, dict.fromkeys(SAID, ""), is_policy) == ALL
+    assert inherit_settings(ALL, {}, is_policy) == ALL
+    assert inherit_settings(ALL, dict.fromkeys(SAID, ""), is_policy) == ALL
 
 
 def test_settings_that_are_none_of_these_do_not_matter() -> None:
-    assert of_pool({"discipline": "fair_share", "grace_s": "30"}) == Patience()
+    assert read_pool_settings({"discipline": "fair_share", "grace_s": "30"}) == StarvationSettings()
 
 
 def test_a_group_replaces_what_it_says() -> None:
     impatient = {"starvation_timeout_s": "0", "non_preemptible_usage_threshold": "gpu=9", "aggressive_starvation": "0"}
-    found = inherit(ALL, impatient, is_policy=False)
-    assert (found.timeout_s, found.protects, found.aggressive, found.tolerance) == (0, {"gpu": 9}, False, ALL.tolerance)
+    found = inherit_settings(ALL, impatient, is_policy=False)
+    assert (found.timeout_s, found.protected_usage, found.may_starve_aggressively, found.tolerance) == (
+        0,
+        {"gpu": 9},
+        False,
+        ALL.tolerance,
+    )
 
 
 @pytest.mark.parametrize(
@@ -119,12 +135,14 @@ def test_a_group_replaces_what_it_says() -> None:
     ],
 )
 def test_a_policy_is_never_less_patient_than_what_it_inherits(said: dict[str, str], field: str, expected: object) -> None:
-    assert getattr(inherit(ALL, said, is_policy=True), field) == expected
+    assert getattr(inherit_settings(ALL, said, is_policy=True), field) == expected
 
 
 def test_a_policy_does_not_starve_aggressively_where_its_group_does_not() -> None:
-    assert not inherit(Patience(), {"aggressive_starvation": "1"}, is_policy=True).aggressive
+    assert not inherit_settings(StarvationSettings(), {"aggressive_starvation": "1"}, is_policy=True).may_starve_aggressively
 
 
 def test_what_a_policy_protects_counts_where_nothing_is_protected() -> None:
-    assert inherit(Patience(), {"non_preemptible_usage_threshold": "gpu=7"}, is_policy=True).protects == {"gpu": 7}
+    assert inherit_settings(
+        StarvationSettings(), {"non_preemptible_usage_threshold": "gpu=7"}, is_policy=True
+    ).protected_usage == {"gpu": 7}

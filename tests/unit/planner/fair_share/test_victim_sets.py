@@ -9,9 +9,9 @@ import pytest
 
 from app.domain.plan_steps import EndHold, Preempt
 from app.domain.snapshot import Allocation, Waiter
-from app.planner.decisions import Why
-from app.planner.fair_share.rules import Fairness, Scene
-from app.planner.planning_pass import plan
+from app.planner.decisions import DecisionReason
+from app.planner.fair_share.rules import FairShareRules, ShareScenario
+from app.planner.planning_pass import plan_pool
 from tests.unit.planner.fair_share.builders import STARVING, FairScene, a_fair_pool
 
 
@@ -44,7 +44,7 @@ def test_the_smaller_is_taken_if_the_larger_could_be_taken_back() -> None:
 def test_so_it_is_within_the_most_that_a_decision_may_have() -> None:
     scene = lumps(3, 1, 2, 3, waits=4)
     assert set(scene.under(max_victims=2).stopped()) == {"a4", "a2"}
-    assert scene.under(max_victims=1).why() is Why.TOO_MANY
+    assert scene.under(max_victims=1).why() is DecisionReason.TOO_MANY
 
 
 @pytest.mark.parametrize("before", [1, 99, 150])
@@ -55,7 +55,7 @@ def test_however_many_are_refused_before_it_somebody_is_served_in_the_end(before
     for number in range(before):
         scene.waits(f"x{number}", "a", gpu=4, mem=1 + number)
     now = scene.waits("w", "a", gpu=1).snapshot()
-    passes = (plan(replace(now, now_ms=now.now_ms + 2000 * turn)) for turn in range(9))
+    passes = (plan_pool(replace(now, now_ms=now.now_ms + 2000 * turn)) for turn in range(9))
     assert ("w", "b6") in {
         (step.waiter, step.victims[0].request) for each in passes for step in each.steps if isinstance(step, Preempt)
     }
@@ -86,19 +86,19 @@ def test_sets_that_take_the_same_of_the_same_are_weighed_once(monkeypatch: pytes
     for number in range(3):
         scene.waits(f"w{number}", "a", gpu=175, preempted_fence=number + 1)
     now = scene.snapshot()
-    weighed, after = list[str](), Fairness.after
+    weighed, after = list[str](), FairShareRules.scenario_after
 
-    def noted(self: Fairness, scene: Scene, waiter: Waiter, victims: Sequence[Allocation]) -> Scene:
+    def noted(self: FairShareRules, scene: ShareScenario, waiter: Waiter, victims: Sequence[Allocation]) -> ShareScenario:
         weighed.append(waiter.id)
         return after(self, scene, waiter, victims)
 
-    monkeypatch.setattr(Fairness, "after", noted)
-    plan(now)
+    monkeypatch.setattr(FairShareRules, "after", noted)
+    plan_pool(now)
     assert 1 <= len(weighed) <= 2
 
 
 def test_a_hold_does_not_end_because_there_was_no_time_to_weigh(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = a_fair_pool(gpu=10).under(preemption_threshold=0.5, aggressive_starvation=True).policy("a", weight=3)
     scene.policy("b", weight=2, **STARVING).run("a", 3, 1, 2, 3).run("b", 1).holds("w", "b", gpu=4).waits("y", "a", gpu=7)
-    monkeypatch.setattr(Fairness, "may_weigh", lambda *_: False)
-    assert not [step for step in plan(scene.snapshot()).steps if isinstance(step, EndHold)]
+    monkeypatch.setattr(FairShareRules, "may_weigh", lambda *_: False)
+    assert not [step for step in plan_pool(scene.snapshot()).steps if isinstance(step, EndHold)]

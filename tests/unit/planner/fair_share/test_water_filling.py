@@ -16,7 +16,7 @@ ALL = {"cpu": 100, "memory": 1000}
 def _due(capacity: Amounts, *children: Leaf | Branch) -> dict[str, dict[str, float]]:
     """The fair shares of all in a pool."""
     division = divide(capacity, Branch("pool", children=children))
-    return {name: fair(division, name) for name in division.nodes}
+    return {name: fair(division, name) for name in division.accounts}
 
 
 def _close(**expected: float) -> object:
@@ -87,7 +87,7 @@ def test_a_key_that_the_pool_has_nothing_of_counts_for_nothing() -> None:
 
 def test_more_that_runs_than_is_wanted_counts_as_wanted() -> None:
     division = divide({"gpu": 4}, Branch("pool", children=(Leaf("x", usage={"gpu": 3}, demand={"gpu": 1}),)))
-    assert division.nodes["x"].demand == division.nodes["x"].usage
+    assert division.accounts["x"].demand == division.accounts["x"].usage
     assert fair(division, "x") == {"gpu": 0.75}
 
 
@@ -131,8 +131,12 @@ def test_an_idle_guarantee_inside_a_group_is_its_siblings_before_others() -> Non
 def test_of_a_key_that_is_not_named_the_largest_part_named_is_guaranteed() -> None:
     x = Leaf("x", guarantee={"cpu": 10, "gpu": 4})
     division = divide({"cpu": 100, "gpu": 10, "memory": 1000}, Branch("pool", children=(x, Leaf("y"))))
-    assert [share * 10 for share in division.nodes["x"].guarantee] == [division.scale, 4 * division.scale, 4 * division.scale]
-    assert not any(division.nodes["y"].guarantee)
+    assert [share * 10 for share in division.accounts["x"].guarantee] == [
+        division.scale,
+        4 * division.scale,
+        4 * division.scale,
+    ]
+    assert not any(division.accounts["y"].guarantee)
 
 
 def test_what_is_inferred_is_cut_to_what_those_who_name_the_key_leave() -> None:
@@ -143,14 +147,14 @@ def test_what_is_inferred_is_cut_to_what_those_who_name_the_key_leave() -> None:
     )
     division = divide(POOL, Branch("pool", children=children))
     scale = division.scale
-    shares = {name: [share / scale for share in division.nodes[name].guarantee] for name in "xyz"}
+    shares = {name: [share / scale for share in division.accounts[name].guarantee] for name in "xyz"}
     assert shares == {"x": [0.6, pytest.approx(0.3)], "y": [0.2, pytest.approx(0.1)], "z": [pytest.approx(0.2), 0.6]}
 
 
 def test_what_is_guaranteed_in_a_group_is_inferred_from_the_groups_guarantee() -> None:
     group = Branch("a", children=(Leaf("x", guarantee={"cpu": 10}),), guarantee={"cpu": 20, "memory": 100})
     division = divide(POOL, Branch("pool", children=(group, Leaf("b", guarantee={"cpu": 80, "memory": 900}))))
-    assert division.nodes["x"].guarantee == (division.scale // 10, division.scale // 20)
+    assert division.accounts["x"].guarantee == (division.scale // 10, division.scale // 20)
 
 
 @pytest.mark.parametrize(("above", "own"), [(50, 60), (50, 50)])
@@ -158,18 +162,18 @@ def test_no_more_is_inferred_than_the_parent_is_guaranteed(above: int, own: int)
     """Even of one that names more than its parent has."""
     group = Branch("a", children=(Leaf("x", guarantee={"cpu": own}),), guarantee={"cpu": above, "memory": 400})
     division = divide(POOL, Branch("pool", children=(group,)))
-    assert division.nodes["x"].guarantee == (division.scale * own // 100, division.scale * 4 // 10)
+    assert division.accounts["x"].guarantee == (division.scale * own // 100, division.scale * 4 // 10)
 
 
 def test_where_more_is_named_than_the_parent_is_guaranteed_nothing_is_left_to_infer() -> None:
     children = (Leaf("x", guarantee={"cpu": 60}), Leaf("y", guarantee={"memory": 500}))
     division = divide(POOL, Branch("pool", children=(Branch("a", children=children, guarantee={"cpu": 50, "memory": 500}),)))
-    assert division.nodes["y"].guarantee == (0, division.scale // 2)
+    assert division.accounts["y"].guarantee == (0, division.scale // 2)
 
 
 def test_named_as_nothing_is_nothing() -> None:
     division = divide(POOL, Branch("pool", children=(Leaf("x", guarantee={"cpu": 50, "memory": 0}),)))
-    assert division.nodes["x"].guarantee == (division.scale // 2, 0)
+    assert division.accounts["x"].guarantee == (division.scale // 2, 0)
 
 
 # Limits

@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from app.domain.snapshot import Terms, Waiter
-from app.planner.preemption.cost import Costs, worth
+from app.domain.snapshot import PlannerSettings, Waiter
+from app.planner.preemption.cost import PreemptionCosts, waiter_value
 from tests.unit.planner.builders import NOW_MS, a_pool
 
-CLASSES = Terms(discipline="classes")
+CLASSES = PlannerSettings(discipline="classes")
 
 
-def cost(*, terms: Terms = CLASSES, profile: str = "batch", ran_s: int = 600, **ask: Any) -> Fraction:
+def cost(*, terms: PlannerSettings = CLASSES, profile: str = "batch", ran_s: int = 600, **ask: Any) -> Fraction:
     """The cost of stopping one that has run for ten minutes and holds what is asked, a unit of gpu if nothing is."""
     (holder,) = a_pool().runs("v", "t", ran_s=ran_s, **{"gpu": 1, **ask}).running
-    costs = Costs(terms, NOW_MS, {"t": profile})
-    assert costs.of(holder) == float(costs.exact(holder))
+    costs = PreemptionCosts(terms, NOW_MS, {"t": profile})
+    assert costs.approximate(holder) == float(costs.exact(holder))
     return costs.exact(holder)
 
 
@@ -71,7 +71,7 @@ def test_everything_counts_for_each_unit_of_the_cost_key_at_least_one(amounts: d
 
 
 def test_the_cost_key_is_a_setting() -> None:
-    assert cost(terms=Terms(discipline="classes", cost_key="tpu"), tpu=7) == 70
+    assert cost(terms=PlannerSettings(discipline="classes", cost_key="tpu"), tpu=7) == 70
 
 
 @pytest.mark.parametrize(
@@ -82,15 +82,15 @@ def test_profiles(profile: str, expected: Fraction) -> None:
 
 
 def test_profiles_count_in_classes_only() -> None:
-    assert cost(terms=Terms(), profile="training", checkpoint="auto") == 15
-    assert cost(terms=Terms(), profile="interactive", checkpoint="auto") == 15
+    assert cost(terms=PlannerSettings(), profile="training", checkpoint="auto") == 15
+    assert cost(terms=PlannerSettings(), profile="interactive", checkpoint="auto") == 15
 
 
 def test_equal_costs_are_equal_to_the_last_digit() -> None:
     one = a_pool().runs("a", "t", gpu=3, ran_s=7).running[0]
     other = a_pool().runs("b", "t", gpu=1, ran_s=21).running[0]
-    costs = Costs(CLASSES, NOW_MS, {"t": "batch"})
-    assert costs.of(one) == costs.of(other)
+    costs = PreemptionCosts(CLASSES, NOW_MS, {"t": "batch"})
+    assert costs.approximate(one) == costs.approximate(other)
 
 
 def test_a_grant_later_than_now_costs_nothing_less_than_nothing() -> None:
@@ -100,12 +100,12 @@ def test_a_grant_later_than_now_costs_nothing_less_than_nothing() -> None:
 @pytest.mark.parametrize(
     ("terms", "amounts", "expected"),
     [
-        (Terms(discipline="classes", value_per_class=10), {"gpu": 2}, 10 * 6 * 2),
-        (Terms(discipline="classes", value_per_class=10), {"tpu": 2}, 10 * 6),
-        (Terms(discipline="classes", value_per_class=0), {"gpu": 2}, 0),
-        (Terms(discipline="classes"), {"gpu": 2}, None),
-        (Terms(value_per_class=10), {"gpu": 2}, None),
+        (PlannerSettings(discipline="classes", value_per_class=10), {"gpu": 2}, 10 * 6 * 2),
+        (PlannerSettings(discipline="classes", value_per_class=10), {"tpu": 2}, 10 * 6),
+        (PlannerSettings(discipline="classes", value_per_class=0), {"gpu": 2}, 0),
+        (PlannerSettings(discipline="classes"), {"gpu": 2}, None),
+        (PlannerSettings(value_per_class=10), {"gpu": 2}, None),
     ],
 )
-def test_what_a_waiter_is_worth(terms: Terms, amounts: dict[str, int], expected: int | None) -> None:
-    assert worth(terms, Waiter("w", "t", amounts, True, 6, 1)) == expected
+def test_what_a_waiter_is_worth(terms: PlannerSettings, amounts: dict[str, int], expected: int | None) -> None:
+    assert waiter_value(terms, Waiter("w", "t", amounts, True, 6, 1)) == expected

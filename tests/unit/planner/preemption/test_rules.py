@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.planner.account_tree import Tree
-from app.planner.borrowing import Shares
-from app.planner.decisions import Why, WhyNot
+from app.planner.account_tree import AccountTree
+from app.planner.borrowing import BorrowingIndex
+from app.planner.decisions import DecisionReason, RefusalReason
 from app.planner.preemption.protection import Protection
 from tests.unit.planner.builders import Scene, a_pool
 
@@ -34,14 +34,14 @@ def test_an_owner_takes_its_share_back_whatever_the_ranks() -> None:
 def test_beyond_its_unused_share_an_owner_reclaims_nothing() -> None:
     scene = two({**LOW, "reserved": {"gpu": 2}}, HIGH).runs("v", "b", gpu=4).waits("w", "a", gpu=3)
     assert scene.stopped() == {}
-    assert scene.why_not("v")["reclaim"] is WhyNot.SHARE_NOT_UNUSED
+    assert scene.why_not("v")["reclaim"] is RefusalReason.SHARE_NOT_UNUSED
 
 
 def test_what_lies_in_share_is_not_reclaimed() -> None:
     scene = two({**LOW, "reserved": {"gpu": 2}}, {**HIGH, "reserved": {"gpu": 2}}, 3)
     scene.runs("in", "b", gpu=2).runs("out", "b", gpu=1).waits("w", "a", gpu=2)
     assert scene.stopped() == {}
-    assert scene.why_not("in")["reclaim"] is WhyNot.IN_SHARE
+    assert scene.why_not("in")["reclaim"] is RefusalReason.IN_SHARE
 
 
 def test_an_allocation_partly_beyond_reserved_is_borrowed() -> None:
@@ -81,7 +81,7 @@ def test_priority_takes_from_a_strictly_lower_rank(priority: int, preemption_cla
     scene = two(HIGH, {"priority": priority}).runs("v", "b", gpu=4, preemption_class=preemption_class).waits("w", "a", gpu=1)
     assert scene.stopped() == ({"v": "priority"} if taken else {})
     if not taken:
-        assert scene.why_not("v")["priority"] is WhyNot.RANK_NOT_LOWER
+        assert scene.why_not("v")["priority"] is RefusalReason.RANK_NOT_LOWER
 
 
 @pytest.mark.parametrize(("preemption_class", "taken"), [(4, True), (5, False), (6, False)])
@@ -95,7 +95,7 @@ def test_rank_takes_only_what_is_borrowed(discipline: str) -> None:
     scene = two(HIGH, {**LOW, "reserved": {"gpu": 4}}, discipline=discipline).runs("v", "b", gpu=4)
     scene.waits("w", "a", gpu=1, preemption_class=9)
     assert scene.stopped() == {}
-    assert WhyNot.IN_SHARE in scene.why_not("v").values()
+    assert RefusalReason.IN_SHARE in scene.why_not("v").values()
 
 
 def test_class_ten_takes_what_is_in_share_as_well_in_classes_alone() -> None:
@@ -130,7 +130,7 @@ def test_own_takes_what_is_in_share_only_if_it_then_lies_in_share_itself() -> No
     assert scene.stop().reserved_accounts == ("policy:t",)
     scene = a_pool(gpu=2).policy("t", reserved={"gpu": 1}).runs("old", "t", gpu=1).runs("new", "t", gpu=1, preemption_class=9)
     assert scene.waits("w", "t", gpu=1, preemption_class=6).stopped() == {}
-    assert scene.why() is Why.NOT_WITHIN
+    assert scene.why() is DecisionReason.NOT_WITHIN
 
 
 def test_own_takes_what_is_borrowed_without_that_condition() -> None:
@@ -151,11 +151,11 @@ def test_fixed_work_takes_its_fixed_share_from_those_who_do_not_rank_higher(mine
 def test_own_is_about_the_own_policy_and_the_others_are_not() -> None:
     scene = two(LOW, LOW).runs("mine", "a", gpu=2).runs("theirs", "b", gpu=2).waits("w", "a", gpu=4)
     assert scene.why_not("mine") == {
-        "reclaim": WhyNot.SAME_POLICY,
-        "priority": WhyNot.SAME_POLICY,
-        "own": WhyNot.RANK_NOT_LOWER,
+        "reclaim": RefusalReason.SAME_POLICY,
+        "priority": RefusalReason.SAME_POLICY,
+        "own": RefusalReason.RANK_NOT_LOWER,
     }
-    assert scene.why_not("theirs")["own"] is WhyNot.OTHER_POLICY
+    assert scene.why_not("theirs")["own"] is RefusalReason.OTHER_POLICY
 
 
 # those who were preempted, in classes
@@ -166,7 +166,7 @@ def test_a_preempted_one_takes_by_rank_only_what_was_granted_after(component: st
     scene = two(discipline="classes").runs("before", component, gpu=2).runs("after", component, gpu=2)
     scene.waits("w", "a", gpu=2, preemption_class=9, preempted_fence=1)
     assert scene.stopped() == {"after": "priority"}
-    assert WhyNot.GRANTED_BEFORE in scene.why_not("before").values()
+    assert RefusalReason.GRANTED_BEFORE in scene.why_not("before").values()
     scene.waiting.clear()
     assert scene.waits("x", "a", gpu=3, preemption_class=9, preempted_fence=1).stopped("x") == {}
 
@@ -215,7 +215,7 @@ def test_priority_first_reclaims_only_from_equal_or_lower_rank(
     scene.runs("v", "b", gpu=4, preemption_class=preemption_class).waits("w", "a", gpu=2)
     assert scene.stopped() == ({"v": "reclaim"} if taken else {})
     if not taken:
-        assert scene.why_not("v")["reclaim"] is WhyNot.RANK_HIGHER
+        assert scene.why_not("v")["reclaim"] is RefusalReason.RANK_HIGHER
 
 
 # profiles
@@ -227,7 +227,7 @@ def test_a_service_gives_only_what_it_borrowed_even_to_class_ten() -> None:
     assert scene.waits("w", "a", gpu=2, preemption_class=10).stopped() == {"out": "sensitive"}
     scene.waiting.clear()
     assert scene.waits("w", "a", gpu=4, preemption_class=10).stopped() == {}
-    assert scene.why_not("in")["class"] is WhyNot.SERVICE_IN_SHARE
+    assert scene.why_not("in")["class"] is RefusalReason.SERVICE_IN_SHARE
     assert scene.under(order="priority_first").stopped() == {}
 
 
@@ -237,7 +237,7 @@ def test_a_service_gives_nothing_in_share_to_its_own_policy_either() -> None:
     assert scene.stopped() == {}
     scene.waiting.clear()
     assert scene.waits("w", "t", gpu=2, preemptible=False, preemption_class=9).stopped() == {}
-    assert set(scene.why_not("new").values()) == {WhyNot.SAME_POLICY, WhyNot.SERVICE_IN_SHARE}
+    assert set(scene.why_not("new").values()) == {RefusalReason.SAME_POLICY, RefusalReason.SERVICE_IN_SHARE}
 
 
 def test_a_sensitive_profile_is_never_a_victim_and_profiles_count_in_classes_only() -> None:
@@ -254,24 +254,24 @@ def test_a_sensitive_profile_is_never_a_victim_and_profiles_count_in_classes_onl
 @pytest.mark.parametrize(
     ("terms", "holder", "why"),
     [
-        ({}, {"preemptible": False}, WhyNot.FIXED),
-        ({}, {"preemption_class": 10}, WhyNot.CLASS_TEN),
-        ({"discipline": "classes"}, {"preemption_class": 7}, WhyNot.NO_CHECKPOINT),
+        ({}, {"preemptible": False}, RefusalReason.FIXED),
+        ({}, {"preemption_class": 10}, RefusalReason.CLASS_TEN),
+        ({"discipline": "classes"}, {"preemption_class": 7}, RefusalReason.NO_CHECKPOINT),
         ({"discipline": "classes"}, {"preemption_class": 7, "checkpoint": "manual"}, None),
         ({"discipline": "classes"}, {"preemption_class": 6}, None),
         ({}, {"preemption_class": 7}, None),
-        ({"near_completion_s": 300}, {"walltime_s": 3899}, WhyNot.NEAR_COMPLETION),
+        ({"near_completion_s": 300}, {"walltime_s": 3899}, RefusalReason.NEAR_COMPLETION),
         ({"near_completion_s": 300}, {"walltime_s": 3900}, None),
-        ({"near_completion_s": 300}, {"walltime_s": 3600}, WhyNot.NEAR_COMPLETION),
+        ({"near_completion_s": 300}, {"walltime_s": 3600}, RefusalReason.NEAR_COMPLETION),
         ({"near_completion_s": 300}, {"walltime_s": 3599}, None),
         ({}, {"walltime_s": 3601}, None),
-        ({"min_runtime_s": 3601}, {}, WhyNot.JUST_STARTED),
+        ({"min_runtime_s": 3601}, {}, RefusalReason.JUST_STARTED),
         ({"min_runtime_s": 3600}, {}, None),
-        ({}, {"chain": "x"}, WhyNot.SAME_CHAIN),
+        ({}, {"chain": "x"}, RefusalReason.SAME_CHAIN),
         ({}, {"chain": "y"}, None),
     ],
 )
-def test_the_protected(terms: dict[str, Any], holder: dict[str, Any], why: WhyNot | None) -> None:
+def test_the_protected(terms: dict[str, Any], holder: dict[str, Any], why: RefusalReason | None) -> None:
     reserved = {"gpu": 4} if not holder.get("preemptible", True) else {}
     scene = two(HIGH, {**LOW, "reserved": reserved}, **terms).runs("v", "b", gpu=4, **holder)
     scene.waits("w", "a", gpu=1, preemption_class=9, chain="x")
@@ -314,7 +314,7 @@ def test_those_who_are_leaving_are_not_in_the_stack() -> None:
     scene = two(HIGH, {**LOW, "reserved": {"gpu": 2}}, 4).runs("gone", "b", gpu=2, leaving_for="x").runs("v", "b", gpu=2)
     scene.holds("x", "a", gpu=2).waits("w", "a", gpu=2)
     assert scene.stopped() == {}
-    assert scene.why_not("v")["priority"] is WhyNot.IN_SHARE
+    assert scene.why_not("v")["priority"] is RefusalReason.IN_SHARE
 
 
 # share keys
@@ -359,9 +359,9 @@ def test_what_a_team_borrows_within_its_departments_share_is_not_borrowed_from_a
     scene = departments().runs("v", "x1", gpu=4).runs("o", "y1", gpu=4).waits("w", "y2", gpu=2)
     assert scene.stopped() == {"o": "reclaim"}
     assert scene.why_not("v") == {
-        "reclaim": WhyNot.SHARE_NOT_UNUSED,
-        "priority": WhyNot.IN_SHARE,
-        "own": WhyNot.OTHER_POLICY,
+        "reclaim": RefusalReason.SHARE_NOT_UNUSED,
+        "priority": RefusalReason.IN_SHARE,
+        "own": RefusalReason.OTHER_POLICY,
     }
 
 
@@ -397,24 +397,24 @@ def test_stacks_moved_along_are_stacks_made_anew(data: st.DataObject) -> None:
     shares, gone = _shares(scene), set[str]()
     for name in data.draw(st.lists(st.sampled_from([each.id for each in scene.running]), max_size=20)):
         holder = next(each for each in scene.running if each.id == name)
-        (shares.come_back if name in gone else shares.leave)(holder)
+        (shares.restore if name in gone else shares.remove)(holder)
         gone ^= {name}
     scene.running = [each for each in scene.running if each.id not in gone]
     anew = _shares(scene)
     for holder in scene.running:
-        now, made = shares.kind_of[holder.id].traits, anew.kind_of[holder.id].traits
+        now, made = shares.class_of[holder.id].traits, anew.class_of[holder.id].traits
         assert now == made
         for account in scene.path(holder.component)[:-1]:
-            assert shares.beyond(holder, account) == anew.beyond(holder, account)
+            assert shares.units_beyond_reserved(holder, account) == anew.units_beyond_reserved(holder, account)
     for component in ("x1", "x2", "y1", "y2", "z"):
-        members = {name: kind for kind in shares.holdings(component).kinds for name in kind.members}
-        assert members == {each.id: shares.kind_of[each.id] for each in scene.running if each.component == component}
+        members = {name: kind for kind in shares.policy_allocations(component).classes for name in kind.members}
+        assert members == {each.id: shares.class_of[each.id] for each in scene.running if each.component == component}
 
 
-def _shares(scene: Scene) -> Shares:
+def _shares(scene: Scene) -> BorrowingIndex:
     snapshot = scene.snapshot()
-    tree = Tree(snapshot.accounts)
-    shares = Shares(snapshot, tree, Protection(snapshot.terms, snapshot.now_ms).of, frozenset())
+    tree = AccountTree(snapshot.accounts)
+    shares = BorrowingIndex(snapshot, tree, Protection(snapshot.settings, snapshot.now_ms).reason, frozenset())
     for component in tree.paths:
-        shares.holdings(component)
+        shares.policy_allocations(component)
     return shares

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.planner.decisions import Why
-from app.planner.preemption.subset_search import Sets
+from app.planner.decisions import DecisionReason
+from app.planner.preemption.subset_search import SubsetSearch
 from tests.unit.planner.builders import MINUTE_MS, NOW_MS, Scene, a_pool
 
 
@@ -75,7 +75,7 @@ def test_a_small_one_taken_first_is_given_back() -> None:
 def test_all_or_nothing() -> None:
     scene = low_and_high(4).runs("fixed", "high", gpu=2, preemption_class=9).runs("v", "low", gpu=2).waits("w", "high", gpu=3)
     assert scene.stopped() == {}
-    assert scene.why() is Why.NOT_ENOUGH
+    assert scene.why() is DecisionReason.NOT_ENOUGH
 
 
 def test_only_those_who_hold_a_short_key() -> None:
@@ -110,8 +110,8 @@ def test_a_limit_as_large_as_the_pool_is_none() -> None:
 
 def test_unlisted_keys_are_unbounded_or_none() -> None:
     scene = full(1).waits("w", "high", mcpu=9000, memory_mb=9000)
-    assert scene.why() is Why.NO_SHORTAGE
-    assert full(1).waits("w", "high", tpu=1).why() is Why.NOT_ENOUGH
+    assert scene.why() is DecisionReason.NO_SHORTAGE
+    assert full(1).waits("w", "high", tpu=1).why() is DecisionReason.NOT_ENOUGH
 
 
 # at most so many
@@ -124,13 +124,13 @@ def test_one_large_instead_of_four_small() -> None:
 
 def test_too_many_makes_it_wait() -> None:
     scene = full(1, 1, 1, 1, max_victims=2).waits("w", "high", gpu=3)
-    assert scene.why() is Why.TOO_MANY
-    assert full(1, 1, 1, 1, max_victims=3).waits("w", "high", gpu=3).why() is Why.FITS_THEN
+    assert scene.why() is DecisionReason.TOO_MANY
+    assert full(1, 1, 1, 1, max_victims=3).waits("w", "high", gpu=3).why() is DecisionReason.FITS_THEN
 
 
 def test_other_sets_are_looked_for_among_the_first_twelve() -> None:
     assert full(2, *[1] * 11, max_victims=1).waits("w", "high", gpu=2).stopped() == {"v0": "priority"}
-    assert full(2, *[1] * 12, max_victims=1).waits("w", "high", gpu=2).why() is Why.TOO_MANY
+    assert full(2, *[1] * 12, max_victims=1).waits("w", "high", gpu=2).why() is DecisionReason.TOO_MANY
 
 
 def test_other_sets_fewer_then_cheaper_then_by_the_order_of_candidates() -> None:
@@ -172,7 +172,7 @@ def test_nobody_is_stopped_only_for_it_to_lie_in_share() -> None:
     scene = a_pool(gpu=5).policy("t", reserved={"gpu": 4}).runs("a", "t", gpu=1).runs("b", "t", gpu=1).runs("c", "t", gpu=1)
     scene.runs("d", "t", gpu=2, preemption_class=9).waits("w", "t", gpu=2, preemption_class=6)
     assert scene.stopped() == {}, "two make it fit, and a third would only bring it below the reserved"
-    assert scene.why() is Why.NOT_WITHIN
+    assert scene.why() is DecisionReason.NOT_WITHIN
 
 
 # what it may cost
@@ -183,8 +183,8 @@ def test_classes_preempts_only_below_the_waiters_value() -> None:
     scene.waits("w", "t", gpu=1, preemption_class=6)
     assert scene.stopped() == {"v": "priority"}
     scene.running[0] = a_pool().runs("v", "t", gpu=1, ran_s=3600).running[0]
-    assert scene.why() is Why.TOO_DEAR
-    assert scene.under(discipline="reserved").why() is Why.FITS_THEN
+    assert scene.why() is DecisionReason.TOO_DEAR
+    assert scene.under(discipline="reserved").why() is DecisionReason.FITS_THEN
 
 
 def test_a_cheaper_set_is_looked_for_before_it_is_refused() -> None:
@@ -330,14 +330,14 @@ def test_no_victim_is_superfluous_and_no_is_said_only_when_there_is_no_set(
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=7), st.tuples(st.integers(-1, 6), st.integers(-1, 6)))
 def test_the_search_finds_every_set_and_no_other(brought: list[tuple[int, int]], needs: tuple[int, int]) -> None:
-    sets = Sets(range(len(brought)), brought, needs)
+    sets = SubsetSearch(range(len(brought)), brought, needs)
     for size in range(1, len(brought) + 1):
         covering = [
             names
             for names in combinations(range(len(brought)), size)
             if all(sum(brought[name][need] for name in names) >= needs[need] for need in (0, 1))
         ]
-        assert list(sets.of(size)) == covering
+        assert list(sets.of_size(size)) == covering
 
 
 @pytest.mark.parametrize("discipline", ["reserved", "classes"])
