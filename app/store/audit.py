@@ -5,65 +5,65 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from app.domain.clock import Clock, RedisClock
-from app.domain.models import Difference
-from app.store.scripts import Client, Reply, Scripts
+from app.domain.models import AuditFinding
+from app.store.scripts import RedisClient, ScriptReply, Scripts
 
 INDEXES = ("requests", "waiting", "live", "leaving", "ended")
 POOL_INDEXES = ("pool_queue", "pool_active", "pool_ends")
 LANE_INDEXES = ("lane", "lane_walltimes")
 
 
-class Auditor:
+class AuditStore:
     """Compares what Redis holds with what it should hold."""
 
-    def __init__(self, client: Client, clock: Clock | None = None, chunk: int = 200) -> None:
+    def __init__(self, client: RedisClient, clock: Clock | None = None, chunk: int = 200) -> None:
         self._scripts = Scripts(client)
         self._clock = clock or RedisClock()
         self._chunk = chunk
 
-    def accounts(self, workspace: str, pool: str, *, repair: bool) -> list[Difference]:
+    def check_accounts(self, workspace: str, pool: str, *, repair: bool) -> list[AuditFinding]:
         """Every account of a pool against the sums over its allocations."""
         reply = self._scripts.call("audit_accounts", workspace, pool=pool, repair=repair)
-        return _differences(reply)
+        return _findings(reply)
 
-    def holds(self, workspace: str, pool: str, *, repair: bool) -> list[Difference]:
+    def check_holds(self, workspace: str, pool: str, *, repair: bool) -> list[AuditFinding]:
         """Who leaves for whom in a pool, and what is kept for them, against the requests."""
-        return _differences(self._scripts.call("audit_holds", workspace, pool=pool, repair=repair))
+        return _findings(self._scripts.call("audit_holds", workspace, pool=pool, repair=repair))
 
-    def requests(self, workspace: str, *, repair: bool) -> Iterator[Difference]:
+    def check_requests(self, workspace: str, *, repair: bool) -> Iterator[AuditFinding]:
         """Every request against the structures it has to be in."""
         after = "-1"
         while after:
             reply = self._scripts.call(
                 "audit_requests", workspace, now=self._clock.now_ms(), after=after, count=self._chunk, repair=repair
             )
-            yield from _differences(reply)
+            yield from _findings(reply)
             after = reply.fields["last"]
 
-    def indexes(self, workspace: str, pools: list[str], *, repair: bool) -> Iterator[Difference]:
+    def check_indexes(self, workspace: str, pools: list[str], *, repair: bool) -> Iterator[AuditFinding]:
         """Every sorted set of requests against the requests."""
         for kind in INDEXES:
             yield from self._scan("audit_index", workspace, repair=repair, kind=kind, part="")
         for pool in pools:
             for kind in POOL_INDEXES:
                 yield from self._scan("audit_index", workspace, repair=repair, kind=kind, part=pool)
-            for lane in self._scripts.call("lanes_of", workspace, pool=pool).fields["lanes"]:
+            for lane in self._scripts.call("list_lanes", workspace, pool=pool).fields["lanes"]:
                 for kind in LANE_INDEXES:
                     yield from self._scan("audit_index", workspace, repair=repair, kind=kind, part=lane)
 
-    def lanes(self, workspace: str, pool: str, *, repair: bool) -> Iterator[Difference]:
+    def check_lanes(self, workspace: str, pool: str, *, repair: bool) -> Iterator[AuditFinding]:
         """Every lane of a pool against where it should stand and wait."""
         yield from self._scan("audit_lanes", workspace, repair=repair, pool=pool)
 
-    def _scan(self, command: str, workspace: str, *, repair: bool, **names: str) -> Iterator[Difference]:
+    def _scan(self, command: str, workspace: str, *, repair: bool, **names: str) -> Iterator[AuditFinding]:
         cursor = "0"
         while True:
             reply = self._scripts.call(command, workspace, cursor=cursor, count=self._chunk, repair=repair, **names)
-            yield from _differences(reply)
+            yield from _findings(reply)
             cursor = reply.fields.get("cursor", "0")
             if cursor == "0":
                 return
 
 
-def _differences(reply: Reply) -> list[Difference]:
-    return [Difference(*found) for found in reply.fields.get("differences", [])]
+def _findings(reply: ScriptReply) -> list[AuditFinding]:
+    return [AuditFinding(*found) for found in reply.fields.get("differences", [])]

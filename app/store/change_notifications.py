@@ -30,58 +30,58 @@ from redis.connection import ConnectionInterface
 from redis.retry import Retry
 
 from app.store.keys import key
-from app.store.scripts import Client
+from app.store.scripts import RedisClient
 
 log = logging.getLogger(__name__)
 
-NAME = "poolkeeper-wakeups"
+CLIENT_NAME = "poolkeeper-wakeups"
 """What the connection is called in the server's list of clients."""
-QUIET_S = 7.0
+QUIET_TIMEOUT_S = 7.0
 """How long nothing is heard before a sign of life is asked for, and then how long is waited for it."""
-ACKNOWLEDGED_S = 1.0
+SUBSCRIBE_TIMEOUT_S = 1.0
 """How long a watch waits for its subscription, at most."""
-PIECE_S = 0.2
+READ_TIMEOUT_S = 0.2
 """How long the lock is held for the rest of something that has begun to arrive, at a time."""
-STEADY_S = 1.0
+STABLE_AFTER_S = 1.0
 """How long a connection has to last for the next one to be tried at once."""
-PAUSES_S = (0.0, 0.05, 0.1, 0.2, 0.5, 1.0)
+RECONNECT_DELAYS_S = (0.0, 0.05, 0.1, 0.2, 0.5, 1.0)
 """Between tries to connect; the last one over and over."""
 
 
-class Watch:
+class ChangeWatch:
     """Somebody who waits, for as long as the context; nothing is heard before and after it."""
 
-    def __init__(self, wakeups: Wakeups, topic: str) -> None:
+    def __init__(self, wakeups: ChangeNotifications, topic: str) -> None:
         self.topic = topic
-        self._wakeups = wakeups
-        self._said = Event()
+        self._notifications = wakeups
+        self._notified = Event()
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> ChangeWatch:
         try:
-            self._wakeups._join(self)
+            self._notifications._add_watch(self)
         except BaseException:  # an interrupted beginning has no end
-            self._wakeups._leave(self)
+            self._notifications._remove_watch(self)
             raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._wakeups._leave(self)
+        self._notifications._remove_watch(self)
 
     @property
     def closed(self) -> bool:
         """Whether nothing will be said any more, as the process is about to end."""
-        return self._wakeups.closing
+        return self._notifications.closing
 
     def wait(self, timeout_s: float) -> bool:
         """True as soon as something was said since the last wait, or all is closed; False when the time is up."""
-        said = self.closed or self._said.wait(timeout_s)
+        said = self.closed or self._notified.wait(timeout_s)
         if said:
-            self._said.clear()
+            self._notified.clear()
         return said or self.closed
 
-    def wake(self) -> None:
+    def notify(self) -> None:
         """Something was said."""
-        self._said.set()
+        self._notified.set()
 
 
 @dataclass(eq=False, slots=True)
@@ -89,39 +89,39 @@ class _Subscription:
     """A channel or a pattern of channels, and who watches it. `again`: something may have been missed."""
 
     topic: str
-    watches: set[Watch] = field(default_factory=set)
+    watches: set[ChangeWatch] = field(default_factory=set)
     acknowledged: Event = field(default_factory=Event)
-    again: bool = False
+    may_have_missed: bool = False
 
-    def wake(self) -> None:
+    def notify(self) -> None:
         for watch in self.watches:
-            watch.wake()
+            watch.notify()
 
 
-class _Question(NamedTuple):
+class _SentCommand(NamedTuple):
     """What is sent, for whom if it is to subscribe, and when."""
 
     words: tuple[str, ...]
     subscription: _Subscription | None
-    asked: float
+    sent_at_s: float
 
 
-class Wakeups:
+class ChangeNotifications:
     """The one subscription of a process; it connects when the first watch begins, so that a process may fork before."""
 
-    def __init__(self, client: Client, quiet_s: float = QUIET_S) -> None:
+    def __init__(self, client: RedisClient, quiet_s: float = QUIET_TIMEOUT_S) -> None:
         self._client, self._quiet_s = client, quiet_s
         self._lock = RLock()  # close may be called by a signal, between any two steps of a thread
         self._subscriptions: dict[str, _Subscription] = {}
-        self._unanswered: deque[_Question] = deque()
+        self._pending: deque[_SentCommand] = deque()
         self._connection: ConnectionInterface | None = None
         self._thread: Thread | None = None
         self._closing, self._closed = False, Event()
-        self._refused = False
+        self._is_refused = False
 
-    def watch(self, workspace: str, request: str | None = None) -> Watch:
+    def watch(self, workspace: str, request: str | None = None) -> ChangeWatch:
         """To be told of the changes of a request, or of every request of the workspace."""
-        return Watch(self, key("changed", workspace, request or "*"))
+        return ChangeWatch(self, key("changed", workspace, request or "*"))
 
     @property
     def closing(self) -> bool:
@@ -137,28 +137,28 @@ class Wakeups:
         with self._lock:
             for subscription in self._subscriptions.values():
                 subscription.acknowledged.set()
-                subscription.wake()
-            self._ask(_question("PING"))  # its answer wakes the thread
+                subscription.notify()
+            self._send(_command("PING"))  # its answer wakes the thread
 
     # for those who watch
 
-    def _join(self, watch: Watch) -> None:
+    def _add_watch(self, watch: ChangeWatch) -> None:
         with self._lock:
             if self.closing:
                 return
             subscription = self._subscriptions.get(watch.topic)
             if subscription is None:
                 subscription = self._subscriptions[watch.topic] = _Subscription(watch.topic)
-                self._ask(_subscribe(subscription))
+                self._send(_subscribe(subscription))
             subscription.watches.add(watch)
             if self._thread is None:
                 thread = Thread(target=self._run, name="wakeups", daemon=True)
                 thread.start()
                 self._thread = thread
-        if not subscription.acknowledged.wait(ACKNOWLEDGED_S):
-            subscription.again = True
+        if not subscription.acknowledged.wait(SUBSCRIBE_TIMEOUT_S):
+            subscription.may_have_missed = True
 
-    def _leave(self, watch: Watch) -> None:
+    def _remove_watch(self, watch: ChangeWatch) -> None:
         with self._lock:
             subscription = self._subscriptions.get(watch.topic)
             if subscription is None:
@@ -166,13 +166,13 @@ class Wakeups:
             subscription.watches.discard(watch)
             if not subscription.watches:
                 del self._subscriptions[watch.topic]
-                self._ask(_question(_word("UNSUBSCRIBE", watch.topic), watch.topic))
+                self._send(_command(_channel_command("UNSUBSCRIBE", watch.topic), watch.topic))
 
-    def _ask(self, *questions: _Question) -> None:
+    def _send(self, *questions: _SentCommand) -> None:
         """Write to the connection, if there is one; if it breaks, the thread finds out by itself."""
         if self._connection is None or not questions:
             return
-        self._unanswered.extend(questions)
+        self._pending.extend(questions)
         try:
             words = self._connection.pack_commands([question.words for question in questions])  # type: ignore[no-untyped-call]
             self._connection.send_packed_command(words, check_health=False)  # type: ignore[no-untyped-call]
@@ -183,33 +183,33 @@ class Wakeups:
 
     def _run(self) -> None:
         failures = 0
-        while not self._closed.wait(PAUSES_S[min(failures, len(PAUSES_S) - 1)]):
+        while not self._closed.wait(RECONNECT_DELAYS_S[min(failures, len(RECONNECT_DELAYS_S) - 1)]):
             begun = time.monotonic()
             try:
-                self._listen(failures)
+                self._run_connection(failures)
             except Exception as broken:  # whatever it is: without this thread nobody would hear anything any more
-                failures = 1 if time.monotonic() - begun > STEADY_S else failures + 1
+                failures = 1 if time.monotonic() - begun > STABLE_AFTER_S else failures + 1
                 log.log(logging.WARNING if failures == 1 else logging.DEBUG, "nothing is heard of changes: %s", broken)
 
-    def _listen(self, failures: int) -> None:
+    def _run_connection(self, failures: int) -> None:
         """Connect, subscribe, and hear what is said until all is closed; what breaks on the way is raised."""
-        connection = self._made(failures)
+        connection = self._new_connection(failures)
         try:
             connection.connect()  # type: ignore[no-untyped-call]
             with self._lock:
                 self._connection = connection
-                self._ask(*map(_subscribe, self._subscriptions.values()))
+                self._send(*map(_subscribe, self._subscriptions.values()))
             while not self.closing:
                 if connection.can_read(self._quiet_s):
-                    self._hear(connection)
+                    self._read_message(connection)
                 else:
-                    self._ask_for_life()
+                    self._ping()
         finally:
             with self._lock:
-                self._forget()
+                self._reset()
             connection.disconnect()  # type: ignore[no-untyped-call]
 
-    def _made(self, failures: int) -> ConnectionInterface:
+    def _new_connection(self, failures: int) -> ConnectionInterface:
         """A connection of its own, such as those of the client are."""
         node: Any = self._client
         if isinstance(node, RedisCluster):  # any node will do: what is said to one is said by all
@@ -218,56 +218,56 @@ class Wakeups:
             node = node.get_redis_connection(nodes[failures % len(nodes)])
         pool = node.connection_pool
         own = {"socket_timeout": self._quiet_s, "retry": Retry(NoBackoff(), 0), "health_check_interval": 0}
-        more = {"decode_responses": True, "protocol": 2, "client_name": NAME}
+        more = {"decode_responses": True, "protocol": 2, "client_name": CLIENT_NAME}
         connection: ConnectionInterface = pool.connection_class(**pool.connection_kwargs | own | more)
         return connection
 
-    def _forget(self) -> None:
+    def _reset(self) -> None:
         """The connection is gone, and everything is to be subscribed again."""
         self._connection = None
-        self._unanswered.clear()
+        self._pending.clear()
         for subscription in self._subscriptions.values():
-            subscription.again = True
+            subscription.may_have_missed = True
             if not self.closing:
                 subscription.acknowledged.clear()
 
-    def _hear(self, connection: ConnectionInterface) -> None:
+    def _read_message(self, connection: ConnectionInterface) -> None:
         """One thing that is said. Read under the lock, as a connection with TLS must not be read and written at once."""
         with self._lock:
             try:
-                said = connection.read_response(timeout=PIECE_S, disconnect_on_error=False)
+                said = connection.read_response(timeout=READ_TIMEOUT_S, disconnect_on_error=False)
             except errors.TimeoutError:
                 return  # the rest of it is still to come
             except errors.ResponseError as refusal:
-                log.log(logging.DEBUG if self._refused else logging.WARNING, "nothing is heard of changes: %s", refusal)
-                self._refused, said = True, ["refused"]
+                log.log(logging.DEBUG if self._is_refused else logging.WARNING, "nothing is heard of changes: %s", refusal)
+                self._is_refused, said = True, ["refused"]
             if said[0] not in ("message", "pmessage"):
-                self._answered(self._unanswered.popleft().subscription)
+                self._acknowledge(self._pending.popleft().subscription)
             elif subscription := self._subscriptions.get(said[1]):
-                subscription.wake()
+                subscription.notify()
 
-    def _answered(self, subscription: _Subscription | None) -> None:
+    def _acknowledge(self, subscription: _Subscription | None) -> None:
         if subscription:
             subscription.acknowledged.set()
-            if subscription.again:
-                subscription.again = False
-                subscription.wake()
+            if subscription.may_have_missed:
+                subscription.may_have_missed = False
+                subscription.notify()
 
-    def _ask_for_life(self) -> None:
+    def _ping(self) -> None:
         with self._lock:
-            if self._connection is None or (self._unanswered and self._unanswered[0].asked <= time.monotonic() - self._quiet_s):
+            if self._connection is None or (self._pending and self._pending[0].sent_at_s <= time.monotonic() - self._quiet_s):
                 raise errors.ConnectionError("the connection has gone silent")
-            if not self._unanswered:
-                self._ask(_question("PING"))
+            if not self._pending:
+                self._send(_command("PING"))
 
 
-def _question(*words: str, subscription: _Subscription | None = None) -> _Question:
-    return _Question(words, subscription, time.monotonic())
+def _command(*words: str, subscription: _Subscription | None = None) -> _SentCommand:
+    return _SentCommand(words, subscription, time.monotonic())
 
 
-def _subscribe(subscription: _Subscription) -> _Question:
-    return _question(_word("SUBSCRIBE", subscription.topic), subscription.topic, subscription=subscription)
+def _subscribe(subscription: _Subscription) -> _SentCommand:
+    return _command(_channel_command("SUBSCRIBE", subscription.topic), subscription.topic, subscription=subscription)
 
 
-def _word(word: str, topic: str) -> str:
+def _channel_command(word: str, topic: str) -> str:
     return f"P{word}" if topic.endswith("*") else word

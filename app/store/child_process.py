@@ -24,27 +24,27 @@ if os.getppid() == int(sys.argv[1]):  # else the parent died before it could be 
 """
 
 
-class Child:
+class ChildProcess:
     """A process that lasts no longer than this one, in a session of its own so that a Ctrl-C is not for it."""
 
     def __init__(
         self,
         command: Sequence[str | Path],
         output: Path,
-        holding: Iterable[int] = (),
+        inherited_fds: Iterable[int] = (),
         *,
         env: Mapping[str, str] | None = None,
         cwd: Path | None = None,
     ) -> None:
-        self._command, self._output, self._holding = command, output, tuple(holding)
+        self._command, self._output, self._inherited_fds = command, output, tuple(inherited_fds)
         self._env, self._cwd = env, cwd
         self._output_before = output.stat().st_size if output.exists() else 0
         self._ended = Event()
         started: Future[Popen[bytes]] = Future()
-        Thread(target=self._keep, args=(started,), name="keeper", daemon=True).start()
+        Thread(target=self._supervise, args=(started,), name="keeper", daemon=True).start()
         self._process = started.result()
 
-    def _keep(self, started: Future[Popen[bytes]]) -> None:
+    def _supervise(self, started: Future[Popen[bytes]]) -> None:
         """Starts the child and waits for its end, all in one thread: the kernel watches the thread that started it."""
         try:
             process = self._spawn()
@@ -63,7 +63,7 @@ class Child:
                 stdin=DEVNULL,
                 stdout=log,
                 stderr=log,
-                pass_fds=self._holding,
+                pass_fds=self._inherited_fds,
                 start_new_session=True,
                 umask=0o077,
                 env=self._env,
@@ -85,23 +85,23 @@ class Child:
         """What it ended with, negative for a signal; None while it runs."""
         return None if self.alive else self._process.returncode
 
-    def ended_within(self, seconds: float) -> bool:
+    def wait_for_end(self, seconds: float) -> bool:
         """Waits for the end, but not longer; whether it came."""
         return self._ended.wait(seconds)
 
-    def stop(self, patience_s: float = 10) -> None:
+    def stop(self, timeout_s: float = 10) -> None:
         """Asks it to end, and after a while makes it; nothing that it started is left."""
         if self.alive:
-            self.tell(signal.SIGTERM)
-            self._ended.wait(patience_s)
+            self.send_signal(signal.SIGTERM)
+            self._ended.wait(timeout_s)
         self.kill()
 
     def kill(self) -> None:
         """Makes it end at once, and with it what it left in its session."""
-        self.tell(signal.SIGKILL)
+        self.send_signal(signal.SIGKILL)
         self._ended.wait()
 
-    def tell(self, sign: signal.Signals) -> None:
+    def send_signal(self, sign: signal.Signals) -> None:
         """Sends a signal and does not wait; SIGKILL goes to all of its session."""
         with suppress(ProcessLookupError, PermissionError):  # macOS says the latter of a group that has ended
             if sign == signal.SIGKILL:
@@ -109,7 +109,7 @@ class Child:
             elif self.alive:
                 self._process.send_signal(sign)
 
-    def last_words(self, lines: int = 10) -> str:
+    def output_tail(self, lines: int = 10) -> str:
         """The end of what it wrote."""
         said = self._output.read_bytes()
         said = said[self._output_before :] if len(said) >= self._output_before else said  # the log may have been cut since

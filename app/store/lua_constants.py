@@ -12,16 +12,16 @@ from app.store.keys import KEYS
 CONSTANTS = {name: str(value) for name, value in vars(queue_score).items() if name.isupper()} | {"MAX_KEYS": str(MAX_KEYS)}
 CONSTANTS["UNBOUNDED"] = f"{{{', '.join(f'{key} = true' for key in sorted(UNBOUNDED))}}}"
 
-_SILENT = re.compile(
+_COMMENT_OR_STRING = re.compile(
     r"""--\[(=*)\[.*?\]\1\]|--[^\n]*|\[(=*)\[.*?\]\2\]|'(?:\\.|[^'\\\n])*'|"(?:\\.|[^"\\\n])*\"""",
     re.DOTALL,
 )
 """Comments and strings."""
-_KNOWN = re.compile(r"(?<![\w:])(?<!(?<!\.)\.)(keys|states|const)\s*\.\s*(\w+)")
+_CONSTANT = re.compile(r"(?<![\w:])(?<!(?<!\.)\.)(keys|states|const)\s*\.\s*(\w+)")
 """A key, a state or a constant that is mentioned."""
 
 
-class Malformed(Exception):  # noqa: N818
+class LuaContractError(Exception):  # noqa: N818
     """A Lua file that is not what its head says."""
 
     def __init__(self, file: str, line: int, message: str) -> None:
@@ -32,38 +32,38 @@ class Malformed(Exception):  # noqa: N818
         return f"{self.file}:{self.line}: {self.message}"
 
 
-def silenced(text: str) -> str:
+def blank_comments(text: str) -> str:
     """The text with blanks for what is said in comments and strings."""
-    return _SILENT.sub(lambda silent: re.sub(r"[^\n]", " ", silent[0]), text)
+    return _COMMENT_OR_STRING.sub(lambda silent: re.sub(r"[^\n]", " ", silent[0]), text)
 
 
 @cache
-def resolved(text: str, file: str) -> str:
+def resolve_constants(text: str, file: str) -> str:
     """The text with its keys, states and numbers written out, the last mention first, so that a key may hold another.
 
     Most commands use the same libraries: each is worked out once.
     """
-    silent = silenced(text)
-    for mention in reversed([*_KNOWN.finditer(silent)]):
+    silent = blank_comments(text)
+    for mention in reversed([*_CONSTANT.finditer(silent)]):
         table, name, (start, end) = mention[1], mention[2], mention.span()
         if table == "keys":
             inside, end = _arguments(file, silent, text, end)
             if len(inside) != len(KEYS[name].parameters):
                 line = text.count("\n", 0, start) + 1
-                raise Malformed(file, line, f"keys.{name} takes {len(KEYS[name].parameters)} values, not {len(inside)}")
-            known = _key(name, inside)
+                raise LuaContractError(file, line, f"keys.{name} takes {len(KEYS[name].parameters)} values, not {len(inside)}")
+            known = _key_expression(name, inside)
         else:
             known = f"'{name}'" if table == "states" else CONSTANTS[name]
             if not known.isdigit() and table == "const":
                 continue
-        text, silent = text[:start] + known + text[end:], silent[:start] + silenced(known) + silent[end:]
+        text, silent = text[:start] + known + text[end:], silent[:start] + blank_comments(known) + silent[end:]
     return text
 
 
 def _arguments(file: str, silenced: str, text: str, at: int) -> tuple[list[str], int]:
     """What stands between the brackets that begin at `at`, split at its commas, and where they end."""
     if silenced[at : at + 1] != "(":
-        raise Malformed(file, text.count("\n", 0, at) + 1, "a key is always called: keys.name(…)")
+        raise LuaContractError(file, text.count("\n", 0, at) + 1, "a key is always called: keys.name(…)")
     depth, parts, begun = 1, [], at + 1
     for place in range(at + 1, len(silenced)):
         depth += (silenced[place] in "([{") - (silenced[place] in ")]}")
@@ -72,10 +72,10 @@ def _arguments(file: str, silenced: str, text: str, at: int) -> tuple[list[str],
             begun = place + 1
         if depth == 0:
             return [part for part in parts if part], place + 1
-    raise Malformed(file, text.count("\n", 0, at) + 1, "a bracket is not closed")
+    raise LuaContractError(file, text.count("\n", 0, at) + 1, "a bracket is not closed")
 
 
-def _key(name: str, given: list[str]) -> str:
+def _key_expression(name: str, given: list[str]) -> str:
     """The key, built from what its shape has to be given."""
     pieces, parts = re.split(r"<(\w+)>", KEYS[name].shape), ["prefix"]
     values = iter(value if re.fullmatch(r"[\w.]+", value) else f"({value})" for value in given)

@@ -5,44 +5,44 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from app.domain.clock import Clock, RedisClock
-from app.domain.metrics import PolicyMeasure, PoolMeasure, WorkspaceMeasure
+from app.domain.metrics import PolicyMetrics, PoolMetrics, WorkspaceMetrics
 from app.domain.queue_score import EXACT
 from app.store import codec
-from app.store.scripts import Client, Scripts
+from app.store.scripts import RedisClient, Scripts
 
 BILLION = 10**9
 """What a satisfaction is counted in."""
-STARVING = {"": 0, "starving": 1, "aggressively_starving": 2}
+STARVATION_LEVELS = {"": 0, "starving": 1, "aggressively_starving": 2}
 
 
-class Measuring:
+class MetricsStore:
     """Reads what there is to measure."""
 
-    def __init__(self, client: Client, clock: Clock | None = None) -> None:
+    def __init__(self, client: RedisClient, clock: Clock | None = None) -> None:
         self._scripts = Scripts(client)
         self._clock = clock or RedisClock()
 
-    def workspace(self, workspace: str) -> WorkspaceMeasure:
+    def get_workspace(self, workspace: str) -> WorkspaceMetrics:
         """What was counted in a workspace."""
-        at = self._scripts.call("counted", workspace).fields
-        counts = {name: int(count) for name, count in codec.pairs(at["counts"]).items() if count.isdecimal()}
+        at = self._scripts.call("read_counters", workspace).fields
+        counts = {name: int(count) for name, count in codec.to_mapping(at["counts"]).items() if count.isdecimal()}
         numbers = {name: int(at[name]) for name in ("submitted", "queued", "live", "leaving")}
-        return WorkspaceMeasure(**numbers, counts=counts)
+        return WorkspaceMetrics(**numbers, counts=counts)
 
-    def pool(self, workspace: str, pool: str) -> PoolMeasure | None:
+    def get_pool(self, workspace: str, pool: str) -> PoolMetrics | None:
         """A pool with its policies; None if there is no such pool any more."""
-        reply = self._scripts.call("measured", workspace, now=self._clock.now_ms(), pool=pool)
+        reply = self._scripts.call("read_pool_metrics", workspace, now=self._clock.now_ms(), pool=pool)
         if reply.tag == "not_found":
             return None
         at = reply.fields
         keys, now_ms = at["keys"], int(at["now"])
         capacity, used, reserved, kept, cleared = _columns(keys, at["pool"])
-        return PoolMeasure(
+        return PoolMetrics(
             name=pool,
             capacity=capacity,
             used=used,
             reserved=reserved,
-            held={key: kept.get(key, 0) + cleared.get(key, 0) for key in keys},
+            on_hold={key: kept.get(key, 0) + cleared.get(key, 0) for key in keys},
             queued=int(at["queued"]),
             active=int(at["active"]),
             leaving=int(at["leaving"]),
@@ -55,10 +55,10 @@ def _columns(keys: Sequence[str], flat: Sequence[str]) -> list[dict[str, int]]:
     return [{key: int(units) for key, units in zip(keys, column, strict=True) if units} for column in columns]
 
 
-def _policy(keys: Sequence[str], now_ms: int, row: Sequence[str]) -> PolicyMeasure:
+def _policy(keys: Sequence[str], now_ms: int, row: Sequence[str]) -> PolicyMetrics:
     component, queued, since_ms, score, status, amounts = row
     used, reserved, limit = _columns(keys, amounts)
-    return PolicyMeasure(
+    return PolicyMetrics(
         component=component,
         queued=int(queued),
         oldest_wait_s=max(0, now_ms - int(since_ms)) / 1000 if since_ms else 0,
@@ -66,5 +66,5 @@ def _policy(keys: Sequence[str], now_ms: int, row: Sequence[str]) -> PolicyMeasu
         reserved=reserved,
         limit=limit,
         satisfaction=int(score) / BILLION if score and int(score) < EXACT else None,
-        starving=STARVING[status] if score else None,
+        starving=STARVATION_LEVELS[status] if score else None,
     )

@@ -21,58 +21,58 @@ from typing import Any, Literal, cast
 from redis.connection import ConnectionInterface
 
 from app.domain.clock import Clock, RedisClock
-from app.store.change_notifications import QUIET_S, Wakeups, Watch
+from app.store.change_notifications import QUIET_TIMEOUT_S, ChangeNotifications, ChangeWatch
 from app.store.keys import key
-from app.store.scripts import Client, Scripts
+from app.store.scripts import RedisClient, Scripts
 
-Begun = Literal["begun", "idle", "held", "seen"]
-Why = Literal["tick", "shares", "nudge", "missed"]
-Found = Literal["nothing", "more", "failed"]
+BeginOutcome = Literal["begun", "idle", "held", "seen"]
+Trigger = Literal["tick", "shares", "nudge", "missed"]
+PassOutcome = Literal["nothing", "more", "failed"]
 
-TASK = "reconcile"
+RECONCILE_JOB = "reconcile"
 """Whose lease it is that keeps two from looking at one workspace."""
 
 
 class Nudges:
     """What is asked, claimed and done about, in any workspace."""
 
-    def __init__(self, client: Client, clock: Clock | None = None) -> None:
+    def __init__(self, client: RedisClient, clock: Clock | None = None) -> None:
         self._client, self._scripts, self._clock = client, Scripts(client), clock or RedisClock()
 
     def claim(self, workspace: str) -> float | None:
         """Be the one who sends a worker, after so many seconds; None if nobody is asked for, or another has claimed it."""
-        reply = self._scripts.call("nudge_claim", workspace, now=self._clock.now_ms())
+        reply = self._scripts.call("claim_nudge", workspace, now=self._clock.now_ms())
         return int(reply.fields["wait_ms"]) / 1000 if reply.tag == "claimed" else None
 
-    def begin(self, workspace: str, token: str, lease_s: float, why: Why = "tick") -> Begun:
+    def begin_pass(self, workspace: str, token: str, lease_s: float, why: Trigger = "tick") -> BeginOutcome:
         """Take the lease and begin to look, if there is anything to look at, and it has not been seen by others."""
-        begun = self._scripts.call("nudge_begin", workspace, token=token, ttl_ms=_ms(lease_s), why=why)
-        return cast(Begun, begun.tag)
+        begun = self._scripts.call("begin_reconcile", workspace, token=token, ttl_ms=_ms(lease_s), why=why)
+        return cast(BeginOutcome, begun.tag)
 
-    def prolong(self, workspace: str, token: str, lease_s: float) -> bool:
+    def extend_lock(self, workspace: str, token: str, lease_s: float) -> bool:
         """Keep the lease while looking; False if another has it."""
-        return self._scripts.call("lease_take", workspace, task=TASK, token=token, ttl_ms=_ms(lease_s)).tag == "taken"
+        return self._scripts.call("take_job_lock", workspace, task=RECONCILE_JOB, token=token, ttl_ms=_ms(lease_s)).tag == "taken"
 
-    def done(self, workspace: str, token: str, then: str | None, lease_s: float, took_s: float, found: Found) -> bool:
+    def finish_pass(self, workspace: str, token: str, then: str | None, lease_s: float, took_s: float, found: PassOutcome) -> bool:
         """The end of a look; True if the next one is to begin now, under the token `then`."""
         args = {"token": token, "next": then, "ttl_ms": _ms(lease_s), "took_ms": _ms(took_s), "found": found}
-        return self._scripts.call("nudge_done", workspace, **args).tag == "again"
+        return self._scripts.call("finish_reconcile", workspace, **args).tag == "again"
 
-    def ears(self, quiet_s: float = QUIET_S) -> Ears:
+    def subscribe(self, quiet_s: float = QUIET_TIMEOUT_S) -> ChannelSubscription:
         """To hear who is nudged; the connection is made when the context begins."""
-        return Ears(self._client, key("nudged", "*"), quiet_s)
+        return ChannelSubscription(self._client, key("nudged", "*"), quiet_s)
 
 
-class Ears:
+class ChannelSubscription:
     """Hears one channel of every workspace, for as long as the context; what is said while the connection is broken is not
     heard. The channel is given as its key in a workspace called `*`."""
 
-    def __init__(self, client: Client, channel: str, quiet_s: float) -> None:
+    def __init__(self, client: RedisClient, channel: str, quiet_s: float) -> None:
         self._before, self._after = channel.split("*")
-        self._wakeups = _Overhearing(client, quiet_s)
-        self._watch = Watch(self._wakeups, channel + "*")  # a pattern is known by its last sign
+        self._wakeups = _ChannelRecorder(client, quiet_s)
+        self._watch = ChangeWatch(self._wakeups, channel + "*")  # a pattern is known by its last sign
 
-    def __enter__(self) -> Ears:
+    def __enter__(self) -> ChannelSubscription:
         self._watch.__enter__()
         return self
 
@@ -83,8 +83,8 @@ class Ears:
         """The workspaces nudged since the last wait, as soon as there are any; none when time is up, or all is closed."""
         self._watch.wait(timeout_s)
         heard = set()
-        while self._wakeups.overheard:
-            channel = self._wakeups.overheard.popleft()
+        while self._wakeups.channels:
+            channel = self._wakeups.channels.popleft()
             if channel.endswith(self._after):
                 heard.add(channel.removeprefix(self._before).removesuffix(self._after))
         return heard
@@ -94,18 +94,18 @@ class Ears:
         self._wakeups.close()
 
 
-class _Overhearing(Wakeups):
+class _ChannelRecorder(ChangeNotifications):
     """A subscription that also notes on which channel something was said, before it wakes anybody."""
 
-    def __init__(self, client: Client, quiet_s: float) -> None:
+    def __init__(self, client: RedisClient, quiet_s: float) -> None:
         super().__init__(client, quiet_s)
-        self.overheard: deque[str] = deque()
+        self.channels: deque[str] = deque()
 
     def _hear(self, connection: ConnectionInterface) -> None:
-        super()._hear(cast(ConnectionInterface, _Noted(connection, self.overheard)))
+        super()._read_message(cast(ConnectionInterface, _RecordingConnection(connection, self.channels)))
 
 
-class _Noted:
+class _RecordingConnection:
     """A connection whose messages are noted as they are read."""
 
     def __init__(self, connection: ConnectionInterface, notes: deque[str]) -> None:

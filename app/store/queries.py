@@ -9,27 +9,27 @@ from dataclasses import dataclass
 from app.domain.errors import NotFound
 from app.domain.models import Event, Request
 from app.domain.queue_score import EXACT
-from app.domain.states import State
+from app.domain.states import RequestState
 from app.store import codec
-from app.store.scripts import Client, Reply, Scripts
+from app.store.scripts import RedisClient, ScriptReply, Scripts
 
-SCAN = 200
+SCAN_SIZE = 200
 """Requests one call looks at."""
-SCANS = 10
+MAX_SCANS = 10
 """Calls one page may take: a rare kind among many is found in several pages, some of them empty."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class RequestFilter:
     """Which requests; what is not said does not matter."""
 
-    status: Sequence[State] = ()
+    status: Sequence[RequestState] = ()
     component: str | None = None
     component_type: str | None = None
     pool: str | None = None
     labels: Mapping[str, str] | None = None
 
-    def encoded(self) -> str:
+    def encode(self) -> str:
         """As the script takes it."""
         said = {
             "status": dict.fromkeys(map(str, self.status), True),
@@ -41,58 +41,58 @@ class Wanted:
         return json.dumps({name: value for name, value in said.items() if value})
 
 
-class Lists:
+class QueryStore:
     """What can be read of the workspaces on one Redis beside single things."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: RedisClient) -> None:
         self._scripts = Scripts(client)
 
-    def requests(self, workspace: str, wanted: Wanted, before: int | None, count: int) -> tuple[list[Request], int | None]:
+    def list_requests(self, workspace: str, wanted: RequestFilter, before: int | None, count: int) -> tuple[list[Request], int | None]:
         """A page of requests, newest first; and the number to ask for those before it (None: that was all)."""
         found: list[Request] = []
-        for _ in range(SCANS):
+        for _ in range(MAX_SCANS):
             left = count - len(found)
             start = EXACT if before is None else before
-            reply = self._scripts.call("listed", workspace, before=start, count=left, scan=SCAN, wanted=wanted.encoded())
-            found += _requests(reply.fields["found"])
+            reply = self._scripts.call("list_requests", workspace, before=start, count=left, scan=SCAN_SIZE, wanted=wanted.encode())
+            found += _decode_requests(reply.fields["found"])
             before = int(reply.fields["last"]) if reply.fields["last"] else None
             if before is None or len(found) == count:
                 break
         return found, before
 
-    def fetch(self, workspace: str, ids: Sequence[str]) -> list[Request]:
+    def get_requests(self, workspace: str, ids: Sequence[str]) -> list[Request]:
         """Requests by their ids, in that order, without their places; those there are no more are left out."""
         found: list[Request] = []
-        for first in range(0, len(ids), SCAN):
-            reply = self._scripts.call("fetched", workspace, ids=json.dumps(ids[first : first + SCAN]))
-            found += _requests(reply.fields["requests"])
+        for first in range(0, len(ids), SCAN_SIZE):
+            reply = self._scripts.call("get_requests", workspace, ids=json.dumps(ids[first : first + SCAN_SIZE]))
+            found += _decode_requests(reply.fields["requests"])
         return found
 
-    def active(self, workspace: str, pool: str, after: int, count: int) -> tuple[list[Request], int | None]:
+    def list_active(self, workspace: str, pool: str, after: int, count: int) -> tuple[list[Request], int | None]:
         """A page of those who hold units of a pool, in order of grant, and the fence to go on after (None: that was all)."""
-        reply = self._scripts.call("active", workspace, pool=pool, after=after, count=count)
+        reply = self._scripts.call("list_active", workspace, pool=pool, after=after, count=count)
         if reply.tag == "not_found":
             raise NotFound("pool", pool)
-        return _requests(reply.fields["found"]), int(reply.fields["last"]) if reply.fields["last"] else None
+        return _decode_requests(reply.fields["found"]), int(reply.fields["last"]) if reply.fields["last"] else None
 
-    def pools_of(self, workspace: str, component: str) -> list[str]:
+    def list_component_pools(self, workspace: str, component: str) -> list[str]:
         """The pools a component (`type/name`) has a policy in, the most preferred first."""
-        return list(self._scripts.call("component_pools", workspace, component=component).fields["pools"])
+        return list(self._scripts.call("list_component_pools", workspace, component=component).fields["pools"])
 
-    def newest(self, workspace: str, count: int) -> list[Event]:
+    def list_latest_events(self, workspace: str, count: int) -> list[Event]:
         """The last events, the newest first."""
-        entries = self._scripts.call("newest", workspace, count=count).fields["entries"]
-        return [codec.event(entry, codec.pairs(fields)) for entry, fields in entries]
+        entries = self._scripts.call("read_latest_events", workspace, count=count).fields["entries"]
+        return [codec.decode_event(entry, codec.to_mapping(fields)) for entry, fields in entries]
 
-    def unmanaged(self, workspace: str) -> str:
+    def get_unmanaged_mode(self, workspace: str) -> str:
         """What becomes of components without a policy."""
-        reply: Reply = self._scripts.call("workspace_view", workspace)
+        reply: ScriptReply = self._scripts.call("get_workspace", workspace)
         return reply.fields["unmanaged"] or "reject"
 
 
-def _requests(flats: Iterable[codec.Flat]) -> list[Request]:
+def _decode_requests(flats: Iterable[codec.FlatHash]) -> list[Request]:
     found = []
     for flat in flats:
-        at = codec.pairs(flat)
-        found.append(codec.request(at, at.get("lapses", "")))
+        at = codec.to_mapping(flat)
+        found.append(codec.decode_request(at, at.get("lapses", "")))
     return found

@@ -7,66 +7,66 @@ from collections.abc import Sequence
 
 from app.domain.clock import Clock, RedisClock
 from app.domain.errors import NotFound
-from app.domain.explanations import Lack, Numbers, Standing, State
+from app.domain.explanations import Shortfall, AccountUsage, QueueStatus, QueueState
 from app.domain.models import Request
 from app.store import codec
-from app.store.plan_store import waiter
-from app.store.scripts import Client, Scripts
+from app.store.plan_store import decode_waiter
+from app.store.scripts import RedisClient, Scripts
 
-POLICIES = 200
+RUN_TIMES_BATCH = 200
 """Policies whose run times one call reads."""
 
 
-class Standings:
+class QueueStatusStore:
     """Reads what keeps a request from being granted."""
 
-    def __init__(self, client: Client, clock: Clock | None = None) -> None:
+    def __init__(self, client: RedisClient, clock: Clock | None = None) -> None:
         self._scripts = Scripts(client)
         self._clock = clock or RedisClock()
 
-    def of(self, workspace: str, request: str) -> tuple[Request, tuple[Standing, ...]]:
+    def list_statuses(self, workspace: str, request: str) -> tuple[Request, tuple[QueueStatus, ...]]:
         """A request, and how it stands in each pool in whose queue it is, the most preferred first."""
         reply = self._scripts.call("explain", workspace, now=self._clock.now_ms(), id=request)
         if reply.tag == "not_found":
             raise NotFound("request", request)
         at, rows = reply.fields, reply.fields["pools"]
         places = [text for row in rows for text in row[:2]]
-        return codec.request(codec.pairs(at["request"]), at["lapses"], places), tuple(_standing(row) for row in rows)
+        return codec.decode_request(codec.to_mapping(at["request"]), at["lapses"], places), tuple(_decode_status(row) for row in rows)
 
-    def now_ms(self, workspace: str) -> int:
+    def read_clock(self, workspace: str) -> int:
         """The time that deadlines and leases of a workspace go by."""
-        return int(self._scripts.call("now", workspace, now=self._clock.now_ms()).fields["now_ms"])
+        return int(self._scripts.call("read_clock", workspace, now=self._clock.now_ms()).fields["now_ms"])
 
-    def run_times(self, workspace: str, pool: str, components: Sequence[str]) -> dict[str, dict[int, int]]:
+    def read_run_times(self, workspace: str, pool: str, components: Sequence[str]) -> dict[str, dict[int, int]]:
         """Component → step of run time → how many have run so long in a pool; of those of whom any is known. Bounded calls."""
         found: dict[str, dict[int, int]] = {}
-        for first in range(0, len(components), POLICIES):
-            some = components[first : first + POLICIES]
-            counts = self._scripts.call("run_times", workspace, pool=pool, components=json.dumps(some)).fields["counts"]
+        for first in range(0, len(components), RUN_TIMES_BATCH):
+            some = components[first : first + RUN_TIMES_BATCH]
+            counts = self._scripts.call("read_run_times", workspace, pool=pool, components=json.dumps(some)).fields["counts"]
             for component, flat in zip(some, counts, strict=True):
                 if flat:
-                    found[component] = {int(step): int(count) for step, count in codec.pairs(flat).items() if step != "all"}
+                    found[component] = {int(step): int(count) for step, count in codec.to_mapping(flat).items() if step != "all"}
         return found
 
 
-def _standing(row: Sequence[Sequence[Sequence[str]]]) -> Standing:
+def _decode_status(row: Sequence[Sequence[Sequence[str]]]) -> QueueStatus:
     pool, position, waiting, state, other, bound_by, strict, lacks, numbers, event, rules, asker = row
-    return Standing(
+    return QueueStatus(
         pool=str(pool),
         position=int(str(position)),
-        waiting=int(str(waiting)),
-        state=State(str(state)),
-        other=str(other),
-        bound_by=str(bound_by),
+        waiter_count=int(str(waiting)),
+        state=QueueState(str(state)),
+        blocker=str(other),
+        patience_owner=str(bound_by),
         strict=str(strict) == "1",
-        lacks=tuple(Lack(kind, account, key, int(needed), int(room)) for kind, account, key, needed, room in lacks),
-        numbers=tuple(_numbers(each) for each in numbers),
-        event=str(event),
-        rules=str(rules),
-        asker=waiter([str(word) for word in asker]),
+        shortfalls=tuple(Shortfall(kind, account, key, int(needed), int(room)) for kind, account, key, needed, room in lacks),
+        usages=tuple(_decode_usage(each) for each in numbers),
+        last_event=str(event),
+        rules_version=str(rules),
+        waiter=decode_waiter([str(word) for word in asker]),
     )
 
 
-def _numbers(row: Sequence[str]) -> Numbers:
+def _decode_usage(row: Sequence[str]) -> AccountUsage:
     account, key, limit, reserved, used, fixed, kept = row
-    return Numbers(account, key, int(limit) if limit else None, int(reserved), int(used), int(fixed), int(kept))
+    return AccountUsage(account, key, int(limit) if limit else None, int(reserved), int(used), int(fixed), int(kept))

@@ -18,15 +18,15 @@ from redis.cluster import RedisCluster
 from redis.exceptions import NoScriptError, OutOfMemoryError, ReadOnlyError, RedisClusterException, RedisError, ResponseError
 from redis.sentinel import SentinelConnectionPool
 
-from app.store.connection import translate
+from app.store.connection import translate_error
 from app.store.keys import key, prefix
-from app.store.lua_linker import Command, load_commands
+from app.store.lua_linker import LuaCommand, load_commands
 
-Client: TypeAlias = Redis | RedisCluster
-Around: TypeAlias = Callable[[str], AbstractContextManager[object]]
+RedisClient: TypeAlias = Redis | RedisCluster
+CallWrapper: TypeAlias = Callable[[str], AbstractContextManager[object]]
 """What a call of a script takes place in; it is given the name of the script."""
 Arg: TypeAlias = str | bytes | int | bool | None
-Tail: TypeAlias = tuple[Arg, ...]
+EvalArgs: TypeAlias = tuple[Arg, ...]
 """What follows the script in EVAL and EVALSHA: the number of keys, the one key, the arguments."""
 
 _LINE = re.compile(r'(?:user_script|\[string "<python>"\]):\s?(\d+)')
@@ -35,27 +35,27 @@ _WRAPPED = re.compile(r"user_script:\s?\d+: -(([A-Z]+) (.*))", re.DOTALL)
 _CLASSES = {"OOM": OutOfMemoryError, "READONLY": ReadOnlyError}
 
 
-_AROUND: WeakKeyDictionary[Client, Around] = WeakKeyDictionary()
+_CALL_WRAPPERS: WeakKeyDictionary[RedisClient, CallWrapper] = WeakKeyDictionary()
 
 
-def observe(client: Client, *around: Around) -> None:
+def observe(client: RedisClient, *around: CallWrapper) -> None:
     """From now on every script that is called on this client, by whoever is made after this, takes place in these."""
-    _AROUND[client] = around[0] if len(around) == 1 else lambda script: _in_all(around, script)
+    _CALL_WRAPPERS[client] = around[0] if len(around) == 1 else lambda script: _nested(around, script)
 
 
 @contextmanager
-def _in_all(around: Sequence[Around], script: str) -> Iterator[None]:
+def _nested(around: Sequence[CallWrapper], script: str) -> Iterator[None]:
     with ExitStack() as stack:
         for each in around:
             stack.enter_context(each(script))
         yield
 
 
-def _unseen(_: str) -> AbstractContextManager[object]:
+def _no_wrapper(_: str) -> AbstractContextManager[object]:
     return nullcontext()
 
 
-class Reply(NamedTuple):
+class ScriptReply(NamedTuple):
     """What a command answered: which of its outcomes, and by name the fields of it, each a text or a list of such."""
 
     tag: str
@@ -76,50 +76,50 @@ class ScriptBug(Exception):  # noqa: N818
 class Scripts:
     """The commands of a folder, on one server or cluster."""
 
-    def __init__(self, client: Client, commands: Mapping[str, Command] | None = None) -> None:
+    def __init__(self, client: RedisClient, commands: Mapping[str, LuaCommand] | None = None) -> None:
         self._client = client
         self._commands = load_commands() if commands is None else commands
-        self._around = _AROUND.get(client, _unseen)
+        self._wrapper = _CALL_WRAPPERS.get(client, _no_wrapper)
 
-    def call(self, command: str, workspace: str, /, **args: Arg) -> Reply:
+    def call(self, command: str, workspace: str, /, **args: Arg) -> ScriptReply:
         """Run a command in a workspace; all of its declared arguments are given and no others."""
-        prepared, tail = self._prepared(command, workspace, args)
-        with self._around(command), serving(self._client):
-            return _reply(prepared, self._answer(prepared, tail))
+        prepared, tail = self._prepare(command, workspace, args)
+        with self._wrapper(command), translated_errors(self._client):
+            return _decode_reply(prepared, self._evaluate(prepared, tail))
 
-    def _prepared(self, name: str, workspace: str, args: Mapping[str, Arg]) -> tuple[Command, Tail]:
+    def _prepare(self, name: str, workspace: str, args: Mapping[str, Arg]) -> tuple[LuaCommand, EvalArgs]:
         command = self._commands[name]
-        if args.keys() != command.given:
+        if args.keys() != command.arg_names:
             missing, unknown = sorted(set(command.args) - args.keys()), sorted(args.keys() - set(command.args))
             raise TypeError(f"{name}: missing {missing}, unknown {unknown}")
-        return command, (2, prefix(workspace), key("meta", workspace), *[_argument(args[arg]) for arg in command.args])
+        return command, (2, prefix(workspace), key("meta", workspace), *[_encode_argument(args[arg]) for arg in command.args])
 
-    def _answer(self, command: Command, tail: Tail) -> object:
-        answer = self._run("EVALSHA", command.sha, *tail)
-        return self._run("EVAL", command.text, *tail) if isinstance(answer, NoScriptError) else answer
+    def _evaluate(self, command: LuaCommand, tail: EvalArgs) -> object:
+        answer = self._execute("EVALSHA", command.sha, *tail)
+        return self._execute("EVAL", command.text, *tail) if isinstance(answer, NoScriptError) else answer
 
-    def _run(self, *words: Arg) -> object:
+    def _execute(self, *words: Arg) -> object:
         try:
             return self._client.execute_command(*words)  # type: ignore[no-untyped-call]
         except ResponseError as error:
             return error
 
 
-class serving:  # noqa: N801 - reads as a word
+class translated_errors:  # noqa: N801 - reads as a word
     """What Redis says when it cannot serve becomes StoreUnavailable; any other error goes on as it came."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: RedisClient) -> None:
         self._client = client
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, RedisError | RedisClusterException) and (away := translate(error, _address(self._client))):
+        if isinstance(error, RedisError | RedisClusterException) and (away := translate_error(error, _address(self._client))):
             raise away from error
 
 
-def _address(client: Client) -> str:
+def _address(client: RedisClient) -> str:
     """Where a client leads, as a URL without user and password."""
     if isinstance(client, RedisCluster):
         return "redis+cluster://" + ",".join(str(node.name) for node in client.get_nodes())  # type: ignore[no-untyped-call]
@@ -131,7 +131,7 @@ def _address(client: Client) -> str:
     return f"redis://{options.get('host')}:{options.get('port')}/{options.get('db') or 0}"
 
 
-def _argument(value: Arg) -> str | bytes:
+def _encode_argument(value: Arg) -> str | bytes:
     """An argument as Redis takes it: nothing is the empty text, yes and no are 1 and 0."""
     if isinstance(value, str | bytes):
         return value
@@ -142,29 +142,29 @@ def _argument(value: Arg) -> str | bytes:
     raise TypeError(f"{value!r} is neither a text nor a whole number")
 
 
-def _reply(command: Command, answer: object) -> Reply:
+def _decode_reply(command: LuaCommand, answer: object) -> ScriptReply:
     if isinstance(answer, Exception):
-        judged = _judged(command, answer)
+        judged = _classify_error(command, answer)
         if judged is answer:
             raise answer
         raise judged from answer
     if isinstance(answer, list) and answer:
-        tag, *values = _text(answer)
+        tag, *values = _decode_value(answer)
         names = command.replies.get(tag)
         if names is not None and len(names) == len(values):
-            return Reply(tag, dict(zip(names, values, strict=True)))
+            return ScriptReply(tag, dict(zip(names, values, strict=True)))
     raise ScriptBug(command.name, command.file, f"answered {answer!r}, which it does not declare")
 
 
-def _text(value: object) -> Any:
+def _decode_value(value: object) -> Any:
     if isinstance(value, list):
-        return [item if type(item) is str else _text(item) for item in value]
+        return [item if type(item) is str else _decode_value(item) for item in value]
     if isinstance(value, bytes):
         return value.decode()
     return "" if value is None else str(value)
 
 
-def _judged(command: Command, error: Exception) -> Exception:
+def _classify_error(command: LuaCommand, error: Exception) -> Exception:
     """The error as it came if it is the server's own, else the bug it is. An error of a script has the code ERR."""
     text = str(error)
     if type(error) is not ResponseError or "Script killed by user" in text:

@@ -11,59 +11,59 @@ from app.domain.clock import Clock, RedisClock
 from app.domain.errors import Conflict, NotFound
 from app.domain.tokens import Role, Token
 from app.store.keys import OWN
-from app.store.scripts import Client, Scripts
+from app.store.scripts import RedisClient, Scripts
 
 
 class TokenStore:
     """Tokens by the digest of their secret; the secrets themselves never come here."""
 
-    def __init__(self, client: Client, clock: Clock | None = None) -> None:
+    def __init__(self, client: RedisClient, clock: Clock | None = None) -> None:
         self._scripts = Scripts(client)
         self._clock = clock or RedisClock()
 
-    def create(self, digest: str, token: Token, lasts_s: int | None = None) -> Token:
+    def create_token(self, digest: str, token: Token, lasts_s: int | None = None) -> Token:
         """Keep a token, and answer it with its times, which are Redis's. A name or id that is taken is a conflict."""
         reply = self._scripts.call(
-            "token_create",
+            "create_token",
             OWN,
             now=self._clock.now_ms(),
             digest=digest,
             name=token.name,
-            record=_record(digest, token),
+            record=_encode_token(digest, token),
             lasts_s=lasts_s,
         )
         if reply.tag == "taken":
             raise Conflict("token_exists", f"there is a token {token.name} already")
-        return _token(json.loads(reply.fields["record"]))
+        return _decode_token(json.loads(reply.fields["record"]))
 
-    def find(self, digest: str) -> Token | None:
+    def find_token(self, digest: str) -> Token | None:
         """The token of this digest, unless it has expired."""
-        reply = self._scripts.call("token_find", OWN, now=self._clock.now_ms(), digest=digest)
+        reply = self._scripts.call("find_token", OWN, now=self._clock.now_ms(), digest=digest)
         if reply.tag == "not_found":
             return None
         record = json.loads(reply.fields["record"])
-        return _token(record) if hmac.compare_digest(record["digest"], digest) else None
+        return _decode_token(record) if hmac.compare_digest(record["digest"], digest) else None
 
-    def all(self) -> list[Token]:
+    def list_tokens(self) -> list[Token]:
         """Every token, the oldest first; those that have expired are among them until they are revoked."""
-        records = self._scripts.call("token_list", OWN).fields["records"]
-        return sorted((_token(json.loads(record)) for record in records), key=lambda token: (token.created_ms, token.id))
+        records = self._scripts.call("list_tokens", OWN).fields["records"]
+        return sorted((_decode_token(json.loads(record)) for record in records), key=lambda token: (token.created_ms, token.id))
 
-    def revoke(self, id_or_name: str, operation: str | None = None) -> Token:
+    def revoke_token(self, id_or_name: str, operation: str | None = None) -> Token:
         """Forget a token. A caller that names the operation may repeat it."""
         op = operation or secrets.token_hex(16)
-        reply = self._scripts.call("token_revoke", OWN, now=self._clock.now_ms(), op=op, id_or_name=id_or_name)
+        reply = self._scripts.call("revoke_token", OWN, now=self._clock.now_ms(), op=op, id_or_name=id_or_name)
         if reply.tag == "not_found":
             raise NotFound("token", id_or_name)
-        return _token(json.loads(reply.fields["record"]))
+        return _decode_token(json.loads(reply.fields["record"]))
 
-    def throttle(self, token: str, per_s: int) -> int:
+    def throttle_token(self, token: str, per_s: int) -> int:
         """Count one more request of a token: 0 if it may pass, else the milliseconds until one may."""
         reply = self._scripts.call("throttle", OWN, now=self._clock.now_ms(), token=token, per_s=per_s)
         return int(reply.fields["ms"]) if reply.tag == "wait" else 0
 
 
-def _record(digest: str, token: Token) -> str:
+def _encode_token(digest: str, token: Token) -> str:
     """What is kept, but for the times: the script puts those before it."""
     return json.dumps(
         {
@@ -79,7 +79,7 @@ def _record(digest: str, token: Token) -> str:
     )
 
 
-def _token(record: dict[str, Any]) -> Token:
+def _decode_token(record: dict[str, Any]) -> Token:
     return Token(
         id=record["id"],
         name=record["name"],

@@ -12,16 +12,16 @@ from dataclasses import dataclass
 from app.domain.clock import Clock, RedisClock
 from app.domain.errors import NotFound
 from app.store import codec
-from app.store.scripts import Client, Scripts
+from app.store.scripts import RedisClient, Scripts
 
-LISTED = 100
+MAX_POLICIES = 100
 """Policies a note tells of, so that a note stays short however many there are."""
-APART = 0.75
+MIN_INTERVAL_PART = 0.75
 """The part of the time between two ticks that has to have passed since the last note: ticks are late, and may be doubled."""
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class UsageSample:
     """One note."""
 
     at_ms: int
@@ -30,38 +30,38 @@ class Sample:
     used: tuple[int, ...]
     policies: dict[str, tuple[int, ...]]
     """Component → what it used; those that are policies still."""
-    whole: bool
+    is_complete: bool
     """Whether those it does not tell of used nothing."""
 
 
-class Samples:
+class UsageSampleStore:
     """The notes on one Redis."""
 
-    def __init__(self, client: Client, interval_s: float, kept: int, clock: Clock | None = None) -> None:
+    def __init__(self, client: RedisClient, interval_s: float, kept: int, clock: Clock | None = None) -> None:
         self._scripts = Scripts(client)
-        self._apart_ms, self._kept = round(interval_s * APART * 1000), kept
+        self._apart_ms, self._kept = round(interval_s * MIN_INTERVAL_PART * 1000), kept
         self._clock = clock or RedisClock()
 
-    def take(self, workspace: str, pool: str) -> bool:
+    def record_sample(self, workspace: str, pool: str) -> bool:
         """Note how a pool stands; False if that was done just now, or there is no such pool any more."""
-        often = {"apart_ms": self._apart_ms, "most": self._kept, "listed": LISTED}
-        return self._scripts.call("sample", workspace, now=self._clock.now_ms(), pool=pool, **often).tag == "sampled"
+        often = {"apart_ms": self._apart_ms, "most": self._kept, "listed": MAX_POLICIES}
+        return self._scripts.call("sample_usage", workspace, now=self._clock.now_ms(), pool=pool, **often).tag == "sampled"
 
-    def of(self, workspace: str, pool: str) -> list[Sample]:
+    def list_samples(self, workspace: str, pool: str) -> list[UsageSample]:
         """What was noted of a pool, oldest first."""
-        reply = self._scripts.call("history", workspace, pool=pool)
+        reply = self._scripts.call("read_usage_history", workspace, pool=pool)
         if reply.tag == "not_found":
             raise NotFound("pool", pool)
-        names = {number: component for component, number in codec.pairs(reply.fields["numbers"]).items()}
-        return [_sample(line, names) for line in reply.fields["samples"]]
+        names = {number: component for component, number in codec.to_mapping(reply.fields["numbers"]).items()}
+        return [_decode_sample(line, names) for line in reply.fields["samples"]]
 
 
-def _sample(line: str, names: dict[str, str]) -> Sample:
+def _decode_sample(line: str, names: dict[str, str]) -> UsageSample:
     at, keys, capacity, used, *rows = line.split(" ")
     named = ((names.get(number), units) for number, _, units in (row.partition(":") for row in rows))
-    policies = {component: _units(units) for component, units in named if component}
-    return Sample(int(at), tuple(keys.split(",")), _units(capacity), _units(used), policies, rows[-1:] != ["+"])
+    policies = {component: _decode_units(units) for component, units in named if component}
+    return UsageSample(int(at), tuple(keys.split(",")), _decode_units(capacity), _decode_units(used), policies, rows[-1:] != ["+"])
 
 
-def _units(text: str) -> tuple[int, ...]:
+def _decode_units(text: str) -> tuple[int, ...]:
     return tuple(int(units) for units in text.split(","))

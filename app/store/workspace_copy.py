@@ -26,70 +26,70 @@ from weakref import WeakSet, finalize
 from redis.exceptions import RedisError
 
 from app.domain.clock import Clock, ManualClock, RedisClock
-from app.domain.errors import AgainstTheRules
-from app.store.codec import Flat, pairs
+from app.domain.errors import RuleViolation
+from app.store.codec import FlatHash, to_mapping
 from app.store.connection import StoreMisconfigured, StoreUnavailable, connect
 from app.store.embedded_redis import LOCK_FILE, SOCKET_FILE, SOCKET_PATH_LIMIT, EmbeddedRedis
 from app.store.keys import KEYS
-from app.store.scripts import Client, Reply, Scripts, observe, serving
+from app.store.scripts import RedisClient, ScriptReply, Scripts, observe, translated_errors
 
 log = logging.getLogger(__name__)
 
-MOST = 20_000
+MAX_REQUESTS = 20_000
 """Requests that wait or hold units in a workspace that can be tried out; with more, few trials would come to an end in time."""
-PATIENCE_S = 2.0
+WAIT_TIMEOUT_S = 2.0
 """How long to wait for those who try something out in this process."""
-WITHIN_S = 6.0
+RUN_TIMEOUT_S = 6.0
 """How long a trial may take from when it begins. With the wait before it that is less than the ten seconds for which a client
 waits for an answer by default, and leaves something for the step that is under way when the time is up."""
-READY_WITHIN_S = 4.0
+START_TIMEOUT_S = 4.0
 """How long the server may take to start; mostly it is a tenth of a second."""
-CHUNK = 2_000
+WRITE_CHUNK = 2_000
 """Values that one command writes."""
-TOGETHER = 200
+READ_BATCH = 200
 """Requests that one script reads: a few milliseconds."""
-CHANGED = 300
+MAX_CHANGES = 300
 """Events while the requests are read, after which so many are read again that this is done in parts, too."""
-LOOKS = 5
+MAX_READS = 5
 """How often, at most."""
-NAMED = "poolkeeper-trial-"
+FOLDER_PREFIX = "poolkeeper-trial-"
 """How the folders of servers are called, in the folder for temporary files."""
-LEFT_AFTER_S = 60.0
+ORPHANED_AFTER_S = 60.0
 """From when on a folder that nobody has locked is taken for one that was left behind."""
 
-WHY: Final = {
+DRY_RUN_REASONS: Final = {
     "impossible": "nothing can be tried out here: the API has no throwaway server. It needs redis-server or valkey-server "
     "7.0 or later on its PATH, or the extra poolkeeper-server[embedded], and a folder for temporary files",
     "busy": "others try things out just now, or the workspace changes faster than it can be read",
-    "late": f"it could not be tried out within {WITHIN_S:g} s, so it is not known what would come of it",
+    "late": f"it could not be tried out within {RUN_TIMEOUT_S:g} s, so it is not known what would come of it",
     "lost": "the throwaway server on which things are tried out has failed; the next try starts another",
 }
 """Why there is no trial, and what is then said of it; none of it is about the Redis of the service."""
 
 
-class NoTrial(StoreUnavailable):
+class DryRunUnavailable(StoreUnavailable):
     """Nothing can be tried out just now; `reason` is a word of WHY, and the message what is said of it. The ledger is well."""
 
     def __init__(self, reason: str) -> None:
-        super().__init__(reason, WHY[reason])
+        super().__init__(reason, DRY_RUN_REASONS[reason])
 
 
-class Scratch(NamedTuple):
+class WorkspaceCopy(NamedTuple):
     """Where to try, and what the time is there."""
 
-    client: Client
+    client: RedisClient
     clock: ManualClock
 
 
-class Servers(Protocol):
+class RedisProvider(Protocol):
     """Where scratch comes from."""
 
-    def empty(self) -> AbstractContextManager[Client]:
+    def empty_redis(self) -> AbstractContextManager[RedisClient]:
         """A client of a server with nothing in it, for as long as the context; NoTrial if there is none."""
         ...
 
 
-class OnDemand:
+class ThrowawayRedis:
     """A server of this process's own, started when somebody first wants to try something; one at a time.
 
     It ends with the process, and what was tried does not stay in its memory. A fork has none, and starts one if need be.
@@ -98,52 +98,52 @@ class OnDemand:
     def __init__(self) -> None:
         self._lock = Lock()
         self._server: EmbeddedRedis | None = None
-        self._client: Client | None = None
-        self._finish: finalize[[EmbeddedRedis, int], OnDemand] | None = None
-        _EVERY.add(self)
+        self._client: RedisClient | None = None
+        self._finalizer: finalize[[EmbeddedRedis, int], ThrowawayRedis] | None = None
+        _INSTANCES.add(self)
 
     @contextmanager
-    def empty(self) -> Iterator[Client]:
+    def empty_redis(self) -> Iterator[RedisClient]:
         """See the protocol."""
         lock = self._lock
-        if not lock.acquire(timeout=PATIENCE_S):
-            raise NoTrial("busy")
+        if not lock.acquire(timeout=WAIT_TIMEOUT_S):
+            raise DryRunUnavailable("busy")
         try:
-            client = self._emptied()
+            client = self._empty_client()
             try:
                 yield client
             except (RedisError, StoreUnavailable):
-                self._end()  # it may still be at work, and who comes next would wait for that
+                self._stop()  # it may still be at work, and who comes next would wait for that
                 raise
             finally:
                 self._flush()
         finally:
             lock.release()
 
-    def _emptied(self) -> Client:
+    def _empty_client(self) -> RedisClient:
         for _ in range(2):
             try:
-                (client := self._running()).flushall()
+                (client := self._running_client()).flushall()
             except RedisError as error:  # it died, or hangs, and that was not noticed yet
                 log.warning("the server for dry runs does not answer: %s", error)
-                self._end()
+                self._stop()
             else:
                 return client
-        raise NoTrial("lost")
+        raise DryRunUnavailable("lost")
 
-    def _running(self) -> Client:
+    def _running_client(self) -> RedisClient:
         try:
             if self._server is None:
-                _clear_up()
-                self._server = EmbeddedRedis(_folder(), durable=False, ready_within_s=READY_WITHIN_S)
-                self._finish = finalize(self, _end, self._server, os.getpid())
-                self._client = connect(self._server.url, WITHIN_S)
+                _remove_orphaned_folders()
+                self._server = EmbeddedRedis(_new_folder(), durable=False, ready_within_s=START_TIMEOUT_S)
+                self._finalizer = finalize(self, _stop_server, self._server, os.getpid())
+                self._client = connect(self._server.url, RUN_TIMEOUT_S)
             self._server.start()
             assert self._client is not None
         except (StoreMisconfigured, StoreUnavailable, OSError) as none:
             log.warning("nothing can be tried out: %s", none)
-            self._end()
-            raise NoTrial("impossible") from none
+            self._stop()
+            raise DryRunUnavailable("impossible") from none
         return self._client
 
     def _flush(self) -> None:
@@ -152,60 +152,60 @@ class OnDemand:
         try:
             self._client.flushall()
         except RedisError:
-            self._end()
+            self._stop()
 
-    def _end(self) -> None:
+    def _stop(self) -> None:
         if self._client is not None:
             self._client.close()
-        if self._finish is not None:
-            self._finish()
-        self._server = self._client = self._finish = None
+        if self._finalizer is not None:
+            self._finalizer()
+        self._server = self._client = self._finalizer = None
 
-    def _forget(self) -> None:
+    def _reset_after_fork(self) -> None:
         """As if there had never been one: a fork may use neither the lock nor the server of its parent."""
-        if self._finish is not None:
-            self._finish.detach()
+        if self._finalizer is not None:
+            self._finalizer.detach()
         self._lock = Lock()
-        self._server = self._client = self._finish = None
+        self._server = self._client = self._finalizer = None
 
 
-_EVERY: WeakSet[OnDemand] = WeakSet()
+_INSTANCES: WeakSet[ThrowawayRedis] = WeakSet()
 
 
-def _forget_all() -> None:
-    for one in list(_EVERY):
-        one._forget()
+def _reset_all_after_fork() -> None:
+    for one in list(_INSTANCES):
+        one._reset_after_fork()
 
 
-os.register_at_fork(after_in_child=_forget_all)
+os.register_at_fork(after_in_child=_reset_all_after_fork)
 
 
-def _end(server: EmbeddedRedis, owner: int) -> None:
+def _stop_server(server: EmbeddedRedis, owner: int) -> None:
     if owner == os.getpid():
         server.stop()
         shutil.rmtree(server.data_dir, ignore_errors=True)
 
 
-def _folder() -> Path:
+def _new_folder() -> Path:
     """A new one, whose path is short enough for a socket in it."""
-    folder = Path(tempfile.mkdtemp(prefix=NAMED))
+    folder = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX))
     if len(os.fsencode(folder / SOCKET_FILE)) <= SOCKET_PATH_LIMIT:
         return folder
     folder.rmdir()
-    return Path(tempfile.mkdtemp(prefix=NAMED, dir="/tmp"))
+    return Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX, dir="/tmp"))
 
 
-def _clear_up() -> None:
+def _remove_orphaned_folders() -> None:
     """Removes folders of processes that were killed: nobody has them locked any more."""
     for folder in {Path(tempfile.gettempdir()), Path("/tmp")}:
-        for left in folder.glob(f"{NAMED}*"):
-            if _is_left(left):
+        for left in folder.glob(f"{FOLDER_PREFIX}*"):
+            if _is_orphaned(left):
                 shutil.rmtree(left, ignore_errors=True)
 
 
-def _is_left(folder: Path) -> bool:
+def _is_orphaned(folder: Path) -> bool:
     try:
-        if time.time() - folder.stat().st_mtime < LEFT_AFTER_S:
+        if time.time() - folder.stat().st_mtime < ORPHANED_AFTER_S:
             return False  # somebody may be about to lock it
         with (folder / LOCK_FILE).open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -216,18 +216,18 @@ def _is_left(folder: Path) -> bool:
     return True
 
 
-Row: TypeAlias = tuple[str, str, Flat]
+KeyRow: TypeAlias = tuple[str, str, FlatHash]
 """A key, its type, and what is in it."""
 
 
-class _Kept(NamedTuple):
+class _CopiedRequest(NamedTuple):
     """A request, and what is kept of it elsewhere; empty where there is nothing."""
 
     fields: dict[str, str]
     number: str
     waiting: str
     live: str
-    where: str
+    lane_or_pool: str
     """Its lane if it waits, its pool if it holds units."""
     place: str
     walltime: str
@@ -236,13 +236,13 @@ class _Kept(NamedTuple):
     end: str
 
 
-class Copying:
+class WorkspaceCopier:
     """Makes a workspace again elsewhere."""
 
     def __init__(
         self,
-        client: Client,
-        servers: Servers,
+        client: RedisClient,
+        servers: RedisProvider,
         clock: Clock | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -250,79 +250,79 @@ class Copying:
         self._clock = clock or RedisClock()
 
     @contextmanager
-    def copy(self, workspace: str, also: str = "") -> Iterator[Scratch]:
+    def copy(self, workspace: str, also: str = "") -> Iterator[WorkspaceCopy]:
         """The workspace as it is now, for as long as the context, and no longer than a trial may take: then NoTrial. A request
         that is named is there `also` if it has ended."""
-        until = self._monotonic() + PATIENCE_S + WITHIN_S
-        with self._servers.empty() as client:
-            until = min(until, self._monotonic() + WITHIN_S)
+        until = self._monotonic() + WAIT_TIMEOUT_S + RUN_TIMEOUT_S
+        with self._servers.empty_redis() as client:
+            until = min(until, self._monotonic() + RUN_TIMEOUT_S)
             now, rows = self._read(workspace, also, until)
-            with _own_trouble():
-                with serving(client):
+            with _copy_errors():
+                with translated_errors(client):
                     _write(client, rows)
-                observe(client, lambda _: self._in_time(until))
-                yield Scratch(client, ManualClock(now))
+                observe(client, lambda _: self._time_limit(until))
+                yield WorkspaceCopy(client, ManualClock(now))
 
-    def _read(self, workspace: str, also: str, until: float) -> tuple[int, list[Row]]:
-        for _ in range(LOOKS):
-            known: dict[str, _Kept] = {}
-            after, ids = self._ids(workspace)
+    def _read(self, workspace: str, also: str, until: float) -> tuple[int, list[KeyRow]]:
+        for _ in range(MAX_READS):
+            known: dict[str, _CopiedRequest] = {}
+            after, ids = self._list_ids(workspace)
             ids += [also] if also else []
-            for first in range(0, len(ids), TOGETHER):
-                with self._in_time(until):
-                    some = json.dumps(ids[first : first + TOGETHER])
-                    _learn(known, self._scripts.call("copied_requests", workspace, ids=some))
-            reply = self._scripts.call("copied", workspace, now=self._clock.now_ms(), after=after, most=CHANGED)
+            for first in range(0, len(ids), READ_BATCH):
+                with self._time_limit(until):
+                    some = json.dumps(ids[first : first + READ_BATCH])
+                    _add_requests(known, self._scripts.call("copy_requests", workspace, ids=some))
+            reply = self._scripts.call("copy_workspace", workspace, now=self._clock.now_ms(), after=after, most=MAX_CHANGES)
             if reply.tag == "copied":
                 for one in known.values():
                     one.fields.pop("cleared_in", None)  # this may go without an event; who has a hold is read with the holds
-                _learn(known, reply)
-                return int(reply.fields["now"]), [*reply.fields["rows"], *_rows(workspace, known, also)]
-        raise NoTrial("busy")
+                _add_requests(known, reply)
+                return int(reply.fields["now"]), [*reply.fields["rows"], *_key_rows(workspace, known, also)]
+        raise DryRunUnavailable("busy")
 
-    def _ids(self, workspace: str) -> tuple[str, list[str]]:
-        reply = self._scripts.call("copied_ids", workspace, most=MOST)
+    def _list_ids(self, workspace: str) -> tuple[str, list[str]]:
+        reply = self._scripts.call("list_live_ids", workspace, most=MAX_REQUESTS)
         if reply.tag == "too_many":
-            told = f"{reply.fields['live']} requests wait or hold units; things can be tried out with {MOST} at most"
-            raise AgainstTheRules("too_many_requests_live", told)
+            told = f"{reply.fields['live']} requests wait or hold units; things can be tried out with {MAX_REQUESTS} at most"
+            raise RuleViolation("too_many_requests_live", told)
         return reply.fields["last"], reply.fields["ids"]
 
     @contextmanager
-    def _in_time(self, until: float) -> Iterator[None]:
+    def _time_limit(self, until: float) -> Iterator[None]:
         if self._monotonic() > until:
-            raise NoTrial("late")
+            raise DryRunUnavailable("late")
         yield
 
 
 @contextmanager
-def _own_trouble() -> Iterator[None]:
+def _copy_errors() -> Iterator[None]:
     """What goes wrong on the throwaway server is not told as if it were the ledger's."""
     try:
         yield
-    except NoTrial:
+    except DryRunUnavailable:
         raise
     except StoreUnavailable as wrong:
         log.warning("a dry run failed: %s", wrong)
-        raise NoTrial("late" if wrong.reason in ("timeout", "busy") else "lost") from wrong
+        raise DryRunUnavailable("late" if wrong.reason in ("timeout", "busy") else "lost") from wrong
     except RedisError as wrong:
         log.warning("a dry run failed: %s", wrong)
-        raise NoTrial("lost") from wrong
+        raise DryRunUnavailable("lost") from wrong
 
 
-def _learn(known: dict[str, _Kept], reply: Reply) -> None:
+def _add_requests(known: dict[str, _CopiedRequest], reply: ScriptReply) -> None:
     for request, flat, *rest in reply.fields["found"]:
-        known[request] = _Kept(pairs(flat), *rest)
+        known[request] = _CopiedRequest(to_mapping(flat), *rest)
 
 
-def _rows(workspace: str, known: Mapping[str, _Kept], also: str) -> Iterator[Row]:
+def _key_rows(workspace: str, known: Mapping[str, _CopiedRequest], also: str) -> Iterator[KeyRow]:
     """All that is kept of the requests that wait or hold units, and of the one that is named."""
     there = {request: one for request, one in known.items() if one.waiting or one.live or request == also}
     yield from ((KEYS["request"].of(workspace, request), "hash", _flat(one.fields)) for request, one in there.items())
     lists: dict[tuple[str, str], dict[str, str]] = {}
     for request, one in there.items():
         whole = ("requests", "", one.number), ("waiting", "", one.waiting), ("live", "", one.live)
-        of_lane = ("lane", one.where, one.place), ("lane_walltimes", one.where, one.walltime)
-        of_pool = ("pool_active", one.where, one.fence), ("pool_held", one.where, one.line), ("pool_ends", one.where, one.end)
+        of_lane = ("lane", one.lane_or_pool, one.place), ("lane_walltimes", one.lane_or_pool, one.walltime)
+        of_pool = ("pool_active", one.lane_or_pool, one.fence), ("pool_held", one.lane_or_pool, one.line), ("pool_ends", one.lane_or_pool, one.end)
         for name, where, text in (*whole, *of_lane, *of_pool):
             if text:
                 lists.setdefault((name, where), {})[request] = text
@@ -335,11 +335,11 @@ def _flat(of: Mapping[str, str]) -> list[str]:
     return [word for pair in of.items() for word in pair]
 
 
-def _write(client: Client, rows: Sequence[Row]) -> None:
+def _write(client: RedisClient, rows: Sequence[KeyRow]) -> None:
     pipe = client.pipeline(transaction=False)
     for key, kind, flat in rows:
-        for first in range(0, len(flat), CHUNK):
-            values = flat[first : first + CHUNK]
+        for first in range(0, len(flat), WRITE_CHUNK):
+            values = flat[first : first + WRITE_CHUNK]
             if kind == "set":
                 pipe.sadd(key, *values)
             elif kind == "hash":

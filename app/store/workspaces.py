@@ -5,28 +5,28 @@ from __future__ import annotations
 import time
 
 from app.store.keys import WORKSPACES
-from app.store.scripts import Client, serving
+from app.store.scripts import RedisClient, translated_errors
 
-_AGAIN_S = 30
+_REWRITE_AFTER_S = 30
 """How soon a process writes a name again, should the key be lost."""
 
 
-class Registry:
+class WorkspaceRegistry:
     """The set of workspaces on one Redis."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: RedisClient) -> None:
         self._client = client
         self._written: dict[str, float] = {}
 
-    def remember(self, workspace: str) -> None:
+    def add(self, workspace: str) -> None:
         """Note that a workspace is in use."""
         now = time.monotonic()
-        if self._written.get(workspace, -_AGAIN_S) + _AGAIN_S <= now:
-            with serving(self._client):
+        if self._written.get(workspace, -_REWRITE_AFTER_S) + _REWRITE_AFTER_S <= now:
+            with translated_errors(self._client):
                 self._client.sadd(WORKSPACES, workspace)
             self._written[workspace] = now
 
-    def all(self) -> list[str]:
+    def list_names(self) -> list[str]:
         """Every workspace ever used, in order."""
-        with serving(self._client):
+        with translated_errors(self._client):
             return sorted(str(name) for name in self._client.smembers(WORKSPACES))

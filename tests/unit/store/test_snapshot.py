@@ -84,14 +84,14 @@ def test_it_is_what_is_there(world: World) -> None:
         ),
         Allocation(last.id, **common, fence=3, preemption_class=5, granted_ms=saved, leaving_for=waiter.id, **none),
     ]  # fmt: skip
-    assert tuple(replace(one, place=0) for one in seen.waiters) == (
+    assert tuple(replace(one, queue_position=0) for one in seen.waiters) == (
         Waiter(small.id, "orchestrator/low", {"gpu": 1, **STEP}, True, 5, small.number, seen.allocations[1].chain),
     )
     assert seen.allocations[1].chain is not None
     owner = Waiter(waiter.id, "orchestrator/high", {"gpu": 3, **STEP}, True, 7, waiter.number)
-    assert tuple(replace(hold, owner=replace(hold.owner, place=0)) for hold in seen.holds) == (HoldSnapshot(owner, {}),)
+    assert tuple(replace(hold, owner=replace(hold.owner, queue_position=0)) for hold in seen.holds) == (HoldSnapshot(owner, {}),)
     assert seen.accounts["pool"].settings["fair_share_tolerance"] == "0.8"
-    plain = {name: replace(account, said={}) for name, account in seen.accounts.items()}
+    plain = {name: replace(account, settings={}) for name, account in seen.accounts.items()}
     assert plain == accounts_of_it()
 
 
