@@ -1,11 +1,11 @@
 -- Compare every account of a pool with the sums over its allocations, its holds and its children's promises; repair if asked.
--- @use accounts amounts clearings findings holds lanes promises requests reviews
+-- @use accounts amounts audit_findings lanes patience_hold quotas rechecks requests victim_holds
 -- @keys pool_active pool_groups pool_policies
 -- @args pool repair
 -- @reply audited differences
 -- @reply not_found
 
-findings.begin(args.repair)
+audit_findings.begin(args.repair)
 local pool = accounts.pool(args.pool)
 if not pool then return reply.not_found() end
 
@@ -38,17 +38,17 @@ for _, id in ipairs(redis.call('ZRANGE', keys.pool_active(args.pool), 0, -1)) do
     if lane.fixed then add_all(path, lane.ask, 'fixed') end
   end
 end
-local owner = holds.owner(pool)
+local owner = patience_hold.owner(pool)
 if owner then add_all(owner.path, owner.lane.ask, 'kept') end
-for _, hold in ipairs(clearings.of(pool)) do
+for _, hold in ipairs(victim_holds.of(pool)) do
   for _, account in ipairs(hold.path) do
-    for _, key in ipairs(hold.lane.ask.keys) do add(account, 'cleared', key, clearings.kept(hold, account, key)) end
+    for _, key in ipairs(hold.lane.ask.keys) do add(account, 'cleared', key, victim_holds.kept(hold, account, key)) end
   end
 end
 for _, account in ipairs(all) do
   for key, reserved in pairs(account.reserved) do
     if account ~= pool and reserved > 0 then
-      add(promises.parent(pool, account), 'promised', key, reserved)
+      add(quotas.parent(pool, account), 'promised', key, reserved)
       add(pool, 'reserving', key, 1)
     end
   end
@@ -62,7 +62,7 @@ for _, account in ipairs(all) do
     for key in pairs(names) do
       if (is[key] or 0) ~= (should[key] or 0) then
         local where = args.pool .. ' ' .. account.id .. ' ' .. column .. ' ' .. key
-        if findings.add('account', where, amounts.whole(is[key] or 0), amounts.whole(should[key] or 0)) then
+        if audit_findings.add('account', where, amounts.whole(is[key] or 0), amounts.whole(should[key] or 0)) then
           if should[key] then redis.call('HSET', account.key, column .. ':' .. key, amounts.whole(should[key]))
           else redis.call('HDEL', account.key, column .. ':' .. key) end
         end
@@ -70,5 +70,5 @@ for _, account in ipairs(all) do
     end
   end
 end
-if findings.any() and args.repair == '1' then reviews.begin(pool) end
-return reply.audited(findings.all())
+if audit_findings.any() and args.repair == '1' then rechecks.begin(pool) end
+return reply.audited(audit_findings.all())

@@ -1,12 +1,12 @@
 -- Compare who leaves for whom in a pool, what its holds with victims count on, and what decisions are told of its allocations,
 -- with the requests; repair if asked.
--- @use accounts amounts clearings findings lanes requests
+-- @use accounts amounts audit_findings lanes requests victim_holds
 -- @keys hold leaving pool_active pool_held pool_holds pool_leaving
 -- @args pool repair
 -- @reply audited differences
 -- @reply not_found
 
-findings.begin(args.repair)
+audit_findings.begin(args.repair)
 local pool = accounts.pool(args.pool)
 if not pool then return reply.not_found() end
 
@@ -22,10 +22,10 @@ local function compare(key, kind, should)
   local raw, is = redis.call('HGETALL', key), {}
   for i = 1, #raw, 2 do
     is[raw[i]] = raw[i + 1]
-    if not should[raw[i]] and findings.add(kind, args.pool .. ' ' .. raw[i], raw[i + 1], nil) then redis.call('HDEL', key, raw[i]) end
+    if not should[raw[i]] and audit_findings.add(kind, args.pool .. ' ' .. raw[i], raw[i + 1], nil) then redis.call('HDEL', key, raw[i]) end
   end
   for id, text in pairs(should) do
-    if is[id] ~= text and findings.add(kind, args.pool .. ' ' .. id, is[id], text) then redis.call('HSET', key, id, text) end
+    if is[id] ~= text and audit_findings.add(kind, args.pool .. ' ' .. id, is[id], text) then redis.call('HSET', key, id, text) end
   end
 end
 
@@ -35,7 +35,7 @@ for i = 1, #raw, 2 do
   if string.match(raw[i + 1], '^victims ') then
     local owner = requests.load(raw[i])
     local right = owner and owner.status == states.queued and owner.cleared_in == args.pool
-    if right or not findings.add('hold', args.pool .. ' ' .. raw[i], raw[i + 1], owner and owner.status) then
+    if right or not audit_findings.add('hold', args.pool .. ' ' .. raw[i], raw[i + 1], owner and owner.status) then
       holds[raw[i]] = true
       count = count + 1
     else
@@ -45,7 +45,7 @@ for i = 1, #raw, 2 do
   end
 end
 local noted = tonumber(pool.is.clearings) or 0
-if noted ~= count and findings.add('hold', args.pool .. ' holds with victims', amounts.whole(noted), amounts.whole(count)) then
+if noted ~= count and audit_findings.add('hold', args.pool .. ' holds with victims', amounts.whole(noted), amounts.whole(count)) then
   pool.is.clearings = count > 0 and amounts.whole(count) or nil
   if count > 0 then redis.call('HSET', pool.key, 'clearings', amounts.whole(count)) else redis.call('HDEL', pool.key, 'clearings') end
 end
@@ -62,7 +62,7 @@ for id, request in pairs(running) do
     coming[owners[id]] = coming[owners[id]] or {}
     coming[owners[id]][#coming[owners[id]] + 1] = request
     local is = tonumber(redis.call('ZSCORE', keys.leaving(), id))
-    if is ~= leaving[id] and findings.add('leaving', id, is and amounts.whole(is), leaving[id] and amounts.whole(leaving[id])) then
+    if is ~= leaving[id] and audit_findings.add('leaving', id, is and amounts.whole(is), leaving[id] and amounts.whole(leaving[id])) then
       if leaving[id] then redis.call('ZADD', keys.leaving(), amounts.whole(leaving[id]), id) else redis.call('ZREM', keys.leaving(), id) end
     end
   end
@@ -70,7 +70,7 @@ end
 compare(keys.pool_held(args.pool), 'line', lines)
 compare(keys.pool_leaving(args.pool), 'leaving', owners)
 
-for _, hold in ipairs(clearings.of(pool)) do
+for _, hold in ipairs(victim_holds.of(pool)) do
   local should = {}
   for where, units in pairs(hold.brought) do should['brought|' .. where] = amounts.whole(units) end
   for where in pairs(hold.coming) do should['coming|' .. where] = '0' end
@@ -85,4 +85,4 @@ for _, hold in ipairs(clearings.of(pool)) do
   end
   compare(keys.hold(args.pool, hold.id), 'hold', should)
 end
-return reply.audited(findings.all())
+return reply.audited(audit_findings.all())

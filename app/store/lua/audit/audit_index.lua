@@ -1,10 +1,10 @@
 -- Compare a stretch of a sorted set of requests with the requests: each exists and is in a state that belongs here.
--- @use findings lanes requests
+-- @use audit_findings lanes requests
 -- @keys requests waiting live leaving ended lane lane_walltimes pool_queue pool_active pool_ends
 -- @args kind part cursor count repair
 -- @reply audited differences cursor
 
-findings.begin(args.repair)
+audit_findings.begin(args.repair)
 
 local function waits(request) return request.status == states.queued end
 local function over(request) return not string.find(transitions, ' ' .. request.status .. '>', 1, true) end
@@ -30,7 +30,7 @@ for i = 1, #scanned[2], 2 do
   local id = scanned[2][i]
   local request = requests.load(id)
   if not (request and belongs(request)) then
-    if findings.add('stray', key .. ' ' .. id, request and request.status or 'there, but no request', nil) then redis.call('ZREM', key, id) end
+    if audit_findings.add('stray', key .. ' ' .. id, request and request.status or 'there, but no request', nil) then redis.call('ZREM', key, id) end
   end
 end
-return reply.audited(findings.all(), scanned[1])
+return reply.audited(audit_findings.all(), scanned[1])

@@ -1,46 +1,46 @@
 -- Compare a stretch of a pool's lanes with where each should stand, and that what it is parked on indeed keeps it.
--- @use accounts amounts findings lanes looks order parking reviews satisfaction spots
+-- @use accounts amounts audit_findings fair_share_order lane_grants lanes parking parking_lookup queue_order rechecks
 -- @keys component_lanes todo pool_todo pool_inshare pool_lanes pool_line pool_needs pool_park pool_parked pool_parks
 -- @args pool cursor count repair
 -- @reply audited differences cursor
 -- @reply not_found
 
-findings.begin(args.repair)
+audit_findings.begin(args.repair)
 local pool = accounts.pool(args.pool)
 if not pool then return reply.not_found() end
 
 local left = pool.is.reviewing or pool.is.unsettled or redis.call('EXISTS', keys.pool_todo(args.pool)) == 1
 if left and redis.call('SISMEMBER', keys.todo(), args.pool) == 0 then
-  if findings.add('todo', args.pool, nil, 'listed') then redis.call('SADD', keys.todo(), args.pool) end
+  if audit_findings.add('todo', args.pool, nil, 'listed') then redis.call('SADD', keys.todo(), args.pool) end
 end
 
 local function check(id)
   local lane = lanes.open(id)
   local path, head, inner = accounts.path(args.pool, lane.component), lanes.head(lane)
   if not path or not head or redis.call('SISMEMBER', keys.component_lanes(lane.component), id) == 0 then
-    return findings.add('lane', args.pool .. ' ' .. id, 'listed', nil)
+    return audit_findings.add('lane', args.pool .. ' ' .. id, 'listed', nil)
   end
   local inshare = lanes.inshare(path, lane)
-  local place = order.seat(pool, path[1], inner, inshare)
+  local place = queue_order.seat(pool, path[1], inner, inshare)
   local constraint, need, _, spot = parking.of(pool, id)
   local park = spot == 'line' and keys.pool_line(args.pool) or keys.pool_park(args.pool, spot, need)
   local share = redis.call('SISMEMBER', keys.pool_inshare(args.pool), id) == 1
-  if share ~= inshare then findings.add('lane', args.pool .. ' ' .. id .. ' in share', share, inshare) end
+  if share ~= inshare then audit_findings.add('lane', args.pool .. ' ' .. id .. ' in share', share, inshare) end
   for _, key in ipairs({keys.pool_lanes(args.pool), park}) do
     local is = tonumber(redis.call('ZSCORE', key, id))
-    if is ~= place then findings.add('lane', key .. ' ' .. id, is and amounts.whole(is), amounts.whole(place)) end
+    if is ~= place then audit_findings.add('lane', key .. ' ' .. id, is and amounts.whole(is), amounts.whole(place)) end
   end
   local needs, whose = keys.pool_needs(args.pool, spot), string.match(spot, '@(.+)$')
   local found = spot == 'line' or redis.call('ZSCORE', needs, need)
-  if not found then findings.add('lane', needs .. ' ' .. need, nil, need) end
+  if not found then audit_findings.add('lane', needs .. ' ' .. need, nil, need) end
   local least = whose and redis.call('ZRANGE', needs, 0, 0)[1]
   local told = least and redis.call('ZSCORE', keys.pool_needs(args.pool, constraint), whose)
-  if least and tonumber(told or 0) ~= tonumber(least) then findings.add('lane', needs .. ' least', told or nil, least) end
-  local is, should = satisfaction.scores(pool, path[1])
-  if is ~= should then findings.add('lane', args.pool .. ' satisfaction of ' .. lane.component, is, should) end
+  if least and tonumber(told or 0) ~= tonumber(least) then audit_findings.add('lane', needs .. ' least', told or nil, least) end
+  local is, should = fair_share_order.scores(pool, path[1])
+  if is ~= should then audit_findings.add('lane', args.pool .. ' satisfaction of ' .. lane.component, is, should) end
   local settled = not pool.is.unsettled and constraint ~= 'line'
-  if settled and looks.room(pool, constraint) >= tonumber(need) then
-    findings.add('lane', args.pool .. ' ' .. id .. ' waits for ' .. constraint, need, 'granted, or parked elsewhere')
+  if settled and lane_grants.room(pool, constraint) >= tonumber(need) then
+    audit_findings.add('lane', args.pool .. ' ' .. id .. ' waits for ' .. constraint, need, 'granted, or parked elsewhere')
   end
 end
 
@@ -51,14 +51,14 @@ if not pool.is.reviewing then
   local parked = redis.call('ZCARD', keys.pool_line(args.pool))
   for _, count in ipairs(redis.call('HVALS', keys.pool_parks(args.pool))) do parked = parked + tonumber(count) end
   local listed = redis.call('HLEN', keys.pool_parked(args.pool))
-  if parked ~= listed then findings.add('parks', args.pool, amounts.whole(parked), amounts.whole(listed)) end
+  if parked ~= listed then audit_findings.add('parks', args.pool, amounts.whole(parked), amounts.whole(listed)) end
 end
-if findings.any() and args.repair == '1' then
+if audit_findings.any() and args.repair == '1' then
   for _, id in ipairs(redis.call('HKEYS', keys.pool_parked(args.pool))) do lanes.part(pool, lanes.open(id)) end
   for _, constraint in ipairs(constraints) do
-    spots.clear(pool, constraint)
+    parking_lookup.clear(pool, constraint)
   end
   redis.call('DEL', keys.pool_parks(args.pool), keys.pool_lanes(args.pool), keys.pool_line(args.pool), keys.pool_inshare(args.pool))
-  reviews.begin(pool)
+  rechecks.begin(pool)
 end
-return reply.audited(findings.all(), scanned[1])
+return reply.audited(audit_findings.all(), scanned[1])

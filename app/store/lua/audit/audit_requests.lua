@@ -1,11 +1,11 @@
 -- Compare a stretch of requests with the structures each has to be in, and in no others; repair if asked.
--- @use accounts amounts clock eligibility findings lanes order requests reviews
+-- @use accounts amounts audit_findings clock eligibility lanes queue_order rechecks requests
 -- @keys delayed outbox task unstarted request meta requests waiting live ended lane lane_walltimes pool_queue pool_active pool_ends pool_holds pool_todo component_lanes
 -- @args now after count repair
 -- @reply audited differences last
 
 clock.start(args.now)
-findings.begin(args.repair)
+audit_findings.begin(args.repair)
 
 -- Which sorted sets a request should be in: key → score, `true` for any; and `maybe`, the keys it could wrongly be in.
 local function belongs(request, lane)
@@ -14,14 +14,14 @@ local function belongs(request, lane)
     for _, key in ipairs({keys.pool_queue(name), keys.pool_active(name), keys.pool_ends(name)}) do maybe[#maybe + 1] = key end
   end
   if request.status == states.queued then
-    local inner = order.inner(tonumber(request.class), tonumber(request.seq))
+    local inner = queue_order.inner(tonumber(request.class), tonumber(request.seq))
     should[keys.waiting()] = true
     should[keys.lane(lane.id)] = inner
     if request.walltime_s then should[keys.lane_walltimes(lane.id)] = tonumber(request.walltime_s) end
     for _, name in ipairs(lanes.pools(lane.component)) do
       local path = accounts.path(name, lane.component)
       if path[#path].is.reviewing or redis.call('HEXISTS', keys.pool_todo(name), 'sync ' .. lane.id) == 1 then should[keys.pool_queue(name)] = 'either'
-      elseif lanes.listed(path[#path], lane) then should[keys.pool_queue(name)] = order.score(path[#path], path[1], inner) end
+      elseif lanes.listed(path[#path], lane) then should[keys.pool_queue(name)] = queue_order.score(path[#path], path[1], inner) end
     end
   elseif string.find(transitions, ' ' .. request.status .. '>', 1, true) then
     should[keys.live()] = true
@@ -55,13 +55,13 @@ local function check_task(request)
   local of = redis.call('HGET', keys.task(task), 'request')
   local over = not string.find(transitions, ' ' .. status .. '>', 1, true)
   if of ~= request.id then
-    if not over and findings.add('task', task .. ' ' .. request.id, of, request.id) then alone(request) end
+    if not over and audit_findings.add('task', task .. ' ' .. request.id, of, request.id) then alone(request) end
     return
   end
   local due = redis.call('ZSCORE', keys.outbox(), task) or redis.call('ZSCORE', keys.unstarted(), task)
     or redis.call('ZSCORE', keys.delayed(), task)
   if not due and (over or status ~= states.queued and (request.started_ms or '') == '') then
-    if findings.add('task', task .. ' ' .. status .. ' in the outbox', nil, 'there') then
+    if audit_findings.add('task', task .. ' ' .. status .. ' in the outbox', nil, 'there') then
       redis.call('ZADD', keys.outbox(), amounts.whole(clock.now), task)
     end
   end
@@ -70,7 +70,7 @@ end
 local function check(id)
   local request = requests.load(id)
   if not request then
-    if findings.add('request', id, nil, 'a request') then redis.call('ZREM', keys.requests(), id) end
+    if audit_findings.add('request', id, nil, 'a request') then redis.call('ZREM', keys.requests(), id) end
     return
   end
   local lane = lanes.of(request)
@@ -78,14 +78,14 @@ local function check(id)
   for _, key in ipairs(maybe) do
     local is, wanted = tonumber(redis.call('ZSCORE', key, id)), should[key]
     local right = wanted == 'either' or wanted == true and is or wanted == is
-    if not right and findings.add('request', id .. ' ' .. request.status .. ' in ' .. key, is, wanted) then
+    if not right and audit_findings.add('request', id .. ' ' .. request.status .. ' in ' .. key, is, wanted) then
       if wanted then redis.call('ZADD', key, amounts.whole(wanted == true and anew(request, key) or wanted), id)
       else redis.call('ZREM', key, id) end
     end
   end
   local cleared = request.cleared_in
   if cleared and (request.status ~= states.queued or redis.call('HEXISTS', keys.pool_holds(cleared), id) == 0) then
-    if findings.add('hold', cleared .. ' ' .. id, 'noted', nil) then redis.call('HDEL', keys.request(id), 'cleared_in') end
+    if audit_findings.add('hold', cleared .. ' ' .. id, 'noted', nil) then redis.call('HDEL', keys.request(id), 'cleared_in') end
   end
   if request.task then check_task(request) end
   if request.status ~= states.queued then return end
@@ -94,9 +94,9 @@ local function check(id)
     local path = accounts.path(name, lane.component)
     local pool, able = path[#path], not eligibility.refusal(path, lane.ask, lane.fixed)
     if not pool.is.reviewing and (not listed or lanes.listed(pool, lane) ~= able) then
-      if findings.add('lane', name .. ' ' .. lane.id, lanes.listed(pool, lane), able) then
+      if audit_findings.add('lane', name .. ' ' .. lane.id, lanes.listed(pool, lane), able) then
         redis.call('SADD', keys.component_lanes(lane.component), lane.id)
-        reviews.begin(pool)
+        rechecks.begin(pool)
       end
     end
   end
@@ -105,7 +105,7 @@ end
 local function counted(name, least)
   local is = tonumber(redis.call('HGET', keys.meta(), name)) or 0
   if is >= least then return end
-  if findings.add('counter', name, amounts.whole(is), 'at least ' .. amounts.whole(least)) then
+  if audit_findings.add('counter', name, amounts.whole(is), 'at least ' .. amounts.whole(least)) then
     redis.call('HSET', keys.meta(), name, amounts.whole(least))
   end
 end
@@ -116,4 +116,4 @@ for i = 1, #ids, 2 do
   counted('seq', tonumber(ids[i + 1]))
   counted('fence', tonumber(redis.call('HGET', keys.request(ids[i]), 'fence') or 0) or 0)
 end
-return reply.audited(findings.all(), ids[#ids])
+return reply.audited(audit_findings.all(), ids[#ids])

@@ -1,8 +1,8 @@
 -- Requests, each as a copy needs it; those there are no more are left out.
--- @use copies
+-- @use request_copies
 -- @args ids
 -- @reply read found
 
 local found = {}
-for _, id in ipairs(cjson.decode(args.ids)) do found[#found + 1] = copies.of(id) end
+for _, id in ipairs(cjson.decode(args.ids)) do found[#found + 1] = request_copies.of(id) end
 return reply.read(found)

@@ -2,7 +2,7 @@
 -- and what is in it. What has ended is left out, and so are the stream, messages of tasks, answers kept for retries, and counts.
 -- Of the requests, which were read before (`copied_requests`), those are told that something has happened to since the event `after`,
 -- or that a hold may have changed without one; if these are many, or the stream reaches back no more, all have to be read anew.
--- @use amounts clock copies lanes
+-- @use amounts clock lanes request_copies
 -- @keys component component_lanes events group hold leaving meta orphans policy pool pool_groups pool_holds
 -- @keys pool_inshare pool_lanes pool_leaving pool_line pool_needs pool_park pool_parked pool_parks pool_policies pool_queue pool_runs
 -- @keys pool_satisfaction pool_share pool_stops pool_todo pools todo
@@ -32,7 +32,7 @@ end
 
 local found, told = {}, {}
 local function take_request(id)
-  if not told[id] then found[#found + 1] = copies.of(id) end
+  if not told[id] then found[#found + 1] = request_copies.of(id) end
   told[id] = true
 end
 

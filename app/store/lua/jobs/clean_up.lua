@@ -1,5 +1,5 @@
 -- End what time has ended, a bounded part at a time: lapsed leases, waiters nobody polls for, and requests kept long enough.
--- @use amounts clock grants lanes passes requests
+-- @use amounts clock grant_loop grants lanes requests
 -- @keys live waiting ended requests request meta
 -- @args now kept chunk retention_s
 -- @reply swept lapsed forgotten pruned more
@@ -38,6 +38,6 @@ for _, id in ipairs(pruned) do
   redis.call('ZREM', keys.ended(), id)
 end
 
-local more = passes.settle(count)
+local more = grant_loop.settle(count)
 if #lapsed == count or #forgotten == count or #pruned == count then more = 1 end
 return reply.swept(#lapsed, #forgotten, #pruned, more)

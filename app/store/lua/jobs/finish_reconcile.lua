@@ -1,7 +1,7 @@
 -- End a look that found `nothing` or `more`, or `failed`, and note how long it took. Who may go on (under the token `next`) does
 -- so at once if there is more, or if somebody found the lease taken. Otherwise the lease is given back, and what is left is
 -- asked for again; but what failed comes with the next tick, and no nudge makes it come sooner.
--- @use counts nudges
+-- @use counters nudges
 -- @keys lease counts
 -- @args token next ttl_ms took_ms found
 -- @reply again
@@ -12,7 +12,7 @@ local holder = redis.call('GET', lease)
 if args.next ~= '' and holder == args.next then return reply.again() end
 if holder ~= args.token then return reply.done() end
 
-counts.look(args.took_ms)
+counters.look(args.took_ms)
 redis.call('HSET', keys.counts(), 'reconcile_last_ms', args.took_ms)
 
 if args.found == 'failed' then

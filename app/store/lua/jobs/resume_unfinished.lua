@@ -1,8 +1,8 @@
 -- Go on with what bounded scripts left unfinished.
--- @use clock requests rounds
+-- @use clock requests unfinished_work
 -- @args now kept chunk
 -- @reply advanced more
 
 clock.start(args.now)
 requests.keep(args.kept)
-return reply.advanced(rounds.advance(tonumber(args.chunk)))
+return reply.advanced(unfinished_work.advance(tonumber(args.chunk)))

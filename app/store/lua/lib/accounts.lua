@@ -92,7 +92,7 @@ end
 
 -- What keeps an ask from being granted along a path, nil if nothing does: limits and the fixed share go before capacity (what holds
 -- with victims keep counts as used at either), and capacity before the hold of patience, which counts only for whom it binds; of
--- several the one that lacks most. An owner of a hold with victims is looked at in `owners`. Into the list `told`, if there is one,
+-- several the one that lacks most. An owner of a hold with victims is looked at in `hold_owners`. Into the list `told`, if there is one,
 -- goes everything that lacks: kind, account, key, need, room.
 function accounts.blocked(path, ask, fixed, bound, told)
   local policy, pool, first = path[1], path[#path], nil

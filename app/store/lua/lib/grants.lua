@@ -1,24 +1,24 @@
 -- The one way units are given out and come back.
--- @use accounts amounts books clearings clock counts holds lanes nudges outbox parking queue requests satisfaction stirs
+-- @use account_updates accounts amounts clock counters dirty_pools fair_share_order lanes nudges outbox parking patience_hold queue requests victim_holds
 -- @keys meta leaving live pool_active pool_ends pool_held pool_holds pool_leaving
 
 function grants.end_hold(pool)
-  local owner = holds.owner(pool)
+  local owner = patience_hold.owner(pool)
   if not owner then return end
-  holds.finish(pool, owner)
-  for _, account in ipairs(owner.path) do stirs.raise(pool, account, owner.lane.ask, {'held'}) end
+  patience_hold.finish(pool, owner)
+  for _, account in ipairs(owner.path) do dirty_pools.raise(pool, account, owner.lane.ask, {'held'}) end
 end
 
 -- A hold with victims ends; who still leaves for it waits to be judged.
 function grants.end_clearing(pool, hold)
-  if clearings.finish(pool, hold) then nudges.ask() end
-  for _, account in ipairs(hold.path) do stirs.raise(pool, account, hold.lane.ask, {'cleared', 'held'}) end
+  if victim_holds.finish(pool, hold) then nudges.ask() end
+  for _, account in ipairs(hold.path) do dirty_pools.raise(pool, account, hold.lane.ask, {'cleared', 'held'}) end
 end
 
 -- Every hold whose owner's path goes through an account ends, as the path is about to be another.
 function grants.end_holds(pool, account)
   if pool.is.patience then grants.end_hold(pool) end
-  for _, hold in ipairs({unpack(clearings.of(pool))}) do
+  for _, hold in ipairs({unpack(victim_holds.of(pool))}) do
     if hold.on[account.key] then grants.end_clearing(pool, hold) end
   end
 end
@@ -28,17 +28,17 @@ local function columns(fixed) return fixed and {'used', 'fixed'} or {'used'} end
 -- Debit every account of the path, or give back (sign -1). Says whether anybody waits.
 local function book(path, lane, sign)
   local pool = path[#path]
-  books.add(path, lane.ask, columns(lane.fixed), sign)
+  account_updates.add(path, lane.ask, columns(lane.fixed), sign)
   if not parking.anybody(pool) then return false end
-  satisfaction.renew(pool, path[1])
+  fair_share_order.renew(pool, path[1])
   lanes.moved(path, lane.ask, 'p', 'used', sign)
   if lane.fixed then lanes.moved(path, lane.ask, 'f', 'fixed', sign) end
   if sign > 0 then
-    stirs.stir(pool)
+    dirty_pools.stir(pool)
     return true
   end
-  for _, account in ipairs(path) do stirs.raise(pool, account, lane.ask, {'limit', 'cleared', 'held'}) end
-  if lane.fixed then stirs.raise(pool, path[1], lane.ask, {'fixed'}) end
+  for _, account in ipairs(path) do dirty_pools.raise(pool, account, lane.ask, {'limit', 'cleared', 'held'}) end
+  if lane.fixed then dirty_pools.raise(pool, path[1], lane.ask, {'fixed'}) end
   return true
 end
 
@@ -54,13 +54,13 @@ function grants.give(path, lane, request, fields)
       redis.call('ZADD', keys.pool_ends(pool.name), amounts.whole(clock.after(request.walltime_s)), request.id)
     end
     book(path, lane, 1)
-    if lane.fixed then books.shook(path) end
+    if lane.fixed then account_updates.shook(path) end
   end
   local news = {'pool', pool and pool.name or '', 'fence', fence, 'granted_ms', amounts.whole(clock.now)}
   if request.preempted_by then requests.say(news, {'reason', 'preempted_by'}, '') end
   requests.move(request, states.allocated, 'allocated', news, fields)
   if pool then redis.call('HSET', keys.pool_held(pool.name), request.id, requests.line(request)) end
-  counts.waited(pool and pool.name or '', math.max(0, clock.now - tonumber(request.queued_ms or request.submitted_ms)))
+  counters.waited(pool and pool.name or '', math.max(0, clock.now - tonumber(request.queued_ms or request.submitted_ms)))
   if request.task then outbox.put(request.task) end
 end
 
@@ -69,10 +69,10 @@ function grants.unqueue(request, lane)
   for _, name in ipairs(lanes.pools(lane.component)) do
     local pool = accounts.pool(name)
     if pool.is.patience == request.id then grants.end_hold(pool) end
-    local hold = pool.is.clearings and redis.call('HEXISTS', keys.pool_holds(name), request.id) == 1 and clearings.find(pool, request.id)
+    local hold = pool.is.clearings and redis.call('HEXISTS', keys.pool_holds(name), request.id) == 1 and victim_holds.find(pool, request.id)
     if hold then grants.end_clearing(pool, hold) end
   end
-  for _, pool in ipairs(queue.leave(request.id, lane)) do stirs.stir(pool) end
+  for _, pool in ipairs(queue.leave(request.id, lane)) do dirty_pools.stir(pool) end
 end
 
 -- Grant one that waits.
@@ -91,8 +91,8 @@ local function arrive(request, path, ask)
   if not owner then return end
   redis.call('HDEL', keys.pool_leaving(pool.name), request.id)
   redis.call('ZREM', keys.leaving(), request.id)
-  local hold = clearings.find(pool, owner)
-  if hold then clearings.expect(pool, hold, path, ask, -1, true) end
+  local hold = victim_holds.find(pool, owner)
+  if hold then victim_holds.expect(pool, hold, path, ask, -1, true) end
 end
 
 -- Take a holder's units back, who may have been told to leave.

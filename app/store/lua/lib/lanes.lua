@@ -1,5 +1,5 @@
 -- Lanes: all that wait with one shape are decided as one, by their head; a pool refers to the lanes that may be granted in it.
--- @use amounts order parking satisfaction
+-- @use amounts fair_share_order parking queue_order
 -- @keys lane component pool_lanes pool_inshare pool_share pool_parked
 
 local opened = {}
@@ -34,7 +34,7 @@ end
 
 -- Rule 1 of the order: fits on every share key it asks, of which there must be one, into its policy's unused share.
 function lanes.inshare(path, lane)
-  if satisfaction.rules(path[#path]) then return false end
+  if fair_share_order.rules(path[#path]) then return false end
   local policy, pool, asked = path[1], path[#path], false
   local taken = lane.fixed and policy.fixed or policy.used
   for _, key in ipairs(lane.ask.keys) do
@@ -51,7 +51,7 @@ function lanes.seat(path, lane)
   local policy, pool = path[1], path[#path]
   local _, inner = lanes.head(lane)
   local inshare = lanes.inshare(path, lane)
-  local place = order.seat(pool, policy, inner, inshare)
+  local place = queue_order.seat(pool, policy, inner, inshare)
   redis.call(inshare and 'SADD' or 'SREM', keys.pool_inshare(pool.name), lane.id)
   redis.call('ZADD', keys.pool_lanes(pool.name), amounts.whole(place), lane.id)
   parking.seat(pool, lane.id, place)
@@ -71,7 +71,7 @@ function lanes.join(path, lane, constraint, need)
     if (policy.reserved[key] or 0) > 0 then redis.call('ZADD', share, amounts.whole(lane.ask.of[key]), lane.id)
     else redis.call('ZREM', share, lane.id) end
   end
-  satisfaction.renew(pool, policy)
+  fair_share_order.renew(pool, policy)
   parking.park(pool, lane.id, constraint, need, lanes.seat(path, lane))
 end
 

@@ -1,6 +1,6 @@
 -- Where each lane of a pool waits: on one constraint that it violates, so that only a rise of that one can help it.
 -- With fair share those of each policy stand apart, so that the least satisfied is found first though places move all the time.
--- @use amounts clock order satisfaction
+-- @use amounts clock fair_share_order queue_order
 -- @keys pool_parked pool_parks pool_needs pool_park pool_line
 
 parking.NEW = 'new|pool|-'
@@ -59,9 +59,9 @@ end
 function parking.park(pool, id, constraint, need, place)
   local before, wanted, since, was = parking.of(pool, id)
   if not before or not (parking.by_capacity(before) and parking.by_capacity(constraint)) then since = amounts.whole(clock.now) end
-  local component = satisfaction.rules(pool) and string.match(id, '^[^|]+')
+  local component = fair_share_order.rules(pool) and string.match(id, '^[^|]+')
   local spot = component and constraint .. '@' .. component or constraint
-  need, place = amounts.whole(need), amounts.whole(order.kept(pool, place))
+  need, place = amounts.whole(need), amounts.whole(queue_order.kept(pool, place))
   local moves = was ~= spot or wanted ~= need
   if before and moves then lift(pool, id, was, wanted) end
   if spot == 'line' then
@@ -82,7 +82,7 @@ function parking.seat(pool, id, place)
   local spot, need = parked(pool, id)
   if not spot then return end
   local where = spot == 'line' and keys.pool_line(pool.name) or keys.pool_park(pool.name, spot, need)
-  redis.call('ZADD', where, amounts.whole(order.kept(pool, place)), id)
+  redis.call('ZADD', where, amounts.whole(queue_order.kept(pool, place)), id)
 end
 
 function parking.leave(pool, id)

@@ -1,5 +1,5 @@
 -- Who waits: into a lane and the queues of its pools, and out of all of them at once.
--- @use accounts amounts lanes nudges order
+-- @use accounts amounts lanes nudges queue_order
 -- @keys lane lane_walltimes component_lanes pool_queue pool_todo waiting orphans
 
 function queue.enter(request, lane, inner, deadline)
@@ -13,7 +13,7 @@ end
 -- Stand in a pool's queue; a lane new to the pool is parked on what keeps it, one that is there is seated anew for a new head.
 function queue.stand(path, request, lane, inner, constraint, need)
   local pool = path[#path]
-  redis.call('ZADD', keys.pool_queue(pool.name), amounts.whole(order.score(pool, path[1], inner)), request.id)
+  redis.call('ZADD', keys.pool_queue(pool.name), amounts.whole(queue_order.score(pool, path[1], inner)), request.id)
   if not lanes.listed(pool, lane) then lanes.join(path, lane, constraint, need)
   elseif lanes.head(lane) == request.id then lanes.seat(path, lane) end
 end
@@ -52,7 +52,7 @@ function queue.in_order(path, lane)
   for _, at in ipairs({0, -1}) do
     local member = redis.call('ZRANGE', keys.lane(lane.id), at, at, 'WITHSCORES')
     local score = redis.call('ZSCORE', keys.pool_queue(pool.name), member[1])
-    if not score or tonumber(score) ~= order.score(pool, policy, tonumber(member[2])) then return false end
+    if not score or tonumber(score) ~= queue_order.score(pool, policy, tonumber(member[2])) then return false end
   end
   return true
 end

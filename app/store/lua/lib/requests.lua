@@ -1,5 +1,5 @@
 -- Requests: the ask as it came, the state it is in, and its story.
--- @use amounts clock counts outbox
+-- @use amounts clock counters outbox
 -- @keys request events changed ended
 
 local kept, flat = nil, {}  -- id → name and value in turn, of what was loaded, with what was written since behind
@@ -81,7 +81,7 @@ function requests.move(request, to, event, news, fields, more)
   for i = 1, #news, 2 do requests.put(request, fields, news[i], news[i + 1]) end
   tell(request, from, to, event, more, fields)
   requests.put(request, fields, 'status', to)
-  counts.moved(request, from, to)
+  counters.moved(request, from, to)
 end
 
 function requests.write(request, fields)

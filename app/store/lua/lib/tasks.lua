@@ -1,5 +1,5 @@
 -- Tasks: a message that is kept until its request is granted, and the requests the task has, one after the other.
--- @use amounts intake outbox requests
+-- @use admission amounts outbox requests
 -- @keys delayed live task
 
 local SHOWN = {'name', 'request', 'due_ms', 'sent', 'sent_fence', 'lost', 'returned', 'most', 'ended', 'told', 'age', 'saved', 'begun', 'ask'}
@@ -93,7 +93,7 @@ function tasks.enter(task, id)
   redis.call('HDEL', keys.task(task.id), 'due_ms')
   if task.age then
     local seq, submitted_ms = string.match(task.age, '^(%S+) (%S+)$')
-    return intake.follow(ask, seq, submitted_ms)
+    return admission.follow(ask, seq, submitted_ms)
   end
-  intake.take(ask)
+  admission.take(ask)
 end

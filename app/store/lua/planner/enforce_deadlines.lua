@@ -1,6 +1,6 @@
 -- Those whose present step of leaving has ended, a bounded part at a time: more time once for who makes progress, then the second
 -- step, then the end.
--- @use accounts amounts clock departures passes requests
+-- @use accounts amounts clock grant_loop preemptions requests
 -- @keys leaving meta
 -- @args now kept chunk
 -- @reply departed told forced more
@@ -29,13 +29,13 @@ for _, id in ipairs(due) do
   elseif request.directive == 'checkpoint' then
     local pool = accounts.pool(request.pool)
     if not extended(pool, request) then
-      departures.terminate(pool, request)
+      preemptions.terminate(pool, request)
       told = told + 1
     end
   else
-    departures.leave(request, 'forced')
+    preemptions.leave(request, 'forced')
     forced = forced + 1
   end
 end
-local more = passes.settle(count)
+local more = grant_loop.settle(count)
 return reply.departed(told, forced, #due == count and 1 or more)

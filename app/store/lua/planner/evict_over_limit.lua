@@ -1,6 +1,6 @@
 -- Preempt what is over a limit, for nobody: all of these, or nobody if one of them runs no more as it did, or its account would
 -- not be over its limit any more once those before it have left.
--- @use accounts amounts clock departures lanes passes requests
+-- @use accounts amounts clock grant_loop lanes preemptions requests
 -- @keys orphans pool_leaving pool_stops todo
 -- @args now kept chunk pool victims rules
 -- @reply applied more
@@ -56,7 +56,7 @@ end
 
 for _, victim in ipairs(victims) do
   redis.call('ZADD', keys.pool_stops(pool.name), amounts.whole(clock.now), victim.request.id .. ':' .. victim.request.fence)
-  departures.begin(victim.path, nil, victim.request, 'limit', '')
+  preemptions.begin(victim.path, nil, victim.request, 'limit', '')
 end
 redis.call('ZREMRANGEBYSCORE', keys.pool_stops(pool.name), '-inf', amounts.whole(minute))
-return reply.applied(passes.settle(tonumber(args.chunk)))
+return reply.applied(grant_loop.settle(tonumber(args.chunk)))

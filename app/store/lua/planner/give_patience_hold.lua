@@ -1,5 +1,5 @@
 -- Give the pool's hold of patience to the first in order who has been blocked by capacity for too long, if nobody has it.
--- @use accounts amounts clock holds lanes order parking requests
+-- @use accounts amounts clock lanes parking patience_hold queue_order requests
 -- @keys lane pool_lanes
 -- @args now pool
 -- @reply given id
@@ -17,9 +17,9 @@ local PAGE = 16
 -- The first of a lane who has waited that long: its head, else of each class the oldest. Id and inner number.
 local function overdue(lane)
   for class = const.CLASSES - 1, 0, -1 do
-    local from, more = amounts.whole(order.inner(class, 0)), true
+    local from, more = amounts.whole(queue_order.inner(class, 0)), true
     while more do  -- whose way is being cleared has a hold already; of the others the first few count, as the rest is younger
-      local oldest = redis.call('ZRANGEBYSCORE', keys.lane(lane.id), from, '(' .. amounts.whole(order.inner(class, const.AGES)),
+      local oldest = redis.call('ZRANGEBYSCORE', keys.lane(lane.id), from, '(' .. amounts.whole(queue_order.inner(class, const.AGES)),
         'WITHSCORES', 'LIMIT', 0, PAGE)
       more = #oldest == 2 * PAGE
       for i = 1, #oldest, 2 do
@@ -42,11 +42,11 @@ for i = 1, #places, 2 do
     local lane = lanes.open(places[i])
     local path = accounts.path(pool.name, lane.component)
     local id, inner = overdue(lane)
-    local place = id and order.place(pool, path[1], inner, lanes.inshare(path, lane))
+    local place = id and queue_order.place(pool, path[1], inner, lanes.inshare(path, lane))
     local why = id and (not at or place < at) and accounts.blocked(path, lane.ask, lane.fixed, false)
     if why and why.account == 'pool' then best, at, best_path, best_lane = id, place, path, lane end
   end
 end
 if not best then return reply.nobody() end
-holds.give(best_path, best_lane, best)
+patience_hold.give(best_path, best_lane, best)
 return reply.given(best)

@@ -1,6 +1,6 @@
 -- Preempt for a waiter: it gets a hold, and these are told to leave for it, all of them or, if anything is not as it was planned,
 -- nobody.
--- @use accounts amounts clearings clock departures grants lanes passes requests shortages
+-- @use accounts amounts clock grant_loop grants lanes preemptions projected_shortage requests victim_holds
 -- @keys orphans pool_stops request todo
 -- @args now kept chunk pool waiter victims unused within borrowed uses rules
 -- @reply applied granted more
@@ -18,7 +18,7 @@ if not waiter or waiter.status ~= states.queued then return reply.stale('waiter'
 local lane = lanes.of(waiter)
 local path = accounts.path(args.pool, lane.component)
 if not path or not lanes.listed(pool, lane) then return reply.stale('waiter') end
-local hold, at = clearings.find(pool, args.waiter)
+local hold, at = victim_holds.find(pool, args.waiter)
 if (waiter.cleared_in or args.pool) ~= args.pool then return reply.stale('hold elsewhere') end
 
 local minute = clock.now - 60000
@@ -52,14 +52,14 @@ for _, use in ipairs(cjson.decode(args.uses)) do  -- what the judgement by fair 
   if not account or used < tonumber(use[3]) or used > tonumber(use[4]) then return reply.stale('use') end
 end
 
-local leaving = shortages.leaving(pool)
+local leaving = projected_shortage.leaving(pool)
 if not leaving then return reply.stale('unjudged') end
 
 -- Whether the waiter fits into an account's share as it is, what other holds keep counted as used.
 local function unused(account)
   for _, key in ipairs(lane.ask.keys) do
     local left = (account.reserved[key] or 0) - (account.used[key] or 0) - (account.cleared[key] or 0)
-    if hold and hold.on[account.key] then left = left + clearings.kept(hold, account, key) end
+    if hold and hold.on[account.key] then left = left + victim_holds.kept(hold, account, key) end
     if pool.reserving[key] and left < lane.ask.of[key] then return false end
   end
   return true
@@ -68,7 +68,7 @@ end
 if lane.fixed then
   for _, key in ipairs(lane.ask.keys) do
     local left = accounts.room('fixed', path[1], pool, key)
-    for _, other in ipairs(clearings.of(pool)) do
+    for _, other in ipairs(victim_holds.of(pool)) do
       if other ~= hold and other.lane.fixed and other.lane.component == lane.component then left = left - (other.lane.ask.of[key] or 0) end
     end
     if pool.limit[key] and left < lane.ask.of[key] then return reply.stale('share') end
@@ -78,33 +78,33 @@ else
     if not unused(accounts.named(args.pool, name)) then return reply.stale('share') end
   end
 end
-local rooms, shares = shortages.rooms(path, lane, at, leaving), {}
+local rooms, shares = projected_shortage.rooms(path, lane, at, leaving), {}
 for _, name in ipairs(cjson.decode(args.within)) do  -- it has to lie within this share when all have left
   local account = accounts.named(args.pool, name)
   for _, key in ipairs(lane.ask.keys) do
     if pool.reserving[key] then
       local left = (account.reserved[key] or 0) - (account.used[key] or 0) + (leaving[account.id .. '|' .. key] or 0)
-      shares[#shares + 1] = shortages.at(account, key, lane.ask.of[key], left - shortages.taken(pool, at, account, key))
+      shares[#shares + 1] = projected_shortage.at(account, key, lane.ask.of[key], left - projected_shortage.taken(pool, at, account, key))
     end
   end
 end
-shortages.free(rooms, victims)
-shortages.free(shares, victims)
-if not (shortages.fits(rooms) and shortages.fits(shares)) then return reply.stale('not enough') end
+projected_shortage.free(rooms, victims)
+projected_shortage.free(shares, victims)
+if not (projected_shortage.fits(rooms) and projected_shortage.fits(shares)) then return reply.stale('not enough') end
 for i in ipairs(victims) do
-  if shortages.fits(rooms, i) then return reply.stale('superfluous') end
+  if projected_shortage.fits(rooms, i) then return reply.stale('superfluous') end
 end
 
 if pool.is.patience == args.waiter then grants.end_hold(pool) end
-hold = hold or clearings.begin(path, lane, waiter)
-local rank, told = departures.rank(path[1], waiter), {}
+hold = hold or victim_holds.begin(path, lane, waiter)
+local rank, told = preemptions.rank(path[1], waiter), {}
 for i, victim in ipairs(victims) do
-  told[i] = victim.request.id .. '@' .. departures.rank(victim.path[1], victim.request)
+  told[i] = victim.request.id .. '@' .. preemptions.rank(victim.path[1], victim.request)
   redis.call('ZADD', keys.pool_stops(pool.name), amounts.whole(clock.now), victim.request.id .. ':' .. victim.request.fence)
 end
 redis.call('ZREMRANGEBYSCORE', keys.pool_stops(pool.name), '-inf', amounts.whole(minute))
 redis.call('HSET', pool.key, 'decided_ms', amounts.whole(clock.now))
 requests.note(waiter, 'clearing', {}, {by = '', pool = args.pool, rank = rank, victims = table.concat(told, ';'), reason = victims[1].reason})
-for _, victim in ipairs(victims) do departures.begin(victim.path, hold, victim.request, victim.reason, rank) end
-local more = passes.settle(tonumber(args.chunk))
+for _, victim in ipairs(victims) do preemptions.begin(victim.path, hold, victim.request, victim.reason, rank) end
+local more = grant_loop.settle(tonumber(args.chunk))
 return reply.applied(redis.call('HGET', keys.request(args.waiter), 'status') == states.queued and 0 or 1, more)

@@ -1,5 +1,5 @@
 -- One pool at one moment, as a decision needs it: accounts, allocations, who leaves for whom, holds, and those who may ask.
--- @use accounts amounts clearings clock demands lanes order pages parking satisfaction spots
+-- @use accounts amounts clock fair_share_order fair_share_pages lanes parking parking_lookup policy_demand queue_order victim_holds
 -- @keys group lane policy pool pool_groups pool_held pool_lanes pool_leaving pool_policies pool_stops request
 -- @args now pool most anyway
 -- @reply found now pool groups policies held leaving holds waiters line preferred stops wanted rest
@@ -15,16 +15,16 @@ if not pool then return reply.not_found() end
 if pool.is.reviewing or pool.is.unsettled then return reply.unfinished() end
 local leaving = redis.call('HGETALL', keys.pool_leaving(args.pool))
 local most = tonumber(args.most)
-local lined = satisfaction.rules(pool) and pages.shapes(pool, most) or redis.call('ZRANGE', keys.pool_lanes(args.pool), 0, most - 1)
+local lined = fair_share_order.rules(pool) and fair_share_pages.shapes(pool, most) or redis.call('ZRANGE', keys.pool_lanes(args.pool), 0, most - 1)
 if #lined == 0 and #leaving == 0 and (pool.is.watched or '0') == '0' and args.anyway ~= '1' then return reply.quiet() end
 
 local function waiter(lane, id)
   local about = redis.call('HMGET', keys.request(id), 'class', 'seq', 'chain', 'preempted_fence', 'cleared_in')
   if not about[1] then return nil end
-  local inner = order.inner(tonumber(about[1]), tonumber(about[2]))
+  local inner = queue_order.inner(tonumber(about[1]), tonumber(about[2]))
   local path = accounts.path(args.pool, lane.component)
   return {id, lane.id, about[1], about[2], about[3] or '', about[4] or '',
-    amounts.whole(order.place(pool, path[1], inner, lanes.inshare(path, lane)))}, about[5]
+    amounts.whole(queue_order.place(pool, path[1], inner, lanes.inshare(path, lane)))}, about[5]
 end
 
 -- The first of each class of a lane, but for those whose way is being cleared; fewer where many shapes wait.
@@ -68,11 +68,11 @@ for component in pairs(components) do
 end
 
 local holds = {}
-for _, hold in ipairs(clearings.of(pool)) do
+for _, hold in ipairs(victim_holds.of(pool)) do
   local brought = {}
   for _, account in ipairs(hold.path) do
     for _, key in ipairs(hold.lane.ask.keys) do
-      local units = clearings.brought(hold, account, key)
+      local units = victim_holds.brought(hold, account, key)
       if units > 0 then brought[#brought + 1] = {account.id, key, amounts.whole(units)} end
     end
   end
@@ -86,9 +86,9 @@ end
 for _, component in ipairs(redis.call('SMEMBERS', keys.pool_policies(args.pool))) do
   policies[#policies + 1] = {component, redis.call('HGETALL', keys.policy(args.pool, component))}
 end
-local _, line = spots.front(pool)
+local _, line = parking_lookup.front(pool)
 local wanted, rest = {}, ''
-if satisfaction.rules(pool) or args.anyway == '1' then wanted, rest = demands.of(pool, 0, most) end
+if fair_share_order.rules(pool) or args.anyway == '1' then wanted, rest = policy_demand.of(pool, 0, most) end
 return reply.found(amounts.whole(clock.now), redis.call('HGETALL', keys.pool(args.pool)), groups, policies,
   redis.call('HGETALL', keys.pool_held(args.pool)), leaving, holds, waiters,
   line and amounts.whole(line) or '', preferred,

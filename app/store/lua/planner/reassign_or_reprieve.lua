@@ -1,6 +1,6 @@
 -- Judge one who is leaving for nobody any more: it goes on leaving for the owner of another hold, or it is called back; so may be
 -- who leaves for a limit.
--- @use accounts amounts clearings clock departures lanes passes requests
+-- @use accounts amounts clock grant_loop lanes preemptions requests victim_holds
 -- @keys leaving pool_leaving
 -- @args now kept chunk pool id fence owner
 -- @reply applied more
@@ -13,11 +13,11 @@ local leaves = pool and request and request.status == states.preempting and requ
 local whom = leaves and redis.call('HGET', keys.pool_leaving(args.pool), args.id)
 if not (whom == '-' or whom == '!' and args.owner == '') then return reply.stale('victim') end
 if args.owner == '' then
-  departures.recall(request)
-  return reply.applied(passes.settle(tonumber(args.chunk)))
+  preemptions.recall(request)
+  return reply.applied(grant_loop.settle(tonumber(args.chunk)))
 end
 
-local hold = clearings.find(pool, args.owner)
+local hold = victim_holds.find(pool, args.owner)
 if not hold then return reply.stale('hold') end
 local lane = lanes.of(request)
 local path = accounts.path(args.pool, lane.component)
@@ -25,9 +25,9 @@ local stood_ms = math.max(0, clock.now - (tonumber(request.stray_ms) or clock.no
 local deadline = amounts.whole(tonumber(request.deadline_ms) + stood_ms)
 redis.call('HSET', keys.pool_leaving(args.pool), args.id, args.owner)
 redis.call('ZADD', keys.leaving(), deadline, args.id)
-clearings.expect(pool, hold, path, lane.ask, 1)
+victim_holds.expect(pool, hold, path, lane.ask, 1)
 local owner = requests.load(args.owner)
-local rank = departures.rank(path[1], request)
-requests.note(request, 'passed_on', {'preempted_by', args.owner, 'deadline_ms', deadline}, {rank = rank, by_rank = departures.rank(hold.path[1], owner)})
-requests.note(owner, 'clearing', {}, {by = '', pool = args.pool, rank = departures.rank(hold.path[1], owner), victims = args.id .. '@' .. rank, reason = request.reason})
-return reply.applied(passes.settle(tonumber(args.chunk)))
+local rank = preemptions.rank(path[1], request)
+requests.note(request, 'passed_on', {'preempted_by', args.owner, 'deadline_ms', deadline}, {rank = rank, by_rank = preemptions.rank(hold.path[1], owner)})
+requests.note(owner, 'clearing', {}, {by = '', pool = args.pool, rank = preemptions.rank(hold.path[1], owner), victims = args.id .. '@' .. rank, reason = request.reason})
+return reply.applied(grant_loop.settle(tonumber(args.chunk)))

@@ -1,6 +1,6 @@
 -- Write what decisions go by at the accounts of a pool (shares, who starves, who is over a limit, and since when), and whether any
 -- of it has to be watched though nobody waits. Who stands first by that is granted what is free.
--- @use accounts clock passes requests satisfaction
+-- @use accounts clock fair_share_order grant_loop requests
 -- @args now kept chunk pool rows watched rules
 -- @reply published more
 -- @reply stale why
@@ -23,6 +23,6 @@ for _, row in ipairs(cjson.decode(args.rows)) do
   end
 end
 pool = accounts.pool(args.pool)
-for _, component in ipairs(policies) do satisfaction.renew(pool, accounts.policy(args.pool, component)) end
+for _, component in ipairs(policies) do fair_share_order.renew(pool, accounts.policy(args.pool, component)) end
 if args.watched ~= '' and (pool.is.watched or '') ~= args.watched then redis.call('HSET', pool.key, 'watched', args.watched) end
-return reply.published(passes.settle(tonumber(args.chunk)))
+return reply.published(grant_loop.settle(tonumber(args.chunk)))

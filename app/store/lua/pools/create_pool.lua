@@ -1,11 +1,11 @@
 -- Make a pool of a capacity.
--- @use accounts amounts operations
+-- @use accounts amounts operation_replies
 -- @keys pool pools
 -- @args op name description capacity settings
 -- @reply created
 -- @reply exists
 
-if operations.done(args.op) then return reply.created() end
+if operation_replies.done(args.op) then return reply.created() end
 if accounts.pool(args.name) then return reply.exists() end
 
 local fields = {}
@@ -17,5 +17,5 @@ end
 for _, word in ipairs(cjson.decode(args.settings)) do fields[#fields + 1] = word end
 redis.call('HSET', keys.pool(args.name), unpack(fields))
 redis.call('HSET', keys.pools(), args.name, args.description)
-operations.note(args.op)
+operation_replies.note(args.op)
 return reply.created()

@@ -1,5 +1,5 @@
 -- Make pools, their groups and their policies as declared: all of it at once, or nothing if anything forbids it.
--- @use accounts amounts clock declared grants operations promises removals requests reviews rounds
+-- @use accounts amounts clock declaration deletions grants operation_replies quotas rechecks requests unfinished_work
 -- @keys pool pools component
 -- @args now kept chunk op changes
 -- @reply declared more
@@ -10,14 +10,14 @@
 
 clock.start(args.now)
 requests.keep(args.kept)
-if operations.done(args.op) then return reply.declared(rounds.advance(tonumber(args.chunk))) end
+if operation_replies.done(args.op) then return reply.declared(unfinished_work.advance(tonumber(args.chunk))) end
 local changes = cjson.decode(args.changes)
 for _, change in ipairs(changes) do
-  if not declared.as_planned(change) then return reply.changed(change.name) end
-  if declared.unfinished(change) then return reply.unfinished() end
+  if not declaration.as_planned(change) then return reply.changed(change.name) end
+  if declaration.unfinished(change) then return reply.unfinished() end
 end
 for _, change in ipairs(changes) do
-  local used, no = declared.in_use(change), declared.refusal(change)
+  local used, no = declaration.in_use(change), declaration.refusal(change)
   if used then return reply.in_use(change.name, unpack(used)) end
   if no then return reply.refused(change.name, unpack(no)) end
 end
@@ -29,14 +29,14 @@ local function parent(pool, above) return above == '' and pool or accounts.group
 local function strike_out(pool, kind, names)
   for _, name in ipairs(names) do
     local now = kind.account(pool.name, name)
-    if now then promises.book(pool, promises.parent(pool, now), now.reserved, -1) end
+    if now then quotas.book(pool, quotas.parent(pool, now), now.reserved, -1) end
   end
 end
 
 local function write(pool, kind, row)
   local key, now = kind.key(pool.name, row.name), kind.account(pool.name, row.name)
-  promises.write(key, now, {reserved = amounts.decode(row.reserved).of, limit = amounts.decode(row.limit).of}, row.settings)
-  if not now then promises.born(pool, key) end
+  quotas.write(key, now, {reserved = amounts.decode(row.reserved).of, limit = amounts.decode(row.limit).of}, row.settings)
+  if not now then quotas.born(pool, key) end
   redis.call('HSET', key, 'weight', row.weight)
   if row.above ~= '' then redis.call('HSET', key, kind.above, row.above) else redis.call('HDEL', key, kind.above) end
   redis.call('SADD', kind.names(pool.name), row.name)
@@ -49,31 +49,31 @@ end
 -- Capacity, settings (an empty one is unset) and description.
 local function write_pool(name, after)
   local key = keys.pool(name)
-  promises.write(key, accounts.pool(name), {reserved = {}, limit = amounts.decode(after.capacity).of}, after.settings)
+  quotas.write(key, accounts.pool(name), {reserved = {}, limit = amounts.decode(after.capacity).of}, after.settings)
   redis.call('HSET', keys.pools(), name, after.description)
 end
 
 -- Everybody is struck out before anybody is written, and written before anybody is entered: so there is no order to get wrong.
 local function make(change)
   local pool, after = accounts.pool(change.name), change.after
-  if not after then return removals.pool(pool) end
-  for _, account in ipairs(pool and declared.movers(change) or {}) do grants.end_holds(pool, account) end
-  for _, kind in ipairs(pool and declared.KINDS or {}) do
+  if not after then return deletions.pool(pool) end
+  for _, account in ipairs(pool and declaration.movers(change) or {}) do grants.end_holds(pool, account) end
+  for _, kind in ipairs(pool and declaration.KINDS or {}) do
     for _, row in ipairs(after[kind.rows]) do strike_out(pool, kind, {row.name}) end
     strike_out(pool, kind, change.gone[kind.rows])
   end
   write_pool(change.name, after)
   pool = accounts.pool(change.name)
-  for _, kind in ipairs(declared.KINDS) do
+  for _, kind in ipairs(declaration.KINDS) do
     for _, name in ipairs(change.gone[kind.rows]) do kind.remove(pool.name, name) end
     for _, row in ipairs(after[kind.rows]) do write(pool, kind, row) end
   end
-  for _, kind in ipairs(declared.KINDS) do
-    for _, row in ipairs(after[kind.rows]) do promises.book(pool, parent(pool, row.above), amounts.decode(row.reserved).of, 1) end
+  for _, kind in ipairs(declaration.KINDS) do
+    for _, row in ipairs(after[kind.rows]) do quotas.book(pool, parent(pool, row.above), amounts.decode(row.reserved).of, 1) end
   end
-  reviews.begin(pool)
+  rechecks.begin(pool)
 end
 
 for _, change in ipairs(changes) do make(change) end
-operations.note(args.op)
-return reply.declared(rounds.advance(tonumber(args.chunk)))
+operation_replies.note(args.op)
+return reply.declared(unfinished_work.advance(tonumber(args.chunk)))

@@ -1,5 +1,5 @@
 -- Delete a group that has no children.
--- @use accounts clock operations promises removals requests reviews rounds
+-- @use accounts clock deletions operation_replies quotas rechecks requests unfinished_work
 -- @keys pool_groups pool_policies
 -- @args now kept chunk op pool group
 -- @reply deleted more
@@ -8,7 +8,7 @@
 
 clock.start(args.now)
 requests.keep(args.kept)
-if operations.done(args.op) then return reply.deleted(rounds.advance(tonumber(args.chunk))) end
+if operation_replies.done(args.op) then return reply.deleted(unfinished_work.advance(tonumber(args.chunk))) end
 local pool = accounts.pool(args.pool)
 local group = pool and accounts.group(args.pool, args.group)
 if not group then return reply.not_found() end
@@ -19,8 +19,8 @@ for _, name in ipairs(redis.call('SMEMBERS', keys.pool_groups(args.pool))) do
   if accounts.group(args.pool, name).is.parent == args.group then return reply.in_use('group:' .. name) end
 end
 
-promises.book(pool, promises.parent(pool, group), group.reserved, -1)
-removals.group(args.pool, args.group)
-operations.note(args.op)
-reviews.begin(pool)
-return reply.deleted(rounds.advance(tonumber(args.chunk)))
+quotas.book(pool, quotas.parent(pool, group), group.reserved, -1)
+deletions.group(args.pool, args.group)
+operation_replies.note(args.op)
+rechecks.begin(pool)
+return reply.deleted(unfinished_work.advance(tonumber(args.chunk)))

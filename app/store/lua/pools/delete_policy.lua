@@ -1,5 +1,5 @@
 -- Part a component from a pool, while nothing of it waits or runs there.
--- @use accounts clock lanes operations promises removals requests reviews rounds
+-- @use accounts clock deletions lanes operation_replies quotas rechecks requests unfinished_work
 -- @keys component_lanes lane pool_todo todo
 -- @args now kept chunk op pool component
 -- @reply deleted more
@@ -9,7 +9,7 @@
 
 clock.start(args.now)
 requests.keep(args.kept)
-if operations.done(args.op) then return reply.deleted(rounds.advance(tonumber(args.chunk))) end
+if operation_replies.done(args.op) then return reply.deleted(unfinished_work.advance(tonumber(args.chunk))) end
 local pool = accounts.pool(args.pool)
 local policy = pool and accounts.policy(args.pool, args.component)
 if not policy then return reply.not_found() end
@@ -23,8 +23,8 @@ if redis.call('EXISTS', keys.pool_todo(args.pool)) == 1 then  -- its queue may s
   return reply.unfinished()
 end
 
-promises.book(pool, promises.parent(pool, policy), policy.reserved, -1)
-removals.policy(args.pool, args.component)
-operations.note(args.op)
-reviews.begin(pool)
-return reply.deleted(rounds.advance(tonumber(args.chunk)))
+quotas.book(pool, quotas.parent(pool, policy), policy.reserved, -1)
+deletions.policy(args.pool, args.component)
+operation_replies.note(args.op)
+rechecks.begin(pool)
+return reply.deleted(unfinished_work.advance(tonumber(args.chunk)))

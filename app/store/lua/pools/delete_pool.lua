@@ -1,17 +1,17 @@
 -- Delete a pool nobody waits for or holds anything of, with its groups and policies.
--- @use accounts operations removals
+-- @use accounts deletions operation_replies
 -- @keys pool_queue pool_active pool_lanes
 -- @args op name
 -- @reply deleted
 -- @reply in_use queued active
 -- @reply not_found
 
-if operations.done(args.op) then return reply.deleted() end
+if operation_replies.done(args.op) then return reply.deleted() end
 local pool = accounts.pool(args.name)
 if not pool then return reply.not_found() end
 local queued, active = redis.call('ZCARD', keys.pool_queue(args.name)), redis.call('ZCARD', keys.pool_active(args.name))
 if queued + active + redis.call('EXISTS', keys.pool_lanes(args.name)) > 0 then return reply.in_use(queued, active) end
 
-removals.pool(pool)
-operations.note(args.op)
+deletions.pool(pool)
+operation_replies.note(args.op)
 return reply.deleted()

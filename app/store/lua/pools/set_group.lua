@@ -1,5 +1,5 @@
 -- Make a group between a pool and its policies, or replace its numbers and parent.
--- @use accounts amounts clock grants operations promises requests reviews rounds
+-- @use accounts amounts clock grants operation_replies quotas rechecks requests unfinished_work
 -- @keys group pool_groups
 -- @args now kept chunk op pool group parent reserved limit weight settings
 -- @reply set created more
@@ -10,8 +10,8 @@ local DEEPEST = 8
 
 clock.start(args.now)
 requests.keep(args.kept)
-local before = operations.done(args.op)
-if before then return reply.set(before, rounds.advance(tonumber(args.chunk))) end
+local before = operation_replies.done(args.op)
+if before then return reply.set(before, unfinished_work.advance(tonumber(args.chunk))) end
 local pool = accounts.pool(args.pool)
 if not pool then return reply.not_found('pool') end
 local parent = args.parent == '' and pool or accounts.group(args.pool, args.parent)
@@ -24,14 +24,14 @@ local function depth(group)
   local steps, meets = 0, false
   while group ~= pool do
     steps, meets = steps + 1, meets or group == now
-    group = promises.parent(pool, group)
+    group = quotas.parent(pool, group)
   end
   return steps, meets
 end
 
 local above, circle = depth(parent)
 if circle then return reply.refused('circle', now.id, '-', '0', '0') end
-local moves, deepest = now and promises.parent(pool, now) ~= parent, above + 1
+local moves, deepest = now and quotas.parent(pool, now) ~= parent, above + 1
 for _, name in ipairs(moves and redis.call('SMEMBERS', keys.pool_groups(args.pool)) or {}) do
   local steps, below = depth(accounts.group(args.pool, name))
   if below then deepest = math.max(deepest, above + 1 + steps - depth(now)) end
@@ -40,21 +40,21 @@ if deepest > DEEPEST then
   return reply.refused('too_deep', 'group:' .. args.group, '-', amounts.whole(deepest), amounts.whole(DEEPEST))
 end
 local wanted = {reserved = amounts.decode(args.reserved).of, limit = amounts.decode(args.limit).of}
-if moves and promises.in_use(now) then return reply.refused('moves_in_use', now.id, '-', '0', '0') end
+if moves and quotas.in_use(now) then return reply.refused('moves_in_use', now.id, '-', '0', '0') end
 local settings = cjson.decode(args.settings)
-local no = promises.refusal(pool, parent, now, 'group:' .. args.group, wanted, settings)
+local no = quotas.refusal(pool, parent, now, 'group:' .. args.group, wanted, settings)
 if no then return reply.refused(unpack(no)) end
 
 if moves then grants.end_holds(pool, now) end
-if now then promises.book(pool, promises.parent(pool, now), now.reserved, -1) end
-promises.book(pool, parent, wanted.reserved, 1)
+if now then quotas.book(pool, quotas.parent(pool, now), now.reserved, -1) end
+quotas.book(pool, parent, wanted.reserved, 1)
 local key = keys.group(args.pool, args.group)
-promises.write(key, now, wanted, settings)
+quotas.write(key, now, wanted, settings)
 redis.call('HSET', key, 'weight', args.weight)
 if args.parent ~= '' then redis.call('HSET', key, 'parent', args.parent) else redis.call('HDEL', key, 'parent') end
-if not now then promises.born(pool, key) end
+if not now then quotas.born(pool, key) end
 redis.call('SADD', keys.pool_groups(args.pool), args.group)
 local created = now and 0 or 1
-operations.note(args.op, created)
-reviews.begin(pool)
-return reply.set(created, rounds.advance(tonumber(args.chunk)))
+operation_replies.note(args.op, created)
+rechecks.begin(pool)
+return reply.set(created, unfinished_work.advance(tonumber(args.chunk)))

@@ -1,5 +1,5 @@
 -- Connect a component to a pool, or replace how it is connected.
--- @use accounts amounts clock grants operations promises requests reviews rounds
+-- @use accounts amounts clock grants operation_replies quotas rechecks requests unfinished_work
 -- @keys policy component pool_policies
 -- @args now kept chunk op pool component priority profile group reserved limit weight settings
 -- @reply set created more
@@ -8,8 +8,8 @@
 
 clock.start(args.now)
 requests.keep(args.kept)
-local before = operations.done(args.op)
-if before then return reply.set(before, rounds.advance(tonumber(args.chunk))) end
+local before = operation_replies.done(args.op)
+if before then return reply.set(before, unfinished_work.advance(tonumber(args.chunk))) end
 local pool = accounts.pool(args.pool)
 if not pool then return reply.not_found('pool') end
 local parent = args.group == '' and pool or accounts.group(args.pool, args.group)
@@ -17,23 +17,23 @@ if not parent then return reply.not_found('group') end
 
 local now = accounts.policy(args.pool, args.component)
 local wanted = {reserved = amounts.decode(args.reserved).of, limit = amounts.decode(args.limit).of}
-local moves = now and promises.parent(pool, now) ~= parent
-if moves and promises.in_use(now) then return reply.refused('moves_in_use', now.id, '-', '0', '0') end
+local moves = now and quotas.parent(pool, now) ~= parent
+if moves and quotas.in_use(now) then return reply.refused('moves_in_use', now.id, '-', '0', '0') end
 local settings = cjson.decode(args.settings)
-local no = promises.refusal(pool, parent, now, 'policy:' .. args.component, wanted, settings)
+local no = quotas.refusal(pool, parent, now, 'policy:' .. args.component, wanted, settings)
 if no then return reply.refused(unpack(no)) end
 
 if moves then grants.end_holds(pool, now) end
-if now then promises.book(pool, promises.parent(pool, now), now.reserved, -1) end
-promises.book(pool, parent, wanted.reserved, 1)
+if now then quotas.book(pool, quotas.parent(pool, now), now.reserved, -1) end
+quotas.book(pool, parent, wanted.reserved, 1)
 local key = keys.policy(args.pool, args.component)
-promises.write(key, now, wanted, settings)
+quotas.write(key, now, wanted, settings)
 redis.call('HSET', key, 'priority', args.priority, 'profile', args.profile, 'weight', args.weight)
 if args.group ~= '' then redis.call('HSET', key, 'group', args.group) else redis.call('HDEL', key, 'group') end
-if not now then promises.born(pool, key) end
+if not now then quotas.born(pool, key) end
 redis.call('SADD', keys.pool_policies(args.pool), args.component)
 redis.call('ZADD', keys.component(args.component), '-' .. args.priority, args.pool)
 local created = now and 0 or 1
-operations.note(args.op, created)
-reviews.begin(pool)
-return reply.set(created, rounds.advance(tonumber(args.chunk)))
+operation_replies.note(args.op, created)
+rechecks.begin(pool)
+return reply.set(created, unfinished_work.advance(tonumber(args.chunk)))

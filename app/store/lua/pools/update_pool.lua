@@ -1,5 +1,5 @@
 -- Change a pool: capacity is merged (0 takes a key away), settings are merged (an empty one is unset).
--- @use accounts amounts clock promises requests reviews rounds
+-- @use accounts amounts clock quotas rechecks requests unfinished_work
 -- @keys pools pool_policies pool_groups
 -- @args now kept chunk name description capacity settings
 -- @reply updated more
@@ -47,7 +47,7 @@ local keys_left = 0
 for _ in pairs(left) do keys_left = keys_left + 1 end
 if keys_left == 0 then return reply.refused('no_capacity_left', 'pool', '-', '0', '1') end
 if keys_left > const.MAX_KEYS then return reply.refused('too_many_keys', 'pool', '-', amounts.whole(keys_left), amounts.whole(const.MAX_KEYS)) end
-local no = promises.unprotectable(left, 'pool', settings.non_preemptible_usage_threshold or pool.is.non_preemptible_usage_threshold)
+local no = quotas.unprotectable(left, 'pool', settings.non_preemptible_usage_threshold or pool.is.non_preemptible_usage_threshold)
 if no then return reply.refused(unpack(no)) end
 
 if args.description ~= '' then redis.call('HSET', keys.pools(), pool.name, string.sub(args.description, 2)) end
@@ -58,5 +58,5 @@ end
 for name, value in pairs(settings) do
   if value ~= '' then redis.call('HSET', pool.key, name, value) else redis.call('HDEL', pool.key, name) end
 end
-reviews.begin(pool)
-return reply.updated(rounds.advance(tonumber(args.chunk)))
+rechecks.begin(pool)
+return reply.updated(unfinished_work.advance(tonumber(args.chunk)))

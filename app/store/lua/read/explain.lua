@@ -1,5 +1,5 @@
 -- Why one request waits: in each pool in whose queue it stands its place there, all that it lacks, and what binds it.
--- @use accounts amounts clearings clock holds lanes order owners positions requests spots
+-- @use accounts amounts clock hold_owners lanes parking_lookup patience_hold queue_order queue_positions requests victim_holds
 -- @keys events live pool_queue
 -- @args now id
 -- @reply found request lapses pools
@@ -25,10 +25,10 @@ end
 
 -- What it is besides: the owner of a hold, one whose way is cleared in another pool, or behind the first of a strict line.
 local function stands(pool, place)
-  if clearings.find(pool, args.id) then return 'owner', '' end
+  if victim_holds.find(pool, args.id) then return 'owner', '' end
   if (request.cleared_in or '') ~= '' then return 'elsewhere', request.cleared_in end
   if pool.is.reviewing or pool.is.unsettled then return 'settling', '' end
-  local front, at = spots.front(pool)
+  local front, at = parking_lookup.front(pool)
   if pool.is.queueing == 'strict' and front and at < place then
     return 'line', (lanes.head(lanes.open(front)))
   end
@@ -42,15 +42,15 @@ local event = newest[1] and newest[1][1] or '0-0'
 local pools = {}
 if request.status == states.queued then
   local lane = lanes.of(request)
-  local inner = order.inner(tonumber(request.class), tonumber(request.seq))
+  local inner = queue_order.inner(tonumber(request.class), tonumber(request.seq))
   for _, name in ipairs(lanes.pools(lane.component)) do
     local pool = accounts.pool(name)
-    local position = positions.of(pool, lane, args.id)
+    local position = queue_positions.of(pool, lane, args.id)
     if position then
       local path, lacks = accounts.path(name, lane.component), {}
-      local place, owner = order.place(pool, path[1], inner, lanes.inshare(path, lane)), holds.owner(pool)
+      local place, owner = queue_order.place(pool, path[1], inner, lanes.inshare(path, lane)), patience_hold.owner(pool)
       local bound = owner and owner.request.id ~= args.id and place > owner.place
-      local seen = owners.beside(clearings.find(pool, args.id), path, lane, function()
+      local seen = hold_owners.beside(victim_holds.find(pool, args.id), path, lane, function()
         accounts.blocked(path, lane.ask, lane.fixed, bound, lacks)
         return rows(path, lane, bound)
       end)

@@ -1,5 +1,5 @@
 -- A page of those who hold units of a pool, in order of grant, after a fence.
--- @use accounts requests rows
+-- @use accounts request_rows requests
 -- @keys pool_active
 -- @args pool after count
 -- @reply page found last
@@ -11,6 +11,6 @@ local found, count = {}, tonumber(args.count)
 local ids = redis.call('ZRANGEBYSCORE', keys.pool_active(args.pool), '(' .. args.after, '+inf', 'WITHSCORES', 'LIMIT', 0, count + 1)
 for i = 1, math.min(#ids, 2 * count), 2 do
   local request = requests.load(ids[i])
-  if request then found[#found + 1] = rows.of(request) end
+  if request then found[#found + 1] = request_rows.of(request) end
 end
 return reply.page(found, #ids > 2 * count and ids[2 * count] or '')

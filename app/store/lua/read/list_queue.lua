@@ -1,5 +1,5 @@
 -- A page of a pool's queue in order, after a place: those in share merged with those who must borrow; with fair share tier by tier.
--- @use accounts amounts lanes order pages requests satisfaction
+-- @use accounts amounts fair_share_order fair_share_pages lanes queue_order requests
 -- @keys lane pool_queue pool_inshare
 -- @args pool after count
 -- @reply page ids places last
@@ -9,8 +9,8 @@ local pool = accounts.pool(args.pool)
 if not pool then return reply.not_found() end
 local after, count, queued = tonumber(args.after), tonumber(args.count), keys.pool_queue(args.pool)
 
-if satisfaction.rules(pool) then
-  local ids, places = pages.fair(pool, after, count)
+if fair_share_order.rules(pool) then
+  local ids, places = fair_share_pages.fair(pool, after, count)
   return reply.page(ids, places, #ids < count and '' or places[#places])
 end
 
@@ -26,7 +26,7 @@ end
 local streams = {}
 for _, id in ipairs(redis.call('SMEMBERS', keys.pool_inshare(args.pool))) do
   local policy = accounts.policy(args.pool, lanes.open(id).component)
-  streams[#streams + 1] = {lane = id, policy = policy, from = amounts.whole(order.inner_from(pool, policy, floor_of(0)))}
+  streams[#streams + 1] = {lane = id, policy = policy, from = amounts.whole(queue_order.inner_from(pool, policy, floor_of(0)))}
 end
 local borrowers = {from = amounts.whole(floor_of(1))}
 streams[#streams + 1] = borrowers
@@ -49,8 +49,8 @@ local function fetch(stream)
       'LIMIT', 0, 1)
     if not next_one[1] then return end
     stream.from = '(' .. next_one[2]
-    if stream.lane then stream.place = order.place(pool, stream.policy, tonumber(next_one[2]), true)
-    else stream.place = order.place_of(pool, tonumber(next_one[2]), false) end
+    if stream.lane then stream.place = queue_order.place(pool, stream.policy, tonumber(next_one[2]), true)
+    else stream.place = queue_order.place_of(pool, tonumber(next_one[2]), false) end
     stream.id = next_one[1]
   until stream.lane or not is_inshare(stream.id)
 end

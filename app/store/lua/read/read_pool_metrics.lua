@@ -1,6 +1,6 @@
 -- What the metrics tell of a pool: of itself and of each of its policies how many wait, since when the oldest was submitted, and the
 -- amounts of each key. With fair share also how satisfied a policy is, and whether it starves.
--- @use accounts amounts clock satisfaction
+-- @use accounts amounts clock fair_share_order
 -- @keys component_lanes lane policy pool pool_active pool_leaving pool_parked pool_policies pool_queue request
 -- @args now pool
 -- @reply measured now keys pool queued active leaving policies
@@ -53,9 +53,9 @@ local of_policy, policies = fields({'used', 'reserved', 'limit'}), {}
 for _, component in ipairs(redis.call('SMEMBERS', keys.pool_policies(args.pool))) do
   local queued, since_ms = waiting(component)
   local score, status = '', ''
-  if satisfaction.rules(pool) then
+  if fair_share_order.rules(pool) then
     local policy = accounts.policy(args.pool, component)
-    local _, now = satisfaction.scores(pool, policy)
+    local _, now = fair_share_order.scores(pool, policy)
     score, status = now, policy.is.status or ''
   end
   policies[#policies + 1] = {component, queued, since_ms, score, status, redis.call('HMGET', keys.policy(args.pool, component), unpack(of_policy))}

@@ -1,5 +1,5 @@
 -- Leave the queue.
--- @use clock grants lanes passes requests
+-- @use clock grant_loop grants lanes requests
 -- @args now kept chunk id
 -- @reply cancelled request more
 -- @reply conflict status
@@ -10,12 +10,12 @@ requests.keep(args.kept)
 
 local request = requests.load(args.id)
 if not request then return reply.not_found() end
-if request.status == states.cancelled then return reply.cancelled(requests.flat(request), passes.settle(tonumber(args.chunk))) end
+if request.status == states.cancelled then return reply.cancelled(requests.flat(request), grant_loop.settle(tonumber(args.chunk))) end
 if request.status ~= states.queued then return reply.conflict(request.status) end
 
 local fields = {}
 grants.unqueue(request, lanes.of(request))
 requests.finish(request, states.cancelled, 'cancelled', {}, fields)
 requests.write(request, fields)
-local more = passes.settle(tonumber(args.chunk))
+local more = grant_loop.settle(tonumber(args.chunk))
 return reply.cancelled(requests.flat(request), more)

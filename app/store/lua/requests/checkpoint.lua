@@ -1,6 +1,6 @@
 -- What a holder says of its checkpoint: on its way out it answers with it, and otherwise it is noted for later. Who is
 -- heard is alive, so its lease is prolonged. One that is `routine` is only kept: whoever says so has not left with it.
--- @use accounts amounts clock counts departures operations passes requests
+-- @use accounts amounts clock counters grant_loop operation_replies preemptions requests
 -- @keys leaving live
 -- @args now kept chunk op id fence state seconds reference routine
 -- @reply alive status lapses directive deadline more
@@ -14,7 +14,7 @@ requests.keep(args.kept)
 local request, fields = requests.load(args.id), {}
 if not request then return reply.not_found() end
 if args.state == 'completed' and args.routine == '' and request.left_fence == args.fence and request.left_by == 'completed' then
-  return reply.left(request.status, passes.settle(tonumber(args.chunk)))
+  return reply.left(request.status, grant_loop.settle(tonumber(args.chunk)))
 end
 local begun = not request.task or (request.started_ms or '') ~= ''
 if request.fence ~= args.fence or not begun or not redis.call('ZSCORE', keys.live(), args.id) then
@@ -28,13 +28,13 @@ local lapses = request.lease_s and amounts.whole(clock.after(request.lease_s)) o
 if request.lease_s then redis.call('ZADD', keys.live(), lapses, args.id) end
 
 local function alive()
-  return reply.alive(request.status, lapses, request.directive or '', request.deadline_ms or '', passes.settle(tonumber(args.chunk)))
+  return reply.alive(request.status, lapses, request.directive or '', request.deadline_ms or '', grant_loop.settle(tonumber(args.chunk)))
 end
 
 -- A longer deadline, up to what may be put off in all; once for each call, however often it comes.
 local function defer()
-  if operations.done(args.op) then return end
-  operations.note(args.op)
+  if operation_replies.done(args.op) then return end
+  operation_replies.note(args.op)
   local before = tonumber(request.deferred_s) or 0
   local granted = math.min(tonumber(args.seconds), tonumber(pool.is.max_deferral_s or 300) - before)
   if granted <= 0 then return end
@@ -45,16 +45,16 @@ local function defer()
 end
 
 if args.state == 'completed' then
-  departures.saved(request, args.reference, fields)
+  preemptions.saved(request, args.reference, fields)
   if request.status == states.preempting and args.routine == '' then
-    counts.checkpoint(request.pool, clock.now - tonumber(request.told_ms))
+    counters.checkpoint(request.pool, clock.now - tonumber(request.told_ms))
     requests.put(request, fields, 'failed', '')
     requests.write(request, fields)
-    departures.leave(request, 'preempted', 'completed')
-    return reply.left(request.status, passes.settle(tonumber(args.chunk)))
+    preemptions.leave(request, 'preempted', 'completed')
+    return reply.left(request.status, grant_loop.settle(tonumber(args.chunk)))
   end
 elseif asked and args.state == 'failed' then
-  departures.terminate(pool, request)
+  preemptions.terminate(pool, request)
   return alive()
 elseif asked and args.state == 'defer' then
   defer()

@@ -1,5 +1,5 @@
 -- An operator's way: a waiter leaves the queue, a holder loses its units; what is over stays as it is.
--- @use clock grants lanes passes requests
+-- @use clock grant_loop grants lanes requests
 -- @args now kept chunk id
 -- @reply dropped request more
 -- @reply not_found
@@ -18,8 +18,8 @@ elseif request.status == states.allocated or request.status == states.preempting
   grants.back(request)
   requests.finish(request, states.released, 'released', {'reason', 'dropped'}, fields)
 else
-  return reply.dropped(requests.flat(request), passes.settle(tonumber(args.chunk)))
+  return reply.dropped(requests.flat(request), grant_loop.settle(tonumber(args.chunk)))
 end
 requests.write(request, fields)
-local more = passes.settle(tonumber(args.chunk))
+local more = grant_loop.settle(tonumber(args.chunk))
 return reply.dropped(requests.flat(request), more)

@@ -1,5 +1,5 @@
 -- One request as it stands, with its places in the queues; a look by its owner counts as a poll.
--- @use accounts amounts clock lanes positions requests
+-- @use accounts amounts clock lanes queue_positions requests
 -- @keys live waiting
 -- @args now id poll
 -- @reply found request lapses places
@@ -13,7 +13,7 @@ local places = {}
 if request.status == states.queued then
   local lane = lanes.of(request)
   for _, name in ipairs(lanes.pools(lane.component)) do
-    local position = positions.of(accounts.pool(name), lane, args.id)
+    local position = queue_positions.of(accounts.pool(name), lane, args.id)
     if position then
       places[#places + 1] = name
       places[#places + 1] = amounts.whole(position)

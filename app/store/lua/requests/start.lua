@@ -1,5 +1,5 @@
 -- Somebody begins the work that units were granted for: it is the only one under this fence, and from now on the lease runs.
--- @use amounts clock counts requests
+-- @use amounts clock counters requests
 -- @keys live outbox task unstarted
 -- @args now kept id fence runner
 -- @reply alive status lapses directive deadline
@@ -26,7 +26,7 @@ local function arrived()
   local name, under = unpack(redis.call('HMGET', keys.task(request.task), 'name', 'sent_fence'))
   if name and under ~= request.fence then  -- before who sent it could say so
     redis.call('HSET', keys.task(request.task), 'sent', '1', 'sent_fence', request.fence)
-    counts.add('dispatched')
+    counters.add('dispatched')
   end
 end
 

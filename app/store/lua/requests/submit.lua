@@ -1,5 +1,5 @@
 -- Take in asks one after the other, each wholly: granted at once, queued or rejected.
--- @use clock intake passes requests
+-- @use admission clock grant_loop requests
 -- @args now kept chunk remember_s asks
 -- @reply taken outcomes more
 
@@ -8,8 +8,8 @@ requests.keep(args.kept)
 
 local outcomes, more = {}, 0
 for i, ask in ipairs(cjson.decode(args.asks)) do
-  local tag, request = intake.take(ask, args.remember_s)
-  more = math.max(more, passes.settle(tonumber(args.chunk)))
+  local tag, request = admission.take(ask, args.remember_s)
+  more = math.max(more, grant_loop.settle(tonumber(args.chunk)))
   outcomes[i] = {tag, request}
 end
 return reply.taken(outcomes, more)

@@ -1,5 +1,5 @@
 -- Give up a task that has not begun: its request leaves the queue, or never enters it, or gives back what it was granted.
--- @use clock grants lanes outbox passes requests tasks
+-- @use clock grant_loop grants lanes outbox requests tasks
 -- @keys delayed task
 -- @args now kept chunk task
 -- @reply cancelled task request more
@@ -30,6 +30,6 @@ elseif request and tasks.waits_to_begin(request) then
 elseif not (task.ended or request and request.status == states.cancelled) then
   return reply.conflict(request and request.status or 'gone')
 end
-local more = passes.settle(tonumber(args.chunk))
+local more = grant_loop.settle(tonumber(args.chunk))
 local shown, of_it = tasks.shown(task.id)
 return reply.cancelled(shown, of_it, more)

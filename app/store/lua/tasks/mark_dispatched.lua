@@ -1,6 +1,6 @@
 -- What was taken from the outbox has been sent off: it is looked after again if by then the task has not begun, or nobody has heard
 -- that it will never run.
--- @use amounts clock counts tasks
+-- @use amounts clock counters tasks
 -- @keys outbox task unstarted
 -- @args now sent start_ms
 -- @reply done
@@ -19,13 +19,13 @@ for _, one in ipairs(cjson.decode(args.sent)) do
   local request = task and tasks.request(task)
   if fence == '' then
     if task and is_over(task, request, of) and (tonumber(task.told) or 0) < tries then
-      counts.add(tries > 1 and 'redispatched' or 'dispatched')
+      counters.add(tries > 1 and 'redispatched' or 'dispatched')
       redis.call('HSET', keys.task(id), 'told', amounts.whole(tries))
       redis.call('ZADD', keys.unstarted(), until_ms, id)
       redis.call('ZREM', keys.outbox(), id)
     end
   elseif request and request.fence == fence and tasks.waits_to_begin(request) and tasks.tries(task, request) < tries then
-    counts.add(tries > 1 and 'redispatched' or 'dispatched')
+    counters.add(tries > 1 and 'redispatched' or 'dispatched')
     redis.call('HSET', keys.task(id), 'sent', amounts.whole(tries), 'sent_fence', fence)
     redis.call('ZADD', keys.unstarted(), until_ms, id)
     redis.call('ZREM', keys.outbox(), id)

@@ -1,6 +1,6 @@
 -- Keep a task until its request is granted: the request enters the queue now, or when its time has come. In place of an allocation
 -- that the task itself has, both are done in one step.
--- @use clock passes requests returns tasks
+-- @use clock grant_loop releases requests tasks
 -- @keys idempotency live task
 -- @args now kept chunk remember_s task name id ask key digest message due_ms most held fence
 -- @reply parked task request more
@@ -16,7 +16,7 @@ local before = args.key ~= '' and redis.call('GET', keys.idempotency(args.key))
 if before then
   local task, digest = string.match(before, '^task/(%S+) (%S+)$')
   if task ~= args.task or digest ~= args.digest then return reply.conflict() end
-  local more = passes.settle(tonumber(args.chunk))
+  local more = grant_loop.settle(tonumber(args.chunk))
   local shown, request = tasks.shown(task)
   return reply.known(shown, request, more)
 end
@@ -29,7 +29,7 @@ if args.held ~= '' then
     return reply.stale_fence(old.status, old.reason or '')
   end
   named = redis.call('HGET', keys.task(args.task), 'name')
-  returns.take(old.id, args.fence, 'failed')
+  releases.take(old.id, args.fence, 'failed')
 elseif redis.call('EXISTS', keys.task(args.task)) == 1 then
   return reply.exists()
 end
@@ -45,6 +45,6 @@ end
 if args.key ~= '' then
   redis.call('SET', keys.idempotency(args.key), 'task/' .. task.id .. ' ' .. args.digest, 'EX', args.remember_s)
 end
-local more = passes.settle(tonumber(args.chunk))
+local more = grant_loop.settle(tonumber(args.chunk))
 local shown, request = tasks.shown(task.id)
 return reply.parked(shown, request, more)

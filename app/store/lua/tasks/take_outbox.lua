@@ -1,6 +1,6 @@
 -- Look after the tasks whose time has come, a bounded number: those put off enter the queue; of those lost, or begun by nobody, a
 -- successor does; the others are to be sent off by the caller, who is alone in that until the claim is over.
--- @use amounts clock counts grants operations outbox passes requests tasks
+-- @use amounts clock counters grant_loop grants operation_replies outbox requests tasks
 -- @keys delayed outbox task unstarted
 -- @args now kept chunk count claim_ms start_ms tries ids
 -- @reply taken rows now next more
@@ -11,10 +11,10 @@ local count, now, tries = tonumber(args.count), amounts.whole(clock.now), tonumb
 local LONGEST_MS = 900000
 local ids, rows = cjson.decode(args.ids), {}
 local op, given = ids[1], #ids
-if operations.done(op) then count = 0 end  -- these ids are taken; what was claimed comes back
+if operation_replies.done(op) then count = 0 end  -- these ids are taken; what was claimed comes back
 
 local function fresh()
-  if #ids == given then operations.note(op) end
+  if #ids == given then operation_replies.note(op) end
   return table.remove(ids)
 end
 
@@ -37,7 +37,7 @@ local function take_back(task, request)
   requests.finish(request, states.expired, 'expired', {'reason', 'not_started'}, fields)
   requests.write(request, fields)
   redis.call('HSET', keys.task(task.id), 'returned', amounts.whole(returned + 1))
-  counts.add('not_started')
+  counters.add('not_started')
   succeed(task, request, returned == 0 and 0 or math.min(LONGEST_MS, tonumber(args.start_ms) * 2 ^ math.min(returned - 1, 20)))
 end
 
@@ -45,7 +45,7 @@ local function lost(task, request)
   local times, most = (tonumber(task.lost) or 0) + 1, tonumber(task.most)
   if most >= 0 and times > most then return false end
   redis.call('HSET', keys.task(task.id), 'lost', amounts.whole(times))
-  counts.add('redelivered')
+  counters.add('redelivered')
   succeed(task, request, 0)
   return true
 end
@@ -107,7 +107,7 @@ for i, id in ipairs(due(keys.outbox())) do
   end
 end
 
-local more = passes.settle(tonumber(args.chunk))
+local more = grant_loop.settle(tonumber(args.chunk))
 local first
 for _, key in ipairs({keys.delayed(), keys.outbox(), keys.unstarted()}) do
   local at = tonumber(redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2])

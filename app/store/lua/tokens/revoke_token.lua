@@ -1,15 +1,15 @@
 -- Forget the token of this id or name; who has its secret is nobody from now on.
--- @use clock operations tokens
+-- @use clock operation_replies tokens
 -- @args now op id_or_name
 -- @reply revoked record
 -- @reply not_found
 
 clock.start(args.now)
-local done = operations.done(args.op)
+local done = operation_replies.done(args.op)
 if done then return reply.revoked(done) end
 local digest, record = tokens.called(args.id_or_name)
 if not digest then return reply.not_found() end
 
 tokens.forget(digest)
-operations.note(args.op, record)
+operation_replies.note(args.op, record)
 return reply.revoked(record)

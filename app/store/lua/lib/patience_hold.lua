@@ -1,12 +1,12 @@
 -- The hold of patience: capacity kept free for a waiter who was passed for too long. It counts as used against those behind its
--- owner in the queue, but for owners of holds with victims (`clearings`).
--- @use accounts amounts books clock lanes order requests
+-- owner in the queue, but for owners of holds with victims (`victim_holds`).
+-- @use account_updates accounts amounts clock lanes queue_order requests
 -- @keys pool_holds pool_ends
 
 local EXAMINED = 500  -- running allocations looked at, at most, to foresee when an owner can start
 
 -- Who has the pool's hold of patience: request, lane, path and place; nil if nobody.
-function holds.owner(pool)
+function patience_hold.owner(pool)
   if not pool.is.patience then return nil end
   local request = requests.load(pool.is.patience)
   if not request then  -- lost; what was kept for it is found by the audit
@@ -17,20 +17,20 @@ function holds.owner(pool)
   end
   local lane = lanes.of(request)
   local path = accounts.path(pool.name, lane.component)
-  local inner = order.inner(tonumber(request.class), tonumber(request.seq))
-  return {request = request, lane = lane, path = path, place = order.place(pool, path[1], inner, lanes.inshare(path, lane))}
+  local inner = queue_order.inner(tonumber(request.class), tonumber(request.seq))
+  return {request = request, lane = lane, path = path, place = queue_order.place(pool, path[1], inner, lanes.inshare(path, lane))}
 end
 
-function holds.give(path, lane, id)
+function patience_hold.give(path, lane, id)
   local pool = path[#path]
-  books.add(path, lane.ask, {'kept'}, 1)
+  account_updates.add(path, lane.ask, {'kept'}, 1)
   pool.is.patience = id
   redis.call('HSET', pool.key, 'patience', id)
   redis.call('HSET', keys.pool_holds(pool.name), id, 'patience ' .. amounts.whole(clock.now))
 end
 
-function holds.finish(pool, owner)
-  books.add(owner.path, owner.lane.ask, {'kept'}, -1)
+function patience_hold.finish(pool, owner)
+  account_updates.add(owner.path, owner.lane.ask, {'kept'}, -1)
   pool.is.patience = nil
   redis.call('HDEL', pool.key, 'patience')
   redis.call('HDEL', keys.pool_holds(pool.name), owner.request.id)
@@ -46,7 +46,7 @@ local function roomy(room, ask)
 end
 
 -- When the owner could start if every promised walltime is kept; what overstays its promise may end at any moment. Nil if unknown.
-function holds.shadow(pool, owner)
+function patience_hold.shadow(pool, owner)
   local ask, room = owner.lane.ask, {}
   for _, account in ipairs(owner.path) do
     room[account] = {}

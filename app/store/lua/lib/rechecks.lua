@@ -1,20 +1,20 @@
 -- After a change of a pool, a group or a policy: every lane's eligibility, share and place again, a bounded part at a time.
--- @use accounts amounts clearings eligibility grants holds lanes nudges order parking queue requests satisfaction stirs
+-- @use accounts amounts dirty_pools eligibility fair_share_order grants lanes nudges parking patience_hold queue queue_order requests victim_holds
 -- @keys pool_policies pool_todo pool_queue component_lanes todo orphans lane
 
 -- From now on nobody is granted in the pool until all its lanes have been looked at.
-function reviews.begin(pool)
+function rechecks.begin(pool)
   accounts.forget(pool.key)
-  redis.call('HSET', pool.key, 'reviewing', '1', 'watched', satisfaction.watched(pool.name))
+  redis.call('HSET', pool.key, 'reviewing', '1', 'watched', fair_share_order.watched(pool.name))
   redis.call('HINCRBY', pool.key, 'rules', 1)
   redis.call('HSET', keys.pool_todo(pool.name), 'review', '')
   redis.call('SADD', keys.todo(), pool.name)
 end
 
 local function shut_out(pool, lane)
-  local owner = holds.owner(pool)
+  local owner = patience_hold.owner(pool)
   if owner and owner.lane == lane then grants.end_hold(pool) end
-  for _, hold in ipairs({unpack(clearings.of(pool))}) do
+  for _, hold in ipairs({unpack(victim_holds.of(pool))}) do
     if hold.lane == lane then grants.end_clearing(pool, hold) end
   end
   lanes.part(pool, lane)
@@ -43,7 +43,7 @@ local function look(path, lane)
 end
 
 -- Look at up to `count` lanes; says how many were looked at, and whether that was all.
-function reviews.step(pool, count)
+function rechecks.step(pool, count)
   local todo, done = keys.pool_todo(pool.name), 0
   local from = redis.call('HGET', todo, 'review') or ''
   local components = redis.call('SMEMBERS', keys.pool_policies(pool.name))
@@ -65,14 +65,14 @@ function reviews.step(pool, count)
   redis.call('HDEL', pool.key, 'reviewing')
   redis.call('HSET', pool.key, 'unsettled', '1')
   pool.is.reviewing, pool.is.unsettled = nil, '1'
-  if satisfaction.rules(pool) then nudges.ask() end
+  if fair_share_order.rules(pool) then nudges.ask() end
   if pool.is.patience and (pool.is.queueing == 'strict' or not pool.is.patience_s) then grants.end_hold(pool) end
-  stirs.stir(pool)
+  dirty_pools.stir(pool)
   return done, true
 end
 
 -- Bring up to `count` members of lanes that entered, left or moved into line with the pool's queue.
-function reviews.sync(pool, count)
+function rechecks.sync(pool, count)
   local done, queued = 0, keys.pool_queue(pool.name)
   for _, field in ipairs(redis.call('HKEYS', keys.pool_todo(pool.name))) do
     local id = string.match(field, '^sync (.+)$')
@@ -83,7 +83,7 @@ function reviews.sync(pool, count)
     local members = id and redis.call('ZRANGEBYSCORE', keys.lane(id), from, '+inf', 'WITHSCORES', 'LIMIT', 0, count - done) or {}
     for i = 1, #members, 2 do
       if listed then
-        redis.call('ZADD', queued, amounts.whole(order.score(pool, path[1], tonumber(members[i + 1]))), members[i])
+        redis.call('ZADD', queued, amounts.whole(queue_order.score(pool, path[1], tonumber(members[i + 1]))), members[i])
       else redis.call('ZREM', queued, members[i]) end
       from, done = '(' .. members[i + 1], done + 1
     end
@@ -97,7 +97,7 @@ function reviews.sync(pool, count)
 end
 
 -- Reject up to `count` members of lanes that fit nowhere any more.
-function reviews.reject(count)
+function rechecks.reject(count)
   local done = 0
   for _, id in ipairs(redis.call('SMEMBERS', keys.orphans())) do
     local lane = lanes.open(id)

@@ -13,7 +13,7 @@ local function gone(account, pool, key, units, fields)
 end
 
 -- Add to one or two columns (`used`, `fixed`, `kept`) of every account of a path.
-function books.add(path, ask, columns, sign)
+function account_updates.add(path, ask, columns, sign)
   local back = sign < 0 and columns[1] == 'used'
   for _, account in ipairs(path) do
     local fields = {}
@@ -26,7 +26,7 @@ function books.add(path, ask, columns, sign)
 end
 
 -- Somebody along a path is told to leave: it counts in no stack from now on.
-function books.went(path, ask)
+function account_updates.went(path, ask)
   for i = 1, #path - 1 do
     local fields = {}
     for _, key in ipairs(ask.keys) do gone(path[i], path[#path], key, ask.of[key], fields) end
@@ -36,7 +36,7 @@ end
 
 -- Somebody came below all others of its policy: there as much as its share may be borrowed that was not, and goes up in the groups'
 -- stacks, so that what lay above it may lie in a group's share now.
-function books.shook(path)
+function account_updates.shook(path)
   local policy = path[1]
   for i = 2, #path - 1 do
     local fields = {}
@@ -48,7 +48,7 @@ function books.shook(path)
 end
 
 -- What holds with victims keep at one account.
-function books.clear(account, key, by)
+function account_updates.clear(account, key, by)
   local fields = {}
   put(account, 'cleared', key, (account.cleared[key] or 0) + by, fields)
   redis.call('HSET', account.key, unpack(fields))

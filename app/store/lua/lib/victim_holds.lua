@@ -1,6 +1,6 @@
 -- Holds with victims: capacity kept for a waiter whose way others are clearing. Each keeps its amount, less what those leaving
 -- for it still bring, at every account of its owner's path; `cleared` is the sum of them, which binds all who have no such hold.
--- @use accounts amounts books clock lanes order requests stirs
+-- @use account_updates accounts amounts clock dirty_pools lanes queue_order requests
 -- @keys hold leaving pool_holds pool_leaving request
 
 local listed = {}  -- pool → its holds with victims, in order
@@ -12,7 +12,7 @@ local function open(pool, id, since, n)
   if not request then return redis.call('HDEL', keys.pool_holds(pool.name), id) end  -- lost; the audit finds what it kept
   local lane = lanes.of(request)
   local hold = {id = id, since = tonumber(since), n = tonumber(n), lane = lane, coming = {}, brought = {},
-    path = accounts.path(pool.name, lane.component), inner = order.inner(tonumber(request.class), tonumber(request.seq)), on = {}}
+    path = accounts.path(pool.name, lane.component), inner = queue_order.inner(tonumber(request.class), tonumber(request.seq)), on = {}}
   for _, account in ipairs(hold.path) do hold.on[account.key] = true end
   local raw = redis.call('HGETALL', keys.hold(pool.name, id))
   for i = 1, #raw, 2 do
@@ -23,7 +23,7 @@ local function open(pool, id, since, n)
 end
 
 -- Those of a pool, in order.
-function clearings.of(pool)
+function victim_holds.of(pool)
   local list = listed[pool.name]
   if list then return list end
   list = {}
@@ -38,19 +38,19 @@ function clearings.of(pool)
   return list
 end
 
-function clearings.find(pool, id)
-  for at, hold in ipairs(clearings.of(pool)) do
+function victim_holds.find(pool, id)
+  for at, hold in ipairs(victim_holds.of(pool)) do
     if hold.id == id then return hold, at end
   end
 end
 
 -- What a hold keeps of a key at an account of its owner's path.
-function clearings.kept(hold, account, key)
+function victim_holds.kept(hold, account, key)
   return math.max(0, (hold.lane.ask.of[key] or 0) - (hold.coming[mark(account, key)] or 0))
 end
 
-function clearings.brought(hold, account, key) return hold.brought[mark(account, key)] or 0 end
-function clearings.coming(hold, account, key) return hold.coming[mark(account, key)] or 0 end
+function victim_holds.brought(hold, account, key) return hold.brought[mark(account, key)] or 0 end
+function victim_holds.coming(hold, account, key) return hold.coming[mark(account, key)] or 0 end
 
 local function count(pool, by)
   local now = (tonumber(pool.is.clearings) or 0) + by
@@ -59,9 +59,9 @@ local function count(pool, by)
 end
 
 -- Give a waiter its hold; nobody leaves for it yet.
-function clearings.begin(path, lane, request)
+function victim_holds.begin(path, lane, request)
   local pool = path[#path]
-  local list, n = clearings.of(pool), redis.call('HINCRBY', pool.key, 'hold_n', 1)
+  local list, n = victim_holds.of(pool), redis.call('HINCRBY', pool.key, 'hold_n', 1)
   redis.call('HSET', keys.pool_holds(pool.name), request.id, 'victims ' .. amounts.whole(clock.now) .. ' ' .. amounts.whole(n))
   redis.call('HSET', keys.request(request.id), 'cleared_in', pool.name)
   request.cleared_in = pool.name
@@ -69,18 +69,18 @@ function clearings.begin(path, lane, request)
   list[#list + 1] = hold
   count(pool, 1)
   for _, account in ipairs(path) do
-    for _, key in ipairs(lane.ask.keys) do books.clear(account, key, lane.ask.of[key]) end
+    for _, key in ipairs(lane.ask.keys) do account_updates.clear(account, key, lane.ask.of[key]) end
   end
   return hold
 end
 
 -- It ends; those who were leaving for it leave for nobody any more. Says whether there were such.
-function clearings.finish(pool, hold)
-  local _, at = clearings.find(pool, hold.id)
+function victim_holds.finish(pool, hold)
+  local _, at = victim_holds.find(pool, hold.id)
   table.remove(listed[pool.name], at)
   count(pool, -1)
   for _, account in ipairs(hold.path) do
-    for _, key in ipairs(hold.lane.ask.keys) do books.clear(account, key, -clearings.kept(hold, account, key)) end
+    for _, key in ipairs(hold.lane.ask.keys) do account_updates.clear(account, key, -victim_holds.kept(hold, account, key)) end
   end
   redis.call('HDEL', keys.pool_holds(pool.name), hold.id)
   redis.call('DEL', keys.hold(pool.name, hold.id))
@@ -99,21 +99,21 @@ function clearings.finish(pool, hold)
 end
 
 -- Somebody along this path begins to leave for the hold (1), or does no longer (-1); `has_left` if its units are back.
-function clearings.expect(pool, hold, path, ask, sign, has_left)
+function victim_holds.expect(pool, hold, path, ask, sign, has_left)
   local at = keys.hold(pool.name, hold.id)
   for _, account in ipairs(path) do
     for _, key in ipairs(hold.on[account.key] and ask.keys or {}) do
       if hold.lane.ask.of[key] then
-        local where, before = mark(account, key), clearings.kept(hold, account, key)
+        local where, before = mark(account, key), victim_holds.kept(hold, account, key)
         hold.coming[where] = (hold.coming[where] or 0) + sign * ask.of[key]
         redis.call('HSET', at, 'coming|' .. where, amounts.whole(hold.coming[where]))
         if has_left then
           hold.brought[where] = (hold.brought[where] or 0) + ask.of[key]
           redis.call('HSET', at, 'brought|' .. where, amounts.whole(hold.brought[where]))
         end
-        local change = clearings.kept(hold, account, key) - before
-        if change ~= 0 then books.clear(account, key, change) end
-        if change < 0 then stirs.raise(pool, account, ask, {'cleared', 'held'}) end
+        local change = victim_holds.kept(hold, account, key) - before
+        if change ~= 0 then account_updates.clear(account, key, change) end
+        if change < 0 then dirty_pools.raise(pool, account, ask, {'cleared', 'held'}) end
       end
     end
   end

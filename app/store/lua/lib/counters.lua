@@ -16,18 +16,18 @@ local function remember(what)
   table.insert(of_pools[pool], what)
 end
 
-function counts.add(what, by)
+function counters.add(what, by)
   redis.call('HINCRBY', keys.counts(), what, by or 1)
   if of_pools then remember(what) end
 end
 
 -- A checkpoint on the way out took this long.
-function counts.checkpoint(pool, took_ms)
+function counters.checkpoint(pool, took_ms)
   for _, most in ipairs(BUCKETS) do
-    if took_ms <= most * 1000 then counts.add('checkpoints|' .. pool .. '|' .. most) end
+    if took_ms <= most * 1000 then counters.add('checkpoints|' .. pool .. '|' .. most) end
   end
-  counts.add('checkpoints|' .. pool .. '|inf')
-  counts.add('checkpoints_ms|' .. pool, amounts.whole(took_ms))
+  counters.add('checkpoints|' .. pool .. '|inf')
+  counters.add('checkpoints_ms|' .. pool, amounts.whole(took_ms))
 end
 
 -- The number of the first bound that is not exceeded.
@@ -38,26 +38,26 @@ local function bucket(bounds, ms)
 end
 
 -- Somebody was granted in a pool (or in none, the empty name) after so long in the queue.
-function counts.waited(pool, ms)
-  counts.add('waits|' .. pool .. '|' .. bucket(WAITS, ms))
-  if ms > 0 then counts.add('waits_ms|' .. pool, amounts.whole(ms)) end
+function counters.waited(pool, ms)
+  counters.add('waits|' .. pool .. '|' .. bucket(WAITS, ms))
+  if ms > 0 then counters.add('waits_ms|' .. pool, amounts.whole(ms)) end
 end
 
 -- Somebody came into a state; submissions and grants are counted already.
-function counts.moved(request, from, to)
+function counters.moved(request, from, to)
   if not from or to == states.allocated then return end
-  counts.add('moves|' .. (request.pool or '') .. '|' .. to .. '|' .. (request.reason or ''))
+  counters.add('moves|' .. (request.pool or '') .. '|' .. to .. '|' .. (request.reason or ''))
 end
 
 -- A look of a worker has taken so long.
-function counts.look(took_ms)
-  counts.add('reconciles')
-  counts.add('reconcile_ms', took_ms)
-  counts.add('looks|' .. bucket(LOOKS, tonumber(took_ms)))
+function counters.look(took_ms)
+  counters.add('reconciles')
+  counters.add('reconcile_ms', took_ms)
+  counters.add('looks|' .. bucket(LOOKS, tonumber(took_ms)))
 end
 
 -- A pool goes, and what was counted of it.
-function counts.forget(pool)
+function counters.forget(pool)
   if not of_pools then
     of_pools = {}
     for _, what in ipairs(redis.call('HKEYS', keys.counts())) do remember(what) end

@@ -3,29 +3,29 @@
 local raised = {}   -- pool → constraints that may have more room than at the last look
 local stirred = {}  -- pool → true: the order or a hold changed
 
-function stirs.raised(name) return raised[name] end
-function stirs.stirred() return stirred end
+function dirty_pools.raised(name) return raised[name] end
+function dirty_pools.stirred() return stirred end
 
-function stirs.stir(pool) stirred[pool.name] = true end
+function dirty_pools.stir(pool) stirred[pool.name] = true end
 
 -- From here on the pool has been looked at.
-function stirs.calm(name)
+function dirty_pools.calm(name)
   raised[name], stirred[name] = nil, nil
 end
 
-function stirs.raise(pool, account, ask, kinds)
+function dirty_pools.raise(pool, account, ask, kinds)
   local set = raised[pool.name] or {}
   raised[pool.name] = set
-  stirs.stir(pool)
+  dirty_pools.stir(pool)
   for _, key in ipairs(ask.keys) do
     for _, kind in ipairs(kinds) do set[kind .. '|' .. account.id .. '|' .. key] = true end
   end
 end
 
 -- Somebody is parked there whom no pass has looked at.
-function stirs.renew(pool)
+function dirty_pools.renew(pool)
   local set = raised[pool.name] or {}
   raised[pool.name] = set
   set['new|pool|-'] = true
-  stirs.stir(pool)
+  dirty_pools.stir(pool)
 end

@@ -1,5 +1,5 @@
 -- Taking in one ask: the same request again, or granted at once, or queued in every eligible pool, or rejected.
--- @use accounts amounts clock eligibility grants lanes looks order parking queue requests stirs
+-- @use accounts amounts clock dirty_pools eligibility grants lane_grants lanes parking queue queue_order requests
 -- @keys meta requests idempotency request live
 
 -- The request an idempotency key, or a repeated call, already made: tag and request; nil if this ask is new.
@@ -28,8 +28,8 @@ local function wait(request, lane, inner, chances)
 end
 
 -- One that held units and has lost them stands in the queue of every pool that may grant it; the next pass looks at it first.
-function intake.again(request, lane, fields)
-  local inner, chances = order.inner(tonumber(request.class), tonumber(request.seq)), {}
+function admission.again(request, lane, fields)
+  local inner, chances = queue_order.inner(tonumber(request.class), tonumber(request.seq)), {}
   for _, name in ipairs(lanes.pools(lane.component)) do
     local path = accounts.path(name, lane.component)
     if not eligibility.refusal(path, lane.ask, lane.fixed) then
@@ -40,16 +40,16 @@ function intake.again(request, lane, fields)
     return requests.finish(request, states.rejected, 'rejected', eligibility.reasons(lane.component, lane.ask, lane.fixed), fields)
   end
   wait(request, lane, inner, chances)
-  for _, chance in ipairs(chances) do stirs.renew(chance.path[#chance.path]) end
+  for _, chance in ipairs(chances) do dirty_pools.renew(chance.path[#chance.path]) end
 end
 
 -- In the eligible pools, by policy priority: granted by the first that can, else waiting in all.
 local function place(request, lane, fields)
-  local inner, chances, pools = order.inner(tonumber(request.class), tonumber(request.seq)), {}, lanes.pools(lane.component)
+  local inner, chances, pools = queue_order.inner(tonumber(request.class), tonumber(request.seq)), {}, lanes.pools(lane.component)
   for _, name in ipairs(pools) do
     local path = accounts.path(name, lane.component)
     if not eligibility.refusal(path, lane.ask, lane.fixed) then
-      local constraint, need = looks.keeps(path, lane, inner, request.walltime_s)
+      local constraint, need = lane_grants.keeps(path, lane, inner, request.walltime_s)
       if not constraint then return grants.give(path, lane, request, fields) end
       chances[#chances + 1] = {path = path, constraint = constraint, need = need}
     end
@@ -62,7 +62,7 @@ local function place(request, lane, fields)
 end
 
 -- One that comes after another of the same task, with its place among equals; the next pass looks at it first.
-function intake.follow(ask, seq, submitted_ms)
+function admission.follow(ask, seq, submitted_ms)
   local request, fields = {id = ask.id}, ask.fields
   for i = 1, #fields, 2 do request[fields[i]] = fields[i + 1] end
   local number = amounts.whole(redis.call('HINCRBY', keys.meta(), 'seq', 1))
@@ -71,14 +71,14 @@ function intake.follow(ask, seq, submitted_ms)
   if #lanes.pools(lane.component) == 0 and redis.call('HGET', keys.meta(), 'unmanaged') == 'allow' then
     grants.give(nil, lane, request, fields)
   else
-    intake.again(request, lane, fields)
+    admission.again(request, lane, fields)
   end
   requests.write(request, fields)
   redis.call('ZADD', keys.requests(), number, ask.id)
 end
 
 -- Tag and a flat list: of a known request all there is, of a new one what the ask did not say already.
-function intake.take(ask, remember_s)
+function admission.take(ask, remember_s)
   local request, fields, said = {id = ask.id}, ask.fields, #ask.fields
   for i = 1, #fields, 2 do request[fields[i]] = fields[i + 1] end
   local tag, known = again(ask, request)

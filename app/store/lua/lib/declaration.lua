@@ -1,13 +1,13 @@
 -- One pool of a declaration: whether it still is what it was planned against, and whether what is held or waits forbids the change.
--- @use accounts amounts lanes promises removals
+-- @use accounts amounts deletions lanes quotas
 -- @keys pools pool_queue pool_active pool_lanes pool_groups pool_policies pool_todo todo group policy component_lanes lane
 
 -- What differs between groups and policies: where their names are, which field names the parent, their account and its key.
-declared.KINDS = {
+declaration.KINDS = {
   {rows = 'groups', above = 'parent', account = accounts.group,
-    names = function(pool) return keys.pool_groups(pool) end, key = function(pool, name) return keys.group(pool, name) end, remove = removals.group},
+    names = function(pool) return keys.pool_groups(pool) end, key = function(pool, name) return keys.group(pool, name) end, remove = deletions.group},
   {rows = 'policies', above = 'group', account = accounts.policy,
-    names = function(pool) return keys.pool_policies(pool) end, key = function(pool, name) return keys.policy(pool, name) end, remove = removals.policy},
+    names = function(pool) return keys.pool_policies(pool) end, key = function(pool, name) return keys.policy(pool, name) end, remove = deletions.policy},
 }
 
 local function same(now, text)
@@ -42,7 +42,7 @@ local function all_same(kind, pool, rows)
 end
 
 -- Whether the pool is as it was when the change was planned. A setting that is not written is what it is then.
-function declared.as_planned(change)
+function declaration.as_planned(change)
   local pool, before = accounts.pool(change.name), change.before
   if not pool or not before then return not pool and not before end
   for _, setting in ipairs(before.settings) do
@@ -51,14 +51,14 @@ function declared.as_planned(change)
   end
   local description = redis.call('HGET', keys.pools(), pool.name) or ''
   if description ~= before.description or not same(pool.limit, before.capacity) then return false end
-  for _, kind in ipairs(declared.KINDS) do
+  for _, kind in ipairs(declaration.KINDS) do
     if not all_same(kind, pool, before[kind.rows]) then return false end
   end
   return true
 end
 
 -- Whether something of it is to go while its queue may still name some who left; then it is finished first.
-function declared.unfinished(change)
+function declaration.unfinished(change)
   local goes = change.before and (not change.after or #change.gone.policies > 0)
   if not goes or redis.call('EXISTS', keys.pool_todo(change.name)) == 0 then return false end
   redis.call('SADD', keys.todo(), change.name)
@@ -74,7 +74,7 @@ local function waiting(pool, component)
 end
 
 -- What is to go and is in use: which account, how many wait for it and how many hold of it; nil if nothing is.
-function declared.in_use(change)
+function declaration.in_use(change)
   local pool = change.before and accounts.pool(change.name)
   if pool and not change.after then
     local queued, active = redis.call('ZCARD', keys.pool_queue(pool.name)), redis.call('ZCARD', keys.pool_active(pool.name))
@@ -87,9 +87,9 @@ function declared.in_use(change)
 end
 
 -- Groups and policies that are there and get another parent.
-function declared.movers(change)
+function declaration.movers(change)
   local movers = {}
-  for _, kind in ipairs(declared.KINDS) do
+  for _, kind in ipairs(declaration.KINDS) do
     for _, row in ipairs(change.after[kind.rows]) do
       local now = kind.account(change.name, row.name)
       if now and (now.is[kind.above] or '') ~= row.above then movers[#movers + 1] = now end
@@ -99,7 +99,7 @@ function declared.movers(change)
 end
 
 -- What units that are held forbid, as code, account, key and two numbers; nil if nothing.
-function declared.refusal(change)
+function declaration.refusal(change)
   local pool = change.before and change.after and accounts.pool(change.name)
   if not pool then return nil end
   local left = amounts.decode(change.after.capacity).of
@@ -107,7 +107,7 @@ function declared.refusal(change)
     local used = pool.used[key] or 0
     if used > 0 and not left[key] then return {'key_in_use', 'pool', key, '0', amounts.whole(used)} end
   end
-  for _, account in ipairs(declared.movers(change)) do
-    if promises.in_use(account) then return {'moves_in_use', account.id, '-', '0', '0'} end
+  for _, account in ipairs(declaration.movers(change)) do
+    if quotas.in_use(account) then return {'moves_in_use', account.id, '-', '0', '0'} end
   end
 end

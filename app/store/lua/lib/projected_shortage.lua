@@ -1,5 +1,5 @@
 -- What somebody will lack once it has its hold and all who have to leave have left: so the same shortage is never paid twice.
--- @use accounts clearings requests
+-- @use accounts requests victim_holds
 -- @keys pool_leaving
 
 local function sum(sums, path, ask)
@@ -12,7 +12,7 @@ local function sum(sums, path, ask)
 end
 
 -- By account and key what all who are leaving will bring; nil if one of them leaves for nobody and is yet to be judged.
-function shortages.leaving(pool)
+function projected_shortage.leaving(pool)
   local sums, raw = {}, redis.call('HGETALL', keys.pool_leaving(pool.name))
   for i = 1, #raw, 2 do
     if raw[i + 1] == '-' then return nil end
@@ -23,37 +23,37 @@ function shortages.leaving(pool)
 end
 
 -- What the holds beside one (its place in their order; nil is behind all) will take from it at an account.
-function shortages.taken(pool, at, account, key)
+function projected_shortage.taken(pool, at, account, key)
   local total = 0
-  for other, hold in ipairs(clearings.of(pool)) do
+  for other, hold in ipairs(victim_holds.of(pool)) do
     local amount = other ~= at and hold.on[account.key] and hold.lane.ask.of[key]
     if amount and (not at or other < at) then total = total + amount
     elseif amount then
-      total = total + math.min(amount, clearings.brought(hold, account, key) + clearings.coming(hold, account, key))
+      total = total + math.min(amount, victim_holds.brought(hold, account, key) + victim_holds.coming(hold, account, key))
     end
   end
   return total
 end
 
 -- A key of an account that has to have room: what is needed there, and what is left.
-function shortages.at(account, key, need, left)
+function projected_shortage.at(account, key, need, left)
   return {account = account, key = key, need = need, left = left, brings = {}}
 end
 
 -- Room for a lane beside the other holds when all have left, at every account of its path.
-function shortages.rooms(path, lane, at, leaving)
+function projected_shortage.rooms(path, lane, at, leaving)
   local pool, rooms = path[#path], {}
   for _, account in ipairs(path) do
     for _, key in ipairs(lane.ask.keys) do
       local left = accounts.room('limit', account, pool, key) + (leaving[account.id .. '|' .. key] or 0)
-      rooms[#rooms + 1] = shortages.at(account, key, lane.ask.of[key], left - shortages.taken(pool, at, account, key))
+      rooms[#rooms + 1] = projected_shortage.at(account, key, lane.ask.of[key], left - projected_shortage.taken(pool, at, account, key))
     end
   end
   return rooms
 end
 
 -- These leave as well (path and ask of each).
-function shortages.free(rooms, victims)
+function projected_shortage.free(rooms, victims)
   for _, room in ipairs(rooms) do
     for i, victim in ipairs(victims) do
       room.brings[i] = 0
@@ -66,7 +66,7 @@ function shortages.free(rooms, victims)
 end
 
 -- Whether there is room everywhere, were one of the victims (its number) to stay.
-function shortages.fits(rooms, but)
+function projected_shortage.fits(rooms, but)
   for _, room in ipairs(rooms) do
     if room.left - (room.brings[but] or 0) < room.need then return false end
   end

@@ -1,5 +1,5 @@
 -- Who may pass the owner of the hold of patience: those before it, and those who will have ended before it could start.
--- @use accounts amounts clock holds lanes order parking spots
+-- @use accounts amounts clock lanes parking parking_lookup patience_hold queue_order
 -- @keys lane_walltimes lane
 
 local BACKFILL = 32  -- of those in a lane that would end in time, the first in order among so many is taken
@@ -18,28 +18,28 @@ end
 
 -- Whether somebody of a lane that a hold keeps may go on: all if it is the owner's or stands before it by now, else who ends
 -- before the owner could start (`instead`). `at` is the place it is granted by. The owner's start is foreseen once.
-function passers.may(pool, found, owner)
+function backfill.may(pool, found, owner)
   found.at = found.place
   if found.place <= owner.place then return true end
   local lane = lanes.open(found.id)
   if redis.call('EXISTS', keys.lane_walltimes(lane.id)) == 0 then return false end
-  if owner.shadow == nil then owner.shadow = holds.shadow(pool, owner) or false end
+  if owner.shadow == nil then owner.shadow = patience_hold.shadow(pool, owner) or false end
   local first, inner = nil, nil
   if owner.shadow then first, inner = ended_by(lane, owner.shadow) end
   if not first then return false end
   local path = accounts.path(pool.name, lane.component)
-  found.instead, found.at = first, order.place(pool, path[1], inner, lanes.inshare(path, lane))
+  found.instead, found.at = first, queue_order.place(pool, path[1], inner, lanes.inshare(path, lane))
   return true
 end
 
 -- Of the lanes a hold keeps that would fit without it, those that may pass its owner.
-function passers.of(pool, owner)
+function backfill.of(pool, owner)
   local list = {}
   for _, constraint in ipairs(parking.constraints(pool)) do
     local id, key = string.match(constraint, '^held|([^|]+)|(.+)$')
-    local held = id and spots.all(pool, constraint, accounts.room('cleared', accounts.named(pool.name, id), pool, key)) or {}
+    local held = id and parking_lookup.all(pool, constraint, accounts.room('cleared', accounts.named(pool.name, id), pool, key)) or {}
     for _, found in ipairs(held) do
-      if passers.may(pool, found, owner) then list[found.id] = found end
+      if backfill.may(pool, found, owner) then list[found.id] = found end
     end
   end
   return list

@@ -9,7 +9,7 @@ local function refusal(code, account, key, asked, bound)
 end
 
 -- Nil if every key of which use is protected is listed by the pool, of which `listed` are the keys.
-function promises.unprotectable(listed, id, protected)
+function quotas.unprotectable(listed, id, protected)
   local wanted = amounts.decode(protected or '')
   for _, key in ipairs(wanted.keys) do
     if not listed[key] then return refusal('unknown_threshold_key', id, key, wanted.of[key], 0) end
@@ -18,7 +18,7 @@ end
 
 -- Nil if `wanted` (reserved, limit) agrees with itself, the pool and what the parent has left, and its settings with the
 -- pool; `now` is the account as it is.
-function promises.refusal(pool, parent, now, id, wanted, settings)
+function quotas.refusal(pool, parent, now, id, wanted, settings)
   for key, reserved in pairs(wanted.reserved) do
     if not pool.limit[key] then return refusal('unknown_key', 'pool', key, reserved, 0) end
     local limit = wanted.limit[key] or pool.limit[key]
@@ -29,7 +29,7 @@ function promises.refusal(pool, parent, now, id, wanted, settings)
     if limit > pool.limit[key] then return refusal('limit_beyond_capacity', id, key, limit, pool.limit[key]) end
   end
   for _, setting in ipairs(settings) do
-    local no = setting[1] == PROTECTED and promises.unprotectable(pool.limit, id, setting[2])
+    local no = setting[1] == PROTECTED and quotas.unprotectable(pool.limit, id, setting[2])
     if no then return no end
   end
   for key, promised in pairs(now and now.promised or {}) do
@@ -39,13 +39,13 @@ function promises.refusal(pool, parent, now, id, wanted, settings)
   end
   local given = parent == pool and pool.limit or parent.reserved
   for key, reserved in pairs(wanted.reserved) do
-    local own = now and promises.parent(pool, now) == parent and now.reserved[key] or 0
+    local own = now and quotas.parent(pool, now) == parent and now.reserved[key] or 0
     local total = (parent.promised[key] or 0) - own + reserved
     if reserved > 0 and total > (given[key] or 0) then return refusal('overpromised', parent.id, key, total, given[key] or 0) end
   end
 end
 
-function promises.parent(pool, account)
+function quotas.parent(pool, account)
   local name = account.is.group or account.is.parent
   return name and accounts.group(pool.name, name) or pool
 end
@@ -58,7 +58,7 @@ local function shift(account, column, key, by)
 end
 
 -- Enter an account's reserved in its parent's and the pool's books, or strike it out (sign -1).
-function promises.book(pool, parent, reserved, sign)
+function quotas.book(pool, parent, reserved, sign)
   for key, amount in pairs(reserved) do
     if amount > 0 then
       shift(parent, 'promised', key, sign * amount)
@@ -68,29 +68,29 @@ function promises.book(pool, parent, reserved, sign)
 end
 
 -- Settings by name and value, an empty one is unset.
-function promises.settle(key, settings)
+function quotas.settle(key, settings)
   for _, setting in ipairs(settings) do
     if setting[2] ~= '' then redis.call('HSET', key, setting[1], setting[2]) else redis.call('HDEL', key, setting[1]) end
   end
 end
 
 -- An account that is new is the youngest of its pool.
-function promises.born(pool, key)
+function quotas.born(pool, key)
   redis.call('HSET', key, 'born', amounts.whole(redis.call('HINCRBY', pool.key, 'births', 1)))
 end
 
 -- Replace what an account is promised, and its settings.
-function promises.write(key, now, wanted, settings)
+function quotas.write(key, now, wanted, settings)
   for _, column in ipairs({'reserved', 'limit'}) do
     for name in pairs(now and now[column] or {}) do redis.call('HDEL', key, column .. ':' .. name) end
     for name, amount in pairs(wanted[column]) do redis.call('HSET', key, column .. ':' .. name, amounts.whole(amount)) end
   end
-  promises.settle(key, settings)
+  quotas.settle(key, settings)
   accounts.forget(key)
 end
 
 -- Whether units are held on an account.
-function promises.in_use(account)
+function quotas.in_use(account)
   for _, used in pairs(account.used) do
     if used > 0 then return true end
   end

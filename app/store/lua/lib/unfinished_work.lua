@@ -1,9 +1,9 @@
 -- Going on with what bounded scripts left: reviews, then grants, then the queues, then those who fit nowhere any more.
--- @use accounts passes reviews stirs
+-- @use accounts dirty_pools grant_loop rechecks
 -- @keys todo pool_todo
 
 -- One round that touches up to `count`; says whether something is left.
-function rounds.advance(count)
+function unfinished_work.advance(count)
   local left = count
   local function all_of(done, through)
     left = left - done
@@ -13,18 +13,18 @@ function rounds.advance(count)
   table.sort(pools)
   for _, name in ipairs(pools) do
     local pool = accounts.pool(name)
-    if pool and pool.is.reviewing and not all_of(reviews.step(pool, left)) then return 1 end
+    if pool and pool.is.reviewing and not all_of(rechecks.step(pool, left)) then return 1 end
   end
   for _, name in ipairs(pools) do
     local pool = accounts.pool(name)
-    if pool and pool.is.unsettled then stirs.stir(pool) end
+    if pool and pool.is.unsettled then dirty_pools.stir(pool) end
   end
-  if passes.run(left) then return 1 end
+  if grant_loop.run(left) then return 1 end
   for _, name in ipairs(pools) do
     local pool = accounts.pool(name)
-    if pool and not all_of(reviews.sync(pool, left)) then return 1 end
+    if pool and not all_of(rechecks.sync(pool, left)) then return 1 end
     if redis.call('EXISTS', keys.pool_todo(name)) == 0 then redis.call('SREM', keys.todo(), name) end
   end
-  if not all_of(reviews.reject(left)) then return 1 end
-  return passes.settle(left)
+  if not all_of(rechecks.reject(left)) then return 1 end
+  return grant_loop.settle(left)
 end

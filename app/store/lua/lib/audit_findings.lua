@@ -2,12 +2,12 @@
 
 local found, repairs = {}, false
 
-function findings.begin(repair) repairs = repair == '1' end
-function findings.all() return found end
-function findings.any() return #found > 0 end
+function audit_findings.begin(repair) repairs = repair == '1' end
+function audit_findings.all() return found end
+function audit_findings.any() return #found > 0 end
 
 -- Note a difference; true if it is to be repaired.
-function findings.add(kind, where, is, should)
+function audit_findings.add(kind, where, is, should)
   found[#found + 1] = {kind, where, tostring(is or 'absent'), tostring(should or 'absent')}
   return repairs
 end

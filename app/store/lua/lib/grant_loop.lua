@@ -1,5 +1,5 @@
 -- The pass after a change: in every pool it stirred, grant in order whatever can be granted, within a budget of looks.
--- @use accounts grants holds lanes looks owners parking spots stirs
+-- @use accounts dirty_pools grants hold_owners lane_grants lanes parking parking_lookup patience_hold
 -- @keys todo orphans
 
 local budget, unfinished
@@ -23,7 +23,7 @@ end
 
 -- Stirred pools that a lane prefers to this one have their pass first; says whether there was one.
 local function better_first(pool, id)
-  local stirred = stirs.stirred()
+  local stirred = dirty_pools.stirred()
   if next(stirred) == nil then return false end
   for _, name in ipairs(lanes.pools(lanes.open(id).component)) do
     if name == pool.name then return false end
@@ -37,19 +37,19 @@ end
 -- In order, whoever can be granted; a hold ends as soon as a limit keeps its owner.
 local function best_effort(pool, set)
   local constraints = parking.constraints(pool, set)
-  looks.afresh(pool)
+  lane_grants.afresh(pool)
   while true do
-    local owner = holds.owner(pool)
+    local owner = patience_hold.owner(pool)
     local why = owner and accounts.blocked(owner.path, owner.lane.ask, owner.lane.fixed, false)
     if why and why.account ~= 'pool' then
       grants.end_hold(pool)
       owner, constraints = nil, parking.constraints(pool)
     end
-    local found = looks.first(pool, constraints, owner)
+    local found = lane_grants.first(pool, constraints, owner)
     if not found then return true end
     if not better_first(pool, found.id) then
       if spent(pool) then return false end
-      looks.at(pool, found, owner)
+      lane_grants.at(pool, found, owner)
     end
   end
 end
@@ -57,10 +57,10 @@ end
 -- Strict: those a limit kept come back into the line when it has room; then the first of the line, until capacity keeps one,
 -- whom only owners of holds with victims pass.
 local function strict(pool, set)
-  looks.afresh(pool)
+  lane_grants.afresh(pool)
   for _, constraint in ipairs(parking.constraints(pool, set)) do
     while constraint ~= 'line' do
-      local id, place = spots.first(pool, constraint, looks.room(pool, constraint))
+      local id, place = parking_lookup.first(pool, constraint, lane_grants.room(pool, constraint))
       if not id then break end
       if spent(pool) then return false end
       parking.park(pool, id, 'line', 0, place)
@@ -68,26 +68,26 @@ local function strict(pool, set)
   end
   local stuck = nil
   while true do
-    local first, at = spots.front(pool)
+    local first, at = parking_lookup.front(pool)
     local found = first and first ~= stuck and {id = first, place = at}
-    local served = owners.next(pool)
+    local served = hold_owners.next(pool)
     if served and (not found or served.at < found.place) then found = served end
     if not found then return true end
     if not better_first(pool, found.id) then
       if spent(pool) then return false end
-      if looks.at(pool, found) == 'pool' then stuck, budget = found.id, math.max(budget, 0) + 1 end  -- a look that moved nobody, and is the only one
+      if lane_grants.at(pool, found) == 'pool' then stuck, budget = found.id, math.max(budget, 0) + 1 end  -- a look that moved nobody, and is the only one
     end
   end
 end
 
 local function grant_in_order(pool)
-  local set, all = stirs.raised(pool.name) or {}, pool.is.unsettled
-  stirs.calm(pool.name)
+  local set, all = dirty_pools.raised(pool.name) or {}, pool.is.unsettled
+  dirty_pools.calm(pool.name)
   if pool.is.reviewing then
     unfinished = true
     return
   end
-  for _, hold in ipairs(pool.is.clearings and owners.spent(pool) or {}) do grants.end_clearing(pool, hold) end
+  for _, hold in ipairs(pool.is.clearings and hold_owners.spent(pool) or {}) do grants.end_clearing(pool, hold) end
   local through = pool.is.queueing == 'strict' and strict or best_effort
   if not through(pool, not all and set or nil) then return unsettled(pool) end
   if all then
@@ -103,17 +103,17 @@ function pass(pool)
 end
 
 -- Go through every stirred pool. Says whether a pass was not finished.
-function passes.run(count)
+function grant_loop.run(count)
   budget, unfinished = count, false
-  local name = next(stirs.stirred())
+  local name = next(dirty_pools.stirred())
   while name do
     pass(accounts.pool(name))
-    name = next(stirs.stirred())
+    name = next(dirty_pools.stirred())
   end
   return unfinished
 end
 
 -- The same, and whether anything at all is left for a next call, be it of an earlier one: 1 or 0.
-function passes.settle(count)
-  return (passes.run(count) or redis.call('EXISTS', keys.todo(), keys.orphans()) > 0) and 1 or 0
+function grant_loop.settle(count)
+  return (grant_loop.run(count) or redis.call('EXISTS', keys.todo(), keys.orphans()) > 0) and 1 or 0
 end

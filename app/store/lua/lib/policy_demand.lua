@@ -4,7 +4,7 @@
 
 -- Of a stretch of the pool's lanes: component, how many wait and the amounts of all of them, a row each; and where the next
 -- stretch begins, empty if that was all.
-function demands.of(pool, first, count)
+function policy_demand.of(pool, first, count)
   local of, components = {}, {}
   local ids = redis.call('ZRANGE', keys.pool_lanes(pool.name), first, first + count - 1)
   for _, id in ipairs(ids) do

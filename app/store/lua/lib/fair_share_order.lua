@@ -1,13 +1,13 @@
 -- Fair share: how much each policy has of what is its own, by its published share and its present use. The less, the sooner it
 -- is served: policies with the same satisfaction are one tier of the queue, and a place is the tier, then class, then age.
--- @use amounts stirs
+-- @use amounts dirty_pools
 -- @keys pool pool_satisfaction
 
 local BILLION = 1e9
 local NOISE = 1000  -- a share is published in 10^-12 of the pool; so much more than it is nothing
 local TIERS = 8191
 
-function satisfaction.rules(pool) return pool.is.discipline == 'fair_share' end
+function fair_share_order.rules(pool) return pool.is.discipline == 'fair_share' end
 
 -- Of one whose share was never published, as it asked for nothing then: what it uses of the pool, by its weight.
 local function unpublished(pool, policy)
@@ -39,36 +39,36 @@ local function score_of(pool, policy)
 end
 
 -- What is noted of a policy, and what should be; nil and nil by other rules.
-function satisfaction.scores(pool, policy)
-  if not satisfaction.rules(pool) then return nil, nil end
+function fair_share_order.scores(pool, policy)
+  if not fair_share_order.rules(pool) then return nil, nil end
   local is = redis.call('ZSCORE', keys.pool_satisfaction(pool.name), policy.component)
   return is and amounts.whole(tonumber(is)), score_of(pool, policy)
 end
 
 -- A policy's use or published share has changed.
-function satisfaction.renew(pool, policy)
-  if not satisfaction.rules(pool) then return end
+function fair_share_order.renew(pool, policy)
+  if not fair_share_order.rules(pool) then return end
   local score = score_of(pool, policy)
   local changed = redis.call('ZADD', keys.pool_satisfaction(pool.name), 'CH', score, policy.component)
   local matters = pool.is.patience or pool.is.queueing == 'strict'  -- somebody may be first by now
-  if changed == 1 and matters and not pool.is.unsettled then stirs.stir(pool) end  -- what is unsettled will be looked at anyhow
+  if changed == 1 and matters and not pool.is.unsettled then dirty_pools.stir(pool) end  -- what is unsettled will be looked at anyhow
 end
 
 -- What is noted of a policy.
-function satisfaction.of(pool, component)
+function fair_share_order.of(pool, component)
   return amounts.whole(tonumber(redis.call('ZSCORE', keys.pool_satisfaction(pool.name), component) or 0))
 end
 
 -- How many policies are less satisfied than that; beyond TIERS it makes no difference any more.
-function satisfaction.below(pool, score)
+function fair_share_order.below(pool, score)
   return math.min(TIERS, redis.call('ZCOUNT', keys.pool_satisfaction(pool.name), '-inf', '(' .. score))
 end
 
 -- How many are less satisfied than a policy.
-function satisfaction.tier(pool, component) return satisfaction.below(pool, satisfaction.of(pool, component)) end
+function fair_share_order.tier(pool, component) return fair_share_order.below(pool, fair_share_order.of(pool, component)) end
 
 -- The least satisfied of these, as several may be alike, and their tier.
-function satisfaction.least(pool, components)
+function fair_share_order.least(pool, components)
   local best, alike = nil, {}
   for first = 1, #components, 1000 do  -- as many as unpack takes for sure
     local scores = redis.call('ZMSCORE', keys.pool_satisfaction(pool.name), unpack(components, first, math.min(#components, first + 999)))
@@ -78,11 +78,11 @@ function satisfaction.least(pool, components)
       if is == best then alike[#alike + 1] = components[first + i - 1] end
     end
   end
-  return alike, satisfaction.tier(pool, alike[1])
+  return alike, fair_share_order.tier(pool, alike[1])
 end
 
 -- The lowest satisfaction there is among policies that `fits` leaves of those it is asked about; nil if there is none.
-function satisfaction.lowest(pool, fits)
+function fair_share_order.lowest(pool, fits)
   local first, PAGE = 0, 32
   while true do
     local page = redis.call('ZRANGE', keys.pool_satisfaction(pool.name), first, first + PAGE - 1, 'WITHSCORES')
@@ -99,12 +99,12 @@ function satisfaction.lowest(pool, fits)
 end
 
 -- How many policies have just this satisfaction, and which.
-function satisfaction.count(pool, score) return redis.call('ZCOUNT', keys.pool_satisfaction(pool.name), score, score) end
-function satisfaction.alike(pool, score) return redis.call('ZRANGEBYSCORE', keys.pool_satisfaction(pool.name), score, score) end
+function fair_share_order.count(pool, score) return redis.call('ZCOUNT', keys.pool_satisfaction(pool.name), score, score) end
+function fair_share_order.alike(pool, score) return redis.call('ZRANGEBYSCORE', keys.pool_satisfaction(pool.name), score, score) end
 
 -- A pool's rules have changed: how it is watched from now on, until somebody has looked. By other rules nobody is more or less
 -- satisfied, and what is kept of who starves is void.
-function satisfaction.watched(name)
+function fair_share_order.watched(name)
   local two = redis.call('HMGET', keys.pool(name), 'discipline', 'watched')
   if two[1] == 'fair_share' and two[2] ~= 'anew' then return '1' end
   if two[1] ~= 'fair_share' then redis.call('DEL', keys.pool_satisfaction(name)) end

@@ -1,5 +1,5 @@
 -- A page of the queue of a fair-share pool: tier by tier, and in a tier by class and age.
--- @use amounts lanes order satisfaction
+-- @use amounts fair_share_order lanes queue_order
 -- @keys lane pool_lanes
 
 -- The lanes of a pool by tier, from a tier on: the tiers in order, and tier → lanes.
@@ -7,7 +7,7 @@ local function by_tier(pool, from)
   local of, tiers, known = {}, {}, {}
   for _, id in ipairs(redis.call('ZRANGE', keys.pool_lanes(pool.name), 0, -1)) do
     local component = lanes.open(id).component
-    known[component] = known[component] or satisfaction.tier(pool, component)
+    known[component] = known[component] or fair_share_order.tier(pool, component)
     local tier = known[component]
     if tier >= from and not of[tier] then
       of[tier] = {}
@@ -38,13 +38,13 @@ local function merge(tier, ids_of, from, count, ids, places)
       if stream.id and (not first or stream.inner < first.inner) then first = stream end
     end
     if not first then return end
-    ids[#ids + 1], places[#places + 1] = first.id, amounts.whole(order.in_tier(tier, first.inner))
+    ids[#ids + 1], places[#places + 1] = first.id, amounts.whole(queue_order.in_tier(tier, first.inner))
     fetch(first)
   end
 end
 
 -- Up to `count` behind a place: ids and places.
-function pages.fair(pool, after, count)
+function fair_share_pages.fair(pool, after, count)
   local from = math.max(0, math.floor(after / const.TIER))
   local tiers, of = by_tier(pool, from)
   local ids, places = {}, {}
@@ -57,7 +57,7 @@ end
 
 -- Up to `most` of the shapes that wait: of each policy the same number, its first ones, so that none hides the others; where there
 -- are more policies than that, those of the least satisfied.
-function pages.shapes(pool, most)
+function fair_share_pages.shapes(pool, most)
   local of, components = {}, {}
   for _, id in ipairs(redis.call('ZRANGE', keys.pool_lanes(pool.name), 0, -1)) do
     local component = lanes.open(id).component
@@ -68,7 +68,7 @@ function pages.shapes(pool, most)
     of[component][#of[component] + 1] = id
   end
   local places = {}
-  for _, component in ipairs(components) do places[component] = satisfaction.tier(pool, component) end
+  for _, component in ipairs(components) do places[component] = fair_share_order.tier(pool, component) end
   table.sort(components, function(one, other)
     if places[one] ~= places[other] then return places[one] < places[other] end
     return one < other

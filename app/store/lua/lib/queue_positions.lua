@@ -1,6 +1,6 @@
 -- Where somebody stands in a pool's queue, rule 1 included: those in share before those who must borrow, or with fair share those
 -- of less satisfied policies before those of others.
--- @use accounts amounts lanes order satisfaction
+-- @use accounts amounts fair_share_order lanes queue_order
 -- @keys lane pool_queue pool_inshare pool_lanes
 
 local function bound(number, open)
@@ -12,18 +12,18 @@ local function inshare(pool, ids, low, high)
   local count = 0
   for _, id in ipairs(ids) do
     local policy = accounts.policy(pool.name, lanes.open(id).component)
-    count = count + redis.call('ZCOUNT', keys.lane(id), bound(order.inner_from(pool, policy, low)),
-      bound(order.inner_from(pool, policy, high), true))
+    count = count + redis.call('ZCOUNT', keys.lane(id), bound(queue_order.inner_from(pool, policy, low)),
+      bound(queue_order.inner_from(pool, policy, high), true))
   end
   return count
 end
 
 -- With fair share: all of lower tiers, and of the same tier those of a higher class or age.
 local function fairly(pool, lane, score)
-  local tier, tiers, before = satisfaction.tier(pool, lane.component), {}, 0
+  local tier, tiers, before = fair_share_order.tier(pool, lane.component), {}, 0
   for _, id in ipairs(redis.call('ZRANGE', keys.pool_lanes(pool.name), 0, -1)) do
     local component = lanes.open(id).component
-    tiers[component] = tiers[component] or satisfaction.tier(pool, component)
+    tiers[component] = tiers[component] or fair_share_order.tier(pool, component)
     if tiers[component] < tier then before = before + redis.call('ZCARD', keys.lane(id))
     elseif tiers[component] == tier then before = before + redis.call('ZCOUNT', keys.lane(id), '-inf', bound(score, true)) end
   end
@@ -31,11 +31,11 @@ local function fairly(pool, lane, score)
 end
 
 -- 1 for the first; nil for who does not stand in this queue.
-function positions.of(pool, lane, id)
+function queue_positions.of(pool, lane, id)
   local queued = keys.pool_queue(pool.name)
   local score = tonumber(redis.call('ZSCORE', queued, id))
   if not score then return nil end
-  if satisfaction.rules(pool) then return fairly(pool, lane, score) end
+  if fair_share_order.rules(pool) then return fairly(pool, lane, score) end
   local ids = redis.call('SMEMBERS', keys.pool_inshare(pool.name))
   local shares = redis.call('SISMEMBER', keys.pool_inshare(pool.name), lane.id) == 1
   local low, high = 0, const.RANKS * const.AGES

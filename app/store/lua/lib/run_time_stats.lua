@@ -24,7 +24,7 @@ local function halve(key)
 end
 
 -- Its holder gives it back, as it has done what it was there for.
-function durations.note(request)
+function run_time_stats.note(request)
   local key, ran_s = keys.pool_runs(request.pool, request.component), math.max(0, clock.now - tonumber(request.granted_ms)) / 1000
   local step = math.floor(STEPS * math.log(1 + ran_s) / math.log(2))
   redis.call('HINCRBY', key, amounts.whole(step), 1)
@@ -32,4 +32,4 @@ function durations.note(request)
 end
 
 -- A policy goes, and with it what is known of it.
-function durations.forget(pool, component) redis.call('DEL', keys.pool_runs(pool, component)) end
+function run_time_stats.forget(pool, component) redis.call('DEL', keys.pool_runs(pool, component)) end

@@ -1,8 +1,8 @@
 -- Rank and age in one number (rules 2 to 4 of the order), and with rule 1 a lane's place.
--- @use satisfaction
+-- @use fair_share_order
 
 -- What a lane sorts its members by: class, then number of submission.
-function order.inner(class, seq)
+function queue_order.inner(class, seq)
   return (const.CLASSES - 1 - class) * const.AGES + seq
 end
 
@@ -12,12 +12,12 @@ local function rank(pool, priority, inner)
   return weight * const.CLASSES + class
 end
 
-function order.score(pool, policy, inner)
-  if satisfaction.rules(pool) then return inner end
+function queue_order.score(pool, policy, inner)
+  if fair_share_order.rules(pool) then return inner end
   return rank(pool, tonumber(policy.is.priority), inner) * const.AGES + inner % const.AGES
 end
 
-function order.place_of(pool, score, inshare)
+function queue_order.place_of(pool, score, inshare)
   local band = inshare and 0 or 1
   if pool.is.order == 'priority_first' then
     return (math.floor(score / const.AGES) * 2 + band) * const.AGES - const.BAND + score % const.AGES  -- exact in this order only
@@ -25,26 +25,26 @@ function order.place_of(pool, score, inshare)
   return score + (band - 1) * const.BAND
 end
 
-function order.place(pool, policy, inner, inshare)
-  if satisfaction.rules(pool) then return order.in_tier(satisfaction.tier(pool, policy.component), inner) end
-  return order.place_of(pool, order.score(pool, policy, inner), inshare)
+function queue_order.place(pool, policy, inner, inshare)
+  if fair_share_order.rules(pool) then return queue_order.in_tier(fair_share_order.tier(pool, policy.component), inner) end
+  return queue_order.place_of(pool, queue_order.score(pool, policy, inner), inshare)
 end
 
 -- With fair share: the place in a tier. What is kept of it leaves the tier out, which moves with every grant.
-function order.in_tier(tier, inner) return tier * const.TIER + inner end
+function queue_order.in_tier(tier, inner) return tier * const.TIER + inner end
 
 -- What of a place is kept.
-function order.kept(pool, place)
-  return satisfaction.rules(pool) and place % const.TIER or place
+function queue_order.kept(pool, place)
+  return fair_share_order.rules(pool) and place % const.TIER or place
 end
 
 -- What is kept of the place a lane has by its head and its share.
-function order.seat(pool, policy, inner, inshare)
-  return satisfaction.rules(pool) and inner or order.place(pool, policy, inner, inshare)
+function queue_order.seat(pool, policy, inner, inshare)
+  return fair_share_order.rules(pool) and inner or queue_order.place(pool, policy, inner, inshare)
 end
 
 -- The inner number from which on a policy's members score `score` or more.
-function order.inner_from(pool, policy, score)
+function queue_order.inner_from(pool, policy, score)
   local ranked, seq = math.floor(score / const.AGES), score % const.AGES
   local weight = const.PRIORITIES - 1 - tonumber(policy.is.priority)
   if pool.is.discipline == 'classes' then

@@ -1,6 +1,6 @@
 -- Looking for the first of those who are parked. With fair share that is somebody of the least satisfied policy among those who
 -- have anybody there; wherever a place is told, its tier is that of this moment.
--- @use amounts order parking satisfaction
+-- @use amounts fair_share_order parking queue_order
 -- @keys pool_lanes pool_line pool_needs pool_park
 
 local FEW = 32  -- policies that are looked at one by one
@@ -40,36 +40,36 @@ local function eldest(pool, constraint, room, score)
     for i = 1, #page, 2 do
       local on, need = parking.of(pool, page[i])
       local fits = on == constraint and tonumber(need) <= room
-      if fits and satisfaction.of(pool, string.match(page[i], '^[^|]+')) == score then return page[i], tonumber(page[i + 1]) end
+      if fits and fair_share_order.of(pool, string.match(page[i], '^[^|]+')) == score then return page[i], tonumber(page[i + 1]) end
     end
   end
 end
 
 -- The first in order among those on a constraint that need no more than there is room: lane and place. Where many policies have
 -- somebody there, they are gone through from the least satisfied on, and of many who are alike the eldest is looked for.
-function spots.first(pool, constraint, room)
-  if not satisfaction.rules(pool) then return head(pool, constraint, room) end
+function parking_lookup.first(pool, constraint, room)
+  if not fair_share_order.rules(pool) then return head(pool, constraint, room) end
   local alike, tier, best, at
   local count = redis.call('ZCOUNT', keys.pool_needs(pool.name, constraint), '-inf', amounts.whole(room))
   if count == 0 then return nil end
-  local score = count > FEW and satisfaction.lowest(pool, function(components) return fitting(pool, constraint, room, components) end)
+  local score = count > FEW and fair_share_order.lowest(pool, function(components) return fitting(pool, constraint, room, components) end)
   if not score then
-    alike, tier = satisfaction.least(pool, needs(pool, constraint, room))
+    alike, tier = fair_share_order.least(pool, needs(pool, constraint, room))
   else
-    if satisfaction.count(pool, score) > FEW then best, at = eldest(pool, constraint, room, score) end
-    alike = best and {} or fitting(pool, constraint, room, satisfaction.alike(pool, score))
-    tier = satisfaction.below(pool, score)
+    if fair_share_order.count(pool, score) > FEW then best, at = eldest(pool, constraint, room, score) end
+    alike = best and {} or fitting(pool, constraint, room, fair_share_order.alike(pool, score))
+    tier = fair_share_order.below(pool, score)
   end
   for _, component in ipairs(alike) do
     local id, kept = head(pool, constraint .. '@' .. component, room)
     if id and (not at or kept < at) then best, at = id, kept end
   end
-  return best, best and order.in_tier(tier, at)
+  return best, best and queue_order.in_tier(tier, at)
 end
 
 -- Strict queueing: the first of the line, lane and place.
-function spots.front(pool)
-  if satisfaction.rules(pool) then return spots.first(pool, 'line', 0) end
+function parking_lookup.front(pool)
+  if fair_share_order.rules(pool) then return parking_lookup.first(pool, 'line', 0) end
   local first = redis.call('ZRANGE', keys.pool_line(pool.name), 0, 0, 'WITHSCORES')
   return first[1], tonumber(first[2])
 end
@@ -79,25 +79,25 @@ local function collect(pool, spot, room, tier, into)
     local here = redis.call('ZRANGE', keys.pool_park(pool.name, spot, need), 0, -1, 'WITHSCORES')
     for i = 1, #here, 2 do
       local kept = tonumber(here[i + 1])
-      into[#into + 1] = {id = here[i], place = tier and order.in_tier(tier, kept) or kept}
+      into[#into + 1] = {id = here[i], place = tier and queue_order.in_tier(tier, kept) or kept}
     end
   end
 end
 
 -- All on a constraint that need no more than there is room.
-function spots.all(pool, constraint, room)
+function parking_lookup.all(pool, constraint, room)
   local found = {}
-  if not satisfaction.rules(pool) then collect(pool, constraint, room, nil, found)
+  if not fair_share_order.rules(pool) then collect(pool, constraint, room, nil, found)
   else
     for _, component in ipairs(needs(pool, constraint, room)) do
-      collect(pool, constraint .. '@' .. component, room, satisfaction.tier(pool, component), found)
+      collect(pool, constraint .. '@' .. component, room, fair_share_order.tier(pool, component), found)
     end
   end
   return found
 end
 
 -- Whoever is parked on a constraint is there no more, be it noted as it may.
-function spots.clear(pool, constraint)
+function parking_lookup.clear(pool, constraint)
   for _, one in ipairs(redis.call('ZRANGE', keys.pool_needs(pool.name, constraint), 0, -1)) do
     local spot = constraint .. '@' .. one
     for _, need in ipairs(redis.call('ZRANGE', keys.pool_needs(pool.name, spot), 0, -1)) do

@@ -1,32 +1,32 @@
 -- Taking away a pool, a group or a policy with everything that is kept of it; nothing may wait for it or be held of it any more.
--- @use accounts counts durations
+-- @use accounts counters run_time_stats
 -- @keys component group policy pool_groups pool_history pool_policies pool_holds pool_satisfaction pool_stops pool_todo pools todo
 
 -- A group.
-function removals.group(pool, name)
+function deletions.group(pool, name)
   redis.call('DEL', keys.group(pool, name))
   accounts.forget(keys.group(pool, name))
   redis.call('SREM', keys.pool_groups(pool), name)
 end
 
 -- A policy.
-function removals.policy(pool, component)
+function deletions.policy(pool, component)
   redis.call('DEL', keys.policy(pool, component))
   accounts.forget(keys.policy(pool, component))
   redis.call('SREM', keys.pool_policies(pool), component)
   redis.call('ZREM', keys.component(component), pool)
   redis.call('ZREM', keys.pool_satisfaction(pool), component)
-  durations.forget(pool, component)
+  run_time_stats.forget(pool, component)
 end
 
 -- A pool, with its groups and policies.
-function removals.pool(pool)
+function deletions.pool(pool)
   redis.call('DEL', keys.pool_history(pool.name))
-  for _, component in ipairs(redis.call('SMEMBERS', keys.pool_policies(pool.name))) do removals.policy(pool.name, component) end
-  for _, group in ipairs(redis.call('SMEMBERS', keys.pool_groups(pool.name))) do removals.group(pool.name, group) end
+  for _, component in ipairs(redis.call('SMEMBERS', keys.pool_policies(pool.name))) do deletions.policy(pool.name, component) end
+  for _, group in ipairs(redis.call('SMEMBERS', keys.pool_groups(pool.name))) do deletions.group(pool.name, group) end
   redis.call('DEL', pool.key, keys.pool_holds(pool.name), keys.pool_todo(pool.name), keys.pool_stops(pool.name))
   accounts.forget(pool.key)
-  counts.forget(pool.name)
+  counters.forget(pool.name)
   redis.call('HDEL', keys.pools(), pool.name)
   redis.call('SREM', keys.todo(), pool.name)
 end
