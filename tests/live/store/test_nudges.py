@@ -37,7 +37,7 @@ def ask(tmp_path: Path) -> Callable[[RedisClient], Ask]:
     (tmp_path / "lib").mkdir()
     shutil.copy(FOLDER / "lib" / "nudges.lua", tmp_path / "lib")
     head = "-- Ask, and ask again.\n-- @use nudges\n-- @reply asked\n\n"
-    (tmp_path / "ask.lua").write_text(f"{head}nudges.ask()\nnudges.ask()\nreturn reply.asked()\n")
+    (tmp_path / "ask.lua").write_text(f"{head}nudges.send()\nnudges.send()\nreturn reply.asked()\n")
     commands = load_commands(tmp_path)
 
     def asking(client: RedisClient) -> Ask:

@@ -5,7 +5,7 @@
 -- @reply audited differences
 -- @reply not_found
 
-audit_findings.begin(args.repair)
+audit_findings.start(args.repair)
 local pool = accounts.pool(args.pool)
 if not pool then return reply.not_found() end
 
@@ -40,9 +40,9 @@ for _, id in ipairs(redis.call('ZRANGE', keys.pool_active(args.pool), 0, -1)) do
 end
 local owner = patience_hold.owner(pool)
 if owner then add_all(owner.path, owner.lane.ask, 'kept') end
-for _, hold in ipairs(victim_holds.of(pool)) do
+for _, hold in ipairs(victim_holds.list(pool)) do
   for _, account in ipairs(hold.path) do
-    for _, key in ipairs(hold.lane.ask.keys) do add(account, 'cleared', key, victim_holds.kept(hold, account, key)) end
+    for _, key in ipairs(hold.lane.ask.keys) do add(account, 'cleared', key, victim_holds.units_held(hold, account, key)) end
   end
 end
 for _, account in ipairs(all) do
@@ -62,13 +62,13 @@ for _, account in ipairs(all) do
     for key in pairs(names) do
       if (is[key] or 0) ~= (should[key] or 0) then
         local where = args.pool .. ' ' .. account.id .. ' ' .. column .. ' ' .. key
-        if audit_findings.add('account', where, amounts.whole(is[key] or 0), amounts.whole(should[key] or 0)) then
-          if should[key] then redis.call('HSET', account.key, column .. ':' .. key, amounts.whole(should[key]))
+        if audit_findings.add('account', where, amounts.format(is[key] or 0), amounts.format(should[key] or 0)) then
+          if should[key] then redis.call('HSET', account.key, column .. ':' .. key, amounts.format(should[key]))
           else redis.call('HDEL', account.key, column .. ':' .. key) end
         end
       end
     end
   end
 end
-if audit_findings.any() and args.repair == '1' then rechecks.begin(pool) end
-return reply.audited(audit_findings.all())
+if audit_findings.any() and args.repair == '1' then rechecks.start(pool) end
+return reply.audited(audit_findings.list())

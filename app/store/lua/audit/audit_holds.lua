@@ -6,7 +6,7 @@
 -- @reply audited differences
 -- @reply not_found
 
-audit_findings.begin(args.repair)
+audit_findings.start(args.repair)
 local pool = accounts.pool(args.pool)
 if not pool then return reply.not_found() end
 
@@ -44,15 +44,15 @@ for i = 1, #raw, 2 do
     end
   end
 end
-local noted = tonumber(pool.is.clearings) or 0
-if noted ~= count and audit_findings.add('hold', args.pool .. ' holds with victims', amounts.whole(noted), amounts.whole(count)) then
-  pool.is.clearings = count > 0 and amounts.whole(count) or nil
-  if count > 0 then redis.call('HSET', pool.key, 'clearings', amounts.whole(count)) else redis.call('HDEL', pool.key, 'clearings') end
+local noted = tonumber(pool.fields.clearings) or 0
+if noted ~= count and audit_findings.add('hold', args.pool .. ' holds with victims', amounts.format(noted), amounts.format(count)) then
+  pool.fields.clearings = count > 0 and amounts.format(count) or nil
+  if count > 0 then redis.call('HSET', pool.key, 'clearings', amounts.format(count)) else redis.call('HDEL', pool.key, 'clearings') end
 end
 
 local lines, owners, coming = {}, {}, {}
 for id, request in pairs(running) do
-  lines[id] = requests.line(request)
+  lines[id] = requests.allocation_record(request)
   if request.status == states.preempting then
     local owner = redis.call('HGET', keys.pool_leaving(args.pool), id)
     local limit = request.reason == 'limit' and (request.preempted_by or '') == ''
@@ -62,27 +62,27 @@ for id, request in pairs(running) do
     coming[owners[id]] = coming[owners[id]] or {}
     coming[owners[id]][#coming[owners[id]] + 1] = request
     local is = tonumber(redis.call('ZSCORE', keys.leaving(), id))
-    if is ~= leaving[id] and audit_findings.add('leaving', id, is and amounts.whole(is), leaving[id] and amounts.whole(leaving[id])) then
-      if leaving[id] then redis.call('ZADD', keys.leaving(), amounts.whole(leaving[id]), id) else redis.call('ZREM', keys.leaving(), id) end
+    if is ~= leaving[id] and audit_findings.add('leaving', id, is and amounts.format(is), leaving[id] and amounts.format(leaving[id])) then
+      if leaving[id] then redis.call('ZADD', keys.leaving(), amounts.format(leaving[id]), id) else redis.call('ZREM', keys.leaving(), id) end
     end
   end
 end
 compare(keys.pool_held(args.pool), 'line', lines)
 compare(keys.pool_leaving(args.pool), 'leaving', owners)
 
-for _, hold in ipairs(victim_holds.of(pool)) do
+for _, hold in ipairs(victim_holds.list(pool)) do
   local should = {}
-  for where, units in pairs(hold.brought) do should['brought|' .. where] = amounts.whole(units) end
+  for where, units in pairs(hold.brought) do should['brought|' .. where] = amounts.format(units) end
   for where in pairs(hold.coming) do should['coming|' .. where] = '0' end
   for _, request in ipairs(coming[hold.id] or {}) do
     local ask = lanes.of(request).ask
     for _, account in ipairs(accounts.path(args.pool, request.component)) do
       for _, key in ipairs(hold.on[account.key] and ask.keys or {}) do
         local where = 'coming|' .. account.id .. '|' .. key
-        if hold.lane.ask.of[key] then should[where] = amounts.whole((tonumber(should[where]) or 0) + ask.of[key]) end
+        if hold.lane.ask.of[key] then should[where] = amounts.format((tonumber(should[where]) or 0) + ask.of[key]) end
       end
     end
   end
   compare(keys.hold(args.pool, hold.id), 'hold', should)
 end
-return reply.audited(audit_findings.all())
+return reply.audited(audit_findings.list())

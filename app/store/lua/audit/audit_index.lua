@@ -4,7 +4,7 @@
 -- @args kind part cursor count repair
 -- @reply audited differences cursor
 
-audit_findings.begin(args.repair)
+audit_findings.start(args.repair)
 
 local function waits(request) return request.status == states.queued end
 local function over(request) return not string.find(transitions, ' ' .. request.status .. '>', 1, true) end
@@ -33,4 +33,4 @@ for i = 1, #scanned[2], 2 do
     if audit_findings.add('stray', key .. ' ' .. id, request and request.status or 'there, but no request', nil) then redis.call('ZREM', key, id) end
   end
 end
-return reply.audited(audit_findings.all(), scanned[1])
+return reply.audited(audit_findings.list(), scanned[1])

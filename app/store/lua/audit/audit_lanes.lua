@@ -5,11 +5,11 @@
 -- @reply audited differences cursor
 -- @reply not_found
 
-audit_findings.begin(args.repair)
+audit_findings.start(args.repair)
 local pool = accounts.pool(args.pool)
 if not pool then return reply.not_found() end
 
-local left = pool.is.reviewing or pool.is.unsettled or redis.call('EXISTS', keys.pool_todo(args.pool)) == 1
+local left = pool.fields.reviewing or pool.fields.unsettled or redis.call('EXISTS', keys.pool_todo(args.pool)) == 1
 if left and redis.call('SISMEMBER', keys.todo(), args.pool) == 0 then
   if audit_findings.add('todo', args.pool, nil, 'listed') then redis.call('SADD', keys.todo(), args.pool) end
 end
@@ -20,15 +20,15 @@ local function check(id)
   if not path or not head or redis.call('SISMEMBER', keys.component_lanes(lane.component), id) == 0 then
     return audit_findings.add('lane', args.pool .. ' ' .. id, 'listed', nil)
   end
-  local inshare = lanes.inshare(path, lane)
-  local place = queue_order.seat(pool, path[1], inner, inshare)
-  local constraint, need, _, spot = parking.of(pool, id)
+  local inshare = lanes.is_in_share(path, lane)
+  local place = queue_order.stored_score(pool, path[1], inner, inshare)
+  local constraint, need, _, spot = parking.find(pool, id)
   local park = spot == 'line' and keys.pool_line(args.pool) or keys.pool_park(args.pool, spot, need)
   local share = redis.call('SISMEMBER', keys.pool_inshare(args.pool), id) == 1
   if share ~= inshare then audit_findings.add('lane', args.pool .. ' ' .. id .. ' in share', share, inshare) end
   for _, key in ipairs({keys.pool_lanes(args.pool), park}) do
     local is = tonumber(redis.call('ZSCORE', key, id))
-    if is ~= place then audit_findings.add('lane', key .. ' ' .. id, is and amounts.whole(is), amounts.whole(place)) end
+    if is ~= place then audit_findings.add('lane', key .. ' ' .. id, is and amounts.format(is), amounts.format(place)) end
   end
   local needs, whose = keys.pool_needs(args.pool, spot), string.match(spot, '@(.+)$')
   local found = spot == 'line' or redis.call('ZSCORE', needs, need)
@@ -38,27 +38,27 @@ local function check(id)
   if least and tonumber(told or 0) ~= tonumber(least) then audit_findings.add('lane', needs .. ' least', told or nil, least) end
   local is, should = fair_share_order.scores(pool, path[1])
   if is ~= should then audit_findings.add('lane', args.pool .. ' satisfaction of ' .. lane.component, is, should) end
-  local settled = not pool.is.unsettled and constraint ~= 'line'
+  local settled = not pool.fields.unsettled and constraint ~= 'line'
   if settled and lane_grants.room(pool, constraint) >= tonumber(need) then
     audit_findings.add('lane', args.pool .. ' ' .. id .. ' waits for ' .. constraint, need, 'granted, or parked elsewhere')
   end
 end
 
 local scanned, constraints = {'0', {}}, redis.call('HKEYS', keys.pool_parks(args.pool))
-if not pool.is.reviewing then
+if not pool.fields.reviewing then
   scanned = redis.call('HSCAN', keys.pool_parked(args.pool), args.cursor, 'COUNT', args.count)
   for i = 1, #scanned[2], 2 do check(scanned[2][i]) end
   local parked = redis.call('ZCARD', keys.pool_line(args.pool))
   for _, count in ipairs(redis.call('HVALS', keys.pool_parks(args.pool))) do parked = parked + tonumber(count) end
   local listed = redis.call('HLEN', keys.pool_parked(args.pool))
-  if parked ~= listed then audit_findings.add('parks', args.pool, amounts.whole(parked), amounts.whole(listed)) end
+  if parked ~= listed then audit_findings.add('parks', args.pool, amounts.format(parked), amounts.format(listed)) end
 end
 if audit_findings.any() and args.repair == '1' then
-  for _, id in ipairs(redis.call('HKEYS', keys.pool_parked(args.pool))) do lanes.part(pool, lanes.open(id)) end
+  for _, id in ipairs(redis.call('HKEYS', keys.pool_parked(args.pool))) do lanes.detach(pool, lanes.open(id)) end
   for _, constraint in ipairs(constraints) do
     parking_lookup.clear(pool, constraint)
   end
   redis.call('DEL', keys.pool_parks(args.pool), keys.pool_lanes(args.pool), keys.pool_line(args.pool), keys.pool_inshare(args.pool))
-  rechecks.begin(pool)
+  rechecks.start(pool)
 end
-return reply.audited(audit_findings.all(), scanned[1])
+return reply.audited(audit_findings.list(), scanned[1])

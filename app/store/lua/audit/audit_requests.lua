@@ -5,7 +5,7 @@
 -- @reply audited differences last
 
 clock.start(args.now)
-audit_findings.begin(args.repair)
+audit_findings.start(args.repair)
 
 -- Which sorted sets a request should be in: key → score, `true` for any; and `maybe`, the keys it could wrongly be in.
 local function belongs(request, lane)
@@ -14,14 +14,14 @@ local function belongs(request, lane)
     for _, key in ipairs({keys.pool_queue(name), keys.pool_active(name), keys.pool_ends(name)}) do maybe[#maybe + 1] = key end
   end
   if request.status == states.queued then
-    local inner = queue_order.inner(tonumber(request.class), tonumber(request.seq))
+    local inner = queue_order.lane_score(tonumber(request.class), tonumber(request.seq))
     should[keys.waiting()] = true
     should[keys.lane(lane.id)] = inner
     if request.walltime_s then should[keys.lane_walltimes(lane.id)] = tonumber(request.walltime_s) end
     for _, name in ipairs(lanes.pools(lane.component)) do
       local path = accounts.path(name, lane.component)
-      if path[#path].is.reviewing or redis.call('HEXISTS', keys.pool_todo(name), 'sync ' .. lane.id) == 1 then should[keys.pool_queue(name)] = 'either'
-      elseif lanes.listed(path[#path], lane) then should[keys.pool_queue(name)] = queue_order.score(path[#path], path[1], inner) end
+      if path[#path].fields.reviewing or redis.call('HEXISTS', keys.pool_todo(name), 'sync ' .. lane.id) == 1 then should[keys.pool_queue(name)] = 'either'
+      elseif lanes.is_attached(path[#path], lane) then should[keys.pool_queue(name)] = queue_order.rank_score(path[#path], path[1], inner) end
     end
   elseif string.find(transitions, ' ' .. request.status .. '>', 1, true) then
     should[keys.live()] = true
@@ -39,14 +39,14 @@ end
 
 local function anew(request, key)
   local runs = not request.task or (request.started_ms or '') ~= ''
-  local seconds = key == keys.live() and runs and request.lease_s or key == keys.waiting() and requests.patience(request)
+  local seconds = key == keys.live() and runs and request.lease_s or key == keys.waiting() and requests.poll_timeout_s(request)
   return seconds and clock.after(seconds) or const.EXACT
 end
 
 -- A request whose task is gone: who has begun goes on without, and of the others nobody will ever hear, so their time is up.
 local function alone(request)
   if (request.started_ms or '') ~= '' then return redis.call('HDEL', keys.request(request.id), 'task') end
-  redis.call('ZADD', request.status == states.queued and keys.waiting() or keys.live(), amounts.whole(clock.now), request.id)
+  redis.call('ZADD', request.status == states.queued and keys.waiting() or keys.live(), amounts.format(clock.now), request.id)
 end
 
 -- A request of a task: the task knows it, and somebody will send what is to be sent. Its lease runs from when it has begun.
@@ -62,7 +62,7 @@ local function check_task(request)
     or redis.call('ZSCORE', keys.delayed(), task)
   if not due and (over or status ~= states.queued and (request.started_ms or '') == '') then
     if audit_findings.add('task', task .. ' ' .. status .. ' in the outbox', nil, 'there') then
-      redis.call('ZADD', keys.outbox(), amounts.whole(clock.now), task)
+      redis.call('ZADD', keys.outbox(), amounts.format(clock.now), task)
     end
   end
 end
@@ -79,7 +79,7 @@ local function check(id)
     local is, wanted = tonumber(redis.call('ZSCORE', key, id)), should[key]
     local right = wanted == 'either' or wanted == true and is or wanted == is
     if not right and audit_findings.add('request', id .. ' ' .. request.status .. ' in ' .. key, is, wanted) then
-      if wanted then redis.call('ZADD', key, amounts.whole(wanted == true and anew(request, key) or wanted), id)
+      if wanted then redis.call('ZADD', key, amounts.format(wanted == true and anew(request, key) or wanted), id)
       else redis.call('ZREM', key, id) end
     end
   end
@@ -93,10 +93,10 @@ local function check(id)
   for _, name in ipairs(lanes.pools(lane.component)) do
     local path = accounts.path(name, lane.component)
     local pool, able = path[#path], not eligibility.refusal(path, lane.ask, lane.fixed)
-    if not pool.is.reviewing and (not listed or lanes.listed(pool, lane) ~= able) then
-      if audit_findings.add('lane', name .. ' ' .. lane.id, lanes.listed(pool, lane), able) then
+    if not pool.fields.reviewing and (not listed or lanes.is_attached(pool, lane) ~= able) then
+      if audit_findings.add('lane', name .. ' ' .. lane.id, lanes.is_attached(pool, lane), able) then
         redis.call('SADD', keys.component_lanes(lane.component), lane.id)
-        rechecks.begin(pool)
+        rechecks.start(pool)
       end
     end
   end
@@ -105,8 +105,8 @@ end
 local function counted(name, least)
   local is = tonumber(redis.call('HGET', keys.meta(), name)) or 0
   if is >= least then return end
-  if audit_findings.add('counter', name, amounts.whole(is), 'at least ' .. amounts.whole(least)) then
-    redis.call('HSET', keys.meta(), name, amounts.whole(least))
+  if audit_findings.add('counter', name, amounts.format(is), 'at least ' .. amounts.format(least)) then
+    redis.call('HSET', keys.meta(), name, amounts.format(least))
   end
 end
 
@@ -116,4 +116,4 @@ for i = 1, #ids, 2 do
   counted('seq', tonumber(ids[i + 1]))
   counted('fence', tonumber(redis.call('HGET', keys.request(ids[i]), 'fence') or 0) or 0)
 end
-return reply.audited(audit_findings.all(), ids[#ids])
+return reply.audited(audit_findings.list(), ids[#ids])

@@ -4,5 +4,5 @@
 -- @reply read found
 
 local found = {}
-for _, id in ipairs(cjson.decode(args.ids)) do found[#found + 1] = request_copies.of(id) end
+for _, id in ipairs(cjson.decode(args.ids)) do found[#found + 1] = request_copies.read(id) end
 return reply.read(found)

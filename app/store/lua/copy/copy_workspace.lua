@@ -32,7 +32,7 @@ end
 
 local found, told = {}, {}
 local function take_request(id)
-  if not told[id] then found[#found + 1] = request_copies.of(id) end
+  if not told[id] then found[#found + 1] = request_copies.read(id) end
   told[id] = true
 end
 
@@ -89,4 +89,4 @@ take('set', keys.todo(), keys.orphans())
 take('zset', keys.leaving())
 for _, pool in ipairs(redis.call('HKEYS', keys.pools())) do take_pool(pool) end
 for _, id in ipairs(redis.call('SMEMBERS', keys.orphans())) do take_component(lanes.open(id).component) end
-return reply.copied(amounts.whole(clock.now), rows, found)
+return reply.copied(amounts.format(clock.now), rows, found)

@@ -6,7 +6,7 @@
 -- @reply too_many live
 
 local live = redis.call('ZCARD', keys.waiting()) + redis.call('ZCARD', keys.live())
-if live > tonumber(args.most) then return reply.too_many(amounts.whole(live)) end
+if live > tonumber(args.most) then return reply.too_many(amounts.format(live)) end
 local newest = redis.call('XREVRANGE', keys.events(), '+', '-', 'COUNT', 1)
 local ids = redis.call('ZRANGE', keys.waiting(), 0, -1)
 for _, id in ipairs(redis.call('ZRANGE', keys.live(), 0, -1)) do ids[#ids + 1] = id end

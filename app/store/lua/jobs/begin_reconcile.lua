@@ -28,20 +28,20 @@ local function shared()
 end
 
 if args.why == 'shares' and not shared() then return reply.idle() end
-if args.why == 'missed' and not nudges.are('missed') then return reply.seen() end
-if args.why == 'nudge' and nudges.are('hushed') then return reply.seen() end
+if args.why == 'missed' and not nudges.state_is('missed') then return reply.seen() end
+if args.why == 'nudge' and nudges.state_is('hushed') then return reply.seen() end
 
 if idle() then
-  nudges.forget()
+  nudges.clear()
   return reply.idle()
 end
 
 local holder = redis.call('GET', keys.lease('reconcile'))
 if holder and holder ~= args.token then
-  nudges.miss()
+  nudges.mark_missed()
   return reply.held()
 end
 
 redis.call('SET', keys.lease('reconcile'), args.token, 'PX', args.ttl_ms)
-nudges.forget()
+nudges.clear()
 return reply.begun()

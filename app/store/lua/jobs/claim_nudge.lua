@@ -6,7 +6,7 @@
 -- @reply claimed wait_ms
 -- @reply unasked
 
-if not nudges.are('asked') then return reply.unasked() end
+if not nudges.state_is('asked') then return reply.unasked() end
 
 clock.start(args.now)
 local known = redis.call('HMGET', keys.counts(), 'reconcile_last_ms', 'nudged_ms')
@@ -14,7 +14,7 @@ local gap = math.max(20, 5 * (tonumber(known[1]) or 0))
 local due = math.max(clock.now, (tonumber(known[2]) or 0) + gap)
 due = math.min(due, clock.now + gap)  -- a clock may have been put back
 
-local wait = amounts.whole(due - clock.now)
-redis.call('SET', keys.nudge(), 'sent', 'PX', amounts.whole(due - clock.now + 5000))
-redis.call('HSET', keys.counts(), 'nudged_ms', amounts.whole(due))
+local wait = amounts.format(due - clock.now)
+redis.call('SET', keys.nudge(), 'sent', 'PX', amounts.format(due - clock.now + 5000))
+redis.call('HSET', keys.counts(), 'nudged_ms', amounts.format(due))
 return reply.claimed(wait)

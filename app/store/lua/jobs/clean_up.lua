@@ -5,8 +5,8 @@
 -- @reply swept lapsed forgotten pruned more
 
 clock.start(args.now)
-requests.keep(args.kept)
-local count, now = tonumber(args.chunk), amounts.whole(clock.now)
+requests.set_stream_length(args.kept)
+local count, now = tonumber(args.chunk), amounts.format(clock.now)
 
 local function due(key, until_ms)
   return redis.call('ZRANGEBYSCORE', key, '-inf', until_ms, 'LIMIT', 0, count)
@@ -17,21 +17,21 @@ local function expire(set, id, reason, leave)
   if not request then return redis.call('ZREM', set, id) end  -- lost; what it held is found by the audit
   leave(request)
   requests.finish(request, states.expired, 'expired', {'reason', reason}, fields)
-  requests.write(request, fields)
+  requests.save(request, fields)
 end
 
 -- A write that a server out of memory refuses, before any it would let pass: nothing lapses while heartbeats are refused.
 redis.call('HSET', keys.meta(), 'swept_ms', now)
 
 local lapsed = due(keys.live(), now)
-for _, id in ipairs(lapsed) do expire(keys.live(), id, 'lease_lapsed', grants.back) end
+for _, id in ipairs(lapsed) do expire(keys.live(), id, 'lease_lapsed', grants.take_back) end
 
 local forgotten = due(keys.waiting(), now)
 for _, id in ipairs(forgotten) do
-  expire(keys.waiting(), id, 'not_polled', function(request) grants.unqueue(request, lanes.of(request)) end)
+  expire(keys.waiting(), id, 'not_polled', function(request) grants.dequeue(request, lanes.of(request)) end)
 end
 
-local pruned = due(keys.ended(), amounts.whole(clock.now - tonumber(args.retention_s) * 1000))
+local pruned = due(keys.ended(), amounts.format(clock.now - tonumber(args.retention_s) * 1000))
 for _, id in ipairs(pruned) do
   redis.call('DEL', keys.request(id))
   redis.call('ZREM', keys.requests(), id)

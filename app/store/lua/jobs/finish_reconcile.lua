@@ -12,25 +12,25 @@ local holder = redis.call('GET', lease)
 if args.next ~= '' and holder == args.next then return reply.again() end
 if holder ~= args.token then return reply.done() end
 
-counters.look(args.took_ms)
+counters.add_reconcile(args.took_ms)
 redis.call('HSET', keys.counts(), 'reconcile_last_ms', args.took_ms)
 
 if args.found == 'failed' then
   redis.call('DEL', lease)
-  nudges.hush()
+  nudges.suppress()
   return reply.done()
 end
 
-local left = args.found == 'more' or nudges.are('missed')
+local left = args.found == 'more' or nudges.state_is('missed')
 if left and args.next ~= '' then
   redis.call('SET', lease, args.next, 'PX', args.ttl_ms)
-  nudges.forget()
+  nudges.clear()
   return reply.again()
 end
 
 redis.call('DEL', lease)
 if left then
-  nudges.forget()
-  nudges.ask()
+  nudges.clear()
+  nudges.send()
 end
 return reply.done()

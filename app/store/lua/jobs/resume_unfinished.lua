@@ -4,5 +4,5 @@
 -- @reply advanced more
 
 clock.start(args.now)
-requests.keep(args.kept)
-return reply.advanced(unfinished_work.advance(tonumber(args.chunk)))
+requests.set_stream_length(args.kept)
+return reply.advanced(unfinished_work.resume(tonumber(args.chunk)))

@@ -24,7 +24,7 @@ end
 
 local function row(of)
   local units = {}
-  for i, key in ipairs(listed) do units[i] = amounts.whole(of[key] or 0) end
+  for i, key in ipairs(listed) do units[i] = amounts.format(of[key] or 0) end
   return table.concat(units, ',')
 end
 
@@ -46,7 +46,7 @@ table.sort(rows, function(a, b)
   if a.part ~= b.part then return a.part > b.part end
   return a.born < b.born
 end)
-local words = {amounts.whole(clock.now), table.concat(listed, ','), row(pool.limit), row(pool.used)}
+local words = {amounts.format(clock.now), table.concat(listed, ','), row(pool.limit), row(pool.used)}
 for i = 1, math.min(#rows, tonumber(args.listed)) do words[i + 4] = rows[i].text end
 if #rows > tonumber(args.listed) then words[#words + 1] = '+' end
 redis.call('RPUSH', keys.pool_history(args.pool), table.concat(words, ' '))

@@ -4,7 +4,7 @@
 local function put(account, column, key, number, fields)
   account[column][key] = number
   fields[#fields + 1] = column .. ':' .. key
-  fields[#fields + 1] = amounts.whole(number)
+  fields[#fields + 1] = amounts.format(number)
 end
 
 -- Units of a share key are in nobody's stack any more: what was borrowed above them may lie in a share now.
@@ -26,7 +26,7 @@ function account_updates.add(path, ask, columns, sign)
 end
 
 -- Somebody along a path is told to leave: it counts in no stack from now on.
-function account_updates.went(path, ask)
+function account_updates.leave_stacks(path, ask)
   for i = 1, #path - 1 do
     local fields = {}
     for _, key in ipairs(ask.keys) do gone(path[i], path[#path], key, ask.of[key], fields) end
@@ -36,7 +36,7 @@ end
 
 -- Somebody came below all others of its policy: there as much as its share may be borrowed that was not, and goes up in the groups'
 -- stacks, so that what lay above it may lie in a group's share now.
-function account_updates.shook(path)
+function account_updates.shift_group_stacks(path)
   local policy = path[1]
   for i = 2, #path - 1 do
     local fields = {}
@@ -48,7 +48,7 @@ function account_updates.shook(path)
 end
 
 -- What holds with victims keep at one account.
-function account_updates.clear(account, key, by)
+function account_updates.add_victim_held(account, key, by)
   local fields = {}
   put(account, 'cleared', key, (account.cleared[key] or 0) + by, fields)
   redis.call('HSET', account.key, unpack(fields))

@@ -8,11 +8,11 @@ local function load(key, id)
   local account = loaded[key]
   if account == nil then
     local raw = redis.call('HGETALL', key)
-    account = #raw > 0 and {key = key, id = id, is = {}, limit = {}, used = {}, fixed = {}, reserved = {}, promised = {},
+    account = #raw > 0 and {key = key, id = id, fields = {}, limit = {}, used = {}, fixed = {}, reserved = {}, promised = {},
       cleared = {}, kept = {}, back = {}, reserving = {}, fair = {}, sated = {}}
     for i = 1, #raw, 2 do
       local kind, of = string.match(raw[i], '^(%l+):(.+)$')
-      if kind then account[kind][of] = tonumber(raw[i + 1]) else account.is[raw[i]] = raw[i + 1] end
+      if kind then account[kind][of] = tonumber(raw[i + 1]) else account.fields[raw[i]] = raw[i + 1] end
     end
     loaded[key] = account
   end
@@ -34,7 +34,7 @@ function accounts.policy(pool, component)
 end
 
 -- The account a constraint names.
-function accounts.named(pool, id)
+function accounts.by_id(pool, id)
   if id == 'pool' then return accounts.pool(pool) end
   local kind, name = string.match(id, '^(%l+):(.+)$')
   if kind == 'group' then return accounts.group(pool, name) end
@@ -48,11 +48,11 @@ function accounts.forget(key) loaded[key] = nil end
 function accounts.path(pool, component)
   local policy = accounts.policy(pool, component)
   if not policy then return false end
-  local path, parent = {policy}, policy.is.group
+  local path, parent = {policy}, policy.fields.group
   while parent do
     local group = accounts.group(pool, parent)
     path[#path + 1] = group
-    parent = group.is.parent
+    parent = group.fields.parent
   end
   path[#path + 1] = accounts.pool(pool)
   return path
@@ -87,14 +87,14 @@ local function weigh(kind, account, pool, key, need)
   if need <= room then return end
   local short = (need - room) / need
   if not worst or short > worst.short then worst = {kind = kind, account = account.id, key = key, need = need, short = short} end
-  if all then all[#all + 1] = {kind, account.id, key, amounts.whole(need), amounts.whole(room)} end
+  if all then all[#all + 1] = {kind, account.id, key, amounts.format(need), amounts.format(room)} end
 end
 
 -- What keeps an ask from being granted along a path, nil if nothing does: limits and the fixed share go before capacity (what holds
 -- with victims keep counts as used at either), and capacity before the hold of patience, which counts only for whom it binds; of
 -- several the one that lacks most. An owner of a hold with victims is looked at in `hold_owners`. Into the list `told`, if there is one,
 -- goes everything that lacks: kind, account, key, need, room.
-function accounts.blocked(path, ask, fixed, bound, told)
+function accounts.blocker(path, ask, fixed, bound, told)
   local policy, pool, first = path[1], path[#path], nil
   worst, all = nil, told
   local function decided()
@@ -105,7 +105,7 @@ function accounts.blocked(path, ask, fixed, bound, told)
     for i = 1, #path - 1 do weigh('limit', path[i], pool, key, ask.of[key]) end
     if fixed and pool.limit[key] then weigh('fixed', policy, pool, key, ask.of[key]) end
   end
-  local cleared = pool.is.clearings and ask.keys or {}
+  local cleared = pool.fields.clearings and ask.keys or {}
   for _, key in ipairs(decided() and {} or cleared) do
     for i = 1, #path - 1 do weigh('cleared', path[i], pool, key, ask.of[key]) end
   end

@@ -19,17 +19,17 @@ end
 
 -- Into the lane, and into the queue of each pool with what keeps it there.
 local function wait(request, lane, inner, chances)
-  local deadline = requests.patience(request) and clock.after(request.queue_ttl_s) or const.EXACT
-  for _, chance in ipairs(chances) do queue.foresee(chance.path, lane) end
+  local deadline = requests.poll_timeout_s(request) and clock.after(request.queue_ttl_s) or const.EXACT
+  for _, chance in ipairs(chances) do queue.schedule_sync_if_stale(chance.path, lane) end
   queue.enter(request, lane, inner, deadline)
   for _, chance in ipairs(chances) do
-    queue.stand(chance.path, request, lane, inner, chance.constraint, chance.need)
+    queue.enter_pool(chance.path, request, lane, inner, chance.constraint, chance.need)
   end
 end
 
 -- One that held units and has lost them stands in the queue of every pool that may grant it; the next pass looks at it first.
-function admission.again(request, lane, fields)
-  local inner, chances = queue_order.inner(tonumber(request.class), tonumber(request.seq)), {}
+function admission.requeue(request, lane, fields)
+  local inner, chances = queue_order.lane_score(tonumber(request.class), tonumber(request.seq)), {}
   for _, name in ipairs(lanes.pools(lane.component)) do
     local path = accounts.path(name, lane.component)
     if not eligibility.refusal(path, lane.ask, lane.fixed) then
@@ -37,48 +37,48 @@ function admission.again(request, lane, fields)
     end
   end
   if #chances == 0 then
-    return requests.finish(request, states.rejected, 'rejected', eligibility.reasons(lane.component, lane.ask, lane.fixed), fields)
+    return requests.finish(request, states.rejected, 'rejected', eligibility.refusals(lane.component, lane.ask, lane.fixed), fields)
   end
   wait(request, lane, inner, chances)
-  for _, chance in ipairs(chances) do dirty_pools.renew(chance.path[#chance.path]) end
+  for _, chance in ipairs(chances) do dirty_pools.mark_new(chance.path[#chance.path]) end
 end
 
 -- In the eligible pools, by policy priority: granted by the first that can, else waiting in all.
 local function place(request, lane, fields)
-  local inner, chances, pools = queue_order.inner(tonumber(request.class), tonumber(request.seq)), {}, lanes.pools(lane.component)
+  local inner, chances, pools = queue_order.lane_score(tonumber(request.class), tonumber(request.seq)), {}, lanes.pools(lane.component)
   for _, name in ipairs(pools) do
     local path = accounts.path(name, lane.component)
     if not eligibility.refusal(path, lane.ask, lane.fixed) then
-      local constraint, need = lane_grants.keeps(path, lane, inner, request.walltime_s)
-      if not constraint then return grants.give(path, lane, request, fields) end
+      local constraint, need = lane_grants.find_blocker(path, lane, inner, request.walltime_s)
+      if not constraint then return grants.allocate(path, lane, request, fields) end
       chances[#chances + 1] = {path = path, constraint = constraint, need = need}
     end
   end
   if #chances > 0 then return wait(request, lane, inner, chances) end
   if #pools == 0 and redis.call('HGET', keys.meta(), 'unmanaged') == 'allow' then
-    return grants.give(nil, lane, request, fields)
+    return grants.allocate(nil, lane, request, fields)
   end
-  requests.finish(request, states.rejected, 'rejected', eligibility.reasons(lane.component, lane.ask, lane.fixed), fields)
+  requests.finish(request, states.rejected, 'rejected', eligibility.refusals(lane.component, lane.ask, lane.fixed), fields)
 end
 
 -- One that comes after another of the same task, with its place among equals; the next pass looks at it first.
-function admission.follow(ask, seq, submitted_ms)
+function admission.enter_successor(ask, seq, submitted_ms)
   local request, fields = {id = ask.id}, ask.fields
   for i = 1, #fields, 2 do request[fields[i]] = fields[i + 1] end
-  local number = amounts.whole(redis.call('HINCRBY', keys.meta(), 'seq', 1))
-  requests.move(request, states.queued, 'submitted', {'seq', seq, 'submitted_ms', submitted_ms, 'queued_ms', amounts.whole(clock.now)}, fields)
+  local number = amounts.format(redis.call('HINCRBY', keys.meta(), 'seq', 1))
+  requests.transition(request, states.queued, 'submitted', {'seq', seq, 'submitted_ms', submitted_ms, 'queued_ms', amounts.format(clock.now)}, fields)
   local lane = lanes.of(request)
   if #lanes.pools(lane.component) == 0 and redis.call('HGET', keys.meta(), 'unmanaged') == 'allow' then
-    grants.give(nil, lane, request, fields)
+    grants.allocate(nil, lane, request, fields)
   else
-    admission.again(request, lane, fields)
+    admission.requeue(request, lane, fields)
   end
-  requests.write(request, fields)
+  requests.save(request, fields)
   redis.call('ZADD', keys.requests(), number, ask.id)
 end
 
 -- Tag and a flat list: of a known request all there is, of a new one what the ask did not say already.
-function admission.take(ask, remember_s)
+function admission.admit(ask, remember_s)
   local request, fields, said = {id = ask.id}, ask.fields, #ask.fields
   for i = 1, #fields, 2 do request[fields[i]] = fields[i + 1] end
   local tag, known = again(ask, request)
@@ -89,10 +89,10 @@ function admission.take(ask, remember_s)
     flat[#flat + 1] = known.lease_s and redis.call('ZSCORE', keys.live(), known.id) or ''
     return tag, flat
   end
-  local seq = amounts.whole(redis.call('HINCRBY', keys.meta(), 'seq', 1))
-  requests.move(request, states.queued, 'submitted', {'seq', seq, 'submitted_ms', amounts.whole(clock.now)}, fields)
+  local seq = amounts.format(redis.call('HINCRBY', keys.meta(), 'seq', 1))
+  requests.transition(request, states.queued, 'submitted', {'seq', seq, 'submitted_ms', amounts.format(clock.now)}, fields)
   place(request, lanes.of(request), fields)
-  requests.write(request, fields)
+  requests.save(request, fields)
   redis.call('ZADD', keys.requests(), seq, ask.id)
   if ask.key then redis.call('SET', keys.idempotency(ask.key), ask.id .. ' ' .. ask.digest, 'EX', remember_s) end
   return 'taken_in', {unpack(fields, said + 1)}

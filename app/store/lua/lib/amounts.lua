@@ -2,7 +2,7 @@
 
 local decoded = {}
 
-function amounts.whole(number)
+function amounts.format(number)
   return string.format('%d', number)  -- exact to 2^63, and cheaper than %.0f
 end
 

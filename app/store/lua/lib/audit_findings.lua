@@ -2,8 +2,8 @@
 
 local found, repairs = {}, false
 
-function audit_findings.begin(repair) repairs = repair == '1' end
-function audit_findings.all() return found end
+function audit_findings.start(repair) repairs = repair == '1' end
+function audit_findings.list() return found end
 function audit_findings.any() return #found > 0 end
 
 -- Note a difference; true if it is to be repaired.

@@ -7,7 +7,7 @@ local BACKFILL = 32  -- of those in a lane that would end in time, the first in 
 -- Among those of a lane that will have ended by then, the first in order: its id and inner number.
 local function ended_by(lane, shadow)
   local short = redis.call('ZRANGEBYSCORE', keys.lane_walltimes(lane.id), '-inf',
-    amounts.whole(math.floor((shadow - clock.now) / 1000)), 'LIMIT', 0, BACKFILL)
+    amounts.format(math.floor((shadow - clock.now) / 1000)), 'LIMIT', 0, BACKFILL)
   local first, at = nil, nil
   for _, id in ipairs(short) do
     local inner = tonumber(redis.call('ZSCORE', keys.lane(lane.id), id))
@@ -18,28 +18,28 @@ end
 
 -- Whether somebody of a lane that a hold keeps may go on: all if it is the owner's or stands before it by now, else who ends
 -- before the owner could start (`instead`). `at` is the place it is granted by. The owner's start is foreseen once.
-function backfill.may(pool, found, owner)
+function backfill.may_pass(pool, found, owner)
   found.at = found.place
   if found.place <= owner.place then return true end
   local lane = lanes.open(found.id)
   if redis.call('EXISTS', keys.lane_walltimes(lane.id)) == 0 then return false end
-  if owner.shadow == nil then owner.shadow = patience_hold.shadow(pool, owner) or false end
+  if owner.shadow == nil then owner.shadow = patience_hold.shadow_time(pool, owner) or false end
   local first, inner = nil, nil
   if owner.shadow then first, inner = ended_by(lane, owner.shadow) end
   if not first then return false end
   local path = accounts.path(pool.name, lane.component)
-  found.instead, found.at = first, queue_order.place(pool, path[1], inner, lanes.inshare(path, lane))
+  found.instead, found.at = first, queue_order.queue_score(pool, path[1], inner, lanes.is_in_share(path, lane))
   return true
 end
 
 -- Of the lanes a hold keeps that would fit without it, those that may pass its owner.
-function backfill.of(pool, owner)
+function backfill.candidates(pool, owner)
   local list = {}
-  for _, constraint in ipairs(parking.constraints(pool)) do
+  for _, constraint in ipairs(parking.occupied_constraints(pool)) do
     local id, key = string.match(constraint, '^held|([^|]+)|(.+)$')
-    local held = id and parking_lookup.all(pool, constraint, accounts.room('cleared', accounts.named(pool.name, id), pool, key)) or {}
+    local held = id and parking_lookup.all(pool, constraint, accounts.room('cleared', accounts.by_id(pool.name, id), pool, key)) or {}
     for _, found in ipairs(held) do
-      if backfill.may(pool, found, owner) then list[found.id] = found end
+      if backfill.may_pass(pool, found, owner) then list[found.id] = found end
     end
   end
   return list

@@ -22,12 +22,12 @@ function counters.add(what, by)
 end
 
 -- A checkpoint on the way out took this long.
-function counters.checkpoint(pool, took_ms)
+function counters.add_checkpoint(pool, took_ms)
   for _, most in ipairs(BUCKETS) do
     if took_ms <= most * 1000 then counters.add('checkpoints|' .. pool .. '|' .. most) end
   end
   counters.add('checkpoints|' .. pool .. '|inf')
-  counters.add('checkpoints_ms|' .. pool, amounts.whole(took_ms))
+  counters.add('checkpoints_ms|' .. pool, amounts.format(took_ms))
 end
 
 -- The number of the first bound that is not exceeded.
@@ -38,26 +38,26 @@ local function bucket(bounds, ms)
 end
 
 -- Somebody was granted in a pool (or in none, the empty name) after so long in the queue.
-function counters.waited(pool, ms)
+function counters.add_wait(pool, ms)
   counters.add('waits|' .. pool .. '|' .. bucket(WAITS, ms))
-  if ms > 0 then counters.add('waits_ms|' .. pool, amounts.whole(ms)) end
+  if ms > 0 then counters.add('waits_ms|' .. pool, amounts.format(ms)) end
 end
 
 -- Somebody came into a state; submissions and grants are counted already.
-function counters.moved(request, from, to)
+function counters.add_transition(request, from, to)
   if not from or to == states.allocated then return end
   counters.add('moves|' .. (request.pool or '') .. '|' .. to .. '|' .. (request.reason or ''))
 end
 
 -- A look of a worker has taken so long.
-function counters.look(took_ms)
+function counters.add_reconcile(took_ms)
   counters.add('reconciles')
   counters.add('reconcile_ms', took_ms)
   counters.add('looks|' .. bucket(LOOKS, tonumber(took_ms)))
 end
 
 -- A pool goes, and what was counted of it.
-function counters.forget(pool)
+function counters.delete_pool(pool)
   if not of_pools then
     of_pools = {}
     for _, what in ipairs(redis.call('HKEYS', keys.counts())) do remember(what) end

@@ -24,7 +24,7 @@ end
 -- Whether an account says the same for itself, and no more.
 local function says(now, settings)
   for _, setting in ipairs(settings) do
-    if (now.is[setting[1]] or '') ~= setting[2] then return false end
+    if (now.fields[setting[1]] or '') ~= setting[2] then return false end
   end
   return true
 end
@@ -33,8 +33,8 @@ local function all_same(kind, pool, rows)
   if redis.call('SCARD', kind.names(pool.name)) ~= #rows then return false end
   for _, row in ipairs(rows) do
     local now = kind.account(pool.name, row.name)
-    local alike = now and (now.is[kind.above] or '') == row.above and now.is.weight == row.weight
-      and (now.is.priority or '') == row.priority and (row.profile == '' or (now.is.profile or 'batch') == row.profile)
+    local alike = now and (now.fields[kind.above] or '') == row.above and now.fields.weight == row.weight
+      and (now.fields.priority or '') == row.priority and (row.profile == '' or (now.fields.profile or 'batch') == row.profile)
       and same(now.reserved, row.reserved) and same(now.limit, row.limit) and says(now, row.settings)
     if not alike then return false end
   end
@@ -42,12 +42,12 @@ local function all_same(kind, pool, rows)
 end
 
 -- Whether the pool is as it was when the change was planned. A setting that is not written is what it is then.
-function declaration.as_planned(change)
+function declaration.is_unchanged(change)
   local pool, before = accounts.pool(change.name), change.before
   if not pool or not before then return not pool and not before end
   for _, setting in ipairs(before.settings) do
     local name, value, unwritten = unpack(setting)
-    if (pool.is[name] or unwritten) ~= value then return false end
+    if (pool.fields[name] or unwritten) ~= value then return false end
   end
   local description = redis.call('HGET', keys.pools(), pool.name) or ''
   if description ~= before.description or not same(pool.limit, before.capacity) then return false end
@@ -58,7 +58,7 @@ function declaration.as_planned(change)
 end
 
 -- Whether something of it is to go while its queue may still name some who left; then it is finished first.
-function declaration.unfinished(change)
+function declaration.has_unfinished_work(change)
   local goes = change.before and (not change.after or #change.gone.policies > 0)
   if not goes or redis.call('EXISTS', keys.pool_todo(change.name)) == 0 then return false end
   redis.call('SADD', keys.todo(), change.name)
@@ -68,13 +68,13 @@ end
 local function waiting(pool, component)
   local count = 0
   for _, id in ipairs(redis.call('SMEMBERS', keys.component_lanes(component))) do
-    if lanes.listed(pool, lanes.open(id)) then count = count + redis.call('ZCARD', keys.lane(id)) end
+    if lanes.is_attached(pool, lanes.open(id)) then count = count + redis.call('ZCARD', keys.lane(id)) end
   end
   return count
 end
 
 -- What is to go and is in use: which account, how many wait for it and how many hold of it; nil if nothing is.
-function declaration.in_use(change)
+function declaration.find_use(change)
   local pool = change.before and accounts.pool(change.name)
   if pool and not change.after then
     local queued, active = redis.call('ZCARD', keys.pool_queue(pool.name)), redis.call('ZCARD', keys.pool_active(pool.name))
@@ -87,12 +87,12 @@ function declaration.in_use(change)
 end
 
 -- Groups and policies that are there and get another parent.
-function declaration.movers(change)
+function declaration.moved_accounts(change)
   local movers = {}
   for _, kind in ipairs(declaration.KINDS) do
     for _, row in ipairs(change.after[kind.rows]) do
       local now = kind.account(change.name, row.name)
-      if now and (now.is[kind.above] or '') ~= row.above then movers[#movers + 1] = now end
+      if now and (now.fields[kind.above] or '') ~= row.above then movers[#movers + 1] = now end
     end
   end
   return movers
@@ -105,9 +105,9 @@ function declaration.refusal(change)
   local left = amounts.decode(change.after.capacity).of
   for _, key in ipairs(amounts.decode(change.before.capacity).keys) do
     local used = pool.used[key] or 0
-    if used > 0 and not left[key] then return {'key_in_use', 'pool', key, '0', amounts.whole(used)} end
+    if used > 0 and not left[key] then return {'key_in_use', 'pool', key, '0', amounts.format(used)} end
   end
-  for _, account in ipairs(declaration.movers(change)) do
+  for _, account in ipairs(declaration.moved_accounts(change)) do
     if quotas.in_use(account) then return {'moves_in_use', account.id, '-', '0', '0'} end
   end
 end

@@ -16,7 +16,7 @@ function deletions.policy(pool, component)
   redis.call('SREM', keys.pool_policies(pool), component)
   redis.call('ZREM', keys.component(component), pool)
   redis.call('ZREM', keys.pool_satisfaction(pool), component)
-  run_time_stats.forget(pool, component)
+  run_time_stats.delete(pool, component)
 end
 
 -- A pool, with its groups and policies.
@@ -26,7 +26,7 @@ function deletions.pool(pool)
   for _, group in ipairs(redis.call('SMEMBERS', keys.pool_groups(pool.name))) do deletions.group(pool.name, group) end
   redis.call('DEL', pool.key, keys.pool_holds(pool.name), keys.pool_todo(pool.name), keys.pool_stops(pool.name))
   accounts.forget(pool.key)
-  counters.forget(pool.name)
+  counters.delete_pool(pool.name)
   redis.call('HDEL', keys.pools(), pool.name)
   redis.call('SREM', keys.todo(), pool.name)
 end

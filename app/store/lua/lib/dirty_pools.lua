@@ -3,29 +3,29 @@
 local raised = {}   -- pool → constraints that may have more room than at the last look
 local stirred = {}  -- pool → true: the order or a hold changed
 
-function dirty_pools.raised(name) return raised[name] end
-function dirty_pools.stirred() return stirred end
+function dirty_pools.constraints(name) return raised[name] end
+function dirty_pools.all() return stirred end
 
-function dirty_pools.stir(pool) stirred[pool.name] = true end
+function dirty_pools.mark(pool) stirred[pool.name] = true end
 
 -- From here on the pool has been looked at.
-function dirty_pools.calm(name)
+function dirty_pools.clear(name)
   raised[name], stirred[name] = nil, nil
 end
 
-function dirty_pools.raise(pool, account, ask, kinds)
+function dirty_pools.mark_constraints(pool, account, ask, kinds)
   local set = raised[pool.name] or {}
   raised[pool.name] = set
-  dirty_pools.stir(pool)
+  dirty_pools.mark(pool)
   for _, key in ipairs(ask.keys) do
     for _, kind in ipairs(kinds) do set[kind .. '|' .. account.id .. '|' .. key] = true end
   end
 end
 
 -- Somebody is parked there whom no pass has looked at.
-function dirty_pools.renew(pool)
+function dirty_pools.mark_new(pool)
   local set = raised[pool.name] or {}
   raised[pool.name] = set
   set['new|pool|-'] = true
-  dirty_pools.stir(pool)
+  dirty_pools.mark(pool)
 end

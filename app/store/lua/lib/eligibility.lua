@@ -11,7 +11,7 @@ local function beyond(path, ask, key, code, column)
       bound = account.reserved[key] or 0
     end
     if bound and ask.of[key] > bound then
-      return table.concat({code, key, amounts.whole(ask.of[key]), amounts.whole(bound), account.id}, ' ')
+      return table.concat({code, key, amounts.format(ask.of[key]), amounts.format(bound), account.id}, ' ')
     end
   end
 end
@@ -23,7 +23,7 @@ function eligibility.refusal(path, ask, fixed)
     local capacity = accounts.capacity(pool, key)
     if ask.of[key] > capacity then
       local code = capacity == 0 and 'missing_key' or 'exceeds_capacity'
-      return table.concat({code, key, amounts.whole(ask.of[key]), amounts.whole(capacity), 'pool'}, ' ')
+      return table.concat({code, key, amounts.format(ask.of[key]), amounts.format(capacity), 'pool'}, ' ')
     end
   end
   for _, key in ipairs(ask.keys) do
@@ -37,7 +37,7 @@ function eligibility.refusal(path, ask, fixed)
 end
 
 -- For what fits nowhere: the first pool's code, and every pool's refusal (`pool code …`, split by `;`). Nil if it fits somewhere.
-function eligibility.reasons(component, ask, fixed)
+function eligibility.refusals(component, ask, fixed)
   local first, all = 'no_policy', {}
   for i, name in ipairs(lanes.pools(component)) do
     local no = eligibility.refusal(accounts.path(name, component), ask, fixed)

@@ -38,18 +38,18 @@ local function merge(tier, ids_of, from, count, ids, places)
       if stream.id and (not first or stream.inner < first.inner) then first = stream end
     end
     if not first then return end
-    ids[#ids + 1], places[#places + 1] = first.id, amounts.whole(queue_order.in_tier(tier, first.inner))
+    ids[#ids + 1], places[#places + 1] = first.id, amounts.format(queue_order.in_tier(tier, first.inner))
     fetch(first)
   end
 end
 
 -- Up to `count` behind a place: ids and places.
-function fair_share_pages.fair(pool, after, count)
+function fair_share_pages.read(pool, after, count)
   local from = math.max(0, math.floor(after / const.TIER))
   local tiers, of = by_tier(pool, from)
   local ids, places = {}, {}
   for _, tier in ipairs(tiers) do
-    local begins = tier == from and after >= 0 and '(' .. amounts.whole(after % const.TIER) or '-inf'
+    local begins = tier == from and after >= 0 and '(' .. amounts.format(after % const.TIER) or '-inf'
     merge(tier, of[tier], begins, count, ids, places)
   end
   return ids, places
@@ -57,7 +57,7 @@ end
 
 -- Up to `most` of the shapes that wait: of each policy the same number, its first ones, so that none hides the others; where there
 -- are more policies than that, those of the least satisfied.
-function fair_share_pages.shapes(pool, most)
+function fair_share_pages.select_lanes(pool, most)
   local of, components = {}, {}
   for _, id in ipairs(redis.call('ZRANGE', keys.pool_lanes(pool.name), 0, -1)) do
     local component = lanes.open(id).component

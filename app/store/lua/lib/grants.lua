@@ -2,24 +2,24 @@
 -- @use account_updates accounts amounts clock counters dirty_pools fair_share_order lanes nudges outbox parking patience_hold queue requests victim_holds
 -- @keys meta leaving live pool_active pool_ends pool_held pool_holds pool_leaving
 
-function grants.end_hold(pool)
+function grants.end_patience_hold(pool)
   local owner = patience_hold.owner(pool)
   if not owner then return end
-  patience_hold.finish(pool, owner)
-  for _, account in ipairs(owner.path) do dirty_pools.raise(pool, account, owner.lane.ask, {'held'}) end
+  patience_hold.close(pool, owner)
+  for _, account in ipairs(owner.path) do dirty_pools.mark_constraints(pool, account, owner.lane.ask, {'held'}) end
 end
 
 -- A hold with victims ends; who still leaves for it waits to be judged.
-function grants.end_clearing(pool, hold)
-  if victim_holds.finish(pool, hold) then nudges.ask() end
-  for _, account in ipairs(hold.path) do dirty_pools.raise(pool, account, hold.lane.ask, {'cleared', 'held'}) end
+function grants.end_victim_hold(pool, hold)
+  if victim_holds.close(pool, hold) then nudges.send() end
+  for _, account in ipairs(hold.path) do dirty_pools.mark_constraints(pool, account, hold.lane.ask, {'cleared', 'held'}) end
 end
 
 -- Every hold whose owner's path goes through an account ends, as the path is about to be another.
-function grants.end_holds(pool, account)
-  if pool.is.patience then grants.end_hold(pool) end
-  for _, hold in ipairs({unpack(victim_holds.of(pool))}) do
-    if hold.on[account.key] then grants.end_clearing(pool, hold) end
+function grants.end_holds_through(pool, account)
+  if pool.fields.patience then grants.end_patience_hold(pool) end
+  for _, hold in ipairs({unpack(victim_holds.list(pool))}) do
+    if hold.on[account.key] then grants.end_victim_hold(pool, hold) end
   end
 end
 
@@ -29,59 +29,59 @@ local function columns(fixed) return fixed and {'used', 'fixed'} or {'used'} end
 local function book(path, lane, sign)
   local pool = path[#path]
   account_updates.add(path, lane.ask, columns(lane.fixed), sign)
-  if not parking.anybody(pool) then return false end
-  fair_share_order.renew(pool, path[1])
-  lanes.moved(path, lane.ask, 'p', 'used', sign)
-  if lane.fixed then lanes.moved(path, lane.ask, 'f', 'fixed', sign) end
+  if not parking.any(pool) then return false end
+  fair_share_order.update(pool, path[1])
+  lanes.reposition_crossed(path, lane.ask, 'p', 'used', sign)
+  if lane.fixed then lanes.reposition_crossed(path, lane.ask, 'f', 'fixed', sign) end
   if sign > 0 then
-    dirty_pools.stir(pool)
+    dirty_pools.mark(pool)
     return true
   end
-  for _, account in ipairs(path) do dirty_pools.raise(pool, account, lane.ask, {'limit', 'cleared', 'held'}) end
-  if lane.fixed then dirty_pools.raise(pool, path[1], lane.ask, {'fixed'}) end
+  for _, account in ipairs(path) do dirty_pools.mark_constraints(pool, account, lane.ask, {'limit', 'cleared', 'held'}) end
+  if lane.fixed then dirty_pools.mark_constraints(pool, path[1], lane.ask, {'fixed'}) end
   return true
 end
 
--- Give a request its units under a new fence; without a path it is tied to no pool. `news` and `fields` as in requests.move.
-function grants.give(path, lane, request, fields)
+-- Give a request its units under a new fence; without a path it is tied to no pool. `news` and `fields` as in requests.transition.
+function grants.allocate(path, lane, request, fields)
   local pool = path and path[#path]
-  local fence = amounts.whole(redis.call('HINCRBY', keys.meta(), 'fence', 1))
+  local fence = amounts.format(redis.call('HINCRBY', keys.meta(), 'fence', 1))
   local lapses = request.lease_s and not request.task and clock.after(request.lease_s) or const.EXACT  -- a task's runs when it begins
-  redis.call('ZADD', keys.live(), amounts.whole(lapses), request.id)
+  redis.call('ZADD', keys.live(), amounts.format(lapses), request.id)
   if pool then
     redis.call('ZADD', keys.pool_active(pool.name), fence, request.id)
     if request.walltime_s then
-      redis.call('ZADD', keys.pool_ends(pool.name), amounts.whole(clock.after(request.walltime_s)), request.id)
+      redis.call('ZADD', keys.pool_ends(pool.name), amounts.format(clock.after(request.walltime_s)), request.id)
     end
     book(path, lane, 1)
-    if lane.fixed then account_updates.shook(path) end
+    if lane.fixed then account_updates.shift_group_stacks(path) end
   end
-  local news = {'pool', pool and pool.name or '', 'fence', fence, 'granted_ms', amounts.whole(clock.now)}
-  if request.preempted_by then requests.say(news, {'reason', 'preempted_by'}, '') end
-  requests.move(request, states.allocated, 'allocated', news, fields)
-  if pool then redis.call('HSET', keys.pool_held(pool.name), request.id, requests.line(request)) end
-  counters.waited(pool and pool.name or '', math.max(0, clock.now - tonumber(request.queued_ms or request.submitted_ms)))
+  local news = {'pool', pool and pool.name or '', 'fence', fence, 'granted_ms', amounts.format(clock.now)}
+  if request.preempted_by then requests.set_all(news, {'reason', 'preempted_by'}, '') end
+  requests.transition(request, states.allocated, 'allocated', news, fields)
+  if pool then redis.call('HSET', keys.pool_held(pool.name), request.id, requests.allocation_record(request)) end
+  counters.add_wait(pool and pool.name or '', math.max(0, clock.now - tonumber(request.queued_ms or request.submitted_ms)))
   if request.task then outbox.put(request.task) end
 end
 
 -- Take a waiter out of every queue; holds it had end.
-function grants.unqueue(request, lane)
+function grants.dequeue(request, lane)
   for _, name in ipairs(lanes.pools(lane.component)) do
     local pool = accounts.pool(name)
-    if pool.is.patience == request.id then grants.end_hold(pool) end
-    local hold = pool.is.clearings and redis.call('HEXISTS', keys.pool_holds(name), request.id) == 1 and victim_holds.find(pool, request.id)
-    if hold then grants.end_clearing(pool, hold) end
+    if pool.fields.patience == request.id then grants.end_patience_hold(pool) end
+    local hold = pool.fields.clearings and redis.call('HEXISTS', keys.pool_holds(name), request.id) == 1 and victim_holds.find(pool, request.id)
+    if hold then grants.end_victim_hold(pool, hold) end
   end
-  for _, pool in ipairs(queue.leave(request.id, lane)) do dirty_pools.stir(pool) end
+  for _, pool in ipairs(queue.leave(request.id, lane)) do dirty_pools.mark(pool) end
 end
 
 -- Grant one that waits.
-function grants.waiter(path, lane, id)
+function grants.grant(path, lane, id)
   local request, fields = requests.load(id), {}
-  grants.unqueue(request or {id = id}, lane)
+  grants.dequeue(request or {id = id}, lane)
   if not request then return end  -- lost
-  grants.give(path, lane, request, fields)
-  requests.write(request, fields)
+  grants.allocate(path, lane, request, fields)
+  requests.save(request, fields)
 end
 
 -- Who was leaving has left, and what it brings is there: whoever it left for keeps it.
@@ -92,17 +92,17 @@ local function arrive(request, path, ask)
   redis.call('HDEL', keys.pool_leaving(pool.name), request.id)
   redis.call('ZREM', keys.leaving(), request.id)
   local hold = victim_holds.find(pool, owner)
-  if hold then victim_holds.expect(pool, hold, path, ask, -1, true) end
+  if hold then victim_holds.update_expected(pool, hold, path, ask, -1, true) end
 end
 
 -- Take a holder's units back, who may have been told to leave.
-function grants.back(request, told)
+function grants.take_back(request, told)
   redis.call('ZREM', keys.live(), request.id)
   if request.pool == '' then return end
   local lane, path = lanes.of(request), accounts.path(request.pool, request.component)
   redis.call('ZREM', keys.pool_active(request.pool), request.id)
   redis.call('HDEL', keys.pool_held(request.pool), request.id)
   if request.walltime_s then redis.call('ZREM', keys.pool_ends(request.pool), request.id) end
-  if book(path, lane, -1) then nudges.ask() end
+  if book(path, lane, -1) then nudges.send() end
   if told or request.status == states.preempting then arrive(request, path, lane.ask) end
 end

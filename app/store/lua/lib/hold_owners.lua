@@ -5,8 +5,8 @@
 -- What each hold of a pool is kept from by the others at an account, in order: a function for one key at one account.
 local function others(list, account, key)
   local earlier, later, at = 0, 0, 0
-  local function binding(hold) return hold.on[account.key] and victim_holds.kept(hold, account, key) or 0 end
-  local function late(hold) return math.min(binding(hold), hold.on[account.key] and victim_holds.brought(hold, account, key) or 0) end
+  local function binding(hold) return hold.on[account.key] and victim_holds.units_held(hold, account, key) or 0 end
+  local function late(hold) return math.min(binding(hold), hold.on[account.key] and victim_holds.units_freed(hold, account, key) or 0) end
   for _, hold in ipairs(list) do later = later + late(hold) end
   return function(upto)
     while at < upto do
@@ -29,7 +29,7 @@ local function short(pool, hold, at, seen, list)
 end
 
 -- Whether a fixed owner's fixed share is used up by now; then it keeps nothing any more.
-function hold_owners.used_up(pool, hold)
+function hold_owners.is_unfillable(pool, hold)
   for _, key in ipairs(hold.lane.fixed and hold.lane.ask.keys or {}) do
     if pool.limit[key] and accounts.room('fixed', hold.path[1], pool, key) < hold.lane.ask.of[key] then return true end
   end
@@ -38,13 +38,13 @@ end
 
 local next_one = {}  -- pool → who was found, false for nobody, until somebody is granted
 
-function hold_owners.afresh() next_one = {} end
+function hold_owners.reset() next_one = {} end
 
 local function first(pool)
-  local list, seen, best = victim_holds.of(pool), {}, nil
+  local list, seen, best = victim_holds.list(pool), {}, nil
   for at, hold in ipairs(list) do
-    if not short(pool, hold, at, seen, list) and not hold_owners.used_up(pool, hold) then
-      local place = queue_order.place(pool, hold.path[1], hold.inner, lanes.inshare(hold.path, hold.lane))
+    if not short(pool, hold, at, seen, list) and not hold_owners.is_unfillable(pool, hold) then
+      local place = queue_order.queue_score(pool, hold.path[1], hold.inner, lanes.is_in_share(hold.path, hold.lane))
       if not best or place < best.at then best = {id = hold.lane.id, who = hold.id, place = place, at = place} end
     end
   end
@@ -52,18 +52,18 @@ local function first(pool)
 end
 
 -- The first in order of the queue of those owners who can be granted now; nil if none can.
-function hold_owners.next(pool)
-  if not pool.is.clearings then return nil end
+function hold_owners.next_grantable(pool)
+  if not pool.fields.clearings then return nil end
   if next_one[pool.name] == nil then next_one[pool.name] = first(pool) or false end
   return next_one[pool.name] or nil
 end
 
 -- What a function answers while a hold, if there is one, counts for nothing along its owner's path.
-function hold_owners.beside(hold, path, lane, run)
+function hold_owners.without_hold(hold, path, lane, run)
   local function count(sign)
     for _, account in ipairs(path) do
       for _, key in ipairs(hold and lane.ask.keys or {}) do
-        account.cleared[key] = (account.cleared[key] or 0) + sign * victim_holds.kept(hold, account, key)
+        account.cleared[key] = (account.cleared[key] or 0) + sign * victim_holds.units_held(hold, account, key)
       end
     end
   end
@@ -75,17 +75,17 @@ end
 
 -- What keeps a lane from being granted. With strict queueing its head may be the owner of a hold, which counts for nothing then:
 -- it is a real limit, or capacity, that keeps it, and by capacity it keeps those behind it.
-function hold_owners.blocked(path, lane, bound)
+function hold_owners.blocker(path, lane, bound)
   local pool = path[#path]
-  local hold = pool.is.clearings and pool.is.queueing == 'strict' and victim_holds.find(pool, (lanes.head(lane)))
-  return hold_owners.beside(hold, path, lane, function() return accounts.blocked(path, lane.ask, lane.fixed, bound) end)
+  local hold = pool.fields.clearings and pool.fields.queueing == 'strict' and victim_holds.find(pool, (lanes.head(lane)))
+  return hold_owners.without_hold(hold, path, lane, function() return accounts.blocker(path, lane.ask, lane.fixed, bound) end)
 end
 
 -- The holds of those whose fixed share is used up.
-function hold_owners.spent(pool)
+function hold_owners.unfillable(pool)
   local spent = {}
-  for _, hold in ipairs(victim_holds.of(pool)) do
-    if hold_owners.used_up(pool, hold) then spent[#spent + 1] = hold end
+  for _, hold in ipairs(victim_holds.list(pool)) do
+    if hold_owners.is_unfillable(pool, hold) then spent[#spent + 1] = hold end
   end
   return spent
 end

@@ -33,8 +33,8 @@ function lanes.pools(component)
 end
 
 -- Rule 1 of the order: fits on every share key it asks, of which there must be one, into its policy's unused share.
-function lanes.inshare(path, lane)
-  if fair_share_order.rules(path[#path]) then return false end
+function lanes.is_in_share(path, lane)
+  if fair_share_order.applies(path[#path]) then return false end
   local policy, pool, asked = path[1], path[#path], false
   local taken = lane.fixed and policy.fixed or policy.used
   for _, key in ipairs(lane.ask.keys) do
@@ -47,45 +47,45 @@ function lanes.inshare(path, lane)
 end
 
 -- Put a lane where its head and its share say.
-function lanes.seat(path, lane)
+function lanes.reposition(path, lane)
   local policy, pool = path[1], path[#path]
   local _, inner = lanes.head(lane)
-  local inshare = lanes.inshare(path, lane)
-  local place = queue_order.seat(pool, policy, inner, inshare)
+  local inshare = lanes.is_in_share(path, lane)
+  local place = queue_order.stored_score(pool, policy, inner, inshare)
   redis.call(inshare and 'SADD' or 'SREM', keys.pool_inshare(pool.name), lane.id)
-  redis.call('ZADD', keys.pool_lanes(pool.name), amounts.whole(place), lane.id)
-  parking.seat(pool, lane.id, place)
+  redis.call('ZADD', keys.pool_lanes(pool.name), amounts.format(place), lane.id)
+  parking.reposition(pool, lane.id, place)
   return place
 end
 
 -- Whether a pool refers to the lane.
-function lanes.listed(pool, lane)
+function lanes.is_attached(pool, lane)
   return redis.call('HEXISTS', keys.pool_parked(pool.name), lane.id) == 1
 end
 
 -- Refer to a lane (or look at it afresh), parked where it was found to be blocked.
-function lanes.join(path, lane, constraint, need)
+function lanes.attach(path, lane, constraint, need)
   local policy, pool = path[1], path[#path]
   for _, key in ipairs(lane.ask.keys) do
     local share = keys.pool_share(pool.name, lane.component, lane.kind, key)
-    if (policy.reserved[key] or 0) > 0 then redis.call('ZADD', share, amounts.whole(lane.ask.of[key]), lane.id)
+    if (policy.reserved[key] or 0) > 0 then redis.call('ZADD', share, amounts.format(lane.ask.of[key]), lane.id)
     else redis.call('ZREM', share, lane.id) end
   end
-  fair_share_order.renew(pool, policy)
-  parking.park(pool, lane.id, constraint, need, lanes.seat(path, lane))
+  fair_share_order.update(pool, policy)
+  parking.park(pool, lane.id, constraint, need, lanes.reposition(path, lane))
 end
 
-function lanes.part(pool, lane)
+function lanes.detach(pool, lane)
   for _, key in ipairs(lane.ask.keys) do
     redis.call('ZREM', keys.pool_share(pool.name, lane.component, lane.kind, key), lane.id)
   end
   redis.call('SREM', keys.pool_inshare(pool.name), lane.id)
   redis.call('ZREM', keys.pool_lanes(pool.name), lane.id)
-  parking.leave(pool, lane.id)
+  parking.remove(pool, lane.id)
 end
 
 -- A policy's use of an ask's keys has just moved: lanes that changed sides between share and borrowing get their new place.
-function lanes.moved(path, ask, kind, column, sign)
+function lanes.reposition_crossed(path, ask, kind, column, sign)
   local policy, pool = path[1], path[#path]
   for _, key in ipairs(ask.keys) do
     local reserved = policy.reserved[key] or 0
@@ -93,8 +93,8 @@ function lanes.moved(path, ask, kind, column, sign)
       local after = reserved - (policy[column][key] or 0)
       local before = after + sign * ask.of[key]
       local crossed = redis.call('ZRANGEBYSCORE', keys.pool_share(pool.name, policy.component, kind, key),
-        '(' .. amounts.whole(math.min(before, after)), amounts.whole(math.max(before, after)))
-      for _, id in ipairs(crossed) do lanes.seat(path, lanes.open(id)) end
+        '(' .. amounts.format(math.min(before, after)), amounts.format(math.max(before, after)))
+      for _, id in ipairs(crossed) do lanes.reposition(path, lanes.open(id)) end
     end
   end
 end

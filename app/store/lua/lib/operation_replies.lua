@@ -4,10 +4,10 @@
 local REMEMBERED_S = 600
 
 -- What the operation answered when it was done; nil if it was not.
-function operation_replies.done(id)
+function operation_replies.find(id)
   return redis.call('GET', keys.operation(id)) or nil
 end
 
-function operation_replies.note(id, answer)
+function operation_replies.save(id, answer)
   redis.call('SET', keys.operation(id), answer or 'done', 'EX', REMEMBERED_S)
 end

@@ -5,27 +5,27 @@
 local told
 
 -- Who sends tasks off is told to look; once a call.
-function outbox.tell()
+function outbox.announce()
   if told then return end
   told = true
   redis.pcall('PUBLISH', keys.posted(), '')  -- who may not publish waits for the next look
 end
 
 function outbox.put(task)
-  redis.call('ZADD', keys.outbox(), amounts.whole(clock.now), task)
+  redis.call('ZADD', keys.outbox(), amounts.format(clock.now), task)
   redis.call('ZREM', keys.unstarted(), task)
-  outbox.tell()
+  outbox.announce()
 end
 
 -- The request of a task is over: its worker knows, and nothing is kept, or has to hear of it. Only what the task has now counts.
-function outbox.over(request)
+function outbox.request_ended(request)
   if redis.call('HGET', keys.task(request.task), 'request') ~= request.id then return end
-  if (request.outcome or '') ~= '' then return outbox.forget(request.task) end
+  if (request.outcome or '') ~= '' then return outbox.delete_task(request.task) end
   outbox.put(request.task)
 end
 
 -- A task is over: nothing of it is kept.
-function outbox.forget(task)
+function outbox.delete_task(task)
   redis.call('ZREM', keys.outbox(), task)
   redis.call('ZREM', keys.unstarted(), task)
   redis.call('DEL', keys.task(task))

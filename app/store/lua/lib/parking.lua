@@ -15,21 +15,21 @@ end
 local function split(spot) return string.match(spot, '^([^@]+)@?(.*)$') end
 
 -- constraint, need, since when (ms) the lane has been blocked by capacity, spot; nil if the lane is not of this pool.
-function parking.of(pool, id)
+function parking.find(pool, id)
   local spot, need, since = parked(pool, id)
   if spot then return (split(spot)), need, since, spot end
 end
 
-function parking.anybody(pool)
+function parking.any(pool)
   return redis.call('EXISTS', keys.pool_parked(pool.name)) == 1
 end
 
-function parking.constraint(why)
+function parking.constraint_of(why)
   return why.kind .. '|' .. why.account .. '|' .. why.key
 end
 
 -- Whether a lane on this constraint is kept by capacity (and not by a limit or its fixed share).
-function parking.by_capacity(constraint)
+function parking.is_capacity(constraint)
   return constraint == 'line' or constraint == parking.NEW or string.match(constraint, '^limit|pool|') or
     string.match(constraint, '^held|') or string.match(constraint, '^cleared|pool|')
 end
@@ -57,11 +57,11 @@ end
 
 -- Move a lane to a constraint; NEW is one that is always met, so that the next pass looks at it.
 function parking.park(pool, id, constraint, need, place)
-  local before, wanted, since, was = parking.of(pool, id)
-  if not before or not (parking.by_capacity(before) and parking.by_capacity(constraint)) then since = amounts.whole(clock.now) end
-  local component = fair_share_order.rules(pool) and string.match(id, '^[^|]+')
+  local before, wanted, since, was = parking.find(pool, id)
+  if not before or not (parking.is_capacity(before) and parking.is_capacity(constraint)) then since = amounts.format(clock.now) end
+  local component = fair_share_order.applies(pool) and string.match(id, '^[^|]+')
   local spot = component and constraint .. '@' .. component or constraint
-  need, place = amounts.whole(need), amounts.whole(queue_order.kept(pool, place))
+  need, place = amounts.format(need), amounts.format(queue_order.without_tier(pool, place))
   local moves = was ~= spot or wanted ~= need
   if before and moves then lift(pool, id, was, wanted) end
   if spot == 'line' then
@@ -78,14 +78,14 @@ function parking.park(pool, id, constraint, need, place)
 end
 
 -- Its head, or its share, has changed: where it stands it has another place.
-function parking.seat(pool, id, place)
+function parking.reposition(pool, id, place)
   local spot, need = parked(pool, id)
   if not spot then return end
   local where = spot == 'line' and keys.pool_line(pool.name) or keys.pool_park(pool.name, spot, need)
-  redis.call('ZADD', where, amounts.whole(queue_order.kept(pool, place)), id)
+  redis.call('ZADD', where, amounts.format(queue_order.without_tier(pool, place)), id)
 end
 
-function parking.leave(pool, id)
+function parking.remove(pool, id)
   local spot, need = parked(pool, id)
   if not spot then return end
   lift(pool, id, spot, need)
@@ -93,7 +93,7 @@ function parking.leave(pool, id)
 end
 
 -- The constraints of a set (of all, if nil) that somebody is parked on.
-function parking.constraints(pool, set)
+function parking.occupied_constraints(pool, set)
   if not set then return redis.call('HKEYS', keys.pool_parks(pool.name)) end
   local asked, some = {}, {}
   for constraint in pairs(set) do asked[#asked + 1] = constraint end

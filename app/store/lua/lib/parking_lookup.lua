@@ -6,7 +6,7 @@
 local FEW = 32  -- policies that are looked at one by one
 
 local function needs(pool, spot, room)
-  return redis.call('ZRANGEBYSCORE', keys.pool_needs(pool.name, spot), '-inf', amounts.whole(room))
+  return redis.call('ZRANGEBYSCORE', keys.pool_needs(pool.name, spot), '-inf', amounts.format(room))
 end
 
 -- The first kept place on a spot: lane and what is kept of its place.
@@ -38,9 +38,9 @@ local function eldest(pool, constraint, room, score)
   for first = 0, 7 * FEW, FEW do
     local page = redis.call('ZRANGE', keys.pool_lanes(pool.name), first, first + FEW - 1, 'WITHSCORES')
     for i = 1, #page, 2 do
-      local on, need = parking.of(pool, page[i])
+      local on, need = parking.find(pool, page[i])
       local fits = on == constraint and tonumber(need) <= room
-      if fits and fair_share_order.of(pool, string.match(page[i], '^[^|]+')) == score then return page[i], tonumber(page[i + 1]) end
+      if fits and fair_share_order.score(pool, string.match(page[i], '^[^|]+')) == score then return page[i], tonumber(page[i + 1]) end
     end
   end
 end
@@ -48,17 +48,17 @@ end
 -- The first in order among those on a constraint that need no more than there is room: lane and place. Where many policies have
 -- somebody there, they are gone through from the least satisfied on, and of many who are alike the eldest is looked for.
 function parking_lookup.first(pool, constraint, room)
-  if not fair_share_order.rules(pool) then return head(pool, constraint, room) end
+  if not fair_share_order.applies(pool) then return head(pool, constraint, room) end
   local alike, tier, best, at
-  local count = redis.call('ZCOUNT', keys.pool_needs(pool.name, constraint), '-inf', amounts.whole(room))
+  local count = redis.call('ZCOUNT', keys.pool_needs(pool.name, constraint), '-inf', amounts.format(room))
   if count == 0 then return nil end
-  local score = count > FEW and fair_share_order.lowest(pool, function(components) return fitting(pool, constraint, room, components) end)
+  local score = count > FEW and fair_share_order.lowest_score(pool, function(components) return fitting(pool, constraint, room, components) end)
   if not score then
-    alike, tier = fair_share_order.least(pool, needs(pool, constraint, room))
+    alike, tier = fair_share_order.least_satisfied(pool, needs(pool, constraint, room))
   else
-    if fair_share_order.count(pool, score) > FEW then best, at = eldest(pool, constraint, room, score) end
-    alike = best and {} or fitting(pool, constraint, room, fair_share_order.alike(pool, score))
-    tier = fair_share_order.below(pool, score)
+    if fair_share_order.count_at(pool, score) > FEW then best, at = eldest(pool, constraint, room, score) end
+    alike = best and {} or fitting(pool, constraint, room, fair_share_order.policies_at(pool, score))
+    tier = fair_share_order.tier_of_score(pool, score)
   end
   for _, component in ipairs(alike) do
     local id, kept = head(pool, constraint .. '@' .. component, room)
@@ -68,8 +68,8 @@ function parking_lookup.first(pool, constraint, room)
 end
 
 -- Strict queueing: the first of the line, lane and place.
-function parking_lookup.front(pool)
-  if fair_share_order.rules(pool) then return parking_lookup.first(pool, 'line', 0) end
+function parking_lookup.line_head(pool)
+  if fair_share_order.applies(pool) then return parking_lookup.first(pool, 'line', 0) end
   local first = redis.call('ZRANGE', keys.pool_line(pool.name), 0, 0, 'WITHSCORES')
   return first[1], tonumber(first[2])
 end
@@ -87,7 +87,7 @@ end
 -- All on a constraint that need no more than there is room.
 function parking_lookup.all(pool, constraint, room)
   local found = {}
-  if not fair_share_order.rules(pool) then collect(pool, constraint, room, nil, found)
+  if not fair_share_order.applies(pool) then collect(pool, constraint, room, nil, found)
   else
     for _, component in ipairs(needs(pool, constraint, room)) do
       collect(pool, constraint .. '@' .. component, room, fair_share_order.tier(pool, component), found)

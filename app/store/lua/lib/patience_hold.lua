@@ -7,31 +7,31 @@ local EXAMINED = 500  -- running allocations looked at, at most, to foresee when
 
 -- Who has the pool's hold of patience: request, lane, path and place; nil if nobody.
 function patience_hold.owner(pool)
-  if not pool.is.patience then return nil end
-  local request = requests.load(pool.is.patience)
+  if not pool.fields.patience then return nil end
+  local request = requests.load(pool.fields.patience)
   if not request then  -- lost; what was kept for it is found by the audit
-    redis.call('HDEL', keys.pool_holds(pool.name), pool.is.patience)
+    redis.call('HDEL', keys.pool_holds(pool.name), pool.fields.patience)
     redis.call('HDEL', pool.key, 'patience')
-    pool.is.patience = nil
+    pool.fields.patience = nil
     return nil
   end
   local lane = lanes.of(request)
   local path = accounts.path(pool.name, lane.component)
-  local inner = queue_order.inner(tonumber(request.class), tonumber(request.seq))
-  return {request = request, lane = lane, path = path, place = queue_order.place(pool, path[1], inner, lanes.inshare(path, lane))}
+  local inner = queue_order.lane_score(tonumber(request.class), tonumber(request.seq))
+  return {request = request, lane = lane, path = path, place = queue_order.queue_score(pool, path[1], inner, lanes.is_in_share(path, lane))}
 end
 
-function patience_hold.give(path, lane, id)
+function patience_hold.open(path, lane, id)
   local pool = path[#path]
   account_updates.add(path, lane.ask, {'kept'}, 1)
-  pool.is.patience = id
+  pool.fields.patience = id
   redis.call('HSET', pool.key, 'patience', id)
-  redis.call('HSET', keys.pool_holds(pool.name), id, 'patience ' .. amounts.whole(clock.now))
+  redis.call('HSET', keys.pool_holds(pool.name), id, 'patience ' .. amounts.format(clock.now))
 end
 
-function patience_hold.finish(pool, owner)
+function patience_hold.close(pool, owner)
   account_updates.add(owner.path, owner.lane.ask, {'kept'}, -1)
-  pool.is.patience = nil
+  pool.fields.patience = nil
   redis.call('HDEL', pool.key, 'patience')
   redis.call('HDEL', keys.pool_holds(pool.name), owner.request.id)
 end
@@ -46,7 +46,7 @@ local function roomy(room, ask)
 end
 
 -- When the owner could start if every promised walltime is kept; what overstays its promise may end at any moment. Nil if unknown.
-function patience_hold.shadow(pool, owner)
+function patience_hold.shadow_time(pool, owner)
   local ask, room = owner.lane.ask, {}
   for _, account in ipairs(owner.path) do
     room[account] = {}
@@ -54,7 +54,7 @@ function patience_hold.shadow(pool, owner)
   end
   local ends = redis.call('ZRANGE', keys.pool_ends(pool.name), 0, EXAMINED - 1, 'WITHSCORES')
   for i = 1, #ends, 2 do
-    local component, held = requests.holding(ends[i])
+    local component, held = requests.component_and_units(ends[i])
     for _, account in ipairs(accounts.path(pool.name, component)) do
       for _, key in ipairs(room[account] and held.keys or {}) do
         if room[account][key] then room[account][key] = room[account][key] + held.of[key] end

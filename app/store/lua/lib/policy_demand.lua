@@ -4,7 +4,7 @@
 
 -- Of a stretch of the pool's lanes: component, how many wait and the amounts of all of them, a row each; and where the next
 -- stretch begins, empty if that was all.
-function policy_demand.of(pool, first, count)
+function policy_demand.read(pool, first, count)
   local of, components = {}, {}
   local ids = redis.call('ZRANGE', keys.pool_lanes(pool.name), first, first + count - 1)
   for _, id in ipairs(ids) do
@@ -20,11 +20,11 @@ function policy_demand.of(pool, first, count)
   end
   local rows = {}
   for i, component in ipairs(components) do
-    rows[i] = {component, amounts.whole(of[component].waiting)}
+    rows[i] = {component, amounts.format(of[component].waiting)}
     for key, units in pairs(of[component].units) do
       rows[i][#rows[i] + 1] = key
-      rows[i][#rows[i] + 1] = amounts.whole(math.min(const.EXACT, units))
+      rows[i][#rows[i] + 1] = amounts.format(math.min(const.EXACT, units))
     end
   end
-  return rows, #ids == count and amounts.whole(first + count) or ''
+  return rows, #ids == count and amounts.format(first + count) or ''
 end

@@ -12,31 +12,31 @@ local function sum(sums, path, ask)
 end
 
 -- By account and key what all who are leaving will bring; nil if one of them leaves for nobody and is yet to be judged.
-function projected_shortage.leaving(pool)
+function projected_shortage.units_of_victims(pool)
   local sums, raw = {}, redis.call('HGETALL', keys.pool_leaving(pool.name))
   for i = 1, #raw, 2 do
     if raw[i + 1] == '-' then return nil end
-    local component, ask = requests.holding(raw[i])
+    local component, ask = requests.component_and_units(raw[i])
     if component then sum(sums, accounts.path(pool.name, component), ask) end
   end
   return sums
 end
 
 -- What the holds beside one (its place in their order; nil is behind all) will take from it at an account.
-function projected_shortage.taken(pool, at, account, key)
+function projected_shortage.units_of_other_holds(pool, at, account, key)
   local total = 0
-  for other, hold in ipairs(victim_holds.of(pool)) do
+  for other, hold in ipairs(victim_holds.list(pool)) do
     local amount = other ~= at and hold.on[account.key] and hold.lane.ask.of[key]
     if amount and (not at or other < at) then total = total + amount
     elseif amount then
-      total = total + math.min(amount, victim_holds.brought(hold, account, key) + victim_holds.coming(hold, account, key))
+      total = total + math.min(amount, victim_holds.units_freed(hold, account, key) + victim_holds.units_expected(hold, account, key))
     end
   end
   return total
 end
 
 -- A key of an account that has to have room: what is needed there, and what is left.
-function projected_shortage.at(account, key, need, left)
+function projected_shortage.room(account, key, need, left)
   return {account = account, key = key, need = need, left = left, brings = {}}
 end
 
@@ -46,14 +46,14 @@ function projected_shortage.rooms(path, lane, at, leaving)
   for _, account in ipairs(path) do
     for _, key in ipairs(lane.ask.keys) do
       local left = accounts.room('limit', account, pool, key) + (leaving[account.id .. '|' .. key] or 0)
-      rooms[#rooms + 1] = projected_shortage.at(account, key, lane.ask.of[key], left - projected_shortage.taken(pool, at, account, key))
+      rooms[#rooms + 1] = projected_shortage.room(account, key, lane.ask.of[key], left - projected_shortage.units_of_other_holds(pool, at, account, key))
     end
   end
   return rooms
 end
 
 -- These leave as well (path and ask of each).
-function projected_shortage.free(rooms, victims)
+function projected_shortage.add_victims(rooms, victims)
   for _, room in ipairs(rooms) do
     for i, victim in ipairs(victims) do
       room.brings[i] = 0

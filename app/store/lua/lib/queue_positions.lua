@@ -4,7 +4,7 @@
 -- @keys lane pool_queue pool_inshare pool_lanes
 
 local function bound(number, open)
-  return (open and '(' or '') .. amounts.whole(number)
+  return (open and '(' or '') .. amounts.format(number)
 end
 
 -- Waiters in share that score from `low` to below `high`.
@@ -12,8 +12,8 @@ local function inshare(pool, ids, low, high)
   local count = 0
   for _, id in ipairs(ids) do
     local policy = accounts.policy(pool.name, lanes.open(id).component)
-    count = count + redis.call('ZCOUNT', keys.lane(id), bound(queue_order.inner_from(pool, policy, low)),
-      bound(queue_order.inner_from(pool, policy, high), true))
+    count = count + redis.call('ZCOUNT', keys.lane(id), bound(queue_order.lane_score_from(pool, policy, low)),
+      bound(queue_order.lane_score_from(pool, policy, high), true))
   end
   return count
 end
@@ -31,16 +31,16 @@ local function fairly(pool, lane, score)
 end
 
 -- 1 for the first; nil for who does not stand in this queue.
-function queue_positions.of(pool, lane, id)
+function queue_positions.find(pool, lane, id)
   local queued = keys.pool_queue(pool.name)
   local score = tonumber(redis.call('ZSCORE', queued, id))
   if not score then return nil end
-  if fair_share_order.rules(pool) then return fairly(pool, lane, score) end
+  if fair_share_order.applies(pool) then return fairly(pool, lane, score) end
   local ids = redis.call('SMEMBERS', keys.pool_inshare(pool.name))
   local shares = redis.call('SISMEMBER', keys.pool_inshare(pool.name), lane.id) == 1
   local low, high = 0, const.RANKS * const.AGES
   local before = 0
-  if pool.is.order == 'priority_first' then
+  if pool.fields.order == 'priority_first' then
     low = math.floor(score / const.AGES) * const.AGES
     high = low + const.AGES
     before = redis.call('ZCOUNT', queued, '-inf', bound(low, true))

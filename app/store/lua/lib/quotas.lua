@@ -5,11 +5,11 @@ local PROTECTED = 'non_preemptible_usage_threshold'
 
 -- A refusal as it is answered: code, account, key, and the two numbers that do not agree.
 local function refusal(code, account, key, asked, bound)
-  return {code, account, key, amounts.whole(asked), amounts.whole(bound)}
+  return {code, account, key, amounts.format(asked), amounts.format(bound)}
 end
 
 -- Nil if every key of which use is protected is listed by the pool, of which `listed` are the keys.
-function quotas.unprotectable(listed, id, protected)
+function quotas.threshold_refusal(listed, id, protected)
   local wanted = amounts.decode(protected or '')
   for _, key in ipairs(wanted.keys) do
     if not listed[key] then return refusal('unknown_threshold_key', id, key, wanted.of[key], 0) end
@@ -29,7 +29,7 @@ function quotas.refusal(pool, parent, now, id, wanted, settings)
     if limit > pool.limit[key] then return refusal('limit_beyond_capacity', id, key, limit, pool.limit[key]) end
   end
   for _, setting in ipairs(settings) do
-    local no = setting[1] == PROTECTED and quotas.unprotectable(pool.limit, id, setting[2])
+    local no = setting[1] == PROTECTED and quotas.threshold_refusal(pool.limit, id, setting[2])
     if no then return no end
   end
   for key, promised in pairs(now and now.promised or {}) do
@@ -46,19 +46,19 @@ function quotas.refusal(pool, parent, now, id, wanted, settings)
 end
 
 function quotas.parent(pool, account)
-  local name = account.is.group or account.is.parent
+  local name = account.fields.group or account.fields.parent
   return name and accounts.group(pool.name, name) or pool
 end
 
 local function shift(account, column, key, by)
   local now = (account[column][key] or 0) + by
   account[column][key] = now > 0 and now or nil
-  if now > 0 then redis.call('HSET', account.key, column .. ':' .. key, amounts.whole(now))
+  if now > 0 then redis.call('HSET', account.key, column .. ':' .. key, amounts.format(now))
   else redis.call('HDEL', account.key, column .. ':' .. key) end
 end
 
 -- Enter an account's reserved in its parent's and the pool's books, or strike it out (sign -1).
-function quotas.book(pool, parent, reserved, sign)
+function quotas.update_reserved_sums(pool, parent, reserved, sign)
   for key, amount in pairs(reserved) do
     if amount > 0 then
       shift(parent, 'promised', key, sign * amount)
@@ -68,24 +68,24 @@ function quotas.book(pool, parent, reserved, sign)
 end
 
 -- Settings by name and value, an empty one is unset.
-function quotas.settle(key, settings)
+function quotas.write_settings(key, settings)
   for _, setting in ipairs(settings) do
     if setting[2] ~= '' then redis.call('HSET', key, setting[1], setting[2]) else redis.call('HDEL', key, setting[1]) end
   end
 end
 
 -- An account that is new is the youngest of its pool.
-function quotas.born(pool, key)
-  redis.call('HSET', key, 'born', amounts.whole(redis.call('HINCRBY', pool.key, 'births', 1)))
+function quotas.number_account(pool, key)
+  redis.call('HSET', key, 'born', amounts.format(redis.call('HINCRBY', pool.key, 'births', 1)))
 end
 
 -- Replace what an account is promised, and its settings.
 function quotas.write(key, now, wanted, settings)
   for _, column in ipairs({'reserved', 'limit'}) do
     for name in pairs(now and now[column] or {}) do redis.call('HDEL', key, column .. ':' .. name) end
-    for name, amount in pairs(wanted[column]) do redis.call('HSET', key, column .. ':' .. name, amounts.whole(amount)) end
+    for name, amount in pairs(wanted[column]) do redis.call('HSET', key, column .. ':' .. name, amounts.format(amount)) end
   end
-  quotas.settle(key, settings)
+  quotas.write_settings(key, settings)
   accounts.forget(key)
 end
 

@@ -3,9 +3,9 @@
 -- @keys pool_policies pool_todo pool_queue component_lanes todo orphans lane
 
 -- From now on nobody is granted in the pool until all its lanes have been looked at.
-function rechecks.begin(pool)
+function rechecks.start(pool)
   accounts.forget(pool.key)
-  redis.call('HSET', pool.key, 'reviewing', '1', 'watched', fair_share_order.watched(pool.name))
+  redis.call('HSET', pool.key, 'reviewing', '1', 'watched', fair_share_order.watch_state(pool.name))
   redis.call('HINCRBY', pool.key, 'rules', 1)
   redis.call('HSET', keys.pool_todo(pool.name), 'review', '')
   redis.call('SADD', keys.todo(), pool.name)
@@ -13,33 +13,33 @@ end
 
 local function shut_out(pool, lane)
   local owner = patience_hold.owner(pool)
-  if owner and owner.lane == lane then grants.end_hold(pool) end
-  for _, hold in ipairs({unpack(victim_holds.of(pool))}) do
-    if hold.lane == lane then grants.end_clearing(pool, hold) end
+  if owner and owner.lane == lane then grants.end_patience_hold(pool) end
+  for _, hold in ipairs({unpack(victim_holds.list(pool))}) do
+    if hold.lane == lane then grants.end_victim_hold(pool, hold) end
   end
-  lanes.part(pool, lane)
-  queue.resync(pool, lane)
+  lanes.detach(pool, lane)
+  queue.schedule_sync(pool, lane)
   for _, name in ipairs(lanes.pools(lane.component)) do
-    if lanes.listed(accounts.pool(name), lane) then return end
+    if lanes.is_attached(accounts.pool(name), lane) then return end
   end
   redis.call('SADD', keys.orphans(), lane.id)
 end
 
 local function look(path, lane)
   local pool = path[#path]
-  if not lanes.head(lane) then return queue.forget(lane) end
-  local listed = lanes.listed(pool, lane)
+  if not lanes.head(lane) then return queue.forget_lane(lane) end
+  local listed = lanes.is_attached(pool, lane)
   if eligibility.refusal(path, lane.ask, lane.fixed) then
     if listed then return shut_out(pool, lane) end
     for _, name in ipairs(lanes.pools(lane.component)) do
-      if lanes.listed(accounts.pool(name), lane) then return end
+      if lanes.is_attached(accounts.pool(name), lane) then return end
     end
     return redis.call('SADD', keys.orphans(), lane.id)
   end
   redis.call('SREM', keys.orphans(), lane.id)
   local busy = redis.call('HEXISTS', keys.pool_todo(pool.name), 'sync ' .. lane.id) == 1
-  if not listed or busy or not queue.in_order(path, lane) then queue.resync(pool, lane) end
-  lanes.join(path, lane, parking.NEW, 0)
+  if not listed or busy or not queue.is_in_order(path, lane) then queue.schedule_sync(pool, lane) end
+  lanes.attach(path, lane, parking.NEW, 0)
 end
 
 -- Look at up to `count` lanes; says how many were looked at, and whether that was all.
@@ -64,26 +64,26 @@ function rechecks.step(pool, count)
   redis.call('HDEL', todo, 'review')
   redis.call('HDEL', pool.key, 'reviewing')
   redis.call('HSET', pool.key, 'unsettled', '1')
-  pool.is.reviewing, pool.is.unsettled = nil, '1'
-  if fair_share_order.rules(pool) then nudges.ask() end
-  if pool.is.patience and (pool.is.queueing == 'strict' or not pool.is.patience_s) then grants.end_hold(pool) end
-  dirty_pools.stir(pool)
+  pool.fields.reviewing, pool.fields.unsettled = nil, '1'
+  if fair_share_order.applies(pool) then nudges.send() end
+  if pool.fields.patience and (pool.fields.queueing == 'strict' or not pool.fields.patience_s) then grants.end_patience_hold(pool) end
+  dirty_pools.mark(pool)
   return done, true
 end
 
 -- Bring up to `count` members of lanes that entered, left or moved into line with the pool's queue.
-function rechecks.sync(pool, count)
+function rechecks.sync_queue(pool, count)
   local done, queued = 0, keys.pool_queue(pool.name)
   for _, field in ipairs(redis.call('HKEYS', keys.pool_todo(pool.name))) do
     local id = string.match(field, '^sync (.+)$')
     local lane = id and lanes.open(id)
     local path = lane and accounts.path(pool.name, lane.component)
-    local listed = path and lanes.listed(pool, lane)
+    local listed = path and lanes.is_attached(pool, lane)
     local from = id and redis.call('HGET', keys.pool_todo(pool.name), field)
     local members = id and redis.call('ZRANGEBYSCORE', keys.lane(id), from, '+inf', 'WITHSCORES', 'LIMIT', 0, count - done) or {}
     for i = 1, #members, 2 do
       if listed then
-        redis.call('ZADD', queued, amounts.whole(queue_order.score(pool, path[1], tonumber(members[i + 1]))), members[i])
+        redis.call('ZADD', queued, amounts.format(queue_order.rank_score(pool, path[1], tonumber(members[i + 1]))), members[i])
       else redis.call('ZREM', queued, members[i]) end
       from, done = '(' .. members[i + 1], done + 1
     end
@@ -97,11 +97,11 @@ function rechecks.sync(pool, count)
 end
 
 -- Reject up to `count` members of lanes that fit nowhere any more.
-function rechecks.reject(count)
+function rechecks.reject_orphans(count)
   local done = 0
   for _, id in ipairs(redis.call('SMEMBERS', keys.orphans())) do
     local lane = lanes.open(id)
-    local reasons = eligibility.reasons(lane.component, lane.ask, lane.fixed)
+    local reasons = eligibility.refusals(lane.component, lane.ask, lane.fixed)
     local members = reasons and redis.call('ZRANGE', keys.lane(id), 0, count - done - 1) or {}
     if #members == 0 then redis.call('SREM', keys.orphans(), id) end
     for _, who in ipairs(members) do
@@ -109,7 +109,7 @@ function rechecks.reject(count)
       queue.leave(who, lane)
       if request then  -- else it was lost
         requests.finish(request, states.rejected, 'rejected', {unpack(reasons)}, fields)
-        requests.write(request, fields)
+        requests.save(request, fields)
       end
       done = done + 1
     end

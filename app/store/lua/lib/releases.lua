@@ -5,7 +5,7 @@
 -- `released` and the request, also when it was released before under this fence; `vacated` is to leave when told to, or when just
 -- called back; `lost` is that the process which did a task's work is gone; `not_leaving` and status; `no_task`; `stale_fence`,
 -- status and reason; `not_found`.
-function releases.take(id, fence, outcome)
+function releases.release(id, fence, outcome)
   local request = requests.load(id)
   if not request then return 'not_found', '', '' end
   if outcome == 'lost' and not request.task then return 'no_task', '', '' end
@@ -19,15 +19,15 @@ function releases.take(id, fence, outcome)
   end
   local fields = {}
   if vacated then
-    if request.status ~= states.preempting and not preemptions.crossed(request) then return 'not_leaving', request.status, '' end
-    preemptions.leave(request, 'preempted', 'vacated')
+    if request.status ~= states.preempting and not preemptions.accept_late_exit(request) then return 'not_leaving', request.status, '' end
+    preemptions.complete(request, 'preempted', 'vacated')
     return 'released', requests.flat(request), ''
   end
   local ended = outcome ~= 'lost' and request.status == states.allocated and request.pool ~= ''
-  if ended then run_time_stats.note(request) end
-  grants.back(request)
+  if ended then run_time_stats.add(request) end
+  grants.take_back(request)
   if outcome == 'lost' then requests.finish(request, states.expired, 'expired', {'reason', 'worker_lost'}, fields)
   else requests.finish(request, states.released, 'released', {'outcome', outcome}, fields) end
-  requests.write(request, fields)
+  requests.save(request, fields)
   return 'released', requests.flat(request), ''
 end

@@ -4,7 +4,7 @@
 -- @keys lane lane_walltimes live pool_active pool_ends pool_held request requests waiting
 
 -- Nil if it is there no more; what it does not have is the empty text.
-function request_copies.of(id)
+function request_copies.read(id)
   local has, at = redis.call('HGETALL', keys.request(id)), {}
   if #has == 0 then return nil end
   for i = 1, #has, 2 do at[has[i]] = has[i + 1] end

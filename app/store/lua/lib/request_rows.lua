@@ -3,7 +3,7 @@
 -- @keys live
 
 -- Name and value in turn.
-function request_rows.of(request)
+function request_rows.build(request)
   local row = requests.flat(request)
   if request.status ~= states.allocated and request.status ~= states.preempting or not request.lease_s then return row end
   row[#row + 1] = 'lapses'

@@ -18,18 +18,18 @@ local function halve(key)
     local sum = count[step] + carry
     local half = math.floor(sum / 2)
     carry, left = sum % 2, left + half
-    if half > 0 then redis.call('HSET', key, step, amounts.whole(half)) else redis.call('HDEL', key, step) end
+    if half > 0 then redis.call('HSET', key, step, amounts.format(half)) else redis.call('HDEL', key, step) end
   end
-  redis.call('HSET', key, 'all', amounts.whole(left))
+  redis.call('HSET', key, 'all', amounts.format(left))
 end
 
 -- Its holder gives it back, as it has done what it was there for.
-function run_time_stats.note(request)
+function run_time_stats.add(request)
   local key, ran_s = keys.pool_runs(request.pool, request.component), math.max(0, clock.now - tonumber(request.granted_ms)) / 1000
   local step = math.floor(STEPS * math.log(1 + ran_s) / math.log(2))
-  redis.call('HINCRBY', key, amounts.whole(step), 1)
+  redis.call('HINCRBY', key, amounts.format(step), 1)
   if redis.call('HINCRBY', key, 'all', 1) >= MOST then halve(key) end
 end
 
 -- A policy goes, and with it what is known of it.
-function run_time_stats.forget(pool, component) redis.call('DEL', keys.pool_runs(pool, component)) end
+function run_time_stats.delete(pool, component) redis.call('DEL', keys.pool_runs(pool, component)) end

@@ -17,7 +17,7 @@ end
 function tasks.flat(task)
   local flat = {'id', task.id, 'component', cjson.decode(task.ask)[2]}  -- of the fields of an ask it is the first
   for _, name in ipairs({'name', 'request', 'due_ms', 'sent', 'sent_fence', 'lost', 'ended'}) do
-    if task[name] then requests.say(flat, {name}, task[name]) end
+    if task[name] then requests.set_all(flat, {name}, task[name]) end
   end
   return flat
 end
@@ -28,29 +28,29 @@ function tasks.request(task)
 end
 
 -- The task as it stands now and its request, both flat for an answer; of one that is over all that is left is its name.
-function tasks.shown(id)
+function tasks.describe(id)
   local task = tasks.load(id)
   local request = task and tasks.request(task)
   if not request then return task and tasks.flat(task) or {'id', id}, {} end
   local flat = requests.flat(request)
-  requests.say(flat, {'lapses'}, request.lease_s and redis.call('ZSCORE', keys.live(), request.id) or '')
+  requests.set_all(flat, {'lapses'}, request.lease_s and redis.call('ZSCORE', keys.live(), request.id) or '')
   return tasks.flat(task), flat
 end
 
-function tasks.waits_to_begin(request)
+function tasks.is_unstarted(request)
   return (request.started_ms or '') == '' and (request.status == states.allocated or request.status == states.preempting)
 end
 
 -- Whether a request may still change.
-function tasks.lives(request)
+function tasks.is_open(request)
   return string.find(transitions, ' ' .. request.status .. '>', 1, true) ~= nil
 end
 
 -- A task is over when its last request is, or was never made; all that is left to do is to tell its worker.
-function tasks.are_over(task, request)
+function tasks.is_over(task, request)
   if task.ended or task.due_ms then return task.ended ~= nil end
   if not request then return task.request ~= nil end
-  return not tasks.lives(request)
+  return not tasks.is_open(request)
 end
 
 -- How often it was sent under the fence its request has.
@@ -60,9 +60,9 @@ end
 
 -- Put it off until then.
 function tasks.delay(task, due_ms)
-  redis.call('HSET', keys.task(task.id), 'due_ms', amounts.whole(due_ms))
-  redis.call('ZADD', keys.delayed(), amounts.whole(due_ms), task.id)
-  outbox.tell()
+  redis.call('HSET', keys.task(task.id), 'due_ms', amounts.format(due_ms))
+  redis.call('ZADD', keys.delayed(), amounts.format(due_ms), task.id)
+  outbox.announce()
 end
 
 -- What the next request has from the one before: its place among equals, the checkpoint to go on from, and that it has begun.
@@ -84,16 +84,16 @@ function tasks.enter(task, id)
   local ask = {id = id, fields = cjson.decode(task.ask)}
   local at_ms, reference = string.match(task.saved or '', '^(%S+) (.*)$')
   if at_ms then
-    requests.say(ask.fields, {'checkpointed_ms'}, at_ms)
-    requests.say(ask.fields, {'resume'}, '1')
-    if reference ~= '' then requests.say(ask.fields, {'reference'}, reference) end
+    requests.set_all(ask.fields, {'checkpointed_ms'}, at_ms)
+    requests.set_all(ask.fields, {'resume'}, '1')
+    if reference ~= '' then requests.set_all(ask.fields, {'reference'}, reference) end
   end
-  if task.begun == '1' then requests.say(ask.fields, {'begun'}, '1') end
+  if task.begun == '1' then requests.set_all(ask.fields, {'begun'}, '1') end
   redis.call('HSET', keys.task(task.id), 'request', id)
   redis.call('HDEL', keys.task(task.id), 'due_ms')
   if task.age then
     local seq, submitted_ms = string.match(task.age, '^(%S+) (%S+)$')
-    return admission.follow(ask, seq, submitted_ms)
+    return admission.enter_successor(ask, seq, submitted_ms)
   end
-  admission.take(ask)
+  admission.admit(ask)
 end

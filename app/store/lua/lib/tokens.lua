@@ -8,18 +8,18 @@ local function lives(record)
 end
 
 -- The record under a digest, also of one that has expired.
-function tokens.known(digest)
+function tokens.record(digest)
   return redis.call('HGET', keys.tokens(), digest) or nil
 end
 
 -- The record of a token that has not expired.
-function tokens.live(digest)
-  local record = tokens.known(digest)
+function tokens.valid_record(digest)
+  local record = tokens.record(digest)
   return record and lives(record) and record or nil
 end
 
 -- The digest and the record of the token with this id or name, and whether it still lives; nil if there is none.
-function tokens.called(id_or_name)
+function tokens.find(id_or_name)
   local all = redis.call('HGETALL', keys.tokens())
   for i = 1, #all, 2 do
     local token = cjson.decode(all[i + 1])
@@ -28,14 +28,14 @@ function tokens.called(id_or_name)
 end
 
 -- Write a record with its times put before the rest.
-function tokens.keep(digest, record, lasts_s)
-  local times = '{"created_ms":' .. amounts.whole(clock.now)
-  if lasts_s ~= '' then times = times .. ',"expires_ms":' .. amounts.whole(clock.after(lasts_s)) end
+function tokens.save(digest, record, lasts_s)
+  local times = '{"created_ms":' .. amounts.format(clock.now)
+  if lasts_s ~= '' then times = times .. ',"expires_ms":' .. amounts.format(clock.after(lasts_s)) end
   local dated = times .. ',' .. string.sub(record, 2)
   redis.call('HSET', keys.tokens(), digest, dated)
   return dated
 end
 
-function tokens.forget(digest)
+function tokens.delete(digest)
   redis.call('HDEL', keys.tokens(), digest)
 end

@@ -3,7 +3,7 @@
 -- @keys todo pool_todo
 
 -- One round that touches up to `count`; says whether something is left.
-function unfinished_work.advance(count)
+function unfinished_work.resume(count)
   local left = count
   local function all_of(done, through)
     left = left - done
@@ -13,18 +13,18 @@ function unfinished_work.advance(count)
   table.sort(pools)
   for _, name in ipairs(pools) do
     local pool = accounts.pool(name)
-    if pool and pool.is.reviewing and not all_of(rechecks.step(pool, left)) then return 1 end
+    if pool and pool.fields.reviewing and not all_of(rechecks.step(pool, left)) then return 1 end
   end
   for _, name in ipairs(pools) do
     local pool = accounts.pool(name)
-    if pool and pool.is.unsettled then dirty_pools.stir(pool) end
+    if pool and pool.fields.unsettled then dirty_pools.mark(pool) end
   end
   if grant_loop.run(left) then return 1 end
   for _, name in ipairs(pools) do
     local pool = accounts.pool(name)
-    if pool and not all_of(rechecks.sync(pool, left)) then return 1 end
+    if pool and not all_of(rechecks.sync_queue(pool, left)) then return 1 end
     if redis.call('EXISTS', keys.pool_todo(name)) == 0 then redis.call('SREM', keys.todo(), name) end
   end
-  if not all_of(rechecks.reject(left)) then return 1 end
+  if not all_of(rechecks.reject_orphans(left)) then return 1 end
   return grant_loop.settle(left)
 end

@@ -12,7 +12,7 @@ local function open(pool, id, since, n)
   if not request then return redis.call('HDEL', keys.pool_holds(pool.name), id) end  -- lost; the audit finds what it kept
   local lane = lanes.of(request)
   local hold = {id = id, since = tonumber(since), n = tonumber(n), lane = lane, coming = {}, brought = {},
-    path = accounts.path(pool.name, lane.component), inner = queue_order.inner(tonumber(request.class), tonumber(request.seq)), on = {}}
+    path = accounts.path(pool.name, lane.component), inner = queue_order.lane_score(tonumber(request.class), tonumber(request.seq)), on = {}}
   for _, account in ipairs(hold.path) do hold.on[account.key] = true end
   local raw = redis.call('HGETALL', keys.hold(pool.name, id))
   for i = 1, #raw, 2 do
@@ -23,12 +23,12 @@ local function open(pool, id, since, n)
 end
 
 -- Those of a pool, in order.
-function victim_holds.of(pool)
+function victim_holds.list(pool)
   local list = listed[pool.name]
   if list then return list end
   list = {}
   listed[pool.name] = list
-  local raw = pool.is.clearings and redis.call('HGETALL', keys.pool_holds(pool.name)) or {}
+  local raw = pool.fields.clearings and redis.call('HGETALL', keys.pool_holds(pool.name)) or {}
   for i = 1, #raw, 2 do
     local since, n = string.match(raw[i + 1], '^victims (%d+) (%d+)$')
     local hold = n and open(pool, raw[i], since, n)
@@ -39,48 +39,48 @@ function victim_holds.of(pool)
 end
 
 function victim_holds.find(pool, id)
-  for at, hold in ipairs(victim_holds.of(pool)) do
+  for at, hold in ipairs(victim_holds.list(pool)) do
     if hold.id == id then return hold, at end
   end
 end
 
 -- What a hold keeps of a key at an account of its owner's path.
-function victim_holds.kept(hold, account, key)
+function victim_holds.units_held(hold, account, key)
   return math.max(0, (hold.lane.ask.of[key] or 0) - (hold.coming[mark(account, key)] or 0))
 end
 
-function victim_holds.brought(hold, account, key) return hold.brought[mark(account, key)] or 0 end
-function victim_holds.coming(hold, account, key) return hold.coming[mark(account, key)] or 0 end
+function victim_holds.units_freed(hold, account, key) return hold.brought[mark(account, key)] or 0 end
+function victim_holds.units_expected(hold, account, key) return hold.coming[mark(account, key)] or 0 end
 
 local function count(pool, by)
-  local now = (tonumber(pool.is.clearings) or 0) + by
-  pool.is.clearings = now > 0 and amounts.whole(now) or nil
-  if now > 0 then redis.call('HSET', pool.key, 'clearings', amounts.whole(now)) else redis.call('HDEL', pool.key, 'clearings') end
+  local now = (tonumber(pool.fields.clearings) or 0) + by
+  pool.fields.clearings = now > 0 and amounts.format(now) or nil
+  if now > 0 then redis.call('HSET', pool.key, 'clearings', amounts.format(now)) else redis.call('HDEL', pool.key, 'clearings') end
 end
 
 -- Give a waiter its hold; nobody leaves for it yet.
-function victim_holds.begin(path, lane, request)
+function victim_holds.open(path, lane, request)
   local pool = path[#path]
-  local list, n = victim_holds.of(pool), redis.call('HINCRBY', pool.key, 'hold_n', 1)
-  redis.call('HSET', keys.pool_holds(pool.name), request.id, 'victims ' .. amounts.whole(clock.now) .. ' ' .. amounts.whole(n))
+  local list, n = victim_holds.list(pool), redis.call('HINCRBY', pool.key, 'hold_n', 1)
+  redis.call('HSET', keys.pool_holds(pool.name), request.id, 'victims ' .. amounts.format(clock.now) .. ' ' .. amounts.format(n))
   redis.call('HSET', keys.request(request.id), 'cleared_in', pool.name)
   request.cleared_in = pool.name
   local hold = open(pool, request.id, clock.now, n)
   list[#list + 1] = hold
   count(pool, 1)
   for _, account in ipairs(path) do
-    for _, key in ipairs(lane.ask.keys) do account_updates.clear(account, key, lane.ask.of[key]) end
+    for _, key in ipairs(lane.ask.keys) do account_updates.add_victim_held(account, key, lane.ask.of[key]) end
   end
   return hold
 end
 
 -- It ends; those who were leaving for it leave for nobody any more. Says whether there were such.
-function victim_holds.finish(pool, hold)
+function victim_holds.close(pool, hold)
   local _, at = victim_holds.find(pool, hold.id)
   table.remove(listed[pool.name], at)
   count(pool, -1)
   for _, account in ipairs(hold.path) do
-    for _, key in ipairs(hold.lane.ask.keys) do account_updates.clear(account, key, -victim_holds.kept(hold, account, key)) end
+    for _, key in ipairs(hold.lane.ask.keys) do account_updates.add_victim_held(account, key, -victim_holds.units_held(hold, account, key)) end
   end
   redis.call('HDEL', keys.pool_holds(pool.name), hold.id)
   redis.call('DEL', keys.hold(pool.name, hold.id))
@@ -92,28 +92,28 @@ function victim_holds.finish(pool, hold)
       redis.call('HSET', keys.pool_leaving(pool.name), leaving[i], '-')
       redis.call('ZREM', keys.leaving(), leaving[i])
       local there = redis.call('EXISTS', keys.request(leaving[i])) == 1  -- else it was lost; its time stands still from now on
-      if there then redis.call('HSET', keys.request(leaving[i]), 'stray_ms', amounts.whole(clock.now)) end
+      if there then redis.call('HSET', keys.request(leaving[i]), 'stray_ms', amounts.format(clock.now)) end
     end
   end
   return any
 end
 
 -- Somebody along this path begins to leave for the hold (1), or does no longer (-1); `has_left` if its units are back.
-function victim_holds.expect(pool, hold, path, ask, sign, has_left)
+function victim_holds.update_expected(pool, hold, path, ask, sign, has_left)
   local at = keys.hold(pool.name, hold.id)
   for _, account in ipairs(path) do
     for _, key in ipairs(hold.on[account.key] and ask.keys or {}) do
       if hold.lane.ask.of[key] then
-        local where, before = mark(account, key), victim_holds.kept(hold, account, key)
+        local where, before = mark(account, key), victim_holds.units_held(hold, account, key)
         hold.coming[where] = (hold.coming[where] or 0) + sign * ask.of[key]
-        redis.call('HSET', at, 'coming|' .. where, amounts.whole(hold.coming[where]))
+        redis.call('HSET', at, 'coming|' .. where, amounts.format(hold.coming[where]))
         if has_left then
           hold.brought[where] = (hold.brought[where] or 0) + ask.of[key]
-          redis.call('HSET', at, 'brought|' .. where, amounts.whole(hold.brought[where]))
+          redis.call('HSET', at, 'brought|' .. where, amounts.format(hold.brought[where]))
         end
-        local change = victim_holds.kept(hold, account, key) - before
-        if change ~= 0 then account_updates.clear(account, key, change) end
-        if change < 0 then dirty_pools.raise(pool, account, ask, {'cleared', 'held'}) end
+        local change = victim_holds.units_held(hold, account, key) - before
+        if change ~= 0 then account_updates.add_victim_held(account, key, change) end
+        if change < 0 then dirty_pools.mark_constraints(pool, account, ask, {'cleared', 'held'}) end
       end
     end
   end

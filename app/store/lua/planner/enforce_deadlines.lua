@@ -6,17 +6,17 @@
 -- @reply departed told forced more
 
 clock.start(args.now)
-requests.keep(args.kept)
+requests.set_stream_length(args.kept)
 local count, told, forced = tonumber(args.chunk), 0, 0
-local later = amounts.whole(clock.after(60))
-local due = redis.call('ZRANGEBYSCORE', keys.leaving(), '-inf', amounts.whole(clock.now), 'LIMIT', 0, count)
-if #due > 0 then redis.call('HSET', keys.meta(), 'departed_ms', amounts.whole(clock.now)) end  -- which a server out of memory refuses
+local later = amounts.format(clock.after(60))
+local due = redis.call('ZRANGEBYSCORE', keys.leaving(), '-inf', amounts.format(clock.now), 'LIMIT', 0, count)
+if #due > 0 then redis.call('HSET', keys.meta(), 'departed_ms', amounts.format(clock.now)) end  -- which a server out of memory refuses
 
 local function extended(pool, request)
   if request.answered ~= '1' or request.extended == '1' then return false end
-  local half = math.floor(tonumber(pool.is.checkpoint_timeout_s or 600) * 500)
-  local deadline = amounts.whole(math.max(clock.now, tonumber(request.deadline_ms) + half))
-  requests.write(request, {'extended', '1', 'deadline_ms', deadline})
+  local half = math.floor(tonumber(pool.fields.checkpoint_timeout_s or 600) * 500)
+  local deadline = amounts.format(math.max(clock.now, tonumber(request.deadline_ms) + half))
+  requests.save(request, {'extended', '1', 'deadline_ms', deadline})
   redis.call('ZADD', keys.leaving(), deadline, request.id)
   return true
 end
@@ -33,7 +33,7 @@ for _, id in ipairs(due) do
       told = told + 1
     end
   else
-    preemptions.leave(request, 'forced')
+    preemptions.complete(request, 'forced')
     forced = forced + 1
   end
 end

@@ -7,16 +7,16 @@
 -- @reply stale why
 
 clock.start(args.now)
-requests.keep(args.kept)
+requests.set_stream_length(args.kept)
 local pool = accounts.pool(args.pool)
 if not pool then return reply.stale('pool') end
 if redis.call('EXISTS', keys.todo(), keys.orphans()) > 0 then return reply.stale('unfinished') end
-if (pool.is.rules or '0') ~= args.rules then return reply.stale('rules') end
+if (pool.fields.rules or '0') ~= args.rules then return reply.stale('rules') end
 
 local minute = clock.now - 60000
 local victims, going, met = cjson.decode(args.victims), {}, {}
-local most = tonumber(pool.is.max_preemptions_per_minute)
-if most and redis.call('ZCOUNT', keys.pool_stops(pool.name), '(' .. amounts.whole(minute), amounts.whole(clock.now)) + #victims > most then
+local most = tonumber(pool.fields.max_preemptions_per_minute)
+if most and redis.call('ZCOUNT', keys.pool_stops(pool.name), '(' .. amounts.format(minute), amounts.format(clock.now)) + #victims > most then
   return reply.stale('budget')
 end
 
@@ -28,7 +28,7 @@ end
 
 local leaving = redis.call('HKEYS', keys.pool_leaving(pool.name))
 for _, id in ipairs(leaving) do
-  local component, ask = requests.holding(id)
+  local component, ask = requests.component_and_units(id)
   if component then count(accounts.path(pool.name, component), ask) end
 end
 
@@ -55,8 +55,8 @@ for i, victim in ipairs(victims) do
 end
 
 for _, victim in ipairs(victims) do
-  redis.call('ZADD', keys.pool_stops(pool.name), amounts.whole(clock.now), victim.request.id .. ':' .. victim.request.fence)
+  redis.call('ZADD', keys.pool_stops(pool.name), amounts.format(clock.now), victim.request.id .. ':' .. victim.request.fence)
   preemptions.begin(victim.path, nil, victim.request, 'limit', '')
 end
-redis.call('ZREMRANGEBYSCORE', keys.pool_stops(pool.name), '-inf', amounts.whole(minute))
+redis.call('ZREMRANGEBYSCORE', keys.pool_stops(pool.name), '-inf', amounts.format(minute))
 return reply.applied(grant_loop.settle(tonumber(args.chunk)))

@@ -7,30 +7,30 @@
 -- @reply stale why
 
 clock.start(args.now)
-requests.keep(args.kept)
+requests.set_stream_length(args.kept)
 local pool = accounts.pool(args.pool)
 if not pool then return reply.stale('pool') end
 if redis.call('EXISTS', keys.todo(), keys.orphans()) > 0 then return reply.stale('unfinished') end
-if (pool.is.rules or '0') ~= args.rules then return reply.stale('rules') end
+if (pool.fields.rules or '0') ~= args.rules then return reply.stale('rules') end
 
 local waiter = requests.load(args.waiter)
 if not waiter or waiter.status ~= states.queued then return reply.stale('waiter') end
 local lane = lanes.of(waiter)
 local path = accounts.path(args.pool, lane.component)
-if not path or not lanes.listed(pool, lane) then return reply.stale('waiter') end
+if not path or not lanes.is_attached(pool, lane) then return reply.stale('waiter') end
 local hold, at = victim_holds.find(pool, args.waiter)
 if (waiter.cleared_in or args.pool) ~= args.pool then return reply.stale('hold elsewhere') end
 
 local minute = clock.now - 60000
 local victims = cjson.decode(args.victims)
 if #victims == 0 then return reply.stale('nothing') end
-local most = tonumber(pool.is.max_preemptions_per_minute)
-if most and redis.call('ZCOUNT', keys.pool_stops(pool.name), '(' .. amounts.whole(minute), amounts.whole(clock.now)) + #victims > most then
+local most = tonumber(pool.fields.max_preemptions_per_minute)
+if most and redis.call('ZCOUNT', keys.pool_stops(pool.name), '(' .. amounts.format(minute), amounts.format(clock.now)) + #victims > most then
   return reply.stale('budget')
 end
-local backoff_s = tonumber(pool.is.backoff_s or pool.is.discipline == 'fair_share' and 5 or 0)
-local rest = tonumber(pool.is.decided_ms or 0) + backoff_s * 1000
-if backoff_s > 0 and pool.is.decided_ms and rest > clock.now and tonumber(pool.is.decided_ms) <= clock.now then return reply.stale('backoff') end
+local backoff_s = tonumber(pool.fields.backoff_s or pool.fields.discipline == 'fair_share' and 5 or 0)
+local rest = tonumber(pool.fields.decided_ms or 0) + backoff_s * 1000
+if backoff_s > 0 and pool.fields.decided_ms and rest > clock.now and tonumber(pool.fields.decided_ms) <= clock.now then return reply.stale('backoff') end
 
 local met = {}
 for i, victim in ipairs(victims) do
@@ -42,24 +42,24 @@ for i, victim in ipairs(victims) do
   victims[i] = {request = request, reason = reason, path = accounts.path(args.pool, request.component), ask = lanes.of(request).ask}
 end
 for _, still in ipairs(cjson.decode(args.borrowed)) do
-  local account = accounts.named(args.pool, still[1])
+  local account = accounts.by_id(args.pool, still[1])
   if not account or (account.back[still[2]] or 0) > tonumber(still[3]) then return reply.stale('share') end
 end
 
 for _, use in ipairs(cjson.decode(args.uses)) do  -- what the judgement by fair shares rests on
-  local account = accounts.named(args.pool, use[1])
+  local account = accounts.by_id(args.pool, use[1])
   local used = account and account.used[use[2]] or 0
   if not account or used < tonumber(use[3]) or used > tonumber(use[4]) then return reply.stale('use') end
 end
 
-local leaving = projected_shortage.leaving(pool)
+local leaving = projected_shortage.units_of_victims(pool)
 if not leaving then return reply.stale('unjudged') end
 
 -- Whether the waiter fits into an account's share as it is, what other holds keep counted as used.
 local function unused(account)
   for _, key in ipairs(lane.ask.keys) do
     local left = (account.reserved[key] or 0) - (account.used[key] or 0) - (account.cleared[key] or 0)
-    if hold and hold.on[account.key] then left = left + victim_holds.kept(hold, account, key) end
+    if hold and hold.on[account.key] then left = left + victim_holds.units_held(hold, account, key) end
     if pool.reserving[key] and left < lane.ask.of[key] then return false end
   end
   return true
@@ -68,43 +68,43 @@ end
 if lane.fixed then
   for _, key in ipairs(lane.ask.keys) do
     local left = accounts.room('fixed', path[1], pool, key)
-    for _, other in ipairs(victim_holds.of(pool)) do
+    for _, other in ipairs(victim_holds.list(pool)) do
       if other ~= hold and other.lane.fixed and other.lane.component == lane.component then left = left - (other.lane.ask.of[key] or 0) end
     end
     if pool.limit[key] and left < lane.ask.of[key] then return reply.stale('share') end
   end
 else
   for _, name in ipairs(cjson.decode(args.unused)) do
-    if not unused(accounts.named(args.pool, name)) then return reply.stale('share') end
+    if not unused(accounts.by_id(args.pool, name)) then return reply.stale('share') end
   end
 end
 local rooms, shares = projected_shortage.rooms(path, lane, at, leaving), {}
 for _, name in ipairs(cjson.decode(args.within)) do  -- it has to lie within this share when all have left
-  local account = accounts.named(args.pool, name)
+  local account = accounts.by_id(args.pool, name)
   for _, key in ipairs(lane.ask.keys) do
     if pool.reserving[key] then
       local left = (account.reserved[key] or 0) - (account.used[key] or 0) + (leaving[account.id .. '|' .. key] or 0)
-      shares[#shares + 1] = projected_shortage.at(account, key, lane.ask.of[key], left - projected_shortage.taken(pool, at, account, key))
+      shares[#shares + 1] = projected_shortage.room(account, key, lane.ask.of[key], left - projected_shortage.units_of_other_holds(pool, at, account, key))
     end
   end
 end
-projected_shortage.free(rooms, victims)
-projected_shortage.free(shares, victims)
+projected_shortage.add_victims(rooms, victims)
+projected_shortage.add_victims(shares, victims)
 if not (projected_shortage.fits(rooms) and projected_shortage.fits(shares)) then return reply.stale('not enough') end
 for i in ipairs(victims) do
   if projected_shortage.fits(rooms, i) then return reply.stale('superfluous') end
 end
 
-if pool.is.patience == args.waiter then grants.end_hold(pool) end
-hold = hold or victim_holds.begin(path, lane, waiter)
+if pool.fields.patience == args.waiter then grants.end_patience_hold(pool) end
+hold = hold or victim_holds.open(path, lane, waiter)
 local rank, told = preemptions.rank(path[1], waiter), {}
 for i, victim in ipairs(victims) do
   told[i] = victim.request.id .. '@' .. preemptions.rank(victim.path[1], victim.request)
-  redis.call('ZADD', keys.pool_stops(pool.name), amounts.whole(clock.now), victim.request.id .. ':' .. victim.request.fence)
+  redis.call('ZADD', keys.pool_stops(pool.name), amounts.format(clock.now), victim.request.id .. ':' .. victim.request.fence)
 end
-redis.call('ZREMRANGEBYSCORE', keys.pool_stops(pool.name), '-inf', amounts.whole(minute))
-redis.call('HSET', pool.key, 'decided_ms', amounts.whole(clock.now))
-requests.note(waiter, 'clearing', {}, {by = '', pool = args.pool, rank = rank, victims = table.concat(told, ';'), reason = victims[1].reason})
+redis.call('ZREMRANGEBYSCORE', keys.pool_stops(pool.name), '-inf', amounts.format(minute))
+redis.call('HSET', pool.key, 'decided_ms', amounts.format(clock.now))
+requests.add_event(waiter, 'clearing', {}, {by = '', pool = args.pool, rank = rank, victims = table.concat(told, ';'), reason = victims[1].reason})
 for _, victim in ipairs(victims) do preemptions.begin(victim.path, hold, victim.request, victim.reason, rank) end
 local more = grant_loop.settle(tonumber(args.chunk))
 return reply.applied(redis.call('HGET', keys.request(args.waiter), 'status') == states.queued and 0 or 1, more)

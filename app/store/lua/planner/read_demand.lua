@@ -6,4 +6,4 @@
 
 local pool = accounts.pool(args.pool)
 if not pool then return reply.not_found() end
-return reply.wanted(policy_demand.of(pool, tonumber(args.after), tonumber(args.count)))
+return reply.wanted(policy_demand.read(pool, tonumber(args.after), tonumber(args.count)))

@@ -12,19 +12,19 @@ local OF_A_CLASS = 8  -- waiters of one shape and class, at most; equal ones far
 clock.start(args.now)
 local pool = accounts.pool(args.pool)
 if not pool then return reply.not_found() end
-if pool.is.reviewing or pool.is.unsettled then return reply.unfinished() end
+if pool.fields.reviewing or pool.fields.unsettled then return reply.unfinished() end
 local leaving = redis.call('HGETALL', keys.pool_leaving(args.pool))
 local most = tonumber(args.most)
-local lined = fair_share_order.rules(pool) and fair_share_pages.shapes(pool, most) or redis.call('ZRANGE', keys.pool_lanes(args.pool), 0, most - 1)
-if #lined == 0 and #leaving == 0 and (pool.is.watched or '0') == '0' and args.anyway ~= '1' then return reply.quiet() end
+local lined = fair_share_order.applies(pool) and fair_share_pages.select_lanes(pool, most) or redis.call('ZRANGE', keys.pool_lanes(args.pool), 0, most - 1)
+if #lined == 0 and #leaving == 0 and (pool.fields.watched or '0') == '0' and args.anyway ~= '1' then return reply.quiet() end
 
 local function waiter(lane, id)
   local about = redis.call('HMGET', keys.request(id), 'class', 'seq', 'chain', 'preempted_fence', 'cleared_in')
   if not about[1] then return nil end
-  local inner = queue_order.inner(tonumber(about[1]), tonumber(about[2]))
+  local inner = queue_order.lane_score(tonumber(about[1]), tonumber(about[2]))
   local path = accounts.path(args.pool, lane.component)
   return {id, lane.id, about[1], about[2], about[3] or '', about[4] or '',
-    amounts.whole(queue_order.place(pool, path[1], inner, lanes.inshare(path, lane)))}, about[5]
+    amounts.format(queue_order.queue_score(pool, path[1], inner, lanes.is_in_share(path, lane)))}, about[5]
 end
 
 -- The first of each class of a lane, but for those whose way is being cleared; fewer where many shapes wait.
@@ -45,14 +45,14 @@ local function first(lane, into)
         found = found + 1
       end
     end
-    from = found < of_a_class and '(' .. ids[#ids] or amounts.whole((class + 1) * const.AGES)
+    from = found < of_a_class and '(' .. ids[#ids] or amounts.format((class + 1) * const.AGES)
   end
 end
 
 local waiters, components, preferred = {}, {}, {}
 for _, id in ipairs(lined) do
   local lane = lanes.open(id)
-  local constraint = parking.of(pool, id)
+  local constraint = parking.find(pool, id)
   if #waiters < most and constraint and not string.match(constraint, '^fixed|') then
     first(lane, waiters)
     components[lane.component] = true
@@ -68,12 +68,12 @@ for component in pairs(components) do
 end
 
 local holds = {}
-for _, hold in ipairs(victim_holds.of(pool)) do
+for _, hold in ipairs(victim_holds.list(pool)) do
   local brought = {}
   for _, account in ipairs(hold.path) do
     for _, key in ipairs(hold.lane.ask.keys) do
-      local units = victim_holds.brought(hold, account, key)
-      if units > 0 then brought[#brought + 1] = {account.id, key, amounts.whole(units)} end
+      local units = victim_holds.units_freed(hold, account, key)
+      if units > 0 then brought[#brought + 1] = {account.id, key, amounts.format(units)} end
     end
   end
   holds[#holds + 1] = {(waiter(hold.lane, hold.id)), brought}
@@ -86,10 +86,10 @@ end
 for _, component in ipairs(redis.call('SMEMBERS', keys.pool_policies(args.pool))) do
   policies[#policies + 1] = {component, redis.call('HGETALL', keys.policy(args.pool, component))}
 end
-local _, line = parking_lookup.front(pool)
+local _, line = parking_lookup.line_head(pool)
 local wanted, rest = {}, ''
-if fair_share_order.rules(pool) or args.anyway == '1' then wanted, rest = policy_demand.of(pool, 0, most) end
-return reply.found(amounts.whole(clock.now), redis.call('HGETALL', keys.pool(args.pool)), groups, policies,
+if fair_share_order.applies(pool) or args.anyway == '1' then wanted, rest = policy_demand.read(pool, 0, most) end
+return reply.found(amounts.format(clock.now), redis.call('HGETALL', keys.pool(args.pool)), groups, policies,
   redis.call('HGETALL', keys.pool_held(args.pool)), leaving, holds, waiters,
-  line and amounts.whole(line) or '', preferred,
-  redis.call('ZCOUNT', keys.pool_stops(args.pool), '(' .. amounts.whole(clock.now - 60000), amounts.whole(clock.now)), wanted, rest)
+  line and amounts.format(line) or '', preferred,
+  redis.call('ZCOUNT', keys.pool_stops(args.pool), '(' .. amounts.format(clock.now - 60000), amounts.format(clock.now)), wanted, rest)

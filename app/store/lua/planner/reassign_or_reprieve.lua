@@ -7,13 +7,13 @@
 -- @reply stale why
 
 clock.start(args.now)
-requests.keep(args.kept)
+requests.set_stream_length(args.kept)
 local pool, request = accounts.pool(args.pool), requests.load(args.id)
 local leaves = pool and request and request.status == states.preempting and request.fence == args.fence and request.pool == args.pool
 local whom = leaves and redis.call('HGET', keys.pool_leaving(args.pool), args.id)
 if not (whom == '-' or whom == '!' and args.owner == '') then return reply.stale('victim') end
 if args.owner == '' then
-  preemptions.recall(request)
+  preemptions.reprieve(request)
   return reply.applied(grant_loop.settle(tonumber(args.chunk)))
 end
 
@@ -22,12 +22,12 @@ if not hold then return reply.stale('hold') end
 local lane = lanes.of(request)
 local path = accounts.path(args.pool, lane.component)
 local stood_ms = math.max(0, clock.now - (tonumber(request.stray_ms) or clock.now))
-local deadline = amounts.whole(tonumber(request.deadline_ms) + stood_ms)
+local deadline = amounts.format(tonumber(request.deadline_ms) + stood_ms)
 redis.call('HSET', keys.pool_leaving(args.pool), args.id, args.owner)
 redis.call('ZADD', keys.leaving(), deadline, args.id)
-victim_holds.expect(pool, hold, path, lane.ask, 1)
+victim_holds.update_expected(pool, hold, path, lane.ask, 1)
 local owner = requests.load(args.owner)
 local rank = preemptions.rank(path[1], request)
-requests.note(request, 'passed_on', {'preempted_by', args.owner, 'deadline_ms', deadline}, {rank = rank, by_rank = preemptions.rank(hold.path[1], owner)})
-requests.note(owner, 'clearing', {}, {by = '', pool = args.pool, rank = preemptions.rank(hold.path[1], owner), victims = args.id .. '@' .. rank, reason = request.reason})
+requests.add_event(request, 'passed_on', {'preempted_by', args.owner, 'deadline_ms', deadline}, {rank = rank, by_rank = preemptions.rank(hold.path[1], owner)})
+requests.add_event(owner, 'clearing', {}, {by = '', pool = args.pool, rank = preemptions.rank(hold.path[1], owner), victims = args.id .. '@' .. rank, reason = request.reason})
 return reply.applied(grant_loop.settle(tonumber(args.chunk)))

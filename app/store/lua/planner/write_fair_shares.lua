@@ -6,15 +6,15 @@
 -- @reply stale why
 
 clock.start(args.now)
-requests.keep(args.kept)
+requests.set_stream_length(args.kept)
 local pool = accounts.pool(args.pool)
 if not pool then return reply.stale('pool') end
-if pool.is.reviewing or (pool.is.rules or '0') ~= args.rules then return reply.stale('rules') end
+if pool.fields.reviewing or (pool.fields.rules or '0') ~= args.rules then return reply.stale('rules') end
 
 local policies = {}
 for _, row in ipairs(cjson.decode(args.rows)) do
   local name, said, gone = unpack(row)
-  local account = accounts.named(args.pool, name)
+  local account = accounts.by_id(args.pool, name)
   if account then
     if #gone > 0 then redis.call('HDEL', account.key, unpack(gone)) end
     if #said > 0 then redis.call('HSET', account.key, unpack(said)) end
@@ -23,6 +23,6 @@ for _, row in ipairs(cjson.decode(args.rows)) do
   end
 end
 pool = accounts.pool(args.pool)
-for _, component in ipairs(policies) do fair_share_order.renew(pool, accounts.policy(args.pool, component)) end
-if args.watched ~= '' and (pool.is.watched or '') ~= args.watched then redis.call('HSET', pool.key, 'watched', args.watched) end
+for _, component in ipairs(policies) do fair_share_order.update(pool, accounts.policy(args.pool, component)) end
+if args.watched ~= '' and (pool.fields.watched or '') ~= args.watched then redis.call('HSET', pool.key, 'watched', args.watched) end
 return reply.published(grant_loop.settle(tonumber(args.chunk)))

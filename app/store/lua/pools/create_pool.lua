@@ -5,17 +5,17 @@
 -- @reply created
 -- @reply exists
 
-if operation_replies.done(args.op) then return reply.created() end
+if operation_replies.find(args.op) then return reply.created() end
 if accounts.pool(args.name) then return reply.exists() end
 
 local fields = {}
 local capacity = amounts.decode(args.capacity)
 for _, key in ipairs(capacity.keys) do
   fields[#fields + 1] = 'limit:' .. key
-  fields[#fields + 1] = amounts.whole(capacity.of[key])
+  fields[#fields + 1] = amounts.format(capacity.of[key])
 end
 for _, word in ipairs(cjson.decode(args.settings)) do fields[#fields + 1] = word end
 redis.call('HSET', keys.pool(args.name), unpack(fields))
 redis.call('HSET', keys.pools(), args.name, args.description)
-operation_replies.note(args.op)
+operation_replies.save(args.op)
 return reply.created()

@@ -9,15 +9,15 @@
 -- @reply refused pool code account key wants bound
 
 clock.start(args.now)
-requests.keep(args.kept)
-if operation_replies.done(args.op) then return reply.declared(unfinished_work.advance(tonumber(args.chunk))) end
+requests.set_stream_length(args.kept)
+if operation_replies.find(args.op) then return reply.declared(unfinished_work.resume(tonumber(args.chunk))) end
 local changes = cjson.decode(args.changes)
 for _, change in ipairs(changes) do
-  if not declaration.as_planned(change) then return reply.changed(change.name) end
-  if declaration.unfinished(change) then return reply.unfinished() end
+  if not declaration.is_unchanged(change) then return reply.changed(change.name) end
+  if declaration.has_unfinished_work(change) then return reply.unfinished() end
 end
 for _, change in ipairs(changes) do
-  local used, no = declaration.in_use(change), declaration.refusal(change)
+  local used, no = declaration.find_use(change), declaration.refusal(change)
   if used then return reply.in_use(change.name, unpack(used)) end
   if no then return reply.refused(change.name, unpack(no)) end
 end
@@ -29,14 +29,14 @@ local function parent(pool, above) return above == '' and pool or accounts.group
 local function strike_out(pool, kind, names)
   for _, name in ipairs(names) do
     local now = kind.account(pool.name, name)
-    if now then quotas.book(pool, quotas.parent(pool, now), now.reserved, -1) end
+    if now then quotas.update_reserved_sums(pool, quotas.parent(pool, now), now.reserved, -1) end
   end
 end
 
 local function write(pool, kind, row)
   local key, now = kind.key(pool.name, row.name), kind.account(pool.name, row.name)
   quotas.write(key, now, {reserved = amounts.decode(row.reserved).of, limit = amounts.decode(row.limit).of}, row.settings)
-  if not now then quotas.born(pool, key) end
+  if not now then quotas.number_account(pool, key) end
   redis.call('HSET', key, 'weight', row.weight)
   if row.above ~= '' then redis.call('HSET', key, kind.above, row.above) else redis.call('HDEL', key, kind.above) end
   redis.call('SADD', kind.names(pool.name), row.name)
@@ -57,7 +57,7 @@ end
 local function make(change)
   local pool, after = accounts.pool(change.name), change.after
   if not after then return deletions.pool(pool) end
-  for _, account in ipairs(pool and declaration.movers(change) or {}) do grants.end_holds(pool, account) end
+  for _, account in ipairs(pool and declaration.moved_accounts(change) or {}) do grants.end_holds_through(pool, account) end
   for _, kind in ipairs(pool and declaration.KINDS or {}) do
     for _, row in ipairs(after[kind.rows]) do strike_out(pool, kind, {row.name}) end
     strike_out(pool, kind, change.gone[kind.rows])
@@ -69,11 +69,11 @@ local function make(change)
     for _, row in ipairs(after[kind.rows]) do write(pool, kind, row) end
   end
   for _, kind in ipairs(declaration.KINDS) do
-    for _, row in ipairs(after[kind.rows]) do quotas.book(pool, parent(pool, row.above), amounts.decode(row.reserved).of, 1) end
+    for _, row in ipairs(after[kind.rows]) do quotas.update_reserved_sums(pool, parent(pool, row.above), amounts.decode(row.reserved).of, 1) end
   end
-  rechecks.begin(pool)
+  rechecks.start(pool)
 end
 
 for _, change in ipairs(changes) do make(change) end
-operation_replies.note(args.op)
-return reply.declared(unfinished_work.advance(tonumber(args.chunk)))
+operation_replies.save(args.op)
+return reply.declared(unfinished_work.resume(tonumber(args.chunk)))

@@ -7,20 +7,20 @@
 -- @reply not_found
 
 clock.start(args.now)
-requests.keep(args.kept)
-if operation_replies.done(args.op) then return reply.deleted(unfinished_work.advance(tonumber(args.chunk))) end
+requests.set_stream_length(args.kept)
+if operation_replies.find(args.op) then return reply.deleted(unfinished_work.resume(tonumber(args.chunk))) end
 local pool = accounts.pool(args.pool)
 local group = pool and accounts.group(args.pool, args.group)
 if not group then return reply.not_found() end
 for _, name in ipairs(redis.call('SMEMBERS', keys.pool_policies(args.pool))) do
-  if accounts.policy(args.pool, name).is.group == args.group then return reply.in_use('policy:' .. name) end
+  if accounts.policy(args.pool, name).fields.group == args.group then return reply.in_use('policy:' .. name) end
 end
 for _, name in ipairs(redis.call('SMEMBERS', keys.pool_groups(args.pool))) do
-  if accounts.group(args.pool, name).is.parent == args.group then return reply.in_use('group:' .. name) end
+  if accounts.group(args.pool, name).fields.parent == args.group then return reply.in_use('group:' .. name) end
 end
 
-quotas.book(pool, quotas.parent(pool, group), group.reserved, -1)
+quotas.update_reserved_sums(pool, quotas.parent(pool, group), group.reserved, -1)
 deletions.group(args.pool, args.group)
-operation_replies.note(args.op)
-rechecks.begin(pool)
-return reply.deleted(unfinished_work.advance(tonumber(args.chunk)))
+operation_replies.save(args.op)
+rechecks.start(pool)
+return reply.deleted(unfinished_work.resume(tonumber(args.chunk)))

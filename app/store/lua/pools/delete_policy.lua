@@ -8,14 +8,14 @@
 -- @reply not_found
 
 clock.start(args.now)
-requests.keep(args.kept)
-if operation_replies.done(args.op) then return reply.deleted(unfinished_work.advance(tonumber(args.chunk))) end
+requests.set_stream_length(args.kept)
+if operation_replies.find(args.op) then return reply.deleted(unfinished_work.resume(tonumber(args.chunk))) end
 local pool = accounts.pool(args.pool)
 local policy = pool and accounts.policy(args.pool, args.component)
 if not policy then return reply.not_found() end
 local queued, active = 0, policy.used.step_run or 0
 for _, id in ipairs(redis.call('SMEMBERS', keys.component_lanes(args.component))) do
-  if lanes.listed(pool, lanes.open(id)) then queued = queued + redis.call('ZCARD', keys.lane(id)) end
+  if lanes.is_attached(pool, lanes.open(id)) then queued = queued + redis.call('ZCARD', keys.lane(id)) end
 end
 if queued + active > 0 then return reply.in_use(queued, active) end
 if redis.call('EXISTS', keys.pool_todo(args.pool)) == 1 then  -- its queue may still name some
@@ -23,8 +23,8 @@ if redis.call('EXISTS', keys.pool_todo(args.pool)) == 1 then  -- its queue may s
   return reply.unfinished()
 end
 
-quotas.book(pool, quotas.parent(pool, policy), policy.reserved, -1)
+quotas.update_reserved_sums(pool, quotas.parent(pool, policy), policy.reserved, -1)
 deletions.policy(args.pool, args.component)
-operation_replies.note(args.op)
-rechecks.begin(pool)
-return reply.deleted(unfinished_work.advance(tonumber(args.chunk)))
+operation_replies.save(args.op)
+rechecks.start(pool)
+return reply.deleted(unfinished_work.resume(tonumber(args.chunk)))

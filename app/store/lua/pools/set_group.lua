@@ -9,9 +9,9 @@
 local DEEPEST = 8
 
 clock.start(args.now)
-requests.keep(args.kept)
-local before = operation_replies.done(args.op)
-if before then return reply.set(before, unfinished_work.advance(tonumber(args.chunk))) end
+requests.set_stream_length(args.kept)
+local before = operation_replies.find(args.op)
+if before then return reply.set(before, unfinished_work.resume(tonumber(args.chunk))) end
 local pool = accounts.pool(args.pool)
 if not pool then return reply.not_found('pool') end
 local parent = args.parent == '' and pool or accounts.group(args.pool, args.parent)
@@ -37,7 +37,7 @@ for _, name in ipairs(moves and redis.call('SMEMBERS', keys.pool_groups(args.poo
   if below then deepest = math.max(deepest, above + 1 + steps - depth(now)) end
 end
 if deepest > DEEPEST then
-  return reply.refused('too_deep', 'group:' .. args.group, '-', amounts.whole(deepest), amounts.whole(DEEPEST))
+  return reply.refused('too_deep', 'group:' .. args.group, '-', amounts.format(deepest), amounts.format(DEEPEST))
 end
 local wanted = {reserved = amounts.decode(args.reserved).of, limit = amounts.decode(args.limit).of}
 if moves and quotas.in_use(now) then return reply.refused('moves_in_use', now.id, '-', '0', '0') end
@@ -45,16 +45,16 @@ local settings = cjson.decode(args.settings)
 local no = quotas.refusal(pool, parent, now, 'group:' .. args.group, wanted, settings)
 if no then return reply.refused(unpack(no)) end
 
-if moves then grants.end_holds(pool, now) end
-if now then quotas.book(pool, quotas.parent(pool, now), now.reserved, -1) end
-quotas.book(pool, parent, wanted.reserved, 1)
+if moves then grants.end_holds_through(pool, now) end
+if now then quotas.update_reserved_sums(pool, quotas.parent(pool, now), now.reserved, -1) end
+quotas.update_reserved_sums(pool, parent, wanted.reserved, 1)
 local key = keys.group(args.pool, args.group)
 quotas.write(key, now, wanted, settings)
 redis.call('HSET', key, 'weight', args.weight)
 if args.parent ~= '' then redis.call('HSET', key, 'parent', args.parent) else redis.call('HDEL', key, 'parent') end
-if not now then quotas.born(pool, key) end
+if not now then quotas.number_account(pool, key) end
 redis.call('SADD', keys.pool_groups(args.pool), args.group)
 local created = now and 0 or 1
-operation_replies.note(args.op, created)
-rechecks.begin(pool)
-return reply.set(created, unfinished_work.advance(tonumber(args.chunk)))
+operation_replies.save(args.op, created)
+rechecks.start(pool)
+return reply.set(created, unfinished_work.resume(tonumber(args.chunk)))

@@ -7,9 +7,9 @@
 -- @reply not_found what
 
 clock.start(args.now)
-requests.keep(args.kept)
-local before = operation_replies.done(args.op)
-if before then return reply.set(before, unfinished_work.advance(tonumber(args.chunk))) end
+requests.set_stream_length(args.kept)
+local before = operation_replies.find(args.op)
+if before then return reply.set(before, unfinished_work.resume(tonumber(args.chunk))) end
 local pool = accounts.pool(args.pool)
 if not pool then return reply.not_found('pool') end
 local parent = args.group == '' and pool or accounts.group(args.pool, args.group)
@@ -23,17 +23,17 @@ local settings = cjson.decode(args.settings)
 local no = quotas.refusal(pool, parent, now, 'policy:' .. args.component, wanted, settings)
 if no then return reply.refused(unpack(no)) end
 
-if moves then grants.end_holds(pool, now) end
-if now then quotas.book(pool, quotas.parent(pool, now), now.reserved, -1) end
-quotas.book(pool, parent, wanted.reserved, 1)
+if moves then grants.end_holds_through(pool, now) end
+if now then quotas.update_reserved_sums(pool, quotas.parent(pool, now), now.reserved, -1) end
+quotas.update_reserved_sums(pool, parent, wanted.reserved, 1)
 local key = keys.policy(args.pool, args.component)
 quotas.write(key, now, wanted, settings)
 redis.call('HSET', key, 'priority', args.priority, 'profile', args.profile, 'weight', args.weight)
 if args.group ~= '' then redis.call('HSET', key, 'group', args.group) else redis.call('HDEL', key, 'group') end
-if not now then quotas.born(pool, key) end
+if not now then quotas.number_account(pool, key) end
 redis.call('SADD', keys.pool_policies(args.pool), args.component)
 redis.call('ZADD', keys.component(args.component), '-' .. args.priority, args.pool)
 local created = now and 0 or 1
-operation_replies.note(args.op, created)
-rechecks.begin(pool)
-return reply.set(created, unfinished_work.advance(tonumber(args.chunk)))
+operation_replies.save(args.op, created)
+rechecks.start(pool)
+return reply.set(created, unfinished_work.resume(tonumber(args.chunk)))

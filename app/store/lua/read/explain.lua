@@ -15,9 +15,9 @@ local function rows(path, lane, bound)
   for _, account in ipairs(path) do
     for _, key in ipairs(lane.ask.keys) do
       local limit = pool.limit[key] and accounts.limit(account, pool, key)
-      all[#all + 1] = {account.id, key, limit and amounts.whole(limit) or '', amounts.whole(account.reserved[key] or 0),
-        amounts.whole(account.used[key] or 0), amounts.whole(account.fixed[key] or 0),
-        amounts.whole((account.cleared[key] or 0) + (bound and account.kept[key] or 0))}
+      all[#all + 1] = {account.id, key, limit and amounts.format(limit) or '', amounts.format(account.reserved[key] or 0),
+        amounts.format(account.used[key] or 0), amounts.format(account.fixed[key] or 0),
+        amounts.format((account.cleared[key] or 0) + (bound and account.kept[key] or 0))}
     end
   end
   return all
@@ -27,12 +27,12 @@ end
 local function stands(pool, place)
   if victim_holds.find(pool, args.id) then return 'owner', '' end
   if (request.cleared_in or '') ~= '' then return 'elsewhere', request.cleared_in end
-  if pool.is.reviewing or pool.is.unsettled then return 'settling', '' end
-  local front, at = parking_lookup.front(pool)
-  if pool.is.queueing == 'strict' and front and at < place then
+  if pool.fields.reviewing or pool.fields.unsettled then return 'settling', '' end
+  local front, at = parking_lookup.line_head(pool)
+  if pool.fields.queueing == 'strict' and front and at < place then
     return 'line', (lanes.head(lanes.open(front)))
   end
-  if pool.is.patience == args.id then return 'patient', '' end
+  if pool.fields.patience == args.id then return 'patient', '' end
   return '', ''
 end
 
@@ -42,23 +42,23 @@ local event = newest[1] and newest[1][1] or '0-0'
 local pools = {}
 if request.status == states.queued then
   local lane = lanes.of(request)
-  local inner = queue_order.inner(tonumber(request.class), tonumber(request.seq))
+  local inner = queue_order.lane_score(tonumber(request.class), tonumber(request.seq))
   for _, name in ipairs(lanes.pools(lane.component)) do
     local pool = accounts.pool(name)
-    local position = queue_positions.of(pool, lane, args.id)
+    local position = queue_positions.find(pool, lane, args.id)
     if position then
       local path, lacks = accounts.path(name, lane.component), {}
-      local place, owner = queue_order.place(pool, path[1], inner, lanes.inshare(path, lane)), patience_hold.owner(pool)
+      local place, owner = queue_order.queue_score(pool, path[1], inner, lanes.is_in_share(path, lane)), patience_hold.owner(pool)
       local bound = owner and owner.request.id ~= args.id and place > owner.place
-      local seen = hold_owners.beside(victim_holds.find(pool, args.id), path, lane, function()
-        accounts.blocked(path, lane.ask, lane.fixed, bound, lacks)
+      local seen = hold_owners.without_hold(victim_holds.find(pool, args.id), path, lane, function()
+        accounts.blocker(path, lane.ask, lane.fixed, bound, lacks)
         return rows(path, lane, bound)
       end)
       local state, who = stands(pool, place)
-      local asker = {args.id, lane.id, request.class, request.seq, request.chain or '', request.preempted_fence or '', amounts.whole(place)}
-      pools[#pools + 1] = {name, amounts.whole(position), amounts.whole(redis.call('ZCARD', keys.pool_queue(name))), state, who or '',
-        bound and owner.request.id or '', pool.is.queueing == 'strict' and '1' or '0', lacks, seen,
-        event, pool.is.rules or '0', asker}
+      local asker = {args.id, lane.id, request.class, request.seq, request.chain or '', request.preempted_fence or '', amounts.format(place)}
+      pools[#pools + 1] = {name, amounts.format(position), amounts.format(redis.call('ZCARD', keys.pool_queue(name))), state, who or '',
+        bound and owner.request.id or '', pool.fields.queueing == 'strict' and '1' or '0', lacks, seen,
+        event, pool.fields.rules or '0', asker}
     end
   end
 end

@@ -6,6 +6,6 @@
 local found = {}
 for _, id in ipairs(cjson.decode(args.ids)) do
   local request = requests.load(id)
-  if request then found[#found + 1] = request_rows.of(request) end
+  if request then found[#found + 1] = request_rows.build(request) end
 end
 return reply.found(found)

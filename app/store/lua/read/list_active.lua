@@ -11,6 +11,6 @@ local found, count = {}, tonumber(args.count)
 local ids = redis.call('ZRANGEBYSCORE', keys.pool_active(args.pool), '(' .. args.after, '+inf', 'WITHSCORES', 'LIMIT', 0, count + 1)
 for i = 1, math.min(#ids, 2 * count), 2 do
   local request = requests.load(ids[i])
-  if request then found[#found + 1] = request_rows.of(request) end
+  if request then found[#found + 1] = request_rows.build(request) end
 end
 return reply.page(found, #ids > 2 * count and ids[2 * count] or '')

@@ -9,14 +9,14 @@ local pool = accounts.pool(args.pool)
 if not pool then return reply.not_found() end
 local after, count, queued = tonumber(args.after), tonumber(args.count), keys.pool_queue(args.pool)
 
-if fair_share_order.rules(pool) then
-  local ids, places = fair_share_pages.fair(pool, after, count)
+if fair_share_order.applies(pool) then
+  local ids, places = fair_share_pages.read(pool, after, count)
   return reply.page(ids, places, #ids < count and '' or places[#places])
 end
 
 -- The lowest score a waiter of a band can have behind the place `after`.
 local function floor_of(band)
-  if pool.is.order ~= 'priority_first' then return math.max(0, after + 1 + (1 - band) * const.BAND) end
+  if pool.fields.order ~= 'priority_first' then return math.max(0, after + 1 + (1 - band) * const.BAND) end
   local ranked, seq = math.floor((after + 1) / const.AGES) + const.BAND / const.AGES, (after + 1) % const.AGES
   local rank, at = math.floor(ranked / 2), ranked % 2
   if at == band then return rank * const.AGES + seq end
@@ -26,9 +26,9 @@ end
 local streams = {}
 for _, id in ipairs(redis.call('SMEMBERS', keys.pool_inshare(args.pool))) do
   local policy = accounts.policy(args.pool, lanes.open(id).component)
-  streams[#streams + 1] = {lane = id, policy = policy, from = amounts.whole(queue_order.inner_from(pool, policy, floor_of(0)))}
+  streams[#streams + 1] = {lane = id, policy = policy, from = amounts.format(queue_order.lane_score_from(pool, policy, floor_of(0)))}
 end
-local borrowers = {from = amounts.whole(floor_of(1))}
+local borrowers = {from = amounts.format(floor_of(1))}
 streams[#streams + 1] = borrowers
 
 local function is_inshare(id)
@@ -49,8 +49,8 @@ local function fetch(stream)
       'LIMIT', 0, 1)
     if not next_one[1] then return end
     stream.from = '(' .. next_one[2]
-    if stream.lane then stream.place = queue_order.place(pool, stream.policy, tonumber(next_one[2]), true)
-    else stream.place = queue_order.place_of(pool, tonumber(next_one[2]), false) end
+    if stream.lane then stream.place = queue_order.queue_score(pool, stream.policy, tonumber(next_one[2]), true)
+    else stream.place = queue_order.with_share_flag(pool, tonumber(next_one[2]), false) end
     stream.id = next_one[1]
   until stream.lane or not is_inshare(stream.id)
 end
@@ -63,10 +63,10 @@ while #ids < count do
     if stream.id and (not first or stream.place < first.place) then first = stream end
   end
   if borrowers.stalled and not (first and first.place < borrowers.place) then
-    return reply.page(ids, places, amounts.whole(borrowers.place))
+    return reply.page(ids, places, amounts.format(borrowers.place))
   end
   if not first then return reply.page(ids, places, '') end
-  ids[#ids + 1], places[#places + 1] = first.id, amounts.whole(first.place)
+  ids[#ids + 1], places[#places + 1] = first.id, amounts.format(first.place)
   fetch(first)
 end
 return reply.page(ids, places, places[#places])

@@ -23,7 +23,7 @@ local found = {}
 local ids = redis.call('ZREVRANGEBYSCORE', keys.requests(), '(' .. args.before, '-inf', 'WITHSCORES', 'LIMIT', 0, scan + 1)
 for i = 1, math.min(#ids, 2 * scan), 2 do
   local request = requests.load(ids[i])
-  if request and is_wanted(request) then found[#found + 1] = request_rows.of(request) end
+  if request and is_wanted(request) then found[#found + 1] = request_rows.build(request) end
   if #found == count or i == 2 * scan - 1 then return reply.page(found, i + 1 < #ids and ids[i + 1] or '') end
 end
 return reply.page(found, '')

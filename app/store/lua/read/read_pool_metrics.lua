@@ -33,7 +33,7 @@ local function oldest(lane, count, found)
     local inner = tonumber(first[2])
     local number = inner % const.AGES
     if not found.number or number < found.number then found.number, found.id = number, first[1] end
-    from = amounts.whole(inner - number + const.AGES)
+    from = amounts.format(inner - number + const.AGES)
   end
 end
 
@@ -46,21 +46,21 @@ local function waiting(component)
       oldest(lane, count, found)
     end
   end
-  return amounts.whole(queued), found.id and redis.call('HGET', keys.request(found.id), 'submitted_ms') or ''
+  return amounts.format(queued), found.id and redis.call('HGET', keys.request(found.id), 'submitted_ms') or ''
 end
 
 local of_policy, policies = fields({'used', 'reserved', 'limit'}), {}
 for _, component in ipairs(redis.call('SMEMBERS', keys.pool_policies(args.pool))) do
   local queued, since_ms = waiting(component)
   local score, status = '', ''
-  if fair_share_order.rules(pool) then
+  if fair_share_order.applies(pool) then
     local policy = accounts.policy(args.pool, component)
     local _, now = fair_share_order.scores(pool, policy)
-    score, status = now, policy.is.status or ''
+    score, status = now, policy.fields.status or ''
   end
   policies[#policies + 1] = {component, queued, since_ms, score, status, redis.call('HMGET', keys.policy(args.pool, component), unpack(of_policy))}
 end
-return reply.measured(amounts.whole(clock.now), listed,
+return reply.measured(amounts.format(clock.now), listed,
   redis.call('HMGET', keys.pool(args.pool), unpack(fields({'limit', 'used', 'promised', 'kept', 'cleared'}))),
   redis.call('ZCARD', keys.pool_queue(args.pool)), redis.call('ZCARD', keys.pool_active(args.pool)),
   redis.call('HLEN', keys.pool_leaving(args.pool)), policies)

@@ -6,7 +6,7 @@
 -- @reply not_found
 
 clock.start(args.now)
-requests.keep(args.kept)
+requests.set_stream_length(args.kept)
 
 local request = requests.load(args.id)
 if not request then return reply.not_found() end
@@ -14,8 +14,8 @@ if request.status == states.cancelled then return reply.cancelled(requests.flat(
 if request.status ~= states.queued then return reply.conflict(request.status) end
 
 local fields = {}
-grants.unqueue(request, lanes.of(request))
+grants.dequeue(request, lanes.of(request))
 requests.finish(request, states.cancelled, 'cancelled', {}, fields)
-requests.write(request, fields)
+requests.save(request, fields)
 local more = grant_loop.settle(tonumber(args.chunk))
 return reply.cancelled(requests.flat(request), more)

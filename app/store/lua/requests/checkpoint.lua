@@ -10,7 +10,7 @@
 -- @reply not_found
 
 clock.start(args.now)
-requests.keep(args.kept)
+requests.set_stream_length(args.kept)
 local request, fields = requests.load(args.id), {}
 if not request then return reply.not_found() end
 if args.state == 'completed' and args.routine == '' and request.left_fence == args.fence and request.left_by == 'completed' then
@@ -24,7 +24,7 @@ end
 local pool, asked = accounts.pool(request.pool), request.status == states.preempting and request.directive == 'checkpoint'
 if args.state == 'defer' and request.status ~= states.preempting then return reply.not_leaving(request.status) end
 
-local lapses = request.lease_s and amounts.whole(clock.after(request.lease_s)) or ''
+local lapses = request.lease_s and amounts.format(clock.after(request.lease_s)) or ''
 if request.lease_s then redis.call('ZADD', keys.live(), lapses, args.id) end
 
 local function alive()
@@ -33,24 +33,24 @@ end
 
 -- A longer deadline, up to what may be put off in all; once for each call, however often it comes.
 local function defer()
-  if operation_replies.done(args.op) then return end
-  operation_replies.note(args.op)
+  if operation_replies.find(args.op) then return end
+  operation_replies.save(args.op)
   local before = tonumber(request.deferred_s) or 0
-  local granted = math.min(tonumber(args.seconds), tonumber(pool.is.max_deferral_s or 300) - before)
+  local granted = math.min(tonumber(args.seconds), tonumber(pool.fields.max_deferral_s or 300) - before)
   if granted <= 0 then return end
-  local deadline = amounts.whole(tonumber(request.deadline_ms) + granted * 1000)
-  requests.put(request, fields, 'deferred_s', amounts.whole(before + granted))
-  requests.put(request, fields, 'deadline_ms', deadline)
+  local deadline = amounts.format(tonumber(request.deadline_ms) + granted * 1000)
+  requests.set(request, fields, 'deferred_s', amounts.format(before + granted))
+  requests.set(request, fields, 'deadline_ms', deadline)
   redis.call('ZADD', keys.leaving(), 'XX', deadline, args.id)
 end
 
 if args.state == 'completed' then
-  preemptions.saved(request, args.reference, fields)
+  preemptions.save_checkpoint(request, args.reference, fields)
   if request.status == states.preempting and args.routine == '' then
-    counters.checkpoint(request.pool, clock.now - tonumber(request.told_ms))
-    requests.put(request, fields, 'failed', '')
-    requests.write(request, fields)
-    preemptions.leave(request, 'preempted', 'completed')
+    counters.add_checkpoint(request.pool, clock.now - tonumber(request.told_ms))
+    requests.set(request, fields, 'failed', '')
+    requests.save(request, fields)
+    preemptions.complete(request, 'preempted', 'completed')
     return reply.left(request.status, grant_loop.settle(tonumber(args.chunk)))
   end
 elseif asked and args.state == 'failed' then
@@ -59,7 +59,7 @@ elseif asked and args.state == 'failed' then
 elseif asked and args.state == 'defer' then
   defer()
 elseif asked then
-  requests.put(request, fields, 'answered', '1')
+  requests.set(request, fields, 'answered', '1')
 end
-if #fields > 0 then requests.write(request, fields) end
+if #fields > 0 then requests.save(request, fields) end
 return alive()

@@ -5,21 +5,21 @@
 -- @reply not_found
 
 clock.start(args.now)
-requests.keep(args.kept)
+requests.set_stream_length(args.kept)
 
 local request = requests.load(args.id)
 if not request then return reply.not_found() end
 
 local fields = {}
 if request.status == states.queued then
-  grants.unqueue(request, lanes.of(request))
+  grants.dequeue(request, lanes.of(request))
   requests.finish(request, states.cancelled, 'cancelled', {'reason', 'dropped'}, fields)
 elseif request.status == states.allocated or request.status == states.preempting then
-  grants.back(request)
+  grants.take_back(request)
   requests.finish(request, states.released, 'released', {'reason', 'dropped'}, fields)
 else
   return reply.dropped(requests.flat(request), grant_loop.settle(tonumber(args.chunk)))
 end
-requests.write(request, fields)
+requests.save(request, fields)
 local more = grant_loop.settle(tonumber(args.chunk))
 return reply.dropped(requests.flat(request), more)

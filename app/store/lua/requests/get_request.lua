@@ -13,14 +13,14 @@ local places = {}
 if request.status == states.queued then
   local lane = lanes.of(request)
   for _, name in ipairs(lanes.pools(lane.component)) do
-    local position = queue_positions.of(accounts.pool(name), lane, args.id)
+    local position = queue_positions.find(accounts.pool(name), lane, args.id)
     if position then
       places[#places + 1] = name
-      places[#places + 1] = amounts.whole(position)
+      places[#places + 1] = amounts.format(position)
     end
   end
-  if args.poll == '1' and requests.patience(request) then
-    redis.call('ZADD', keys.waiting(), 'XX', amounts.whole(clock.after(request.queue_ttl_s)), args.id)
+  if args.poll == '1' and requests.poll_timeout_s(request) then
+    redis.call('ZADD', keys.waiting(), 'XX', amounts.format(clock.after(request.queue_ttl_s)), args.id)
   end
 end
 local lapses = request.lease_s and redis.call('ZSCORE', keys.live(), args.id)

@@ -14,6 +14,6 @@ local begun = not request.task or (request.started_ms or '') ~= ''
 if request.fence ~= args.fence or not begun or not redis.call('ZSCORE', keys.live(), args.id) then
   return reply.stale_fence(request.status, request.reason)
 end
-local lapses = request.lease_s and amounts.whole(clock.after(request.lease_s)) or ''
+local lapses = request.lease_s and amounts.format(clock.after(request.lease_s)) or ''
 if request.lease_s then redis.call('ZADD', keys.live(), lapses, args.id) end
 return reply.alive(request.status, lapses, request.directive or '', request.deadline_ms or '')

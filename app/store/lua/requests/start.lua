@@ -8,7 +8,7 @@
 -- @reply not_found
 
 clock.start(args.now)
-requests.keep(args.kept)
+requests.set_stream_length(args.kept)
 
 local request = requests.load(args.id)
 if not request then return reply.not_found() end
@@ -30,12 +30,12 @@ local function arrived()
   end
 end
 
-local lapses = request.lease_s and amounts.whole(clock.after(request.lease_s)) or ''
+local lapses = request.lease_s and amounts.format(clock.after(request.lease_s)) or ''
 if request.lease_s then redis.call('ZADD', keys.live(), lapses, args.id) end
 if runner == '' then
   if request.task then arrived() end
-  local news = {'runner', args.runner, 'started_ms', amounts.whole(clock.now)}
-  if request.task then requests.say(news, {'begun'}, '1') end  -- also once it has lost its units
-  requests.note(request, 'started', news)
+  local news = {'runner', args.runner, 'started_ms', amounts.format(clock.now)}
+  if request.task then requests.set_all(news, {'begun'}, '1') end  -- also once it has lost its units
+  requests.add_event(request, 'started', news)
 end
 return reply.alive(request.status, lapses, request.directive or '', request.deadline_ms or '')

@@ -4,11 +4,11 @@
 -- @reply taken outcomes more
 
 clock.start(args.now)
-requests.keep(args.kept)
+requests.set_stream_length(args.kept)
 
 local outcomes, more = {}, 0
 for i, ask in ipairs(cjson.decode(args.asks)) do
-  local tag, request = admission.take(ask, args.remember_s)
+  local tag, request = admission.admit(ask, args.remember_s)
   more = math.max(more, grant_loop.settle(tonumber(args.chunk)))
   outcomes[i] = {tag, request}
 end

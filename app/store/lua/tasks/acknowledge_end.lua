@@ -9,6 +9,6 @@ local task = tasks.load(args.task)
 if not task then return reply.not_found() end
 local request = tasks.request(task)
 local meant = args.request == task.request or args.request == '' and (task.ended or not request)
-if not (meant and tasks.are_over(task, request)) then return reply.conflict(request and request.status or 'delayed') end
-outbox.forget(task.id)
+if not (meant and tasks.is_over(task, request)) then return reply.conflict(request and request.status or 'delayed') end
+outbox.delete_task(task.id)
 return reply.heard()

@@ -7,7 +7,7 @@
 -- @reply not_found
 
 clock.start(args.now)
-requests.keep(args.kept)
+requests.set_stream_length(args.kept)
 
 local task = tasks.load(args.task)
 if not task then return reply.not_found() end
@@ -18,18 +18,18 @@ if redis.call('ZREM', keys.delayed(), task.id) == 1 then
   outbox.put(task.id)
 elseif request and request.status == states.queued then
   local fields = {}
-  grants.unqueue(request, lanes.of(request))
+  grants.dequeue(request, lanes.of(request))
   requests.finish(request, states.cancelled, 'cancelled', {}, fields)
-  requests.write(request, fields)
-elseif request and tasks.waits_to_begin(request) then
+  requests.save(request, fields)
+elseif request and tasks.is_unstarted(request) then
   local fields = {}
-  grants.back(request)
+  grants.take_back(request)
   requests.finish(request, states.released, 'released', {}, fields)
-  requests.write(request, fields)
+  requests.save(request, fields)
   redis.call('HSET', keys.task(task.id), 'ended', 'cancelled')
 elseif not (task.ended or request and request.status == states.cancelled) then
   return reply.conflict(request and request.status or 'gone')
 end
 local more = grant_loop.settle(tonumber(args.chunk))
-local shown, of_it = tasks.shown(task.id)
+local shown, of_it = tasks.describe(task.id)
 return reply.cancelled(shown, of_it, more)

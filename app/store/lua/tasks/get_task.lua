@@ -5,4 +5,4 @@
 -- @reply not_found
 
 if not tasks.load(args.task) then return reply.not_found() end
-return reply.found(tasks.shown(args.task))
+return reply.found(tasks.describe(args.task))

@@ -6,11 +6,11 @@
 -- @reply done
 
 clock.start(args.now)
-local until_ms = amounts.whole(clock.now + tonumber(args.start_ms))
+local until_ms = amounts.format(clock.now + tonumber(args.start_ms))
 
 -- Whether what was said to be over is, and not another request that a task of this name has by now.
 local function is_over(task, request, said)
-  return (said == '' or request and request.id == said) and tasks.are_over(task, request)
+  return (said == '' or request and request.id == said) and tasks.is_over(task, request)
 end
 
 for _, one in ipairs(cjson.decode(args.sent)) do
@@ -20,13 +20,13 @@ for _, one in ipairs(cjson.decode(args.sent)) do
   if fence == '' then
     if task and is_over(task, request, of) and (tonumber(task.told) or 0) < tries then
       counters.add(tries > 1 and 'redispatched' or 'dispatched')
-      redis.call('HSET', keys.task(id), 'told', amounts.whole(tries))
+      redis.call('HSET', keys.task(id), 'told', amounts.format(tries))
       redis.call('ZADD', keys.unstarted(), until_ms, id)
       redis.call('ZREM', keys.outbox(), id)
     end
-  elseif request and request.fence == fence and tasks.waits_to_begin(request) and tasks.tries(task, request) < tries then
+  elseif request and request.fence == fence and tasks.is_unstarted(request) and tasks.tries(task, request) < tries then
     counters.add(tries > 1 and 'redispatched' or 'dispatched')
-    redis.call('HSET', keys.task(id), 'sent', amounts.whole(tries), 'sent_fence', fence)
+    redis.call('HSET', keys.task(id), 'sent', amounts.format(tries), 'sent_fence', fence)
     redis.call('ZADD', keys.unstarted(), until_ms, id)
     redis.call('ZREM', keys.outbox(), id)
   end

@@ -12,4 +12,4 @@ for _, task in ipairs(redis.call('ZRANGE', keys.outbox(), 0, 9)) do
   local since = request and ((request.ended_ms or '') ~= '' and request.ended_ms or request.granted_ms)
   if since and (not oldest or tonumber(since) < tonumber(oldest)) then oldest = since end
 end
-return reply.viewed(redis.call('ZCARD', keys.outbox()), redis.call('ZCARD', keys.delayed()), redis.call('ZCARD', keys.unstarted()), oldest, amounts.whole(clock.now))
+return reply.viewed(redis.call('ZCARD', keys.outbox()), redis.call('ZCARD', keys.delayed()), redis.call('ZCARD', keys.unstarted()), oldest, amounts.format(clock.now))

@@ -10,14 +10,14 @@
 -- @reply stale_fence status reason
 
 clock.start(args.now)
-requests.keep(args.kept)
+requests.set_stream_length(args.kept)
 
 local before = args.key ~= '' and redis.call('GET', keys.idempotency(args.key))
 if before then
   local task, digest = string.match(before, '^task/(%S+) (%S+)$')
   if task ~= args.task or digest ~= args.digest then return reply.conflict() end
   local more = grant_loop.settle(tonumber(args.chunk))
-  local shown, request = tasks.shown(task)
+  local shown, request = tasks.describe(task)
   return reply.known(shown, request, more)
 end
 
@@ -29,7 +29,7 @@ if args.held ~= '' then
     return reply.stale_fence(old.status, old.reason or '')
   end
   named = redis.call('HGET', keys.task(args.task), 'name')
-  releases.take(old.id, args.fence, 'failed')
+  releases.release(old.id, args.fence, 'failed')
 elseif redis.call('EXISTS', keys.task(args.task)) == 1 then
   return reply.exists()
 end
@@ -46,5 +46,5 @@ if args.key ~= '' then
   redis.call('SET', keys.idempotency(args.key), 'task/' .. task.id .. ' ' .. args.digest, 'EX', args.remember_s)
 end
 local more = grant_loop.settle(tonumber(args.chunk))
-local shown, request = tasks.shown(task.id)
+local shown, request = tasks.describe(task.id)
 return reply.parked(shown, request, more)

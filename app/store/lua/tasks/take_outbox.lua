@@ -6,15 +6,15 @@
 -- @reply taken rows now next more
 
 clock.start(args.now)
-requests.keep(args.kept)
-local count, now, tries = tonumber(args.count), amounts.whole(clock.now), tonumber(args.tries)
+requests.set_stream_length(args.kept)
+local count, now, tries = tonumber(args.count), amounts.format(clock.now), tonumber(args.tries)
 local LONGEST_MS = 900000
 local ids, rows = cjson.decode(args.ids), {}
 local op, given = ids[1], #ids
-if operation_replies.done(op) then count = 0 end  -- these ids are taken; what was claimed comes back
+if operation_replies.find(op) then count = 0 end  -- these ids are taken; what was claimed comes back
 
 local function fresh()
-  if #ids == given then operation_replies.note(op) end
+  if #ids == given then operation_replies.save(op) end
   return table.remove(ids)
 end
 
@@ -33,10 +33,10 @@ end
 -- Nobody began it, however often it was sent: others may have what it holds. The more often, the longer it stays away.
 local function take_back(task, request)
   local fields, returned = {}, tonumber(task.returned) or 0
-  grants.back(request)
+  grants.take_back(request)
   requests.finish(request, states.expired, 'expired', {'reason', 'not_started'}, fields)
-  requests.write(request, fields)
-  redis.call('HSET', keys.task(task.id), 'returned', amounts.whole(returned + 1))
+  requests.save(request, fields)
+  redis.call('HSET', keys.task(task.id), 'returned', amounts.format(returned + 1))
   counters.add('not_started')
   succeed(task, request, returned == 0 and 0 or math.min(LONGEST_MS, tonumber(args.start_ms) * 2 ^ math.min(returned - 1, 20)))
 end
@@ -44,7 +44,7 @@ end
 local function lost(task, request)
   local times, most = (tonumber(task.lost) or 0) + 1, tonumber(task.most)
   if most >= 0 and times > most then return false end
-  redis.call('HSET', keys.task(task.id), 'lost', amounts.whole(times))
+  redis.call('HSET', keys.task(task.id), 'lost', amounts.format(times))
   counters.add('redelivered')
   succeed(task, request, 0)
   return true
@@ -60,7 +60,7 @@ end
 -- It will never run, which is said until its worker has heard it, but not for ever.
 local function over(task, request)
   if (tonumber(task.told) or 0) < tries then return 'ended', request end
-  outbox.forget(task.id)
+  outbox.delete_task(task.id)
 end
 
 -- What is to be said of it to its worker; nil if nothing is.
@@ -72,8 +72,8 @@ local function look(task)
     return nil
   end
   if request.status == states.queued then return nil end
-  if tasks.lives(request) then
-    if not tasks.waits_to_begin(request) then return nil end
+  if tasks.is_open(request) then
+    if not tasks.is_unstarted(request) then return nil end
     if tasks.tries(task, request) < tries and not is_stuck(request) then return 'run', request end
     return take_back(task, request)
   end
@@ -95,7 +95,7 @@ end
 
 for i, id in ipairs(due(keys.outbox())) do
   local claimed = clock.now + tonumber(args.claim_ms) + i - 1  -- in their order, if nobody says what became of them
-  redis.call('ZADD', keys.outbox(), amounts.whole(claimed), id)
+  redis.call('ZADD', keys.outbox(), amounts.format(claimed), id)
   local task = tasks.load(id)
   local what, request
   if task then what, request = look(task) end
@@ -113,4 +113,4 @@ for _, key in ipairs({keys.delayed(), keys.outbox(), keys.unstarted()}) do
   local at = tonumber(redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2])
   if at and (not first or at < first) then first = at end
 end
-return reply.taken(rows, now, first and amounts.whole(first) or '', more)
+return reply.taken(rows, now, first and amounts.format(first) or '', more)

@@ -5,10 +5,10 @@
 -- @reply taken
 
 clock.start(args.now)
-local known = tokens.known(args.digest)
+local known = tokens.record(args.digest)
 if known then return reply.created(known) end
-local other, _, lives = tokens.called(args.name)
+local other, _, lives = tokens.find(args.name)
 if lives then return reply.taken() end
 
-if other then tokens.forget(other) end
-return reply.created(tokens.keep(args.digest, args.record, args.lasts_s))
+if other then tokens.delete(other) end
+return reply.created(tokens.save(args.digest, args.record, args.lasts_s))

@@ -5,6 +5,6 @@
 -- @reply not_found
 
 clock.start(args.now)
-local record = tokens.live(args.digest)
+local record = tokens.valid_record(args.digest)
 if not record then return reply.not_found() end
 return reply.found(record)

@@ -5,11 +5,11 @@
 -- @reply not_found
 
 clock.start(args.now)
-local done = operation_replies.done(args.op)
+local done = operation_replies.find(args.op)
 if done then return reply.revoked(done) end
-local digest, record = tokens.called(args.id_or_name)
+local digest, record = tokens.find(args.id_or_name)
 if not digest then return reply.not_found() end
 
-tokens.forget(digest)
-operation_replies.note(args.op, record)
+tokens.delete(digest)
+operation_replies.save(args.op, record)
 return reply.revoked(record)
