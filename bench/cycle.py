@@ -8,7 +8,7 @@ from redis import Redis
 
 from app.domain.ids import request_id
 from app.domain.models import Request
-from app.domain.specs import PolicyAsk, PoolAsk, RequestAsk
+from app.domain.specs import PolicySpec, PoolSpec, RequestSpec
 from app.store.ledger import Ledger
 from bench.floor import bare, issued
 from bench.timing import side_by_side_us
@@ -21,10 +21,10 @@ def run(client: Redis, calls: int) -> None:
     """Print the row."""
     client.flushall()
     ledger = Ledger(client)
-    ledger.create_pool(WORKSPACE, PoolAsk(name="p", capacity={"gpu": 1000}))
+    ledger.create_pool(WORKSPACE, PoolSpec(name="p", capacity={"gpu": 1000}))
     for number in range(100):
-        ledger.set_policy(WORKSPACE, "p", f"orchestrator/t{number}", PolicyAsk(priority=1, reserved={"gpu": 5}))
-    ask = RequestAsk(component="t0", resources={"gpu": 1})
+        ledger.set_policy(WORKSPACE, "p", f"orchestrator/t{number}", PolicySpec(priority=1, reserved={"gpu": 5}))
+    ask = RequestSpec(component="t0", resources={"gpu": 1})
 
     def cycle() -> None:
         held = ledger.submit(WORKSPACE, ask)

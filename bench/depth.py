@@ -13,11 +13,11 @@ from statistics import median
 from redis import Redis
 
 from app.domain.ids import request_id
-from app.domain.specs import PolicyAsk, PoolAsk, PoolSettings, RequestAsk
-from app.planner.planning_pass import plan
+from app.domain.specs import PolicySpec, PoolSettings, PoolSpec, RequestSpec
+from app.planner.planning_pass import plan_pool
 from app.store.keys import key
 from app.store.ledger import Ledger
-from app.store.plan_store import Planning
+from app.store.plan_store import PlanStore
 from bench.timing import per_call_us
 
 WORKSPACE = "bench"
@@ -58,15 +58,15 @@ def measure(client: Redis, waiting: int, lanes: int, settings: PoolSettings = RE
     """Microseconds of a cycle beside and through the queue, and bytes a waiter takes; what there is to decide was looked at."""
     client.flushall()
     ledger = Ledger(client)
-    ledger.create_pool(WORKSPACE, PoolAsk(name="p", capacity={"gpu": 2_001}, settings=settings))
+    ledger.create_pool(WORKSPACE, PoolSpec(name="p", capacity={"gpu": 2_001}, settings=settings))
     for number in range(POLICIES):
-        ledger.set_policy(WORKSPACE, "p", f"orchestrator/t{number}", PolicyAsk(priority=number % 10, reserved={"gpu": 10}))
+        ledger.set_policy(WORKSPACE, "p", f"orchestrator/t{number}", PolicySpec(priority=number % 10, reserved={"gpu": 10}))
     running: deque[tuple[str, int]] = deque()
     for number in range(200):
-        held = ledger.submit(WORKSPACE, RequestAsk(component=f"t{number % POLICIES}", resources={"gpu": 10}, lease_s=None))
+        held = ledger.submit(WORKSPACE, RequestSpec(component=f"t{number % POLICIES}", resources={"gpu": 10}, lease_s=None))
         running.append((held.id, held.fence or 0))
     shapes = [
-        RequestAsk(component=f"t{number % POLICIES}", resources={"gpu": 2 + number // POLICIES}, lease_s=None)
+        RequestSpec(component=f"t{number % POLICIES}", resources={"gpu": 2 + number // POLICIES}, lease_s=None)
         for number in range(lanes)
     ]
     before = client.info("memory")["used_memory"]
@@ -75,7 +75,7 @@ def measure(client: Redis, waiting: int, lanes: int, settings: PoolSettings = RE
         ledger.submit_all(WORKSPACE, batch)
     _publish(client)
     memory = (client.info("memory")["used_memory"] - before) / max(1, waiting)
-    small = RequestAsk(component="t0", resources={"gpu": 1})
+    small = RequestSpec(component="t0", resources={"gpu": 1})
 
     def beside() -> None:
         held = ledger.submit(WORKSPACE, small)
@@ -99,13 +99,13 @@ def measure(client: Redis, waiting: int, lanes: int, settings: PoolSettings = RE
 
 def _publish(client: Redis) -> None:
     """Fair shares are known to the scripts, as they are once a worker has looked."""
-    planning = Planning(client)
+    planning = PlanStore(client)
     seen = planning.snapshot(WORKSPACE, "p")
-    found = plan(seen).publication if seen else None
+    found = plan_pool(seen).publication if seen else None
     if seen and found:
         planning.publish(WORKSPACE, seen, found)
 
 
 def _refill(client: Redis, running: deque[tuple[str, int]]) -> None:
-    for request in map(str, client.zrange(key("pool_active", WORKSPACE, "p"), 0, -1)):
-        running.append((request, int(client.zscore(key("pool_active", WORKSPACE, "p"), request) or 0)))
+    for request in map(str, client.zrange(key("pool_allocations", WORKSPACE, "p"), 0, -1)):
+        running.append((request, int(client.zscore(key("pool_allocations", WORKSPACE, "p"), request) or 0)))

@@ -15,16 +15,16 @@ from statistics import median
 
 from redis import Redis
 
-from app.bootstrap import Services, services
+from app.bootstrap import Services, make_services
 from app.domain.clock import ManualClock
-from app.domain.specs import PolicyAsk, PoolAsk, RequestAsk
-from app.domain.states import State
-from app.service.estimates import Foreseeing
+from app.domain.specs import PolicySpec, PoolSpec, RequestSpec
+from app.domain.states import RequestState
+from app.service.estimates import Estimator
 from app.settings import Settings
 from app.store.ledger import Ledger
-from app.store.plan_store import Planning
-from app.store.queries import Lists
-from app.store.queue_status import Standings
+from app.store.plan_store import PlanStore
+from app.store.queries import QueryStore
+from app.store.queue_status import QueueStatusStore
 
 W = "bench"
 EVERY = 5
@@ -66,9 +66,9 @@ class Replay:
     def __init__(self, client: Redis, folder: Path, most: int | None) -> None:
         self._clock = ManualClock()
         self._start_ms = self._clock.now_ms()
-        self._services: Services = services(client, Settings(), self._clock)
-        ledger, planning = Ledger(client, self._clock), Planning(client, self._clock)
-        self._foreseeing = Foreseeing(planning, ledger, Lists(client), Standings(client, self._clock), kept_s=0)
+        self._services: Services = make_services(client, Settings(), self._clock)
+        ledger, planning = Ledger(client, self._clock), PlanStore(client, self._clock)
+        self._foreseeing = Estimator(planning, ledger, QueryStore(client), QueueStatusStore(client, self._clock), kept_s=0)
         self._jobs = list(_jobs(folder))[:most]
         self._ends: list[tuple[int, str, int]] = []
         self._told: dict[str, Told] = {}
@@ -77,8 +77,8 @@ class Replay:
         self._asked = 0
         self.results: list[tuple[Told, int]] = []
         for team, gpus in _teams(folder):
-            self._services.pools.create(W, PoolAsk.model_validate({"name": team, "capacity": {"gpu": gpus}}))
-            self._services.pools.set_policy(W, team, team, PolicyAsk())
+            self._services.pools.create(W, PoolSpec.model_validate({"name": team, "capacity": {"gpu": gpus}}))
+            self._services.pools.set_policy(W, team, team, PolicySpec())
 
     def __call__(self) -> None:
         """Submit and end, in the order of time."""
@@ -102,20 +102,20 @@ class Replay:
             print(f"    {name}: {median(others) / 60_000:.0f} min, so {median(errors) / median(others):.2f} x")
 
     def _submit(self, job: Job) -> None:
-        ask = RequestAsk.model_validate(
+        ask = RequestSpec.model_validate(
             {"component": job.team, "resources": {"gpu": job.gpus}, "lease_s": None, "queue_ttl_s": None, "retries": 0}
         )
         one = self._services.requests.submit(W, ask)
-        if one.status == State.ALLOCATED:
+        if one.status == RequestState.ALLOCATED:
             self._began(one.id, job, one.fence or 0)
             return
-        if one.status != State.QUEUED:
+        if one.status != RequestState.QUEUED:
             return
         self._waiting[one.id] = job, self._clock.now_ms()
         self._asked += 1
         if self._asked % EVERY:
             return
-        estimate = self._foreseeing.estimates(W, job.team).get(one.id)
+        estimate = self._foreseeing.list_estimates(W, job.team).get(one.id)
         if estimate:
             mean = sum(self._waits) / len(self._waits) if self._waits else 0.0
             times = estimate.earliest_ms, estimate.likely_ms, estimate.latest_ms
@@ -128,10 +128,10 @@ class Replay:
         while self._ends and (second is None or self._ends[0][0] <= second):
             end_s, request, fence = heappop(self._ends)
             self._pass_to(end_s)
-            last = self._services.requests.last_event(W)
+            last = self._services.requests.get_last_event_id(W)
             self._services.requests.release(W, request, fence)
-            for event in self._services.requests.events(W, last, 1000):
-                if event.to == State.ALLOCATED and event.request in self._waiting:
+            for event in self._services.requests.list_events(W, last, 1000):
+                if event.to_status == RequestState.ALLOCATED and event.request in self._waiting:
                     self._granted(event.request, event.fence or 0)
 
     def _granted(self, request: str, fence: int) -> None:

@@ -16,12 +16,12 @@ from typing import Any
 
 from redis import Redis
 
-from app.api.schemas.inputs import BATCH
+from app.api.schemas.inputs import LONGEST_BATCH
 from app.cli.process_commands import ROOT, commands
 from app.domain.ids import request_id
 from app.domain.models import Request
-from app.domain.specs import PolicyAsk, PoolAsk, RequestAsk
-from app.store.child_process import Child
+from app.domain.specs import PolicySpec, PoolSpec, RequestSpec
+from app.store.child_process import ChildProcess
 from app.store.ledger import Ledger
 from bench import callers
 from bench.site import EMPTY
@@ -56,7 +56,7 @@ def serving(url: str, **more: str) -> Iterator[int]:
         *start, _ = commands()["api"]
         known = {name: value for name, value in os.environ.items() if not name.startswith("POOLKEEPER_")}
         known |= {"POOLKEEPER_REDIS_URL": url, "POOLKEEPER_PORT": str(port), **more}
-        child = Child([*start, "bench.site:application()"], Path(folder) / "api.log", env=known, cwd=ROOT)
+        child = ChildProcess([*start, "bench.site:application()"], Path(folder) / "api.log", env=known, cwd=ROOT)
         try:
             _wait_until_ready(child, port)
             yield port
@@ -71,14 +71,14 @@ def submits(client: Redis, port: int, apart: Act, calls: int, rounds: int = 15) 
     """
     ours = callers.request("POST", "/api/v1/requests", ASK, HEADERS)
     empty = callers.request("POST", EMPTY, ASK, HEADERS)
-    batch = callers.request("POST", "/api/v1/requests/batch", {"requests": [ASK] * BATCH}, HEADERS)
+    batch = callers.request("POST", "/api/v1/requests/batch", {"requests": [ASK] * LONGEST_BATCH}, HEADERS)
 
     def turn(sent: bytes, count: int, each: int) -> float:
         _pool(client, units=10**6)
         return float(apart(callers.seconds, port, CLIENTS, sent, count)) / count / each * 1e6
 
     def one_round() -> tuple[float, float, float]:
-        return turn(ours, calls, 1), turn(empty, calls, 1), turn(batch, BATCHES, BATCH)
+        return turn(ours, calls, 1), turn(empty, calls, 1), turn(batch, BATCHES, LONGEST_BATCH)
 
     one_round()  # to warm up
     found = [one_round() for _ in range(rounds)]
@@ -87,7 +87,7 @@ def submits(client: Redis, port: int, apart: Act, calls: int, rounds: int = 15) 
     gain = statistics.median(single / each for single, _, each in found)
     print(f"  POST /requests, granted, {CLIENTS} clients: {one:6.0f} us, an empty view {none:6.0f} us: "
           f"{share:.2f} x its rate (reach 0.5)")  # fmt: skip
-    print(f"  in batches of {BATCH:,}: {many:6.0f} us each: {gain:.1f} x the single rate (reach 5)")
+    print(f"  in batches of {LONGEST_BATCH:,}: {many:6.0f} us each: {gain:.1f} x the single rate (reach 5)")
 
 
 def polls(client: Redis, port: int, apart: Act, releases: int) -> None:
@@ -106,20 +106,20 @@ def _pool(client: Redis, units: int) -> Ledger:
     """A pool of so many units, and nothing else in Redis."""
     client.flushall()
     ledger = Ledger(client)
-    ledger.create_pool(WORKSPACE, PoolAsk(name="p", capacity={"gpu": units}))
-    ledger.set_policy(WORKSPACE, "p", "orchestrator/t0", PolicyAsk(priority=1))
+    ledger.create_pool(WORKSPACE, PoolSpec(name="p", capacity={"gpu": units}))
+    ledger.set_policy(WORKSPACE, "p", "orchestrator/t0", PolicySpec(priority=1))
     return ledger
 
 
 def _queue(client: Redis, waiters: int, units: int) -> tuple[tuple[str, int], list[str]]:
     """Somebody who holds all the units, and so many who wait for one each, in order."""
     ledger = _pool(client, units)
-    held = ledger.submit(WORKSPACE, RequestAsk(component="t0", resources={"gpu": units}))
-    asks = [(request_id(), RequestAsk.model_validate(ASK), None) for _ in range(waiters)]
+    held = ledger.submit(WORKSPACE, RequestSpec(component="t0", resources={"gpu": units}))
+    asks = [(request_id(), RequestSpec.model_validate(ASK), None) for _ in range(waiters)]
     return (held.id, held.fence or 0), [one.id for one in ledger.submit_all(WORKSPACE, asks) if isinstance(one, Request)]
 
 
-def _wait_until_ready(child: Child, port: int) -> None:
+def _wait_until_ready(child: ChildProcess, port: int) -> None:
     until = time.monotonic() + 20
     while True:
         try:
@@ -128,7 +128,7 @@ def _wait_until_ready(child: Child, port: int) -> None:
             return caller.close()
         except (OSError, RuntimeError):
             if not child.alive or time.monotonic() > until:
-                raise RuntimeError(f"the API does not answer; it said:\n{child.last_words()}") from None
+                raise RuntimeError(f"the API does not answer; it said:\n{child.output_tail()}") from None
             time.sleep(0.05)
 
 

@@ -14,10 +14,10 @@ from itertools import pairwise
 from redis import Redis
 
 from app.domain.ids import request_id
-from app.domain.specs import PolicyAsk, PoolAsk, PoolSettings, RequestAsk
-from app.planner.planning_pass import plan
+from app.domain.specs import PolicySpec, PoolSettings, PoolSpec, RequestSpec
+from app.planner.planning_pass import plan_pool
 from app.store.ledger import Ledger
-from app.store.plan_store import Planning
+from app.store.plan_store import PlanStore
 
 WORKSPACE = "bench"
 VICTIMS = 3
@@ -43,31 +43,31 @@ def run(client: Redis, sizes: tuple[int, ...], decisions: int) -> None:
 def measure(client: Redis, discipline: str, policies: int, running: int, decisions: int) -> tuple[float, ...]:
     """Milliseconds of a decision, and of its three parts; medians."""
     client.flushall()
-    ledger, planning = Ledger(client), Planning(client)
+    ledger, planning = Ledger(client), PlanStore(client)
     _seed(ledger, discipline, policies, running, decisions)
     _look(planning)
     times = []
     for _ in range(decisions):
-        ledger.submit(WORKSPACE, RequestAsk(component="owner", resources={"gpu": VICTIMS}, preemption_class=7, lease_s=None))
+        ledger.submit(WORKSPACE, RequestSpec(component="owner", resources={"gpu": VICTIMS}, preemption_class=7, lease_s=None))
         moments = [time.perf_counter()]
         seen = planning.snapshot(WORKSPACE, "p")
         moments.append(time.perf_counter())
         assert seen
-        planned = plan(seen)
+        planned = plan_pool(seen)
         moments.append(time.perf_counter())
         if planned.publication:
             planning.publish(WORKSPACE, seen, planned.publication)
-        assert planning.take(WORKSPACE, seen, planned.steps[0]).applied
+        assert planning.apply_step(WORKSPACE, seen, planned.steps[0]).applied
         moments.append(time.perf_counter())
         spans = [(after - before) * 1000 for before, after in pairwise(moments)]
         times.append((sum(spans), *spans))
     return tuple(statistics.median(column) for column in zip(*times, strict=True))
 
 
-def _look(planning: Planning) -> None:
+def _look(planning: PlanStore) -> None:
     """Somebody has looked before, and so it is known since when the owner lacks its fair share."""
     seen = planning.snapshot(WORKSPACE, "p")
-    found = plan(seen).publication if seen else None
+    found = plan_pool(seen).publication if seen else None
     if seen and found:
         planning.publish(WORKSPACE, seen, found)
         time.sleep(0.01)  # who starves after no time at all does so after a moment
@@ -77,13 +77,13 @@ def _seed(ledger: Ledger, discipline: str, policies: int, running: int, decision
     units = VICTIMS * decisions
     at_once = {"backoff_s": 0, "starvation_timeout_s": 0, "fair_share_tolerance": 1}
     settings = PoolSettings.model_validate({"discipline": discipline, "grace_s": 3600, "patience_s": None, **at_once})
-    ledger.create_pool(WORKSPACE, PoolAsk(name="p", capacity={"gpu": running + units}, settings=settings))
-    ledger.set_policy(WORKSPACE, "p", "orchestrator/owner", PolicyAsk(priority=5, reserved={"gpu": units}))
+    ledger.create_pool(WORKSPACE, PoolSpec(name="p", capacity={"gpu": running + units}, settings=settings))
+    ledger.set_policy(WORKSPACE, "p", "orchestrator/owner", PolicySpec(priority=5, reserved={"gpu": units}))
     for number in range(policies):
         share = {"gpu": running // policies // 2}
-        ledger.set_policy(WORKSPACE, "p", f"orchestrator/t{number}", PolicyAsk(priority=number % 10, reserved=share))
+        ledger.set_policy(WORKSPACE, "p", f"orchestrator/t{number}", PolicySpec(priority=number % 10, reserved=share))
     asks = [
-        RequestAsk(
+        RequestSpec(
             component=f"t{number % policies}",
             resources={"gpu": 1},
             preemption_class=number % 7,
@@ -96,5 +96,5 @@ def _seed(ledger: Ledger, discipline: str, policies: int, running: int, decision
     for first in range(0, len(asks), 200):
         ledger.submit_all(WORKSPACE, [(request_id(), ask, None) for ask in asks[first : first + 200]])
     if discipline == "fair_share":  # so much more is due to the owner that it comes out of what the others run
-        ask = RequestAsk(component="owner", resources={"gpu": running // 4}, preemption_class=0, lease_s=None)
+        ask = RequestSpec(component="owner", resources={"gpu": running // 4}, preemption_class=0, lease_s=None)
         ledger.submit(WORKSPACE, ask)

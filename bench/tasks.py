@@ -15,9 +15,9 @@ from pathlib import Path
 from redis import Redis
 
 from app.cli.process_commands import ROOT, commands
-from app.domain.specs import PolicyAsk, PoolAsk, RequestAsk
-from app.domain.tasks import TaskAsk
-from app.store.child_process import Child
+from app.domain.specs import PolicySpec, PoolSpec, RequestSpec
+from app.domain.tasks import TaskSpec
+from app.store.child_process import ChildProcess
 from app.store.embedded_redis import EmbeddedRedis
 from app.store.ledger import Ledger
 from app.store.task_outbox import TaskStore
@@ -56,7 +56,7 @@ def memory(client: Redis, count: int) -> None:
     store, before = TaskStore(client), int(client.info("memory")["used_memory"])
     begun = time.perf_counter()
     for number in range(count):
-        store.park(WORKSPACE, _task(number), f"key-{number}")
+        store.park_task(WORKSPACE, _task(number), f"key-{number}")
     each = (int(client.info("memory")["used_memory"]) - before) / count
     seconds = time.perf_counter() - begun
     print(f"  {count:,} parked tasks: {each:,.0f} bytes each, {each * count / 2**20:.0f} MiB in all; "
@@ -86,7 +86,7 @@ def workers(client: Redis, url: str) -> Iterator[Send]:
             ("dispatcher", commands()["worker"], ours),
             ("tasks", (*celery, "--concurrency", str(PROCESSES), "--without-gossip", "--without-mingle"), theirs),
         ):
-            stack.callback(Child([*command], folder / f"{name}.log", env=env, cwd=ROOT).stop)
+            stack.callback(ChildProcess([*command], folder / f"{name}.log", env=env, cwd=ROOT).stop)
 
         def send(kind: str, count: int, ms: int) -> float:
             command = [sys.executable, "-m", "bench.tasks_app", kind, str(count), str(ms)]
@@ -99,11 +99,11 @@ def workers(client: Redis, url: str) -> Iterator[Send]:
 def _pool(client: Redis, units: int) -> None:
     client.flushall()
     ledger = Ledger(client)
-    ledger.create_pool(WORKSPACE, PoolAsk(name="p", capacity={"gpu": units}))
-    ledger.set_policy(WORKSPACE, "p", "orchestrator/t0", PolicyAsk(priority=1))
+    ledger.create_pool(WORKSPACE, PoolSpec(name="p", capacity={"gpu": units}))
+    ledger.set_policy(WORKSPACE, "p", "orchestrator/t0", PolicySpec(priority=1))
 
 
-def _task(number: int) -> TaskAsk:
+def _task(number: int) -> TaskSpec:
     """A task with a message as Celery makes it: one argument, default queue."""
     known = f"{number:08x}-5b1c-4e6f-9d2a-7c8e0f1a2b3c"
     queue = {"name": "celery", "exchange": {"name": "celery", "type": "direct", "durable": True}, "routing_key": "celery"}
@@ -119,5 +119,5 @@ def _task(number: int) -> TaskAsk:
         "properties": {"correlation_id": known, "reply_to": known[::-1], "delivery_mode": 2, "priority": 0},
         "exchange": "", "exchange_type": "direct", "routing_key": "celery", "queues": [queue],
     }  # fmt: skip
-    asked = RequestAsk(component="t0", resources={"gpu": 1}, labels={"task": "project.tasks.train"})
-    return TaskAsk(task=known, name="project.tasks.train", request=asked, message=message)
+    asked = RequestSpec(component="t0", resources={"gpu": 1}, labels={"task": "project.tasks.train"})
+    return TaskSpec(task=known, name="project.tasks.train", request=asked, message=message)

@@ -11,7 +11,7 @@ from app.domain.models import Request
 from app.domain.snapshot import Waiter
 
 
-class Verdict(StrEnum):
+class WaitReason(StrEnum):
     """What keeps a request from being granted in a pool: the first that applies, in this order."""
 
     WAITING_FOR_VICTIMS = "waiting_for_victims"
@@ -29,7 +29,7 @@ class Verdict(StrEnum):
     """There is room for it, but somebody is served before it."""
 
 
-class State(StrEnum):
+class QueueState(StrEnum):
     """How it stands in a pool besides."""
 
     OWNER = "owner"
@@ -46,7 +46,7 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Lack:
+class Shortfall:
     """A constraint of an account that it does not meet: how much of a key it needs there, and how much room there is.
 
     The kind is `limit`, `fixed` (what is reserved for those that are not preemptible), `cleared` (kept by holds with victims)
@@ -57,26 +57,26 @@ class Lack:
     account: str
     key: str
     needed: int
-    room: int
+    available: int
 
     @property
-    def lacking(self) -> int:
+    def missing(self) -> int:
         """How much more there would have to be."""
-        return self.needed - self.room
+        return self.needed - self.available
 
     @property
-    def verdict(self) -> Verdict:
+    def wait_reason(self) -> WaitReason:
         """What is said of it."""
         if self.kind in ("cleared", "held"):
-            return Verdict.HELD
+            return WaitReason.HELD
         if self.kind == "fixed":
-            return Verdict.OVER_RESERVED
+            return WaitReason.OVER_RESERVED
         kind = self.account.partition(":")[0]
-        return {"policy": Verdict.OVER_LIMIT, "group": Verdict.GROUP_LIMIT}.get(kind, Verdict.NO_CAPACITY)
+        return {"policy": WaitReason.OVER_LIMIT, "group": WaitReason.GROUP_LIMIT}.get(kind, WaitReason.NO_CAPACITY)
 
 
 @dataclass(frozen=True, slots=True)
-class Numbers:
+class AccountUsage:
     """One key of one account on the way from its policy to the pool. A limit is None where none counts."""
 
     account: str
@@ -85,51 +85,51 @@ class Numbers:
     reserved: int
     used: int
     fixed: int
-    kept: int
+    held_for_others: int
     """For holds of others, as far as they bind it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class QueueStatus:
     """Where it stands in the queue of one pool, and what the rules say to it."""
 
     pool: str
     position: int
-    waiting: int
+    waiter_count: int
     """Who waits there in all."""
-    state: State
-    other: str
+    state: QueueState
+    blocker: str
     """Of `elsewhere` the pool, of `line` who is the first."""
-    bound_by: str
+    patience_owner: str
     """Whose hold of patience binds it."""
     strict: bool
     """Whether nobody is served before those who wait for capacity longer."""
-    lacks: tuple[Lack, ...]
-    numbers: tuple[Numbers, ...]
-    event: str
+    shortfalls: tuple[Shortfall, ...]
+    usages: tuple[AccountUsage, ...]
+    last_event: str
     """What had happened last in the workspace."""
-    rules: str
+    rules_version: str
     """Which state of the pool's rules it is."""
-    asker: Waiter
+    waiter: Waiter
     """The request, as the planner sees it."""
 
     @property
-    def verdict(self) -> Verdict:
+    def wait_reason(self) -> WaitReason:
         """The first that applies."""
-        if self.state is State.OWNER:
-            return Verdict.WAITING_FOR_VICTIMS
-        found = {lack.verdict for lack in self.lacks}
-        return next((verdict for verdict in Verdict if verdict in found), Verdict.BEHIND)
+        if self.state is QueueState.OWNER:
+            return WaitReason.WAITING_FOR_VICTIMS
+        found = {lack.wait_reason for lack in self.shortfalls}
+        return next((verdict for verdict in WaitReason if verdict in found), WaitReason.BEHIND)
 
     @property
-    def blocking(self) -> Lack | None:
+    def blocking(self) -> Shortfall | None:
         """What keeps it: of the lacks of its verdict the one that lacks most of what it needs."""
-        some = [lack for lack in self.lacks if lack.verdict is self.verdict]
-        return max(some, key=lambda lack: lack.lacking / lack.needed, default=None)
+        some = [lack for lack in self.shortfalls if lack.wait_reason is self.wait_reason]
+        return max(some, key=lambda lack: lack.missing / lack.needed, default=None)
 
-    def numbers_of(self, lack: Lack) -> Numbers:
+    def usage_of(self, lack: Shortfall) -> AccountUsage:
         """Where it lacks that."""
-        return next(one for one in self.numbers if (one.account, one.key) == (lack.account, lack.key))
+        return next(one for one in self.usages if (one.account, one.key) == (lack.account, lack.key))
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ class KeyView:
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class PolicyHolding:
     """A policy that holds units of the keys that are asked."""
 
     component: str
@@ -157,7 +157,7 @@ class Holder:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class PreemptionCandidate:
     """Somebody who could be preempted for it: the rule that allows it, or why none does."""
 
     request: str
@@ -167,13 +167,13 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Preemption:
+class PreemptionView:
     """Whether others could be stopped for it, and what came of that."""
 
     considered: bool
     code: str
     reason: str
-    candidates: tuple[Candidate, ...] = ()
+    candidates: tuple[PreemptionCandidate, ...] = ()
     more: int = 0
     """Candidates beyond those told."""
     leaving: tuple[str, ...] = ()
@@ -191,13 +191,13 @@ class Estimate:
 
 
 @dataclass(frozen=True, slots=True)
-class PoolView:
+class PoolExplanation:
     """Why it waits in one pool."""
 
-    standing: Standing
+    status: QueueStatus
     keys: Mapping[str, KeyView]
-    holders: tuple[Holder, ...]
-    preemption: Preemption
+    holders: tuple[PolicyHolding, ...]
+    preemption: PreemptionView
     would_start_if: str
     more_holders: int = 0
     """Holders beyond those told."""
@@ -212,4 +212,4 @@ class Explanation:
 
     request: Request
     sentence: str
-    pools: tuple[PoolView, ...] = ()
+    pools: tuple[PoolExplanation, ...] = ()

@@ -28,40 +28,40 @@ class Victim:
 
 
 @dataclass(frozen=True, slots=True)
-class StillBorrowed:
+class BorrowedCondition:
     """What a choice rests on: the victim is borrowed as long as no more than `most` units of the key ever left that account."""
 
     account: str
     key: str
-    most: int
+    max_stack_exits: int
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class UsageCondition:
     """What a choice by fair shares rests on: the account uses no less and no more of the key."""
 
     account: str
     key: str
-    least: int
-    most: int
+    min_units: int
+    max_units: int
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class Preempt:
     """Preempt all of these for a waiter: it gets a hold, or keeps the one it has."""
 
     waiter: str
     victims: tuple[Victim, ...]
-    unused: tuple[str, ...] = ()
+    unused_share_accounts: tuple[str, ...] = ()
     """Accounts in whose unused share the waiter has to fit now, for the choice to be lawful."""
-    within: tuple[str, ...] = ()
+    reserved_accounts: tuple[str, ...] = ()
     """Accounts within whose reserved the waiter has to lie when these victims have left."""
-    borrowed: tuple[StillBorrowed, ...] = ()
-    uses: tuple[Use, ...] = ()
+    borrowed_conditions: tuple[BorrowedCondition, ...] = ()
+    usage_conditions: tuple[UsageCondition, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class PassOn:
+class ReassignVictim:
     """One who is leaving for nobody any more goes on leaving for the owner of another hold."""
 
     request: str
@@ -85,7 +85,7 @@ class EndHold:
 
 
 @dataclass(frozen=True, slots=True)
-class Evicted:
+class OverLimitVictim:
     """Somebody who has to leave since an account on its path is over its limit."""
 
     request: str
@@ -94,28 +94,28 @@ class Evicted:
 
 
 @dataclass(frozen=True, slots=True)
-class Evict:
+class EvictOverLimit:
     """Preempt all of these for nobody."""
 
-    victims: tuple[Evicted, ...]
+    victims: tuple[OverLimitVictim, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class AccountUpdate:
     """What is written anew beside one account: fields and their texts, and the fields that go."""
 
     account: str
-    said: tuple[tuple[str, str], ...]
-    gone: tuple[str, ...]
+    values: tuple[tuple[str, str], ...]
+    removed_fields: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Publication:
     """What was found about the accounts of a pool and differs from what is kept of it."""
 
-    rows: tuple[Row, ...]
-    watched: bool
+    updates: tuple[AccountUpdate, ...]
+    is_watched: bool
     """Whether time alone may change something, though nobody waits."""
 
 
-Step: TypeAlias = Evict | Stop | PassOn | Reprieve | EndHold
+PlanStep: TypeAlias = EvictOverLimit | Preempt | ReassignVictim | Reprieve | EndHold

@@ -13,14 +13,14 @@ from app.domain.amounts import Amounts
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
+class PublishedStatus:
     """What was last found about an account, as it is kept beside it: what the next look and the scripts go by."""
 
-    fair: Amounts = field(default_factory=dict)
+    fair_shares: Amounts = field(default_factory=dict)
     """Fair share: a policy's share of each key, in parts of `ordering.SHARE`; empty if it asked for nothing."""
-    sated: frozenset[str] = frozenset()
+    demand_met: frozenset[str] = frozenset()
     """The keys on which that is all it asks for."""
-    status: str = ""
+    starvation_status: str = ""
     """Whether it starves, and how; empty if it does not."""
     below_ms: int | None = None
     """Since when it is below its fair share."""
@@ -29,15 +29,15 @@ class Published:
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
+class PolicyDemand:
     """What those of a policy ask who wait in the pool."""
 
-    waiting: int
+    requests: int
     units: Amounts
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class AccountSnapshot:
     """A pool, a group or a policy: what it holds and may hold.
 
     `limit` holds the limits as they were set; of the pool its capacity. `cleared` is what holds with victims keep at it at
@@ -50,18 +50,18 @@ class Account:
     limit: Amounts
     used: Amounts
     used_fixed: Amounts
-    cleared: Amounts
-    back: Amounts
+    units_on_hold: Amounts
+    stack_exits: Amounts
     priority: int = 0
     profile: str = "batch"
     weight: int = 1
     mode: str = "fair_share"
     """Of a group: how its children share."""
-    born: int = 0
+    creation_number: int = 0
     """Of its pool's groups and policies which one it was: the smaller, the older."""
-    said: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, str] = field(default_factory=dict)
     """The settings it says for itself, as texts; of the pool all that groups and policies may say otherwise."""
-    published: Published = field(default_factory=Published)
+    published: PublishedStatus = field(default_factory=PublishedStatus)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,26 +95,26 @@ class Waiter:
     amounts: Amounts
     preemptible: bool
     preemption_class: int
-    number: int
+    submission_number: int
     """Its number of submission: the age."""
     chain: str | None = None
-    place: int = 0
+    queue_position: int = 0
     """Where it stands in the pool's queue, owners of holds included: the lower, the sooner. Of equals the older."""
     preempted_fence: int | None = None
     """The newest fence of the workspace when it was last preempted; None if it never was."""
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class HoldSnapshot:
     """Capacity kept for a waiter that others leave or have left for. Holds of patience are none of these."""
 
     owner: Waiter
-    brought: Mapping[str, Amounts]
+    freed_units: Mapping[str, Amounts]
     """Account of the owner's path → units that those who left for it have brought."""
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class PlannerSettings:
     """The settings of the pool that the planner goes by; None is no bound."""
 
     discipline: str = "reserved"
@@ -133,31 +133,31 @@ class Terms:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class PoolSnapshot:
     """One pool at one moment."""
 
     pool: str
     now_ms: int
-    terms: Terms
-    accounts: Mapping[str, Account]
+    settings: PlannerSettings
+    accounts: Mapping[str, AccountSnapshot]
     allocations: tuple[Allocation, ...]
     waiters: tuple[Waiter, ...]
-    holds: tuple[Hold, ...]
-    stopped_last_minute: int = 0
+    holds: tuple[HoldSnapshot, ...]
+    preemptions_last_minute: int = 0
     """Preemptions decided in this pool in the last minute."""
-    decided_ms: int | None = None
+    last_decision_ms: int | None = None
     """When the last preemptive decision of this pool was made."""
-    line: int | None = None
+    first_blocked_position: int | None = None
     """Strict queueing: the place of the first who is blocked by capacity, be its way cleared elsewhere; none behind it asks."""
-    version: str = "0"
+    rules_version: str = "0"
     """Which state of the pool's rules this is; a step planned by another one is not taken."""
-    demand: Mapping[str, Demand] = field(default_factory=dict)
+    demand: Mapping[str, PolicyDemand] = field(default_factory=dict)
     """Fair share: component → what those of it ask who wait here."""
-    watched: bool = False
+    is_watched: bool = False
     """It is looked at though nobody waits."""
-    lapsed: bool = False
+    has_void_starvation: bool = False
     """Fair share: what is kept of who starves is from before the pool had another discipline, and void."""
-    patient: str = ""
+    patience_hold_owner: str = ""
     """Who has the hold of patience. No decision goes by it."""
-    preferred: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    preferred_pools: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Component → the pools that it would rather have than this one, best first; of those waiting here."""

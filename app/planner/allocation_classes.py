@@ -10,98 +10,100 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from app.domain.snapshot import Allocation
-from app.planner.decisions import WhyNot
+from app.planner.decisions import RefusalReason
 
 
-class Traits(NamedTuple):
+class VictimTraits(NamedTuple):
     """What the rules may know of a holder."""
 
-    held: int
+    keys: int
     """The keys it holds."""
-    shares: int
+    share_keys: int
     """The share keys of the pool."""
     borrowed: tuple[int, ...]
     """The share keys on which it is borrowed, at its policy and at each group above."""
     preemption_class: int
-    protected: WhyNot | None
+    protection: RefusalReason | None
     chain: str | None
     is_service: bool
 
     def is_in_share(self, level: int) -> bool:
         """Whether it asks a share key and is borrowed on none, at the account that far up its path."""
-        return bool(self.held & self.shares) and not self.borrowed[level]
+        return bool(self.keys & self.share_keys) and not self.borrowed[level]
 
-    def is_borrowed(self, short: int, level: int) -> bool:
+    def is_borrowed(self, short_keys: int, level: int) -> bool:
         """Whether it is borrowed in the sense of the rules, at its policy and that far up: on a short share key that it holds;
         or it holds a short key that is none and is not in share."""
-        return self._is_borrowed_at(0, short) and (level == 0 or self._is_borrowed_at(level, short))
+        return self._is_borrowed_at(0, short_keys) and (level == 0 or self._is_borrowed_at(level, short_keys))
 
-    def _is_borrowed_at(self, level: int, short: int) -> bool:
-        if short & self.borrowed[level]:
+    def _is_borrowed_at(self, level: int, short_keys: int) -> bool:
+        if short_keys & self.borrowed[level]:
             return True
-        return bool(short & self.held & ~self.shares) and not self.is_in_share(level)
+        return bool(short_keys & self.keys & ~self.share_keys) and not self.is_in_share(level)
 
 
 @dataclass(slots=True, eq=False)
-class Kind:
+class AllocationClass:
     """Allocations with the same traits."""
 
-    traits: Traits
-    _members: dict[str, Allocation] = field(default_factory=dict)
-    _late: Mapping[str, int] | None = None
+    traits: VictimTraits
+    _allocations: dict[str, Allocation] = field(default_factory=dict)
+    _grant_order: Mapping[str, int] | None = None
     """The order of grant, if somebody came who may be out of it."""
     _totals: dict[str, int] = field(default_factory=dict)
 
     @property
     def members(self) -> dict[str, Allocation]:
         """By id, in order of grant: put into it when somebody asks, as many may come at once."""
-        if self._late is not None:
-            self._members = {name: self._members[name] for name in sorted(self._members, key=self._late.__getitem__)}
-            self._late = None
-        return self._members
+        if self._grant_order is not None:
+            self._allocations = {
+                name: self._allocations[name] for name in sorted(self._allocations, key=self._grant_order.__getitem__)
+            }
+            self._grant_order = None
+        return self._allocations
 
     def total(self, key: str) -> int:
         """How many units of a key all of them hold."""
         total = self._totals.get(key)
         if total is None:
-            total = self._totals[key] = sum(holder.amounts.get(key, 0) for holder in self.members.values())
+            total = self._totals[key] = sum(allocation.amounts.get(key, 0) for allocation in self.members.values())
         return total
 
-    def add(self, holder: Allocation, age: Mapping[str, int]) -> None:
+    def add(self, allocation: Allocation, grant_order: Mapping[str, int]) -> None:
         """One more."""
-        self._members[holder.id] = holder
-        self._late = age
+        self._allocations[allocation.id] = allocation
+        self._grant_order = grant_order
         self._totals.clear()
 
-    def remove(self, holder: Allocation) -> None:
+    def remove(self, allocation: Allocation) -> None:
         """One less."""
-        del self._members[holder.id]
+        del self._allocations[allocation.id]
         self._totals.clear()
 
 
-class Holdings:
+class PolicyAllocations:
     """What runs under one policy."""
 
     def __init__(self) -> None:
-        self.kinds: list[Kind] = []
+        self.classes: list[AllocationClass] = []
         """Only ever longer; one may be empty."""
         self.version = 0
-        self._by_traits: dict[Traits, Kind] = {}
+        self._classes_by_traits: dict[VictimTraits, AllocationClass] = {}
 
-    def kind(self, traits: Traits) -> Kind:
+    def class_of(self, traits: VictimTraits) -> AllocationClass:
         """The kind with these traits."""
-        kind = self._by_traits.get(traits)
-        if kind is None:
-            kind = self._by_traits[traits] = Kind(traits)
-            self.kinds.append(kind)
-        return kind
+        allocation_class = self._classes_by_traits.get(traits)
+        if allocation_class is None:
+            allocation_class = self._classes_by_traits[traits] = AllocationClass(traits)
+            self.classes.append(allocation_class)
+        return allocation_class
 
-    def remove(self, holder: Allocation, kind: Kind) -> None:
+    def remove(self, allocation: Allocation, allocation_class: AllocationClass) -> None:
         """Somebody is not of this kind any more."""
-        kind.remove(holder)
+        allocation_class.remove(allocation)
         self.version += 1
 
-    def insert(self, holder: Allocation, kind: Kind, age: Mapping[str, int]) -> None:
+    def insert(self, allocation: Allocation, allocation_class: AllocationClass, grant_order: Mapping[str, int]) -> None:
         """Somebody is of this kind now."""
-        kind.add(holder, age)
+        allocation_class.add(allocation, grant_order)
         self.version += 1

@@ -11,52 +11,54 @@ from itertools import pairwise
 from typing import TypeAlias
 
 from app.domain.amounts import Amounts
-from app.domain.snapshot import Allocation, Snapshot
-from app.planner.account_tree import Tree
-from app.planner.allocation_classes import Holdings, Kind, Traits
-from app.planner.decisions import WhyNot
-from app.planner.reserved_stack import NOWHERE, Stack
+from app.domain.snapshot import Allocation, PoolSnapshot
+from app.planner.account_tree import AccountTree
+from app.planner.allocation_classes import AllocationClass, PolicyAllocations, VictimTraits
+from app.planner.decisions import RefusalReason
+from app.planner.reserved_stack import NO_EDGE, ReservedStack
 
-Guard: TypeAlias = Callable[[Allocation, str], WhyNot | None]
+ProtectionCheck: TypeAlias = Callable[[Allocation, str], RefusalReason | None]
 """Why an allocation of a policy with that profile may not be stopped by anybody."""
 
-NEVER = frozenset({WhyNot.FIXED, WhyNot.CLASS_TEN, WhyNot.SENSITIVE})
+LASTING_PROTECTIONS = frozenset({RefusalReason.FIXED, RefusalReason.CLASS_TEN, RefusalReason.SENSITIVE})
 """What forbids to take somebody even if it is leaving already."""
 
-BAND = 1 << 40
+LAYER_SIZE = 1 << 40
 """A place in a stack is a band and an age."""
 
 
-class Shares:
+class BorrowingIndex:
     """All stacks of a pool, and the running allocations of each policy by kinds; each made when somebody asks about it."""
 
-    def __init__(self, snapshot: Snapshot, tree: Tree, guard: Guard, chains: frozenset[str]) -> None:
+    def __init__(
+        self, snapshot: PoolSnapshot, tree: AccountTree, find_protection: ProtectionCheck, chains: frozenset[str]
+    ) -> None:
         self._tree = tree
-        self._guard = guard
+        self._find_protection = find_protection
         self._chains = chains
-        self._by_class = snapshot.terms.discipline == "classes"
+        self._ranks_by_class = snapshot.settings.discipline == "classes"
         reserving = (account.reserved for account in tree.accounts.values() if account is not tree.pool)
         share_keys = {key for reserved in reserving for key, units in reserved.items() if units > 0}
         self._bits: dict[str, int] = {}
-        self._share_bits = {key: self._bit(key) for key in sorted(share_keys)}
-        self.keys = self.mask(self._share_bits)
+        self._share_key_bits = {key: self._bit(key) for key in sorted(share_keys)}
+        self.keys = self.mask(self._share_key_bits)
         """The share keys."""
-        self.kind_of: dict[str, Kind] = {}
+        self.class_of: dict[str, AllocationClass] = {}
         """Who runs, as far as its policy was asked about → its kind."""
-        self.age: dict[str, int] = {}
-        self._running: dict[str, dict[str, Allocation]] = {component: {} for component in tree.paths}
-        self.moved: list[str] = []
+        self.grant_order: dict[str, int] = {}
+        self._allocations: dict[str, dict[str, Allocation]] = {component: {} for component in tree.paths}
+        self.changed_policies: list[str] = []
         """The policies of which somebody left, came back or is of another kind now, one after the other."""
-        self._disturbed: set[str] = set()
+        self._policies_out_of_order: set[str] = set()
         """Policies to whom somebody came back, out of the order of grant."""
-        for place, holder in enumerate(_in_order(snapshot.allocations)):
-            self.age[holder.id] = place
-            if holder.leaving_for is None:
-                self._running[holder.component][holder.id] = holder
-        self._bands: dict[str, int] = {}
-        self._masks: dict[tuple[str, ...], int] = {}
-        self._stacks: dict[str, Stack] = {}
-        self._holdings: dict[str, Holdings] = {}
+        for position, allocation in enumerate(_in_grant_order(snapshot.allocations)):
+            self.grant_order[allocation.id] = position
+            if allocation.leaving_for is None:
+                self._allocations[allocation.component][allocation.id] = allocation
+        self._layers: dict[str, int] = {}
+        self._masks_by_keys: dict[tuple[str, ...], int] = {}
+        self._stacks: dict[str, ReservedStack] = {}
+        self._policy_allocations: dict[str, PolicyAllocations] = {}
 
     def mask(self, keys: Iterable[str]) -> int:
         """A set of keys as a mask."""
@@ -65,198 +67,203 @@ class Shares:
             mask |= self._bit(key)
         return mask
 
-    def asked(self, amounts: Amounts) -> list[tuple[str, int]]:
+    def share_amounts(self, amounts: Amounts) -> list[tuple[str, int]]:
         """The share keys among those asked."""
-        return [(key, units) for key, units in amounts.items() if key in self._share_bits]
+        return [(key, units) for key, units in amounts.items() if key in self._share_key_bits]
 
-    def holdings(self, component: str) -> Holdings:
+    def policy_allocations(self, component: str) -> PolicyAllocations:
         """Who runs under a policy, by kinds."""
-        found = self._holdings.get(component)
-        if found is None:
-            found = self._holdings[component] = Holdings()
-            self._sort(component, found)
-        return found
+        policy_allocations = self._policy_allocations.get(component)
+        if policy_allocations is None:
+            policy_allocations = self._policy_allocations[component] = PolicyAllocations()
+            self._classify(component, policy_allocations)
+        return policy_allocations
 
     def running(self, component: str) -> list[Allocation]:
         """Who runs under a policy and is not leaving, in order of grant."""
-        running = list(self._running[component].values())
-        if component in self._disturbed:
-            running.sort(key=lambda holder: self.age[holder.id])
+        running = list(self._allocations[component].values())
+        if component in self._policies_out_of_order:
+            running.sort(key=lambda allocation: self.grant_order[allocation.id])
         return running
 
-    def placed_back(self, holder: Allocation) -> Traits:
+    def traits_if_reprieved(self, allocation: Allocation) -> VictimTraits:
         """The traits of one who is leaving, if it came back; what protects from being told to leave matters no more."""
-        self.come_back(holder)
-        traits = self.kind_of[holder.id].traits
-        self.leave(holder)
-        return traits._replace(protected=traits.protected if traits.protected in NEVER else None)
+        self.restore(allocation)
+        traits = self.class_of[allocation.id].traits
+        self.remove(allocation)
+        return traits._replace(protection=traits.protection if traits.protection in LASTING_PROTECTIONS else None)
 
-    def beyond(self, holder: Allocation, account: str) -> dict[str, int]:
+    def units_beyond_reserved(self, allocation: Allocation, account: str) -> dict[str, int]:
         """The share keys on which one who runs is borrowed at an account, and by how many units."""
-        stack, place = self._stack(account), self._place(holder, account)
-        asked = (key for key, _ in self.asked(holder.amounts))
-        return {key: stack.beyond(key, place) for key in asked if place >= stack.edges[key]}
+        stack, position = self._stack(account), self._position(allocation, account)
+        keys = (key for key, _ in self.share_amounts(allocation.amounts))
+        return {key: stack.units_beyond(key, position) for key in keys if position >= stack.edges[key]}
 
     # Leaving and coming back
 
-    def leave(self, holder: Allocation) -> None:
+    def remove(self, allocation: Allocation) -> None:
         """It is told to leave: those above it move down."""
-        holdings = self.holdings(holder.component)
-        holdings.remove(holder, self.kind_of.pop(holder.id))
-        self.moved.append(holder.component)
-        del self._running[holder.component][holder.id]
-        policy, *groups = self._tree.paths[holder.component][:-1]
-        changed = self._stack(policy).take(self._place(holder, policy))
+        policy_allocations = self.policy_allocations(allocation.component)
+        policy_allocations.remove(allocation, self.class_of.pop(allocation.id))
+        self.changed_policies.append(allocation.component)
+        del self._allocations[allocation.component][allocation.id]
+        policy, *groups = self._tree.paths[allocation.component][:-1]
+        changed = self._stack(policy).remove(self._position(allocation, policy))
         for group in groups:
-            changed += self._stack(group).take(self._place(holder, group))
-        self._settle(groups, changed)
+            changed += self._stack(group).remove(self._position(allocation, group))
+        self._update_neighbours(groups, changed)
 
-    def come_back(self, holder: Allocation) -> None:
+    def restore(self, allocation: Allocation) -> None:
         """It is called back to its old place: those above it move up."""
-        holdings = self.holdings(holder.component)
-        self._running[holder.component][holder.id] = holder
-        self._disturbed.add(holder.component)
-        policy, *groups = self._tree.paths[holder.component][:-1]
-        changed = self._stack(policy).put(self._place(holder, policy), holder)
-        self._bands[holder.id] = self._band(holder)
+        policy_allocations = self.policy_allocations(allocation.component)
+        self._allocations[allocation.component][allocation.id] = allocation
+        self._policies_out_of_order.add(allocation.component)
+        policy, *groups = self._tree.paths[allocation.component][:-1]
+        changed = self._stack(policy).insert(self._position(allocation, policy), allocation)
+        self._layers[allocation.id] = self._layer(allocation)
         for group in groups:
-            changed += self._stack(group).put(self._place(holder, group), holder)
-        kind = self.kind_of[holder.id] = holdings.kind(self._now(holder))
-        holdings.insert(holder, kind, self.age)
-        self.moved.append(holder.component)
-        self._settle(groups, changed)
+            changed += self._stack(group).insert(self._position(allocation, group), allocation)
+        allocation_class = self.class_of[allocation.id] = policy_allocations.class_of(self._current_traits(allocation))
+        policy_allocations.insert(allocation, allocation_class, self.grant_order)
+        self.changed_policies.append(allocation.component)
+        self._update_neighbours(groups, changed)
 
-    def _settle(self, groups: Sequence[str], changed: list[Allocation]) -> None:
+    def _update_neighbours(self, groups: Sequence[str], changed: list[Allocation]) -> None:
         """Those whose side changed at a policy get their new place in its groups; then all of them their new kind."""
-        for holder in list(changed) if groups else ():
-            old, new = self._bands[holder.id], self._band(holder)
-            if old != new and self._tree.paths[holder.component][1 : len(groups) + 1] == tuple(groups):
+        for allocation in list(changed) if groups else ():
+            old, new = self._layers[allocation.id], self._layer(allocation)
+            if old != new and self._tree.paths[allocation.component][1 : len(groups) + 1] == tuple(groups):
                 for group in groups:
-                    changed += self._stack(group).take(self._place(holder, group))
-                self._bands[holder.id] = new
+                    changed += self._stack(group).remove(self._position(allocation, group))
+                self._layers[allocation.id] = new
                 for group in groups:
-                    changed += self._stack(group).put(self._place(holder, group), holder)
-        for holder in changed:
-            kind = self.kind_of.get(holder.id)
-            if kind is not None:
-                self._resort(holder, kind)
+                    changed += self._stack(group).insert(self._position(allocation, group), allocation)
+        for allocation in changed:
+            allocation_class = self.class_of.get(allocation.id)
+            if allocation_class is not None:
+                self._reclassify(allocation, allocation_class)
 
-    def _resort(self, holder: Allocation, kind: Kind) -> None:
-        holdings = self._holdings[holder.component]
-        now = holdings.kind(self._now(holder))
-        if now is not kind:
-            holdings.remove(holder, kind)
-            holdings.insert(holder, now, self.age)
-            self.moved.append(holder.component)
-            self.kind_of[holder.id] = now
+    def _reclassify(self, allocation: Allocation, allocation_class: AllocationClass) -> None:
+        policy_allocations = self._policy_allocations[allocation.component]
+        new_class = policy_allocations.class_of(self._current_traits(allocation))
+        if new_class is not allocation_class:
+            policy_allocations.remove(allocation, allocation_class)
+            policy_allocations.insert(allocation, new_class, self.grant_order)
+            self.changed_policies.append(allocation.component)
+            self.class_of[allocation.id] = new_class
 
     # Stacks
 
-    def _stack(self, account: str) -> Stack:
-        found = self._stacks.get(account)
-        if found is None:
-            found = self._stacks[account] = self._pile(account)
-        return found
+    def _stack(self, account: str) -> ReservedStack:
+        stack = self._stacks.get(account)
+        if stack is None:
+            stack = self._stacks[account] = self._build_stack(account)
+        return stack
 
-    def _pile(self, account: str) -> Stack:
-        below, age = self._tree.below[account], self.age
+    def _build_stack(self, account: str) -> ReservedStack:
+        below, grant_order = self._tree.components_below[account], self.grant_order
         if below and account == self._tree.paths[below[0]][0]:
-            running = self._running[below[0]].items()
-            placed = {age[name] + BAND if holder.preemptible else age[name]: holder for name, holder in running}
+            allocations = self._allocations[below[0]].items()
+            allocations_by_position = {
+                grant_order[name] + LAYER_SIZE if allocation.preemptible else grant_order[name]: allocation
+                for name, allocation in allocations
+            }
         else:
-            placed = {}
-            for holder in (holder for component in below for holder in self._running[component].values()):
-                band = self._bands[holder.id] = self._band(holder)
-                placed[age[holder.id] + BAND * band] = holder
-        return Stack(self._tree.accounts[account].reserved, self._share_bits, placed)
+            allocations_by_position = {}
+            for allocation in (allocation for component in below for allocation in self._allocations[component].values()):
+                layer = self._layers[allocation.id] = self._layer(allocation)
+                allocations_by_position[grant_order[allocation.id] + LAYER_SIZE * layer] = allocation
+        return ReservedStack(self._tree.accounts[account].reserved, self._share_key_bits, allocations_by_position)
 
-    def _place(self, holder: Allocation, account: str) -> int:
+    def _position(self, allocation: Allocation, account: str) -> int:
         """Where it stands in a stack."""
-        if account == self._tree.paths[holder.component][0]:
-            return self.age[holder.id] + BAND if holder.preemptible else self.age[holder.id]
-        return self.age[holder.id] + BAND * self._bands[holder.id]
+        if account == self._tree.paths[allocation.component][0]:
+            return self.grant_order[allocation.id] + LAYER_SIZE if allocation.preemptible else self.grant_order[allocation.id]
+        return self.grant_order[allocation.id] + LAYER_SIZE * self._layers[allocation.id]
 
-    def _band(self, holder: Allocation) -> int:
+    def _layer(self, allocation: Allocation) -> int:
         """1. fixed 2. in share at its own policy 3. the others."""
-        if not holder.preemptible:
+        if not allocation.preemptible:
             return 0
-        stack, place = self._stack(self._tree.paths[holder.component][0]), self.age[holder.id] + BAND
-        asked = self.asked(holder.amounts)
-        return 1 if asked and all(place < stack.edges[key] for key, _ in asked) else 2
+        stack, position = self._stack(self._tree.paths[allocation.component][0]), self.grant_order[allocation.id] + LAYER_SIZE
+        share_amounts = self.share_amounts(allocation.amounts)
+        return 1 if share_amounts and all(position < stack.edges[key] for key, _ in share_amounts) else 2
 
     # Kinds
 
-    def _sort(self, component: str, holdings: Holdings) -> None:
+    def _classify(self, component: str, policy_allocations: PolicyAllocations) -> None:
         """Sort all who run under a policy; every allocation of the pool passes here once."""
-        kind_of, guard, chains = self.kind_of, self._guard, self._chains
+        kind_of, find_protection, chains = self.class_of, self._find_protection, self._chains
         profile, borrowed_by = self._tree.policy(component).profile, self._borrowed_by(component)
-        kinds: dict[tuple[object, ...], Kind] = {}
-        for name, holder in self._running[component].items():
-            borrowed, protected = borrowed_by(holder), guard(holder, profile)
-            chain = holder.chain if holder.chain in chains else None
-            alike = (tuple(holder.amounts), borrowed, holder.preemption_class, protected, chain)
-            kind = kinds.get(alike)
-            if kind is None:
-                kind = kinds[alike] = holdings.kind(self._traits(holder, borrowed))
-            kind_of[name] = kind
-            kind.members[name] = holder
+        classes_by_signature: dict[tuple[object, ...], AllocationClass] = {}
+        for name, allocation in self._allocations[component].items():
+            borrowed, protected = borrowed_by(allocation), find_protection(allocation, profile)
+            chain = allocation.chain if allocation.chain in chains else None
+            signature = (tuple(allocation.amounts), borrowed, allocation.preemption_class, protected, chain)
+            allocation_class = classes_by_signature.get(signature)
+            if allocation_class is None:
+                allocation_class = classes_by_signature[signature] = policy_allocations.class_of(
+                    self._traits(allocation, borrowed)
+                )
+            kind_of[name] = allocation_class
+            allocation_class.members[name] = allocation
 
-    def _traits(self, holder: Allocation, borrowed: tuple[int, ...]) -> Traits:
-        profile = self._tree.policy(holder.component).profile
-        return Traits(
-            held=self._held(tuple(holder.amounts)),
-            shares=self.keys,
+    def _traits(self, allocation: Allocation, borrowed: tuple[int, ...]) -> VictimTraits:
+        profile = self._tree.policy(allocation.component).profile
+        return VictimTraits(
+            keys=self._mask_of(tuple(allocation.amounts)),
+            share_keys=self.keys,
             borrowed=borrowed,
-            preemption_class=holder.preemption_class,
-            protected=self._guard(holder, profile),
-            chain=holder.chain if holder.chain in self._chains else None,
-            is_service=self._by_class and profile == "service",
+            preemption_class=allocation.preemption_class,
+            protection=self._find_protection(allocation, profile),
+            chain=allocation.chain if allocation.chain in self._chains else None,
+            is_service=self._ranks_by_class and profile == "service",
         )
 
-    def _now(self, holder: Allocation) -> Traits:
-        return self._traits(holder, self._borrowed_by(holder.component)(holder))
+    def _current_traits(self, allocation: Allocation) -> VictimTraits:
+        return self._traits(allocation, self._borrowed_by(allocation.component)(allocation))
 
     def _borrowed_by(self, component: str) -> Callable[[Allocation], tuple[int, ...]]:
         """What tells on which share keys one under a policy is borrowed, at the policy and at each group above."""
         policy, *groups = self._tree.paths[component][:-1]
-        age, policy_edges = self.age, self._edges(policy)
+        grant_order, policy_edges = self.grant_order, self._edges(policy)
         group_edges = [self._edges(group) for group in groups]
 
-        def borrowed_by(holder: Allocation) -> tuple[int, ...]:
-            at = age[holder.id]
-            mask = _borrowed(holder, at + BAND if holder.preemptible else at, policy_edges)
+        def borrowed_by(allocation: Allocation) -> tuple[int, ...]:
+            order = grant_order[allocation.id]
+            mask = _borrowed(allocation, order + LAYER_SIZE if allocation.preemptible else order, policy_edges)
             if not group_edges:
                 return (mask,)
-            place = at + BAND * self._bands[holder.id]
-            return (mask, *[_borrowed(holder, place, edges) for edges in group_edges])
+            position = order + LAYER_SIZE * self._layers[allocation.id]
+            return (mask, *[_borrowed(allocation, position, edges) for edges in group_edges])
 
         return borrowed_by
 
     def _edges(self, account: str) -> list[tuple[str, int, int]]:
         edges = self._stack(account).edges
-        return [(key, bit, edges[key]) for key, bit in self._share_bits.items() if edges[key] != NOWHERE]
+        return [(key, bit, edges[key]) for key, bit in self._share_key_bits.items() if edges[key] != NO_EDGE]
 
-    def _held(self, keys: tuple[str, ...]) -> int:
-        held = self._masks.get(keys)
-        if held is None:
-            held = self._masks[keys] = self.mask(keys)
-        return held
+    def _mask_of(self, keys: tuple[str, ...]) -> int:
+        mask = self._masks_by_keys.get(keys)
+        if mask is None:
+            mask = self._masks_by_keys[keys] = self.mask(keys)
+        return mask
 
     def _bit(self, key: str) -> int:
         return self._bits.setdefault(key, 1 << len(self._bits))
 
 
-def _borrowed(holder: Allocation, place: int, edges: Iterable[tuple[str, int, int]]) -> int:
+def _borrowed(allocation: Allocation, position: int, edges: Iterable[tuple[str, int, int]]) -> int:
     mask = 0
     for key, bit, edge in edges:
-        if place >= edge and key in holder.amounts:
+        if position >= edge and key in allocation.amounts:
             mask |= bit
     return mask
 
 
-def _in_order(allocations: Sequence[Allocation]) -> Sequence[Allocation]:
+def _in_grant_order(allocations: Sequence[Allocation]) -> Sequence[Allocation]:
     """In order of grant."""
-    if all(one.fence < other.fence for one, other in pairwise(allocations)):
+    if all(older.fence < newer.fence for older, newer in pairwise(allocations)):
         return allocations
-    by_id = sorted(allocations, key=lambda holder: holder.id, reverse=True)
-    return sorted(by_id, key=lambda holder: holder.fence)
+    by_id = sorted(allocations, key=lambda allocation: allocation.id, reverse=True)
+    return sorted(by_id, key=lambda allocation: allocation.fence)

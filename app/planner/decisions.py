@@ -12,12 +12,12 @@ from app.domain.plan_steps import Trigger
 class Outcome(StrEnum):
     """What the pass did about a waiter."""
 
-    STOPS = "stops"
+    PREEMPTS = "stops"
     WAITS = "waits"
     ENDS = "ends"
 
 
-class Why(StrEnum):
+class DecisionReason(StrEnum):
     """Why a waiter has somebody stopped, has not, or loses its hold."""
 
     FITS_THEN = "fits_then"
@@ -38,27 +38,27 @@ class Why(StrEnum):
     NOT_WEIGHED = "not_weighed"
 
 
-DECISIONS: dict[Why, str] = {
-    Why.FITS_THEN: "it fits when those who are stopped for it have left",
-    Why.NO_SHORTAGE: "nothing is short for it once those who are leaving have left: it waits for them, or for its turn",
-    Why.PREFERS_ANOTHER: "it would rather have another pool, which is judged first",
-    Why.NO_POLICY: "its component has no policy in this pool",
-    Why.FIXED_SHARE_USED_UP: "it is not preemptible, and the fixed share of its policy is used up",
-    Why.BEHIND: "the queueing is strict, and somebody before it waits for capacity",
-    Why.BACKOFF: "the pool pauses between two decisions to preempt",
-    Why.MINUTE_USED_UP: "the pool has preempted as many in this minute as it may",
-    Why.NOT_ENOUGH: "all that it may take would not make it fit",
-    Why.TOO_MANY: "it would take more victims than one decision may have",
-    Why.NOT_WITHIN: "it would not lie within its policy's reserved, so it may not take from its own policy what is in share",
-    Why.TOO_DEAR: "stopping them would cost more than it is worth",
-    Why.NOT_STARVING: "neither its policy nor a group above it starves, or others leave for it already",
-    Why.ONE_AT_A_TIME: "somebody else is served by preemption first, and then it is looked again who has how much",
-    Why.WOULD_BE_TAKEN_BACK: "those it would stop would then be below their fair share, and could take from it in turn",
-    Why.NOT_WEIGHED: "in this look there was no time left to weigh whom to stop for it",
+DECISION_SENTENCES: dict[DecisionReason, str] = {
+    DecisionReason.FITS_THEN: "it fits when those who are stopped for it have left",
+    DecisionReason.NO_SHORTAGE: "nothing is short for it once those who are leaving have left: it waits for them, or for its turn",
+    DecisionReason.PREFERS_ANOTHER: "it would rather have another pool, which is judged first",
+    DecisionReason.NO_POLICY: "its component has no policy in this pool",
+    DecisionReason.FIXED_SHARE_USED_UP: "it is not preemptible, and the fixed share of its policy is used up",
+    DecisionReason.BEHIND: "the queueing is strict, and somebody before it waits for capacity",
+    DecisionReason.BACKOFF: "the pool pauses between two decisions to preempt",
+    DecisionReason.MINUTE_USED_UP: "the pool has preempted as many in this minute as it may",
+    DecisionReason.NOT_ENOUGH: "all that it may take would not make it fit",
+    DecisionReason.TOO_MANY: "it would take more victims than one decision may have",
+    DecisionReason.NOT_WITHIN: "it would not lie within its policy's reserved, so it may not take from its own policy what is in share",
+    DecisionReason.TOO_DEAR: "stopping them would cost more than it is worth",
+    DecisionReason.NOT_STARVING: "neither its policy nor a group above it starves, or others leave for it already",
+    DecisionReason.ONE_AT_A_TIME: "somebody else is served by preemption first, and then it is looked again who has how much",
+    DecisionReason.WOULD_BE_TAKEN_BACK: "those it would stop would then be below their fair share, and could take from it in turn",
+    DecisionReason.NOT_WEIGHED: "in this look there was no time left to weigh whom to stop for it",
 }
 
 
-class WhyNot(StrEnum):
+class RefusalReason(StrEnum):
     """Why an allocation may not be taken."""
 
     FIXED = "fixed"
@@ -83,32 +83,32 @@ class WhyNot(StrEnum):
     BEYOND_FAIR_SHARE = "beyond_fair_share"
 
 
-REFUSALS: dict[WhyNot, str] = {
-    WhyNot.FIXED: "it is not preemptible",
-    WhyNot.CLASS_TEN: "its preemption class is 10",
-    WhyNot.SENSITIVE: "its policy has the profile sensitive",
-    WhyNot.NO_CHECKPOINT: "it cannot checkpoint, and its preemption class is 7 or higher",
-    WhyNot.NEAR_COMPLETION: "it is near the end of its walltime",
-    WhyNot.JUST_STARTED: "it has not run for the shortest time that the pool grants",
-    WhyNot.SAME_CHAIN: "it belongs to the same chain of requests",
-    WhyNot.HOLDS_NOTHING_SHORT: "it holds nothing of what is short, where it is short",
-    WhyNot.SAME_POLICY: "it is of the same policy",
-    WhyNot.OTHER_POLICY: "it is of another policy",
-    WhyNot.SHARE_NOT_UNUSED: "the waiter does not fit into an unused share of its own",
-    WhyNot.RANK_NOT_LOWER: "its rank is not lower",
-    WhyNot.RANK_HIGHER: "its rank is higher",
-    WhyNot.IN_SHARE: "it lies in its share",
-    WhyNot.SERVICE_IN_SHARE: "it is a service and lies in its share",
-    WhyNot.GRANTED_BEFORE: "it was granted before the waiter was preempted",
-    WhyNot.NOT_STARVING: "the waiter's policy does not starve, nor does a group above it",
-    WhyNot.STARVES: "its policy starves itself",
-    WhyNot.WITHIN_FAIR_SHARE: "it lies within its policy's fair share of what is short",
-    WhyNot.BEYOND_FAIR_SHARE: "the waiter would not lie within its own policy's fair share",
+REFUSAL_SENTENCES: dict[RefusalReason, str] = {
+    RefusalReason.FIXED: "it is not preemptible",
+    RefusalReason.CLASS_TEN: "its preemption class is 10",
+    RefusalReason.SENSITIVE: "its policy has the profile sensitive",
+    RefusalReason.NO_CHECKPOINT: "it cannot checkpoint, and its preemption class is 7 or higher",
+    RefusalReason.NEAR_COMPLETION: "it is near the end of its walltime",
+    RefusalReason.JUST_STARTED: "it has not run for the shortest time that the pool grants",
+    RefusalReason.SAME_CHAIN: "it belongs to the same chain of requests",
+    RefusalReason.HOLDS_NOTHING_SHORT: "it holds nothing of what is short, where it is short",
+    RefusalReason.SAME_POLICY: "it is of the same policy",
+    RefusalReason.OTHER_POLICY: "it is of another policy",
+    RefusalReason.SHARE_NOT_UNUSED: "the waiter does not fit into an unused share of its own",
+    RefusalReason.RANK_NOT_LOWER: "its rank is not lower",
+    RefusalReason.RANK_HIGHER: "its rank is higher",
+    RefusalReason.IN_SHARE: "it lies in its share",
+    RefusalReason.SERVICE_IN_SHARE: "it is a service and lies in its share",
+    RefusalReason.GRANTED_BEFORE: "it was granted before the waiter was preempted",
+    RefusalReason.NOT_STARVING: "the waiter's policy does not starve, nor does a group above it",
+    RefusalReason.STARVES: "its policy starves itself",
+    RefusalReason.WITHIN_FAIR_SHARE: "it lies within its policy's fair share of what is short",
+    RefusalReason.BEYOND_FAIR_SHARE: "the waiter would not lie within its own policy's fair share",
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class CandidateVerdict:
     """What the rules say about taking one allocation: the rule that allows it, or why each of them does not.
 
     Where no rule was asked, since it is protected or holds nothing that is short, the one reason stands under no rule.
@@ -119,7 +119,7 @@ class Verdict:
     trigger: Trigger | None
     conditional: bool
     """Allowed only if the waiter lies within its policy's reserved when all that were chosen have left."""
-    refusals: tuple[tuple[str | None, WhyNot], ...]
+    refusals: tuple[tuple[str | None, RefusalReason], ...]
 
     @property
     def allowed(self) -> bool:
@@ -131,7 +131,7 @@ class Verdict:
         """One sentence for people."""
         if self.rule is not None:
             return f"it may be taken by {self.rule}"
-        return "; ".join(f"{rule}: {REFUSALS[why]}" if rule else REFUSALS[why] for rule, why in self.refusals)
+        return "; ".join(f"{rule}: {REFUSAL_SENTENCES[why]}" if rule else REFUSAL_SENTENCES[why] for rule, why in self.refusals)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,15 +140,15 @@ class Decision:
 
     waiter: str
     outcome: Outcome
-    why: Why
-    explain: Callable[[], Iterator[Verdict]] | None = field(default=None, repr=False, compare=False)
+    reason: DecisionReason
+    list_verdicts: Callable[[], Iterator[CandidateVerdict]] | None = field(default=None, repr=False, compare=False)
     """Works out what the rules said about each allocation; None where it did not come to that."""
 
     @property
     def sentence(self) -> str:
         """One sentence for people."""
-        return DECISIONS[self.why]
+        return DECISION_SENTENCES[self.reason]
 
-    def verdicts(self) -> Iterator[Verdict]:
+    def verdicts(self) -> Iterator[CandidateVerdict]:
         """What the rules say about each allocation that was not leaving when this was decided, worked out only now."""
-        return iter(()) if self.explain is None else self.explain()
+        return iter(()) if self.list_verdicts is None else self.list_verdicts()

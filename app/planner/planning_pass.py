@@ -7,52 +7,52 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
 
-from app.domain.plan_steps import EndHold, PassOn, Publication, Reprieve, Step, Stop
-from app.domain.snapshot import Allocation, Snapshot, Waiter
-from app.planner.account_tree import Tree
-from app.planner.borrowing import Shares
-from app.planner.decisions import Decision, Outcome, Verdict, Why, WhyNot
-from app.planner.fair_share.attempt import FairCase
-from app.planner.fair_share.pool_shares import Ground, Parts
-from app.planner.fair_share.publication import publication, states
-from app.planner.fair_share.rules import Fairness, Stage
-from app.planner.fair_share.starvation import State
-from app.planner.preemption.attempt import Case
-from app.planner.preemption.budget import Budget
-from app.planner.preemption.candidates import Candidate, Court
-from app.planner.preemption.cost import Costs, worth
-from app.planner.preemption.over_limit import evictions, spared
+from app.domain.plan_steps import EndHold, PlanStep, Preempt, Publication, ReassignVictim, Reprieve
+from app.domain.snapshot import Allocation, PoolSnapshot, Waiter
+from app.planner.account_tree import AccountTree
+from app.planner.borrowing import BorrowingIndex
+from app.planner.decisions import CandidateVerdict, Decision, DecisionReason, Outcome, RefusalReason
+from app.planner.fair_share.attempt import FairShareAttempt
+from app.planner.fair_share.pool_shares import FairShareInputs, FairShares
+from app.planner.fair_share.publication import build_publication, starvation_states
+from app.planner.fair_share.rules import FairShareRules, StarvationLevel
+from app.planner.fair_share.starvation import StarvationState
+from app.planner.preemption.attempt import PreemptionAttempt
+from app.planner.preemption.budget import PreemptionBudget
+from app.planner.preemption.candidates import Candidate, CandidateIndex
+from app.planner.preemption.cost import PreemptionCosts, waiter_value
+from app.planner.preemption.over_limit import find_cancelable_evictions, plan_evictions
 from app.planner.preemption.protection import Protection
-from app.planner.preemption.victim_selection import Bounds, choose
-from app.planner.projection import Books, Deficits, Line, Way
-from app.planner.replay import replay
+from app.planner.preemption.victim_selection import VictimBounds, choose_victims
+from app.planner.projection import Deficits, HoldsAhead, Projection, VictimHold
+from app.planner.replay import apply_steps
 
 Shape: TypeAlias = tuple[object, ...]
 """What of a waiter matters: equal shapes are decided alike as long as nothing moves."""
 
-QueuePlace: TypeAlias = tuple[int, int, str]
+QueuePosition: TypeAlias = tuple[int, int, str]
 """Where somebody stands in the queue: 1. place 2. age 3. id."""
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PoolPlan:
     """The steps to take, in order, and what was decided about everybody who waits, with its reasons."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[PlanStep, ...]
     decisions: Mapping[str, Decision]
     """Waiter, or owner of a hold → what was decided."""
     publication: Publication | None = None
     """What was found about the accounts and is to be kept, before any step is taken."""
 
 
-def plan(snapshot: Snapshot, skip: Set[str] = frozenset(), until: str | None = None) -> Plan:
+def plan_pool(snapshot: PoolSnapshot, skip: Set[str] = frozenset(), until: str | None = None) -> PoolPlan:
     """What to do in one pool. The waiters in `skip` may not ask yet: they would rather have a pool that was not judged yet.
     With `until` no waiter is heard after that one: what is decided before does not depend on it."""
-    return _Pass(snapshot, skip).run(until)
+    return PlanningPass(snapshot, skip).run(until)
 
 
 @dataclass(slots=True)
-class _Refused:
+class _Refusal:
     """A shape that got nothing, and when."""
 
     version: int
@@ -60,168 +60,184 @@ class _Refused:
     decision: Decision
 
 
-class _Pass:
-    def __init__(self, snapshot: Snapshot, skip: Set[str]) -> None:
+class PlanningPass:
+    def __init__(self, snapshot: PoolSnapshot, skip: Set[str]) -> None:
         self._snapshot = snapshot
-        self._terms = snapshot.terms
+        self._settings = snapshot.settings
         self._skip = skip
-        tree = Tree(snapshot.accounts)
+        tree = AccountTree(snapshot.accounts)
         owners = (hold.owner for hold in snapshot.holds)
         chains = frozenset(each.chain for each in (*snapshot.waiters, *owners) if each.chain is not None)
-        guard = self._guard = Protection(snapshot.terms, snapshot.now_ms).of
+        find_protection = self._find_protection = Protection(snapshot.settings, snapshot.now_ms).reason
         profiles = self._profiles = {component: tree.policy(component).profile for component in tree.paths}
-        self._books = Books(snapshot, tree, Shares(snapshot, tree, guard, chains))
-        self._costs = Costs(snapshot.terms, snapshot.now_ms, profiles)
-        self._court = Court(snapshot, self._books, self._costs)
-        self._found: Mapping[str, State] = {}
-        self._parts: Parts | None = None
-        self._fairness: Fairness | None = None
-        if snapshot.terms.discipline == "fair_share":
-            ground = Ground(snapshot, tree)
-            self._parts = Parts(ground, ground.used)
-            self._found = states(snapshot, self._parts)
-            self._fairness = Fairness(self._books, self._parts, self._found, self._protects)
-        self._budget = Budget(snapshot)
-        self._refused: dict[Shape, _Refused] = {}
-        self._behind: Set[str] = frozenset()
+        self._projection = Projection(snapshot, tree, BorrowingIndex(snapshot, tree, find_protection, chains))
+        self._costs = PreemptionCosts(snapshot.settings, snapshot.now_ms, profiles)
+        self._index = CandidateIndex(snapshot, self._projection, self._costs)
+        self._starvation: Mapping[str, StarvationState] = {}
+        self._shares: FairShares | None = None
+        self._fair_share_rules: FairShareRules | None = None
+        if snapshot.settings.discipline == "fair_share":
+            inputs = FairShareInputs(snapshot, tree)
+            self._shares = FairShares(inputs, inputs.usage)
+            self._starvation = starvation_states(snapshot, self._shares)
+            self._fair_share_rules = FairShareRules(self._projection, self._shares, self._starvation, self._protection_of)
+        self._budget = PreemptionBudget(snapshot)
+        self._refusals: dict[Shape, _Refusal] = {}
+        self._waiters_behind: Set[str] = frozenset()
         """Strict queueing with fair share: who stands behind one that is, in the order of the queue."""
-        self._is_line_closed = False
+        self._is_queue_blocked = False
         """Strict queueing: a waiter was blocked by the pool's capacity."""
-        self._blocked_owner: QueuePlace | None = None
+        self._first_blocked_position: QueuePosition | None = None
         """Strict queueing: where the first owner of a hold stands that is."""
-        self._lost: list[Waiter] = []
+        self._owners_without_hold: list[Waiter] = []
         """Whose hold ended in this pass: they wait on without it."""
-        self._steps: list[Step] = []
+        self._steps: list[PlanStep] = []
         self._decisions: dict[str, Decision] = {}
 
-    def run(self, until: str | None = None) -> Plan:
+    def run(self, until: str | None = None) -> PoolPlan:
         """The pass."""
         # 1. Those who are leaving for nobody any more go on for the next who needs them, or are called back.
-        self._settle_strays()
+        self._settle_orphaned_victims()
         # 2. What is over a limit leaves, for nobody.
-        self._settle_limits()
+        self._settle_over_limit()
         # 3. Holds that will not suffice ask again; one that nothing can fill ends, and its victims are settled as in 1.
-        while any(self._fill(way, line) for way, line in self._books.in_line()):
-            self._settle_strays()
+        while any(self._refill_hold(hold, holds_ahead) for hold, holds_ahead in self._projection.holds_in_order()):
+            self._settle_orphaned_victims()
         # 4. The others ask, in queue order; with fair share the most urgent first, until one of them is served.
-        if self._terms.queueing == "strict":
-            self._blocked_owner = self._first_blocked_owner()
-        for waiter in self._in_order() if until not in self._decisions else ():
-            self._decisions[waiter.id] = self._hear(waiter)
+        if self._settings.queueing == "strict":
+            self._first_blocked_position = self._find_first_blocked_owner()
+        for waiter in self._waiters_in_order() if until not in self._decisions else ():
+            self._decisions[waiter.id] = self._judge(waiter)
             if waiter.id == until:
                 break
-        found = publication(self._snapshot, self._books.tree, self._parts, self._found)
-        return Plan(tuple(self._steps), self._decisions, found)
+        publication = build_publication(self._snapshot, self._projection.tree, self._shares, self._starvation)
+        return PoolPlan(tuple(self._steps), self._decisions, publication)
 
     # 1. Strays
 
-    def _settle_strays(self) -> None:
+    def _settle_orphaned_victims(self) -> None:
         """The newest first: to the first hold that is short without it and whose owner may take it; else it is called back."""
-        books, age = self._books, self._books.shares.age
-        short = list(self._short_owners()) if books.strays else []
-        for stray in sorted(books.strays.values(), key=lambda stray: -age[stray.id]):
-            heir = self._heir(stray, short)
-            if heir is None:
-                books.reprieve(stray)
-                self._steps.append(Reprieve(stray.id, stray.fence))
+        projection, grant_order = self._projection, self._projection.borrowing.grant_order
+        short_attempts = list(self._owners_short()) if projection.orphaned_victims else []
+        for orphan in sorted(projection.orphaned_victims.values(), key=lambda orphan: -grant_order[orphan.id]):
+            hold = self._next_hold_needing(orphan, short_attempts)
+            if hold is None:
+                projection.reprieve(orphan)
+                self._steps.append(Reprieve(orphan.id, orphan.fence))
             else:
-                books.pass_on(stray, heir)
-                self._steps.append(PassOn(stray.id, stray.fence, heir.owner.id))
-                short = list(self._short_owners())
+                projection.reassign(orphan, hold)
+                self._steps.append(ReassignVictim(orphan.id, orphan.fence, hold.owner.id))
+                short_attempts = list(self._owners_short())
 
-    def _short_owners(self) -> Iterator[tuple[Way, Case | FairCase]]:
-        for way, line in self._books.in_line():
-            deficits = self._books.deficits(way.owner, line)
-            if deficits and not self._books.is_fixed_share_used_up(way.owner, line):
-                yield way, self._case(way.owner, line, deficits)
+    def _owners_short(self) -> Iterator[tuple[VictimHold, PreemptionAttempt | FairShareAttempt]]:
+        for hold, holds_ahead in self._projection.holds_in_order():
+            deficits = self._projection.deficits(hold.owner, holds_ahead)
+            if deficits and not self._projection.is_fixed_share_used_up(hold.owner, holds_ahead):
+                yield hold, self._attempt(hold.owner, holds_ahead, deficits)
 
-    def _heir(self, stray: Allocation, short: list[tuple[Way, Case | FairCase]]) -> Way | None:
-        return next((way for way, case in short if case.may_have(stray)), None)
+    def _next_hold_needing(
+        self, orphan: Allocation, short_attempts: list[tuple[VictimHold, PreemptionAttempt | FairShareAttempt]]
+    ) -> VictimHold | None:
+        return next((hold for hold, attempt in short_attempts if attempt.may_take_over(orphan)), None)
 
     # 2. Limits
 
-    def _settle_limits(self) -> None:
-        for holder in spared(self._snapshot, self._books):
-            self._books.stay(holder)
-            self._steps.append(Reprieve(holder.id, holder.fence))
-        step = evictions(self._snapshot, self._books, self._protects, self._budget.this_minute)
+    def _settle_over_limit(self) -> None:
+        for allocation in find_cancelable_evictions(self._snapshot, self._projection):
+            self._projection.cancel_eviction(allocation)
+            self._steps.append(Reprieve(allocation.id, allocation.fence))
+        step = plan_evictions(self._snapshot, self._projection, self._protection_of, self._budget.left_this_minute)
         if step is not None:
-            replay(self._books, self._snapshot, [step])
-            self._budget.count(len(step.victims))
+            apply_steps(self._projection, self._snapshot, [step])
+            self._budget.count_evictions(len(step.victims))
             self._steps.append(step)
 
-    def _protects(self, holder: Allocation) -> WhyNot | None:
-        return self._guard(holder, self._profiles[holder.component])
+    def _protection_of(self, allocation: Allocation) -> RefusalReason | None:
+        return self._find_protection(allocation, self._profiles[allocation.component])
 
     # 3. Holds
 
-    def _fill(self, way: Way, line: Line) -> bool:
+    def _refill_hold(self, hold: VictimHold, holds_ahead: HoldsAhead) -> bool:
         """Let the owner of a hold that will not suffice ask again. Says whether the hold ended and left strays behind."""
-        owner = way.owner
-        decision = self._ask(owner, line)
-        if decision.why in _HOPELESS or (decision.why in _LATER and not self._could_ever(owner, line)):
-            self._books.end_hold(way)
-            self._lost.append(owner)
+        owner = hold.owner
+        decision = self._decide(owner, holds_ahead)
+        if decision.reason in _ENDS_HOLD or (
+            decision.reason in _PASSES_WITH_TIME and not self._has_victims_without_pauses(owner, holds_ahead)
+        ):
+            self._projection.end_hold(hold)
+            self._owners_without_hold.append(owner)
             self._steps.append(EndHold(owner.id))
-            decision = Decision(owner.id, Outcome.ENDS, decision.why, decision.explain)
-        known = self._decisions.get(owner.id)
-        if known is None or decision.outcome is not Outcome.WAITS:
+            decision = Decision(owner.id, Outcome.ENDS, decision.reason, decision.list_verdicts)
+        earlier_decision = self._decisions.get(owner.id)
+        if earlier_decision is None or decision.outcome is not Outcome.WAITS:
             self._decisions[owner.id] = decision
-        return decision.outcome is Outcome.ENDS and bool(way.leaving)
+        return decision.outcome is Outcome.ENDS and bool(hold.victims)
 
-    def _could_ever(self, owner: Waiter, line: Line) -> bool:
+    def _has_victims_without_pauses(self, owner: Waiter, holds_ahead: HoldsAhead) -> bool:
         """Whether there is a set of victims if the pool's pauses are left aside."""
-        case = self._case(owner, line, self._books.deficits(owner, line))
-        chosen = choose(case, Bounds(self._budget.ever, worth(self._terms, owner)))
-        return chosen is Why.NOT_WEIGHED or not isinstance(chosen, Why)
+        attempt = self._attempt(owner, holds_ahead, self._projection.deficits(owner, holds_ahead))
+        choice = choose_victims(attempt, VictimBounds(self._budget.max_victims_ever, waiter_value(self._settings, owner)))
+        return choice is DecisionReason.NOT_WEIGHED or not isinstance(choice, DecisionReason)
 
     # 4. Waiters
 
-    def _in_order(self) -> Iterable[Waiter]:
+    def _waiters_in_order(self) -> Iterable[Waiter]:
         waiters = self._snapshot.waiters
-        if self._fairness is None:
+        if self._fair_share_rules is None:
             return waiters
-        if self._terms.queueing == "strict":
-            self._behind = frozenset(waiter.id for waiter in waiters if self._is_known(waiter) and self._stands_behind(waiter))
-        return self._fairness.in_order(waiters, self._snapshot.now_ms)
+        if self._settings.queueing == "strict":
+            self._waiters_behind = frozenset(
+                waiter.id for waiter in waiters if self._has_policy(waiter) and self._is_behind_blocked(waiter)
+            )
+        return self._fair_share_rules.waiters_in_order(waiters, self._snapshot.now_ms)
 
-    def _is_known(self, waiter: Waiter) -> bool:
-        return waiter.component in self._books.tree.paths
+    def _has_policy(self, waiter: Waiter) -> bool:
+        return waiter.component in self._projection.tree.paths
 
-    def _hear(self, waiter: Waiter) -> Decision:
-        if not self._is_known(waiter):
-            return _waits(waiter, Why.NO_POLICY)
-        if self._is_behind(waiter):
-            return _waits(waiter, Why.BEHIND)
+    def _judge(self, waiter: Waiter) -> Decision:
+        if not self._has_policy(waiter):
+            return _wait_decision(waiter, DecisionReason.NO_POLICY)
+        if self._must_not_pass(waiter):
+            return _wait_decision(waiter, DecisionReason.BEHIND)
         if waiter.id in self._skip:
-            return _waits(waiter, Why.PREFERS_ANOTHER)
-        return self._ask_once(waiter)
+            return _wait_decision(waiter, DecisionReason.PREFERS_ANOTHER)
+        return self._decide_once_per_shape(waiter)
 
-    def _is_behind(self, waiter: Waiter) -> bool:
-        if self._terms.queueing != "strict":
+    def _must_not_pass(self, waiter: Waiter) -> bool:
+        if self._settings.queueing != "strict":
             return False
-        return waiter.id in self._behind if self._fairness else self._stands_behind(waiter)
+        return waiter.id in self._waiters_behind if self._fair_share_rules else self._is_behind_blocked(waiter)
 
-    def _stands_behind(self, waiter: Waiter) -> bool:
+    def _is_behind_blocked(self, waiter: Waiter) -> bool:
         """Strict queueing: whether one before it, maybe the owner of a hold, is blocked by the pool's capacity."""
-        line = self._snapshot.line
-        if line is not None and waiter.place > line:
+        first_blocked_position = self._snapshot.first_blocked_position
+        if first_blocked_position is not None and waiter.queue_position > first_blocked_position:
             return True
-        if self._is_line_closed or (self._blocked_owner is not None and self._blocked_owner < _in_queue(waiter)):
+        if self._is_queue_blocked or (
+            self._first_blocked_position is not None and self._first_blocked_position < _queue_position(waiter)
+        ):
             return True
-        self._is_line_closed = self._blocks(waiter, self._books.end)
+        self._is_queue_blocked = self._is_blocked_by_capacity(waiter, self._projection.all_holds)
         return False
 
-    def _first_blocked_owner(self) -> QueuePlace | None:
-        owners = [_in_queue(way.owner) for way, line in self._books.in_line() if self._blocks(way.owner, line)]
-        losers = [_in_queue(owner) for owner in self._lost if self._blocks(owner, self._books.end)]
-        return min(owners + losers, default=None)
+    def _find_first_blocked_owner(self) -> QueuePosition | None:
+        owners = [
+            _queue_position(hold.owner)
+            for hold, holds_ahead in self._projection.holds_in_order()
+            if self._is_blocked_by_capacity(hold.owner, holds_ahead)
+        ]
+        former_owners = [
+            _queue_position(owner)
+            for owner in self._owners_without_hold
+            if self._is_blocked_by_capacity(owner, self._projection.all_holds)
+        ]
+        return min(owners + former_owners, default=None)
 
-    def _blocks(self, waiter: Waiter, line: Line) -> bool:
+    def _is_blocked_by_capacity(self, waiter: Waiter, holds_ahead: HoldsAhead) -> bool:
         """Whether it is the pool's capacity that keeps it at present; whom a limit or its fixed share keeps blocks nobody."""
-        return self._books.lacks_capacity(waiter, line) and not self._books.is_kept_by_limit(waiter)
+        return self._projection.lacks_capacity(waiter, holds_ahead) and not self._projection.is_blocked_by_limit(waiter)
 
-    def _ask_once(self, waiter: Waiter) -> Decision:
+    def _decide_once_per_shape(self, waiter: Waiter) -> Decision:
         """Decide about a shape once as long as nothing moves that could help it."""
         shape = (
             waiter.component,
@@ -229,102 +245,112 @@ class _Pass:
             waiter.preemptible,
             waiter.preemption_class,
             waiter.chain,
-            None if self._fairness else waiter.preempted_fence,
+            None if self._fair_share_rules else waiter.preempted_fence,
         )
-        books, refused = self._books, self._refused.get(shape)
-        if refused is not None and self._is_still_refused(refused, waiter):
-            return Decision(waiter.id, refused.decision.outcome, refused.decision.why, refused.decision.explain)
-        decision = self._ask(waiter, books.end)
+        projection, refusal = self._projection, self._refusals.get(shape)
+        if refusal is not None and self._is_still_refused(refusal, waiter):
+            return Decision(waiter.id, refusal.decision.outcome, refusal.decision.reason, refusal.decision.list_verdicts)
+        decision = self._decide(waiter, projection.all_holds)
         if decision.outcome is Outcome.WAITS:
-            self._refused[shape] = _Refused(books.version, books.deficits(waiter, books.end), decision)
+            self._refusals[shape] = _Refusal(projection.version, projection.deficits(waiter, projection.all_holds), decision)
         return decision
 
-    def _is_still_refused(self, refused: _Refused, waiter: Waiter) -> bool:
+    def _is_still_refused(self, refusal: _Refusal, waiter: Waiter) -> bool:
         """Nothing moved; or too little could be taken, and without groups there is ever less of it as others are stopped."""
-        if refused.version == self._books.version:
+        if refusal.version == self._projection.version:
             return True
-        if refused.decision.why is not Why.NOT_ENOUGH or self._books.tree.grouped:
+        if refusal.decision.reason is not DecisionReason.NOT_ENOUGH or self._projection.tree.has_groups:
             return False
-        now = self._books.deficits(waiter, self._books.end)
-        return now.keys() == refused.deficits.keys() and all(now[at] >= units for at, units in refused.deficits.items())
+        deficits = self._projection.deficits(waiter, self._projection.all_holds)
+        return deficits.keys() == refusal.deficits.keys() and all(
+            deficits[account_key] >= units for account_key, units in refusal.deficits.items()
+        )
 
     # An ask
 
-    def _ask(self, waiter: Waiter, line: Line) -> Decision:
-        books = self._books
-        if books.is_fixed_share_used_up(waiter, line):
-            return _waits(waiter, Why.FIXED_SHARE_USED_UP)
-        deficits = books.deficits(waiter, line)
+    def _decide(self, waiter: Waiter, holds_ahead: HoldsAhead) -> Decision:
+        projection = self._projection
+        if projection.is_fixed_share_used_up(waiter, holds_ahead):
+            return _wait_decision(waiter, DecisionReason.FIXED_SHARE_USED_UP)
+        deficits = projection.deficits(waiter, holds_ahead)
         if not deficits:
-            return _waits(waiter, Why.NO_SHORTAGE)
-        if self._budget.is_pausing:
-            return _waits(waiter, Why.BACKOFF)
-        if self._budget.this_minute == 0:
-            return _waits(waiter, Why.MINUTE_USED_UP)
-        explain = partial(_explained, self._snapshot, self._steps, len(self._steps), waiter)
-        case = self._case(waiter, line, deficits)
-        if isinstance(case, FairCase) and (why := self._keeps(case)):
-            return Decision(waiter.id, Outcome.WAITS, why, explain)
-        chosen = choose(case, Bounds(self._budget.most, worth(self._terms, waiter)))
-        if chosen is Why.TOO_MANY and self._budget.most != self._budget.ever and self._could_ever(waiter, line):
-            chosen = Why.MINUTE_USED_UP
-        if isinstance(chosen, Why):
-            return Decision(waiter.id, Outcome.WAITS, chosen, explain)
-        self._stop(case, chosen)
-        return Decision(waiter.id, Outcome.STOPS, Why.FITS_THEN, explain)
+            return _wait_decision(waiter, DecisionReason.NO_SHORTAGE)
+        if self._budget.is_backing_off:
+            return _wait_decision(waiter, DecisionReason.BACKOFF)
+        if self._budget.left_this_minute == 0:
+            return _wait_decision(waiter, DecisionReason.MINUTE_USED_UP)
+        list_verdicts = partial(_candidate_verdicts, self._snapshot, self._steps, len(self._steps), waiter)
+        attempt = self._attempt(waiter, holds_ahead, deficits)
+        if isinstance(attempt, FairShareAttempt) and (refusal := self._fair_share_refusal(attempt)):
+            return Decision(waiter.id, Outcome.WAITS, refusal, list_verdicts)
+        choice = choose_victims(attempt, VictimBounds(self._budget.max_victims_now, waiter_value(self._settings, waiter)))
+        if (
+            choice is DecisionReason.TOO_MANY
+            and self._budget.max_victims_now != self._budget.max_victims_ever
+            and self._has_victims_without_pauses(waiter, holds_ahead)
+        ):
+            choice = DecisionReason.MINUTE_USED_UP
+        if isinstance(choice, DecisionReason):
+            return Decision(waiter.id, Outcome.WAITS, choice, list_verdicts)
+        self._preempt(attempt, choice)
+        return Decision(waiter.id, Outcome.PREEMPTS, DecisionReason.FITS_THEN, list_verdicts)
 
-    def _keeps(self, case: FairCase) -> Why | None:
+    def _fair_share_refusal(self, attempt: FairShareAttempt) -> DecisionReason | None:
         """With fair share: why it may not take anything, whatever there is."""
-        if case.stage is Stage.NONE:
-            return Why.NOT_STARVING
-        if any(isinstance(step, Stop) for step in self._steps):
-            return Why.ONE_AT_A_TIME
-        return None if case.may_weigh else Why.NOT_WEIGHED
+        if attempt.level is StarvationLevel.NONE:
+            return DecisionReason.NOT_STARVING
+        if any(isinstance(step, Preempt) for step in self._steps):
+            return DecisionReason.ONE_AT_A_TIME
+        return None if attempt.may_weigh_more else DecisionReason.NOT_WEIGHED
 
-    def _case(self, waiter: Waiter, line: Line, deficits: Deficits) -> Case | FairCase:
-        if self._fairness is not None:
-            return FairCase(self._fairness, self._costs, waiter, line, deficits)
-        return Case(self._court, waiter, line, deficits)
+    def _attempt(self, waiter: Waiter, holds_ahead: HoldsAhead, deficits: Deficits) -> PreemptionAttempt | FairShareAttempt:
+        if self._fair_share_rules is not None:
+            return FairShareAttempt(self._fair_share_rules, self._costs, waiter, holds_ahead, deficits)
+        return PreemptionAttempt(self._index, waiter, holds_ahead, deficits)
 
-    def _stop(self, case: Case | FairCase, chosen: tuple[Candidate, ...]) -> None:
-        self._steps.append(case.stop(chosen))
-        self._budget.spend(len(chosen))
-        self._books.stop(case.waiter, [holder for _, holder, _ in chosen])
+    def _preempt(self, attempt: PreemptionAttempt | FairShareAttempt, victims: tuple[Candidate, ...]) -> None:
+        self._steps.append(attempt.preempt_step(victims))
+        self._budget.count_decision(len(victims))
+        self._projection.preempt(attempt.waiter, [allocation for _, allocation, _ in victims])
 
     # Explaining
 
-    def verdicts(self, steps: Sequence[Step], waiter: Waiter) -> Iterator[Verdict]:
+    def verdicts(self, steps: Sequence[PlanStep], waiter: Waiter) -> Iterator[CandidateVerdict]:
         """What the rules say when these steps are taken and a waiter, or the owner of a hold, asks."""
-        replay(self._books, self._snapshot, steps)
-        places = (line for way, line in self._books.in_line() if way.owner.id == waiter.id)
-        line = next(places, self._books.end)
-        return self._case(waiter, line, self._books.deficits(waiter, line)).verdicts()
+        apply_steps(self._projection, self._snapshot, steps)
+        positions = (holds_ahead for hold, holds_ahead in self._projection.holds_in_order() if hold.owner.id == waiter.id)
+        holds_ahead = next(positions, self._projection.all_holds)
+        return self._attempt(waiter, holds_ahead, self._projection.deficits(waiter, holds_ahead)).verdicts()
 
 
-def _explained(snapshot: Snapshot, steps: Sequence[Step], so_far: int, waiter: Waiter) -> Iterator[Verdict]:
-    return _Pass(snapshot, frozenset()).verdicts(steps[:so_far], waiter)
+def _candidate_verdicts(
+    snapshot: PoolSnapshot, steps: Sequence[PlanStep], step_count: int, waiter: Waiter
+) -> Iterator[CandidateVerdict]:
+    return PlanningPass(snapshot, frozenset()).verdicts(steps[:step_count], waiter)
 
 
-_LATER = frozenset({Why.BACKOFF, Why.MINUTE_USED_UP, Why.ONE_AT_A_TIME, Why.NOT_WEIGHED})
+_PASSES_WITH_TIME = frozenset(
+    {DecisionReason.BACKOFF, DecisionReason.MINUTE_USED_UP, DecisionReason.ONE_AT_A_TIME, DecisionReason.NOT_WEIGHED}
+)
 """What passes with time."""
 
-_HOPELESS = frozenset(
+_ENDS_HOLD = frozenset(
     {
-        Why.FIXED_SHARE_USED_UP,
-        Why.NOT_ENOUGH,
-        Why.TOO_MANY,
-        Why.NOT_WITHIN,
-        Why.TOO_DEAR,
-        Why.NOT_STARVING,
-        Why.WOULD_BE_TAKEN_BACK,
+        DecisionReason.FIXED_SHARE_USED_UP,
+        DecisionReason.NOT_ENOUGH,
+        DecisionReason.TOO_MANY,
+        DecisionReason.NOT_WITHIN,
+        DecisionReason.TOO_DEAR,
+        DecisionReason.NOT_STARVING,
+        DecisionReason.WOULD_BE_TAKEN_BACK,
     }
 )
 """What ends a hold that will not suffice."""
 
 
-def _in_queue(waiter: Waiter) -> QueuePlace:
-    return waiter.place, waiter.number, waiter.id
+def _queue_position(waiter: Waiter) -> QueuePosition:
+    return waiter.queue_position, waiter.submission_number, waiter.id
 
 
-def _waits(waiter: Waiter, why: Why) -> Decision:
-    return Decision(waiter.id, Outcome.WAITS, why)
+def _wait_decision(waiter: Waiter, reason: DecisionReason) -> Decision:
+    return Decision(waiter.id, Outcome.WAITS, reason)

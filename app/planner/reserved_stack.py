@@ -12,81 +12,81 @@ from collections.abc import Iterable, Mapping
 from app.domain.amounts import Amounts
 from app.domain.snapshot import Allocation
 
-NOWHERE = 1 << 62
+NO_EDGE = 1 << 62
 """A place beyond all others: the edge of a key on which nobody is borrowed."""
 
 
-class Stack:
+class ReservedStack:
     """Allocations by their places, and the edge of every share key."""
 
-    def __init__(self, reserved: Amounts, keys: Iterable[str], holders: Mapping[int, Allocation]) -> None:
+    def __init__(self, reserved: Amounts, keys: Iterable[str], allocations: Mapping[int, Allocation]) -> None:
         self._reserved = {key: reserved.get(key, 0) for key in keys}
-        self._holders = dict(holders)
-        self._places = sorted(holders)
-        self._below: dict[str, int] = {}
+        self._allocations = dict(allocations)
+        self._positions = sorted(allocations)
+        self._units_below: dict[str, int] = {}
         self.edges: dict[str, int] = {}
         """Share key → the place from which on all are borrowed on it."""
         for key in self._reserved:
-            self._below[key], self.edges[key] = 0, NOWHERE
-            self._rise(key, 0)
+            self._units_below[key], self.edges[key] = 0, NO_EDGE
+            self._raise_edge(key, 0)
 
-    def put(self, place: int, holder: Allocation) -> list[Allocation]:
+    def insert(self, position: int, allocation: Allocation) -> list[Allocation]:
         """Somebody comes in at a place. Answers who is borrowed now and was not, itself maybe among them."""
-        insort(self._places, place)
-        self._holders[place] = holder
+        insort(self._positions, position)
+        self._allocations[position] = allocation
         changed = []
         for key, edge in self.edges.items():
-            if place < edge and (units := holder.amounts.get(key, 0)):
-                self._below[key] += units
-                changed += self._sink(key)
+            if position < edge and (units := allocation.amounts.get(key, 0)):
+                self._units_below[key] += units
+                changed += self._lower_edge(key)
         return changed
 
-    def take(self, place: int) -> list[Allocation]:
+    def remove(self, position: int) -> list[Allocation]:
         """Somebody leaves its place. Answers who is in share now and was not, on some key."""
-        at = bisect_left(self._places, place)
-        holder = self._holders.pop(place)
-        del self._places[at]
+        index = bisect_left(self._positions, position)
+        allocation = self._allocations.pop(position)
+        del self._positions[index]
         changed = []
         for key, edge in self.edges.items():
-            if place <= edge and (units := holder.amounts.get(key, 0)):
-                if place < edge:
-                    self._below[key] -= units
-                changed += self._rise(key, bisect_left(self._places, edge))
+            if position <= edge and (units := allocation.amounts.get(key, 0)):
+                if position < edge:
+                    self._units_below[key] -= units
+                changed += self._raise_edge(key, bisect_left(self._positions, edge))
         return changed
 
-    def beyond(self, key: str, place: int) -> int:
+    def units_beyond(self, key: str, position: int) -> int:
         """By how many units somebody, with all that lies below it, is beyond reserved."""
-        first = bisect_left(self._places, self.edges[key])
-        last = bisect_left(self._places, place)
-        upon = sum(self._holders[each].amounts.get(key, 0) for each in self._places[first : last + 1])
-        return self._below[key] + upon - self._reserved[key]
+        first = bisect_left(self._positions, self.edges[key])
+        last = bisect_left(self._positions, position)
+        units_above_edge = sum(self._allocations[each].amounts.get(key, 0) for each in self._positions[first : last + 1])
+        return self._units_below[key] + units_above_edge - self._reserved[key]
 
-    def _rise(self, key: str, at: int) -> list[Allocation]:
+    def _raise_edge(self, key: str, start: int) -> list[Allocation]:
         """Move the edge up from an index, past all that fits into reserved."""
-        below, reserved, passed = self._below[key], self._reserved[key], []
-        self.edges[key] = NOWHERE
-        for index in range(at, len(self._places)):
-            holder = self._holders[self._places[index]]
-            units = holder.amounts.get(key, 0)
+        below, reserved, allocations_in_share = self._units_below[key], self._reserved[key], []
+        self.edges[key] = NO_EDGE
+        for index in range(start, len(self._positions)):
+            allocation = self._allocations[self._positions[index]]
+            units = allocation.amounts.get(key, 0)
             if units == 0:
                 continue
             if below + units > reserved:
-                self.edges[key] = self._places[index]
+                self.edges[key] = self._positions[index]
                 break
             below += units
-            passed.append(holder)
-        self._below[key] = below
-        return passed
+            allocations_in_share.append(allocation)
+        self._units_below[key] = below
+        return allocations_in_share
 
-    def _sink(self, key: str) -> list[Allocation]:
+    def _lower_edge(self, key: str) -> list[Allocation]:
         """Move the edge down until what lies below it fits into reserved."""
-        passed = []
-        at = bisect_left(self._places, self.edges[key])
-        while self._below[key] > self._reserved[key]:
-            at -= 1
-            holder = self._holders[self._places[at]]
-            if units := holder.amounts.get(key, 0):
-                self._below[key] -= units
-                self.edges[key] = self._places[at]
-                passed.append(holder)
-        return passed
+        borrowed_allocations = []
+        index = bisect_left(self._positions, self.edges[key])
+        while self._units_below[key] > self._reserved[key]:
+            index -= 1
+            allocation = self._allocations[self._positions[index]]
+            if units := allocation.amounts.get(key, 0):
+                self._units_below[key] -= units
+                self.edges[key] = self._positions[index]
+                borrowed_allocations.append(allocation)
+        return borrowed_allocations

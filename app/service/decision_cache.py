@@ -9,23 +9,23 @@ from dataclasses import dataclass, field, replace
 from heapq import nsmallest
 from threading import Lock
 
-from app.domain.explanations import Candidate, Standing, State
-from app.domain.snapshot import Allocation, Snapshot, Waiter
-from app.planner.decisions import Decision, Verdict
-from app.planner.planning_pass import plan
-from app.service.long_poll import HouseFull
+from app.domain.explanations import PreemptionCandidate, QueueStatus, QueueState
+from app.domain.snapshot import Allocation, PoolSnapshot, Waiter
+from app.planner.decisions import Decision, CandidateVerdict
+from app.planner.planning_pass import plan_pool
+from app.service.long_poll import TooManyWaiters
 from app.service.single_flight import turn
 from app.store.connection import StoreUnavailable
 from app.store.ledger import Ledger
-from app.store.plan_store import Planning, Unfinished
+from app.store.plan_store import PlanStore, UnfinishedWork
 
-KEPT_S = 2.0
+TTL_S = 2.0
 """How long a pool that was seen is told of again while nothing happens."""
-POOLS = 20
+MAX_POOLS = 20
 """Pools that are kept."""
-CALLS = 50
+MAX_CALLS = 50
 """Bounded calls that finish what is unfinished in one look."""
-TOLD = 100
+MAX_CANDIDATES = 100
 """Candidates that are told at most."""
 BUSY = "others look at it just now, and that takes long"
 BETWEEN = "?"
@@ -33,74 +33,74 @@ BETWEEN = "?"
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PreemptionOutcome:
     """What came of it when somebody asked for others to be stopped; None if it did not ask."""
 
     decision: Decision | None
-    candidates: tuple[Candidate, ...] = ()
+    candidates: tuple[PreemptionCandidate, ...] = ()
     """Those that could be taken before the others; the newest first."""
     more: int = 0
 
 
 @dataclass(slots=True)
-class Sight:
+class PoolDecisions:
     """A pool as it was seen."""
 
-    snapshot: Snapshot | None
+    snapshot: PoolSnapshot | None
     """None: it was gone."""
     event: str
     """What had happened last in the workspace."""
     until_s: float
     _decisions: dict[str, Decision] = field(default_factory=dict)
-    _asked: dict[str, Asked] = field(default_factory=dict)
+    _asked: dict[str, PreemptionOutcome] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
 
-    def fits(self, standing: Standing) -> bool:
+    def matches(self, standing: QueueStatus) -> bool:
         """Whether it was seen when somebody stood so there."""
-        return self.event == standing.event and (self.snapshot is None or self.snapshot.version == standing.rules)
+        return self.event == standing.last_event and (self.snapshot is None or self.snapshot.rules_version == standing.rules_version)
 
-    def asked(self, standing: Standing) -> Asked:
+    def decide(self, standing: QueueStatus) -> PreemptionOutcome:
         """What came of the ask of one who stands there; the pass over the pool is made no further than to that one."""
-        if self.snapshot is None or standing.state is State.ELSEWHERE:
-            return Asked(None)
+        if self.snapshot is None or standing.state is QueueState.ELSEWHERE:
+            return PreemptionOutcome(None)
         with turn(self._lock) as mine:
-            request = standing.asker.id
+            request = standing.waiter.id
             if not mine:
-                raise HouseFull(f"pool {standing.pool}: {BUSY}")
+                raise TooManyWaiters(f"pool {standing.pool}: {BUSY}")
             if request not in self._asked:
                 self._asked[request] = self._decided(self.snapshot, standing)
             return self._asked[request]
 
-    def _decided(self, seen: Snapshot, standing: Standing) -> Asked:
-        request = standing.asker.id
+    def _decided(self, seen: PoolSnapshot, standing: QueueStatus) -> PreemptionOutcome:
+        request = standing.waiter.id
         if request not in self._decisions:
             owners = {hold.owner.id for hold in seen.holds}
-            shown = seen if request in owners else _with(seen, standing.asker)
-            self._decisions.update(plan(shown, until=request).decisions)
+            shown = seen if request in owners else _with(seen, standing.waiter)
+            self._decisions.update(plan_pool(shown, until=request).decisions)
         decision = self._decisions.get(request)
-        if decision is None or decision.explain is None:
-            return Asked(decision)
+        if decision is None or decision.list_verdicts is None:
+            return PreemptionOutcome(decision)
         candidates, more = _candidates(decision, {one.id: one for one in seen.allocations})
-        return Asked(decision, candidates, more)
+        return PreemptionOutcome(decision, candidates, more)
 
 
-def _with(seen: Snapshot, asker: Waiter) -> Snapshot:
+def _with(seen: PoolSnapshot, asker: Waiter) -> PoolSnapshot:
     """A pool of which not all waiters are shown, with one of them."""
     if any(waiter.id == asker.id for waiter in seen.waiters):
         return seen
-    waiters = sorted((*seen.waiters, asker), key=lambda waiter: (waiter.place, waiter.number))
+    waiters = sorted((*seen.waiters, asker), key=lambda waiter: (waiter.queue_position, waiter.submission_number))
     return replace(seen, waiters=tuple(waiters))
 
 
-def _candidates(decision: Decision, running: dict[str, Allocation]) -> tuple[tuple[Candidate, ...], int]:
+def _candidates(decision: Decision, running: dict[str, Allocation]) -> tuple[tuple[PreemptionCandidate, ...], int]:
     verdicts = list(decision.verdicts())
-    first = nsmallest(TOLD, verdicts, key=lambda verdict: (not verdict.allowed, -running[verdict.allocation].fence))
+    first = nsmallest(MAX_CANDIDATES, verdicts, key=lambda verdict: (not verdict.allowed, -running[verdict.allocation].fence))
     told = tuple(_candidate(verdict, running[verdict.allocation]) for verdict in first)
     return told, len(verdicts) - len(told)
 
 
-def _candidate(verdict: Verdict, one: Allocation) -> Candidate:
-    return Candidate(one.id, one.component, verdict.rule, None if verdict.allowed else verdict.sentence)
+def _candidate(verdict: CandidateVerdict, one: Allocation) -> PreemptionCandidate:
+    return PreemptionCandidate(one.id, one.component, verdict.rule, None if verdict.allowed else verdict.sentence)
 
 
 @dataclass(slots=True)
@@ -108,18 +108,18 @@ class _Place:
     """Where a pool is looked at by one after the other."""
 
     lock: Lock = field(default_factory=Lock)
-    sight: Sight | None = None
+    sight: PoolDecisions | None = None
 
 
-class Looking:
+class DecisionCache:
     """Looks at pools, one look for all who ask at the same moment."""
 
     def __init__(
         self,
-        planning: Planning,
+        planning: PlanStore,
         ledger: Ledger,
         monotonic: Callable[[], float] = time.monotonic,
-        kept_s: float = KEPT_S,
+        kept_s: float = TTL_S,
     ) -> None:
         self._planning, self._ledger = planning, ledger
         self._monotonic, self._kept_s = monotonic, kept_s
@@ -127,18 +127,18 @@ class Looking:
         self._lock = Lock()
 
     @property
-    def kept(self) -> int:
+    def size(self) -> int:
         """Pools of which something is kept."""
         return len(self._places)
 
-    def at(self, workspace: str, standing: Standing, *, anyhow: bool = False) -> Sight:
+    def get(self, workspace: str, standing: QueueStatus, *, anyhow: bool = False) -> PoolDecisions:
         """The pool where somebody stands: as it was then if it can be had; `anyhow` as it was a moment ago."""
         place = self._place(workspace, standing.pool)
         with turn(place.lock) as mine:
             if not mine:
-                raise HouseFull(f"pool {standing.pool}: {BUSY}")
+                raise TooManyWaiters(f"pool {standing.pool}: {BUSY}")
             kept = place.sight
-            if kept and self._monotonic() < kept.until_s and (anyhow or kept.fits(standing)):
+            if kept and self._monotonic() < kept.until_s and (anyhow or kept.matches(standing)):
                 return kept
             place.sight = self._seen(workspace, standing.pool)
             return place.sight
@@ -149,19 +149,19 @@ class Looking:
             self._places.move_to_end((workspace, pool))
             for key, other in [*self._places.items()]:
                 aged = other.sight is not None and other.sight.until_s <= self._monotonic() and not other.lock.locked()
-                if other is not place and (aged or len(self._places) > POOLS):
+                if other is not place and (aged or len(self._places) > MAX_POOLS):
                     del self._places[key]
             return place
 
-    def _seen(self, workspace: str, pool: str) -> Sight:
-        before = self._ledger.last_event(workspace)
-        for _ in range(CALLS):
+    def _seen(self, workspace: str, pool: str) -> PoolDecisions:
+        before = self._ledger.get_last_event_id(workspace)
+        for _ in range(MAX_CALLS):
             try:
                 seen = self._planning.snapshot(workspace, pool, anyway=True)
-            except Unfinished:
+            except UnfinishedWork:
                 before = BETWEEN
-                self._ledger.advance(workspace)
+                self._ledger.resume_unfinished(workspace)
             else:
-                event = self._ledger.last_event(workspace)
-                return Sight(seen, event if event == before else BETWEEN, self._monotonic() + self._kept_s)
+                event = self._ledger.get_last_event_id(workspace)
+                return PoolDecisions(seen, event if event == before else BETWEEN, self._monotonic() + self._kept_s)
         raise StoreUnavailable("busy", f"pool {pool} was changed, and its queue is still being put in order")

@@ -11,27 +11,27 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from app.domain.declaration import Declaration, DeclaredGroup, DeclaredPolicy
-from app.domain.declaration_diff import Plan
-from app.domain.dry_run import Asked, Changed
-from app.domain.explanations import PoolView
+from app.domain.declaration_diff import DeclarationPlan
+from app.domain.dry_run import SubmitOutcome, ChangeOutcome
+from app.domain.explanations import PoolExplanation
 from app.domain.ids import request_id
 from app.domain.models import Event, Request
-from app.domain.specs import GroupAsk, PolicyAsk, PoolChange, RequestAsk
-from app.domain.states import LIVE, State
-from app.planner.preemption.preemptible import exposed
-from app.service.declarations import Declaring
-from app.service.estimates import Foreseeing
-from app.service.explain import Explaining
+from app.domain.specs import GroupSpec, PolicySpec, PoolUpdate, RequestSpec
+from app.domain.states import HOLDING_STATES, RequestState
+from app.planner.preemption.preemptible import find_preemptible
+from app.service.declarations import Declarations
+from app.service.estimates import Estimator
+from app.service.explain import Explainer
 from app.service.pools import Pools
-from app.service.reconcile import Reconciling
+from app.service.reconcile import Reconciler
 from app.service.requests import Requests
 from app.service.validation import checked_id, checked_name
-from app.store.ledger import Ledger, Limits
-from app.store.plan_store import Planning
-from app.store.queries import Lists
-from app.store.queue_status import Standings
-from app.store.workspace_copy import Copying, Scratch
-from app.store.workspaces import Registry
+from app.store.ledger import Ledger, LedgerLimits
+from app.store.plan_store import PlanStore
+from app.store.queries import QueryStore
+from app.store.queue_status import QueueStatusStore
+from app.store.workspace_copy import WorkspaceCopier, WorkspaceCopy
+from app.store.workspaces import WorkspaceRegistry
 
 ROUNDS = 100
 """Looks until nothing moves any more; far more than anything takes."""
@@ -46,58 +46,58 @@ class _Bench:
 
     workspace: str
     ledger: Ledger
-    planning: Planning
+    planning: PlanStore
     requests: Requests
     pools: Pools
-    declaring: Declaring
-    explaining: Explaining
+    declaring: Declarations
+    explaining: Explainer
 
     @classmethod
-    def on(cls, workspace: str, scratch: Scratch, limits: Limits) -> _Bench:
+    def on(cls, workspace: str, scratch: WorkspaceCopy, limits: LedgerLimits) -> _Bench:
         """All that is needed, at the copy's own time."""
         client, clock = scratch
-        ledger, planning, registry = Ledger(client, clock, limits), Planning(client, clock, limits), Registry(client)
-        standings = Standings(client, clock)
+        ledger, planning, registry = Ledger(client, clock, limits), PlanStore(client, clock, limits), WorkspaceRegistry(client)
+        standings = QueueStatusStore(client, clock)
         return cls(
             workspace=workspace,
             ledger=ledger,
             planning=planning,
             requests=Requests(ledger, registry),
             pools=Pools(ledger, registry),
-            declaring=Declaring(ledger, registry),
-            explaining=Explaining(standings, planning, ledger, Foreseeing(planning, ledger, Lists(client), standings)),
+            declaring=Declarations(ledger, registry),
+            explaining=Explainer(standings, planning, ledger, Estimator(planning, ledger, QueryStore(client), standings)),
         )
 
     def settle(self) -> None:
         """What workers would decide until nothing is left to be decided."""
-        reconciling = Reconciling(self.planning, self.ledger)
+        reconciling = Reconciler(self.planning, self.ledger)
         for _ in range(ROUNDS):
-            before = self.ledger.last_event(self.workspace)
-            if not reconciling.run(self.workspace) and self.ledger.last_event(self.workspace) == before:
+            before = self.ledger.get_last_event_id(self.workspace)
+            if not reconciling.run(self.workspace) and self.ledger.get_last_event_id(self.workspace) == before:
                 return
 
     def since(self, event: str) -> Iterator[Event]:
         """What has happened since."""
-        while some := self.ledger.events(self.workspace, event, EVENTS):
+        while some := self.ledger.list_events(self.workspace, event, EVENTS):
             yield from some
             event = some[-1].id
 
     def exposed(self) -> frozenset[str]:
         """Who lies beyond its share."""
-        snapshots = (self.planning.snapshot(self.workspace, pool, anyway=True) for pool in self.ledger.pools(self.workspace))
-        return frozenset(one for seen in snapshots if seen for one in exposed(seen))
+        snapshots = (self.planning.snapshot(self.workspace, pool, anyway=True) for pool in self.ledger.list_pools(self.workspace))
+        return frozenset(one for seen in snapshots if seen for one in find_preemptible(seen))
 
 
-class Trying:
+class DryRun:
     """Tries things out."""
 
-    def __init__(self, copying: Copying, limits: Limits) -> None:
+    def __init__(self, copying: WorkspaceCopier, limits: LedgerLimits) -> None:
         self._copying, self._limits = copying, replace(limits, events_kept=KEPT)
 
-    def ask(self, workspace: str, wanted: RequestAsk) -> Asked:
+    def submit(self, workspace: str, wanted: RequestSpec) -> SubmitOutcome:
         """What a submit of this would come to."""
         with self._bench(workspace) as bench:
-            before, own = bench.ledger.last_event(workspace), request_id()
+            before, own = bench.ledger.get_last_event_id(workspace), request_id()
             bench.ledger.submit(workspace, wanted, own_id=own)
             bench.settle()
             happened = list(bench.since(before))
@@ -105,47 +105,47 @@ class Trying:
             told = bench.explaining.explain(workspace, own)
             return _asked(told.request, happened, told.pools)
 
-    def pool(self, workspace: str, name: str, change: PoolChange) -> Changed:
+    def update_pool(self, workspace: str, name: str, change: PoolUpdate) -> ChangeOutcome:
         """What a change of a pool would come to."""
         return self._changed(workspace, lambda bench: bench.pools.update(workspace, name, change))
 
-    def policy(self, workspace: str, pool: str, wanted: DeclaredPolicy) -> Changed:
+    def set_policy(self, workspace: str, pool: str, wanted: DeclaredPolicy) -> ChangeOutcome:
         """What a policy that is put would come to."""
-        ask = PolicyAsk.model_validate(wanted.model_dump(include=set(PolicyAsk.model_fields), exclude_unset=True))
+        ask = PolicySpec.model_validate(wanted.model_dump(include=set(PolicySpec.model_fields), exclude_unset=True))
         named = wanted.component, ask, wanted.component_type
         return self._changed(workspace, lambda bench: bench.pools.set_policy(workspace, pool, *named))
 
-    def group(self, workspace: str, pool: str, wanted: DeclaredGroup) -> Changed:
+    def set_group(self, workspace: str, pool: str, wanted: DeclaredGroup) -> ChangeOutcome:
         """What a group that is put would come to."""
-        ask = GroupAsk.model_validate(wanted.model_dump(include=set(GroupAsk.model_fields), exclude_unset=True))
+        ask = GroupSpec.model_validate(wanted.model_dump(include=set(GroupSpec.model_fields), exclude_unset=True))
         return self._changed(workspace, lambda bench: bench.pools.set_group(workspace, pool, wanted.name, ask))
 
-    def declaration(self, workspace: str, wanted: Declaration, *, prune: bool = False) -> Changed:
+    def apply(self, workspace: str, wanted: Declaration, *, prune: bool = False) -> ChangeOutcome:
         """What applying a declaration would come to."""
         return self._changed(workspace, lambda bench: bench.declaring.apply(workspace, wanted, prune))
 
-    def cancel(self, workspace: str, request: str) -> Changed:
+    def cancel(self, workspace: str, request: str) -> ChangeOutcome:
         """What would come of it if somebody left the queue."""
         return self._changed(workspace, lambda bench: bench.requests.cancel(workspace, request), checked_id(request))
 
-    def drop(self, workspace: str, request: str) -> Changed:
+    def drop(self, workspace: str, request: str) -> ChangeOutcome:
         """What would come of it if a request were ended."""
         return self._changed(workspace, lambda bench: bench.requests.drop(workspace, request), checked_id(request))
 
-    def _changed(self, workspace: str, change: Callable[[_Bench], object], of: str = "") -> Changed:
+    def _changed(self, workspace: str, change: Callable[[_Bench], object], of: str = "") -> ChangeOutcome:
         with self._bench(workspace, of) as bench:
-            before, exposed = bench.ledger.last_event(workspace), bench.exposed()
+            before, exposed = bench.ledger.get_last_event_id(workspace), bench.exposed()
             made = change(bench)
             bench.settle()
             moves = _moves(bench.since(before))
-            return Changed(
-                granted=_those(moves, lambda was, now: was == State.QUEUED and now in LIVE),
-                preempted=_those(moves, lambda was, now: was == State.ALLOCATED and now in _GONE),
+            return ChangeOutcome(
+                granted=_those(moves, lambda was, now: was == RequestState.QUEUED and now in HOLDING_STATES),
+                preempted=_those(moves, lambda was, now: was == RequestState.ALLOCATED and now in _GONE),
                 preemptible=tuple(sorted(bench.exposed() - exposed - moves.keys())),
-                reprieved=_those(moves, lambda was, now: was == State.PREEMPTING and now == State.ALLOCATED),
-                rejected=_those(moves, lambda was, now: now == State.REJECTED),
+                reprieved=_those(moves, lambda was, now: was == RequestState.PREEMPTING and now == RequestState.ALLOCATED),
+                rejected=_those(moves, lambda was, now: now == RequestState.REJECTED),
                 ended=_those(moves, lambda was, now: now in _OVER),
-                plan=made if isinstance(made, Plan) else None,
+                plan=made if isinstance(made, DeclarationPlan) else None,
             )
 
     @contextmanager
@@ -156,28 +156,28 @@ class Trying:
             yield bench
 
 
-_GONE = (State.PREEMPTING, State.PREEMPTED, State.QUEUED)
-_OVER = (State.CANCELLED, State.RELEASED, State.EXPIRED)
+_GONE = (RequestState.PREEMPTING, RequestState.PREEMPTED, RequestState.QUEUED)
+_OVER = (RequestState.CANCELLED, RequestState.RELEASED, RequestState.EXPIRED)
 
 
-def _asked(request: Request, events: list[Event], pools: tuple[PoolView, ...]) -> Asked:
+def _asked(request: Request, events: list[Event], pools: tuple[PoolExplanation, ...]) -> SubmitOutcome:
     left = {event.request: event for event in events if event.by == request.id and event.request != request.id}
     if left:
         pool = request.pool or next(iter(left.values())).pool
-        return Asked("preempts", request, pool, tuple((id_, event.component) for id_, event in left.items()), pools)
-    if request.status in LIVE:
-        return Asked("allocated", request, request.pool, (), ())
-    return Asked("rejected" if request.status == State.REJECTED else "queued", request, None, (), pools)
+        return SubmitOutcome("preempts", request, pool, tuple((id_, event.component) for id_, event in left.items()), pools)
+    if request.status in HOLDING_STATES:
+        return SubmitOutcome("allocated", request, request.pool, (), ())
+    return SubmitOutcome("rejected" if request.status == RequestState.REJECTED else "queued", request, None, (), pools)
 
 
-def _moves(events: Iterator[Event]) -> dict[str, tuple[State | None, State]]:
+def _moves(events: Iterator[Event]) -> dict[str, tuple[RequestState | None, RequestState]]:
     """Request → where it was before, and where it is afterwards."""
-    moves: dict[str, tuple[State | None, State]] = {}
+    moves: dict[str, tuple[RequestState | None, RequestState]] = {}
     for event in events:
-        was = moves[event.request][0] if event.request in moves else event.came_from
-        moves[event.request] = was, event.to
+        was = moves[event.request][0] if event.request in moves else event.from_status
+        moves[event.request] = was, event.to_status
     return {request: (was, now) for request, (was, now) in moves.items() if was != now}
 
 
-def _those(moves: Mapping[str, tuple[State | None, State]], are_so: Callable[[State | None, State], bool]) -> tuple[str, ...]:
+def _those(moves: Mapping[str, tuple[RequestState | None, RequestState]], are_so: Callable[[RequestState | None, RequestState], bool]) -> tuple[str, ...]:
     return tuple(request for request, (was, now) in moves.items() if are_so(was, now))

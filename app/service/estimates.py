@@ -11,22 +11,22 @@ from threading import Lock
 
 from app.domain.explanations import Estimate
 from app.domain.models import Request
-from app.domain.snapshot import Snapshot
-from app.planner.estimates.start_times import Outlook, Unforeseen, foresee
+from app.domain.snapshot import PoolSnapshot
+from app.planner.estimates.start_times import StartEstimate, NoEstimate, estimate_starts
 from app.service.estimate_inputs import basis_of, past_of, scene_of
 from app.service.single_flight import turn
 from app.store.ledger import Ledger
-from app.store.plan_store import Planning, Unfinished
-from app.store.queries import Lists
-from app.store.queue_status import Standings
+from app.store.plan_store import PlanStore, UnfinishedWork
+from app.store.queries import QueryStore
+from app.store.queue_status import QueueStatusStore
 
-MOST = 1000
+MAX_WAITERS = 1000
 """Waiters of a pool, the first of its queue, whose start is worked out at most; of those behind nothing is said."""
-KEPT_S = 3.0
+TTL_S = 3.0
 """How long an outlook is told again."""
-AGAIN_S = 0.3
+NEWCOMER_TTL_S = 0.3
 """How soon a pool is looked at again for somebody who came after it was worked out."""
-RESTS = 4
+IDLE_FACTOR = 4
 """For how many times as long as it took a pool is left alone, so that it costs no more than a fifth of a core."""
 POOLS, OLD_S = 200, 60.0
 """Pools of which one is kept, and for how long if nobody asks."""
@@ -37,7 +37,7 @@ JUST_CAME = "it came only just now; ask again in a moment"
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class EstimateResult:
     """When a request may start, or why that is not said."""
 
     estimate: Estimate | None
@@ -50,7 +50,7 @@ class _View:
 
     at_s: float = 0.0
     estimates: Mapping[str, Estimate] = field(default_factory=dict)
-    unforeseen: Mapping[str, Unforeseen] = field(default_factory=dict)
+    unforeseen: Mapping[str, NoEstimate] = field(default_factory=dict)
     missing: str = ""
     """Why nothing is known of anybody."""
     took_s: float = 0.0
@@ -65,17 +65,17 @@ class _Slot:
     view: _View | None = None
 
 
-class Foreseeing:
+class Estimator:
     """Tells when."""
 
     def __init__(
         self,
-        planning: Planning,
+        planning: PlanStore,
         ledger: Ledger,
-        lists: Lists,
-        standings: Standings,
+        lists: QueryStore,
+        standings: QueueStatusStore,
         monotonic: Callable[[], float] = time.monotonic,
-        kept_s: float = KEPT_S,
+        kept_s: float = TTL_S,
     ) -> None:
         self._planning, self._ledger, self._lists, self._standings = planning, ledger, lists, standings
         self._monotonic, self._kept_s = monotonic, kept_s
@@ -83,23 +83,23 @@ class Foreseeing:
         self._lock = Lock()
 
     @property
-    def kept(self) -> int:
+    def size(self) -> int:
         """Pools of which an outlook is kept."""
         return len(self._kept)
 
-    def estimates(self, workspace: str, pool: str) -> Mapping[str, Estimate]:
+    def list_estimates(self, workspace: str, pool: str) -> Mapping[str, Estimate]:
         """Request → when it may start; of those who wait in a pool and of whom anything can be said."""
         return self._view(workspace, pool, "").estimates
 
-    def of(self, workspace: str, pool: str, request: str, position: int) -> Told:
+    def get(self, workspace: str, pool: str, request: str, position: int) -> EstimateResult:
         """When one of those who wait in a pool may start, by its place in the queue; or why that is not said."""
-        view = self._view(workspace, pool, request if position <= MOST else "")
+        view = self._view(workspace, pool, request if position <= MAX_WAITERS else "")
         if found := view.estimates.get(request):
-            return Told(found, None)
+            return EstimateResult(found, None)
         if view.missing:
-            return Told(None, view.missing)
-        late = Unforeseen.TOO_FAR if position > MOST else JUST_CAME
-        return Told(None, str(view.unforeseen.get(request, late)))
+            return EstimateResult(None, view.missing)
+        late = NoEstimate.TOO_FAR if position > MAX_WAITERS else JUST_CAME
+        return EstimateResult(None, str(view.unforeseen.get(request, late)))
 
     def _view(self, workspace: str, pool: str, asked: str) -> _View:
         """As it was worked out last, or anew: if that is long ago, or does not know somebody who is asked about."""
@@ -131,48 +131,48 @@ class Foreseeing:
     def _serves(self, view: _View, asked: str) -> bool:
         age_s = self._monotonic() - view.at_s
         knows = not asked or asked in view.estimates or asked in view.unforeseen
-        fresh_s = self._kept_s if knows else min(AGAIN_S, self._kept_s)
-        return age_s < max(fresh_s, RESTS * view.took_s if self._kept_s else 0.0)
+        fresh_s = self._kept_s if knows else min(NEWCOMER_TTL_S, self._kept_s)
+        return age_s < max(fresh_s, IDLE_FACTOR * view.took_s if self._kept_s else 0.0)
 
     def _worked_out(self, workspace: str, pool: str) -> _View:
         try:
             seen = self._planning.snapshot(workspace, pool, anyway=True)
-        except Unfinished:
+        except UnfinishedWork:
             return _View(self._monotonic(), missing=CHANGING)
         if seen is None:
             return _View(self._monotonic())
         waiting = self._waiting(workspace, seen)
-        leaving = {one.id: one for one in self._lists.fetch(workspace, _leaving(seen))}
+        leaving = {one.id: one for one in self._lists.get_requests(workspace, _leaving(seen))}
         components = [name.removeprefix("policy:") for name in seen.accounts if name.startswith("policy:")]
-        past, everybody = past_of(self._standings.run_times(workspace, pool, components), seen)
-        found = foresee(scene_of(seen, waiting, leaving, past, everybody))
+        past, everybody = past_of(self._standings.read_run_times(workspace, pool, components), seen)
+        found = estimate_starts(scene_of(seen, waiting, leaving, past, everybody))
         basis = basis_of(seen.allocations, waiting, everybody)
         estimates, unforeseen = {}, {}
         for one, outlook in zip(waiting, found, strict=True):
-            if isinstance(outlook, Outlook):
+            if isinstance(outlook, StartEstimate):
                 estimates[one.id] = _estimate(outlook, seen.now_ms, basis)
             else:
                 unforeseen[one.id] = outlook
         return _View(self._monotonic(), estimates, unforeseen)
 
-    def _waiting(self, workspace: str, seen: Snapshot) -> list[Request]:
+    def _waiting(self, workspace: str, seen: PoolSnapshot) -> list[Request]:
         """The first of the queue, and behind them whoever has a hold."""
         ids: list[str] = []
         after: int | None = None
-        while len(ids) < MOST:
-            some, after = self._ledger.queue(workspace, seen.pool, after, MOST - len(ids))
+        while len(ids) < MAX_WAITERS:
+            some, after = self._ledger.list_queue(workspace, seen.pool, after, MAX_WAITERS - len(ids))
             ids += some
             if after is None:
                 break
-        owners = [hold.owner.id for hold in seen.holds] + ([seen.patient] if seen.patient else [])
-        return self._lists.fetch(workspace, list(dict.fromkeys([*ids, *owners])))
+        owners = [hold.owner.id for hold in seen.holds] + ([seen.patience_hold_owner] if seen.patience_hold_owner else [])
+        return self._lists.get_requests(workspace, list(dict.fromkeys([*ids, *owners])))
 
 
-def _leaving(seen: Snapshot) -> list[str]:
+def _leaving(seen: PoolSnapshot) -> list[str]:
     return [one.id for one in seen.allocations if one.leaving_for]
 
 
-def _estimate(outlook: Outlook, now_ms: int, basis: str) -> Estimate:
+def _estimate(outlook: StartEstimate, now_ms: int, basis: str) -> Estimate:
     """Who cannot start now is not told that it can, be it that something ends at any moment."""
 
     def at(seconds: float) -> int:

@@ -9,40 +9,40 @@ from __future__ import annotations
 
 from collections.abc import Set
 
-from app.domain.explanations import Explanation, Holder, KeyView, PoolView, Preemption, Standing, State
+from app.domain.explanations import Explanation, PolicyHolding, KeyView, PoolExplanation, PreemptionView, QueueStatus, QueueState
 from app.domain.models import Request
 from app.domain.names import component_id
 from app.domain.queue_score import EXACT
-from app.domain.snapshot import Snapshot
-from app.domain.states import State as Status
-from app.planner.account_tree import POLICY, Tree
-from app.planner.decisions import Why
+from app.domain.snapshot import PoolSnapshot
+from app.domain.states import RequestState as Status
+from app.planner.account_tree import POLICY, AccountTree
+from app.planner.decisions import DecisionReason
 from app.service import explain_text
-from app.service.decision_cache import TOLD, Looking, Sight
-from app.service.estimates import Foreseeing, Told
+from app.service.decision_cache import MAX_CANDIDATES, DecisionCache, PoolDecisions
+from app.service.estimates import EstimateResult, Estimator
 from app.service.validation import checked_id, checked_name
 from app.store.ledger import Ledger
-from app.store.plan_store import Planning
-from app.store.queue_status import Standings
+from app.store.plan_store import PlanStore
+from app.store.queue_status import QueueStatusStore
 
 TRIES = 3
 """Looks at a workspace in which something happens all the time; in the last, pools may be told of as they were a moment ago."""
 NOT_HERE = "it is not worked out here"
 
 
-class Explaining:
+class Explainer:
     """Tells why."""
 
     def __init__(
         self,
-        standings: Standings,
-        planning: Planning,
+        standings: QueueStatusStore,
+        planning: PlanStore,
         ledger: Ledger,
-        foreseeing: Foreseeing | None = None,
-        looking: Looking | None = None,
+        foreseeing: Estimator | None = None,
+        looking: DecisionCache | None = None,
     ) -> None:
         self._standings, self._foreseeing = standings, foreseeing
-        self._looking = looking or Looking(planning, ledger)
+        self._looking = looking or DecisionCache(planning, ledger)
 
     def explain(self, workspace: str, request: str) -> Explanation:
         """Why a request is where it is, of one that waits for each pool in whose queue it stands."""
@@ -50,62 +50,62 @@ class Explaining:
         checked_id(request)
         found, pools = self._looked(workspace, request)
         if found.status is not Status.QUEUED:
-            return Explanation(found, explain_text.of_state(found))
+            return Explanation(found, explain_text.describe_state(found))
         views = tuple(self._view(workspace, found, standing, sight) for standing, sight in pools)
         told = tuple(view for view in views if view is not None)
-        return Explanation(found, explain_text.of_waiting(found, told), told)
+        return Explanation(found, explain_text.describe_waiting(found, told), told)
 
-    def estimates(self, workspace: str, request: Request) -> dict[str, Told]:
+    def estimates(self, workspace: str, request: Request) -> dict[str, EstimateResult]:
         """When a request that was looked at may start in each pool in whose queue it stands: nothing else is worked out."""
         return {pool: self._foreseen(workspace, pool, request, position) for pool, position in request.position.items()}
 
-    def _foreseen(self, workspace: str, pool: str, request: Request, position: int) -> Told:
-        return self._foreseeing.of(workspace, pool, request.id, position) if self._foreseeing else Told(None, NOT_HERE)
+    def _foreseen(self, workspace: str, pool: str, request: Request, position: int) -> EstimateResult:
+        return self._foreseeing.get(workspace, pool, request.id, position) if self._foreseeing else EstimateResult(None, NOT_HERE)
 
-    def _looked(self, workspace: str, request: str) -> tuple[Request, list[tuple[Standing, Sight]]]:
+    def _looked(self, workspace: str, request: str) -> tuple[Request, list[tuple[QueueStatus, PoolDecisions]]]:
         """The request, how it stands in each pool, and the pool, all of one moment if that can be had."""
         tries = 0
         while True:
             tries += 1
-            found, standings = self._standings.of(workspace, request)
-            pools = [(one, self._looking.at(workspace, one, anyhow=tries == TRIES)) for one in standings]
-            if tries == TRIES or all(sight.fits(standing) for standing, sight in pools):
+            found, standings = self._standings.list_statuses(workspace, request)
+            pools = [(one, self._looking.get(workspace, one, anyhow=tries == TRIES)) for one in standings]
+            if tries == TRIES or all(sight.matches(standing) for standing, sight in pools):
                 return found, pools
 
-    def _view(self, workspace: str, request: Request, standing: Standing, sight: Sight) -> PoolView | None:
+    def _view(self, workspace: str, request: Request, standing: QueueStatus, sight: PoolDecisions) -> PoolExplanation | None:
         if sight.snapshot is None:
             return None
         told = self._foreseen(workspace, standing.pool, request, standing.position)
         holders = _holders(request, standing, sight.snapshot)
-        return PoolView(
-            standing=standing,
+        return PoolExplanation(
+            status=standing,
             keys=_keys(request, standing),
-            holders=holders[:TOLD],
+            holders=holders[:MAX_CANDIDATES],
             preemption=_preemption(standing, sight, sight.snapshot),
-            would_start_if=explain_text.would_start_if(standing),
-            more_holders=max(0, len(holders) - TOLD),
+            would_start_if=explain_text.start_condition(standing),
+            more_holders=max(0, len(holders) - MAX_CANDIDATES),
             estimate=told.estimate,
             no_estimate=told.why_not,
         )
 
 
-def _keys(request: Request, standing: Standing) -> dict[str, KeyView]:
-    at = {(one.account, one.key): one for one in standing.numbers}
+def _keys(request: Request, standing: QueueStatus) -> dict[str, KeyView]:
+    at = {(one.account, one.key): one for one in standing.usages}
     own = POLICY + component_id(request.component_type, request.component)
     keys = {}
     for key, needed in request.resources.items():
         pool, policy = at["pool", key], at[own, key]
         if pool.limit is not None:
             free = max(0, pool.limit - pool.used)
-            keys[key] = KeyView(needed, free, min(free, pool.kept), policy.limit, policy.reserved)
+            keys[key] = KeyView(needed, free, min(free, pool.held_for_others), policy.limit, policy.reserved)
     return keys
 
 
-def _holders(request: Request, standing: Standing, seen: Snapshot) -> tuple[Holder, ...]:
+def _holders(request: Request, standing: QueueStatus, seen: PoolSnapshot) -> tuple[PolicyHolding, ...]:
     """Who holds what it lacks, where that is what keeps it: of its policy, of the group, or of the pool; most first."""
-    blocking, tree = standing.blocking, Tree(seen.accounts)
+    blocking, tree = standing.blocking, AccountTree(seen.accounts)
     account = blocking.account if blocking else "pool"
-    short = {lack.key for lack in standing.lacks if lack.account == account}
+    short = {lack.key for lack in standing.shortfalls if lack.account == account}
     lacking = short or request.resources.keys() & tree.pool.limit.keys()
     found, ends = [], _next_ends(seen, lacking)
     for component, path in tree.paths.items():
@@ -114,12 +114,12 @@ def _holders(request: Request, standing: Standing, seen: Snapshot) -> tuple[Hold
         if account in path and not lacking.isdisjoint(used):
             in_share = {key: min(units, policy.reserved.get(key, 0)) for key, units in used.items()}
             borrowed = {key: units - in_share[key] for key, units in used.items()}
-            found.append(Holder(component, used, in_share, borrowed, ends.get(component)))
+            found.append(PolicyHolding(component, used, in_share, borrowed, ends.get(component)))
     found.sort(key=lambda holder: (-sum(units for key, units in holder.used.items() if key in lacking), holder.component))
     return tuple(found)
 
 
-def _next_ends(seen: Snapshot, keys: Set[str]) -> dict[str, int]:
+def _next_ends(seen: PoolSnapshot, keys: Set[str]) -> dict[str, int]:
     """When the next allocation of each component ends that holds any of these keys and has promised to."""
     ends: dict[str, int] = {}
     for one in seen.allocations:
@@ -130,14 +130,14 @@ def _next_ends(seen: Snapshot, keys: Set[str]) -> dict[str, int]:
     return ends
 
 
-def _preemption(standing: Standing, sight: Sight, seen: Snapshot) -> Preemption:
-    leaving = tuple(one.id for one in seen.allocations if one.leaving_for == standing.asker.id)
-    if standing.state is State.ELSEWHERE:
-        return Preemption(False, "elsewhere", explain_text.elsewhere(standing))
-    asked = sight.asked(standing)
+def _preemption(standing: QueueStatus, sight: PoolDecisions, seen: PoolSnapshot) -> PreemptionView:
+    leaving = tuple(one.id for one in seen.allocations if one.leaving_for == standing.waiter.id)
+    if standing.state is QueueState.ELSEWHERE:
+        return PreemptionView(False, "elsewhere", explain_text.describe_elsewhere(standing))
+    asked = sight.decide(standing)
     decision = asked.decision
-    if standing.state is State.OWNER and (decision is None or decision.why is Why.NO_SHORTAGE):
-        return Preemption(True, "leaving", explain_text.leaving(len(leaving)), leaving=leaving)
+    if standing.state is QueueState.OWNER and (decision is None or decision.reason is DecisionReason.NO_SHORTAGE):
+        return PreemptionView(True, "leaving", explain_text.describe_victims(len(leaving)), leaving=leaving)
     if decision is None:
-        return Preemption(False, "not_asked", "it was not its turn to ask")
-    return Preemption(decision.explain is not None, decision.why, decision.sentence, asked.candidates, asked.more, leaving)
+        return PreemptionView(False, "not_asked", "it was not its turn to ask")
+    return PreemptionView(decision.list_verdicts is not None, decision.reason, decision.sentence, asked.candidates, asked.more, leaving)

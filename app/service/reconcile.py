@@ -18,12 +18,12 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from app.domain.plan_steps import Publication, Step
-from app.domain.snapshot import Snapshot
-from app.planner.planning_pass import plan
+from app.domain.plan_steps import Publication, PlanStep
+from app.domain.snapshot import PoolSnapshot
+from app.planner.planning_pass import plan_pool
 from app.store.connection import StoreUnavailable
 from app.store.ledger import Ledger
-from app.store.plan_store import Planning, Unfinished
+from app.store.plan_store import PlanStore, UnfinishedWork
 
 log = logging.getLogger(__name__)
 
@@ -44,37 +44,37 @@ class Open:
     pools: set[str]
     skipped: dict[str, frozenset[str]] = field(default_factory=dict)
 
-    def not_yet(self, snapshot: Snapshot) -> frozenset[str]:
+    def not_yet(self, snapshot: PoolSnapshot) -> frozenset[str]:
         """Waiters of a pool that prefer another one where they may still be served."""
         return frozenset(
             waiter.id
             for waiter in snapshot.waiters
             if any(
                 pool in self.pools or waiter.id in self.skipped.get(pool, ())
-                for pool in snapshot.preferred.get(waiter.component, ())
+                for pool in snapshot.preferred_pools.get(waiter.component, ())
             )
         )
 
 
-class Reconciling:
+class Reconciler:
     """Decides what scripts cannot, and has it done."""
 
-    def __init__(self, planning: Planning, ledger: Ledger, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, planning: PlanStore, ledger: Ledger, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._planning, self._ledger, self._monotonic = planning, ledger, monotonic
         self._said: dict[tuple[str, str], float] = {}
 
     def run(self, workspace: str) -> bool:
         """One bounded look at everything; True if something is left to be done at once."""
         left = self._apart(workspace, "-", lambda at, _: self._depart(at)) is True
-        pools = self._ledger.pools(workspace)
+        pools = self._ledger.list_pools(workspace)
         left |= self._decide(workspace, pools)
         for pool in pools:
-            self._apart(workspace, pool, self._ledger.give_patience)
+            self._apart(workspace, pool, self._ledger.give_patience_hold)
         return left
 
     def _depart(self, workspace: str) -> bool:
         for _ in range(CALLS):
-            done, more = self._planning.depart(workspace)
+            done, more = self._planning.enforce_deadlines(workspace)
             if more and not done:
                 self._finish(workspace)
             elif not more:
@@ -114,7 +114,7 @@ class Reconciling:
         for _ in range(LOOKS):
             try:
                 seen = self._planning.snapshot(workspace, pool)
-            except Unfinished:
+            except UnfinishedWork:
                 if not self._finish(workspace):
                     return True
                 continue
@@ -122,7 +122,7 @@ class Reconciling:
             still.skipped[pool] = skip
             if not seen:
                 return False
-            planned = plan(seen, skip)
+            planned = plan_pool(seen, skip)
             if planned.publication and not self._publish(workspace, seen, planned.publication):
                 stale += 1
             elif planned.publication and _is_line_of_shares(seen) and not again:
@@ -136,30 +136,30 @@ class Reconciling:
                 return True
         return True
 
-    def _publish(self, workspace: str, seen: Snapshot, found: Publication) -> bool:
+    def _publish(self, workspace: str, seen: PoolSnapshot, found: Publication) -> bool:
         """Keep what was found about the accounts; False if the pool's rules are others by now."""
         written = self._planning.publish(workspace, seen, found)
-        if written.more:
+        if written.is_unfinished:
             self._finish(workspace)
         return written.applied
 
-    def _take(self, workspace: str, seen: Snapshot, steps: Sequence[Step]) -> bool:
+    def _take(self, workspace: str, seen: PoolSnapshot, steps: Sequence[PlanStep]) -> bool:
         """Take steps while they hold and the pool is as it was foreseen; False if not even the first did."""
         for number, step in enumerate(steps):
-            taken = self._planning.take(workspace, seen, step)
-            if taken.more:
+            taken = self._planning.apply_step(workspace, seen, step)
+            if taken.is_unfinished:
                 self._finish(workspace)
             if not taken.applied:
-                log.debug("pool %s of workspace %s: %s is stale: %s", seen.pool, workspace, step, taken.why)
+                log.debug("pool %s of workspace %s: %s is stale: %s", seen.pool, workspace, step, taken.reason)
                 return number > 0
-            if taken.moved_on:
+            if taken.has_progressed:
                 return True
         return True
 
     def _finish(self, workspace: str) -> bool:
-        return any(not self._ledger.advance(workspace) for _ in range(CALLS))
+        return any(not self._ledger.resume_unfinished(workspace) for _ in range(CALLS))
 
 
-def _is_line_of_shares(seen: Snapshot) -> bool:
+def _is_line_of_shares(seen: PoolSnapshot) -> bool:
     """Whether nobody may pass the first, who is so by what is published."""
-    return seen.terms.discipline == "fair_share" and seen.terms.queueing == "strict"
+    return seen.settings.discipline == "fair_share" and seen.settings.queueing == "strict"

@@ -14,9 +14,18 @@ from typing import Any, NamedTuple, TypeAlias
 
 from app.domain import amounts
 from app.domain.clock import Clock, RedisClock
-from app.domain.plan_steps import EndHold, EvictOverLimit, ReassignVictim, Preempt, Publication, PlanStep
+from app.domain.plan_steps import EndHold, EvictOverLimit, PlanStep, Preempt, Publication, ReassignVictim
 from app.domain.queue_score import EXACT
-from app.domain.snapshot import AccountSnapshot, Allocation, PolicyDemand, HoldSnapshot, PublishedStatus, PoolSnapshot, PlannerSettings, Waiter
+from app.domain.snapshot import (
+    AccountSnapshot,
+    Allocation,
+    HoldSnapshot,
+    PlannerSettings,
+    PolicyDemand,
+    PoolSnapshot,
+    PublishedStatus,
+    Waiter,
+)
 from app.domain.specs import AccountSettings
 from app.store.codec import FlatHash, to_mapping
 from app.store.ledger import LedgerLimits

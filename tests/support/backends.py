@@ -17,7 +17,6 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
-import fakeredis
 import pytest
 import redis.exceptions as errors
 from redis import Redis
@@ -25,6 +24,7 @@ from redis import Redis
 from app.store.child_process import ChildProcess
 from app.store.connection import RedisClient, StoreMisconfigured, StoreUnavailable, check_server, connect
 from app.store.embedded_redis import SOCKET_PATH_LIMIT, EmbeddedRedis, find_server
+from tests.support.fake_redis import fake
 
 BACKENDS = ("fake", "embedded", "redis", "cluster")
 
@@ -82,43 +82,6 @@ def wait_until(condition: Callable[[], object], what: str, within_s: float = 20)
         if time.monotonic() > until:
             raise AssertionError(f"not within {within_s:g} s: {what}")
         time.sleep(0.005)
-
-
-# ---- the fake
-
-_STRICT = """
-for _, name in ipairs({'os', 'io', 'package', 'require', 'module', 'dofile', 'loadfile', 'print', 'newproxy', 'python'}) do
-  rawset(_G, name, nil)
-end
-setmetatable(_G, {
-  __index = function(_, name) error("Script attempted to access nonexistent global variable '" .. tostring(name) .. "'", 2) end,
-  __newindex = function(_, name) error("Attempt to modify a readonly table: global '" .. tostring(name) .. "'", 2) end,
-})
-"""
-"""As in Redis, a global that does not exist is an error, to read and to set, and what a script must not reach is gone.
-
-(`debug` has to stay: the Lua binding looks it up before every script, outside of any protection.)
-"""
-
-
-def new_fake() -> RedisClient:
-    """A fake server of its own, in this process, that is as strict about globals as Redis; it is gone when nobody has it."""
-    client = fakeredis.FakeStrictRedis(server=fakeredis.FakeServer(), decode_responses=True, protocol=2)
-    client.eval(_STRICT, 0)
-    client.script_flush()
-    return client
-
-
-def fake() -> Iterator[RedisClient]:
-    """A new fake for as long as the context."""
-    with new_fake() as client:
-        yield client
-
-
-class FakeScratch:
-    """Where tests try things out: a fake each time, with nothing in it."""
-
-    empty = staticmethod(contextmanager(fake))
 
 
 # ---- the servers

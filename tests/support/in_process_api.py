@@ -21,7 +21,7 @@ from app.domain.tasks import TaskSpec
 from app.settings import Settings
 from app.store.scripts import RedisClient
 from tests.support import preemptions
-from tests.support.backends import FakeScratch
+from tests.support.fake_redis import FakeScratch
 from tests.support.world import value_of
 
 NOW = "2023-11-14T22:13:20.000Z"

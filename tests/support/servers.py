@@ -7,7 +7,8 @@ from contextlib import ExitStack
 import pytest
 
 from app.store.scripts import RedisClient, observe
-from tests.support.backends import new_fake, require, start
+from tests.support.backends import require, start
+from tests.support.fake_redis import new_fake
 
 
 class Servers:

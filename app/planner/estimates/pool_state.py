@@ -7,21 +7,21 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from app.domain.amounts import Amounts
-from app.planner.estimates.run_times import Past
+from app.planner.estimates.run_times import RunTimes
 
-Place: TypeAlias = tuple[str, str]
+AccountKey: TypeAlias = tuple[str, str]
 """Account and key."""
 
 POOL = "pool"
 
 
-def fixed(policy: str) -> str:
+def fixed_share_account(policy: str) -> str:
     """What a policy has reserved, as an account of its own: on the paths of those not preemptible, before the policy."""
     return f"fixed {policy}"
 
 
 @dataclass(frozen=True, slots=True)
-class Leaving:
+class LeavingDeadline:
     """Somebody has been told to leave: when its present step ends, by when it is gone whatever it does, and for which of the
     holds of the scene it leaves, if for any."""
 
@@ -31,7 +31,7 @@ class Leaving:
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class SimulatedAllocation:
     """What holds units: for how long already, until when it promised to at most, and by when it has to leave."""
 
     component: str
@@ -41,11 +41,11 @@ class Running:
     batch: int
     """Those of one batch came together, and run much alike."""
     walltime_s: float | None = None
-    leaving: Leaving | None = None
+    leaving: LeavingDeadline | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class SimulatedWaiter:
     """What waits, in the order of the queue."""
 
     component: str
@@ -56,28 +56,28 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class SimulatedHold:
     """Units kept for one who waits: less what those who leave for it still bring, beside what they have `brought`."""
 
     owner: int
     """Which of those who wait."""
     path: tuple[str, ...]
-    brought: Mapping[Place, int] = field(default_factory=dict)
+    freed_units: Mapping[AccountKey, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class SimulationState:
     """One pool at one moment."""
 
-    rooms: Mapping[Place, int]
+    free_units: Mapping[AccountKey, int]
     """What is left at each account that has a limit, the pool among them."""
-    running: Sequence[Running]
-    waiting: Sequence[Waiting]
-    past: Mapping[str, Past]
+    allocations: Sequence[SimulatedAllocation]
+    waiters: Sequence[SimulatedWaiter]
+    run_times: Mapping[str, RunTimes]
     """By component."""
-    everybody: Past
-    strict: bool = False
-    holds: Sequence[Hold] = ()
+    all_run_times: RunTimes
+    is_strict: bool = False
+    holds: Sequence[SimulatedHold] = ()
     """Those with victims, in their order."""
-    patient: Hold | None = None
+    patience_hold: SimulatedHold | None = None
     """That of patience, which binds those behind its owner."""

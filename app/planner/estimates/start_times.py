@@ -14,17 +14,17 @@ from enum import StrEnum
 from math import inf
 from random import Random
 
-from app.planner.estimates.pool_state import Scene
-from app.planner.estimates.simulation import Play, TooMuch
+from app.planner.estimates.pool_state import SimulationState
+from app.planner.estimates.simulation import QueueSimulation, WorkLimitExceeded
 
-DRAWS, FEWEST = 200, 10
-LOOKS = 200_000
+MAX_DRAWS, MIN_DRAWS = 200, 10
+MAX_WORK = 200_000
 """How often somebody who runs or waits is looked at in all, about."""
-EARLIEST, LIKELY, LATEST = 0.02, 0.5, 0.98
+EARLIEST_QUANTILE, LIKELY_QUANTILE, LATEST_QUANTILE = 0.02, 0.5, 0.98
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
+class StartEstimate:
     """When it starts, in seconds from now; the latest is None where a guess was needed."""
 
     earliest_s: float
@@ -32,7 +32,7 @@ class Outlook:
     latest_s: float | None
 
 
-class Unforeseen(StrEnum):
+class NoEstimate(StrEnum):
     """Why nothing can be said of somebody."""
 
     NOTHING_KNOWN = "nothing is known of how long those run that it waits for"
@@ -40,45 +40,52 @@ class Unforeseen(StrEnum):
     TOO_FAR = "it stands too far behind to be worked out"
 
 
-def foresee(scene: Scene, seed: int = 0) -> list[Outlook | Unforeseen]:
+def estimate_starts(state: SimulationState, seed: int = 0) -> list[StartEstimate | NoEstimate]:
     """When each of those who wait may start, or why nothing can be said of it."""
-    count, draws = _affordable(scene, seed)
+    count, draws = _find_affordable(state, seed)
     random = Random(seed)
-    times, known = defaultdict[int, list[float]](list), defaultdict[int, list[float]](list)
-    for draw in range(draws):
-        for at, start in Play(scene, count, random, dawdling=draw >= int(LATEST * draws)).starts():
-            times[at].append(start.seconds)
-            if not start.guessed:
-                known[at].append(start.seconds)
-    anything = scene.everybody.total > 0
+    start_times, known_start_times = defaultdict[int, list[float]](list), defaultdict[int, list[float]](list)
+    for number in range(draws):
+        for index, start in QueueSimulation(state, count, random, slow_victims=number >= int(LATEST_QUANTILE * draws)).starts():
+            start_times[index].append(start.seconds)
+            if not start.is_guess:
+                known_start_times[index].append(start.seconds)
+    has_run_times = state.all_run_times.total > 0
     return [
-        _outlook(times[at], known[at], draws) or _unforeseen(played=at < count, anything_known=anything)
-        for at in range(len(scene.waiting))
+        _estimate(start_times[index], known_start_times[index], draws)
+        or _no_estimate(is_simulated=index < count, has_run_times=has_run_times)
+        for index in range(len(state.waiters))
     ]
 
 
-def _affordable(scene: Scene, seed: int) -> tuple[int, int]:
+def _find_affordable(state: SimulationState, seed: int) -> tuple[int, int]:
     """How many of those who wait, the first ones, can be played through in bounded time, and how often: found by trying."""
-    count = len(scene.waiting)
+    count = len(state.waiters)
     while True:
-        play = Play(scene, count, Random(seed))
+        simulation = QueueSimulation(state, count, Random(seed))
         try:
-            for _ in play.starts(LOOKS / FEWEST if count > FEWEST else inf):
+            for _ in simulation.starts(MAX_WORK / MIN_DRAWS if count > MIN_DRAWS else inf):
                 pass
-        except TooMuch:
-            count = max(FEWEST, count // 2)
+        except WorkLimitExceeded:
+            count = max(MIN_DRAWS, count // 2)
         else:
-            return count, max(FEWEST, min(DRAWS, LOOKS // max(1, play.work)))
+            return count, max(MIN_DRAWS, min(MAX_DRAWS, MAX_WORK // max(1, simulation.work)))
 
 
-def _outlook(times: list[float], known: list[float], draws: int) -> Outlook | None:
+def _estimate(times: list[float], known_times: list[float], draws: int) -> StartEstimate | None:
     """What is common of the times in all plays; those that rest on a guess are as good as never for the latest."""
-    whole, known = [sorted([*some, *[inf] * (draws - len(some))]) for some in (times, known)]
-    earliest, likely, latest = whole[int(EARLIEST * draws)], whole[int(LIKELY * draws)], known[int(LATEST * draws)]
-    return Outlook(earliest, likely, latest if latest < inf else None) if likely < inf else None
+    all_times, known_times = [
+        sorted([*times_found, *[inf] * (draws - len(times_found))]) for times_found in (times, known_times)
+    ]
+    earliest, likely, latest = (
+        all_times[int(EARLIEST_QUANTILE * draws)],
+        all_times[int(LIKELY_QUANTILE * draws)],
+        known_times[int(LATEST_QUANTILE * draws)],
+    )
+    return StartEstimate(earliest, likely, latest if latest < inf else None) if likely < inf else None
 
 
-def _unforeseen(*, played: bool, anything_known: bool) -> Unforeseen:
-    if not played:
-        return Unforeseen.TOO_FAR
-    return Unforeseen.NOT_IN_SIGHT if anything_known else Unforeseen.NOTHING_KNOWN
+def _no_estimate(*, is_simulated: bool, has_run_times: bool) -> NoEstimate:
+    if not is_simulated:
+        return NoEstimate.TOO_FAR
+    return NoEstimate.NOT_IN_SIGHT if has_run_times else NoEstimate.NOTHING_KNOWN

@@ -6,222 +6,246 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from app.domain.plan_steps import Stop, Trigger, Use, Victim
+from app.domain.plan_steps import Preempt, Trigger, UsageCondition, Victim
 from app.domain.queue_score import EXACT
 from app.domain.snapshot import Allocation, Waiter
 from app.planner.account_tree import POLICY
-from app.planner.decisions import Verdict, Why, WhyNot
-from app.planner.fair_share.rules import TRIGGERS, Fairness, Piece, Scene, Stage
+from app.planner.decisions import CandidateVerdict, DecisionReason, RefusalReason
+from app.planner.fair_share.rules import TRIGGERS, FairShareRules, PreemptibleWork, ShareScenario, StarvationLevel
 from app.planner.preemption.candidates import Candidate
-from app.planner.preemption.cost import Costs
-from app.planner.preemption.rules import Grounds
-from app.planner.projection import Deficits, Line
+from app.planner.preemption.cost import PreemptionCosts
+from app.planner.preemption.rules import Permit
+from app.planner.projection import Deficits, HoldsAhead
 
 
 @dataclass(frozen=True, slots=True)
-class Takable:
+class FairShareCandidates:
     """What somebody may take, in order, and what all of it brings to each need."""
 
     candidates: list[Candidate]
-    brings: list[int]
+    units_for_needs: list[int]
 
 
-class FairCase:
+class FairShareAttempt:
     """One waiter's ask as the pool stands now."""
 
-    def __init__(self, fairness: Fairness, costs: Costs, waiter: Waiter, line: Line, deficits: Deficits) -> None:
+    def __init__(
+        self, rules: FairShareRules, costs: PreemptionCosts, waiter: Waiter, holds_ahead: HoldsAhead, deficits: Deficits
+    ) -> None:
         self.waiter = waiter
-        self.forbidden = Why.WOULD_BE_TAKEN_BACK
-        self.weighs = True
-        self.takers_back = frozenset[str]()
-        self.beyond: list[tuple[str, int]] | None = None
-        self._fairness = fairness
+        self.set_refusal = DecisionReason.WOULD_BE_TAKEN_BACK
+        self.must_weigh_sets = True
+        self.policies_taking_back = frozenset[str]()
+        self.excess: list[tuple[str, int]] | None = None
+        self._rules = rules
         self._costs = costs
-        self._tree = fairness.ground.tree
+        self._tree = rules.inputs.tree
         path = self._tree.paths[waiter.component]
         self.needs = [(path.index(account), key, units) for (account, key), units in deficits.items()]
-        self._scene = fairness.scene(line)
-        self.stage = fairness.stage(waiter.component, self._scene)
-        self._takable: Takable | None = None
-        self._begun = fairness.weighed
+        self._scenario = rules.scenario(holds_ahead)
+        self.level = rules.level(waiter.component, self._scenario)
+        self._candidates: FairShareCandidates | None = None
+        self._weighed_before = rules.weighed_exchanges
 
     @property
-    def may_weigh(self) -> bool:
+    def may_weigh_more(self) -> bool:
         """Whether there is time in this pass to weigh another set for it."""
-        return self._fairness.may_weigh(self._begun)
+        return self._rules.may_weigh_more(self._weighed_before)
 
     def could_suffice(self) -> bool:
         """Whether all it may take covers what is short."""
-        return all(units <= most for (_, _, units), most in zip(self.needs, self._all().brings, strict=True))
+        return all(
+            units <= most for (_, _, units), most in zip(self.needs, self._all_candidates().units_for_needs, strict=True)
+        )
 
     def candidates(self) -> Iterator[Candidate]:
         """Those it may take: 1. the preemptible before the aggressively preemptible 2. the newest 3. id."""
-        return iter(self._all().candidates)
+        return iter(self._all_candidates().candidates)
 
-    def brings(self, holder: Allocation) -> list[int]:
+    def units_for_needs(self, allocation: Allocation) -> list[int]:
         """What one brings to each need."""
-        meets = self._tree.meeting(self.waiter.component, holder.component)
-        return [holder.amounts.get(key, 0) if at >= meets else 0 for at, key, _ in self.needs]
+        meeting_level = self._tree.meeting_level(self.waiter.component, allocation.component)
+        return [allocation.amounts.get(key, 0) if level >= meeting_level else 0 for level, key, _ in self.needs]
 
-    def moves(self, holder: Allocation) -> list[int]:
+    def units_for_excess(self, allocation: Allocation) -> list[int]:
         """No condition rests on what one brings."""
         return []
 
-    def cost(self, holder: Allocation) -> Fraction:
+    def cost(self, allocation: Allocation) -> Fraction:
         """What stopping it costs."""
-        return self._costs.exact(holder)
+        return self._costs.exact(allocation)
 
-    def allows(self, chosen: Sequence[Candidate]) -> bool:
+    def allows(self, candidates: Sequence[Candidate]) -> bool:
         """Whether nobody on the victims' side would be below its fair share then and could take straight back."""
-        victims = [holder for _, holder, _ in chosen]
-        after = self._fairness.after(self._scene, self.waiter, victims)
-        self.takers_back = frozenset(victim.component for victim in victims if self._takes_back(after, victim))
-        return not self.takers_back
+        victims = [allocation for _, allocation, _ in candidates]
+        after = self._rules.scenario_after(self._scenario, self.waiter, victims)
+        self.policies_taking_back = frozenset(victim.component for victim in victims if self._can_take_back(after, victim))
+        return not self.policies_taking_back
 
-    def may_have(self, stray: Allocation) -> bool:
+    def may_take_over(self, orphan: Allocation) -> bool:
         """Whether it may take one who is leaving already."""
-        if self.stage is Stage.NONE or stray.component == self.waiter.component:
+        if self.level is StarvationLevel.NONE or orphan.component == self.waiter.component:
             return False
-        if self._fairness.is_starving(POLICY + stray.component):
+        if self._rules.is_starving(POLICY + orphan.component):
             return False
-        scene = self._fairness.with_back(self._scene, stray)
-        return any(piece.holder is stray and self._may_take(piece) for piece in self._pieces(scene, stray.component))
+        scenario = self._rules.scenario_with(self._scenario, orphan)
+        return any(
+            work.allocation is orphan and self._may_take(work) for work in self._preemptible_work(scenario, orphan.component)
+        )
 
-    def stop(self, chosen: Sequence[Candidate]) -> Stop:
+    def preempt_step(self, candidates: Sequence[Candidate]) -> Preempt:
         """The step that has these stopped, and what of the pool it rests on."""
-        own = POLICY + self.waiter.component
-        sides = dict.fromkeys([own, *(POLICY + holder.component for _, holder, _ in chosen)])
-        uses = []
-        for account in sides:
-            for key in self._fairness.ground.capacity:
+        own_account = POLICY + self.waiter.component
+        accounts = dict.fromkeys([own_account, *(POLICY + allocation.component for _, allocation, _ in candidates)])
+        usage_conditions = []
+        for account in accounts:
+            for key in self._rules.inputs.capacity:
                 used = self._tree.accounts[account].used.get(key, 0)
-                uses.append(Use(account, key, 0, used) if account == own else Use(account, key, used, EXACT))
-        return Stop(
+                usage_conditions.append(
+                    UsageCondition(account, key, 0, used)
+                    if account == own_account
+                    else UsageCondition(account, key, used, EXACT)
+                )
+        return Preempt(
             waiter=self.waiter.id,
-            victims=tuple(Victim(holder.id, holder.fence, grounds.trigger) for _, holder, grounds in chosen),
-            uses=tuple(uses),
+            victims=tuple(Victim(allocation.id, allocation.fence, permit.trigger) for _, allocation, permit in candidates),
+            usage_conditions=tuple(usage_conditions),
         )
 
-    def verdicts(self) -> Iterator[Verdict]:
+    def verdicts(self) -> Iterator[CandidateVerdict]:
         """What the rules say about each allocation that is not leaving."""
-        taken = {holder.id for _, holder, _ in self.candidates()}
+        candidate_ids = {allocation.id for _, allocation, _ in self.candidates()}
         for component in self._tree.paths:
-            for holder in self._fairness.books.shares.running(component):
-                if holder.id in taken:
-                    yield Verdict(holder.id, "starvation", TRIGGERS[self.stage], False, ())
+            for allocation in self._rules.projection.borrowing.running(component):
+                if allocation.id in candidate_ids:
+                    yield CandidateVerdict(allocation.id, "starvation", TRIGGERS[self.level], False, ())
                 else:
-                    yield Verdict(holder.id, None, None, False, ((None, self._why_not(holder)),))
+                    yield CandidateVerdict(allocation.id, None, None, False, ((None, self._refusal(allocation)),))
 
-    def _all(self) -> Takable:
+    def _all_candidates(self) -> FairShareCandidates:
         """What it may take, which is the same for all who are short of the same."""
-        if self._takable is None:
-            short = frozenset((at, key) for at, key, _ in self.needs)
-            due = self.stage is Stage.AGGRESSIVE and self._is_due()
-            alike = (self.waiter.component, self.stage, due, short, self.waiter.chain)
-            found = self._scene.takable.get(alike)
-            if found is None:
-                found = self._scene.takable[alike] = self._take_stock()
-            self._takable = found
-        return self._takable
+        if self._candidates is None:
+            short_keys = frozenset((level, key) for level, key, _ in self.needs)
+            stays_within = self.level is StarvationLevel.AGGRESSIVE and self._stays_within_fair_share()
+            signature = (self.waiter.component, self.level, stays_within, short_keys, self.waiter.chain)
+            candidates = self._scenario.candidates.get(signature)
+            if candidates is None:
+                candidates = self._scenario.candidates[signature] = self._list_candidates()
+            self._candidates = candidates
+        return self._candidates
 
-    def _take_stock(self) -> Takable:
-        age = self._fairness.books.shares.age
-        pieces = (piece for component in self._tree.paths for piece in self._of(component))
-        ranked = [((float(piece.aggressively), 0, -age[piece.holder.id]), piece.holder) for piece in pieces]
-        ranked.sort(key=lambda each: each[0])
-        brings = [self.brings(holder) for _, holder in ranked]
-        grounds = Grounds("starvation", TRIGGERS.get(self.stage, Trigger.STARVATION))
-        return Takable(
-            candidates=[(place, holder, grounds) for place, holder in ranked],
-            brings=[sum(units[need] for units in brings) for need in range(len(self.needs))],
+    def _list_candidates(self) -> FairShareCandidates:
+        grant_order = self._rules.projection.borrowing.grant_order
+        all_work = (work for component in self._tree.paths for work in self._takeable_of(component))
+        ranked = [((float(work.aggressive_only), 0, -grant_order[work.allocation.id]), work.allocation) for work in all_work]
+        ranked.sort(key=lambda item: item[0])
+        units_for_needs = [self.units_for_needs(allocation) for _, allocation in ranked]
+        permit = Permit("starvation", TRIGGERS.get(self.level, Trigger.STARVATION))
+        return FairShareCandidates(
+            candidates=[(position, allocation, permit) for position, allocation in ranked],
+            units_for_needs=[sum(contribution[need] for contribution in units_for_needs) for need in range(len(self.needs))],
         )
 
-    def _of(self, component: str) -> Iterator[Piece]:
-        if self.stage is Stage.NONE or component == self.waiter.component or self._fairness.is_starving(POLICY + component):
+    def _takeable_of(self, component: str) -> Iterator[PreemptibleWork]:
+        if (
+            self.level is StarvationLevel.NONE
+            or component == self.waiter.component
+            or self._rules.is_starving(POLICY + component)
+        ):
             return
-        yield from (piece for piece in self._pieces(self._scene, component) if self._may_take(piece))
+        yield from (work for work in self._preemptible_work(self._scenario, component) if self._may_take(work))
 
-    def _pieces(self, scene: Scene, component: str) -> list[Piece]:
-        return scene.pieces(component, aggressively=self.stage is Stage.AGGRESSIVE)
+    def _preemptible_work(self, scenario: ShareScenario, component: str) -> list[PreemptibleWork]:
+        return scenario.preemptible_work(component, aggressively=self.level is StarvationLevel.AGGRESSIVE)
 
-    def _may_take(self, piece: Piece) -> bool:
-        if self.waiter.chain is not None and self.waiter.chain == piece.holder.chain:
+    def _may_take(self, work: PreemptibleWork) -> bool:
+        if self.waiter.chain is not None and self.waiter.chain == work.allocation.chain:
             return False
-        if not piece.beyond & self._short(piece.holder.component):
+        if not work.keys_beyond & self._short_keys(work.allocation.component):
             return False
-        return not piece.aggressively or (self.stage is Stage.AGGRESSIVE and self._is_due())
+        return not work.aggressive_only or (self.level is StarvationLevel.AGGRESSIVE and self._stays_within_fair_share())
 
-    def _short(self, component: str) -> set[str]:
-        meets = self._tree.meeting(self.waiter.component, component)
-        return {key for at, key, _ in self.needs if at >= meets}
+    def _short_keys(self, component: str) -> set[str]:
+        meeting_level = self._tree.meeting_level(self.waiter.component, component)
+        return {key for level, key, _ in self.needs if level >= meeting_level}
 
-    def _is_due(self) -> bool:
-        return self._scene.parts.fits_within(self.waiter.component, self.waiter.amounts)
+    def _stays_within_fair_share(self) -> bool:
+        return self._scenario.shares.fits_within(self.waiter.component, self.waiter.amounts)
 
-    def _why_not(self, holder: Allocation) -> WhyNot:
-        if holder.component == self.waiter.component:
-            return WhyNot.SAME_POLICY
-        if self.waiter.chain is not None and self.waiter.chain == holder.chain:
-            return WhyNot.SAME_CHAIN
-        if not set(holder.amounts) & self._short(holder.component):
-            return WhyNot.HOLDS_NOTHING_SHORT
-        if self.stage is Stage.NONE:
-            return WhyNot.NOT_STARVING
-        if self._fairness.is_starving(POLICY + holder.component):
-            return WhyNot.STARVES
-        why = self._scene.why_not(holder)
-        if why is not None:
-            return why
-        return WhyNot.WITHIN_FAIR_SHARE if self.stage is Stage.ORDINARY or self._is_due() else WhyNot.BEYOND_FAIR_SHARE
+    def _refusal(self, allocation: Allocation) -> RefusalReason:
+        if allocation.component == self.waiter.component:
+            return RefusalReason.SAME_POLICY
+        if self.waiter.chain is not None and self.waiter.chain == allocation.chain:
+            return RefusalReason.SAME_CHAIN
+        if not set(allocation.amounts) & self._short_keys(allocation.component):
+            return RefusalReason.HOLDS_NOTHING_SHORT
+        if self.level is StarvationLevel.NONE:
+            return RefusalReason.NOT_STARVING
+        if self._rules.is_starving(POLICY + allocation.component):
+            return RefusalReason.STARVES
+        refusal = self._scenario.refusal(allocation)
+        if refusal is not None:
+            return refusal
+        return (
+            RefusalReason.WITHIN_FAIR_SHARE
+            if self.level is StarvationLevel.ORDINARY or self._stays_within_fair_share()
+            else RefusalReason.BEYOND_FAIR_SHARE
+        )
 
     # Taking back
 
-    def _takes_back(self, after: Scene, victim: Allocation) -> bool:
-        path, own = self._tree.paths[victim.component][:-1], self.waiter.component
-        if not any(after.parts.is_below(account) for account in path) or after.parts.is_below(POLICY + own):
+    def _can_take_back(self, after: ShareScenario, victim: Allocation) -> bool:
+        path, preemptor = self._tree.paths[victim.component][:-1], self.waiter.component
+        if not any(after.shares.is_below(account) for account in path) or after.shares.is_below(POLICY + preemptor):
             return False
-        short = self._short_after(after, victim)
-        if not short:
+        shortages = self._shortages_after(after, victim)
+        if not shortages:
             return False
-        mine = [piece for piece in after.pieces(own, aggressively=True) if self._would_take(after, victim, piece, short)]
-        if not mine:
-            return False
-        others = (component for component in self._tree.paths if component not in (own, victim.component))
-        free_to_take = [
-            piece
-            for component in others
-            if not after.parts.is_below(POLICY + component)
-            for piece in after.pieces(component, aggressively=True)
-            if self._would_take(after, victim, piece, short)
+        preemptor_work = [
+            work
+            for work in after.preemptible_work(preemptor, aggressively=True)
+            if self._could_take(after, victim, work, shortages)
         ]
-        left = dict(short)
-        for piece in (*mine, *free_to_take):
-            meets = self._tree.meeting(victim.component, piece.holder.component)
-            for (at, key), units in left.items():
-                if at >= meets:
-                    left[at, key] = units - piece.holder.amounts.get(key, 0)
-        return all(units <= 0 for units in left.values())
+        if not preemptor_work:
+            return False
+        other_components = (component for component in self._tree.paths if component not in (preemptor, victim.component))
+        other_work = [
+            work
+            for component in other_components
+            if not after.shares.is_below(POLICY + component)
+            for work in after.preemptible_work(component, aggressively=True)
+            if self._could_take(after, victim, work, shortages)
+        ]
+        open_needs = dict(shortages)
+        for work in (*preemptor_work, *other_work):
+            meeting_level = self._tree.meeting_level(victim.component, work.allocation.component)
+            for (level, key), units in open_needs.items():
+                if level >= meeting_level:
+                    open_needs[level, key] = units - work.allocation.amounts.get(key, 0)
+        return all(units <= 0 for units in open_needs.values())
 
-    def _would_take(self, after: Scene, victim: Allocation, piece: Piece, short: dict[tuple[int, str], int]) -> bool:
-        if victim.chain is not None and victim.chain == piece.holder.chain:
+    def _could_take(
+        self, after: ShareScenario, victim: Allocation, work: PreemptibleWork, shortages: dict[tuple[int, str], int]
+    ) -> bool:
+        if victim.chain is not None and victim.chain == work.allocation.chain:
             return False
-        meets = self._tree.meeting(victim.component, piece.holder.component)
-        if not piece.beyond & {key for at, key in short if at >= meets}:
+        meeting_level = self._tree.meeting_level(victim.component, work.allocation.component)
+        if not work.keys_beyond & {key for level, key in shortages if level >= meeting_level}:
             return False
-        if not piece.aggressively:
+        if not work.aggressive_only:
             return True
-        patience = self._fairness.ground.patience[POLICY + victim.component]
-        return patience.aggressive and after.parts.fits_within(victim.component, victim.amounts)
+        settings = self._rules.inputs.starvation_settings[POLICY + victim.component]
+        return settings.may_starve_aggressively and after.shares.fits_within(victim.component, victim.amounts)
 
-    def _short_after(self, after: Scene, victim: Allocation) -> dict[tuple[int, str], int]:
+    def _shortages_after(self, after: ShareScenario, victim: Allocation) -> dict[tuple[int, str], int]:
         """What it would be short of: (how far up its path, key) → units."""
-        short = {}
-        for at, account in enumerate(self._tree.paths[victim.component]):
-            below = self._tree.below[account]
+        shortages = {}
+        for level, account in enumerate(self._tree.paths[victim.component]):
+            components = self._tree.components_below[account]
             for key, units in victim.amounts.items():
                 limit = self._tree.limit(account, key)
-                if limit is not None and key in self._fairness.ground.capacity:
-                    lacking = sum(after.parts.uses[component][key] for component in below) + units - limit
-                    if lacking > 0:
-                        short[at, key] = lacking
-        return short
+                if limit is not None and key in self._rules.inputs.capacity:
+                    missing = sum(after.shares.usage[component][key] for component in components) + units - limit
+                    if missing > 0:
+                        shortages[level, key] = missing
+        return shortages

@@ -8,23 +8,23 @@ from math import lcm
 from typing import TypeAlias
 
 from app.domain.amounts import Amounts
-from app.planner.fair_share.piecewise_linear import NEAR
+from app.planner.fair_share.piecewise_linear import TOLERANCE
 from app.planner.fair_share.share_tree import Branch, Leaf
 
 Share: TypeAlias = tuple[int, ...]
 """A number for each key, in 1/scale of the pool's capacity."""
 
-FINE = 72
+SHARE_BITS = 72
 """How many bits a share has at least; what must be rounded is rounded that far down."""
 
 
-class Given:
+class NormalisedShares:
     """The shares of every node, by name. The scale is such that every amount is an exact share."""
 
     def __init__(self, capacity: Amounts, root: Branch) -> None:
         common = lcm(*(units for units in capacity.values() if units))
         self.keys = tuple(sorted(capacity))
-        self.scale = common << max(NEAR.bit_length(), FINE - common.bit_length())
+        self.scale = common << max(TOLERANCE.bit_length(), SHARE_BITS - common.bit_length())
         self.units = {key: self.scale // capacity[key] if capacity[key] else 0 for key in self.keys}
         self.whole: Share = tuple(self.scale if unit else 0 for unit in self.units.values())
         self.nothing: Share = (0,) * len(self.keys)
@@ -33,26 +33,26 @@ class Given:
         self.limit: dict[str, Share] = {}
         self.guarantee: dict[str, Share] = {root.name: self.whole}
         self._measure(root)
-        self._assure(root)
+        self._infer_guarantees(root)
 
     def _share(self, amounts: Amounts) -> Share:
         if not amounts:
             return self.nothing
         return tuple(amounts.get(key, 0) * unit for key, unit in self.units.items())
 
-    def _measure(self, node: Leaf | Branch) -> None:
-        name = node.name
-        if isinstance(node, Branch):
-            for child in node.children:
+    def _measure(self, account: Leaf | Branch) -> None:
+        name = account.name
+        if isinstance(account, Branch):
+            for child in account.children:
                 self._measure(child)
-            self.usage[name] = self.total([self.usage[child.name] for child in node.children])
-            self.demand[name] = self.total([self.demand[child.name] for child in node.children])
+            self.usage[name] = self.total([self.usage[child.name] for child in account.children])
+            self.demand[name] = self.total([self.demand[child.name] for child in account.children])
         else:
-            self.usage[name] = self._share(node.usage)
-            self.demand[name] = tuple(map(max, self._share(node.demand), self.usage[name]))
-        self.limit[name] = self._capped(node.limit)
+            self.usage[name] = self._share(account.usage)
+            self.demand[name] = tuple(map(max, self._share(account.demand), self.usage[name]))
+        self.limit[name] = self._limit_share(account.limit)
 
-    def _capped(self, limit: Amounts) -> Share:
+    def _limit_share(self, limit: Amounts) -> Share:
         if not limit:
             return self.whole
         return tuple(
@@ -64,30 +64,35 @@ class Given:
         """Shares added."""
         return tuple(map(sum, zip(*shares, strict=True))) if shares else self.nothing
 
-    def _assure(self, node: Branch) -> None:
+    def _infer_guarantees(self, account: Branch) -> None:
         """A key that a child does not name while it names others: its part of what its parent is guaranteed of it."""
-        above = self.guarantee[node.name]
-        named = [(child, self._share(child.guarantee)) for child in node.children]
-        shares = [list(own) for _, own in named]
+        above = self.guarantee[account.name]
+        child_guarantees = [(child, self._share(child.guarantee)) for child in account.children]
+        shares = [list(own) for _, own in child_guarantees]
         for index, key in enumerate(self.keys):
-            inferred = {
-                place: above[index] * part.numerator // part.denominator
-                for place, (child, own) in enumerate(named)
-                if child.guarantee and key not in child.guarantee and (part := self._part(child.guarantee, own, above))
+            inferred_shares = {
+                number: above[index] * part.numerator // part.denominator
+                for number, (child, own) in enumerate(child_guarantees)
+                if child.guarantee
+                and key not in child.guarantee
+                and (part := self._largest_guaranteed_part(child.guarantee, own, above))
             }
-            left, wanted = max(0, above[index] - sum(own[index] for _, own in named)), sum(inferred.values())
-            for place, due in inferred.items():
-                shares[place][index] = due * left // wanted if wanted > left else due
-        for (child, _), share in zip(named, shares, strict=True):
+            unassigned, inferred_total = (
+                max(0, above[index] - sum(own[index] for _, own in child_guarantees)),
+                sum(inferred_shares.values()),
+            )
+            for number, inferred in inferred_shares.items():
+                shares[number][index] = inferred * unassigned // inferred_total if inferred_total > unassigned else inferred
+        for (child, _), share in zip(child_guarantees, shares, strict=True):
             self.guarantee[child.name] = tuple(share)
             if isinstance(child, Branch):
-                self._assure(child)
+                self._infer_guarantees(child)
 
-    def _part(self, guarantee: Amounts, own: Share, above: Share) -> Fraction:
+    def _largest_guaranteed_part(self, guarantee: Amounts, own: Share, above: Share) -> Fraction:
         """The largest part of its parent's guarantee that a child names."""
         parts = [
-            Fraction(mine, theirs)
-            for key, mine, theirs in zip(self.keys, own, above, strict=True)
-            if theirs and key in guarantee
+            Fraction(own_share, parent_share)
+            for key, own_share, parent_share in zip(self.keys, own, above, strict=True)
+            if parent_share and key in guarantee
         ]
         return max(parts, default=Fraction(0))

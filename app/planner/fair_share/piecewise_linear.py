@@ -16,10 +16,10 @@ from itertools import accumulate, groupby, pairwise
 from operator import sub
 from typing import TypeAlias
 
-Column: TypeAlias = list[int]
+Numbers: TypeAlias = list[int]
 """One number for each point."""
 
-NEAR = 1 << 20
+TOLERANCE = 1 << 20
 """What is no more than this apart is the same; a rounding is off by 1."""
 
 
@@ -27,23 +27,23 @@ NEAR = 1 << 20
 class Polyline:
     """What a node takes at its own level."""
 
-    levels: Column
-    columns: list[Column]
+    levels: Numbers
+    columns: list[Numbers]
 
 
 @dataclass(slots=True)
 class Curve:
     """What a node takes, and at which level of its own, when it is offered so much; later: at such a level of the one above."""
 
-    at: Column
-    levels: Column
-    columns: list[Column]
+    offers: Numbers
+    levels: Numbers
+    columns: list[Numbers]
     begins_after: bool = False
     """Its first point lies just behind a jump of the node's own function."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CurvePoint:
     """A point of a curve. `after`: the level is a jump, and what comes behind it counts."""
 
     level: int
@@ -51,57 +51,57 @@ class Place:
     after: bool = False
 
 
-def find(curve: Curve, level: int, after: bool = False) -> Place:
+def evaluate(curve: Curve, level: int, after: bool = False) -> CurvePoint:
     """Where a curve is at a level of the one above, or just behind it."""
-    at = curve.at
+    offers = curve.offers
     if after:
-        index = max(0, bisect_right(at, level) - 1)
-        if index + 1 == len(at) or at[index] >= level:
+        index = max(0, bisect_right(offers, level) - 1)
+        if index + 1 == len(offers) or offers[index] >= level:
             return _point(curve, index, after)
         index += 1
     else:
-        index = bisect_left(at, level)
-        if index == len(at):
+        index = bisect_left(offers, level)
+        if index == len(offers):
             return _point(curve, index - 1)
-        if index == 0 or at[index] == level:
+        if index == 0 or offers[index] == level:
             return _point(curve, index)
     before = index - 1
-    part, whole = level - at[before], at[index] - at[before]
+    part, whole = level - offers[before], offers[index] - offers[before]
     values = tuple(column[before] + (column[index] - column[before]) * part // whole for column in curve.columns)
-    return Place(curve.levels[before] + (curve.levels[index] - curve.levels[before]) * part // whole, values)
+    return CurvePoint(curve.levels[before] + (curve.levels[index] - curve.levels[before]) * part // whole, values)
 
 
-def _point(curve: Curve, index: int, after: bool = False) -> Place:
+def _point(curve: Curve, index: int, after: bool = False) -> CurvePoint:
     values = tuple(column[index] for column in curve.columns)
     if index == 0:
         behind = curve.begins_after
     else:
         jumped = curve.levels[index] == curve.levels[index - 1]
         behind = after and jumped and any(column[index] != column[index - 1] for column in curve.columns)
-    return Place(curve.levels[index], values, behind)
+    return CurvePoint(curve.levels[index], values, behind)
 
 
 # A node's own function
 
 
-def of_leaf(usage: Sequence[int], demand: Sequence[int], scale: int) -> Polyline:
+def leaf_polyline(usage: Sequence[int], demand: Sequence[int], scale: int) -> Polyline:
     """First all keys alike until each has what runs, then on a straight line to all that is wanted."""
     steps = sorted({0, *usage})
     columns = [[min(used, step) for step in steps] for used in usage]
     if demand != usage:
         steps.append(steps[-1] + scale)
-        for column, wanted in zip(columns, demand, strict=True):
-            column.append(wanted)
+        for column, demand_units in zip(columns, demand, strict=True):
+            column.append(demand_units)
     return Polyline(steps, columns)
 
 
-def together(curves: Sequence[Curve], top: int, width: int) -> Polyline:
+def add_curves(curves: Sequence[Curve], top: int, width: int) -> Polyline:
     """The sum of curves that share their levels, up to the level `top`."""
-    places = [place for curve in curves for place in curve.at]
+    places = [level for curve in curves for level in curve.offers]
     order = sorted(range(len(places)), key=places.__getitem__)
-    jumps = {here for curve in curves for here, there in pairwise(curve.at) if here == there}
-    levels: Column = []
-    counts: Column = []  # how many points lie before what is summed up there
+    jumps = {here for curve in curves for here, there in pairwise(curve.offers) if here == there}
+    levels: Numbers = []
+    counts: Numbers = []  # how many points lie before what is summed up there
     for level, group in groupby(order, key=places.__getitem__):
         count = counts[-1] if counts else 0
         if level in jumps:
@@ -113,26 +113,27 @@ def together(curves: Sequence[Curve], top: int, width: int) -> Polyline:
         levels.append(top)
         counts.append(len(order))
     return Polyline(
-        levels, [_added([(curve.at, curve.columns[key]) for curve in curves], order, levels, counts) for key in range(width)]
+        levels,
+        [_add_columns([(curve.offers, curve.columns[key]) for curve in curves], order, levels, counts) for key in range(width)],
     )
 
 
-def _added(lines: Sequence[tuple[Column, Column]], order: Sequence[int], levels: Column, counts: Column) -> Column:
+def _add_columns(lines: Sequence[tuple[Numbers, Numbers]], order: Sequence[int], levels: Numbers, counts: Numbers) -> Numbers:
     """One key of a sum: each point of a curve is where it goes on as another straight line, and these lines are added.
 
     A line is its rise per level and its value at level 0, with so many bits behind the point that what is lost is less than
     half of 1 in all.
     """
     fraction = levels[-1].bit_length() + 24
-    rises: Column = []
-    bases: Column = []
-    for at, column in lines:
+    rises: Numbers = []
+    bases: Numbers = []
+    for offers, column in lines:
         rise = [
             ((there - here) << fraction) // (end - begin) if end > begin else 0
-            for (here, there), (begin, end) in zip(pairwise(column), pairwise(at), strict=True)
+            for (here, there), (begin, end) in zip(pairwise(column), pairwise(offers), strict=True)
         ]
         rise.append(0)
-        base = [(value << fraction) - steep * place for value, steep, place in zip(column, rise, at, strict=True)]
+        base = [(value << fraction) - steep * level for value, steep, level in zip(column, rise, offers, strict=True)]
         rises += map(sub, rise, [0, *rise])
         bases += map(sub, base, [0, *base])
     rise_to = list(accumulate((rises[index] for index in order), initial=0))
@@ -141,12 +142,12 @@ def _added(lines: Sequence[tuple[Column, Column]], order: Sequence[int], levels:
     return [base_to[count] + rise_to[count] * level + half >> fraction for level, count in zip(levels, counts, strict=True)]
 
 
-def in_turn(curves: Sequence[Curve], top: int, width: int) -> Polyline:
+def concatenate_curves(curves: Sequence[Curve], top: int, width: int) -> Polyline:
     """One after the other: the later ones are where they begin, the earlier ones where they end."""
-    levels: Column = [0]
+    levels: Numbers = [0]
     columns = [[sum(curve.columns[key][0] for curve in curves)] for key in range(width)]
     for curve in curves:
-        levels.extend(curve.at)
+        levels.extend(curve.offers)
         for key, column in enumerate(columns):
             own = curve.columns[key]
             base = column[-1] - own[0]
@@ -160,54 +161,54 @@ def in_turn(curves: Sequence[Curve], top: int, width: int) -> Polyline:
 # What it answers to an offer
 
 
-def answer(own: Polyline, guarantee: Sequence[int], limit: Sequence[int], scale: int) -> Curve:
+def offer_curve(own: Polyline, guarantee: Sequence[int], limit: Sequence[int], scale: int) -> Curve:
     """What a node takes of an offer on top of its guarantee, from nothing to the whole, within its limit."""
     ends = [(column[0], min(column[-1], max(column[0], most))) for column, most in zip(own.columns, limit, strict=True)]
-    levels, columns = _frozen(own, [most for _, most in ends])
-    assured = [min(most, max(least, given)) for (least, most), given in zip(ends, guarantee, strict=True)]
-    lines = [[value - given for value in column] for column, given in zip(columns, assured, strict=True)]
-    offers = [offer if offer > NEAR else 0 for offer in map(max, *lines, [0] * len(levels))]
-    end = bisect_left(offers, scale - NEAR) + 1
+    levels, columns = _stop_at_limit(own, [most for _, most in ends])
+    assured = [min(most, max(least, guaranteed)) for (least, most), guaranteed in zip(ends, guarantee, strict=True)]
+    lines = [[value - guaranteed for value in column] for column, guaranteed in zip(columns, assured, strict=True)]
+    offers = [offer if offer > TOLERANCE else 0 for offer in map(max, *lines, [0] * len(levels))]
+    end = bisect_left(offers, scale - TOLERANCE) + 1
     curve = Curve(offers[:end], levels[:end], [column[:end] for column in columns])
-    _bend(curve, [line[:end] for line in lines])
-    _ended(curve, scale)
+    _add_bends(curve, [line[:end] for line in lines])
+    _cut_at_whole(curve, scale)
     return curve
 
 
-def stretched(curve: Curve, part: int, whole: int, begin: int = 0) -> None:
+def stretch(curve: Curve, part: int, whole: int, begin: int = 0) -> None:
     """Make a curve of offers one of levels of the node above: `part` of the `whole` of an offer is the level, from `begin`."""
-    curve.at = [(offer * part + whole // 2) // whole + begin for offer in curve.at]
+    curve.offers = [(offer * part + whole // 2) // whole + begin for offer in curve.offers]
 
 
-def aligned(curves: Sequence[Curve]) -> None:
+def align(curves: Sequence[Curve]) -> None:
     """Make levels of siblings the same that differ by rounding only, and leave out what lies inside a jump."""
-    known = sorted({level for curve in curves for level in curve.at})
+    levels = sorted({level for curve in curves for level in curve.offers})
     same: dict[int, int] = {}
-    for level, after in pairwise(known):
-        if after - level <= NEAR:
+    for level, after in pairwise(levels):
+        if after - level <= TOLERANCE:
             same[after] = same.get(level, level)
     for curve in curves:
         if same:
-            curve.at = [same.get(level, level) for level in curve.at]
-        _tidied(curve)
+            curve.offers = [same.get(level, level) for level in curve.offers]
+        _drop_duplicate_points(curve)
 
 
-def _tidied(curve: Curve) -> None:
+def _drop_duplicate_points(curve: Curve) -> None:
     """Of points at one level keep the first and the last; where the curve begins the last, as of no offer the most counts."""
-    at = curve.at
-    first, last = bisect_right(at, at[0]) - 1, len(at) - 1
-    kept = [
+    offers = curve.offers
+    first, last = bisect_right(offers, offers[0]) - 1, len(offers) - 1
+    indexes = [
         index
         for index in range(first, last + 1)
-        if index in (first, last) or at[index - 1] != at[index] or at[index] != at[index + 1]
+        if index in (first, last) or offers[index - 1] != offers[index] or offers[index] != offers[index + 1]
     ]
-    if len(kept) <= last:
+    if len(indexes) <= last:
         curve.begins_after = first > 0 and curve.levels[first] == curve.levels[first - 1]
-        curve.at, curve.levels = [at[index] for index in kept], [curve.levels[index] for index in kept]
-        curve.columns = [[column[index] for index in kept] for column in curve.columns]
+        curve.offers, curve.levels = [offers[index] for index in indexes], [curve.levels[index] for index in indexes]
+        curve.columns = [[column[index] for index in indexes] for column in curve.columns]
 
 
-def _frozen(own: Polyline, most: Sequence[int]) -> tuple[Column, list[Column]]:
+def _stop_at_limit(own: Polyline, most: Sequence[int]) -> tuple[Numbers, list[Numbers]]:
     """A node's function up to where it would exceed its limit on some key."""
     end = min(bisect_right(column, top) for column, top in zip(own.columns, most, strict=True))
     if end == len(own.levels):
@@ -221,7 +222,7 @@ def _frozen(own: Polyline, most: Sequence[int]) -> tuple[Column, list[Column]]:
     ]
     if own.levels[end] == levels[-1]:
         return levels, columns
-    if any(left <= NEAR for left, _ in rises):
+    if any(left <= TOLERANCE for left, _ in rises):
         if end > 1 and levels[-1] == levels[-2]:  # just behind a jump, where only the lower value counts
             for column in (levels, *columns):
                 del column[-1]
@@ -235,20 +236,20 @@ def _frozen(own: Polyline, most: Sequence[int]) -> tuple[Column, list[Column]]:
     return levels, columns
 
 
-def _bend(curve: Curve, lines: Sequence[Column]) -> None:
+def _add_bends(curve: Curve, lines: Sequence[Numbers]) -> None:
     """Put in the points at which another key becomes the one that costs the offer."""
-    at, levels = curve.at, curve.levels
-    marks = [0] * len(at)
-    for bit, line in enumerate([[0] * len(at), *lines]):
-        marks = [mark | (offer - value <= NEAR) << bit for mark, offer, value in zip(marks, at, line, strict=True)]
+    offers, levels = curve.offers, curve.levels
+    marks = [0] * len(offers)
+    for bit, line in enumerate([[0] * len(offers), *lines]):
+        marks = [mark | (offer - value <= TOLERANCE) << bit for mark, offer, value in zip(marks, offers, line, strict=True)]
     bends = [
         index
-        for index in range(len(at) - 1)
-        if not marks[index] & marks[index + 1] or (levels[index] == levels[index + 1] and at[index] != at[index + 1])
+        for index in range(len(offers) - 1)
+        if not marks[index] & marks[index + 1] or (levels[index] == levels[index + 1] and offers[index] != offers[index + 1])
     ]
     for index in reversed(bends):
         if levels[index] == levels[index + 1]:
-            at.insert(index + 1, at[index + 1])
+            offers.insert(index + 1, offers[index + 1])
             for column in (levels, *curve.columns):
                 column.insert(index + 1, column[index])
         else:
@@ -256,25 +257,25 @@ def _bend(curve: Curve, lines: Sequence[Column]) -> None:
             for column in (levels, *curve.columns):
                 low, high = column[index], column[index + 1]
                 column[index + 1 : index + 1] = [low + (high - low) * part // whole for part, whole in parts]
-            at[index + 1 : index + 1] = [
+            offers[index + 1 : index + 1] = [
                 max(0, *(line[index] + (line[index + 1] - line[index]) * part // whole for line in lines))
                 for part, whole in parts
             ]
 
 
-def _ended(curve: Curve, scale: int) -> None:
+def _cut_at_whole(curve: Curve, scale: int) -> None:
     """End where the whole is offered."""
-    at, levels = curve.at, curve.levels
-    end = bisect_left(at, scale - NEAR)
-    if end == len(at):
+    offers, levels = curve.offers, curve.levels
+    end = bisect_left(offers, scale - TOLERANCE)
+    if end == len(offers):
         return
-    for column in (at, levels, *curve.columns):
+    for column in (offers, levels, *curve.columns):
         del column[end + 1 :]
-    if at[end] > scale:
-        part, whole = scale - at[end - 1], at[end] - at[end - 1]
+    if offers[end] > scale:
+        part, whole = scale - offers[end - 1], offers[end] - offers[end - 1]
         for column in (levels, *curve.columns):
             column[end] = column[end - 1] + (column[end] - column[end - 1]) * part // whole
-    at[end] = scale
+    offers[end] = scale
 
 
 def _crossings(ends: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -289,6 +290,6 @@ def _crossings(ends: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
         ]
         if not steeper:
             return parts
-        part, whole, *line = min(steeper, key=lambda one: (Fraction(one[0], one[1]), -one[1]))
+        part, whole, *line = min(steeper, key=lambda crossing: (Fraction(crossing[0], crossing[1]), -crossing[1]))
         parts.append((part, whole))
         low, high = line

@@ -11,52 +11,52 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from app.domain.amounts import Amounts
-from app.domain.snapshot import Account, Allocation, Snapshot
-from app.planner.account_tree import POLICY, Tree
+from app.domain.snapshot import AccountSnapshot, Allocation, PoolSnapshot
+from app.planner.account_tree import POLICY, AccountTree
 from app.planner.fair_share import satisfaction
-from app.planner.fair_share.preemptible_split import Split, split
+from app.planner.fair_share.preemptible_split import PreemptibleSplit, split_allocations
 from app.planner.fair_share.share_tree import Branch, Leaf
-from app.planner.fair_share.starvation import Patience, inherit, of_pool
-from app.planner.fair_share.water_filling import Division, Node, divide
+from app.planner.fair_share.starvation import StarvationSettings, inherit_settings, read_pool_settings
+from app.planner.fair_share.water_filling import AccountShares, Division, divide
 
-Uses: TypeAlias = Mapping[str, Amounts]
+UsageByComponent: TypeAlias = Mapping[str, Amounts]
 """Component → what it uses of each key of the pool."""
 
 
-class Ground:
+class FairShareInputs:
     """What does not change as a pool is judged: who is below whom, what everybody asks, and how patient they are."""
 
-    def __init__(self, snapshot: Snapshot, tree: Tree) -> None:
+    def __init__(self, snapshot: PoolSnapshot, tree: AccountTree) -> None:
         self.tree = tree
         self.accounts = snapshot.accounts
         self.capacity = tree.pool.limit
-        self.children: dict[str, list[Account]] = defaultdict(list)
+        self.children: dict[str, list[AccountSnapshot]] = defaultdict(list)
         """Account → the groups and policies directly below it, in the order of a fifo group."""
-        for account in sorted(snapshot.accounts.values(), key=_in_line):
+        for account in sorted(snapshot.accounts.values(), key=_fifo_order):
             if account.parent is not None:
                 self.children[account.parent].append(account)
-        self.patience: dict[str, Patience] = {}
-        self._inherit(tree.pool, of_pool(tree.pool.said))
-        self.used = {component: self._listed(tree.policy(component).used) for component in tree.paths}
-        self.waiting = {component: wanted.waiting for component, wanted in snapshot.demand.items()}
+        self.starvation_settings: dict[str, StarvationSettings] = {}
+        self._inherit(tree.pool, read_pool_settings(tree.pool.settings))
+        self.usage = {component: self._of_pool_keys(tree.policy(component).used) for component in tree.paths}
+        self.queued_requests = {component: demand.requests for component, demand in snapshot.demand.items()}
         self.demand: dict[str, Amounts] = {}
         """What each policy asks: what it uses and what waits."""
-        for component, used in self.used.items():
-            asked = snapshot.demand[component].units if component in snapshot.demand else {}
-            self.demand[component] = {key: used.get(key, 0) + asked.get(key, 0) for key in self.capacity}
+        for component, used in self.usage.items():
+            queued_units = snapshot.demand[component].units if component in snapshot.demand else {}
+            self.demand[component] = {key: used.get(key, 0) + queued_units.get(key, 0) for key in self.capacity}
 
-    def tree_of(self, uses: Uses) -> Branch:
+    def share_tree(self, usage: UsageByComponent) -> Branch:
         """The whole pool as it is divided."""
-        return self._branch(self.tree.pool, uses)
+        return self._branch(self.tree.pool, usage)
 
-    def _inherit(self, account: Account, own: Patience) -> None:
-        self.patience[account.name] = own
+    def _inherit(self, account: AccountSnapshot, own: StarvationSettings) -> None:
+        self.starvation_settings[account.name] = own
         for child in self.children[account.name]:
-            self._inherit(child, inherit(own, child.said, is_policy=child.name.startswith(POLICY)))
+            self._inherit(child, inherit_settings(own, child.settings, is_policy=child.name.startswith(POLICY)))
 
-    def _branch(self, account: Account, uses: Uses) -> Branch:
+    def _branch(self, account: AccountSnapshot, usage: UsageByComponent) -> Branch:
         children = tuple(
-            self._leaf(child, uses) if child.name.startswith(POLICY) else self._branch(child, uses)
+            self._leaf(child, usage) if child.name.startswith(POLICY) else self._branch(child, usage)
             for child in self.children[account.name]
         )
         is_pool = account is self.tree.pool
@@ -69,36 +69,36 @@ class Ground:
             limit=account.limit,
         )
 
-    def _leaf(self, account: Account, uses: Uses) -> Leaf:
+    def _leaf(self, account: AccountSnapshot, usage_by_component: UsageByComponent) -> Leaf:
         component = account.name.removeprefix(POLICY)
-        usage, demand = uses[component], self.demand[component]
-        return Leaf(account.name, account.weight, usage, _most(usage, demand), account.reserved, account.limit)
+        usage, demand = usage_by_component[component], self.demand[component]
+        return Leaf(account.name, account.weight, usage, _larger(usage, demand), account.reserved, account.limit)
 
-    def _listed(self, amounts: Amounts) -> Amounts:
+    def _of_pool_keys(self, amounts: Amounts) -> Amounts:
         return {key: amounts.get(key, 0) for key in self.capacity}
 
 
-class Parts:
+class FairShares:
     """Everybody's part in one state of a pool."""
 
-    def __init__(self, ground: Ground, uses: Uses) -> None:
-        self.ground = ground
-        self.uses = uses
-        self.division: Division = divide(ground.capacity, ground.tree_of(uses))
+    def __init__(self, inputs: FairShareInputs, usage: UsageByComponent) -> None:
+        self.inputs = inputs
+        self.usage = usage
+        self.division: Division = divide(inputs.capacity, inputs.share_tree(usage))
 
     @property
     def scale(self) -> int:
         """What the whole pool is."""
         return self.division.scale
 
-    def node(self, account: str) -> Node:
+    def account(self, account: str) -> AccountShares:
         """The shares of the pool, a group or a policy."""
-        return self.division.nodes[account]
+        return self.division.accounts[account]
 
     def is_below(self, account: str) -> bool:
         """Whether it has less than it is due."""
-        tolerance = self.ground.patience[account].tolerance
-        return satisfaction.is_below(self.node(account), tolerance, self.scale, account.startswith(POLICY))
+        tolerance = self.inputs.starvation_settings[account].tolerance
+        return satisfaction.is_below(self.account(account), tolerance, self.scale, account.startswith(POLICY))
 
     def share(self, amounts: Amounts) -> tuple[int, ...]:
         """Amounts as shares."""
@@ -106,35 +106,39 @@ class Parts:
 
     def fits_within(self, component: str, amounts: Amounts) -> bool:
         """Whether so much more of a policy still lies within its fair share."""
-        node, slack = self.node(POLICY + component), self.scale // satisfaction.EQUAL
+        account_shares, slack = self.account(POLICY + component), self.scale // satisfaction.EQUAL_WITHIN
         more = self.share(amounts)
-        return all(used + units <= due + slack for used, units, due in zip(node.usage, more, node.fair, strict=True) if units)
+        return all(
+            used + units <= fair + slack
+            for used, units, fair in zip(account_shares.usage, more, account_shares.fair, strict=True)
+            if units
+        )
 
-    def split(self, component: str, running: Sequence[Allocation]) -> Split:
+    def split(self, component: str, running: Sequence[Allocation]) -> PreemptibleSplit:
         """How what a policy runs is split."""
         account = POLICY + component
-        return split(running, self.node(account), self.division, self.ground.patience[account])
+        return split_allocations(running, self.account(account), self.division, self.inputs.starvation_settings[account])
 
 
-def moved(uses: Uses, component: str, amounts: Amounts, sign: int) -> Uses:
+def add_usage(usage: UsageByComponent, component: str, amounts: Amounts, sign: int) -> UsageByComponent:
     """The same, but for one policy, which uses so much more or less."""
-    changed = {key: units + sign * amounts.get(key, 0) for key, units in uses[component].items()}
-    return {**uses, component: changed}
+    changed = {key: units + sign * amounts.get(key, 0) for key, units in usage[component].items()}
+    return {**usage, component: changed}
 
 
-def by_component(allocations: Iterable[Allocation]) -> dict[str, list[Allocation]]:
+def allocations_by_component(allocations: Iterable[Allocation]) -> dict[str, list[Allocation]]:
     """Who runs and is not leaving, by policy, in order of grant."""
-    running: dict[str, list[Allocation]] = defaultdict(list)
-    for holder in allocations:
-        if holder.leaving_for is None:
-            running[holder.component].append(holder)
-    return running
+    allocations_by_component: dict[str, list[Allocation]] = defaultdict(list)
+    for allocation in allocations:
+        if allocation.leaving_for is None:
+            allocations_by_component[allocation.component].append(allocation)
+    return allocations_by_component
 
 
-def _in_line(account: Account) -> tuple[int, int, str]:
+def _fifo_order(account: AccountSnapshot) -> tuple[int, int, str]:
     """The order of a fifo group's children: 1. the greatest weight 2. the eldest 3. name."""
-    return -account.weight, account.born, account.name
+    return -account.weight, account.creation_number, account.name
 
 
-def _most(one: Amounts, other: Amounts) -> Amounts:
-    return {key: max(units, other.get(key, 0)) for key, units in one.items()}
+def _larger(left: Amounts, right: Amounts) -> Amounts:
+    return {key: max(units, right.get(key, 0)) for key, units in left.items()}

@@ -9,61 +9,75 @@ from fractions import Fraction
 from app.domain.amounts import Amounts
 from app.domain.snapshot import Allocation
 from app.planner.fair_share.inputs import Share
-from app.planner.fair_share.satisfaction import EQUAL, beats, blocked, covers
-from app.planner.fair_share.starvation import Patience
-from app.planner.fair_share.water_filling import Division, Node
+from app.planner.fair_share.satisfaction import EQUAL_WITHIN, covers_demand, demand_met, exceeds
+from app.planner.fair_share.starvation import StarvationSettings
+from app.planner.fair_share.water_filling import AccountShares, Division
 
 
 @dataclass(frozen=True, slots=True)
-class Split:
+class PreemptibleSplit:
     """Ids of a leaf's running allocations in the order of the walk: one after the other, the three are all of them."""
 
     non_preemptible: tuple[str, ...]
     aggressively_preemptible: tuple[str, ...]
     preemptible: tuple[str, ...]
-    before: Mapping[str, Share]
+    usage_before: Mapping[str, Share]
     """The leaf's usage share before each, in that same order."""
 
 
-def split(running: Sequence[Allocation], node: Node, division: Division, patience: Patience) -> Split:
+def split_allocations(
+    allocations: Sequence[Allocation], account: AccountShares, division: Division, settings: StarvationSettings
+) -> PreemptibleSplit:
     """How a leaf's running allocations, given in order of grant, are split.
 
     The walk: 1. those that completed no checkpoint 2. those that did; each in order of grant. Where aggressive preemption is
     not allowed, what only that could take is not preemptible.
     """
-    walk = sorted(running, key=lambda holder: holder.checkpointed_ms is not None)
-    units = _before(walk)
-    before = [division.share(amounts) for amounts in units]
-    kept = [_is_kept(amounts, patience.protects) for amounts in units]
-    shut = blocked(node.fair, node.demand, division.scale)
+    walk = sorted(allocations, key=lambda allocation: allocation.checkpointed_ms is not None)
+    usage_before = _usage_before(walk)
+    shares_before = [division.share(amounts) for amounts in usage_before]
+    is_protected = [_is_protected(amounts, settings.protected_usage) for amounts in usage_before]
+    keys_met = demand_met(account.fair, account.demand, division.scale)
 
     def end(threshold: Fraction) -> int:
-        bound = _bound(node.fair, threshold, division.scale)
-        return next((place for place, share in enumerate(before) if not (kept[place] or beats(bound, share, shut))), len(walk))
+        bound = _bound(account.fair, threshold, division.scale)
+        return next(
+            (
+                index
+                for index, share in enumerate(shares_before)
+                if not (is_protected[index] or exceeds(bound, share, keys_met))
+            ),
+            len(walk),
+        )
 
-    first = end(patience.aggressive_threshold)
-    covered = any(node.demand) and covers(node.fair, node.demand, division.scale)
-    second = len(walk) if covered else max(first, end(patience.threshold))
-    if not patience.allow_aggressive:
-        first = second
-    ids = tuple(holder.id for holder in walk)
-    return Split(ids[:first], ids[first:second], ids[second:], dict(zip(ids, before, strict=True)))
+    first_aggressive = end(settings.aggressive_threshold)
+    is_covered = any(account.demand) and covers_demand(account.fair, account.demand, division.scale)
+    first_preemptible = len(walk) if is_covered else max(first_aggressive, end(settings.threshold))
+    if not settings.allow_aggressive:
+        first_aggressive = first_preemptible
+    ids = tuple(allocation.id for allocation in walk)
+    return PreemptibleSplit(
+        ids[:first_aggressive],
+        ids[first_aggressive:first_preemptible],
+        ids[first_preemptible:],
+        dict(zip(ids, shares_before, strict=True)),
+    )
 
 
-def _before(walk: Sequence[Allocation]) -> list[Amounts]:
+def _usage_before(walk: Sequence[Allocation]) -> list[Amounts]:
     """What the leaf holds before each."""
-    held: list[Amounts] = []
+    usage_before: list[Amounts] = []
     so_far: dict[str, int] = {}
-    for holder in walk:
-        held.append(so_far)
-        so_far = {**so_far, **{key: so_far.get(key, 0) + amount for key, amount in holder.amounts.items()}}
-    return held
+    for allocation in walk:
+        usage_before.append(so_far)
+        so_far = {**so_far, **{key: so_far.get(key, 0) + amount for key, amount in allocation.amounts.items()}}
+    return usage_before
 
 
-def _is_kept(held: Amounts, protects: Amounts) -> bool:
-    return bool(protects) and all(held.get(key, 0) < most for key, most in protects.items())
+def _is_protected(usage: Amounts, protected_usage: Amounts) -> bool:
+    return bool(protected_usage) and all(usage.get(key, 0) < most for key, most in protected_usage.items())
 
 
 def _bound(fair: Share, threshold: Fraction, scale: int) -> Share:
     """A part of the fair share, less what rounding may have added."""
-    return tuple(due * threshold.numerator // threshold.denominator - scale // EQUAL for due in fair)
+    return tuple(units * threshold.numerator // threshold.denominator - scale // EQUAL_WITHIN for units in fair)

@@ -8,74 +8,92 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from app.domain.plan_steps import Publication, Row
+from app.domain.plan_steps import AccountUpdate, Publication
 from app.domain.queue_score import SHARE
-from app.domain.snapshot import Account, Published, Snapshot
-from app.planner.account_tree import POLICY, Tree
+from app.domain.snapshot import AccountSnapshot, PoolSnapshot, PublishedStatus
+from app.planner.account_tree import POLICY, AccountTree
 from app.planner.fair_share import satisfaction
-from app.planner.fair_share.pool_shares import Parts
-from app.planner.fair_share.starvation import State, Status, advance
-from app.planner.preemption.over_limit import Limits
+from app.planner.fair_share.pool_shares import FairShares
+from app.planner.fair_share.starvation import StarvationState, StarvationStatus, next_state
+from app.planner.preemption.over_limit import OverLimitCheck
 
 
-def states(snapshot: Snapshot, parts: Parts) -> dict[str, State]:
+def starvation_states(snapshot: PoolSnapshot, shares: FairShares) -> dict[str, StarvationState]:
     """Who starves by now: account → state, of every group and policy."""
-    return {name: _state(snapshot, parts, account) for name, account in snapshot.accounts.items() if account.parent is not None}
+    return {
+        name: _state(snapshot, shares, account) for name, account in snapshot.accounts.items() if account.parent is not None
+    }
 
 
-def _state(snapshot: Snapshot, parts: Parts, account: Account) -> State:
-    kept, queued = account.published, None
+def _state(snapshot: PoolSnapshot, shares: FairShares, account: AccountSnapshot) -> StarvationState:
+    published, queued = account.published, None
     if account.name.startswith(POLICY):
-        queued = parts.ground.waiting.get(account.name.removeprefix(POLICY), 0)
-    before = State() if snapshot.lapsed else State(Status(kept.status or Status.NON_STARVING), kept.below_ms)
-    patience = parts.ground.patience[account.name]
-    return advance(before, parts.is_below(account.name), snapshot.now_ms, patience, queued)
+        queued = shares.inputs.queued_requests.get(account.name.removeprefix(POLICY), 0)
+    previous = (
+        StarvationState()
+        if snapshot.has_void_starvation
+        else StarvationState(StarvationStatus(published.starvation_status or StarvationStatus.NON_STARVING), published.below_ms)
+    )
+    settings = shares.inputs.starvation_settings[account.name]
+    return next_state(previous, shares.is_below(account.name), snapshot.now_ms, settings, queued)
 
 
-def publication(snapshot: Snapshot, tree: Tree, parts: Parts | None, found: Mapping[str, State]) -> Publication | None:
+def build_publication(
+    snapshot: PoolSnapshot, tree: AccountTree, shares: FairShares | None, states: Mapping[str, StarvationState]
+) -> Publication | None:
     """What of it differs from what is kept; None if nothing does. `parts` is None where no fair shares count."""
-    limits = Limits(snapshot, tree)
-    now = {name: _now(limits, parts, found, account) for name, account in snapshot.accounts.items()}
-    rows = tuple(row for name, account in snapshot.accounts.items() if (row := _row(account, now[name])))
-    watched = any(one.over_ms is not None or one.below_ms is not None for one in now.values())
-    return Publication(rows, watched) if rows or watched != snapshot.watched or snapshot.lapsed else None
+    check = OverLimitCheck(snapshot, tree)
+    current = {name: _current_status(check, shares, states, account) for name, account in snapshot.accounts.items()}
+    updates = tuple(
+        update for name, account in snapshot.accounts.items() if (update := _account_update(account, current[name]))
+    )
+    is_watched = any(status.over_ms is not None or status.below_ms is not None for status in current.values())
+    return (
+        Publication(updates, is_watched)
+        if updates or is_watched != snapshot.is_watched or snapshot.has_void_starvation
+        else None
+    )
 
 
-def _now(limits: Limits, parts: Parts | None, found: Mapping[str, State], account: Account) -> Published:
-    over_ms = limits.over_since(account)
-    state = found.get(account.name, State())
-    fair, sated = _shares(parts, account) if parts else ({}, frozenset())
-    status = "" if state.status is Status.NON_STARVING else str(state.status)
-    return Published(fair=fair, sated=sated, status=status, below_ms=state.below_ms, over_ms=over_ms)
+def _current_status(
+    check: OverLimitCheck, shares: FairShares | None, states: Mapping[str, StarvationState], account: AccountSnapshot
+) -> PublishedStatus:
+    over_ms = check.over_since(account)
+    state = states.get(account.name, StarvationState())
+    fair_shares, demand_met = _published_shares(shares, account) if shares else ({}, frozenset())
+    status = "" if state.status is StarvationStatus.NON_STARVING else str(state.status)
+    return PublishedStatus(
+        fair_shares=fair_shares, demand_met=demand_met, starvation_status=status, below_ms=state.below_ms, over_ms=over_ms
+    )
 
 
-def _shares(parts: Parts, account: Account) -> tuple[dict[str, int], frozenset[str]]:
-    node = parts.node(account.name)
-    if not account.name.startswith(POLICY) or not any(node.demand):
+def _published_shares(shares: FairShares, account: AccountSnapshot) -> tuple[dict[str, int], frozenset[str]]:
+    account_shares = shares.account(account.name)
+    if not account.name.startswith(POLICY) or not any(account_shares.demand):
         return {}, frozenset()
-    keys, shut = parts.division.keys, satisfaction.blocked(node.fair, node.demand, parts.scale)
-    fair = {key: due * SHARE // parts.scale for key, due in zip(keys, node.fair, strict=True)}
-    return fair, frozenset(key for key, no in zip(keys, shut, strict=True) if no)
+    keys, keys_met = shares.division.keys, satisfaction.demand_met(account_shares.fair, account_shares.demand, shares.scale)
+    fair_shares = {key: units * SHARE // shares.scale for key, units in zip(keys, account_shares.fair, strict=True)}
+    return fair_shares, frozenset(key for key, is_met in zip(keys, keys_met, strict=True) if is_met)
 
 
-def _texts(kept: Published) -> dict[str, str]:
+def _texts(published: PublishedStatus) -> dict[str, str]:
     """As it is kept, field → text."""
-    texts = {f"fair:{key}": str(due) for key, due in kept.fair.items()}
-    texts |= {f"sated:{key}": "1" for key in sorted(kept.sated)}
-    texts |= {"status": kept.status} if kept.status else {}
-    return texts | dict(_times(kept))
+    texts = {f"fair:{key}": str(due) for key, due in published.fair_shares.items()}
+    texts |= {f"sated:{key}": "1" for key in sorted(published.demand_met)}
+    texts |= {"status": published.starvation_status} if published.starvation_status else {}
+    return texts | dict(_times(published))
 
 
-def _times(kept: Published) -> Iterator[tuple[str, str]]:
-    if kept.below_ms is not None:
-        yield "below_ms", str(kept.below_ms)
-    if kept.over_ms is not None:
-        yield "over_ms", str(kept.over_ms)
+def _times(published: PublishedStatus) -> Iterator[tuple[str, str]]:
+    if published.below_ms is not None:
+        yield "below_ms", str(published.below_ms)
+    if published.over_ms is not None:
+        yield "over_ms", str(published.over_ms)
 
 
-def _row(account: Account, now: Published) -> Row | None:
-    if now == account.published:
+def _account_update(account: AccountSnapshot, current: PublishedStatus) -> AccountUpdate | None:
+    if current == account.published:
         return None
-    before, after = _texts(account.published), _texts(now)
-    said = tuple((field, text) for field, text in after.items() if before.get(field) != text)
-    return Row(account.name, said, tuple(field for field in before if field not in after))
+    before, after = _texts(account.published), _texts(current)
+    values = tuple((field, text) for field, text in after.items() if before.get(field) != text)
+    return AccountUpdate(account.name, values, tuple(field for field in before if field not in after))

@@ -23,17 +23,17 @@ from typing import Any, TypeAlias
 from app.domain.plan_steps import Trigger
 from app.domain.snapshot import Allocation, Waiter
 from app.planner.account_tree import POLICY
-from app.planner.decisions import WhyNot
+from app.planner.decisions import RefusalReason
 from app.planner.fair_share import satisfaction
-from app.planner.fair_share.pool_shares import Parts, Uses, moved
-from app.planner.fair_share.preemptible_split import Split
-from app.planner.fair_share.starvation import State, Status
-from app.planner.projection import Books, Line
+from app.planner.fair_share.pool_shares import FairShares, UsageByComponent, add_usage
+from app.planner.fair_share.preemptible_split import PreemptibleSplit
+from app.planner.fair_share.starvation import StarvationState, StarvationStatus
+from app.planner.projection import HoldsAhead, Projection
 
-Guard: TypeAlias = Callable[[Allocation], WhyNot | None]
+ProtectionOf: TypeAlias = Callable[[Allocation], RefusalReason | None]
 
 
-class Stage(IntEnum):
+class StarvationLevel(IntEnum):
     """How urgently somebody may take."""
 
     NONE = 0
@@ -41,206 +41,222 @@ class Stage(IntEnum):
     AGGRESSIVE = 2
 
 
-STAGES = {Status.NON_STARVING: Stage.NONE, Status.STARVING: Stage.ORDINARY, Status.AGGRESSIVELY_STARVING: Stage.AGGRESSIVE}
-TRIGGERS = {Stage.ORDINARY: Trigger.STARVATION, Stage.AGGRESSIVE: Trigger.AGGRESSIVE_STARVATION}
+LEVELS = {
+    StarvationStatus.NON_STARVING: StarvationLevel.NONE,
+    StarvationStatus.STARVING: StarvationLevel.ORDINARY,
+    StarvationStatus.AGGRESSIVELY_STARVING: StarvationLevel.AGGRESSIVE,
+}
+TRIGGERS = {StarvationLevel.ORDINARY: Trigger.STARVATION, StarvationLevel.AGGRESSIVE: Trigger.AGGRESSIVE_STARVATION}
 
 
-WORK, LEAST_WEIGHED, MOST_WEIGHED = 20_000, 8, 400
+WEIGHED_POLICIES, LEAST_WEIGHED, MOST_WEIGHED = 20_000, 8, 400
 """In one pass so many exchanges are weighed that their divisions are of so many policies in all; at least and at most."""
 
-KNUTH = 2_654_435_761
+HASH_MULTIPLIER = 2_654_435_761
 """Multiplied by it, moments that follow each other lie far apart."""
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class PreemptibleWork:
     """Somebody who runs, as far as it may be taken at all."""
 
-    holder: Allocation
-    aggressively: bool
+    allocation: Allocation
+    aggressive_only: bool
     """Only by who starves aggressively."""
-    beyond: frozenset[str]
+    keys_beyond: frozenset[str]
     """The keys it holds on which it lies so far beyond its policy's fair share."""
 
 
-class Scene:
+class ShareScenario:
     """One state of a pool: everybody's part, who runs, and what of it may be taken."""
 
-    def __init__(self, parts: Parts, running: Mapping[str, Sequence[Allocation]], guard: Guard) -> None:
-        self.parts = parts
-        self._running = running
-        self._guard = guard
-        self._pieces: dict[tuple[str, bool], list[Piece]] = {}
-        self._splits: dict[str, Split] = {}
-        self.takable: dict[object, Any] = {}
+    def __init__(
+        self, shares: FairShares, allocations: Mapping[str, Sequence[Allocation]], protection_of: ProtectionOf
+    ) -> None:
+        self.shares = shares
+        self._allocations = allocations
+        self._protection_of = protection_of
+        self._work: dict[tuple[str, bool], list[PreemptibleWork]] = {}
+        self._splits: dict[str, PreemptibleSplit] = {}
+        self.candidates: dict[object, Any] = {}
         """What those may take who are short of the same, as far as it was asked."""
 
-    def pieces(self, component: str, *, aggressively: bool) -> list[Piece]:
+    def preemptible_work(self, component: str, *, aggressively: bool) -> list[PreemptibleWork]:
         """What of a policy may be taken, in order of grant: the preemptible, or also the aggressively preemptible."""
-        found = self._pieces.get((component, aggressively))
-        if found is None:
-            found = self._pieces[component, aggressively] = list(self._cut(component, aggressively))
-        return found
+        all_work = self._work.get((component, aggressively))
+        if all_work is None:
+            all_work = self._work[component, aggressively] = list(self._find_preemptible_work(component, aggressively))
+        return all_work
 
-    def why_not(self, holder: Allocation) -> WhyNot | None:
+    def refusal(self, allocation: Allocation) -> RefusalReason | None:
         """What keeps one who runs from being taken, be the waiter who it may; None if there may be one who takes it."""
-        protected = self._guard(holder)
-        if protected is not None:
-            return protected
-        pieces = self.pieces(holder.component, aggressively=True)
-        return None if any(piece.holder is holder for piece in pieces) else WhyNot.WITHIN_FAIR_SHARE
+        protection = self._protection_of(allocation)
+        if protection is not None:
+            return protection
+        all_work = self.preemptible_work(allocation.component, aggressively=True)
+        return None if any(work.allocation is allocation for work in all_work) else RefusalReason.WITHIN_FAIR_SHARE
 
-    def _cut(self, component: str, aggressively: bool) -> Iterator[Piece]:
-        running = self._running.get(component, ())
-        if not running:
+    def _find_preemptible_work(self, component: str, aggressively: bool) -> Iterator[PreemptibleWork]:
+        allocations = self._allocations.get(component, ())
+        if not allocations:
             return
-        cut = self._splits.get(component)
-        if cut is None:
-            cut = self._splits[component] = self.parts.split(component, running)
-        patience = self.parts.ground.patience[POLICY + component]
-        graded = dict.fromkeys(cut.preemptible, False)
-        if aggressively and patience.allow_aggressive:
-            graded |= dict.fromkeys(cut.aggressively_preemptible, True)
-        bound = self._bound(POLICY + component, patience.threshold)
-        for holder in running if graded else ():
-            if holder.id in graded and self._guard(holder) is None:
-                beyond = self._beyond(holder, cut.before[holder.id], bound, partly=graded[holder.id])
-                if beyond:
-                    yield Piece(holder, graded[holder.id], beyond)
+        split = self._splits.get(component)
+        if split is None:
+            split = self._splits[component] = self.shares.split(component, allocations)
+        settings = self.shares.inputs.starvation_settings[POLICY + component]
+        aggressive_only = dict.fromkeys(split.preemptible, False)
+        if aggressively and settings.allow_aggressive:
+            aggressive_only |= dict.fromkeys(split.aggressively_preemptible, True)
+        bound = self._bound(POLICY + component, settings.threshold)
+        for allocation in allocations if aggressive_only else ():
+            if allocation.id in aggressive_only and self._protection_of(allocation) is None:
+                keys_beyond = self._beyond(
+                    allocation, split.usage_before[allocation.id], bound, partly=aggressive_only[allocation.id]
+                )
+                if keys_beyond:
+                    yield PreemptibleWork(allocation, aggressive_only[allocation.id], keys_beyond)
 
     def _bound(self, account: str, threshold: Fraction) -> list[int]:
-        fair = self.parts.node(account).fair
-        return [due * threshold.numerator // threshold.denominator for due in fair]
+        fair = self.shares.account(account).fair
+        return [units * threshold.numerator // threshold.denominator for units in fair]
 
-    def _beyond(self, holder: Allocation, before: Sequence[int], bound: Sequence[int], *, partly: bool) -> frozenset[str]:
-        slack, own = self.parts.scale // satisfaction.EQUAL, self.parts.share(holder.amounts)
-        rows = zip(self.parts.division.keys, before, own, bound, strict=True)
+    def _beyond(self, allocation: Allocation, before: Sequence[int], bound: Sequence[int], *, partly: bool) -> frozenset[str]:
+        slack, own = self.shares.scale // satisfaction.EQUAL_WITHIN, self.shares.share(allocation.amounts)
+        rows = zip(self.shares.division.keys, before, own, bound, strict=True)
         if partly:
             return frozenset(key for key, below, units, most in rows if units and below + units > most + slack)
         return frozenset(key for key, below, units, most in rows if units and below + slack >= most)
 
 
-class Fairness:
+class FairShareRules:
     """The fair shares of one pool as it is judged, through all the steps that are planned."""
 
-    def __init__(self, books: Books, parts: Parts, found: Mapping[str, State], guard: Guard) -> None:
-        self.books = books
-        self.ground = parts.ground
-        self._as_it_is = parts
-        self._found = found
-        self._guard = guard
-        self._scene: tuple[int, Scene] | None = None
-        self.weighed = 0
+    def __init__(
+        self, projection: Projection, shares: FairShares, states: Mapping[str, StarvationState], protection_of: ProtectionOf
+    ) -> None:
+        self.projection = projection
+        self.inputs = shares.inputs
+        self._current_shares = shares
+        self._states = states
+        self._protection_of = protection_of
+        self._scenario: tuple[int, ShareScenario] | None = None
+        self.weighed_exchanges = 0
         """How many exchanges were weighed so far."""
-        self._divided: dict[object, Parts] = {}
+        self._shares_by_state: dict[object, FairShares] = {}
         """The division for each state that was looked at, after some exchange."""
-        self._most = max(LEAST_WEIGHED, min(MOST_WEIGHED, WORK // max(1, len(self.ground.tree.paths))))
+        self._max_weighed = max(LEAST_WEIGHED, min(MOST_WEIGHED, WEIGHED_POLICIES // max(1, len(self.inputs.tree.paths))))
 
-    def scene(self, line: Line) -> Scene:
+    def scenario(self, holds_ahead: HoldsAhead) -> ShareScenario:
         """The pool when all who are leaving have left, and all who have holds have what those are for."""
-        if line is not self.books.end:
-            return self._make(line)
-        if self._scene is None or self._scene[0] != self.books.version:
-            self._scene = self.books.version, self._make(line)
-        return self._scene[1]
+        if holds_ahead is not self.projection.all_holds:
+            return self._build_scenario(holds_ahead)
+        if self._scenario is None or self._scenario[0] != self.projection.version:
+            self._scenario = self.projection.version, self._build_scenario(holds_ahead)
+        return self._scenario[1]
 
     def is_starving(self, account: str) -> bool:
         """Whether it has been below its fair share for too long."""
-        return STAGES[self._found[account].status] is not Stage.NONE
+        return LEVELS[self._states[account].status] is not StarvationLevel.NONE
 
-    def stage(self, component: str, scene: Scene) -> Stage:
+    def level(self, component: str, scenario: ShareScenario) -> StarvationLevel:
         """How urgent a policy's want is: its own or that of a group above it, if those are below their fair share here, too."""
-        path = self.ground.tree.paths[component][:-1]
-        stages = ((STAGES[self._found[account].status], account) for account in path)
-        return max((stage for stage, account in stages if stage and scene.parts.is_below(account)), default=Stage.NONE)
+        path = self.inputs.tree.paths[component][:-1]
+        levels = ((LEVELS[self._states[account].status], account) for account in path)
+        return max(
+            (level for level, account in levels if level and scenario.shares.is_below(account)), default=StarvationLevel.NONE
+        )
 
-    def may_weigh(self, begun: int) -> bool:
+    def may_weigh_more(self, weighed_before: int) -> bool:
         """Whether there is time in this pass to weigh another exchange, for somebody who began when so many had been weighed.
 
         An eighth of all is for one."""
-        return self.weighed < self._most and self.weighed - begun < max(2, self._most // 8)
+        return self.weighed_exchanges < self._max_weighed and self.weighed_exchanges - weighed_before < max(
+            2, self._max_weighed // 8
+        )
 
-    def in_order(self, waiters: Iterable[Waiter], now_ms: int) -> Iterator[Waiter]:
+    def waiters_in_order(self, waiters: Iterable[Waiter], now_ms: int) -> Iterator[Waiter]:
         """1. the more urgent 2. the least satisfied policy 3. the higher class 4. the older 5. id.
 
         When half of what a pass may weigh was weighed in vain, it goes on with anybody as urgent, each time with another, so
         that those who are refused at every look keep nobody from ever being heard.
         """
-        ordered = self._ordered(waiters)
-        scene = self.scene(self.books.end)
-        for at, waiter in enumerate(ordered):
-            if self.weighed * 2 > self._most:
-                stage = self._stage_of(waiter, scene)
-                rest = [other for other in ordered[at:] if self._stage_of(other, scene) is stage]
-                first = now_ms * KNUTH % 2**32 % len(rest)
-                yield from rest[first:] + rest[:first] + ordered[at + len(rest) :]
+        ordered = self._sorted_waiters(waiters)
+        scenario = self.scenario(self.projection.all_holds)
+        for index, waiter in enumerate(ordered):
+            if self.weighed_exchanges * 2 > self._max_weighed:
+                level = self._level_of(waiter, scenario)
+                rest = [other for other in ordered[index:] if self._level_of(other, scenario) is level]
+                first = now_ms * HASH_MULTIPLIER % 2**32 % len(rest)
+                yield from rest[first:] + rest[:first] + ordered[index + len(rest) :]
                 return
             yield waiter
 
-    def _stage_of(self, waiter: Waiter, scene: Scene) -> Stage:
-        return self.stage(waiter.component, scene) if waiter.component in self.ground.tree.paths else Stage.NONE
+    def _level_of(self, waiter: Waiter, scenario: ShareScenario) -> StarvationLevel:
+        return self.level(waiter.component, scenario) if waiter.component in self.inputs.tree.paths else StarvationLevel.NONE
 
-    def _ordered(self, waiters: Iterable[Waiter]) -> list[Waiter]:
-        scene = self.scene(self.books.end)
-        stages = {component: self.stage(component, scene) for component in self.ground.tree.paths}
-        worth = {component: self._satisfaction(component, scene) for component, stage in stages.items() if stage}
+    def _sorted_waiters(self, waiters: Iterable[Waiter]) -> list[Waiter]:
+        scenario = self.scenario(self.projection.all_holds)
+        levels = {component: self.level(component, scenario) for component in self.inputs.tree.paths}
+        satisfactions = {component: self._satisfaction(component, scenario) for component, level in levels.items() if level}
         return sorted(
             waiters,
             key=lambda waiter: (
-                -stages.get(waiter.component, Stage.NONE),
-                worth.get(waiter.component, (1, Fraction(0))),
+                -levels.get(waiter.component, StarvationLevel.NONE),
+                satisfactions.get(waiter.component, (1, Fraction(0))),
                 -waiter.preemption_class,
-                waiter.number,
+                waiter.submission_number,
                 waiter.id,
             ),
         )
 
-    def after(self, scene: Scene, waiter: Waiter, victims: Sequence[Allocation]) -> Scene:
+    def scenario_after(self, scenario: ShareScenario, waiter: Waiter, victims: Sequence[Allocation]) -> ShareScenario:
         """The state when these have left and the waiter runs."""
-        self.weighed += 1
-        uses = moved(scene.parts.uses, waiter.component, waiter.amounts, 1)
+        self.weighed_exchanges += 1
+        usage = add_usage(scenario.shares.usage, waiter.component, waiter.amounts, 1)
         for victim in victims:
-            uses = moved(uses, victim.component, victim.amounts, -1)
-        sides = dict.fromkeys([waiter.component, *(victim.component for victim in victims)])
-        state = (scene, tuple((component, tuple(uses[component].values())) for component in sorted(sides)))
-        parts = self._divided.get(state)
-        if parts is None:
-            parts = self._divided[state] = Parts(self.ground, uses)
-        gone, running = {victim.id for victim in victims}, self._running()
+            usage = add_usage(usage, victim.component, victim.amounts, -1)
+        components = dict.fromkeys([waiter.component, *(victim.component for victim in victims)])
+        state = (scenario, tuple((component, tuple(usage[component].values())) for component in sorted(components)))
+        shares = self._shares_by_state.get(state)
+        if shares is None:
+            shares = self._shares_by_state[state] = FairShares(self.inputs, usage)
+        leaving, allocations = {victim.id for victim in victims}, self._allocations()
         for component in dict.fromkeys(victim.component for victim in victims):
-            running[component] = [holder for holder in running[component] if holder.id not in gone]
-        running[waiter.component].append(granted(waiter))
-        return Scene(parts, running, self._lasting)
+            allocations[component] = [allocation for allocation in allocations[component] if allocation.id not in leaving]
+        allocations[waiter.component].append(allocation_of(waiter))
+        return ShareScenario(shares, allocations, self._lasting_protection)
 
-    def with_back(self, scene: Scene, stray: Allocation) -> Scene:
+    def scenario_with(self, scenario: ShareScenario, orphan: Allocation) -> ShareScenario:
         """The state with one who was leaving among those who run; it is counted in what its policy uses as it is."""
-        running = self._running()
-        running[stray.component] = sorted([*running[stray.component], stray], key=lambda holder: holder.fence)
-        return Scene(scene.parts, running, self._lasting)
+        allocations = self._allocations()
+        allocations[orphan.component] = sorted(
+            [*allocations[orphan.component], orphan], key=lambda allocation: allocation.fence
+        )
+        return ShareScenario(scenario.shares, allocations, self._lasting_protection)
 
-    def _lasting(self, holder: Allocation) -> WhyNot | None:
+    def _lasting_protection(self, allocation: Allocation) -> RefusalReason | None:
         """What protects somebody that time does not change."""
-        protected = self._guard(holder)
-        return None if protected in (WhyNot.NEAR_COMPLETION, WhyNot.JUST_STARTED) else protected
+        protection = self._protection_of(allocation)
+        return None if protection in (RefusalReason.NEAR_COMPLETION, RefusalReason.JUST_STARTED) else protection
 
-    def _make(self, line: Line) -> Scene:
-        books, keys = self.books, list(self.ground.capacity)
-        uses: Uses = {
-            component: {key: max(0, books.used_then(POLICY + component, key, line)) for key in keys}
-            for component in self.ground.tree.paths
+    def _build_scenario(self, holds_ahead: HoldsAhead) -> ShareScenario:
+        projection, keys = self.projection, list(self.inputs.capacity)
+        usage: UsageByComponent = {
+            component: {key: max(0, projection.projected_use(POLICY + component, key, holds_ahead)) for key in keys}
+            for component in self.inputs.tree.paths
         }
-        parts = self._as_it_is if uses == self._as_it_is.uses else Parts(self.ground, uses)
-        return Scene(parts, self._running(), self._guard)
+        shares = self._current_shares if usage == self._current_shares.usage else FairShares(self.inputs, usage)
+        return ShareScenario(shares, self._allocations(), self._protection_of)
 
-    def _running(self) -> dict[str, list[Allocation]]:
-        return {component: self.books.shares.running(component) for component in self.ground.tree.paths}
+    def _allocations(self) -> dict[str, list[Allocation]]:
+        return {component: self.projection.borrowing.running(component) for component in self.inputs.tree.paths}
 
-    def _satisfaction(self, component: str, scene: Scene) -> tuple[int, Fraction]:
-        ratio = satisfaction.satisfaction(scene.parts.node(POLICY + component), scene.parts.scale)
+    def _satisfaction(self, component: str, scenario: ShareScenario) -> tuple[int, Fraction]:
+        ratio = satisfaction.satisfaction_ratio(scenario.shares.account(POLICY + component), scenario.shares.scale)
         return (1, Fraction(0)) if ratio is None else (0, ratio)
 
 
-def granted(waiter: Waiter) -> Allocation:
+def allocation_of(waiter: Waiter) -> Allocation:
     """A waiter as it would run, the newest of all."""
     return Allocation(
         id=waiter.id,

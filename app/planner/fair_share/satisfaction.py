@@ -6,60 +6,65 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from app.planner.fair_share.inputs import Share
-from app.planner.fair_share.water_filling import Node
+from app.planner.fair_share.water_filling import AccountShares
 
-EQUAL = 10**9
+EQUAL_WITHIN = 10**9
 """Shares that differ by less than one in so many are the same."""
 
-COVERED = 10**4
+COVERED_WITHIN = 10**4
 """A fair share that lacks less than one in so many of the demand covers it."""
 
 
-def blocked(fair: Share, demand: Share, scale: int) -> tuple[bool, ...]:
+def demand_met(fair: Share, demand: Share, scale: int) -> tuple[bool, ...]:
     """On which keys nothing more is due: the fair share is the demand."""
-    slack = scale // EQUAL
-    return tuple(due + slack >= wanted for due, wanted in zip(fair, demand, strict=True))
+    slack = scale // EQUAL_WITHIN
+    return tuple(fair_units + slack >= demand_units for fair_units, demand_units in zip(fair, demand, strict=True))
 
 
-def beats(one: Sequence[int], other: Sequence[int], blocked: Sequence[bool]) -> bool:
+def exceeds(left: Sequence[int], right: Sequence[int], keys_met: Sequence[bool]) -> bool:
     """Whether one is more than the other on every key that is not blocked; if all are blocked, on any."""
-    more = [mine > theirs for mine, theirs in zip(one, other, strict=True)]
-    if all(blocked):
-        return any(more)
-    return all(ahead for ahead, shut in zip(more, blocked, strict=True) if not shut)
+    is_more_by_key = [left_units > right_units for left_units, right_units in zip(left, right, strict=True)]
+    if all(keys_met):
+        return any(is_more_by_key)
+    return all(is_more for is_more, is_met in zip(is_more_by_key, keys_met, strict=True) if not is_met)
 
 
-def covers(fair: Share, demand: Share, scale: int) -> bool:
+def covers_demand(fair: Share, demand: Share, scale: int) -> bool:
     """Whether the fair share is, but for a trifle, all that is wanted."""
-    slack = scale // COVERED
-    return all(due + slack >= wanted for due, wanted in zip(fair, demand, strict=True))
+    slack = scale // COVERED_WITHIN
+    return all(fair_units + slack >= demand_units for fair_units, demand_units in zip(fair, demand, strict=True))
 
 
-def satisfaction(node: Node, scale: int) -> Fraction | None:
+def satisfaction_ratio(account: AccountShares, scale: int) -> Fraction | None:
     """How much of its fair share a leaf has, the lower the sooner it is served; None is infinite."""
-    slack = scale // EQUAL
-    if all(due <= slack for due in node.fair):
+    slack = scale // EQUAL_WITHIN
+    if all(fair_units <= slack for fair_units in account.fair):
         return None
-    pairs = list(zip(node.usage, node.fair, strict=True))
-    if any(used > due + slack for used, due in pairs):
-        if any(used > slack and not due for used, due in pairs):
+    pairs = list(zip(account.usage, account.fair, strict=True))
+    if any(used > fair_units + slack for used, fair_units in pairs):
+        if any(used > slack and not fair_units for used, fair_units in pairs):
             return None
-        return max(Fraction(used, due) for used, due in pairs if due)
-    shut = blocked(node.fair, node.demand, scale)
-    if all(shut):
-        return min(Fraction(used, due) for used, due in pairs if due > slack)
+        return max(Fraction(used, fair_units) for used, fair_units in pairs if fair_units)
+    keys_met = demand_met(account.fair, account.demand, scale)
+    if all(keys_met):
+        return min(Fraction(used, fair_units) for used, fair_units in pairs if fair_units > slack)
     return max(
-        (Fraction(used, due) for (used, due), no in zip(pairs, shut, strict=True) if due and not no), default=Fraction(0)
+        (
+            Fraction(used, fair_units)
+            for (used, fair_units), is_met in zip(pairs, keys_met, strict=True)
+            if fair_units and not is_met
+        ),
+        default=Fraction(0),
     )
 
 
-def is_below(node: Node, tolerance: Fraction, scale: int, is_leaf: bool) -> bool:
+def is_below(account: AccountShares, tolerance: Fraction, scale: int, is_leaf: bool) -> bool:
     """Whether it has less than it is due; of a leaf whose fair share covers its demand every bit of it counts."""
-    if is_leaf and covers(node.fair, node.demand, scale):
+    if is_leaf and covers_demand(account.fair, account.demand, scale):
         tolerance = max(tolerance, Fraction(1))
-    slack = scale // EQUAL
-    due = [
-        min(fair * tolerance.numerator // tolerance.denominator, wanted) - slack
-        for fair, wanted in zip(node.fair, node.demand, strict=True)
+    slack = scale // EQUAL_WITHIN
+    threshold = [
+        min(fair_units * tolerance.numerator // tolerance.denominator, demand_units) - slack
+        for fair_units, demand_units in zip(account.fair, account.demand, strict=True)
     ]
-    return beats(due, node.usage, blocked(node.fair, node.demand, scale))
+    return exceeds(threshold, account.usage, demand_met(account.fair, account.demand, scale))

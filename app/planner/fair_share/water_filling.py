@@ -9,25 +9,25 @@ from itertools import chain
 from operator import gt
 
 from app.domain.amounts import Amounts
-from app.planner.fair_share.inputs import Given, Share
+from app.planner.fair_share.inputs import NormalisedShares, Share
 from app.planner.fair_share.piecewise_linear import (
-    NEAR,
+    TOLERANCE,
     Curve,
-    Place,
+    CurvePoint,
     Polyline,
-    aligned,
-    answer,
-    find,
-    in_turn,
-    of_leaf,
-    stretched,
-    together,
+    add_curves,
+    align,
+    concatenate_curves,
+    evaluate,
+    leaf_polyline,
+    offer_curve,
+    stretch,
 )
 from app.planner.fair_share.share_tree import Branch
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class AccountShares:
     """Shares of one node, aligned to the keys of its division, in 1/scale of the pool's capacity."""
 
     fair: Share
@@ -47,7 +47,7 @@ class Division:
     scale: int
     """What 1 is."""
     keys: tuple[str, ...]
-    nodes: Mapping[str, Node]
+    accounts: Mapping[str, AccountShares]
     units: Mapping[str, int]
     """What one unit of a key is; 0 where the pool has none."""
 
@@ -58,67 +58,67 @@ class Division:
 
 def divide(capacity: Amounts, root: Branch) -> Division:
     """The fair shares of a whole tree."""
-    given = Given(capacity, root)
-    fair = _Dividing(given).divide(root)
+    inputs = NormalisedShares(capacity, root)
+    fair_shares = _WaterFilling(inputs).divide(root)
     nodes = {
-        name: Node(due, given.usage[name], given.demand[name], given.guarantee[name], given.limit[name])
-        for name, due in fair.items()
+        name: AccountShares(fair, inputs.usage[name], inputs.demand[name], inputs.guarantee[name], inputs.limit[name])
+        for name, fair in fair_shares.items()
     }
-    return Division(given.scale, given.keys, nodes, given.units)
+    return Division(inputs.scale, inputs.keys, nodes, inputs.units)
 
 
-class _Dividing:
+class _WaterFilling:
     """One division. A curve tells what a node takes at a level of the one above, and which level of its own that is."""
 
-    def __init__(self, given: Given) -> None:
-        self._given = given
-        self._scale = given.scale
+    def __init__(self, inputs: NormalisedShares) -> None:
+        self._inputs = inputs
+        self._scale = inputs.scale
         self._curves: dict[str, Curve] = {}
         self._fair: dict[str, Share] = {}
 
     def divide(self, root: Branch) -> dict[str, Share]:
         """The fair share of every node."""
-        self._climb(root)
+        self._build_curves(root)
         least = self._sum([self._curves[child.name] for child in root.children], 0)
-        most = tuple(map(max, least, self._given.limit[root.name]))
-        self._fair[root.name] = self._descend(root, Place(self._stop(root, most), most))
+        most = tuple(map(max, least, self._inputs.limit[root.name]))
+        self._fair[root.name] = self._assign(root, CurvePoint(self._root_level(root, most), most))
         return self._fair
 
     # Up
 
-    def _climb(self, node: Branch) -> None:
-        least = min((child.weight for child in node.children), default=1)
-        for turn, child in enumerate(node.children):
+    def _build_curves(self, branch: Branch) -> None:
+        least = min((child.weight for child in branch.children), default=1)
+        for number, child in enumerate(branch.children):
             if isinstance(child, Branch):
-                self._climb(child)
-                own = self._own(child)
+                self._build_curves(child)
+                polyline = self._polyline_of(child)
             else:
-                own = of_leaf(self._given.usage[child.name], self._given.demand[child.name], self._scale)
-            curve = answer(own, self._given.guarantee[child.name], self._given.limit[child.name], self._scale)
-            if node.mode == "fifo":
-                stretched(curve, 1, 1, turn * self._scale)
+                polyline = leaf_polyline(self._inputs.usage[child.name], self._inputs.demand[child.name], self._scale)
+            curve = offer_curve(polyline, self._inputs.guarantee[child.name], self._inputs.limit[child.name], self._scale)
+            if branch.mode == "fifo":
+                stretch(curve, 1, 1, number * self._scale)
             else:
-                stretched(curve, least, child.weight)
+                stretch(curve, least, child.weight)
             self._curves[child.name] = curve
-        aligned([self._curves[child.name] for child in node.children])
+        align([self._curves[child.name] for child in branch.children])
 
-    def _top(self, node: Branch) -> int:
+    def _top(self, branch: Branch) -> int:
         """The level at which every child is offered the whole."""
-        return len(node.children) * self._scale if node.mode == "fifo" else self._scale
+        return len(branch.children) * self._scale if branch.mode == "fifo" else self._scale
 
-    def _own(self, node: Branch) -> Polyline:
-        curves = [self._curves[child.name] for child in node.children]
+    def _polyline_of(self, branch: Branch) -> Polyline:
+        curves = [self._curves[child.name] for child in branch.children]
         if not curves:
-            return Polyline([0], [[0] for _ in self._given.keys])
-        merge = in_turn if node.mode == "fifo" else together
-        return merge(curves, self._top(node), len(self._given.keys))
+            return Polyline([0], [[0] for _ in self._inputs.keys])
+        merge = concatenate_curves if branch.mode == "fifo" else add_curves
+        return merge(curves, self._top(branch), len(self._inputs.keys))
 
     # Down
 
-    def _stop(self, root: Branch, most: Share) -> int:
+    def _root_level(self, root: Branch, most: Share) -> int:
         """The level at which the root has nothing more to give: as far as it exceeds its limit on no key."""
         curves = [self._curves[child.name] for child in root.children]
-        levels = sorted({0, self._top(root), *chain.from_iterable(curve.at for curve in curves)})
+        levels = sorted({0, self._top(root), *chain.from_iterable(curve.offers for curve in curves)})
 
         def exceeds(level: int) -> bool:
             return any(map(gt, self._sum(curves, level), most))
@@ -129,25 +129,25 @@ class _Dividing:
             return level
         low, high = self._sum(curves, level, after=True), self._sum(curves, levels[end])
         rises = [(top - here, there - here) for top, here, there in zip(most, low, high, strict=True) if there > top]
-        if any(left <= NEAR for left, _ in rises):
+        if any(room <= TOLERANCE for room, _ in rises):
             return level
-        return level + min(left * (levels[end] - level) // rise for left, rise in rises)
+        return level + min(room * (levels[end] - level) // rise for room, rise in rises)
 
     def _sum(self, curves: Sequence[Curve], level: int, after: bool = False) -> Share:
-        return self._given.total([find(curve, level, after).values for curve in curves])
+        return self._inputs.total([evaluate(curve, level, after).values for curve in curves])
 
-    def _descend(self, node: Branch, place: Place) -> Share:
+    def _assign(self, branch: Branch, point: CurvePoint) -> Share:
         """Give everybody below a branch what is due to it when the branch is at a level; the sum is at most the promised."""
-        level, after, step = place.level, place.after, 1
+        level, after, step = point.level, point.after, 1
         while True:
-            places = [find(self._curves[child.name], level, after) for child in node.children]
-            total = self._given.total([place.values for place in places])
-            if level == 0 or not any(map(gt, total, place.values)):
+            points = [evaluate(self._curves[child.name], level, after) for child in branch.children]
+            total = self._inputs.total([point.values for point in points])
+            if level == 0 or not any(map(gt, total, point.values)):
                 break
             level, after, step = max(0, level - step), False, 2 * step
         shares = []
-        for child, at in zip(node.children, places, strict=True):
-            fair = self._descend(child, at) if isinstance(child, Branch) else at.values
+        for child, point in zip(branch.children, points, strict=True):
+            fair = self._assign(child, point) if isinstance(child, Branch) else point.values
             self._fair[child.name] = fair
             shares.append(fair)
-        return self._given.total(shares)
+        return self._inputs.total(shares)

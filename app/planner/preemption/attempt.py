@@ -6,203 +6,219 @@ from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from functools import partial
 
-from app.domain.plan_steps import StillBorrowed, Stop, Victim
+from app.domain.plan_steps import BorrowedCondition, Preempt, Victim
 from app.domain.queue_score import CLASSES
 from app.domain.snapshot import Allocation, Waiter
-from app.planner.decisions import Verdict, Why, WhyNot
-from app.planner.preemption.candidates import Candidate, Court, Takable
-from app.planner.preemption.protection import HIGHEST
-from app.planner.preemption.rules import Answers, Grounds, Standing, grounds, preference, verdict
-from app.planner.projection import Deficits, Line
+from app.planner.decisions import CandidateVerdict, DecisionReason, RefusalReason
+from app.planner.preemption.candidates import Candidate, CandidateIndex, PolicyCandidates
+from app.planner.preemption.protection import SENSITIVE_CLASS
+from app.planner.preemption.rules import Permit, PreemptorView, RuleAnswers, ask_rules, list_permits, permit_preference
+from app.planner.projection import Deficits, HoldsAhead
 
 
-class Case:
+class PreemptionAttempt:
     """One waiter's ask as the pool stands now."""
 
-    def __init__(self, court: Court, waiter: Waiter, line: Line, deficits: Deficits) -> None:
-        self.court = court
+    def __init__(self, index: CandidateIndex, waiter: Waiter, holds_ahead: HoldsAhead, deficits: Deficits) -> None:
+        self.index = index
         self.waiter = waiter
         self.deficits = deficits
-        self._tree = court.books.tree
-        self._shares = court.books.shares
+        self._tree = index.projection.tree
+        self._borrowing = index.projection.borrowing
         self._policy = self._tree.policy(waiter.component)
-        self.forbidden = Why.NOT_WITHIN
-        self.takers_back = frozenset[str]()
-        self.weighs, self.may_weigh = False, True
+        self.set_refusal = DecisionReason.NOT_WITHIN
+        self.policies_taking_back = frozenset[str]()
+        self.must_weigh_sets, self.may_weigh_more = False, True
         self.path = self._tree.paths[waiter.component]
         self.needs = [(self.path.index(account), key, units) for (account, key), units in deficits.items()]
         """(How far up its path, key, units) of what is short."""
-        self.beyond = court.books.beyond_reserved(waiter, line)
+        self.excess = index.projection.excess_over_reserved(waiter, holds_ahead)
         """What of its own policy has to leave for it to lie within its reserved."""
-        self._unused = [court.books.has_unused(waiter, account, line) for account in self.path[:-1]]
-        self._standings: dict[tuple[int, int, int], Standing] = {}
-        self._takable: dict[str, Takable] = {}
-        self._seen: list[Candidate] = []
-        self._waiting: Iterator[Candidate] | None = None
+        self._fits_unused_share = [
+            index.projection.fits_unused_share(waiter, account, holds_ahead) for account in self.path[:-1]
+        ]
+        self._views: dict[tuple[int, int, int], PreemptorView] = {}
+        self._candidates: dict[str, PolicyCandidates] = {}
+        self._listed_candidates: list[Candidate] = []
+        self._candidate_stream: Iterator[Candidate] | None = None
 
-    def standing(self, component: str) -> Standing:
+    def preemptor_view(self, component: str) -> PreemptorView:
         """How the waiter stands to a policy."""
-        meets = self._tree.meeting(self.waiter.component, component)
-        level = self._tree.meeting(component, self.waiter.component) - 1
-        return self._standing(meets, max(0, level), self._tree.policy(component).priority)
+        meeting_level = self._tree.meeting_level(self.waiter.component, component)
+        borrow_level = self._tree.meeting_level(component, self.waiter.component) - 1
+        return self._view(meeting_level, max(0, borrow_level), self._tree.policy(component).priority)
 
-    def _standing(self, meets: int, level: int, priority: int) -> Standing:
-        found = self._standings.get((meets, level, priority))
-        if found is None:
-            found = self._standings[meets, level, priority] = self._stand(meets, level, priority)
-        return found
+    def _view(self, meeting_level: int, borrow_level: int, priority: int) -> PreemptorView:
+        view = self._views.get((meeting_level, borrow_level, priority))
+        if view is None:
+            view = self._views[meeting_level, borrow_level, priority] = self._build_view(meeting_level, borrow_level, priority)
+        return view
 
-    def _stand(self, meets: int, level: int, priority: int) -> Standing:
-        waiter, own = self.waiter, meets == 0
-        lower, not_higher = self._ranks(priority)
-        sides = (0,) if own else (0, meets - 1)
-        return Standing(
-            own=own,
-            level=level,
-            short=self._shares.mask(key for at, key, _ in self.needs if at >= meets),
-            unused=all(self._unused[side] for side in sides),
-            within=own and self.beyond is not None,
-            lower=lower,
-            not_higher=not_higher,
-            fixed=own and not waiter.preemptible,
-            free=self.court.by_class and waiter.preemption_class == HIGHEST,
-            sensitive=waiter.preemption_class == HIGHEST,
-            after=waiter.preempted_fence if self.court.by_class else None,
-            chain=waiter.chain if waiter.chain in self.court.chains else None,
+    def _build_view(self, meeting_level: int, borrow_level: int, priority: int) -> PreemptorView:
+        waiter, same_policy = self.waiter, meeting_level == 0
+        classes_below, classes_not_above = self._class_bounds(priority)
+        levels = (0,) if same_policy else (0, meeting_level - 1)
+        return PreemptorView(
+            same_policy=same_policy,
+            borrow_level=borrow_level,
+            short_keys=self._borrowing.mask(key for level, key, _ in self.needs if level >= meeting_level),
+            fits_unused_share=all(self._fits_unused_share[own_level] for own_level in levels),
+            may_enter_share=same_policy and self.excess is not None,
+            classes_below=classes_below,
+            classes_not_above=classes_not_above,
+            is_fixed=same_policy and not waiter.preemptible,
+            ignores_shares=self.index.ranks_by_class and waiter.preemption_class == SENSITIVE_CLASS,
+            is_sensitive=waiter.preemption_class == SENSITIVE_CLASS,
+            granted_after=waiter.preempted_fence if self.index.ranks_by_class else None,
+            chain=waiter.chain if waiter.chain in self.index.chains else None,
         )
 
-    def _ranks(self, priority: int) -> tuple[int, int]:
+    def _class_bounds(self, priority: int) -> tuple[int, int]:
         """Below which class holders of a policy rank lower, and do not rank higher."""
-        mine, ours = self.waiter.preemption_class, self._policy.priority
-        if self.court.by_class:
-            return mine, mine + 1 if priority <= ours else mine
-        if priority != ours:
-            return (CLASSES, CLASSES) if priority < ours else (0, 0)
-        return mine, mine + 1
+        own_class, own_priority = self.waiter.preemption_class, self._policy.priority
+        if self.index.ranks_by_class:
+            return own_class, own_class + 1 if priority <= own_priority else own_class
+        if priority != own_priority:
+            return (CLASSES, CLASSES) if priority < own_priority else (0, 0)
+        return own_class, own_class + 1
 
     def could_suffice(self) -> bool:
         """Whether all it may take, its own policy's conditions left aside, covers what is short."""
-        left = list(self.needs)
-        for meets, total in self._totals():
-            left = [(at, key, short - total(key) if at >= meets else short) for at, key, short in left]
-            left = [need for need in left if need[2] > 0]
-            if not left:
+        open_needs = list(self.needs)
+        for meeting_level, total in self._totals():
+            open_needs = [
+                (level, key, short - total(key) if level >= meeting_level else short) for level, key, short in open_needs
+            ]
+            open_needs = [need for need in open_needs if need[2] > 0]
+            if not open_needs:
                 return True
         return False
 
     def _totals(self) -> Iterator[tuple[int, Callable[[str], int]]]:
         """What it may take of its own policy, and of all those at once to whom it stands alike: how far up its path they meet,
         and how many units of a key."""
-        yield 0, self.takable(self.waiter.component).total
-        for meets in range(1, len(self.path)):
-            for between, priority in self.court.benches(self.path[meets]):
-                yield meets, partial(self._total, meets, between, priority)
+        yield 0, self.policy_candidates(self.waiter.component).total
+        for meeting_level in range(1, len(self.path)):
+            for distance, priority in self.index.policies_by_distance_and_priority(self.path[meeting_level]):
+                yield meeting_level, partial(self._total, meeting_level, distance, priority)
 
-    def _total(self, meets: int, between: int, priority: int, key: str) -> int:
+    def _total(self, meeting_level: int, distance: int, priority: int, key: str) -> int:
         """What all of a bench bring, but for those whom it meets further down its path."""
-        court, standing = self.court, self._standing(meets, between, priority)
-        total = court.total(self.path[meets], (between, priority), standing, key)
-        if meets > 1:
-            return total - court.total(self.path[meets - 1], (between - 1, priority), standing, key)
-        if between == 0 and priority == self._policy.priority:
-            return total - court.takable(self.waiter.component, standing).total(key)
+        index, view = self.index, self._view(meeting_level, distance, priority)
+        total = index.total(self.path[meeting_level], (distance, priority), view, key)
+        if meeting_level > 1:
+            return total - index.total(self.path[meeting_level - 1], (distance - 1, priority), view, key)
+        if distance == 0 and priority == self._policy.priority:
+            return total - index.policy_candidates(self.waiter.component, view).total(key)
         return total
 
-    def takable(self, component: str) -> Takable:
+    def policy_candidates(self, component: str) -> PolicyCandidates:
         """What it may take of a policy."""
-        found = self._takable.get(component)
-        if found is None:
-            found = self._takable[component] = self.court.takable(component, self.standing(component))
-        return found
+        candidates = self._candidates.get(component)
+        if candidates is None:
+            candidates = self._candidates[component] = self.index.policy_candidates(component, self.preemptor_view(component))
+        return candidates
 
     def candidates(self) -> Iterator[Candidate]:
         """Those it may take, in order, worked out as far as they are asked for."""
-        if self._waiting is None:
-            self._waiting = self.court.candidates(self.takable)
-        at = 0
+        if self._candidate_stream is None:
+            self._candidate_stream = self.index.candidates(self.policy_candidates)
+        number = 0
         while True:
-            if at == len(self._seen):
-                following = next(self._waiting, None)
-                if following is None:
+            if number == len(self._listed_candidates):
+                candidate = next(self._candidate_stream, None)
+                if candidate is None:
                     return
-                self._seen.append(following)
-            yield self._seen[at]
-            at += 1
+                self._listed_candidates.append(candidate)
+            yield self._listed_candidates[number]
+            number += 1
 
-    def brings(self, holder: Allocation) -> list[int]:
+    def units_for_needs(self, allocation: Allocation) -> list[int]:
         """What one brings to each need."""
-        meets = self._tree.meeting(self.waiter.component, holder.component)
-        return [holder.amounts.get(key, 0) if at >= meets else 0 for at, key, _ in self.needs]
+        meeting_level = self._tree.meeting_level(self.waiter.component, allocation.component)
+        return [allocation.amounts.get(key, 0) if level >= meeting_level else 0 for level, key, _ in self.needs]
 
-    def moves(self, holder: Allocation) -> list[int]:
+    def units_for_excess(self, allocation: Allocation) -> list[int]:
         """What one brings towards lying within its policy's reserved."""
-        own = holder.component == self.waiter.component
-        return [holder.amounts.get(key, 0) if own else 0 for key, _ in self.beyond or ()]
+        is_own = allocation.component == self.waiter.component
+        return [allocation.amounts.get(key, 0) if is_own else 0 for key, _ in self.excess or ()]
 
-    def cost(self, holder: Allocation) -> Fraction:
+    def cost(self, allocation: Allocation) -> Fraction:
         """What stopping it costs."""
-        return self.court.costs.exact(holder)
+        return self.index.costs.exact(allocation)
 
-    def allows(self, chosen: Sequence[Candidate]) -> bool:
+    def allows(self, victims: Sequence[Candidate]) -> bool:
         """Whether those among them who may be taken only on a condition may be."""
-        if not any(grounds.within for _, _, grounds in chosen):
+        if not any(permit.requires_entering_share for _, _, permit in victims):
             return True
-        beyond = [units for _, units in self.beyond or ()]
-        for _, holder, _ in chosen:
-            beyond = [units - moved for units, moved in zip(beyond, self.moves(holder), strict=True)]
-        return all(units <= 0 for units in beyond)
+        excess = [units for _, units in self.excess or ()]
+        for _, allocation, _ in victims:
+            excess = [units - freed for units, freed in zip(excess, self.units_for_excess(allocation), strict=True)]
+        return all(units <= 0 for units in excess)
 
-    def may_have(self, stray: Allocation) -> bool:
+    def may_take_over(self, orphan: Allocation) -> bool:
         """Whether it may take one who is leaving already."""
-        kind = self._shares.placed_back(stray)
-        said = grounds(self.court.rules, self.standing(stray.component), kind)
-        lasting = (ground for ground in said if ground.after is None or stray.fence > ground.after)
-        return any(self.allows([((0, 0, 0), stray, ground)]) for ground in lasting)
+        traits = self._borrowing.traits_if_reprieved(orphan)
+        permits = list_permits(self.index.rules, self.preemptor_view(orphan.component), traits)
+        valid_permits = (permit for permit in permits if permit.granted_after is None or orphan.fence > permit.granted_after)
+        return any(self.allows([((0, 0, 0), orphan, permit)]) for permit in valid_permits)
 
-    def stop(self, chosen: Sequence[Candidate]) -> Stop:
+    def preempt_step(self, victims: Sequence[Candidate]) -> Preempt:
         """The step that has these stopped, and what of the pool it rests on."""
-        unused = (account for _, holder, grounds in chosen if grounds.unused for account in self.shares_used(holder))
-        borrowed = (each for _, holder, grounds in chosen if grounds.borrowed for each in self.still_borrowed(holder))
-        within = any(grounds.within for _, _, grounds in chosen)
-        return Stop(
+        unused_share_accounts = (
+            account
+            for _, allocation, permit in victims
+            if permit.requires_unused_share
+            for account in self.unused_share_accounts(allocation)
+        )
+        borrowed_conditions = (
+            condition
+            for _, allocation, permit in victims
+            if permit.requires_borrowed
+            for condition in self.borrowed_conditions(allocation)
+        )
+        enters_share = any(permit.requires_entering_share for _, _, permit in victims)
+        return Preempt(
             waiter=self.waiter.id,
-            victims=tuple(Victim(holder.id, holder.fence, grounds.trigger) for _, holder, grounds in chosen),
-            unused=tuple(dict.fromkeys(unused)),
-            within=self.path[:1] if within else (),
-            borrowed=tuple(borrowed),
+            victims=tuple(Victim(allocation.id, allocation.fence, permit.trigger) for _, allocation, permit in victims),
+            unused_share_accounts=tuple(dict.fromkeys(unused_share_accounts)),
+            reserved_accounts=self.path[:1] if enters_share else (),
+            borrowed_conditions=tuple(borrowed_conditions),
         )
 
-    def shares_used(self, holder: Allocation) -> tuple[str, str]:
+    def unused_share_accounts(self, allocation: Allocation) -> tuple[str, str]:
         """The accounts in whose unused share it has to fit to reclaim from a holder."""
-        return self.path[0], self.path[max(0, self._tree.meeting(self.waiter.component, holder.component) - 1)]
+        return self.path[0], self.path[max(0, self._tree.meeting_level(self.waiter.component, allocation.component) - 1)]
 
-    def still_borrowed(self, holder: Allocation) -> Iterator[StillBorrowed]:
+    def borrowed_conditions(self, allocation: Allocation) -> Iterator[BorrowedCondition]:
         """What the holder's being borrowed rests on: at each account that matters, the key on which it is so by most."""
-        standing = self.standing(holder.component)
-        path = self._tree.paths[holder.component]
-        held = self._shares.mask(holder.amounts)
-        any_key = bool(standing.short & held & ~self._shares.keys)
-        for account in dict.fromkeys((path[0], path[standing.level])):
-            over = self._shares.beyond(holder, account)
-            matter = [(-units, key) for key, units in over.items() if any_key or standing.short & self._shares.mask([key])]
-            if matter:
-                units, key = min(matter)
-                yield StillBorrowed(account, key, self.court.books.back(account, key) - units - 1)
+        view = self.preemptor_view(allocation.component)
+        path = self._tree.paths[allocation.component]
+        keys = self._borrowing.mask(allocation.amounts)
+        any_key = bool(view.short_keys & keys & ~self._borrowing.keys)
+        for account in dict.fromkeys((path[0], path[view.borrow_level])):
+            units_beyond = self._borrowing.units_beyond_reserved(allocation, account)
+            largest_first = [
+                (-units, key) for key, units in units_beyond.items() if any_key or view.short_keys & self._borrowing.mask([key])
+            ]
+            if largest_first:
+                units, key = min(largest_first)
+                yield BorrowedCondition(account, key, self.index.projection.stack_exits(account, key) - units - 1)
 
-    def verdicts(self) -> Iterator[Verdict]:
+    def verdicts(self) -> Iterator[CandidateVerdict]:
         """What the rules say about each allocation that is not leaving."""
         for component in self._tree.paths:
-            for kind in self._shares.holdings(component).kinds:
-                said = verdict(self.court.rules, self.standing(component), kind.traits)
-                yield from (_verdict(holder, said) for holder in kind.members.values())
+            for allocation_class in self._borrowing.policy_allocations(component).classes:
+                answers = ask_rules(self.index.rules, self.preemptor_view(component), allocation_class.traits)
+                yield from (_verdict(allocation, answers) for allocation in allocation_class.members.values())
 
 
-def _verdict(holder: Allocation, said: Answers | WhyNot) -> Verdict:
-    if isinstance(said, WhyNot):
-        return Verdict(holder.id, None, None, False, ((None, said),))
-    allowed = [answer for _, answer in said if isinstance(answer, Grounds)]
-    for best in sorted(allowed, key=preference):
-        if best.after is None or holder.fence > best.after:
-            return Verdict(holder.id, best.rule, best.trigger, best.within, ())
-    refusals = ((rule.name, WhyNot.GRANTED_BEFORE if isinstance(answer, Grounds) else answer) for rule, answer in said)
-    return Verdict(holder.id, None, None, False, tuple(refusals))
+def _verdict(allocation: Allocation, answers: RuleAnswers | RefusalReason) -> CandidateVerdict:
+    if isinstance(answers, RefusalReason):
+        return CandidateVerdict(allocation.id, None, None, False, ((None, answers),))
+    permits = [answer for _, answer in answers if isinstance(answer, Permit)]
+    for permit in sorted(permits, key=permit_preference):
+        if permit.granted_after is None or allocation.fence > permit.granted_after:
+            return CandidateVerdict(allocation.id, permit.rule, permit.trigger, permit.requires_entering_share, ())
+    refusals = ((rule.name, RefusalReason.GRANTED_BEFORE if isinstance(answer, Permit) else answer) for rule, answer in answers)
+    return CandidateVerdict(allocation.id, None, None, False, tuple(refusals))

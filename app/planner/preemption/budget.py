@@ -2,40 +2,42 @@
 
 from __future__ import annotations
 
-from app.domain.snapshot import Snapshot
+from app.domain.snapshot import PoolSnapshot
 
 
-class Budget:
+class PreemptionBudget:
     """What is left of it, as steps are planned."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        terms = snapshot.terms
-        self.ever = _least(terms.max_victims, terms.max_preemptions_per_minute)
+    def __init__(self, snapshot: PoolSnapshot) -> None:
+        settings = snapshot.settings
+        self.max_victims_ever = _least(settings.max_victims, settings.max_preemptions_per_minute)
         """How many a decision may have, if nobody else was preempted lately; None is no bound."""
-        self._at_a_time = terms.max_victims
-        self.this_minute: int | None = None
+        self._max_victims = settings.max_victims
+        self.left_this_minute: int | None = None
         """How many may be preempted yet; None is no bound."""
-        if terms.max_preemptions_per_minute is not None:
-            self.this_minute = max(0, terms.max_preemptions_per_minute - snapshot.stopped_last_minute)
-        self._pauses = terms.backoff_s > 0
-        decided = snapshot.decided_ms
-        since_ms = snapshot.now_ms - decided if decided is not None else -1
-        self.is_pausing = self._pauses and 0 <= since_ms < terms.backoff_s * 1000  # a clock that was set back pauses nobody
+        if settings.max_preemptions_per_minute is not None:
+            self.left_this_minute = max(0, settings.max_preemptions_per_minute - snapshot.preemptions_last_minute)
+        self._has_backoff = settings.backoff_s > 0
+        last_decision_ms = snapshot.last_decision_ms
+        since_ms = snapshot.now_ms - last_decision_ms if last_decision_ms is not None else -1
+        self.is_backing_off = (
+            self._has_backoff and 0 <= since_ms < settings.backoff_s * 1000
+        )  # a clock that was set back pauses nobody
 
-    def count(self, victims: int) -> None:
+    def count_evictions(self, victims: int) -> None:
         """Count those who go for nobody along: nothing pauses for them."""
-        if self.this_minute is not None:
-            self.this_minute -= victims
+        if self.left_this_minute is not None:
+            self.left_this_minute -= victims
 
-    def spend(self, victims: int) -> None:
+    def count_decision(self, victims: int) -> None:
         """Count a decision along."""
-        self.is_pausing = self._pauses
-        self.count(victims)
+        self.is_backing_off = self._has_backoff
+        self.count_evictions(victims)
 
     @property
-    def most(self) -> int | None:
+    def max_victims_now(self) -> int | None:
         """How many the next decision may have at most."""
-        return _least(self._at_a_time, self.this_minute)
+        return _least(self._max_victims, self.left_this_minute)
 
 
 def _least(*bounds: int | None) -> int | None:

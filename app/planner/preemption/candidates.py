@@ -10,182 +10,209 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TypeAlias
 
-from app.domain.snapshot import Allocation, Snapshot
-from app.planner.allocation_classes import Holdings, Kind, Traits
-from app.planner.preemption.cost import Costs
-from app.planner.preemption.rules import Grounds, Rule, Standing, discipline, grounds
-from app.planner.projection import Books
+from app.domain.snapshot import Allocation, PoolSnapshot
+from app.planner.allocation_classes import AllocationClass, PolicyAllocations, VictimTraits
+from app.planner.preemption.cost import PreemptionCosts
+from app.planner.preemption.rules import Permit, PreemptorView, Rule, list_permits, rules_of
+from app.planner.projection import Projection
 
-Place: TypeAlias = tuple[float, int, int]
+CandidatePosition: TypeAlias = tuple[float, int, int]
 """Where an allocation stands in the order of candidates."""
 
-Candidate: TypeAlias = tuple[Place, Allocation, Grounds]
+Candidate: TypeAlias = tuple[CandidatePosition, Allocation, Permit]
 """Who may be taken: its place, the allocation, and on what grounds."""
 
-Choice: TypeAlias = tuple[Grounds, ...]
+Permits: TypeAlias = tuple[Permit, ...]
 """The grounds there are, those to stand on first."""
 
 
 @dataclass(slots=True)
-class Takable:
+class PolicyCandidates:
     """What a waiter of some standing may take of one policy."""
 
-    grounds: dict[Kind, Choice] = field(default_factory=dict)
-    _judged: int = 0
+    permits: dict[AllocationClass, Permits] = field(default_factory=dict)
+    _class_count: int = 0
     _totals: dict[str, int] = field(default_factory=dict)
     _version: int = -1
 
-    def is_fresh(self, holdings: Holdings) -> bool:
+    def is_fresh(self, policy_allocations: PolicyAllocations) -> bool:
         """Whether nothing moved since the last time."""
-        return self._version == holdings.version
+        return self._version == policy_allocations.version
 
-    def refresh(self, holdings: Holdings, said: dict[Traits, Choice], judge: Callable[[Traits], Choice]) -> None:
+    def refresh(
+        self,
+        policy_allocations: PolicyAllocations,
+        permits_by_traits: dict[VictimTraits, Permits],
+        judge: Callable[[VictimTraits], Permits],
+    ) -> None:
         """Take in the kinds that are new since the last time, and forget the totals."""
-        for kind in holdings.kinds[self._judged :]:
-            choice = said.get(kind.traits)
-            if choice is None:
-                choice = said[kind.traits] = judge(kind.traits)
-            if choice:
-                self.grounds[kind] = choice
-        self._judged = len(holdings.kinds)
+        for allocation_class in policy_allocations.classes[self._class_count :]:
+            permits = permits_by_traits.get(allocation_class.traits)
+            if permits is None:
+                permits = permits_by_traits[allocation_class.traits] = judge(allocation_class.traits)
+            if permits:
+                self.permits[allocation_class] = permits
+        self._class_count = len(policy_allocations.classes)
         self._totals.clear()
-        self._version = holdings.version
+        self._version = policy_allocations.version
 
     def total(self, key: str) -> int:
         """How many units of a key all of it holds."""
         total = self._totals.get(key)
         if total is None:
-            total = self._totals[key] = sum(_total(kind, choice, key) for kind, choice in self.grounds.items())
+            total = self._totals[key] = sum(
+                _class_units(allocation_class, permits, key) for allocation_class, permits in self.permits.items()
+            )
         return total
 
 
 @dataclass(slots=True)
-class _Sum:
+class _TakeableUnits:
     """How many units of a key a waiter of some standing may take of several policies."""
 
-    parts: dict[str, int]
+    by_component: dict[str, int]
     total: int
-    seen: int
+    applied_changes: int
     """How much of what moved is in it."""
 
 
-class Court:
+class CandidateIndex:
     """The rules of one pool, and the answers they have given."""
 
-    def __init__(self, snapshot: Snapshot, books: Books, costs: Costs) -> None:
-        self.rules: tuple[Rule, ...] = discipline(snapshot.terms)
-        self.books = books
+    def __init__(self, snapshot: PoolSnapshot, projection: Projection, costs: PreemptionCosts) -> None:
+        self.rules: tuple[Rule, ...] = rules_of(snapshot.settings)
+        self.projection = projection
         self.costs = costs
-        self.by_class = snapshot.terms.discipline == "classes"
+        self.ranks_by_class = snapshot.settings.discipline == "classes"
         self._allocations = snapshot.allocations
-        self._takable: dict[Standing, dict[str, Takable]] = defaultdict(dict)
-        self._said: dict[Standing, dict[Traits, Choice]] = defaultdict(dict)
-        self._by_cost: list[Allocation] = []
-        self._sums: dict[tuple[str, int, int, Standing, str], _Sum] = {}
-        self._benches: dict[str, dict[tuple[int, int], frozenset[str]]] = {}
-        self.chains = {holder.chain for holder in snapshot.allocations}
+        self._candidates: dict[PreemptorView, dict[str, PolicyCandidates]] = defaultdict(dict)
+        self._permits_by_traits: dict[PreemptorView, dict[VictimTraits, Permits]] = defaultdict(dict)
+        self._allocations_by_cost: list[Allocation] = []
+        self._units_by_policies: dict[tuple[str, int, int, PreemptorView, str], _TakeableUnits] = {}
+        self._policies_by_account: dict[str, dict[tuple[int, int], frozenset[str]]] = {}
+        self.chains = {allocation.chain for allocation in snapshot.allocations}
         """Those of whom somebody runs."""
-        policies = ((books.tree.policy(component).priority, component) for component in books.tree.paths)
-        self._by_priority = [
-            (priority, [component for _, component in alike])
-            for priority, alike in groupby(sorted(policies), key=lambda each: each[0])
+        policies = ((projection.tree.policy(component).priority, component) for component in projection.tree.paths)
+        self._policies_by_priority = [
+            (priority, [component for _, component in policies_alike])
+            for priority, policies_alike in groupby(sorted(policies), key=lambda policy: policy[0])
         ]
 
-    def takable(self, component: str, standing: Standing) -> Takable:
+    def policy_candidates(self, component: str, view: PreemptorView) -> PolicyCandidates:
         """What a waiter may take of a policy now."""
-        judged = self._takable[standing]
-        found = judged.get(component)
-        if found is None:
-            found = judged[component] = Takable()
-        holdings = self.books.shares.holdings(component)
-        if not found.is_fresh(holdings):
-            found.refresh(holdings, self._said[standing], lambda traits: tuple(grounds(self.rules, standing, traits)))
-        return found
+        candidates_by_component = self._candidates[view]
+        candidates = candidates_by_component.get(component)
+        if candidates is None:
+            candidates = candidates_by_component[component] = PolicyCandidates()
+        allocations = self.projection.borrowing.policy_allocations(component)
+        if not candidates.is_fresh(allocations):
+            candidates.refresh(
+                allocations, self._permits_by_traits[view], lambda traits: tuple(list_permits(self.rules, view, traits))
+            )
+        return candidates
 
-    def benches(self, account: str) -> Mapping[tuple[int, int], frozenset[str]]:
+    def policies_by_distance_and_priority(self, account: str) -> Mapping[tuple[int, int], frozenset[str]]:
         """(How many accounts lie between, priority) → the components of which that is so, of those below an account. Whoever
         meets them there stands to all of them alike."""
-        found = self._benches.get(account)
-        if found is None:
-            tree, alike = self.books.tree, defaultdict(list)
-            for component in tree.below[account]:
-                between = tree.paths[component].index(account) - 1
-                alike[between, tree.policy(component).priority].append(component)
-            found = self._benches[account] = {at: frozenset(components) for at, components in alike.items()}
-        return found
+        policies = self._policies_by_account.get(account)
+        if policies is None:
+            tree, components_by_key = self.projection.tree, defaultdict(list)
+            for component in tree.components_below[account]:
+                distance = tree.paths[component].index(account) - 1
+                components_by_key[distance, tree.policy(component).priority].append(component)
+            policies = self._policies_by_account[account] = {
+                distance_and_priority: frozenset(components) for distance_and_priority, components in components_by_key.items()
+            }
+        return policies
 
-    def total(self, account: str, bench: tuple[int, int], standing: Standing, key: str) -> int:
+    def total(self, account: str, distance_and_priority: tuple[int, int], view: PreemptorView, key: str) -> int:
         """How many units of a key a waiter of some standing may take of all policies of a bench."""
-        components = self.benches(account).get(bench, frozenset())
-        at, moved = (account, *bench, standing, key), self.books.shares.moved
-        found = self._sums.get(at)
-        if found is None:
-            parts = {component: self.takable(component, standing).total(key) for component in components}
-            found = self._sums[at] = _Sum(parts, sum(parts.values()), len(moved))
-        elif found.seen < len(moved):
-            for component in components.intersection(moved[found.seen :]):
-                now = self.takable(component, standing).total(key)
-                found.total += now - found.parts[component]
-                found.parts[component] = now
-            found.seen = len(moved)
-        return found.total
+        components = self.policies_by_distance_and_priority(account).get(distance_and_priority, frozenset())
+        sum_key, changed_policies = (account, *distance_and_priority, view, key), self.projection.borrowing.changed_policies
+        units = self._units_by_policies.get(sum_key)
+        if units is None:
+            parts = {component: self.policy_candidates(component, view).total(key) for component in components}
+            units = self._units_by_policies[sum_key] = _TakeableUnits(parts, sum(parts.values()), len(changed_policies))
+        elif units.applied_changes < len(changed_policies):
+            for component in components.intersection(changed_policies[units.applied_changes :]):
+                units_now = self.policy_candidates(component, view).total(key)
+                units.total += units_now - units.by_component[component]
+                units.by_component[component] = units_now
+            units.applied_changes = len(changed_policies)
+        return units.total
 
-    def candidates(self, takable: Callable[[str], Takable]) -> Iterator[Candidate]:
+    def candidates(self, candidates_of: Callable[[str], PolicyCandidates]) -> Iterator[Candidate]:
         """Who may be taken of each policy, one by one and in order, worked out as far as they are asked for.
 
         `reserved`: 1. lowest rank 2. newest 3. id. `classes`: 1. lowest cost 2. lowest class 3. newest 4. id.
         """
-        return self._cheapest(takable) if self.by_class else self._lowest(takable)
+        return self._cheapest_first(candidates_of) if self.ranks_by_class else self._lowest_rank_first(candidates_of)
 
-    def _cheapest(self, takable: Callable[[str], Takable]) -> Iterator[Candidate]:
-        kind_of = self.books.shares.kind_of
-        cost, age = self.costs.of, self.books.shares.age
-        for holder in self._in_order_of_cost():
-            if holder.id in kind_of:
-                choice = takable(holder.component).grounds.get(kind_of[holder.id])
-                stand_on = _stand_on(choice, holder) if choice else None
-                if stand_on is not None:
-                    yield (cost(holder), holder.preemption_class, -age[holder.id]), holder, stand_on
+    def _cheapest_first(self, candidates_of: Callable[[str], PolicyCandidates]) -> Iterator[Candidate]:
+        class_of = self.projection.borrowing.class_of
+        cost, grant_order = self.costs.approximate, self.projection.borrowing.grant_order
+        for allocation in self._list_by_cost():
+            if allocation.id in class_of:
+                permits = candidates_of(allocation.component).permits.get(class_of[allocation.id])
+                permit = _first_valid_permit(permits, allocation) if permits else None
+                if permit is not None:
+                    yield (cost(allocation), allocation.preemption_class, -grant_order[allocation.id]), allocation, permit
 
-    def _in_order_of_cost(self) -> list[Allocation]:
-        if not self._by_cost:
-            age, kind_of = self.books.shares.age, self.books.shares.kind_of
-            for component in self.books.tree.paths:
-                self.books.shares.holdings(component)  # only who was asked about has a kind
-            kinds = ((each, kind_of.get(each.id)) for each in self._allocations)
-            free = [each for each, kind in kinds if kind is None or kind.traits.protected is None]
-            free.sort(key=lambda holder: age[holder.id], reverse=True)
-            free.sort(key=attrgetter("preemption_class"))
-            free.sort(key=self.costs.of)
-            self._by_cost = free
-        return self._by_cost
+    def _list_by_cost(self) -> list[Allocation]:
+        if not self._allocations_by_cost:
+            grant_order, class_of = self.projection.borrowing.grant_order, self.projection.borrowing.class_of
+            for component in self.projection.tree.paths:
+                self.projection.borrowing.policy_allocations(component)  # only who was asked about has a kind
+            allocation_classes = ((allocation, class_of.get(allocation.id)) for allocation in self._allocations)
+            candidates = [
+                allocation
+                for allocation, allocation_class in allocation_classes
+                if allocation_class is None or allocation_class.traits.protection is None
+            ]
+            candidates.sort(key=lambda allocation: grant_order[allocation.id], reverse=True)
+            candidates.sort(key=attrgetter("preemption_class"))
+            candidates.sort(key=self.costs.approximate)
+            self._allocations_by_cost = candidates
+        return self._allocations_by_cost
 
-    def _lowest(self, takable: Callable[[str], Takable]) -> Iterator[Candidate]:
-        for priority, components in self._by_priority:
-            parts = [part for component in components for part in takable(component).grounds.items()]
-            parts.sort(key=lambda part: part[0].traits.preemption_class)
-            for preemption_class, alike in groupby(parts, key=lambda part: part[0].traits.preemption_class):
-                yield from merge(*(self._newest(priority, preemption_class, kind, choice) for kind, choice in alike), key=place)
+    def _lowest_rank_first(self, candidates_of: Callable[[str], PolicyCandidates]) -> Iterator[Candidate]:
+        for priority, components in self._policies_by_priority:
+            permits_by_class = [item for component in components for item in candidates_of(component).permits.items()]
+            permits_by_class.sort(key=lambda item: item[0].traits.preemption_class)
+            for preemption_class, classes_alike in groupby(permits_by_class, key=lambda item: item[0].traits.preemption_class):
+                yield from merge(
+                    *(
+                        self._newest_first(priority, preemption_class, allocation_class, permits)
+                        for allocation_class, permits in classes_alike
+                    ),
+                    key=position,
+                )
 
-    def _newest(self, priority: int, preemption_class: int, kind: Kind, choice: Choice) -> Iterator[Candidate]:
-        age = self.books.shares.age
-        for holder in reversed(kind.members.values()):
-            stand_on = _stand_on(choice, holder)
-            if stand_on is not None:
-                yield (priority, preemption_class, -age[holder.id]), holder, stand_on
+    def _newest_first(
+        self, priority: int, preemption_class: int, allocation_class: AllocationClass, permits: Permits
+    ) -> Iterator[Candidate]:
+        grant_order = self.projection.borrowing.grant_order
+        for allocation in reversed(allocation_class.members.values()):
+            permit = _first_valid_permit(permits, allocation)
+            if permit is not None:
+                yield (priority, preemption_class, -grant_order[allocation.id]), allocation, permit
 
 
-def place(candidate: Candidate) -> Place:
+def position(candidate: Candidate) -> CandidatePosition:
     """Where a candidate stands in the order."""
     return candidate[0]
 
 
-def _stand_on(choice: Choice, holder: Allocation) -> Grounds | None:
+def _first_valid_permit(permits: Permits, allocation: Allocation) -> Permit | None:
     """The first grounds that hold for this one."""
-    return next((each for each in choice if each.after is None or holder.fence > each.after), None)
+    return next((permit for permit in permits if permit.granted_after is None or allocation.fence > permit.granted_after), None)
 
 
-def _total(kind: Kind, choice: Choice, key: str) -> int:
-    if any(each.after is None for each in choice):
-        return kind.total(key)
-    return sum(holder.amounts.get(key, 0) for holder in kind.members.values() if _stand_on(choice, holder))
+def _class_units(allocation_class: AllocationClass, permits: Permits, key: str) -> int:
+    if any(permit.granted_after is None for permit in permits):
+        return allocation_class.total(key)
+    return sum(
+        allocation.amounts.get(key, 0)
+        for allocation in allocation_class.members.values()
+        if _first_valid_permit(permits, allocation)
+    )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from fractions import Fraction
 
-from app.domain.snapshot import Allocation, Terms, Waiter
+from app.domain.snapshot import Allocation, PlannerSettings, Waiter
 
 AUTO_MINUTES = 5
 """How long an automatic checkpoint takes that does not say."""
@@ -20,50 +20,50 @@ TRAINING_CHECKPOINT = 3
 MINUTE_MS = 60_000
 
 
-class Costs:
+class PreemptionCosts:
     """The costs at one moment, each worked out once, and only for those somebody asks about."""
 
-    def __init__(self, terms: Terms, now_ms: int, profiles: Mapping[str, str]) -> None:
-        self._key = terms.cost_key
+    def __init__(self, settings: PlannerSettings, now_ms: int, profiles: Mapping[str, str]) -> None:
+        self._key = settings.cost_key
         self._now_ms = now_ms
-        self._profiles = profiles if terms.discipline == "classes" else {}
-        self._known: dict[str, float] = {}
+        self._profiles = profiles if settings.discipline == "classes" else {}
+        self._approximate_costs: dict[str, float] = {}
 
-    def of(self, holder: Allocation) -> float:
+    def approximate(self, allocation: Allocation) -> float:
         """What stopping it costs, to put it in order."""
-        cost = self._known.get(holder.id)
+        cost = self._approximate_costs.get(allocation.id)
         if cost is None:
-            over, under = self._ratio(holder)
-            cost = self._known[holder.id] = over / under
+            numerator, denominator = self._ratio(allocation)
+            cost = self._approximate_costs[allocation.id] = numerator / denominator
         return cost
 
-    def exact(self, holder: Allocation) -> Fraction:
+    def exact(self, allocation: Allocation) -> Fraction:
         """What stopping it costs, to add it up."""
-        return Fraction(*self._ratio(holder))
+        return Fraction(*self._ratio(allocation))
 
-    def _ratio(self, holder: Allocation) -> tuple[int, int]:
-        ran_ms = lost_ms = self._since(holder.granted_ms)
-        profile = self._profiles.get(holder.component)
-        if holder.checkpoint != "none":
-            if holder.checkpointed_ms is not None:
-                lost_ms = self._since(holder.checkpointed_ms)
-            minutes = _checkpoint_minutes(holder) * (TRAINING_CHECKPOINT if profile == "training" else 1)
+    def _ratio(self, allocation: Allocation) -> tuple[int, int]:
+        ran_ms = lost_ms = self._ms_since(allocation.granted_ms)
+        profile = self._profiles.get(allocation.component)
+        if allocation.checkpoint != "none":
+            if allocation.checkpointed_ms is not None:
+                lost_ms = self._ms_since(allocation.checkpointed_ms)
+            minutes = _checkpoint_minutes(allocation) * (TRAINING_CHECKPOINT if profile == "training" else 1)
             lost_ms += minutes * MINUTE_MS
-        over, under = _promise(ran_ms, holder.walltime_s) if holder.walltime_s else (0, 1)
-        over = (over + lost_ms * under) * (holder.amounts.get(self._key) or 1)
-        return over, under * MINUTE_MS * (2 if profile == "interactive" else 1)
+        numerator, denominator = _walltime_value_ms(ran_ms, allocation.walltime_s) if allocation.walltime_s else (0, 1)
+        numerator = (numerator + lost_ms * denominator) * (allocation.amounts.get(self._key) or 1)
+        return numerator, denominator * MINUTE_MS * (2 if profile == "interactive" else 1)
 
-    def _since(self, then_ms: int) -> int:
+    def _ms_since(self, then_ms: int) -> int:
         return self._now_ms - then_ms if then_ms < self._now_ms else 0
 
 
-def _checkpoint_minutes(holder: Allocation) -> int:
-    if holder.checkpoint == "manual":
+def _checkpoint_minutes(allocation: Allocation) -> int:
+    if allocation.checkpoint == "manual":
         return MANUAL_MINUTES
-    return AUTO_MINUTES if holder.checkpoint_minutes is None else holder.checkpoint_minutes
+    return AUTO_MINUTES if allocation.checkpoint_minutes is None else allocation.checkpoint_minutes
 
 
-def _promise(ran_ms: int, walltime_s: int) -> tuple[int, int]:
+def _walltime_value_ms(ran_ms: int, walltime_s: int) -> tuple[int, int]:
     """What the rest of the walltime is worth a unit, in milliseconds: little at its start, much at its end, nothing past it."""
     if ran_ms >= walltime_s * 1000:
         return 0, 1
@@ -72,8 +72,8 @@ def _promise(ran_ms: int, walltime_s: int) -> tuple[int, int]:
     return (1000 * MINUTE_MS, 1) if ran_ms > walltime_s * 900 else (100 * MINUTE_MS * ran_ms, walltime_s * 1000)
 
 
-def worth(terms: Terms, waiter: Waiter) -> int | None:
+def waiter_value(settings: PlannerSettings, waiter: Waiter) -> int | None:
     """What stopping others for a waiter has to stay below; None is no bound."""
-    if terms.discipline != "classes" or terms.value_per_class is None:
+    if settings.discipline != "classes" or settings.value_per_class is None:
         return None
-    return terms.value_per_class * waiter.preemption_class * max(1, waiter.amounts.get(terms.cost_key, 0))
+    return settings.value_per_class * waiter.preemption_class * max(1, waiter.amounts.get(settings.cost_key, 0))

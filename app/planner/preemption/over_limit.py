@@ -10,137 +10,156 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 
-from app.domain.plan_steps import Evict, Evicted
-from app.domain.snapshot import Account, Allocation, Snapshot
-from app.planner.account_tree import Tree
-from app.planner.projection import Books
+from app.domain.plan_steps import EvictOverLimit, OverLimitVictim
+from app.domain.snapshot import AccountSnapshot, Allocation, PoolSnapshot
+from app.planner.account_tree import AccountTree
+from app.planner.projection import Projection
 
-FOR_A_LIMIT = "!"
+LEAVING_FOR_LIMIT = "!"
 """For whom those leave who leave for nobody, but for a limit."""
 
-AT_ONCE = 200
+MAX_EVICTIONS_PER_STEP = 200
 """How many have to leave in one step; the others follow in the next."""
 
-AFTER_S = 30
+DEFAULT_AFTER_S = 30
 """How long somebody may be over its limit, where nothing is said."""
 
 
-class Limits:
+class OverLimitCheck:
     """The limits of a pool at one moment."""
 
-    def __init__(self, snapshot: Snapshot, tree: Tree) -> None:
+    def __init__(self, snapshot: PoolSnapshot, tree: AccountTree) -> None:
         self._snapshot = snapshot
         self._tree = tree
 
-    def over(self, account: Account, gone: Callable[[str, str], int]) -> dict[str, int]:
+    def units_over(self, account: AccountSnapshot, units_leaving: Callable[[str, str], int]) -> dict[str, int]:
         """Key → how much more an account uses than it may, when that much (by account and key) is gone."""
         units = (
-            (key, used - gone(account.name, key), self._tree.limit(account.name, key)) for key, used in account.used.items()
+            (key, used - units_leaving(account.name, key), self._tree.limit(account.name, key))
+            for key, used in account.used.items()
         )
         return {key: used - limit for key, used, limit in units if limit is not None and used > limit}
 
-    def over_since(self, account: Account) -> int | None:
+    def over_since(self, account: AccountSnapshot) -> int | None:
         """Since when an account is over its limit that may not stay so; None if it is not, or may."""
-        if not self._evicts(account) or not self.over(account, lambda *_: 0):
+        if not self._evicts(account) or not self.units_over(account, lambda *_: 0):
             return None
         since = account.published.over_ms
         return self._snapshot.now_ms if since is None else min(since, self._snapshot.now_ms)
 
-    def is_due(self, account: Account) -> bool:
+    def is_due(self, account: AccountSnapshot) -> bool:
         """Whether it has been over its limit for as long as it may."""
         since = self.over_since(account)
-        after_s = int(self._said(account, "over_limit_after_s") or AFTER_S)
+        after_s = int(self._setting(account, "over_limit_after_s") or DEFAULT_AFTER_S)
         return since is not None and self._snapshot.now_ms - since >= after_s * 1000
 
-    def needs_gone(self, books: Books, holder: Allocation, account: Account) -> bool:
+    def must_leave(self, projection: Projection, allocation: Allocation, account: AccountSnapshot) -> bool:
         """Whether an account would be over a limit it may not be over, if one who leaves stayed and all others went."""
         if not self._evicts(account):
             return False
-        bounds = ((key, units, self._tree.limit(account.name, key)) for key, units in holder.amounts.items())
+        bounds = ((key, units, self._tree.limit(account.name, key)) for key, units in allocation.amounts.items())
         return any(
-            limit is not None and books.used_then(account.name, key, books.end) + units > limit for key, units, limit in bounds
+            limit is not None and projection.projected_use(account.name, key, projection.all_holds) + units > limit
+            for key, units, limit in bounds
         )
 
-    def _evicts(self, account: Account) -> bool:
-        said = self._said(account, "over_limit")
-        return said == "evict" if said else self._snapshot.terms.discipline == "fair_share"
+    def _evicts(self, account: AccountSnapshot) -> bool:
+        over_limit = self._setting(account, "over_limit")
+        return over_limit == "evict" if over_limit else self._snapshot.settings.discipline == "fair_share"
 
-    def _said(self, account: Account, setting: str) -> str:
+    def _setting(self, account: AccountSnapshot, setting: str) -> str:
         """What the nearest account that says anything does."""
-        at: Account | None = account
-        while at is not None:
-            if setting in at.said:
-                return at.said[setting]
-            at = self._tree.accounts[at.parent] if at.parent else None
+        ancestor: AccountSnapshot | None = account
+        while ancestor is not None:
+            if setting in ancestor.settings:
+                return ancestor.settings[setting]
+            ancestor = self._tree.accounts[ancestor.parent] if ancestor.parent else None
         return ""
 
 
-def spared(snapshot: Snapshot, books: Books) -> Iterator[Allocation]:
+def find_cancelable_evictions(snapshot: PoolSnapshot, projection: Projection) -> Iterator[Allocation]:
     """Those leaving for a limit that would not be exceeded if they stayed, the oldest first; the caller counts each as staying
     before it asks for the next."""
-    limits = Limits(snapshot, books.tree)
-    for holder in snapshot.allocations:
-        if holder.leaving_for == FOR_A_LIMIT and not any(
-            limits.needs_gone(books, holder, account) for account in _path(books, holder)
+    limits = OverLimitCheck(snapshot, projection.tree)
+    for allocation in snapshot.allocations:
+        if allocation.leaving_for == LEAVING_FOR_LIMIT and not any(
+            limits.must_leave(projection, allocation, account) for account in _path(projection, allocation)
         ):
-            yield holder
+            yield allocation
 
 
-def evictions(snapshot: Snapshot, books: Books, protects: Callable[[Allocation], object], most: int | None) -> Evict | None:
+def plan_evictions(
+    snapshot: PoolSnapshot, projection: Projection, protection_of: Callable[[Allocation], object], max_victims: int | None
+) -> EvictOverLimit | None:
     """Who has to leave now, the newest first, so many at a time; None if nobody."""
-    tree, limits = books.tree, Limits(snapshot, books.tree)
+    tree, limits = projection.tree, OverLimitCheck(snapshot, projection.tree)
     due = [account for account in snapshot.accounts.values() if limits.is_due(account)]
     if not due:
         return None
-    victims: dict[str, tuple[Allocation, Account]] = {}
-    more: dict[tuple[str, str], int] = defaultdict(int)
+    victims: dict[str, tuple[Allocation, AccountSnapshot]] = {}
+    newly_leaving: dict[tuple[str, str], int] = defaultdict(int)
 
-    def count(holder: Allocation, sign: int) -> None:
-        for account in tree.paths[holder.component]:
-            for key, units in holder.amounts.items():
-                more[account, key] += sign * units
+    def count(allocation: Allocation, sign: int) -> None:
+        for account in tree.paths[allocation.component]:
+            for key, units in allocation.amounts.items():
+                newly_leaving[account, key] += sign * units
 
-    def gone(account: str, key: str) -> int:
-        return books.gone(account, key) + more.get((account, key), 0)
+    def units_leaving(account: str, key: str) -> int:
+        return projection.units_leaving(account, key) + newly_leaving.get((account, key), 0)
 
-    running = [holder for component in tree.paths for holder in books.shares.running(component) if protects(holder) is None]
-    running.sort(key=lambda holder: -books.shares.age[holder.id])
-    for account in sorted(due, key=lambda account: (-_depth(account, tree), account.name)):
-        below = (holder for holder in running if account.name in tree.paths[holder.component] and holder.id not in victims)
-        for holder in _until_enough(below, limits.over(account, gone)):
-            victims[holder.id] = holder, account
-            count(holder, 1)
-    for holder, _ in sorted(victims.values(), key=lambda each: each[0].fence):  # given back: who is not needed after all
-        count(holder, -1)
-        above = (account for account in due if account.name in tree.paths[holder.component])
-        if any(limits.over(account, gone).keys() & holder.amounts.keys() for account in above):
-            count(holder, 1)
-        else:
-            del victims[holder.id]
-    newest = sorted(victims.values(), key=lambda each: each[0].fence, reverse=True)[
-        : AT_ONCE if most is None else min(most, AT_ONCE)
+    candidates = [
+        allocation
+        for component in tree.paths
+        for allocation in projection.borrowing.running(component)
+        if protection_of(allocation) is None
     ]
-    return Evict(tuple(Evicted(holder.id, holder.fence, account.name) for holder, account in newest)) if newest else None
+    candidates.sort(key=lambda allocation: -projection.borrowing.grant_order[allocation.id])
+    for account in sorted(due, key=lambda account: (-_depth(account, tree), account.name)):
+        candidates_below = (
+            allocation
+            for allocation in candidates
+            if account.name in tree.paths[allocation.component] and allocation.id not in victims
+        )
+        for allocation in _take_until_within_limit(candidates_below, limits.units_over(account, units_leaving)):
+            victims[allocation.id] = allocation, account
+            count(allocation, 1)
+    for allocation, _ in sorted(
+        victims.values(), key=lambda victim: victim[0].fence
+    ):  # given back: who is not needed after all
+        count(allocation, -1)
+        accounts_above = (account for account in due if account.name in tree.paths[allocation.component])
+        if any(limits.units_over(account, units_leaving).keys() & allocation.amounts.keys() for account in accounts_above):
+            count(allocation, 1)
+        else:
+            del victims[allocation.id]
+    newest = sorted(victims.values(), key=lambda victim: victim[0].fence, reverse=True)[
+        : MAX_EVICTIONS_PER_STEP if max_victims is None else min(max_victims, MAX_EVICTIONS_PER_STEP)
+    ]
+    return (
+        EvictOverLimit(tuple(OverLimitVictim(allocation.id, allocation.fence, account.name) for allocation, account in newest))
+        if newest
+        else None
+    )
 
 
-def _path(books: Books, holder: Allocation) -> list[Account]:
-    return [books.tree.accounts[account] for account in books.tree.paths[holder.component]]
+def _path(projection: Projection, allocation: Allocation) -> list[AccountSnapshot]:
+    return [projection.tree.accounts[account] for account in projection.tree.paths[allocation.component]]
 
 
-def _depth(account: Account, tree: Tree) -> int:
-    depth, at = 0, account
-    while at.parent is not None:
-        depth, at = depth + 1, tree.accounts[at.parent]
+def _depth(account: AccountSnapshot, tree: AccountTree) -> int:
+    depth, ancestor = 0, account
+    while ancestor.parent is not None:
+        depth, ancestor = depth + 1, tree.accounts[ancestor.parent]
     return depth
 
 
-def _until_enough(newest: Iterable[Allocation], over: dict[str, int]) -> Iterator[Allocation]:
+def _take_until_within_limit(newest: Iterable[Allocation], over: dict[str, int]) -> Iterator[Allocation]:
     """In order, those that hold something of what is over, until nothing is."""
-    left = dict(over)
-    for holder in newest:
-        if not left:
+    units_left = dict(over)
+    for allocation in newest:
+        if not units_left:
             return
-        if any(holder.amounts.get(key, 0) for key in left):
-            yield holder
-            less = {key: units - holder.amounts.get(key, 0) for key, units in left.items()}
-            left = {key: units for key, units in less.items() if units > 0}
+        if any(allocation.amounts.get(key, 0) for key in units_left):
+            yield allocation
+            remaining = {key: units - allocation.amounts.get(key, 0) for key, units in units_left.items()}
+            units_left = {key: units for key, units in remaining.items() if units > 0}

@@ -2,33 +2,33 @@
 
 from __future__ import annotations
 
-from app.domain.snapshot import Snapshot
-from app.planner.account_tree import Tree
-from app.planner.borrowing import NEVER, Shares
-from app.planner.fair_share.pool_shares import Ground, Parts, by_component
+from app.domain.snapshot import PoolSnapshot
+from app.planner.account_tree import AccountTree
+from app.planner.borrowing import LASTING_PROTECTIONS, BorrowingIndex
+from app.planner.fair_share.pool_shares import FairShareInputs, FairShares, allocations_by_component
 from app.planner.preemption.protection import Protection
 
 
-def exposed(snapshot: Snapshot) -> frozenset[str]:
+def find_preemptible(snapshot: PoolSnapshot) -> frozenset[str]:
     """The allocations that lie beyond their policy's share, and are not safe from everybody."""
-    tree = Tree(snapshot.accounts)
-    if snapshot.terms.discipline == "fair_share":
-        return frozenset(_fairly(snapshot, tree))
-    guard = Protection(snapshot.terms, snapshot.now_ms).of
-    shares = Shares(snapshot, tree, guard, frozenset())
-    found = set[str]()
+    tree = AccountTree(snapshot.accounts)
+    if snapshot.settings.discipline == "fair_share":
+        return frozenset(_find_by_fair_share(snapshot, tree))
+    find_protection = Protection(snapshot.settings, snapshot.now_ms).reason
+    borrowing = BorrowingIndex(snapshot, tree, find_protection, frozenset())
+    preemptible = set[str]()
     for component in tree.paths:
-        for kind in shares.holdings(component).kinds:
-            if not kind.traits.is_in_share(0) and kind.traits.protected not in NEVER:
-                found.update(kind.members)
-    return frozenset(found)
+        for allocation_class in borrowing.policy_allocations(component).classes:
+            if not allocation_class.traits.is_in_share(0) and allocation_class.traits.protection not in LASTING_PROTECTIONS:
+                preemptible.update(allocation_class.members)
+    return frozenset(preemptible)
 
 
-def _fairly(snapshot: Snapshot, tree: Tree) -> set[str]:
-    ground = Ground(snapshot, tree)
-    parts = Parts(ground, ground.used)
-    found = set[str]()
-    for component, running in by_component(snapshot.allocations).items():
-        cut = parts.split(component, running)
-        found |= {*cut.preemptible, *cut.aggressively_preemptible}
-    return found
+def _find_by_fair_share(snapshot: PoolSnapshot, tree: AccountTree) -> set[str]:
+    inputs = FairShareInputs(snapshot, tree)
+    shares = FairShares(inputs, inputs.usage)
+    preemptible = set[str]()
+    for component, allocations in allocations_by_component(snapshot.allocations).items():
+        split = shares.split(component, allocations)
+        preemptible |= {*split.preemptible, *split.aggressively_preemptible}
+    return preemptible

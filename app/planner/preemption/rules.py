@@ -11,50 +11,50 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeAlias
 
 from app.domain.plan_steps import Trigger
-from app.domain.snapshot import Terms
-from app.planner.allocation_classes import Traits
-from app.planner.decisions import WhyNot
+from app.domain.snapshot import PlannerSettings
+from app.planner.allocation_classes import VictimTraits
+from app.planner.decisions import RefusalReason
 
 
-class Standing(NamedTuple):
+class PreemptorView(NamedTuple):
     """How a waiter stands to one policy: all that a rule may know of the waiter. Equal standings get equal answers."""
 
-    own: bool
+    same_policy: bool
     """It is the waiter's own policy."""
-    level: int
+    borrow_level: int
     """How far up the holder's path the account is that has to be borrowed beside its policy; 0 is the policy itself."""
-    short: int
+    short_keys: int
     """What is short where both are, as a mask of keys."""
-    unused: bool
+    fits_unused_share: bool
     """The waiter fits into the unused share of its policy, and of its side where the two meet."""
-    within: bool
+    may_enter_share: bool
     """The waiter's ask could lie within its policy's reserved, if others leave."""
-    lower: int
+    classes_below: int
     """Holders below this class rank lower than the waiter."""
-    not_higher: int
+    classes_not_above: int
     """Holders below this class do not rank higher."""
-    fixed: bool
+    is_fixed: bool
     """The waiter is not preemptible."""
-    free: bool
+    ignores_shares: bool
     """The waiter may take what is in share as well."""
-    sensitive: bool
-    after: int | None
+    is_sensitive: bool
+    granted_after: int | None
     """It may take by rank only what was granted with a later fence."""
     chain: str | None
 
 
-class Grounds(NamedTuple):
+class Permit(NamedTuple):
     """On what grounds a holder may be taken."""
 
     rule: str
     trigger: Trigger
-    borrowed: bool = False
+    requires_borrowed: bool = False
     """They rest on the holder's being borrowed."""
-    unused: bool = False
+    requires_unused_share: bool = False
     """They rest on the waiter's unused share."""
-    within: bool = False
+    requires_entering_share: bool = False
     """They hold only if the waiter lies within its policy's reserved when all that were chosen have left."""
-    after: int | None = None
+    granted_after: int | None = None
     """They hold only for what was granted with a later fence."""
 
 
@@ -65,7 +65,7 @@ class Rule(Protocol):
     def name(self) -> str:
         """What explanations call it."""
 
-    def judge(self, waiter: Standing, holder: Traits) -> Grounds | WhyNot:
+    def judge(self, waiter: PreemptorView, traits: VictimTraits) -> Permit | RefusalReason:
         """The grounds on which the waiter may take from the holder by this rule, or why it may not."""
 
 
@@ -77,17 +77,17 @@ class Reclaim:
     not_from_higher: bool = False
     """With `priority_first`: not from a higher rank."""
 
-    def judge(self, waiter: Standing, holder: Traits) -> Grounds | WhyNot:
+    def judge(self, waiter: PreemptorView, traits: VictimTraits) -> Permit | RefusalReason:
         """See the class."""
-        if waiter.own:
-            return WhyNot.SAME_POLICY
-        if not waiter.unused:
-            return WhyNot.SHARE_NOT_UNUSED
-        if self.not_from_higher and holder.preemption_class >= waiter.not_higher:
-            return WhyNot.RANK_HIGHER
-        if not holder.is_borrowed(waiter.short, waiter.level):
-            return WhyNot.IN_SHARE
-        return Grounds(self.name, _trigger(waiter, Trigger.RECLAIM), borrowed=True, unused=True)
+        if waiter.same_policy:
+            return RefusalReason.SAME_POLICY
+        if not waiter.fits_unused_share:
+            return RefusalReason.SHARE_NOT_UNUSED
+        if self.not_from_higher and traits.preemption_class >= waiter.classes_not_above:
+            return RefusalReason.RANK_HIGHER
+        if not traits.is_borrowed(waiter.short_keys, waiter.borrow_level):
+            return RefusalReason.IN_SHARE
+        return Permit(self.name, _trigger(waiter, Trigger.RECLAIM), requires_borrowed=True, requires_unused_share=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,103 +95,123 @@ class HigherRank:
     """A higher rank takes what others borrowed: `priority`, or `class` where the class alone is the rank."""
 
     name: str
-    in_share_too: bool = False
+    takes_in_share: bool = False
     """With `priority_first`: whether it is borrowed or not."""
 
-    def judge(self, waiter: Standing, holder: Traits) -> Grounds | WhyNot:
+    def judge(self, waiter: PreemptorView, traits: VictimTraits) -> Permit | RefusalReason:
         """See the class."""
-        if waiter.own:
-            return WhyNot.SAME_POLICY
-        if holder.preemption_class >= waiter.lower:
-            return WhyNot.RANK_NOT_LOWER
-        rests = holder.is_service or not (self.in_share_too or waiter.free)
-        if rests and not holder.is_borrowed(waiter.short, waiter.level):
-            return _in_share(holder)
-        return Grounds(self.name, _trigger(waiter, Trigger.PRIORITY), borrowed=rests, after=waiter.after)
+        if waiter.same_policy:
+            return RefusalReason.SAME_POLICY
+        if traits.preemption_class >= waiter.classes_below:
+            return RefusalReason.RANK_NOT_LOWER
+        requires_borrowed = traits.is_service or not (self.takes_in_share or waiter.ignores_shares)
+        if requires_borrowed and not traits.is_borrowed(waiter.short_keys, waiter.borrow_level):
+            return _in_share_refusal(traits)
+        return Permit(
+            self.name,
+            _trigger(waiter, Trigger.PRIORITY),
+            requires_borrowed=requires_borrowed,
+            granted_after=waiter.granted_after,
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class Own:
+class OwnPolicy:
     """Within a policy a higher class takes what is borrowed, and what is in share if it then lies in share itself; fixed work
     takes its unused fixed share from all who do not rank higher."""
 
     name: str = "own"
-    in_share_too: bool = False
+    takes_in_share: bool = False
     """With `priority_first`: whether it is borrowed or not."""
 
-    def judge(self, waiter: Standing, holder: Traits) -> Grounds | WhyNot:
+    def judge(self, waiter: PreemptorView, traits: VictimTraits) -> Permit | RefusalReason:
         """See the class."""
-        if not waiter.own:
-            return WhyNot.OTHER_POLICY
-        if waiter.fixed and waiter.unused:
-            return self._fixed_first(waiter, holder)
-        return self._higher_class(waiter, holder)
+        if not waiter.same_policy:
+            return RefusalReason.OTHER_POLICY
+        if waiter.is_fixed and waiter.fits_unused_share:
+            return self._fixed_first(waiter, traits)
+        return self._higher_class(waiter, traits)
 
-    def _fixed_first(self, waiter: Standing, holder: Traits) -> Grounds | WhyNot:
-        if holder.preemption_class >= waiter.not_higher:
-            return WhyNot.RANK_HIGHER
-        rests = holder.is_service
-        if rests and not holder.is_borrowed(waiter.short, waiter.level):
-            return WhyNot.SERVICE_IN_SHARE
-        return Grounds(self.name, _trigger(waiter, Trigger.RECLAIM), borrowed=rests, unused=True, after=waiter.after)
+    def _fixed_first(self, waiter: PreemptorView, traits: VictimTraits) -> Permit | RefusalReason:
+        if traits.preemption_class >= waiter.classes_not_above:
+            return RefusalReason.RANK_HIGHER
+        requires_borrowed = traits.is_service
+        if requires_borrowed and not traits.is_borrowed(waiter.short_keys, waiter.borrow_level):
+            return RefusalReason.SERVICE_IN_SHARE
+        return Permit(
+            self.name,
+            _trigger(waiter, Trigger.RECLAIM),
+            requires_borrowed=requires_borrowed,
+            requires_unused_share=True,
+            granted_after=waiter.granted_after,
+        )
 
-    def _higher_class(self, waiter: Standing, holder: Traits) -> Grounds | WhyNot:
-        if holder.preemption_class >= waiter.lower:
-            return WhyNot.RANK_NOT_LOWER
-        rests = holder.is_service or not self.in_share_too
-        grounds = Grounds(self.name, _trigger(waiter, Trigger.PRIORITY), borrowed=rests, after=waiter.after)
-        if not rests or holder.is_borrowed(waiter.short, waiter.level):
-            return grounds
-        if holder.is_service or not waiter.within:
-            return _in_share(holder)
-        return grounds._replace(borrowed=False, within=True)
+    def _higher_class(self, waiter: PreemptorView, traits: VictimTraits) -> Permit | RefusalReason:
+        if traits.preemption_class >= waiter.classes_below:
+            return RefusalReason.RANK_NOT_LOWER
+        requires_borrowed = traits.is_service or not self.takes_in_share
+        permit = Permit(
+            self.name,
+            _trigger(waiter, Trigger.PRIORITY),
+            requires_borrowed=requires_borrowed,
+            granted_after=waiter.granted_after,
+        )
+        if not requires_borrowed or traits.is_borrowed(waiter.short_keys, waiter.borrow_level):
+            return permit
+        if traits.is_service or not waiter.may_enter_share:
+            return _in_share_refusal(traits)
+        return permit._replace(requires_borrowed=False, requires_entering_share=True)
 
 
-def discipline(terms: Terms) -> tuple[Rule, ...]:
+def rules_of(settings: PlannerSettings) -> tuple[Rule, ...]:
     """The rules of a pool."""
-    priority_first = terms.order == "priority_first"
+    priority_first = settings.order == "priority_first"
     return (
         Reclaim(not_from_higher=priority_first),
-        HigherRank("class" if terms.discipline == "classes" else "priority", in_share_too=priority_first),
-        Own(in_share_too=priority_first),
+        HigherRank("class" if settings.discipline == "classes" else "priority", takes_in_share=priority_first),
+        OwnPolicy(takes_in_share=priority_first),
     )
 
 
-PRECEDENCE = (Trigger.SENSITIVE, Trigger.RECLAIM, Trigger.PRIORITY)
+TRIGGER_PRECEDENCE = (Trigger.SENSITIVE, Trigger.RECLAIM, Trigger.PRIORITY)
 """Which trigger it is where several rules allow it: the first."""
 
 
-def preference(grounds: Grounds) -> tuple[bool, int, int]:
+def permit_preference(permit: Permit) -> tuple[bool, int, int]:
     """Which grounds to stand on where several rules allow it: 1. unconditional 2. by trigger 3. those that rest on least."""
-    return grounds.within, PRECEDENCE.index(grounds.trigger), grounds.borrowed + grounds.unused
+    return (
+        permit.requires_entering_share,
+        TRIGGER_PRECEDENCE.index(permit.trigger),
+        permit.requires_borrowed + permit.requires_unused_share,
+    )
 
 
-Answers: TypeAlias = tuple[tuple[Rule, Grounds | WhyNot], ...]
+RuleAnswers: TypeAlias = tuple[tuple[Rule, Permit | RefusalReason], ...]
 """What each rule said."""
 
 
-def verdict(rules: tuple[Rule, ...], waiter: Standing, holder: Traits) -> Answers | WhyNot:
+def ask_rules(rules: tuple[Rule, ...], waiter: PreemptorView, traits: VictimTraits) -> RuleAnswers | RefusalReason:
     """What each rule says; or the one reason why none is asked."""
-    if holder.protected is not None:
-        return holder.protected
-    if waiter.chain is not None and waiter.chain == holder.chain:
-        return WhyNot.SAME_CHAIN
-    if not waiter.short & holder.held:
-        return WhyNot.HOLDS_NOTHING_SHORT
-    return tuple((rule, rule.judge(waiter, holder)) for rule in rules)
+    if traits.protection is not None:
+        return traits.protection
+    if waiter.chain is not None and waiter.chain == traits.chain:
+        return RefusalReason.SAME_CHAIN
+    if not waiter.short_keys & traits.keys:
+        return RefusalReason.HOLDS_NOTHING_SHORT
+    return tuple((rule, rule.judge(waiter, traits)) for rule in rules)
 
 
-def grounds(rules: tuple[Rule, ...], waiter: Standing, holder: Traits) -> list[Grounds]:
+def list_permits(rules: tuple[Rule, ...], waiter: PreemptorView, traits: VictimTraits) -> list[Permit]:
     """The grounds on which a waiter may take from a kind of holder, those to stand on first; none if it may not."""
-    said = verdict(rules, waiter, holder)
-    if isinstance(said, WhyNot):
+    answers = ask_rules(rules, waiter, traits)
+    if isinstance(answers, RefusalReason):
         return []
-    return sorted((answer for _, answer in said if isinstance(answer, Grounds)), key=preference)
+    return sorted((answer for _, answer in answers if isinstance(answer, Permit)), key=permit_preference)
 
 
-def _trigger(waiter: Standing, trigger: Trigger) -> Trigger:
-    return Trigger.SENSITIVE if waiter.sensitive else trigger
+def _trigger(waiter: PreemptorView, trigger: Trigger) -> Trigger:
+    return Trigger.SENSITIVE if waiter.is_sensitive else trigger
 
 
-def _in_share(holder: Traits) -> WhyNot:
-    return WhyNot.SERVICE_IN_SHARE if holder.is_service else WhyNot.IN_SHARE
+def _in_share_refusal(traits: VictimTraits) -> RefusalReason:
+    return RefusalReason.SERVICE_IN_SHARE if traits.is_service else RefusalReason.IN_SHARE

@@ -5,36 +5,38 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 
-class Sets:
+class SubsetSearch:
     """Sets of members, each of which brings something to every need."""
 
-    def __init__(self, names: Sequence[int], brought: Sequence[Sequence[int]], needs: Sequence[int]) -> None:
-        self._names = names
-        self._brought = brought
+    def __init__(self, members: Sequence[int], contributions: Sequence[Sequence[int]], needs: Sequence[int]) -> None:
+        self._members = members
+        self._contributions = contributions
         self._needs = needs
-        self._best = [self._tops(start) for start in range(len(names) + 1)]
+        self._upper_bounds = [self._bounds_from(start) for start in range(len(members) + 1)]
         """First member → need → what so many of the largest from there on bring together."""
 
-    def _tops(self, start: int) -> list[list[int]]:
+    def _bounds_from(self, start: int) -> list[list[int]]:
         tops = []
         for need in range(len(self._needs)):
             sums = [0]
-            for units in sorted((brought[need] for brought in self._brought[start:]), reverse=True):
+            for units in sorted((contributions[need] for contributions in self._contributions[start:]), reverse=True):
                 sums.append(sums[-1] + units)
             tops.append(sums)
         return tops
 
-    def of(self, size: int) -> Iterator[tuple[int, ...]]:
+    def of_size(self, size: int) -> Iterator[tuple[int, ...]]:
         """The names of the members of every set of a size that covers all needs, in order."""
-        return self._from(0, size, self._needs)
+        return self._extend(0, size, self._needs)
 
-    def _from(self, start: int, size: int, left: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    def _extend(self, start: int, size: int, open_needs: Sequence[int]) -> Iterator[tuple[int, ...]]:
         if size == 0:
             yield ()
             return
-        for place in range(start, len(self._names) - size + 1):
-            if any(tops[size] < short for tops, short in zip(self._best[place], left, strict=True)):
+        for index in range(start, len(self._members) - size + 1):
+            if any(tops[size] < open_units for tops, open_units in zip(self._upper_bounds[index], open_needs, strict=True)):
                 return
-            rest = [short - units for short, units in zip(left, self._brought[place], strict=True)]
-            if size > 1 or max(rest) <= 0:
-                yield from ((self._names[place], *others) for others in self._from(place + 1, size - 1, rest))
+            still_open = [open_units - units for open_units, units in zip(open_needs, self._contributions[index], strict=True)]
+            if size > 1 or max(still_open) <= 0:
+                yield from (
+                    (self._members[index], *rest_of_set) for rest_of_set in self._extend(index + 1, size - 1, still_open)
+                )

@@ -33,9 +33,11 @@ class FairBook(Book):
         """The pool now, with all its columns."""
         now = super().snapshot()
         place = {one.id: at for at, one in enumerate(self.queue())}
-        waiters = sorted((replace(one, place=place[one.id]) for one in now.waiters), key=lambda one: one.queue_position)
-        holds = (replace(hold, owner=replace(hold.owner, place=place[hold.owner.id])) for hold in now.holds)
-        return replace(now, waiters=tuple(waiters), holds=tuple(holds), demand=self.demand(), watched=self.watched)
+        waiters = sorted(
+            (replace(one, queue_position=place[one.id]) for one in now.waiters), key=lambda one: one.queue_position
+        )
+        holds = (replace(hold, owner=replace(hold.owner, queue_position=place[hold.owner.id])) for hold in now.holds)
+        return replace(now, waiters=tuple(waiters), holds=tuple(holds), demand=self.demand(), is_watched=self.watched)
 
     def demand(self) -> dict[str, PolicyDemand]:
         """What those ask who wait, by policy."""

@@ -41,7 +41,7 @@ class World:
 
     def book(self) -> FairBook:
         """The pool with nothing in it."""
-        empty: dict[str, Any] = {"used": {}, "used_fixed": {}, "cleared": {}, "back": {}}
+        empty: dict[str, Any] = {"used": {}, "used_fixed": {}, "units_on_hold": {}, "stack_exits": {}}
         pool = AccountSnapshot("pool", None, {}, dict(self.capacity), settings=dict(self.said), **empty)
         others = {one["name"]: AccountSnapshot(creation_number=at, **one, **empty) for at, one in enumerate(self.accounts, 1)}
         return FairBook(self.terms, {"pool": pool} | others)
@@ -118,13 +118,18 @@ class Maker:
             parent = "group:g" if name == "group:h" and self._some(0.3) else "pool"
             mode = "fifo" if self._some(0.25) else "fair_share"
             made.append(
-                {"name": name, "parent": parent, "mode": mode, **self._numbers(capacity), "said": self._says(0.15, "group")}
+                {"name": name, "parent": parent, "mode": mode, **self._numbers(capacity), "settings": self._says(0.15, "group")}
             )
         parents = ["pool", *(one["name"] for one in made)]
         for letter in "abcde"[: random.randint(2, 5)]:
             numbers = self._numbers(capacity)
             made.append(
-                {"name": f"policy:t/{letter}", "parent": random.choice(parents), **numbers, "said": self._says(0.12, "policy")}
+                {
+                    "name": f"policy:t/{letter}",
+                    "parent": random.choice(parents),
+                    **numbers,
+                    "settings": self._says(0.12, "policy"),
+                }
             )
         _agree(capacity, made)
         return made

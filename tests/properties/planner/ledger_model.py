@@ -63,7 +63,7 @@ class Book:
         keys = {key for account in bare.accounts.values() for key in account.limit}
         keys |= {key for ask in self.asks.values() for key in ask.amounts}
         accounts = {name: self._columns(oracle, account, keys) for name, account in bare.accounts.items()}
-        queue = {one.id: replace(one, place=place) for place, one in enumerate(oracle.queue())}
+        queue = {one.id: replace(one, queue_position=place) for place, one in enumerate(oracle.queue())}
         holds = tuple(replace(hold, owner=queue.pop(hold.owner.id)) for hold in self.holds)
         return replace(bare, accounts=accounts, waiters=tuple(queue.values()), holds=holds)
 
@@ -91,8 +91,8 @@ class Book:
             account,
             used={key: units for key in keys if (units := oracle.used(account.name, key))},
             used_fixed={key: units for key in keys if (units := oracle.used(account.name, key, fixed=True))},
-            cleared={key: units for key, units in cleared.items() if units},
-            back=dict(self.back.get(account.name, {})),
+            units_on_hold={key: units for key, units in cleared.items() if units},
+            stack_exits=dict(self.back.get(account.name, {})),
         )
 
     # what people do
@@ -303,4 +303,4 @@ def _brought(oracle: Oracle, hold: HoldSnapshot, one: Allocation) -> HoldSnapsho
         place = brought.setdefault(account, {})
         for key in set(hold.owner.amounts) & set(one.amounts):
             place[key] = place.get(key, 0) + one.amounts[key]
-    return replace(hold, brought=brought)
+    return replace(hold, freed_units=brought)

@@ -27,7 +27,7 @@ def after(snapshot: PoolSnapshot, step: PlanStep) -> PoolSnapshot:
         others = tuple(one for one in snapshot.waiters if one.id != waiter.id)
         now = replace(now, waiters=others, holds=(*snapshot.holds, HoldSnapshot(waiter, {})))
     stopped = snapshot.preemptions_last_minute + len(step.victims)
-    return replace(now, stopped_last_minute=stopped, decided_ms=snapshot.now_ms)
+    return replace(now, preemptions_last_minute=stopped, last_decision_ms=snapshot.now_ms)
 
 
 def _counted_back(snapshot: PoolSnapshot, step: Preempt) -> PoolSnapshot:
@@ -39,7 +39,7 @@ def _counted_back(snapshot: PoolSnapshot, step: Preempt) -> PoolSnapshot:
             back = dict(accounts[name].stack_exits)
             for key in oracle.shared & set(one.amounts):
                 back[key] = back.get(key, 0) + one.amounts[key]
-            accounts[name] = replace(accounts[name], back=back)
+            accounts[name] = replace(accounts[name], stack_exits=back)
     return replace(snapshot, accounts=accounts)
 
 

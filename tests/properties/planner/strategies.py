@@ -61,7 +61,7 @@ def accounts(draw: st.DrawFn) -> dict[str, AccountSnapshot]:
         rank = {"priority": draw(st.sampled_from((1, 2, 9, 0, 1))), "profile": draw(st.sampled_from(PROFILES))}
         made.append({"name": f"policy:{component}", "parent": parent, **rank, **draw(_numbers(capacity))})
     _agree(capacity, made)
-    empty: dict[str, Any] = {"used": {}, "used_fixed": {}, "cleared": {}, "back": {}}
+    empty: dict[str, Any] = {"used": {}, "used_fixed": {}, "units_on_hold": {}, "stack_exits": {}}
     pool = AccountSnapshot("pool", None, {}, capacity, **empty)
     return {"pool": pool} | {one["name"]: AccountSnapshot(**one, **empty) for one in made}
 

@@ -102,7 +102,7 @@ def _behind(oracle: FairOracle, now: PoolSnapshot) -> set[str]:
 
 
 def _like(stop: Preempt | None, other: Preempt) -> Preempt:
-    return replace(other, uses=stop.usage_conditions) if stop else other
+    return replace(other, usage_conditions=stop.usage_conditions) if stop else other
 
 
 def _wellfounded(oracle: FairOracle, now: PoolSnapshot, stop: Preempt) -> None:

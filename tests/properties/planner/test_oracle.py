@@ -14,7 +14,7 @@ from tests.properties.planner.oracle import Oracle
 from tests.properties.planner.oracle_passes import steps
 
 Shares = Mapping[str, Any]
-EMPTY: dict[str, Any] = {"used": {}, "used_fixed": {}, "cleared": {}, "back": {}}
+EMPTY: dict[str, Any] = {"used": {}, "used_fixed": {}, "units_on_hold": {}, "stack_exits": {}}
 
 
 def a_pool(

@@ -36,7 +36,7 @@ def test_what_an_ask_costs_grows_with_the_kinds_of_policies_and_not_with_their_n
         return takable(court, component, standing)
 
     takable = CandidateIndex.policy_candidates
-    monkeypatch.setattr(CandidateIndex, "takable", counted)
+    monkeypatch.setattr(CandidateIndex, "policy_candidates", counted)
     policies, waiters = 100, 40
     scene = a_pool(gpu=policies).group("g")
     for number in range(policies):
@@ -53,7 +53,7 @@ def test_what_an_ask_costs_grows_with_the_kinds_of_policies_and_not_with_their_n
 @given(snapshots())
 def test_what_all_together_bring_is_what_each_brings(snapshot: PoolSnapshot) -> None:
     judged = PlanningPass(snapshot, frozenset())
-    books, court = judged._books, judged._court
+    books, court = judged._projection, judged._index
     for step in (None, *plan_pool(snapshot).steps):
         if step is not None:
             apply_steps(books, snapshot, [step])

@@ -69,7 +69,7 @@ class Scene:
 
     def _waiter(self, name: str, component: str, ask: dict[str, Any]) -> Waiter:
         fields, amounts = _parted(Waiter, ask)
-        defaults = {"preemptible": True, "preemption_class": 5, "number": len(self.waiting) + len(self.holding)}
+        defaults = {"preemptible": True, "preemption_class": 5, "submission_number": len(self.waiting) + len(self.holding)}
         return Waiter(id=name, component=component, amounts=amounts, **{**defaults, **fields})
 
     def snapshot(self) -> PoolSnapshot:
@@ -95,7 +95,7 @@ class Scene:
             if name in self.path(hold.owner.component):
                 coming = _sum(each for each in inside if each.leaving_for == hold.owner.id)
                 cleared.update({key: max(0, units - coming[key]) for key, units in hold.owner.amounts.items()})
-        plain = {"reserved": {}, "limit": {}, "cleared": cleared, "back": self.back.get(name, {})}
+        plain = {"reserved": {}, "limit": {}, "units_on_hold": cleared, "stack_exits": self.back.get(name, {})}
         used = {"used": _sum(inside), "used_fixed": _sum(each for each in inside if not each.preemptible)}
         return AccountSnapshot(name=name, **{**plain, **used, **numbers})
 

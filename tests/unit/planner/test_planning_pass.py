@@ -304,18 +304,18 @@ def test_the_owner_of_a_hold_asks_wherever_it_stands_and_blocks_those_behind_it(
     scene = low_and_high(3, queueing="strict")
     for name in "abc":
         scene.runs(name, "low", gpu=1)
-    scene.holds("x", "mid", gpu=1, place=2).waits("w", "high", gpu=1, place=1).waits("y", "mid", gpu=1, place=3)
+    scene.holds("x", "mid", gpu=1, queue_position=2).waits("w", "high", gpu=1, queue_position=1).waits("y", "mid", gpu=1, queue_position=3)
     plan = scene.plan()
     assert shown(plan) == [("stop", "x", "c"), ("stop", "w", "b")]
     assert plan.decisions["y"].reason is DecisionReason.BEHIND
-    scene.waiting = [replace(scene.waiting[0], place=3)]
+    scene.waiting = [replace(scene.waiting[0], queue_position=3)]
     assert shown(scene.plan()) == [("stop", "x", "c")]
     assert scene.why() is DecisionReason.BEHIND
 
 
 def test_who_has_just_lost_its_hold_still_stands_in_the_queue() -> None:
     scene = low_and_high(4, queueing="strict").runs("top", "high", gpu=2, preemption_class=9).runs("v", "low", gpu=2)
-    scene.holds("x", "mid", gpu=4, place=1).waits("w", "mid", gpu=1, place=2)
+    scene.holds("x", "mid", gpu=4, queue_position=1).waits("w", "mid", gpu=1, queue_position=2)
     assert shown(scene.plan()) == [("end", "x")]
     assert scene.why() is DecisionReason.BEHIND
 
@@ -392,7 +392,7 @@ def pools(draw: st.DrawFn) -> Scene:
         gpu, mem = draw(st.sampled_from([(1, 0), (2, 0), (3, 0), (1, 1), (0, 1), (2, 2)]))
         amounts = {key: units for key, units in (("gpu", gpu), ("mem", mem)) if units}
         fields = {"preemption_class": draw(st.integers(2, 8)), "preemptible": draw(st.integers(0, 5)) > 0}
-        scene.waits(f"r{number}", draw(st.sampled_from(COMPONENTS)), number=number, **fields, **amounts)
+        scene.waits(f"r{number}", draw(st.sampled_from(COMPONENTS)), submission_number=number, **fields, **amounts)
     scene.waiting = [
         waiter for waiter in scene.waiting if _eligible(scene, waiter.component, waiter.amounts, waiter.preemptible)
     ]
@@ -459,7 +459,7 @@ def _leaves(name: str, step: Preempt, spared: str) -> bool:
 def test_equal_shapes_decided_once_are_decided_alike(scene: Scene, times: int) -> None:
     for number in range(times):
         scene.waiting += [
-            replace(each, id=f"{each.id}x{number}", number=each.submission_number + 50 + number) for each in scene.waiting
+            replace(each, id=f"{each.id}x{number}", submission_number=each.submission_number + 50 + number) for each in scene.waiting
         ]
     scene.waiting = in_queue_order(scene)
     quick = scene.plan()

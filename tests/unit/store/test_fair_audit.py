@@ -48,12 +48,12 @@ DAMAGE = {
     "all of them": lambda redis: redis.delete(k("pool_satisfaction", "p")),
     "a use that was not noted": lambda redis: redis.hset(k("policy", "p", B), "fair:gpu", 1),
     "a lane out of place": lambda redis: redis.zadd(k("pool_lanes", "p"), {LANE: 5}),
-    "a lane out of its park": lambda redis: redis.zrem(k("pool_park", "p", f"{SPOT}@{B}", "4"), LANE),
+    "a lane out of its park": lambda redis: redis.zrem(k("pool_parking", "p", f"{SPOT}@{B}", "4"), LANE),
     "a lane on the spot of another": lambda redis: redis.hset(k("pool_parked", "p"), LANE, f"{SPOT}@{A} 4 1"),
     "a lane on no spot of anybody": lambda redis: redis.hset(k("pool_parked", "p"), LANE, f"{SPOT} 4 1"),
-    "a policy not found on a constraint": lambda redis: redis.zrem(k("pool_needs", "p", SPOT), B),
-    "its least need wrong": lambda redis: redis.zadd(k("pool_needs", "p", SPOT), {B: 40}),
-    "a need not found": lambda redis: redis.zrem(k("pool_needs", "p", f"{SPOT}@{B}"), "4"),
+    "a policy not found on a constraint": lambda redis: redis.zrem(k("pool_parking_needs", "p", SPOT), B),
+    "its least need wrong": lambda redis: redis.zadd(k("pool_parking_needs", "p", SPOT), {B: 40}),
+    "a need not found": lambda redis: redis.zrem(k("pool_parking_needs", "p", f"{SPOT}@{B}"), "4"),
 }
 
 
@@ -76,7 +76,7 @@ def test_damage_is_found_and_put_right(world: World, damage: Any) -> None:
 
 def served_in_turn(world: World) -> Iterator[str]:
     """Whoever holds units, the oldest first, until nobody does."""
-    while held := world.client.zrange(k("pool_active", "p"), 0, 0):
+    while held := world.client.zrange(k("pool_allocations", "p"), 0, 0):
         yield str(next(iter(held)))
 
 

@@ -481,7 +481,7 @@ def test_a_pool_that_is_emptied_and_deleted_leaves_no_key(world: World) -> None:
     reconcile(world)
     for waiter in asked:
         world.drop(waiter)
-    for holder in dict(world.client.hgetall(key("pool_held", "test", "p"))):
+    for holder in dict(world.client.hgetall(key("pool_allocation_records", "test", "p"))):
         world.ledger.drop(world.workspace, str(holder))
     for team in ("a", "d"):
         world.ledger.delete_policy(world.workspace, "p", full(team))

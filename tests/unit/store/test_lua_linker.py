@@ -136,19 +136,20 @@ def test_libraries_stand_once_and_after_those_they_use(tmp_path: Path) -> None:
 
 
 KEYS_WRITTEN_OUT = {
-    "keys.live()": "(prefix .. 'live')",
+    "keys.leases()": "(prefix .. 'leases')",
     "keys.pool(name)": "(prefix .. 'pool:' .. name)",
     "keys.pool(a .. b)": "(prefix .. 'pool:' .. (a .. b))",
     "keys.pool(f('x, y', {1, 2}))": "(prefix .. 'pool:' .. (f('x, y', {1, 2})))",
-    "keys.policy(keys.live(), ')')": "(prefix .. 'pool:' .. ((prefix .. 'live')) .. ':policy:' .. (')'))",
-    "keys.pool_park(p, c, n) .. 'keys.live()'": "(prefix .. 'pool:' .. p .. ':park:' .. c .. '|' .. n) .. 'keys.live()'",
+    "keys.policy(keys.leases(), ')')": "(prefix .. 'pool:' .. ((prefix .. 'leases')) .. ':policy:' .. (')'))",
+    "keys.pool_parking(p, c, n) .. 'keys.leases()'": "(prefix .. 'pool:' .. p .. ':parking:' .. c .. '|' .. n) .. 'keys.leases()'",
 }
 
 
 @pytest.mark.parametrize("written", KEYS_WRITTEN_OUT)
 def test_keys_are_written_out_where_they_are_built(written: str) -> None:
     assert (
-        resolve_constants(f"return {written} -- keys.live()", "x.lua") == f"return {KEYS_WRITTEN_OUT[written]} -- keys.live()"
+        resolve_constants(f"return {written} -- keys.leases()", "x.lua")
+        == f"return {KEYS_WRITTEN_OUT[written]} -- keys.leases()"
     )
 
 

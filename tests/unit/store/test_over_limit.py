@@ -257,7 +257,7 @@ def test_everything_is_told_of_who_is_stopped_for_a_limit(world: World) -> None:
     gone = world.look(held[3])
     assert (gone.status, gone.reason and gone.reason.code, gone.preempted_by) == ("preempting", "limit", None)
     assert (gone.directive, gone.deadline_ms) == ("terminate", world.clock.now_ms() + 30_000)
-    assert world.client.hgetall(key("pool_leaving", "test", "p")) == {gone.id: "!"}
+    assert world.client.hgetall(key("pool_victims", "test", "p")) == {gone.id: "!"}
     last = world.events()[-1]
     assert (last.event, last.request, last.reason, last.by) == ("preempting", gone.id, "limit", None)
     assert world.ledger.read_counters(world.workspace)["preemptions|p|batch|limit"] == 1
@@ -272,7 +272,7 @@ def test_without_grace_it_is_stopped_at_once_and_stands_in_the_queue(world: Worl
     world.resize(gpu=6)
     reconcile(world)
     assert world.status(*held) == ["allocated"] * 3 + ["queued"]
-    assert world.client.hgetall(key("pool_leaving", "test", "p")) == {}
+    assert world.client.hgetall(key("pool_victims", "test", "p")) == {}
     assert world.used() == {"gpu": 6}
     reconcile(world, after_s=100)
     world.resize(gpu=8)
@@ -343,7 +343,7 @@ def test_it_is_the_same_in_a_pool_by_ranks_beside_decisions_for_waiters(world: W
     world.resize(gpu=4)
     reconcile(world)
     assert world.status(*held, waits) == ["allocated", "preempting", "preempting", "queued"]
-    assert sorted(world.client.hvals(key("pool_leaving", "test", "p"))) == sorted(["!", waits.id])
+    assert sorted(world.client.hvals(key("pool_victims", "test", "p"))) == sorted(["!", waits.id])
     world.depart(30)
     assert world.status(*held, waits) == ["allocated", "queued", "queued", "allocated"]
 

@@ -174,11 +174,11 @@ def test_a_pool_is_deleted_with_all_that_is_its_own(world: World) -> None:
     world.drop(waiter)
     no = refusal(world, lambda: world.ledger.delete_pool("test", "p"))
     assert str(no) == "pool p is in use: 0 queued, 1 active"
-    for each in world.client.zrange("pk:{test}:pool:p:active", 0, -1):
+    for each in world.client.zrange("pk:{test}:pool:p:allocations", 0, -1):
         world.drop(world.look(str(each)))
     world.ledger.delete_pool("test", "p")
     left = {key.split(":")[2] for key in set(world.state()) - before}
-    assert left <= {"meta", "requests", "request", "events", "ended", "operation", "nudge", "counts"}
+    assert left <= {"meta", "requests", "request", "events", "ended", "operation", "nudge", "counters"}
     assert {what.split("|")[1] for what in world.ledger.read_counters("test")} == {""}, (
         "of the pool nothing is counted any more"
     )
@@ -232,7 +232,7 @@ def test_what_is_counted_of_pools_goes_with_them_and_nothing_else(world: World) 
         world.pool(pool, gpu=1)
         world.policy(f"t{pool}", pool)
         world.release(world.submit(f"t{pool}", gpu=1))
-    world.client.hset(key("counts", world.workspace), "looks|3", "7")
+    world.client.hset(key("counters", world.workspace), "looks|3", "7")
     before = world.ledger.read_counters(world.workspace)
     only = Declaration.model_validate({"pools": [{"name": "p", "capacity": {"gpu": 1}}]})
     Declarations(world.ledger, WorkspaceRegistry(world.client)).apply(world.workspace, only, prune=True)

@@ -223,7 +223,7 @@ def test_no_grace_is_one_event_and_the_units_at_once(world: World) -> None:
     assert (event.reason, event.by, event.rank, event.by_rank) == ("priority", waiter.id, "0,5", "1,5")
     at = world.look(victim)
     assert (at.preemptions, at.resume, at.reason and at.reason.by) == (1, False, waiter.id)
-    assert (world.depart(10_000), world.client.exists(key("leaving", world.workspace))) == (0, 0)
+    assert (world.depart(10_000), world.client.exists(key("preemption_deadlines", world.workspace))) == (0, 0)
     assert_void(world, victim, 1)
 
 

@@ -52,7 +52,7 @@ for command in ("audit_accounts", "audit_holds"):
 simply("resume_unfinished", "advanced")
 simply("list_active", "page", pool="p", after=0, count=10)
 simply("list_active", "not_found", pool=NOWHERE, after=0, count=10)
-simply("audit_index", "audited", kind="live", part="", **PAGE)
+simply("audit_index", "audited", kind="leases", part="", **PAGE)
 simply("audit_lanes", "audited", pool="p", **PAGE)
 simply("audit_lanes", "not_found", pool=NOWHERE, **PAGE)
 simply("audit_requests", "audited", after=-1, count=10, repair=False)

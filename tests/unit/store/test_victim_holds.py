@@ -36,9 +36,9 @@ def leaves(world: World, *victims: Request) -> None:
 def assert_strays(world: World, *victims: Request, pool: str = "p") -> None:
     """These leave for nobody any more: no deadline counts, and a decision was asked for."""
     place = world.workspace
-    assert world.client.hgetall(key("pool_leaving", place, pool)) == {victim.id: "-" for victim in victims}
+    assert world.client.hgetall(key("pool_victims", place, pool)) == {victim.id: "-" for victim in victims}
     assert {one.id for one in world.snapshot(pool).allocations if one.leaving_for == ""} == {victim.id for victim in victims}
-    assert (world.client.exists(key("leaving", place)), world.client.get(key("nudge", place))) == (0, "asked")
+    assert (world.client.exists(key("preemption_deadlines", place)), world.client.get(key("nudge", place))) == (0, "asked")
     assert (world.depart(10_000), set(world.status(*victims))) == (0, {"preempting"})
 
 
@@ -169,7 +169,7 @@ def test_a_later_hold_does_not_bind_the_earlier_owner_by_what_nobody_brought(wor
     assert cleared(world) == {"pool": 2, "g": 8, "high": 8}
     world.resize(gpu=10)
     assert (world.status(first, second), cleared(world)) == (["allocated", "queued"], {"g": 4, "high": 4})
-    assert world.client.hgetall(key("pool_leaving", world.workspace, "p")) == {a.id: "-", b.id: second.id, c.id: second.id}
+    assert world.client.hgetall(key("pool_victims", world.workspace, "p")) == {a.id: "-", b.id: second.id, c.id: second.id}
 
 
 def test_the_owner_of_a_hold_passes_who_stands_before_it_and_lost_patience(world: World) -> None:
@@ -341,15 +341,15 @@ def test_a_stray_may_leave_or_end_by_itself(world: World) -> None:
         victim = strayed(world, retries=1)
         world.release(victim, outcome=way)
         assert (world.status(victim), cleared(world)) == ([becomes], {})
-        assert world.client.exists(key("pool_leaving", world.workspace, "p")) == 0
+        assert world.client.exists(key("pool_victims", world.workspace, "p")) == 0
 
 
 def test_no_deadline_counts_for_a_stray_whatever_it_says(world: World) -> None:
     victim = strayed(world, checkpoint="auto")
     world.checkpoint(victim, "defer", 10)
-    assert world.client.exists(key("leaving", world.workspace)) == 0
+    assert world.client.exists(key("preemption_deadlines", world.workspace)) == 0
     world.checkpoint(victim, "failed")
-    assert world.client.exists(key("leaving", world.workspace)) == 0
+    assert world.client.exists(key("preemption_deadlines", world.workspace)) == 0
     assert (world.depart(10_000), world.status(victim)) == (0, ["preempting"])
 
 
@@ -365,7 +365,7 @@ def test_a_stray_is_passed_on_with_the_time_it_had(world: World) -> None:
     assert world.pass_on(a, heir).applied
     at = world.look(a)
     assert (cleared(world), at.deadline_ms, at.preempted_by) == ({"g": 3, "high": 3}, deadline, heir.id)
-    assert world.client.zscore(key("leaving", world.workspace), a.id) == deadline
+    assert world.client.zscore(key("preemption_deadlines", world.workspace), a.id) == deadline
     assert [(event.event, event.by, event.rank, event.by_rank) for event in world.events() if event.request == a.id][-1] == (
         "passed_on", heir.id, "0,5", "1,5",
     )  # fmt: skip

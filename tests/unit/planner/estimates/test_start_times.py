@@ -110,9 +110,9 @@ def test_it_costs_no_more_than_was_meant_though_many_end_for_whom_nobody_waits(m
         looks += 1
         return short(play, *args)
 
-    short = QueueSimulation._short
-    monkeypatch.setattr(QueueSimulation, "_short", counted)
-    monkeypatch.setattr(start_times, "LOOKS", most)
+    short = QueueSimulation._first_shortage
+    monkeypatch.setattr(QueueSimulation, "_first_shortage", counted)
+    monkeypatch.setattr(start_times, "MAX_WORK", most)
     full = {("pool", "gpu"): 10_000} | {(f"policy:{name}", "gpu"): 0 for name in "uv"}
     running = [held(1, at / 100, batch=at) for at in range(500)]
     running += [SimulatedAllocation(name, (f"policy:{name}", "pool"), {"gpu": 100}, 0, 1000, None) for name in "uv"]

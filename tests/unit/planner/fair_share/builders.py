@@ -78,13 +78,13 @@ class FairScene(Scene):
     def snapshot(self) -> PoolSnapshot:
         """The scene as the planner sees it."""
         now = super().snapshot()
-        pool = replace(now.accounts["pool"], said=self.said, published=self.kept)
+        pool = replace(now.accounts["pool"], settings=self.said, published=self.kept)
         demand = dict(self.unseen)
         for one in (*self.waiting, *(hold.owner for hold in self.holding)):
             so_far = demand.get(one.component, PolicyDemand(0, {}))
             demand[one.component] = PolicyDemand(so_far.requests + 1, dict(Counter(so_far.units) + Counter(one.amounts)))
-        waiters = tuple(replace(one, place=one.queue_position or at) for at, one in enumerate(now.waiters, 1))
-        return replace(now, accounts={**now.accounts, "pool": pool}, waiters=waiters, demand=demand, watched=self.watched)
+        waiters = tuple(replace(one, queue_position=one.queue_position or at) for at, one in enumerate(now.waiters, 1))
+        return replace(now, accounts={**now.accounts, "pool": pool}, waiters=waiters, demand=demand, is_watched=self.watched)
 
     def steps(self) -> list[tuple[str, ...]]:
         """The steps of the plan in short."""
@@ -136,7 +136,7 @@ def _columns(numbers: dict[str, Any], born: int) -> dict[str, Any]:
         over_ms=None if over is None else NOW_MS - over * 1000,
     )
     own = {"fair", "sated", "status", "below_s", "over_s"} | SETTINGS
-    return {"born": born, "said": said, "published": kept, **{key: value for key, value in numbers.items() if key not in own}}
+    return {"creation_number": born, "settings": said, "published": kept, **{key: value for key, value in numbers.items() if key not in own}}
 
 
 def _texts(settings: dict[str, Any]) -> dict[str, str]:

@@ -126,12 +126,12 @@ def test_a_group_replaces_what_it_says() -> None:
         ({"starvation_timeout_s": "9"}, "timeout_s", 9),
         ({"aggressive_starvation_timeout_s": "1"}, "aggressive_timeout_s", 60),
         ({"aggressive_starvation_timeout_s": "90"}, "aggressive_timeout_s", 90),
-        ({"aggressive_starvation": "0"}, "aggressive", False),
-        ({"aggressive_starvation": "1"}, "aggressive", True),
+        ({"aggressive_starvation": "0"}, "may_starve_aggressively", False),
+        ({"aggressive_starvation": "1"}, "may_starve_aggressively", True),
         ({"preemption_threshold": "0.5"}, "threshold", Fraction(1, 2)),
         ({"aggressive_preemption_threshold": "0.5"}, "aggressive_threshold", Fraction(1, 2)),
         ({"allow_aggressive_preemption": "1"}, "allow_aggressive", True),
-        ({"non_preemptible_usage_threshold": "gpu=9,mem=3,slots=5"}, "protects", {"gpu": 2, "mem": 3, "slots": 5}),
+        ({"non_preemptible_usage_threshold": "gpu=9,mem=3,slots=5"}, "protected_usage", {"gpu": 2, "mem": 3, "slots": 5}),
     ],
 )
 def test_a_policy_is_never_less_patient_than_what_it_inherits(said: dict[str, str], field: str, expected: object) -> None:

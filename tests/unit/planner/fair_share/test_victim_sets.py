@@ -92,7 +92,7 @@ def test_sets_that_take_the_same_of_the_same_are_weighed_once(monkeypatch: pytes
         weighed.append(waiter.id)
         return after(self, scene, waiter, victims)
 
-    monkeypatch.setattr(FairShareRules, "after", noted)
+    monkeypatch.setattr(FairShareRules, "scenario_after", noted)
     plan_pool(now)
     assert 1 <= len(weighed) <= 2
 
@@ -100,5 +100,5 @@ def test_sets_that_take_the_same_of_the_same_are_weighed_once(monkeypatch: pytes
 def test_a_hold_does_not_end_because_there_was_no_time_to_weigh(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = a_fair_pool(gpu=10).under(preemption_threshold=0.5, aggressive_starvation=True).policy("a", weight=3)
     scene.policy("b", weight=2, **STARVING).run("a", 3, 1, 2, 3).run("b", 1).holds("w", "b", gpu=4).waits("y", "a", gpu=7)
-    monkeypatch.setattr(FairShareRules, "may_weigh", lambda *_: False)
+    monkeypatch.setattr(FairShareRules, "may_weigh_more", lambda *_: False)
     assert not [step for step in plan_pool(scene.snapshot()).steps if isinstance(step, EndHold)]

@@ -1,0 +1,84 @@
+"""A fake Redis in this process, as strict about Lua as a real one."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import fakeredis
+
+from app.store.connection import RedisClient
+
+_STRICT = """
+for _, name in ipairs({'os', 'io', 'package', 'require', 'module', 'dofile', 'loadfile', 'print', 'newproxy', 'python'}) do
+  rawset(_G, name, nil)
+end
+setmetatable(_G, {
+  __index = function(_, name) error("Script attempted to access nonexistent global variable '" .. tostring(name) .. "'", 2) end,
+  __newindex = function(_, name) error("Attempt to modify a readonly table: global '" .. tostring(name) .. "'", 2) end,
+})
+"""
+"""As in Redis, a global that does not exist is an error, to read and to set, and what a script must not reach is gone.
+
+(`debug` has to stay: the Lua binding looks it up before every script, outside of any protection.)
+"""
+
+COLLECT_EVERY = 100
+"""Calls of scripts between two garbage collections of a runtime."""
+
+
+class CompilingRuntime:
+    """The Lua runtime of a fake server, which compiles each script once and seldom collects garbage.
+
+    fakeredis compiles a script at every call and collects all garbage after it; both take longer than the script does.
+    """
+
+    def __init__(self, runtime: Any) -> None:
+        self._runtime = runtime
+        self._compiled: dict[bytes, Any] = {}
+        self._calls = 0
+
+    def execute(self, code: Any) -> Any:
+        """Run a script, or collect garbage if it is time to."""
+        if code == "collectgarbage()":
+            self._calls += 1
+            return self._runtime.execute(code) if self._calls % COLLECT_EVERY == 0 else None
+        if code not in self._compiled:
+            self._compiled[code] = self._runtime.compile(code)
+        return self._compiled[code]()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._runtime, name)
+
+
+_idle_runtimes: list[dict[str, Any]] = []
+"""The Lua parts of servers that are gone: a runtime serves one server at a time, and another one after it."""
+
+
+def new_fake() -> RedisClient:
+    """Return a client of a new, empty fake server, which ends when nothing refers to it any more."""
+    server = fakeredis.FakeServer()
+    client = fakeredis.FakeStrictRedis(server=server, decode_responses=True, protocol=2)
+    if _idle_runtimes:
+        vars(server).update(parts := _idle_runtimes.pop())
+    else:
+        client.eval(_STRICT, 0)
+        client.script_flush()
+        parts = {name: value for name, value in vars(server).items() if name.startswith("_lua_")}
+        parts["_lua_runtime"] = vars(server)["_lua_runtime"] = CompilingRuntime(parts["_lua_runtime"])
+    weakref.finalize(server, _idle_runtimes.append, parts)
+    return client
+
+
+def fake() -> Iterator[RedisClient]:
+    """A new fake for as long as the context."""
+    with new_fake() as client:
+        yield client
+
+
+class FakeScratch:
+    """Where tests try things out: a fake each time, with nothing in it."""
+
+    empty = staticmethod(contextmanager(fake))
