@@ -8,8 +8,8 @@ from app.domain.clock import Clock, RedisClock
 from app.domain.models import AuditFinding
 from app.store.scripts import RedisClient, ScriptReply, Scripts
 
-INDEXES = ("requests", "waiting", "live", "leaving", "ended")
-POOL_INDEXES = ("pool_queue", "pool_active", "pool_ends")
+INDEXES = ("requests", "waiting", "leases", "preemption_deadlines", "ended")
+POOL_INDEXES = ("pool_queue", "pool_allocations", "pool_walltime_ends")
 LANE_INDEXES = ("lane", "lane_walltimes")
 
 

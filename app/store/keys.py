@@ -1,16 +1,16 @@
 """Every Redis key there is: name, shape, type and meaning. Python and Lua both build keys from this list and nothing else.
 
-The channels are among them: their names are built the same way, though nothing is kept under them.
+The channels are in the list: their names are built the same way, though Redis stores nothing under them.
 
-A key is `pk:{workspace}:` and the shape; the braces are Redis Cluster's hash tag, so that one workspace is one slot and every
-script is atomic over all its pools. Names cannot hold a colon, a brace or a bar, so no two keys can meet.
+A key is `pk:{workspace}:` and the shape. The braces are Redis Cluster's hash tag: one workspace is one slot, and every script
+is atomic over all its pools. Names cannot hold a colon, a brace or a bar, so no two keys can meet.
 
-- a *component* is written `type/name`
-- a *lane* is all that wait with one shape: `type/name|p|gpu=2,step_run=1` (`p` preemptible, `f` fixed)
-- a *constraint* is what a lane is parked on until it is met: `limit|pool|gpu`, `limit|policy:type/name|gpu`,
-  `cleared|pool|gpu` (kept by holds with victims), `held|pool|gpu` (by that of patience), `fixed|policy:type/name|gpu`
-- with fair share the lanes of each policy are parked apart, on `limit|pool|gpu@type/name`; the needs of the constraint itself
-  are then the policies with somebody there, by the smallest need of each
+- A *component* is written `type/name`.
+- A *lane* is all waiters with one shape: `type/name|p|gpu=2,step_run=1` (`p` preemptible, `f` fixed).
+- A *constraint* is what a lane is parked on until there is room: `limit|pool|gpu`, `limit|policy:type/name|gpu`,
+  `cleared|pool|gpu` (units of victim holds), `held|pool|gpu` (units of the patience hold), `fixed|policy:type/name|gpu`.
+- A *slot* is where a lane is parked: a constraint, or with fair share a constraint and the policy: `limit|pool|gpu@type/name`.
+  The needs of the constraint itself are then its policies, each by its smallest need.
 """
 
 from __future__ import annotations
@@ -30,93 +30,107 @@ class Key:
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        """What the shape has to be given, in order."""
+        """Return the names of the values the shape needs, in order."""
         return tuple(re.findall(r"<(\w+)>", self.shape))
 
     def of(self, workspace: str, *parts: str) -> str:
-        """The key itself."""
+        """Return the key in a workspace, with its values filled in."""
         rest = iter(parts)
         return prefix(workspace) + re.sub(r"<\w+>", lambda _: next(rest), self.shape)
 
 
 def prefix(workspace: str) -> str:
-    """What every key of a workspace begins with; the one place where the hash tag is written."""
+    """Return what every key of a workspace begins with; the one place where the hash tag is written."""
     return f"pk:{{{workspace}}}:"
 
 
 KEYS: dict[str, Key] = {
     key.name: key
     for key in (
-        Key("meta", "meta", "hash", "counters `seq` and `fence`, and the settings of the workspace"),
-        Key("pools", "pools", "hash", "the pools: name → description"),
-        Key("todo", "todo", "set", "pools with work a bounded script left for the next one"),
-        Key("orphans", "orphans", "set", "lanes no pool takes any more, whose members are being rejected"),
-        Key("requests", "requests", "zset", "every request kept, by number of submission"),
-        Key("waiting", "waiting", "zset", "queued requests by the time (ms) they expire unless polled; 2^53-1 for never"),
-        Key("live", "live", "zset", "allocations by the time (ms) their lease lapses; 2^53-1 for never"),
-        Key("leaving", "leaving", "zset", "who has to leave, by when (ms) its present step ends; not those nobody needs gone"),
-        Key("ended", "ended", "zset", "requests in a final state by the time (ms) they ended"),
-        Key("events", "events", "stream", "one entry per transition, capped"),
-        Key("changed", "changed:<id>", "channel", "each transition of a request is said here as its new state, and not kept"),
-        Key("nudge", "nudge", "string", "a decision may be needed (`asked`, `sent`, `missed`, `hushed`); lapses"),
-        Key("nudged", "nudged", "channel", "said when a decision may be needed, so that a worker looks at once"),
-        Key("counts", "counts", "hash", "what the metrics count: preemptions, checkpoints, looks of the workers"),
-        Key("request", "request:<id>", "hash", "the ask, as it came, and where it stands"),
-        Key("idempotency", "idempotency:<key>", "string", "request id and digest of the body first sent with this key"),
-        Key("operation", "operation:<id>", "string", "what a change of a pool or token answered, to say it again to a retry"),
-        Key("task", "task:<task>", "hash", "a task that is kept: its message, its ask, the request it has now"),
-        Key("delayed", "delayed", "zset", "tasks that wait for their time (ms), and have no request yet"),
-        Key("outbox", "outbox", "zset", "tasks to be sent to their broker, by when (ms): as granted, or never to run"),
+        Key("meta", "meta", "hash", "last submission number `seq`, last `fence`, settings of the workspace"),
+        Key("pools", "pools", "hash", "pool → description"),
+        Key("unfinished", "unfinished", "set", "pools with work that a bounded script left for the next call"),
+        Key("orphaned_lanes", "orphaned_lanes", "set", "lanes that fit no pool any more; their waiters are being rejected"),
+        Key("requests", "requests", "zset", "every request, by number of submission"),
+        Key("waiting", "waiting", "zset", "queued requests, by the time (ms) they expire unless polled; 2^53-1 for never"),
+        Key("leases", "leases", "zset", "allocations, by the time (ms) their lease ends; 2^53-1 for never"),
         Key(
-            "unstarted",
-            "unstarted",
+            "preemption_deadlines",
+            "preemption_deadlines",
             "zset",
-            "tasks sent that nobody has begun, or heard to be over, by when (ms) to look",
+            "preempting allocations, by the time (ms) their step ends; not those without a hold to leave for",
         ),
-        Key("posted", "posted", "channel", "said when there is something for the outbox to send"),
-        Key("lease", "lease:<task>", "string", "who does a task of the housekeeping in this workspace just now"),
-        Key("tokens", "tokens", "hash", "only in `_`: digest of a secret → whose token it is, what it may do, until when"),
-        Key("rate", "rate:<token>", "string", "only in `_`: the time (ms) up to which a token's rate is used up"),
-        Key("component", "component:<component>", "zset", "pools the component has a policy in, by falling priority"),
-        Key("component_lanes", "component:<component>:lanes", "set", "the component's lanes with somebody in them"),
-        Key("lane", "lane:<lane>", "zset", "those who wait with one shape, by class and number of submission"),
-        Key("lane_walltimes", "lane:<lane>:walltimes", "zset", "those of the lane that promised a walltime, by it (s)"),
-        Key("pool", "pool:<pool>", "hash", "the pool's account (`used:gpu`, `limit:gpu` …) and its settings"),
-        Key("pool_queue", "pool:<pool>:queue", "zset", "waiting requests by rank and age: the head first"),
-        Key("pool_active", "pool:<pool>:active", "zset", "allocations by fence, which is the order of grant"),
-        Key("pool_held", "pool:<pool>:held", "hash", "allocation → what a decision has to know of it, in one line"),
-        Key("pool_leaving", "pool:<pool>:leaving", "hash", "who has to leave → for whom; `-` for nobody any more"),
-        Key("pool_stops", "pool:<pool>:stops", "zset", "preemptions of the last minute by when (ms) they were decided"),
-        Key("pool_ends", "pool:<pool>:ends", "zset", "allocations with a walltime by when (ms) they promised to end"),
-        Key("pool_runs", "pool:<pool>:runs:<component>", "hash", "a policy's run times: `<step>` → how many, `all` → how many"),
-        Key("pool_history", "pool:<pool>:history", "list", "how much was used, and by whom, a line each minute"),
+        Key("ended", "ended", "zset", "requests in a final state, by the time (ms) they ended"),
+        Key("events", "events", "stream", "one entry per transition, capped"),
+        Key("changed", "changed:<id>", "channel", "the new state of a request, at each transition"),
+        Key("nudge", "nudge", "string", "a decision may be needed (`asked`, `sent`, `missed`, `hushed`); expires"),
+        Key("nudged", "nudged", "channel", "a message when a decision may be needed, so that a worker reconciles at once"),
+        Key("counters", "counters", "hash", "counters of the metrics: preemptions, checkpoints, waits, reconciles"),
+        Key("request", "request:<id>", "hash", "a request: its spec, its state, its events"),
+        Key("idempotency", "idempotency:<key>", "string", "request id and body digest of the first call with this key"),
+        Key("operation", "operation:<id>", "string", "the reply of a change of a pool or token, for a retry"),
+        Key("task", "task:<task>", "hash", "a parked task: its message, its spec, its present request"),
+        Key("delayed", "delayed", "zset", "tasks without a request yet, by the time (ms) it enters the queue"),
+        Key("outbox", "outbox", "zset", "tasks to be sent to their broker, by when (ms): granted, or never to run"),
+        Key("unstarted", "unstarted", "zset", "tasks sent and not yet started or acknowledged, by when (ms) to check"),
+        Key("outbox_ready", "outbox_ready", "channel", "a message when the outbox has something to send"),
+        Key("job_lock", "lock:<job>", "string", "token of the worker that runs this periodic job in the workspace"),
+        Key("tokens", "tokens", "hash", "only in `_`: digest of a secret → name, role, workspaces and expiry of the token"),
+        Key("rate", "rate:<token>", "string", "only in `_`: the time (ms) up to which the rate of a token is used up"),
+        Key("component_pools", "component:<component>:pools", "zset", "pools in which the component has a policy, by priority"),
+        Key("component_lanes", "component:<component>:lanes", "set", "lanes of the component that have waiters"),
+        Key("lane", "lane:<lane>", "zset", "waiters of one shape, by lane score (class and number of submission)"),
+        Key("lane_walltimes", "lane:<lane>:walltimes", "zset", "waiters of the lane that promised a walltime, by it (s)"),
+        Key("pool", "pool:<pool>", "hash", "the account of the pool (`used:gpu`, `limit:gpu` …) and its settings"),
+        Key("pool_queue", "pool:<pool>:queue", "zset", "waiters, by rank score: the first is the head"),
+        Key("pool_allocations", "pool:<pool>:allocations", "zset", "allocations, by fence: the order of grant"),
+        Key("pool_allocation_records", "pool:<pool>:allocation_records", "hash", "allocation → what the planner reads of it"),
+        Key("pool_victims", "pool:<pool>:victims", "hash", "preempting allocation → owner of the hold; `-` none, `!` a limit"),
+        Key("pool_preemptions", "pool:<pool>:preemptions", "zset", "preemptions of the last minute, by when (ms) decided"),
+        Key(
+            "pool_walltime_ends", "pool:<pool>:walltime_ends", "zset", "allocations with a walltime, by their promised end (ms)"
+        ),
+        Key(
+            "pool_run_times",
+            "pool:<pool>:run_times:<component>",
+            "hash",
+            "run times of a policy: `<step>` → count, `all` → count",
+        ),
+        Key("pool_usage_history", "pool:<pool>:usage_history", "list", "units used, per policy, one line a minute"),
         Key("pool_groups", "pool:<pool>:groups", "set", "names of the groups"),
         Key("pool_policies", "pool:<pool>:policies", "set", "components with a policy"),
-        Key("pool_lanes", "pool:<pool>:lanes", "zset", "lanes that may be granted here, by the place of their head"),
-        Key("pool_satisfaction", "pool:<pool>:satisfaction", "zset", "fair share: policies by how much of theirs they have"),
-        Key("pool_inshare", "pool:<pool>:inshare", "set", "lanes that fit their policy's unused share"),
-        Key("pool_line", "pool:<pool>:line", "zset", "strict queueing: lanes not blocked by a limit, by place"),
-        Key("pool_parked", "pool:<pool>:parked", "hash", "lane → what it waits for: constraint, need, since when"),
-        Key("pool_parks", "pool:<pool>:parks", "hash", "constraint → number of lanes parked on it"),
-        Key("pool_needs", "pool:<pool>:needs:<constraint>", "zset", "the different needs of those parked on a constraint"),
-        Key("pool_park", "pool:<pool>:park:<constraint>|<need>", "zset", "lanes parked on it for this need, by place"),
-        Key("pool_share", "pool:<pool>:share:<component>|<kind>|<key>", "zset", "a policy's lanes by what they ask of a key"),
-        Key("pool_holds", "pool:<pool>:holds", "hash", "who has a hold → its kind and since when"),
-        Key("hold", "pool:<pool>:hold:<id>", "hash", "what its victims still bring and have brought"),
-        Key("pool_todo", "pool:<pool>:todo", "hash", "what is unfinished in this pool → how far it is"),
-        Key("group", "pool:<pool>:group:<group>", "hash", "a group's account"),
-        Key("policy", "pool:<pool>:policy:<component>", "hash", "a policy's account, priority, group and settings"),
+        Key("pool_lanes", "pool:<pool>:lanes", "zset", "lanes that may be granted here, by queue score of their head"),
+        Key("pool_satisfaction", "pool:<pool>:satisfaction", "zset", "fair share: policies, by satisfaction ratio"),
+        Key("pool_in_share", "pool:<pool>:in_share", "set", "lanes that fit the unused share of their policy"),
+        Key("pool_strict_line", "pool:<pool>:strict_line", "zset", "strict queueing: lanes under no limit, by queue score"),
+        Key("pool_parked", "pool:<pool>:parked", "hash", "lane → its slot, its need, since when (ms)"),
+        Key("pool_parking_counts", "pool:<pool>:parking_counts", "hash", "constraint → number of lanes parked on it"),
+        Key("pool_parking_needs", "pool:<pool>:parking_needs:<slot>", "zset", "different needs of the lanes parked in a slot"),
+        Key(
+            "pool_parking", "pool:<pool>:parking:<slot>|<need>", "zset", "lanes parked in a slot with this need, by queue score"
+        ),
+        Key(
+            "pool_lane_amounts",
+            "pool:<pool>:lane_amounts:<component>|<kind>|<key>",
+            "zset",
+            "lanes of a policy, by the amount they need of a key",
+        ),
+        Key("pool_holds", "pool:<pool>:holds", "hash", "owner of a hold → kind of the hold and since when"),
+        Key("hold", "pool:<pool>:hold:<id>", "hash", "units that the victims of a hold are expected to free, and have freed"),
+        Key("pool_unfinished", "pool:<pool>:unfinished", "hash", "unfinished work of this pool → how far it is"),
+        Key("group", "pool:<pool>:group:<group>", "hash", "the account of a group"),
+        Key("policy", "pool:<pool>:policy:<component>", "hash", "the account of a policy: priority, group, settings"),
     )
 }
 
 
 def key(name: str, workspace: str, *parts: str) -> str:
-    """The key of that name in a workspace."""
+    """Return the key of that name in a workspace."""
     return KEYS[name].of(workspace, *parts)
 
 
 OWN = "_"
-"""Where the service's own records are kept, as in a workspace. None can be called so: names begin with a letter or digit."""
+"""The workspace of the service's own records. No other can have this name: names begin with a letter or digit."""
 
 WORKSPACES = "pk:workspaces"
-"""The one key of no workspace: a set of their names, so that the housekeeping finds them all."""
+"""The one key outside workspaces: the set of their names."""

@@ -26,8 +26,8 @@ from app.store.keys import key
 from app.store.scripts import RedisClient, Scripts
 
 BeginOutcome = Literal["begun", "idle", "held", "seen"]
-Trigger = Literal["tick", "shares", "nudge", "missed"]
-PassOutcome = Literal["nothing", "more", "failed"]
+PassTrigger = Literal["tick", "shares", "nudge", "missed"]
+PassResult = Literal["nothing", "more", "failed"]
 
 RECONCILE_JOB = "reconcile"
 """Whose lease it is that keeps two from looking at one workspace."""
@@ -44,7 +44,7 @@ class Nudges:
         reply = self._scripts.call("claim_nudge", workspace, now=self._clock.now_ms())
         return int(reply.fields["wait_ms"]) / 1000 if reply.tag == "claimed" else None
 
-    def begin_pass(self, workspace: str, token: str, lease_s: float, why: Trigger = "tick") -> BeginOutcome:
+    def begin_pass(self, workspace: str, token: str, lease_s: float, why: PassTrigger = "tick") -> BeginOutcome:
         """Take the lease and begin to look, if there is anything to look at, and it has not been seen by others."""
         begun = self._scripts.call("begin_reconcile", workspace, token=token, ttl_ms=_ms(lease_s), why=why)
         return cast(BeginOutcome, begun.tag)
@@ -53,7 +53,7 @@ class Nudges:
         """Keep the lease while looking; False if another has it."""
         return self._scripts.call("take_job_lock", workspace, task=RECONCILE_JOB, token=token, ttl_ms=_ms(lease_s)).tag == "taken"
 
-    def finish_pass(self, workspace: str, token: str, then: str | None, lease_s: float, took_s: float, found: PassOutcome) -> bool:
+    def finish_pass(self, workspace: str, token: str, then: str | None, lease_s: float, took_s: float, found: PassResult) -> bool:
         """The end of a look; True if the next one is to begin now, under the token `then`."""
         args = {"token": token, "next": then, "ttl_ms": _ms(lease_s), "took_ms": _ms(took_s), "found": found}
         return self._scripts.call("finish_reconcile", workspace, **args).tag == "again"

@@ -108,7 +108,9 @@ class TaskStore:
 
     # for whoever sends
 
-    def take_batch(self, workspace: str, claim_s: float, start_s: float, start_tries: int, count: int = BATCH_SIZE) -> OutboxBatch:
+    def take_batch(
+        self, workspace: str, claim_s: float, start_s: float, start_tries: int, count: int = BATCH_SIZE
+    ) -> OutboxBatch:
         """What is to be sent off now, for this caller alone until the claim is over. What else is due in the outbox is done:
         tasks whose time has come enter the queue, those lost or not begun after so many tries do again."""
         reply = self._change(
@@ -127,7 +129,9 @@ class TaskStore:
 
     def mark_sent(self, workspace: str, dispatches: Sequence[TaskDispatch], start_s: float) -> None:
         """These were sent off. A task is looked after again in `start_s` unless it has begun; what was told to be over is."""
-        sent = json.dumps([(one.task, "" if one.end else str(one.fence), one.attempts, one.request or "") for one in dispatches])
+        sent = json.dumps(
+            [(one.task, "" if one.end else str(one.fence), one.attempts, one.request or "") for one in dispatches]
+        )
         self._scripts.call("mark_dispatched", workspace, now=self._clock.now_ms(), sent=sent, start_ms=_ms(start_s))
 
     def mark_failed(self, workspace: str, dispatches: Sequence[TaskDispatch], again_s: float) -> None:
@@ -143,7 +147,7 @@ class TaskStore:
 
     def subscribe(self, quiet_s: float = QUIET_TIMEOUT_S) -> ChannelSubscription:
         """To hear in which workspaces there is something to send."""
-        return ChannelSubscription(self._client, key("posted", "*"), quiet_s)
+        return ChannelSubscription(self._client, key("outbox_ready", "*"), quiet_s)
 
     # how it is called
 

@@ -320,9 +320,13 @@ def _key_rows(workspace: str, known: Mapping[str, _CopiedRequest], also: str) ->
     yield from ((KEYS["request"].of(workspace, request), "hash", _flat(one.fields)) for request, one in there.items())
     lists: dict[tuple[str, str], dict[str, str]] = {}
     for request, one in there.items():
-        whole = ("requests", "", one.number), ("waiting", "", one.waiting), ("live", "", one.live)
+        whole = ("requests", "", one.number), ("waiting", "", one.waiting), ("leases", "", one.live)
         of_lane = ("lane", one.lane_or_pool, one.place), ("lane_walltimes", one.lane_or_pool, one.walltime)
-        of_pool = ("pool_active", one.lane_or_pool, one.fence), ("pool_held", one.lane_or_pool, one.line), ("pool_ends", one.lane_or_pool, one.end)
+        of_pool = (
+            ("pool_allocations", one.lane_or_pool, one.fence),
+            ("pool_allocation_records", one.lane_or_pool, one.line),
+            ("pool_walltime_ends", one.lane_or_pool, one.end),
+        )
         for name, where, text in (*whole, *of_lane, *of_pool):
             if text:
                 lists.setdefault((name, where), {})[request] = text

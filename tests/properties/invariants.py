@@ -123,7 +123,7 @@ class Checker:
             for place, id_ in enumerate(queue, start=1):
                 places.setdefault(id_, {})[pool] = place
         for one in now.requests.values():
-            if one.status == "queued" and (found := dict(world.look(one.id).position)) != places.get(one.id, {}):
+            if one.status == "queued" and (found := dict(world.get(one.id).position)) != places.get(one.id, {}):
                 yield f"{one.id} is said to be at {found}, should be at {places.get(one.id)}"
 
     def _note_starving(self, seen: Snapshot, now: Model) -> None:
@@ -165,7 +165,7 @@ def _settled(seen: Snapshot, now: Model, pool: str) -> Iterator[str]:
     """Nothing grantable waits, and every lane is parked on something that it lacks, unless a script left work here."""
     fields = seen.get("pool", pool)
     if "reviewing" in fields or "unsettled" in fields:
-        if pool not in seen.get("todo"):
+        if pool not in seen.get("unfinished"):
             yield f"{pool} is unfinished and not among what is to do"
         return
     if grantable := now.grantable(pool):

@@ -190,10 +190,10 @@ class Leavings(Histories):
                     pass
             raise AssertionError("departures do not come to an end")
 
-        due = {id_ for id_, at in self.checker.seen.get("leaving").items() if at <= self.world.clock.now_ms()}
+        due = {id_ for id_, at in self.checker.seen.get("preemption_deadlines").items() if at <= self.world.clock.now_ms()}
         last = {id_ for id_ in due if self._of(id_, "directive") == "terminate"}
         self._do(how, through)
-        left = last & self.checker.seen.get("leaving").keys()
+        left = last & self.checker.seen.get("preemption_deadlines").keys()
         assert how or not left, f"{left} had to go, and are there"
 
     def pass_time(self, seconds: float, how: str) -> None:

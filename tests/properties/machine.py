@@ -227,7 +227,7 @@ class Histories(RuleBasedStateMachine):
     # requests
 
     def _ask(self, wanted: dict[str, Any]) -> RequestSpec:
-        return self.world.ask(**wanted)
+        return self.world.request_spec(**wanted)
 
     @rule(wanted=asks, how=how)
     def submit(self, wanted: dict[str, Any], how: str) -> None:
@@ -339,7 +339,7 @@ class Histories(RuleBasedStateMachine):
     @rule(which=some)
     def poll(self, which: int) -> None:
         if one := self._pick(which, "queued", "allocated"):
-            self._do("", lambda: self.world.look(one.id, poll=True))
+            self._do("", lambda: self.world.get(one.id, poll=True))
             ttl = self.asked[one.id].queue_ttl_s
             due = self.checker.seen.get("waiting").get(one.id)
             assert one.status != "queued" or ttl is None or due == self.world.clock.now_ms() + ttl * 1000

@@ -48,7 +48,7 @@ class Scene:
 
     def requests(self) -> list[Request]:
         """All that were submitted."""
-        return [self.world.look(one) for one in self._submitted]
+        return [self.world.get(one) for one in self._submitted]
 
     def explain(self, request: Request) -> Explanation:
         """Why it waits."""

@@ -14,7 +14,7 @@ def model(seen: Snapshot) -> Model:
     requests = {id_: request(id_, fields) for (id_,), fields in seen.of("request")}
     holds = {name: fields["patience"] for (name,), fields in seen.of("pool") if "patience" in fields}
     clearings = {name: _clearings(seen, name) for name in pools}
-    leaving = {name: dict(seen.get("pool_leaving", name)) for name in pools}
+    leaving = {name: dict(seen.get("pool_victims", name)) for name in pools}
     return Model(pools, requests, holds, seen.now_ms, seen.get("meta").get("unmanaged", "reject"), clearings, leaving)
 
 

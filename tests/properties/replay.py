@@ -264,7 +264,7 @@ class Replay:
             yield f"{one.id} has no policy and is allowed"
 
     def _expired(self, one: Request, event: dict[str, str]) -> Iterator[str]:
-        name, reason = ("waiting", "not_polled") if one.status == "queued" else ("live", "lease_lapsed")
+        name, reason = ("waiting", "not_polled") if one.status == "queued" else ("leases", "lease_lapsed")
         if event["reason"] != reason or self.was.get(name).get(one.id, 0) > self.seen.now_ms:
             yield f"too early: {event}, due at {self.was.get(name).get(one.id)}"
 

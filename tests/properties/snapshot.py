@@ -56,7 +56,7 @@ class Snapshot:
         """Whether a bounded script left something for the next one."""
         marks = ("reviewing", "unsettled")
         pools = any(mark in pool for _, pool in self.of("pool") for mark in marks)
-        return bool(pools or self.get("todo") or self.get("orphans") or any(self.of("pool_todo")))
+        return bool(pools or self.get("unfinished") or self.get("orphaned_lanes") or any(self.of("pool_unfinished")))
 
 
 def take(client: RedisClient, workspace: str, now_ms: int) -> Snapshot:

@@ -54,7 +54,7 @@ class Structures:
             yield from self._history(pool)
             if "reviewing" not in self.seen.get("pool", pool):
                 yield from self._listed(pool)
-                if not self.seen.get("pool_todo", pool):
+                if not self.seen.get("pool_unfinished", pool):
                     yield from self._scores(pool)
 
     def _same(self, expected: Any, kind: str, *parts: str) -> Iterator[str]:
@@ -83,7 +83,7 @@ class Structures:
         status, now = fields["status"], self.seen.now_ms
         if status in FINAL and self.seen.get("ended").get(id_) != int(fields["ended_ms"]):
             yield f"{id_} ended at {fields['ended_ms']}, by `ended` at {self.seen.get('ended').get(id_)}"
-        for name, of, since in (("waiting", "queue_ttl_s", "submitted_ms"), ("live", "lease_s", "granted_ms")):
+        for name, of, since in (("waiting", "queue_ttl_s", "submitted_ms"), ("leases", "lease_s", "granted_ms")):
             if id_ in self.seen.get(name):
                 at, length = self.seen.get(name)[id_], fields.get(of)
                 first = int(fields[since]) + int(length) * 1000 if length else BOUNDLESS
@@ -105,11 +105,13 @@ class Structures:
         for component in {one.component for one in self.model.requests.values()}:
             own = {lane for lane in lanes if lane.startswith(component + "|")}
             yield from self._same(own, "component_lanes", component)
-        if not self.seen.get("orphans") <= set(lanes):
+        if not self.seen.get("orphaned_lanes") <= set(lanes):
             yield f"orphans that are no lanes: {self.seen.get('orphans') - set(lanes)}"
 
     def _components(self) -> Iterator[str]:
-        yield from self._same(set(self.model.pools), "todo") if not self.seen.get("todo") <= set(self.model.pools) else ()
+        yield from (
+            self._same(set(self.model.pools), "unfinished") if not self.seen.get("unfinished") <= set(self.model.pools) else ()
+        )
         if set(self.seen.get("pools")) != set(self.model.pools):
             yield f"pools: {self.seen.get('pools')}, should be {sorted(self.model.pools)}"
         policies: dict[str, dict[str, int]] = {}
@@ -133,7 +135,7 @@ class Structures:
 
     def _runs(self, pool: str) -> Iterator[str]:
         """What is kept of run times is of policies that are there, and the steps of each add up to how many there were."""
-        for (at, component), counts in self.seen.of("pool_runs"):
+        for (at, component), counts in self.seen.of("pool_run_times"):
             steps = sum(int(count) for step, count in counts.items() if step != "all")
             known = f"policy:{component}" in self.model.pools[pool].accounts if at == pool else True
             if not known or steps != int(counts["all"]):
@@ -168,9 +170,9 @@ class Structures:
 
     def _members(self, pool: str) -> Iterator[str]:
         holders = self.model.holders(pool)
-        yield from self._same({one.id: one.fence for one in holders}, "pool_active", pool)
+        yield from self._same({one.id: one.fence for one in holders}, "pool_allocations", pool)
         ends = {one.id: one.granted_ms + one.walltime_s * 1000 for one in holders if one.walltime_s}
-        yield from self._same(ends, "pool_ends", pool)
+        yield from self._same(ends, "pool_walltime_ends", pool)
         if not set(self.seen.get("pool_queue", pool)) <= {one.id for one in self.queued}:
             yield f"{pool} queue: {self.seen.get('pool_queue', pool)} are not all queued"
 
@@ -224,8 +226,8 @@ class Structures:
 
     def _leaving(self, pool: str) -> Iterator[str]:
         told, holders = self.model.leaving[pool], self.model.holders(pool)
-        yield from self._same_ids({one.id for one in holders if one.status == "preempting"}, "pool_leaving", pool)
-        yield from self._same_ids({one.id for one in holders}, "pool_held", pool)
+        yield from self._same_ids({one.id for one in holders if one.status == "preempting"}, "pool_victims", pool)
+        yield from self._same_ids({one.id for one in holders}, "pool_allocation_records", pool)
         for id_, owner in told.items():
             if owner not in (NOBODY, FOR_NONE, *self.model.clearings[pool]):
                 yield f"{pool}: {id_} leaves for {owner}, who has no hold"
@@ -234,7 +236,7 @@ class Structures:
         """Who leaves for somebody is among those with a deadline; whom nobody needs gone is not."""
         owners = {id_: owner for told in self.model.leaving.values() for id_, owner in told.items() if owner != NOBODY}
         expected = {id_: int(self.seen.get("request", id_).get("deadline_ms") or -1) for id_ in owners}
-        yield from self._same(expected, "leaving")
+        yield from self._same(expected, "preemption_deadlines")
         held = {(pool, owner) for pool, holds in self.model.clearings.items() for owner in holds}
         known = {(fields["cleared_in"], parts[0]) for parts, fields in self.seen.of("request") if fields.get("cleared_in")}
         if known != held:
@@ -260,7 +262,7 @@ class Structures:
 
     def _history(self, pool: str) -> Iterator[str]:
         """What was noted of its use: of the pool as much as of its policies, each time; here never too many of them."""
-        lines = [line.split(" ") for line in self.seen.get("pool_history", pool)]
+        lines = [line.split(" ") for line in self.seen.get("pool_usage_history", pool)]
         times = [int(line[0]) for line in lines]
         if times != sorted(set(times)) or len(lines) > NOTED or any(at > self.seen.now_ms for at in times):
             yield f"{pool} history: noted at {times}"
@@ -286,8 +288,8 @@ class Structures:
                 line[lane] = places[lane]
             else:
                 parks.setdefault((spot, need), {})[lane] = places[lane]
-        yield from self._same(line, "pool_line", pool)
-        found = {parts[1:]: value for parts, value in self.seen.of("pool_park") if parts[0] == pool}
+        yield from self._same(line, "pool_strict_line", pool)
+        found = {parts[1:]: value for parts, value in self.seen.of("pool_parking") if parts[0] == pool}
         if found != parks:
             yield f"{pool} parks: {found}, should be {parks}"
         counts: dict[str, str] = {}
@@ -299,8 +301,8 @@ class Structures:
             if whose:
                 least = needs.setdefault(constraint, {})
                 least[whose] = min(int(need), least.get(whose, int(need)))
-        yield from self._same(counts, "pool_parks", pool)
-        lacked = {parts[1]: value for parts, value in self.seen.of("pool_needs") if parts[0] == pool}
+        yield from self._same(counts, "pool_parking_counts", pool)
+        lacked = {parts[1]: value for parts, value in self.seen.of("pool_parking_needs") if parts[0] == pool}
         if lacked != needs:
             yield f"{pool} needs: {lacked}, should be {needs}"
         if len(set(places.values())) < len(places):
@@ -337,13 +339,13 @@ class Structures:
             for key, _, units in (pair.partition("=") for pair in text.split(",")):
                 if policy and policy.reserved.get(key, 0) > 0:
                     expected.setdefault((component, kind, key), {})[lane] = int(units)
-        found = {parts[1:]: value for parts, value in self.seen.of("pool_share") if parts[0] == pool}
+        found = {parts[1:]: value for parts, value in self.seen.of("pool_lane_amounts") if parts[0] == pool}
         if "reviewing" in self.seen.get("pool", pool):
             strange = [lane for lanes in found.values() for lane in lanes if lane not in listed]
             yield from (f"{pool} share: {lane} is not listed" for lane in strange)
         elif found != expected:
             yield f"{pool} shares: {found}, should be {expected}"
-        if not self.seen.get("pool_inshare", pool) <= set(listed):
+        if not self.seen.get("pool_in_share", pool) <= set(listed):
             yield f"{pool} inshare: {self.seen.get('pool_inshare', pool)}"
 
     def _listed(self, pool: str) -> Iterator[str]:
@@ -357,7 +359,7 @@ class Structures:
         if sorted(places, key=lambda lane: places[lane]) != order:
             yield f"{pool} lanes: {places}, should be in order {order}"
         inshare = {lane for lane, one in heads.items() if not fair and self.model.in_share(pool, one)}
-        yield from self._same(inshare, "pool_inshare", pool)
+        yield from self._same(inshare, "pool_in_share", pool)
 
     def _scores(self, pool: str) -> Iterator[str]:
         scores = {}

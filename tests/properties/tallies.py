@@ -34,6 +34,6 @@ class Tally:
         """What differs; a pool that is no more is not counted any more."""
         for name in [name for name in self.counts if name.split("|")[1] not in ("", *pools)]:
             del self.counts[name]
-        counted = {name: int(count) for name, count in seen.get("counts").items() if name.startswith(("waits", "moves"))}
+        counted = {name: int(count) for name, count in seen.get("counters").items() if name.startswith(("waits", "moves"))}
         if counted != +self.counts:
             yield f"counted {counted}, should be {+self.counts}"

@@ -139,7 +139,7 @@ def forbidden(world: World, wanted: Declaration, *, prune: bool) -> set[str]:
     """The conflicts there should be, by the pools as they are seen from outside."""
     found, named = set(), {pool.name: pool for pool in wanted.pools}
     for name in world.pools():
-        pool, after = world.view(name), named.get(name)
+        pool, after = world.get_pool(name), named.get(name)
         if after is None:
             found |= {"in_use"} if prune and pool.queue_length + pool.active_count else set()
             continue

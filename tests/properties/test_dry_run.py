@@ -39,14 +39,14 @@ def test_a_submit_comes_to_what_was_said(servers: Servers) -> None:
 def _tried(scene: Scene) -> str:
     world = scene.world
     before, (component, wanted) = dump(world.client), scene.ask()
-    told = trying(world).submit(world.workspace, world.ask(component, **wanted))
+    told = trying(world).submit(world.workspace, world.request_spec(component, **wanted))
     assert dump(world.client) == before
     last = world.ledger.get_last_event_id(world.workspace)
     one = world.submit(component, **wanted)
     scene.settle()
     events = world.ledger.list_events(world.workspace, last, 1000)
     victims = list(dict.fromkeys(event.request for event in events if event.by == one.id and event.request != one.id))
-    now = world.look(one)
+    now = world.get(one)
     status = "allocated" if now.status in HOLDING_STATES else str(now.status)
     assert told.outcome == ("preempts" if victims else status)
     assert [victim for victim, _ in told.victims] == victims

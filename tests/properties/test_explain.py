@@ -63,7 +63,7 @@ class Trial:
             return self._outcome()
         if self.at.strict and self.at.position > 1:
             for ahead in self._ahead():
-                self.world.cancel(self.world.look(ahead))
+                self.world.cancel(self.world.get(ahead))
             views = self._explain(self.waiter).pools
             if self.at.wait_reason is WaitReason.BEHIND or not views:
                 return self._outcome()
@@ -116,7 +116,7 @@ class Trial:
         return ids[: self.at.position - 1]
 
     def _status(self) -> str:
-        return self.world.look(self.waiter).status
+        return self.world.get(self.waiter).status
 
     def _active(self) -> set[str]:
         return {one.id for one in self.requests() if one.status in ("allocated", "preempting")}

@@ -192,7 +192,7 @@ class History:
         """The owner is done with some of it."""
         if self.owned:
             one = self.owned.pop(self.rng.randrange(len(self.owned)))
-            now = self.world.look(one)
+            now = self.world.get(one)
             self.world.cancel(now) if now.status == "queued" else self.world.release(now)
 
     def reconcile(self) -> None:

@@ -60,7 +60,7 @@ def finish(here: Installation, tasks: Tasks) -> None:
     except AssertionError as late:
         raise AssertionError("\n".join([str(late), *_stuck(here, tasks)])) from None
     here.until(lambda: not here.kept(), "nothing is kept")
-    here.until(lambda: not any(here.server("ledger").zcard(here.at(one)) for one in ("live", "waiting")), "nothing is held")
+    here.until(lambda: not any(here.server("ledger").zcard(here.at(one)) for one in ("leases", "waiting")), "nothing is held")
 
 
 def prove(here: Installation, tasks: Tasks, *, undead: bool = False, unharmed: bool = False) -> list[Run]:

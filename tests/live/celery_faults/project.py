@@ -111,7 +111,7 @@ class Diary:
         self.say(word, step)
         self.leaving = True  # what is raised now comes after the units were given up
         with suppress(Unavailable):  # nobody hears it; there will be another
-            self._held.checkpointed(str(path))
+            self._held.checkpoint_done(str(path))
             self.say(SAVED, step)
         self.leaving = False
 

@@ -257,7 +257,7 @@ class Installation:
     def holders(self) -> list[str]:
         """Tasks that hold something."""
         ledger: Any = self.server("ledger")
-        return [ledger.hget(self.at("request", name), "task") for name in ledger.zrange(self.at("live"), 0, -1)]
+        return [ledger.hget(self.at("request", name), "task") for name in ledger.zrange(self.at("leases"), 0, -1)]
 
     def times_sent(self, task: str) -> int:
         """How often a task was sent under its fence."""
@@ -265,7 +265,7 @@ class Installation:
 
     def counted(self, name: str) -> int:
         """What the ledger has counted."""
-        return int(self.server("ledger").hget(self.at("counts"), name) or 0)
+        return int(self.server("ledger").hget(self.at("counters"), name) or 0)
 
     def kept(self) -> list[str]:
         """Keys of tasks that are in the ledger."""

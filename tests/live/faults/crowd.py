@@ -175,5 +175,5 @@ class Killer:
     def _catch(self) -> None:
         """Wait until a worker is at it, but not for long."""
         until = time.monotonic() + 1
-        while time.monotonic() < until and not self.service.client.exists(key("lease", WORKSPACE, "reconcile")):
+        while time.monotonic() < until and not self.service.client.exists(key("job_lock", WORKSPACE, "reconcile")):
             time.sleep(0.0005)

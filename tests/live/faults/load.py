@@ -41,7 +41,7 @@ class Witness(World):
 
     def submit_one(self, name: str) -> None:
         """One ask, with an id and a key of its own."""
-        ask = self.ask("tu"[self.number % 2], gpu=1)
+        ask = self.request_spec("tu"[self.number % 2], gpu=1)
         one = self.insist(lambda: self.ledger.submit(WORKSPACE, ask, f"key-{name}", name))
         self.sworn[name] = (str(one.status), one.fence)
         if one.status is RequestState.ALLOCATED:
@@ -56,7 +56,7 @@ class Witness(World):
     def look_after_waiters(self) -> None:
         """Those that were queued may have been granted since."""
         for name in [name for name, (status, _) in self.sworn.items() if status == "queued"]:
-            one = self.insist(lambda name=name: self.look(name))  # type: ignore[misc]
+            one = self.insist(lambda name=name: self.get(name))  # type: ignore[misc]
             self.sworn[name] = (str(one.status), one.fence)
             if one.status is RequestState.ALLOCATED:
                 self.held.append((name, one.fence or 0))

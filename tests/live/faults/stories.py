@@ -41,7 +41,7 @@ def furnish(client: RedisClient, chunk: int = 200) -> World:
 
 def batch(world: World) -> Any:
     """Some asks in one call; ids and keys are the caller's, so that it can send them again."""
-    asks = [world.ask("tu"[each % 2], gpu=1 + each) for each in range(3)]
+    asks = [world.request_spec("tu"[each % 2], gpu=1 + each) for each in range(3)]
     return world.ledger.submit_all(WORKSPACE, [(f"new{each}", ask, f"key{each}") for each, ask in enumerate(asks)])
 
 

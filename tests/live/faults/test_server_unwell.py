@@ -88,7 +88,7 @@ def test_what_is_known_can_still_be_read(illness: str, patient: RedisClient) -> 
     world = furnish(patient)
     try:
         ILLNESSES[illness].strike(patient)
-        assert (world.look("holding").fence, world.view().queue_length, len(world.queue())) == (2, 8, 8)
+        assert (world.get("holding").fence, world.get_pool().queue_length, len(world.queue())) == (2, 8, 8)
     finally:
         ILLNESSES[illness].heal(patient)
 
@@ -141,7 +141,7 @@ def test_a_server_that_is_still_loading(tmp_path: Path) -> None:
             world = World(client, WORKSPACE)
             wait_until(lambda: _loading(world), "it is loading")
             wait_until(lambda: CHANGES["submit"](world), "it has loaded")
-            assert world.look("single").number == 12
+            assert world.get("single").number == 12
             quiet.check(client, world.ledger, WORKSPACE)
 
 

@@ -75,4 +75,4 @@ def test_a_moving_slot_is_refused_and_never_split(nodes: list[Node]) -> None:
             tell(node, "CLUSTER SETSLOT", slot, "NODE", ids[1])
         waiting = world.submit(gpu=1)
         assert world.release(held, fence=1).status == "released"
-        assert (world.look(waiting).status, world.look(waiting).fence) == ("allocated", 2)
+        assert (world.get(waiting).status, world.get(waiting).fence) == ("allocated", 2)

@@ -92,7 +92,7 @@ def test_killed_over_and_over_no_change_is_missed(servers: Servers) -> None:
 
     def watcher(request: Any, seen: list[str]) -> None:
         with wakeups.watch("test", request.id) as watch:
-            while (status := str(world.look(request).status)) == "queued" and watch.wait(LONG_S):
+            while (status := str(world.get(request).status)) == "queued" and watch.wait(LONG_S):
                 pass
             seen.append(status)
 
@@ -131,7 +131,7 @@ def test_a_server_that_was_away_is_found_again(tmp_path: Path) -> None:
                     world = busy(client)
                     world.submit(gpu=1, own_id="r")
                     assert (early.wait(LONG_S), late.wait(LONG_S)) == (True, True)
-                    assert world.look("r").status == "allocated"
+                    assert world.get("r").status == "allocated"
 
 
 class Silent(Proxy):

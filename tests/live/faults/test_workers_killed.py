@@ -95,13 +95,13 @@ class Work:
 
     def _look(self, number: int) -> list[Request]:
         names = [f"high{number}-{each}" for each in range(SIZE // ASKED)]
-        return [self.insist(lambda name=name: self.world.look(name)) for name in names]  # type: ignore[misc]
+        return [self.insist(lambda name=name: self.world.get(name)) for name in names]  # type: ignore[misc]
 
     def _somebody_answers(self) -> None:
         """A borrower who has to leave does, or says how far it is, or nothing."""
         name = f"low{self.random.randrange(SIZE)}"
         try:
-            one = self.world.look(name)
+            one = self.world.get(name)
             if one.directive == "checkpoint":
                 self.world.checkpoint(one, self.random.choice(("started", "progress", "completed", "failed")), fence=one.fence)
             elif one.directive == "terminate" and self.random.random() < 0.3:
@@ -161,7 +161,7 @@ def test_everything_ends_whoever_is_killed(service: Service) -> None:
 def settle(work: Work) -> None:
     """Nobody leaves any more, everything is right, and every one that had to leave did so once for each time it was told."""
     world = work.world
-    assert not world.view().holds
+    assert not world.get_pool().holds
     last = right(world.client, world.ledger, WORKSPACE, int(time.time() * 1000) + 1000)
     assert last.at_rest() == []
     assert last.of_status("allocated") == sorted(f"low{each}" for each in range(SIZE))

@@ -34,14 +34,14 @@ def _states(seen: Snapshot) -> Iterator[str]:
     finals = [str(state) for state in FINAL_STATES]
     yield from _differ("requests", set(seen.zset("requests")), set(seen.requests))
     yield from _differ("waiting", set(seen.zset("waiting")), set(seen.of_status("queued")))
-    yield from _differ("live", set(seen.zset("live")), set(seen.of_status(*LIVE)))
+    yield from _differ("live", set(seen.zset("leases")), set(seen.of_status(*LIVE)))
     yield from _differ("ended", set(seen.zset("ended")), set(seen.of_status(*finals)))
     for pool in seen.pools:
         held = {name: one for name, one in seen.of_status(*LIVE).items() if one["pool"] == pool}
         active = {name: float(one["fence"]) for name, one in held.items()}
-        yield from _differ(f"active in {pool}", seen.zset(f"pool:{pool}:active"), active)
+        yield from _differ(f"active in {pool}", seen.zset(f"pool:{pool}:allocations"), active)
         promised = {name for name, one in held.items() if "walltime_s" in one}
-        yield from _differ(f"ends in {pool}", set(seen.zset(f"pool:{pool}:ends")), promised)
+        yield from _differ(f"ends in {pool}", set(seen.zset(f"pool:{pool}:walltime_ends")), promised)
         strangers = set(seen.zset(f"pool:{pool}:queue")) - set(seen.of_status("queued"))
         yield from _differ(f"in the queue of {pool} but not waiting", strangers, set())
 
@@ -139,16 +139,18 @@ def _parking(seen: Snapshot) -> Iterator[str]:
         wanted, parks, needs = defaultdict(set), Counter[str](), defaultdict(set)
         for name, text in parked.items():
             constraint, need, _ = text.split(" ")
-            place = f"{begin}:line" if constraint == "line" else f"{begin}:park:{constraint}|{need}"
+            place = f"{begin}:strict_line" if constraint == "line" else f"{begin}:parking:{constraint}|{need}"
             wanted[place].add(name)
             if constraint != "line":
                 parks[constraint] += 1
-                needs[f"{begin}:needs:{constraint}"].add(need)
+                needs[f"{begin}:parking_needs:{constraint}"].add(need)
         here = {
-            key: set(value) for key, value in seen.keys.items() if key == f"{begin}:line" or key.startswith(f"{begin}:park:")
+            key: set(value)
+            for key, value in seen.keys.items()
+            if key == f"{begin}:strict_line" or key.startswith(f"{begin}:parking:")
         }
         yield from _differ(f"where the lanes of {pool} are parked", here, dict(wanted))
-        counted = {name: int(count) for name, count in seen.hash(f"{begin}:parks").items()}
+        counted = {name: int(count) for name, count in seen.hash(f"{begin}:parking_counts").items()}
         yield from _differ(f"parks of {pool}", counted, dict(parks))
-        known = {key: set(value) for key, value in seen.keys.items() if key.startswith(f"{begin}:needs:")}
+        known = {key: set(value) for key, value in seen.keys.items() if key.startswith(f"{begin}:parking_needs:")}
         yield from _differ(f"needs of {pool}", known, dict(needs))

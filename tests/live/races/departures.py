@@ -72,7 +72,7 @@ class Departure(World):
 
     def fence(self, name: str) -> int:
         """The fence under which somebody holds, or held at first."""
-        return self.look(name).fence or 1
+        return self.get(name).fence or 1
 
     def vacate(self, name: str) -> None:
         """It says that it has left."""
@@ -97,7 +97,7 @@ class Departure(World):
 
     def lapse(self, name: str) -> None:
         """Its time is up: nobody has said that it lives, or asked for it."""
-        for kind in ("live", "waiting"):
+        for kind in ("leases", "waiting"):
             if self.client.zscore(key(kind, self.workspace), name) is not None:
                 self.client.zadd(key(kind, self.workspace), {name: 1})
         self.ledger.sweep(self.workspace)

@@ -85,7 +85,9 @@ class Everything:
         """What is not as it is when all have left who had to."""
         found = [f"{one} still leaves" for one in self.of_status("preempting")]
         found += [f"{owner} has a hold in {pool}" for pool, holds in self.model.clearings.items() for owner in holds]
-        return found + [f"{key} is left" for key in self.seen.data if key[0] in ("leaving", "pool_leaving", "hold")]
+        return found + [
+            f"{key} is left" for key in self.seen.data if key[0] in ("preemption_deadlines", "pool_victims", "hold")
+        ]
 
 
 class History:

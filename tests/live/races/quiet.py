@@ -35,7 +35,11 @@ def faults(seen: Snapshot) -> list[str]:
 
 
 def _unfinished(seen: Snapshot) -> Iterator[str]:
-    left = [key for key in seen.keys if key in ("todo", "orphans") or (key.startswith("pool:") and key.endswith(":todo"))]
+    left = [
+        key
+        for key in seen.keys
+        if key in ("unfinished", "orphaned_lanes") or (key.startswith("pool:") and key.endswith(":unfinished"))
+    ]
     marked = [pool for pool in seen.pools if {"reviewing", "unsettled"} & seen.hash(f"pool:{pool}").keys()]
     if left or marked:
         yield f"unfinished: {left}, pools {marked}"
@@ -128,8 +132,8 @@ class Judge:
         if here != lanes:
             yield f"lanes of {self.pool}: {here}, but should be {lanes}"
         shares = {lane(request) for request in self.waiting.values() if self.in_share(shape(request))}
-        if shares != self.seen.set(f"pool:{self.pool}:inshare"):
-            yield f"lanes in share of {self.pool}: {self.seen.set(f'pool:{self.pool}:inshare')}, but should be {shares}"
+        if shares != self.seen.set(f"pool:{self.pool}:in_share"):
+            yield f"lanes in share of {self.pool}: {self.seen.set(f'pool:{self.pool}:in_share')}, but should be {shares}"
 
     def grantable(self) -> Iterator[str]:
         """Those who wait although the rules allow them to be granted."""

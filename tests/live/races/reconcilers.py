@@ -100,7 +100,7 @@ class Member(World):
             "retries": pick.choice((1, 3, -1)),
         }
         wanted |= {"checkpoint": pick.choice(("none", "auto")), "lease_s": pick.choice((30, None))}
-        return self.ledger.submit(self.workspace, super().ask(who, **wanted))
+        return self.ledger.submit(self.workspace, super().request_spec(who, **wanted))
 
     def _some(self, structure: str) -> str | None:
         found = self.client.zrandmember(key(structure, self.workspace))
@@ -108,28 +108,28 @@ class Member(World):
 
     def _holder(self, structure: str) -> tuple[str, int] | None:
         name = self._some(structure)
-        fence = self.look(name).fence if name else None
+        fence = self.get(name).fence if name else None
         return (name, fence) if name and fence else None
 
     def beat(self) -> None:
         """A holder lives."""
-        if held := self._holder(self.random.choice(("live", "leaving"))):
+        if held := self._holder(self.random.choice(("leases", "preemption_deadlines"))):
             told = self.ledger.heartbeat(self.workspace, *held)
             self.done[f"told to {told.directive}"] += 1
 
     def give_back(self) -> None:
         """A holder has finished."""
-        if held := self._holder("live"):
+        if held := self._holder("leases"):
             self.ledger.release(self.workspace, *held)
 
     def vacate(self) -> None:
         """A holder has left, as it was told to."""
-        if held := self._holder("leaving"):
+        if held := self._holder("preemption_deadlines"):
             self.ledger.release(self.workspace, *held, "vacated")
 
     def save(self) -> None:
         """A holder that has to leave says something of its checkpoint."""
-        if held := self._holder("leaving"):
+        if held := self._holder("preemption_deadlines"):
             self.ledger.checkpoint(self.workspace, *held, self.random.choice(STATES), 1)
 
     def give_up(self) -> None:
@@ -139,7 +139,7 @@ class Member(World):
 
     def end(self) -> None:
         """An operator ends somebody."""
-        if name := self._some(self.random.choice(("live", "waiting"))):
+        if name := self._some(self.random.choice(("leases", "waiting"))):
             self.ledger.drop(self.workspace, name)
 
     def look_around(self) -> None:

@@ -61,9 +61,9 @@ def test_a_crowd_leaves_everything_right(name: str, servers: Servers) -> None:
 
 def drain(trader: Trader) -> None:
     """Those who hold units give them back until all who wait have had theirs, and nothing is left in use."""
-    while holders := trader.client.zrange(f"pk:{{{WORKSPACE}}}:live", 0, -1):
+    while holders := trader.client.zrange(f"pk:{{{WORKSPACE}}}:leases", 0, -1):
         for name in holders:
-            trader.release(trader.look(str(name)))
+            trader.release(trader.get(str(name)))
         quiet.check(trader.client, trader.ledger, WORKSPACE, lowered=True)
     seen = Snapshot(trader.client, WORKSPACE)
     assert seen.of_status("queued") == {}

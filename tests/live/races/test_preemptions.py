@@ -184,7 +184,7 @@ def test_whose_way_is_cleared_in_one_pool_has_nobody_leave_in_another(servers: S
     world.give_back("elsewhere")
     world.submit("low", own_id="v3", gpu=4, preemption_class=3)
     world.submit("high", own_id="y", gpu=4, preemption_class=9)
-    assert world.look("w").pool == "q", "who waited had what was given back"
+    assert world.get("w").pool == "q", "who waited had what was given back"
     seen = world.snapshot("q")
     steps = plan_pool(seen).steps
     assert [step.waiter for step in steps if isinstance(step, Preempt)] == ["y"], "it would have somebody leave there"

@@ -111,7 +111,7 @@ class Trader(World):
             wanted["walltime_s"] = pick.choice((10, 100))
         wanted["preemption_class"] = pick.choice((3, 5, 5, 7))
         wanted["lease_s"], wanted["queue_ttl_s"] = pick.choice((1, 30, 30, None)), pick.choice((5, None, None))
-        return self.ask(pick.choice(COMPONENTS), **wanted)
+        return self.request_spec(pick.choice(COMPONENTS), **wanted)
 
     def submit_one(self) -> None:
         """One ask, sometimes one that was sent before with another id."""
@@ -129,15 +129,15 @@ class Trader(World):
 
     def release_one(self) -> None:
         """Give back what some request holds, sometimes with another's fence."""
-        if name := self.any_of("live"):
-            fence, wrong = self.look(name).fence or 0, self.random.random() < 0.05
+        if name := self.any_of("leases"):
+            fence, wrong = self.get(name).fence or 0, self.random.random() < 0.05
             self.ledger.release(WORKSPACE, name, fence - wrong)
             assert not wrong, "released with a fence that is not its own"
 
     def heartbeat_one(self) -> None:
         """Prolong some lease."""
-        if name := self.any_of("live"):
-            self.ledger.heartbeat(WORKSPACE, name, self.look(name).fence or 0)
+        if name := self.any_of("leases"):
+            self.ledger.heartbeat(WORKSPACE, name, self.get(name).fence or 0)
 
     def cancel_one(self) -> None:
         """Some waiter leaves."""
@@ -146,13 +146,13 @@ class Trader(World):
 
     def drop_one(self) -> None:
         """An operator ends something."""
-        if name := self.any_of(self.random.choice(("live", "waiting", "ended"))):
+        if name := self.any_of(self.random.choice(("leases", "waiting", "ended"))):
             self.ledger.drop(WORKSPACE, name)
 
     def poll(self) -> None:
         """Somebody asks for some waiter."""
         if name := self.any_of("waiting"):
-            self.look(name, poll=True)
+            self.get(name, poll=True)
 
     # time and the housekeeping
 
@@ -225,7 +225,7 @@ class Trader(World):
     def view(self, name: str = "") -> Pool:
         """A pool as it is now: nobody ever sees one unit too many, nor what is too many get worse."""
         name = name or self.random.choice(("p", "q"))
-        seen = super().view(name)
+        seen = super().get_pool(name)
         before = self.before.get(name, seen)
         for resource, capacity in seen.capacity.items():
             used, was = seen.used.get(resource, 0), before.used.get(resource, 0)
@@ -238,7 +238,7 @@ class Trader(World):
         """Whatever the others do, it all agrees; and as often as nothing is unfinished, nobody waits who could be granted."""
         seen = Snapshot(self.client, WORKSPACE)
         anytime.demand(anytime.faults(seen, lowered=self.mix.shrinking))
-        if not {"todo", "orphans"} & seen.keys.keys():
+        if not {"unfinished", "orphaned_lanes"} & seen.keys.keys():
             anytime.demand(quiet.faults(seen))
             self.done["a look when all was quiet"] += 1
 

@@ -175,7 +175,7 @@ def test_a_change_at_any_moment_is_seen(client: RedisClient, world: World, wakeu
 
     def watcher(request: Request) -> str:
         with wakeups.watch("test", request.id) as watch:
-            while (status := str(world.look(request).status)) == "queued":
+            while (status := str(world.get(request).status)) == "queued":
                 assert watch.wait(LONG_S), "a change was missed"
             return status
 
@@ -313,8 +313,8 @@ class Scripted:
 def scripted(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[ChangeNotifications, Scripted]]:
     """Wakeups that wait long for their subscriptions, on such a connection."""
     connection = Scripted()
-    monkeypatch.setattr(ChangeNotifications, "_made", lambda *_: connection)
-    monkeypatch.setattr(module, "ACKNOWLEDGED_S", LONG_S)
+    monkeypatch.setattr(ChangeNotifications, "_new_connection", lambda *_: connection)
+    monkeypatch.setattr(module, "SUBSCRIBE_TIMEOUT_S", LONG_S)
     wakeups = ChangeNotifications(None)  # type: ignore[arg-type]
     yield wakeups, connection
     wakeups.close()
@@ -325,10 +325,10 @@ def test_the_answer_to_another_question_begins_no_watch(
     scripted: tuple[ChangeNotifications, Scripted], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wakeups, connection = scripted
-    monkeypatch.setattr(module, "ACKNOWLEDGED_S", 0)
+    monkeypatch.setattr(module, "SUBSCRIBE_TIMEOUT_S", 0)
     with wakeups.watch("w", "r"):
         wait_until(lambda: len(connection.sent) == 1, "it has asked")
-    monkeypatch.setattr(module, "ACKNOWLEDGED_S", LONG_S)
+    monkeypatch.setattr(module, "SUBSCRIBE_TIMEOUT_S", LONG_S)
     channel, begun = key("changed", "w", "r"), threading.Event()
 
     def watch() -> None:
@@ -348,7 +348,7 @@ def test_who_gave_up_waiting_for_the_subscription_is_woken_when_it_is_there(
     scripted: tuple[ChangeNotifications, Scripted], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wakeups, connection = scripted
-    monkeypatch.setattr(module, "ACKNOWLEDGED_S", 0)
+    monkeypatch.setattr(module, "SUBSCRIBE_TIMEOUT_S", 0)
     with wakeups.watch("w") as watch:
         assert not watch.wait(SHORT_S)
         connection.answer("psubscribe", watch.topic, "1")

@@ -32,7 +32,7 @@ from app.store.tokens import TokenStore
 from app.store.usage_samples import UsageSampleStore
 from app.store.workspace_copy import WorkspaceCopier
 from tests.support.audit_findings import findings
-from tests.support.backends import FakeScratch
+from tests.support.fake_redis import FakeRedisProvider
 from tests.support.servers import Servers
 from tests.support.world import World
 
@@ -74,7 +74,7 @@ def live(world: World) -> None:
     world.policy("a", "q")
     held, short = world.submit("a", gpu=2, lease_s=60, walltime_s=60, key="k"), world.submit("b", gpu=1, lease_s=8)
     waiting = [world.submit("a", gpu=4), world.submit("b", gpu=3, walltime_s=9), world.submit("b", gpu=2, queue_ttl_s=3)]
-    world.look(waiting[0], poll=True)
+    world.get(waiting[0], poll=True)
     world.pass_time(9)
     world.ledger.heartbeat(world.workspace, held.id, 1)
     world.cancel(waiting[1])
@@ -98,7 +98,7 @@ def live(world: World) -> None:
         world.ledger.delete_policy(world.workspace, pool, f"orchestrator/{component}")
     world.ledger.delete_group(world.workspace, "p", "g")
     world.ledger.delete_pool(world.workspace, "q")
-    empty = export_pool(world.view())
+    empty = export_pool(world.get_pool())
     groups, policies = [DeclaredGroup(name="h")], [DeclaredPolicy(component="c")]
     full = DeclaredPool(name="p", capacity={"gpu": 2}, groups=groups, policies=policies)
     for before, after in ((empty, full), (full, None), (None, full), (full, empty)):
@@ -150,7 +150,7 @@ def live_with_fair_shares(world: World) -> None:
     for one in waiting:
         world.cancel(one)
     world.resize("fair", gpu=2)
-    assert world.take(
+    assert world.apply(
         EvictOverLimit((OverLimitVictim(held[1].id, held[1].fence or 0, "pool"),)), world.snapshot("fair")
     ).applied
     world.drop(held[0])
@@ -228,7 +228,7 @@ def look_closely(client: RedisClient, world: World) -> None:
     assert standings.list_statuses(world.workspace, one.id)[1] == ()
     assert standings.read_run_times(world.workspace, "p", ["orchestrator/t"]) == {}, "nobody has a policy there any more"
     assert standings.read_clock(world.workspace) > 1_700_000_000_000, "by Redis itself"
-    with WorkspaceCopier(client, FakeScratch()).copy(world.workspace) as scratch:
+    with WorkspaceCopier(client, FakeRedisProvider()).copy(world.workspace) as scratch:
         assert World(scratch.client, world.workspace).status(one) == ["allocated"]
     world.drop(one)
 
@@ -242,7 +242,7 @@ def test_no_script_touches_another_slot(strict: RedisClient, monkeypatch: pytest
     monkeypatch.setattr("app.store.plan_store.MOST", 1)  # so that there is more than one look shows
     world = World(strict)
     live(world)
-    assert (world.view().used, world.queue(), len(world.events()) > 10) == ({}, [], True)
+    assert (world.get_pool().used, world.queue(), len(world.events()) > 10) == ({}, [], True)
     samples = UsageSampleStore(strict, 60, 3, world.clock)
     assert (samples.record_sample(world.workspace, "p"), len(samples.list_samples(world.workspace, "p"))) == (True, 1)
     measured = MetricsStore(strict, world.clock).get_pool(world.workspace, "p")

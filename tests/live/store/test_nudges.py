@@ -64,12 +64,12 @@ def nudge(world: World) -> str | None:
 
 
 def holder(world: World) -> str | None:
-    value = world.client.get(key("lease", W, "reconcile"))
+    value = world.client.get(key("job_lock", W, "reconcile"))
     return None if value is None else str(value)
 
 
 def counts(world: World) -> dict[str, int]:
-    kept = world.client.hgetall(key("counts", W)).items()
+    kept = world.client.hgetall(key("counters", W)).items()
     return {str(name): int(count) for name, count in kept if str(name).startswith("reconcile")}
 
 
@@ -114,7 +114,7 @@ def test_where_nobody_waits_and_nobody_leaves_there_is_nothing_to_do(world: Worl
     world.pool("q", gpu=1)
     world.policy()
     held = world.submit(gpu=1)
-    world.looked_at()
+    world.settle()
     ask(world.client)()
     assert (nudges.begin_pass(W, "a", LEASE_S), nudge(world), holder(world)) == ("idle", None, None)
     waiting = world.submit(gpu=1)
@@ -122,12 +122,12 @@ def test_where_nobody_waits_and_nobody_leaves_there_is_nothing_to_do(world: Worl
     nudges.finish_pass(W, "a", None, LEASE_S, 0, "nothing")
     world.cancel(waiting)
     assert nudges.begin_pass(W, "a", LEASE_S) == "idle"
-    world.client.hset(key("pool_leaving", W, "q"), held.id, "-")
+    world.client.hset(key("pool_victims", W, "q"), held.id, "-")
     assert nudges.begin_pass(W, "a", LEASE_S) == "begun", "who leaves for nobody may be called back"
-    world.client.delete(key("pool_leaving", W, "q"))
-    world.client.zadd(key("leaving", W), {held.id: 1})
+    world.client.delete(key("pool_victims", W, "q"))
+    world.client.zadd(key("preemption_deadlines", W), {held.id: 1})
     assert nudges.begin_pass(W, "a", LEASE_S) == "begun"
-    world.client.delete(key("leaving", W))
+    world.client.delete(key("preemption_deadlines", W))
 
 
 def test_who_finds_the_lease_taken_has_the_holder_look_again(world: World, nudges: Nudges) -> None:
@@ -180,7 +180,7 @@ def test_what_failed_is_not_nudged_for_a_while(world: World, nudges: Nudges, ask
 def test_who_lost_the_lease_ends_nothing(world: World, nudges: Nudges) -> None:
     nudges.begin_pass(W, "a.1", LEASE_S)
     assert (nudges.extend_lock(W, "a.1", LEASE_S), nudges.extend_lock(W, "b.1", LEASE_S)) == (True, False)
-    world.client.delete(key("lease", W, "reconcile"))
+    world.client.delete(key("job_lock", W, "reconcile"))
     nudges.begin_pass(W, "b.1", LEASE_S)
     before = world.state()
     assert not nudges.finish_pass(W, "a.1", "a.2", LEASE_S, 1, "more")

@@ -29,12 +29,13 @@ from app.store.scripts import RedisClient, observe
 from app.store.workspace_copy import DryRunUnavailable, ThrowawayRedis, WorkspaceCopier
 from tests.properties.random_workspaces import Scene
 from tests.properties.snapshot import kind_of
-from tests.support.backends import FakeScratch, require, wait_until
+from tests.support.backends import require, wait_until
+from tests.support.fake_redis import FakeRedisProvider
 from tests.support.redis_snapshot import dump
 from tests.support.servers import Servers
 from tests.support.world import World
 
-LEFT_OUT = {"events", "ended", "counts", "idempotency", "operation", "nudge", "lease"}
+LEFT_OUT = {"events", "ended", "counters", "idempotency", "operation", "nudge", "job_lock"}
 FINAL = {"preempted", "released", "expired", "cancelled", "rejected"}
 
 
@@ -54,7 +55,7 @@ def test_all_that_decisions_go_by_is_there(servers: Servers, number: int) -> Non
     world = World(servers.client("fake" if number < 2 else "redis"))
     Scene(world, number, pools=2)
     before = dump(world.client)
-    with WorkspaceCopier(world.client, FakeScratch(), world.clock).copy(world.workspace) as made:
+    with WorkspaceCopier(world.client, FakeRedisProvider(), world.clock).copy(world.workspace) as made:
         assert dump(made.client) == expected(world.client, world.workspace)
         assert made.clock.now_ms() == world.clock.now_ms()
     assert dump(world.client) == before
@@ -87,7 +88,7 @@ def test_what_happens_while_it_is_read_is_there_as_well(servers: Servers, number
             scene._step()
 
     meanwhile = Meanwhile(world.client, much)
-    with WorkspaceCopier(world.client, FakeScratch(), world.clock).copy(world.workspace) as made:
+    with WorkspaceCopier(world.client, FakeRedisProvider(), world.clock).copy(world.workspace) as made:
         assert dump(made.client) == expected(world.client, world.workspace)
     assert meanwhile.tries == 1
 
@@ -107,29 +108,29 @@ def test_a_hold_that_ends_meanwhile_is_not_there_although_no_event_says_so(world
         world.policy("high", priority=5, limit={"gpu": 4})
         assert owner.id not in {event.request for event in world.ledger.list_events(world.workspace, last, 100)}
 
-    with WorkspaceCopier(world.client, FakeScratch(), world.clock).copy(world.workspace) as made:
+    with WorkspaceCopier(world.client, FakeRedisProvider(), world.clock).copy(world.workspace) as made:
         assert "cleared_in" in str(dump(made.client))
     meanwhile = Meanwhile(world.client, ends, lambda: reconciling.run(world.workspace))
     for _ in range(2):
-        with WorkspaceCopier(world.client, FakeScratch(), world.clock).copy(world.workspace) as made:
+        with WorkspaceCopier(world.client, FakeRedisProvider(), world.clock).copy(world.workspace) as made:
             assert dump(made.client) == expected(world.client, world.workspace)
     assert meanwhile.tries == 2
     assert "cleared_in" not in str(dump(made.client))
 
 
 def test_what_changes_much_is_read_anew_but_not_for_ever(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workspace_copy, "CHANGED", 0)
+    monkeypatch.setattr(workspace_copy, "MAX_CHANGES", 0)
     world.pool(gpu=2)
     world.policy()
     world.submit(gpu=1)
     once = Meanwhile(world.client, lambda: world.submit(gpu=1))
-    with WorkspaceCopier(world.client, FakeScratch(), world.clock).copy(world.workspace) as made:
+    with WorkspaceCopier(world.client, FakeRedisProvider(), world.clock).copy(world.workspace) as made:
         assert dump(made.client) == expected(world.client, world.workspace)
     assert once.tries == 2
     always = Meanwhile(world.client, lambda: world.submit(gpu=1), forever=True)
     with (
         pytest.raises(DryRunUnavailable) as busy,
-        WorkspaceCopier(world.client, FakeScratch(), world.clock).copy(world.workspace),
+        WorkspaceCopier(world.client, FakeRedisProvider(), world.clock).copy(world.workspace),
     ):
         pass
     assert (busy.value.reason, always.tries) == ("busy", workspace_copy.MAX_READS)
@@ -139,7 +140,7 @@ def test_it_ends_with_its_time(world: World) -> None:
     world.pool(gpu=1)
     world.policy()
     now = 0.0
-    copying = WorkspaceCopier(world.client, FakeScratch(), world.clock, lambda: now)
+    copying = WorkspaceCopier(world.client, FakeRedisProvider(), world.clock, lambda: now)
 
     def takes_long() -> None:
         nonlocal now
@@ -155,7 +156,7 @@ def test_it_ends_with_its_time(world: World) -> None:
 
 
 def test_a_workspace_nobody_has_used_is_empty(world: World) -> None:
-    with WorkspaceCopier(world.client, FakeScratch(), world.clock).copy("nobodys") as made:
+    with WorkspaceCopier(world.client, FakeRedisProvider(), world.clock).copy("nobodys") as made:
         assert dump(made.client) == {}
 
 
@@ -163,10 +164,10 @@ def test_what_is_too_large_is_not_read(world: World, monkeypatch: pytest.MonkeyP
     world.pool(gpu=1)
     world.policy()
     world.submit(gpu=1)
-    monkeypatch.setattr(workspace_copy, "MOST", 0)
+    monkeypatch.setattr(workspace_copy, "MAX_REQUESTS", 0)
     with (
         pytest.raises(RuleViolation) as refused,
-        WorkspaceCopier(world.client, FakeScratch(), world.clock).copy(world.workspace),
+        WorkspaceCopier(world.client, FakeRedisProvider(), world.clock).copy(world.workspace),
     ):
         pass
     assert refused.value.code == "too_many_requests_live"
@@ -212,7 +213,7 @@ def test_one_that_was_killed_is_replaced(place: ThrowawayRedis, noticed: bool) -
 
 
 def test_one_that_hangs_is_replaced(place: ThrowawayRedis, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workspace_copy, "WITHIN_S", 0.3)
+    monkeypatch.setattr(workspace_copy, "RUN_TIMEOUT_S", 0.3)
     with place.empty_redis() as client:
         first = number_of(client)
     os.kill(first, signal.SIGSTOP)
@@ -242,7 +243,7 @@ def test_one_that_fails_under_way_is_not_taken_for_the_ledgers(world: World, pla
     def submits_after(harm: Callable[[RedisClient], object]) -> None:
         with copying.copy(world.workspace) as made:
             harm(made.client)
-            Ledger(made.client, made.clock, world.limits).submit(world.workspace, world.ask(gpu=1))
+            Ledger(made.client, made.clock, world.limits).submit(world.workspace, world.request_spec(gpu=1))
 
     def dies(client: RedisClient) -> None:
         os.kill(number_of(client), signal.SIGKILL)
@@ -259,7 +260,7 @@ def test_one_that_fails_under_way_is_not_taken_for_the_ledgers(world: World, pla
 
 
 def test_one_tries_at_a_time_and_nobody_waits_for_long(place: ThrowawayRedis, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workspace_copy, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(workspace_copy, "WAIT_TIMEOUT_S", 0.05)
     refused: list[str] = []
 
     def other() -> None:
@@ -352,7 +353,7 @@ def test_a_process_that_ends_leaves_nothing_behind_and_one_that_was_killed_not_f
         assert two.stdout
         server = two.stdout.readline().strip()
         (folder,) = here.iterdir()
-        monkeypatch.setattr(workspace_copy, "LEFT_AFTER_S", 0)
+        monkeypatch.setattr(workspace_copy, "ORPHANED_AFTER_S", 0)
         with ThrowawayRedis().empty_redis():
             assert folder.exists()  # it is in use
         two.kill()
@@ -389,8 +390,8 @@ def test_time_stands_still_where_things_are_tried(world: World) -> None:
     world.policy()
     held = world.submit(gpu=1, lease_s=10)
     world.clock.advance(5)
-    with WorkspaceCopier(world.client, FakeScratch(), world.clock).copy(world.workspace) as made:
+    with WorkspaceCopier(world.client, FakeRedisProvider(), world.clock).copy(world.workspace) as made:
         assert isinstance(made.clock, ManualClock)
         there = World(made.client, world.workspace)
         there.ledger = type(world.ledger)(made.client, made.clock, world.limits)
-        assert there.look(held).lease_expires_ms == world.look(held).lease_expires_ms
+        assert there.get(held).lease_expires_ms == world.get(held).lease_expires_ms

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from kombu import Connection, Queue
 
-from app.celery_brokers import Destination
+from app.celery_brokers import TaskBroker
 from app.domain.tasks import TaskEnd
-from app.settings import BadSetting
+from app.settings import InvalidSetting
 from tests.live.workers.broker import BODY, QUEUE, Broker, a_broker, dispatch, document
 from tests.support.backends import wait_until
 from workers.broker_publisher import BrokerUnavailable, InvalidMessage, Message, MessageRejected, Publisher
@@ -31,8 +31,8 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
 
 def publisher(url: str, **options: Any) -> Publisher:
     """As a worker makes it of the file."""
-    destination = Destination("the file: w", url, options)
-    return Publisher(destination.address({}), destination.where)
+    destination = TaskBroker("the file: w", url, options)
+    return Publisher(destination.address({}), destination.location)
 
 
 def received(broker: Broker, queue: str = "celery") -> Any:
@@ -245,5 +245,5 @@ def test_who_is_not_let_in_shows_no_password(broker: Broker) -> None:
 
 
 def test_what_kombu_does_not_know_is_no_broker() -> None:
-    with pytest.raises(BadSetting, match=r"^the file: w: url: there is no transport carrier-pigeon, or"):
+    with pytest.raises(InvalidSetting, match=r"^the file: w: url: there is no transport carrier-pigeon, or"):
         publisher("carrier-pigeon://h")

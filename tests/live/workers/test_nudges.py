@@ -66,7 +66,7 @@ def impatient(at: Place) -> Request:
 
 
 def counted(at: Place, name: str = "reconciles") -> int:
-    return int(at.client.hget(key("counts", W), name) or 0)
+    return int(at.client.hget(key("counters", W), name) or 0)
 
 
 def is_held_for(at: Place, request: Request) -> bool:
@@ -101,7 +101,7 @@ def test_many_nudges_are_few_reconciles_and_the_last_is_not_missed(at: Place) ->
     ask(at)
     last = at.submit(resources={"gpu": 1})
     wait_until(lambda: is_held_for(at, last), "its nudge was followed, though it came on top of another")
-    wait_until(lambda: not at.client.exists(key("lease", W, "reconcile")), "the looks have ended")
+    wait_until(lambda: not at.client.exists(key("job_lock", W, "reconcile")), "the looks have ended")
     took_s = time.monotonic() - begun
     assert counted(at) <= took_s / 0.02 + 2
     assert counted(at, "reconcile_ms") / 1000 <= took_s / 4, "about a fifth of a core"
@@ -126,10 +126,10 @@ def test_a_worker_killed_at_work_keeps_nobody_waiting_longer_than_the_tick(at: P
 def stopped_at_work(at: Place, group: int) -> bool:
     """Stops a worker, and lets it go on if it has no lease just now."""
     ask(at)
-    if not at.client.exists(key("lease", W, "reconcile")):
+    if not at.client.exists(key("job_lock", W, "reconcile")):
         return False
     os.killpg(group, signal.SIGSTOP)
-    if at.client.exists(key("lease", W, "reconcile")):
+    if at.client.exists(key("job_lock", W, "reconcile")):
         return True
     os.killpg(group, signal.SIGCONT)
     return False

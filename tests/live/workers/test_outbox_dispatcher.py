@@ -64,7 +64,7 @@ class Posts:
         """The time of a claim, or that to begin, is over."""
         changed = self.at.client.zadd(key(what, W), {task: 1}, xx=True, ch=True)
         assert changed == 1
-        self.at.client.publish(key("posted", W), "")
+        self.at.client.publish(key("outbox_ready", W), "")
 
     def counted(self, name: str) -> int:
         """What the ledger counts for the metrics."""

@@ -65,7 +65,7 @@ class Place:
         """What is granted lapses at once, and nobody says a word: the next round must find it."""
         request = self.submit(lease_s=5)
         assert request.status == "allocated"
-        self.client.zadd(key("live", W), {request.id: 1})
+        self.client.zadd(key("leases", W), {request.id: 1})
         self.becomes(request, "expired")
 
 
@@ -96,7 +96,7 @@ def test_two_beats_and_two_workers_do_what_one_would(at: Place) -> None:
     for name in ("beat", "worker", "beat", "worker"):
         at.start(name, POOLKEEPER_AUDIT_INTERVAL_S="1")
     held = at.submit(lease_s=5)
-    at.client.zadd(key("live", W), {held.id: 1})
+    at.client.zadd(key("leases", W), {held.id: 1})
     at.becomes(held, "expired")
     wait_until(lambda: "cleanup of workspace poisoned failed" in at.log("worker"), "the poisoned workspace has failed")
     at.lapse()  # so it stops no other
@@ -123,7 +123,7 @@ def test_a_worker_that_is_killed_is_missed_only_until_the_next(at: Place) -> Non
     worker = at.start("worker")
     at.lapse()
     worker.kill()
-    assert at.client.set(key("lease", W, "cleanup"), "of the dead", px=1500)
+    assert at.client.set(key("job_lock", W, "cleanup"), "of the dead", px=1500)
     at.start("worker")
     begun = at.client.time()
     at.lapse()

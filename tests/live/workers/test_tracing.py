@@ -26,7 +26,7 @@ from app.store.child_process import ChildProcess
 from app.store.connection import connect
 from app.store.scripts import observe
 from app.store.workspaces import WorkspaceRegistry
-from app.tracing import NOT_TRACED, Traces
+from app.tracing import UNTRACED_URLS, Tracing
 from tests.support.backends import free_port, require, serve, wait_until, wait_until_ready
 from tests.support.poolkeeperd import environment
 from tests.support.servers import Servers
@@ -43,10 +43,10 @@ def test_a_request_is_a_span_with_its_scripts_below(servers: Servers, monkeypatc
 
     monkeypatch.delenv("OTEL_SERVICE_NAME", raising=False)
     kept, client, counted = InMemorySpanExporter(), servers.client("redis"), ProcessMetrics()
-    traces = Traces("poolkeeper-api", kept)
-    observe(client, counted.script, traces.script)
+    traces = Tracing("poolkeeper-api", kept)
+    observe(client, counted.time_script, traces.script_span)
     app = create_app(make_services(client, Settings()), None, counted)
-    traces.of_app(app)
+    traces.instrument_app(app)
     http = app.test_client()
     http.post("/api/v1/pools", json={"name": "p", "capacity": {"gpu": 1}}, headers={"traceparent": PARENT})
     http.get("/api/v1/pools/nowhere")
@@ -76,7 +76,7 @@ def test_a_request_is_a_span_with_its_scripts_below(servers: Servers, monkeypatc
     ],
 )
 def test_what_machines_ask_every_few_seconds_is_left_out_and_nothing_that_is_called_like_it(url: str, traced: bool) -> None:
-    assert any(re.search(pattern, url) for pattern in NOT_TRACED.split(",")) is not traced
+    assert any(re.search(pattern, url) for pattern in UNTRACED_URLS.split(",")) is not traced
 
 
 class Collector:
@@ -150,7 +150,7 @@ def test_a_worker_sends_its_tasks_and_their_scripts(tmp_path: Path) -> None:
         assert {service for service, _ in collector.spans} == {"poolkeeper-worker"}
 
 
-BOTH = "import workers.tasks\nfrom app.wsgi import application\napplication(); workers.tasks.here()"
+BOTH = "import workers.tasks\nfrom app.wsgi import application\napplication(); workers.tasks.services()"
 """What a process of the API begins with, and one of a worker."""
 
 

@@ -266,10 +266,10 @@ def test_how_long_decisions_take(site: Site) -> None:
     site.pool()
     assert not [row for row in _numbers(site) if row[0].startswith("poolkeeper_reconcile")]
     for what, count in (("reconciles", 1), ("reconcile_ms", 1000)):  # before lengths were counted
-        site.client.hset(key("counts", "default"), what, str(count))
+        site.client.hset(key("counters", "default"), what, str(count))
     nudges = Nudges(site.client, site.clock)
     for took_s in (0.004, 0.3, 0.196):
-        site.client.set(key("lease", "default", "reconcile"), "me")
+        site.client.set(key("job_lock", "default", "reconcile"), "me")
         nudges.finish_pass("default", "me", None, 60, took_s, "nothing")
     numbers = _numbers(site)
     assert numbers[_row("reconcile_seconds_count", workspace="default")] == 4
@@ -283,7 +283,7 @@ def test_how_long_decisions_take(site: Site) -> None:
 def test_scripts_and_grants_at_once_are_timed(site: Site) -> None:
     counted = ProcessMetrics()
     client = site.client
-    observe(client, counted.script)
+    observe(client, counted.time_script)
     timed = create_app(make_services(client, Settings(), site.clock), None, counted).test_client()
     site.pool(gpu=2)
     site.policy()

@@ -57,19 +57,19 @@ DAMAGE: dict[str, Callable[[RedisClient, dict[str, str]], object]] = {
     "a wrong score": lambda redis, ids: redis.zadd(k("pool_queue", "p"), {ids["big"]: 5}),
     "a promise of time lost": lambda redis, ids: redis.zrem(k("lane_walltimes", LANE), ids["waits"]),
     "a waiter that never expires": lambda redis, ids: redis.zrem(k("waiting"), ids["waits"]),
-    "a lease lost": lambda redis, ids: redis.zrem(k("live"), ids["held"]),
-    "an allocation out of its pool": lambda redis, ids: redis.zrem(k("pool_active", "p"), ids["held"]),
-    "an end unknown": lambda redis, ids: redis.zrem(k("pool_ends", "p"), ids["held"]),
+    "a lease lost": lambda redis, ids: redis.zrem(k("leases"), ids["held"]),
+    "an allocation out of its pool": lambda redis, ids: redis.zrem(k("pool_allocations", "p"), ids["held"]),
+    "an end unknown": lambda redis, ids: redis.zrem(k("pool_walltime_ends", "p"), ids["held"]),
     "an end never pruned": lambda redis, ids: redis.zrem(k("ended"), ids["over"]),
     "a stray in the queue": lambda redis, ids: redis.zadd(k("pool_queue", "p"), {"nobody": 1}),
-    "a stray lease": lambda redis, ids: redis.zadd(k("live"), {ids["waits"]: 1}),
+    "a stray lease": lambda redis, ids: redis.zadd(k("leases"), {ids["waits"]: 1}),
     "a stray in a lane": lambda redis, ids: redis.zadd(k("lane", LANE), {ids["big"]: 1}),
     "a request lost": lambda redis, ids: redis.delete(k("request", ids["over"])),
     "a lane not listed": lambda redis, ids: redis.hdel(k("pool_parked", "p"), LANE),
     "a lane misplaced": lambda redis, ids: redis.zadd(k("pool_lanes", "p"), {LANE: 1}),
-    "a lane in the wrong band": lambda redis, ids: redis.sadd(k("pool_inshare", "p"), LANE),
+    "a lane in the wrong band": lambda redis, ids: redis.sadd(k("pool_in_share", "p"), LANE),
     "parked on what does not keep it": lambda redis, ids: redis.hset(k("pool_parked", "p"), LANE, "limit|pool|licence 2 1"),
-    "miscounted parks": lambda redis, ids: redis.hincrby(k("pool_parks", "p"), "limit|pool|gpu", 4),
+    "miscounted parks": lambda redis, ids: redis.hincrby(k("pool_parking_counts", "p"), "limit|pool|gpu", 4),
 }
 
 
@@ -81,7 +81,7 @@ def test_nothing_is_found_where_nothing_is_wrong(world: World) -> None:
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
 def test_damage_is_found_and_put_right(world: World, damage: Callable[[RedisClient, dict[str, str]], object]) -> None:
     ids = in_use(world)
-    before = {name: world.look(one).status for name, one in ids.items()}
+    before = {name: world.get(one).status for name, one in ids.items()}
     audit = audit_of(world)
     damage(world.client, ids)
     found = audit.run("test")
@@ -90,7 +90,7 @@ def test_damage_is_found_and_put_right(world: World, damage: Callable[[RedisClie
     assert audit.run("test", repair=True)
     assert audit.run("test") == []
     left = {name: one for name, one in ids.items() if world.client.exists(k("request", one))}
-    assert {name: world.look(one).status for name, one in left.items()} == {name: before[name] for name in left}
+    assert {name: world.get(one).status for name, one in left.items()} == {name: before[name] for name in left}
     assert world.used("p") == {"gpu": 8, "licence": 0}
 
 

@@ -31,13 +31,13 @@ def test_reasons_are_the_verdicts_of_the_rules(world: World) -> None:
     world.policy("b", pool="p")
     runs = world.submit("a", gpu=3)
     over, short = world.submit("a", gpu=1), world.submit("b", gpu=2)
-    told = glances(world).reasons(world.workspace, "p", [over.id, short.id, runs.id, "0" * 20])
+    told = glances(world).list_reasons(world.workspace, "p", [over.id, short.id, runs.id, "0" * 20])
     assert {request: reason.verdict for request, reason in told.items()} == {
         over.id: WaitReason.OVER_LIMIT,
         short.id: WaitReason.NO_CAPACITY,
     }
     assert told[short.id].sentence == "it needs 2 gpu, and 1 of 4 is free"
-    assert glances(world).reasons(world.workspace, "other", [over.id]) == {}
+    assert glances(world).list_reasons(world.workspace, "other", [over.id]) == {}
 
 
 def test_a_digest_differs_when_anything_of_these_pools_does(world: World) -> None:
@@ -47,7 +47,7 @@ def test_a_digest_differs_when_anything_of_these_pools_does(world: World) -> Non
 
     def digest(*pools: str) -> str:
         hand.now_s += KEPT_S
-        return look.digest(world.workspace, pools)
+        return look.get_digest(world.workspace, pools)
 
     seen.append(digest("p"))
     world.policy("a", pool="p")
@@ -67,11 +67,11 @@ def test_a_digest_differs_when_anything_of_these_pools_does(world: World) -> Non
 def test_who_looks_at_the_same_time_looks_once(world: World) -> None:
     world.pool("p", gpu=4)
     look = glances(world, hand := Hand())
-    before = look.digest(world.workspace, ["p"])
+    before = look.get_digest(world.workspace, ["p"])
     world.policy("a", pool="p")
-    assert look.digest(world.workspace, ["p"]) == before
+    assert look.get_digest(world.workspace, ["p"]) == before
     hand.now_s += KEPT_S
-    assert look.digest(world.workspace, ["p"]) != before
+    assert look.get_digest(world.workspace, ["p"]) != before
 
 
 def test_the_last_hours_are_read_once_for_all_who_look(world: World) -> None:
@@ -81,13 +81,13 @@ def test_the_last_hours_are_read_once_for_all_who_look(world: World) -> None:
     def noted() -> int:
         world.clock.advance(60)
         assert notes.record_sample(world.workspace, "p")
-        return len(look.history(world.workspace, "p").times_ms)
+        return len(look.get_history(world.workspace, "p").times_ms)
 
-    assert look.history(world.workspace, "p").times_ms == ()
+    assert look.get_history(world.workspace, "p").times_ms == ()
     assert noted() == 1, "that there is nothing is not kept"
     assert noted() == 1
     hand.now_s += HISTORY_S
-    assert look.history(world.workspace, "p").times_ms[-1] == world.clock.now_ms()
+    assert look.get_history(world.workspace, "p").times_ms[-1] == world.clock.now_ms()
 
 
 def test_no_more_histories_are_kept_than_there_is_room_for(world: World) -> None:
@@ -95,7 +95,7 @@ def test_no_more_histories_are_kept_than_there_is_room_for(world: World) -> None
     for number in range(HISTORIES + 1):
         world.pool(f"p{number}", gpu=1)
         notes.record_sample(world.workspace, f"p{number}")
-        assert len(look.history(world.workspace, f"p{number}").times_ms) == 1
+        assert len(look.get_history(world.workspace, f"p{number}").times_ms) == 1
     world.clock.advance(60)
     notes.record_sample(world.workspace, "p0")
-    assert len(look.history(world.workspace, "p0").times_ms) == 2, "it had to go"
+    assert len(look.get_history(world.workspace, "p0").times_ms) == 2, "it had to go"

@@ -99,7 +99,7 @@ def test_a_change_of_somebody_else_meanwhile_is_planned_for(
     monkeypatch.setattr(world.ledger, "declare", meddle)
     plan = declaring.apply("test", wanted(P | {"capacity": {"gpu": 9}}))
     assert [(change.action, change.name) for change in plan.changes] == [("update", "p"), ("delete", "orchestrator/stranger")]
-    assert list(world.view().policies) == ["orchestrator/t"]
+    assert list(world.get_pool().policies) == ["orchestrator/t"]
 
 
 def test_who_never_gets_a_word_in_is_told_so(world: World, declaring: Declarations, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,14 +114,14 @@ def test_who_never_gets_a_word_in_is_told_so(world: World, declaring: Declaratio
     monkeypatch.setattr(world.ledger, "declare", meddle)
     with pytest.raises(Conflict) as refused:
         declaring.apply("test", wanted(P | {"capacity": {"gpu": 9}}))
-    assert (refused.value.code, len(tried), world.view().capacity) == ("changed_meanwhile", ATTEMPTS, {"gpu": 10 + ATTEMPTS})
+    assert (refused.value.code, len(tried), world.get_pool().capacity) == ("changed_meanwhile", ATTEMPTS, {"gpu": 10 + ATTEMPTS})
 
 
 def test_a_pool_that_goes_while_it_is_looked_at_is_not_there(
     world: World, declaring: Declarations, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.pool("q", gpu=2)
-    monkeypatch.setattr(world.ledger, "pools", lambda _: ["gone", "q"])
+    monkeypatch.setattr(world.ledger, "list_pools", lambda _: ["gone", "q"])
     assert declaring.export("test") == wanted(Q)
 
 

@@ -11,7 +11,7 @@ from app.domain.specs import PoolUpdate
 from app.planner.estimates.start_times import estimate_starts
 from app.service.dry_run import DryRun
 from app.store.workspace_copy import WorkspaceCopier
-from tests.support.backends import FakeScratch
+from tests.support.fake_redis import FakeRedisProvider
 from tests.support.world import World
 
 
@@ -21,7 +21,7 @@ def test_of_many_all_are_told_however_few_events_are_kept(world: World) -> None:
     world.submit(gpu=2)
     waits = [world.submit(gpu=2).id for _ in range(150)]
     few = replace(world.limits, events_kept=1)
-    told = DryRun(WorkspaceCopier(world.client, FakeScratch(), world.clock), few).update_pool(
+    told = DryRun(WorkspaceCopier(world.client, FakeRedisProvider(), world.clock), few).update_pool(
         world.workspace, "p", PoolUpdate(capacity={"gpu": 1})
     )
     assert sorted(told.rejected) == sorted(waits)
@@ -39,7 +39,7 @@ def test_what_is_known_is_told_though_the_estimate_takes_all_the_time(world: Wor
         return estimate_starts(*args)
 
     monkeypatch.setattr("app.service.estimates.foresee", takes_long)
-    copying = WorkspaceCopier(world.client, FakeScratch(), world.clock, lambda: now)
-    told = DryRun(copying, world.limits).submit(world.workspace, world.ask(gpu=1))
+    copying = WorkspaceCopier(world.client, FakeRedisProvider(), world.clock, lambda: now)
+    told = DryRun(copying, world.limits).submit(world.workspace, world.request_spec(gpu=1))
     assert told.outcome == "queued"
     assert now == 60

@@ -128,8 +128,8 @@ def test_who_leaves_is_gone_by_then_whatever_it_is_granted(here: Here) -> None:
         bounds.append(told.latest_ms)
         for say in says:
             world.checkpoint(holder, say, 40)
-        here.passes(((world.look(holder).deadline_ms or 0) - world.clock.now_ms()) / 1000 + 1)
-    granted = world.look(waits).granted_ms
+        here.passes(((world.get(holder).deadline_ms or 0) - world.clock.now_ms()) / 1000 + 1)
+    granted = world.get(waits).granted_ms
     assert granted
     assert granted - began >= 1000 * (100 + 50 + 60 + 20)
     assert all(granted <= bound for bound in bounds), (granted, bounds)
@@ -152,7 +152,7 @@ def test_what_was_dropped_or_lapsed_or_told_to_leave_has_not_ended_by_itself(her
 
 def test_what_is_long_ago_counts_less_but_is_not_forgotten(here: Here) -> None:
     world = here.world
-    runs = key("pool_runs", world.workspace, "p", "orchestrator/t")
+    runs = key("pool_run_times", world.workspace, "p", "orchestrator/t")
     world.client.hset(runs, mapping={"0": 1990, "9": 5, "50": 1, "58": 1, "59": 1, "60": 1, "all": 1999})
     world.release(world.submit(gpu=2))
     assert here.counted() == {"orchestrator/t": {0: 995, 9: 3, 58: 1, 60: 1}}

@@ -109,7 +109,7 @@ def test_who_waits_for_others_to_leave_and_who_for_what_is_kept(world: World, ex
     first, second = world.submit("low", gpu=2), world.submit("low", gpu=2)
     owner = world.submit("high", gpu=4)
     reconcile(world)
-    leaving = [one for one in (first, second) if world.look(one).status == "preempting"]
+    leaving = [one for one in (first, second) if world.get(one).status == "preempting"]
     seen = only(explaining, world, owner)
     assert (seen.status.wait_reason, set(seen.preemption.leaving)) == ("waiting_for_victims", {one.id for one in leaving})
     assert "2 others are leaving for it" in explain(explaining, world, owner).sentence

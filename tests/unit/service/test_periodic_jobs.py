@@ -41,7 +41,7 @@ def test_a_round_comes_to_every_workspace_and_leaves_no_lease(client: RedisClien
     assert here.periodic_jobs.cleanup() == {"a": "done", "b": "done", "c": "done"}
     assert here.periodic_jobs.audit() == {"a": "done", "b": "done", "c": "done"}
     assert untidy(client) == []
-    assert not any(client.exists(key("lease", workspace, task)) for workspace in "abc" for task in ("cleanup", "audit"))
+    assert not any(client.exists(key("job_lock", workspace, task)) for workspace in "abc" for task in ("cleanup", "audit"))
 
 
 def test_reconciling_holds_capacity_for_who_has_waited_too_long_and_ends_nothing(client: RedisClient) -> None:
@@ -62,14 +62,14 @@ def test_a_workspace_is_left_to_who_has_its_lease(client: RedisClient, here: Ser
     ledger = Ledger(client)
     assert ledger.take_job_lock("b", "cleanup", "somebody", 60)
     assert here.periodic_jobs.cleanup() == {"a": "done", "b": "held", "c": "done"}
-    assert (untidy(client), client.get(key("lease", "b", "cleanup"))) == (["b"], "somebody")
+    assert (untidy(client), client.get(key("job_lock", "b", "cleanup"))) == (["b"], "somebody")
     assert here.periodic_jobs.audit()["b"] == "done"
     ledger.release_job_lock("b", "cleanup", "somebody")
     assert here.periodic_jobs.cleanup()["b"] == "done"
 
 
 def test_a_lease_ends_by_itself_and_is_given_back_only_by_its_token(client: RedisClient) -> None:
-    ledger, name = Ledger(client), key("lease", "a", "audit")
+    ledger, name = Ledger(client), key("job_lock", "a", "audit")
     assert ledger.take_job_lock("a", "audit", "first", 60)
     assert 50_000 < client.pttl(name) <= 60_000
     ledger.release_job_lock("a", "audit", "second")
@@ -87,7 +87,7 @@ def test_one_that_fails_stops_no_other(client: RedisClient, here: Services, capl
     assert here.periodic_jobs.cleanup() == {"a": "done", "b": "failed", "c": "done"}
     assert untidy(client) == ["b"]
     assert "cleanup of workspace b failed" in caplog.text
-    assert not client.exists(key("lease", "b", "cleanup"))
+    assert not client.exists(key("job_lock", "b", "cleanup"))
 
 
 def test_an_audit_says_what_differs(client: RedisClient, here: Services, caplog: pytest.LogCaptureFixture) -> None:
@@ -128,7 +128,7 @@ def test_without_redis_a_round_ends_with_one_line(
         calls.append(call)
         raise StoreUnavailable("unreachable", "Redis is gone")
 
-    monkeypatch.setattr(Ledger, "take_lease", away)
+    monkeypatch.setattr(Ledger, "take_job_lock", away)
     assert here.periodic_jobs.cleanup() == {}
     assert len(calls) == 1
     assert [record.getMessage() for record in caplog.records] == ["cleanup stopped after 0 workspaces: Redis is gone"]

@@ -56,8 +56,8 @@ def test_pages_of_requests_go_back_in_time_and_the_last_says_so(here: Services) 
 def test_a_row_says_what_a_look_says_but_for_its_places_and_story(here: Services) -> None:
     submit(here, gpu=3), submit(here, "t", gpu=1, lease_s=None, labels={"run": "7"}), submit(here, gpu=2), submit(here, gpu=9)
     rows, _ = here.queries.list_requests("w")
-    looked = [here.requests.get("w", row.id)._replace(position={}, story=()) for row in rows]
-    assert [row._replace(position={}, story=()) for row in rows] == looked
+    looked = [here.requests.get("w", row.id)._replace(position={}, timeline=()) for row in rows]
+    assert [row._replace(position={}, timeline=()) for row in rows] == looked
     assert {row.status for row in rows} == {RequestState.ALLOCATED, RequestState.QUEUED, RequestState.REJECTED}
 
 

@@ -70,7 +70,7 @@ def rounds(client: RedisClient, turns: ReconcileLock) -> PeriodicJobs:
 
 
 def lease(client: RedisClient, workspace: str = "a") -> bool:
-    return bool(client.exists(key("lease", workspace, "reconcile")))
+    return bool(client.exists(key("job_lock", workspace, "reconcile")))
 
 
 def test_a_round_looks_once_everywhere_but_where_nobody_waits(
@@ -89,14 +89,14 @@ def test_it_says_how_long_it_took(client: RedisClient, nudges: Nudges, reconcile
     at = itertools.count(0, 0.25)
     turns = ReconcileLock(nudges, reconciler, lambda: next(at), LEASE_S)
     turns.run("a")
-    assert client.hgetall(key("counts", "a")) == {
+    assert client.hgetall(key("counters", "a")) == {
         "reconciles": "1",
         "reconcile_ms": "250",
         "reconcile_last_ms": "250",
         "looks|6": "1",
     }
     turns.run("a")
-    assert client.hgetall(key("counts", "a")) == {
+    assert client.hgetall(key("counters", "a")) == {
         "reconciles": "2",
         "reconcile_ms": "500",
         "reconcile_last_ms": "250",
@@ -140,7 +140,7 @@ def test_one_that_fails_stops_no_other_and_is_not_nudged(
     assert sorted(reconciler.seen) == ["a", "b", "c"]
     assert "reconcile of workspace b failed" in caplog.text
     assert (lease(client, "b"), client.get(key("nudge", "b")), client.get(key("nudge", "a"))) == (False, "hushed", None)
-    assert client.hget(key("counts", "b"), "reconciles") == "1"
+    assert client.hget(key("counters", "b"), "reconciles") == "1"
     assert (rounds.reconcile_workspace("b"), reconciler.seen.count("b")) == ("done", 1)
     client.delete(key("pools", "c"), key("waiting", "c"))
     client.set(key("waiting", "b"), "no zset")
@@ -238,7 +238,7 @@ def test_without_redis_a_round_says_so(
         raise StoreUnavailable("unreachable", "Redis is gone")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Nudges, "begin", away)
+        patch.setattr(Nudges, "begin_pass", away)
         assert rounds.reconcile() == {}
         assert rounds.reconcile_workspace("a") == "failed"
     assert [record.getMessage() for record in caplog.records] == [
@@ -256,6 +256,6 @@ def test_a_prolongation_that_is_not_answered_ends_nothing(
         asked.append("")
         raise StoreUnavailable("unreachable", "Redis is gone")
 
-    monkeypatch.setattr(Nudges, "prolong", away)
+    monkeypatch.setattr(Nudges, "extend_lock", away)
     reconciler.then("a", lambda: wait_until(lambda: len(asked) > 1, "it is tried again"))
     assert ReconcileLock(nudges, reconciler, lease_s=0.2).run("a") == "done"

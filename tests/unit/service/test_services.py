@@ -90,8 +90,8 @@ def test_the_housekeeping_finds_every_workspace_and_one_broken_does_not_stop_it(
         here.requests.submit(workspace, RequestSpec(component="t", resources={"gpu": 2}, lease_s=5))
         here.requests.submit(workspace, RequestSpec(component="t", resources={"gpu": 1}, queue_ttl_s=4))
         here.requests.submit(workspace, RequestSpec(component="t", resources={"gpu": 1}, queue_ttl_s=60))
-    client.delete("pk:{b}:live")
-    client.set("pk:{b}:live", "not a sorted set")
+    client.delete("pk:{b}:leases")
+    client.set("pk:{b}:leases", "not a sorted set")
     clock.advance(5)
     assert here.cleanup.run_all() == {name: CleanupCounts(expired_leases=1, expired_waiters=1) for name in ("a", "c")}
     assert here.pools.get("a", "p").used["gpu"] == 1

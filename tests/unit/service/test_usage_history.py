@@ -66,7 +66,7 @@ def test_the_oldest_notes_go_and_a_key_is_unknown_before_it_was_there(world: Wor
     world.resize(tpu=2)
     told = noted(world, here)
     assert (len(told.times_ms), told.capacity["tpu"], told.series[T]["tpu"]) == (3, (None, None, 2), (None, None, 0))
-    assert world.client.llen(key("pool_history", world.workspace, "p")) == 3
+    assert world.client.llen(key("pool_usage_history", world.workspace, "p")) == 3
 
 
 def test_doubled_ticks_note_once_and_late_ones_are_not_lost(world: World, here: Services) -> None:
@@ -94,7 +94,7 @@ def test_a_policy_made_anew_begins_anew_and_a_pool_takes_its_history_along(world
     world.ledger.delete_pool(world.workspace, "p")
     with pytest.raises(NotFound):
         here.usage_history.get(world.workspace, "p")
-    assert not world.client.exists(key("pool_history", world.workspace, "p"))
+    assert not world.client.exists(key("pool_usage_history", world.workspace, "p"))
 
 
 def test_of_many_policies_those_that_used_most_are_noted_and_told(world: World, here: Services) -> None:
@@ -110,7 +110,7 @@ def test_of_many_policies_those_that_used_most_are_noted_and_told(world: World, 
         (sum(range(1, MAX_POLICIES + 21)),),
         (MAX_POLICIES + 20,),
     )
-    (line,) = world.client.lrange(key("pool_history", world.workspace, "p"), 0, -1)
+    (line,) = world.client.lrange(key("pool_usage_history", world.workspace, "p"), 0, -1)
     assert (len(line) < 10 * MAX_POLICIES, line[-2:]) == (True, " +")
     world.release(held[-1])
     world.submit(many[0], gpu=90_000)
@@ -123,4 +123,4 @@ def test_a_workspace_is_left_to_who_has_its_lease(client: RedisClient, world: Wo
     world.pool(gpu=1)
     assert world.ledger.take_job_lock(world.workspace, "sample", "somebody", 60)
     assert here.periodic_jobs.record_usage() == {world.workspace: "held"}
-    assert not client.exists(key("pool_history", world.workspace, "p"))
+    assert not client.exists(key("pool_usage_history", world.workspace, "p"))

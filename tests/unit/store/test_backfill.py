@@ -18,7 +18,7 @@ def test_a_release_grants_everything_it_can_in_order_at_once(world: World) -> No
     world.release(a)
     assert world.status(b, c, d, e) == ["allocated", "queued", "allocated", "allocated"]
     assert world.used() == {"gpu": 8}
-    assert [world.look(each).fence for each in (b, d, e)] == [2, 3, 4]
+    assert [world.get(each).fence for each in (b, d, e)] == [2, 3, 4]
 
 
 def test_strict_nobody_passes_the_first_one_blocked_by_capacity(world: World) -> None:
@@ -92,10 +92,10 @@ def test_a_large_waiter_is_not_starved_by_small_ones(world: World) -> None:
     world.release(a)
     c = world.submit(gpu=1)
     assert world.status(c, big) == ["queued", "queued"]
-    pool = world.view()
+    pool = world.get_pool()
     assert ([(hold.request, hold.kind) for hold in pool.holds], pool.on_hold["gpu"]) == ([(big.id, "patience")], 4)
     world.release(b)
-    assert (world.status(big, c), world.view().holds, world.view().on_hold) == (["allocated", "queued"], (), {})
+    assert (world.status(big, c), world.get_pool().holds, world.get_pool().on_hold) == (["allocated", "queued"], (), {})
     world.release(big)
     assert world.status(c) == ["allocated"]
 
@@ -106,10 +106,10 @@ def test_patience_ends_after_its_time_and_not_before(world: World) -> None:
     world.submit(gpu=1)
     big = world.submit(gpu=4)
     world.pass_time(299.999)
-    assert world.view().holds == ()
+    assert world.get_pool().holds == ()
     assert world.submit(gpu=1).status == "allocated"
     world.pass_time(0.001)
-    assert [hold.request for hold in world.view().holds] == [big.id]
+    assert [hold.request for hold in world.get_pool().holds] == [big.id]
     assert world.submit(gpu=1).status == "queued"
 
 
@@ -120,7 +120,7 @@ def test_without_patience_to_lose_nobody_gets_a_hold(world: World, settings: dic
     world.submit(gpu=1)
     world.submit(gpu=4)
     world.pass_time(10**6)
-    assert world.view().holds == ()
+    assert world.get_pool().holds == ()
 
 
 def test_one_hold_a_pool_and_the_first_in_order_has_it(world: World) -> None:
@@ -131,11 +131,11 @@ def test_one_hold_a_pool_and_the_first_in_order_has_it(world: World) -> None:
     first, second = world.submit("a", gpu=4), world.submit("b", gpu=3)
     world.pass_time(5)
     world.pass_time(5)
-    assert [hold.request for hold in world.view().holds] == [second.id]
+    assert [hold.request for hold in world.get_pool().holds] == [second.id]
     world.cancel(second)
-    assert world.view().holds == ()
+    assert world.get_pool().holds == ()
     world.pass_time(0)
-    assert [hold.request for hold in world.view().holds] == [first.id]
+    assert [hold.request for hold in world.get_pool().holds] == [first.id]
 
 
 def test_a_hold_binds_only_those_behind_its_owner(world: World) -> None:
@@ -182,9 +182,9 @@ def test_a_hold_ends_when_a_limit_keeps_its_owner(world: World) -> None:
     big = world.submit("a", gpu=3)
     world.pass_time(5)
     waiting = world.submit("b", gpu=1)
-    assert ([hold.request for hold in world.view().holds], world.status(waiting)) == ([big.id], ["queued"])
+    assert ([hold.request for hold in world.get_pool().holds], world.status(waiting)) == ([big.id], ["queued"])
     world.submit("a", gpu=1, preemption_class=9)
-    assert (world.view().holds, world.status(big, waiting)) == ((), ["queued", "allocated"])
+    assert (world.get_pool().holds, world.status(big, waiting)) == ((), ["queued", "allocated"])
 
 
 def test_who_came_to_a_limit_keeps_no_other_from_the_hold(world: World) -> None:
@@ -196,7 +196,7 @@ def test_who_came_to_a_limit_keeps_no_other_from_the_hold(world: World) -> None:
     world.submit("a", gpu=1)
     blocked = world.submit("b", gpu=5)
     world.pass_time(10)
-    assert ([hold.request for hold in world.view().holds], world.status(limited)) == ([blocked.id], ["queued"])
+    assert ([hold.request for hold in world.get_pool().holds], world.status(limited)) == ([blocked.id], ["queued"])
 
 
 @pytest.mark.parametrize("how", ["cancel", "drop", "reject", "elsewhere", "setting", "strict"])
@@ -208,7 +208,7 @@ def test_a_hold_ends_with_its_reason(world: World, how: str) -> None:
     big = world.submit("a", gpu=4)
     world.pass_time(5)
     small = world.submit("b", gpu=1)
-    assert (len(world.view().holds), world.status(small)) == (1, ["queued"])
+    assert (len(world.get_pool().holds), world.status(small)) == (1, ["queued"])
     if how == "cancel":
         world.cancel(big)
     elif how == "drop":
@@ -220,7 +220,7 @@ def test_a_hold_ends_with_its_reason(world: World, how: str) -> None:
         world.policy("a", "q")
     else:
         world.resize(settings={"patience_s": None} if how == "setting" else {"queueing": "strict"})
-    assert (world.view().holds, world.view().on_hold) == ((), {})
+    assert (world.get_pool().holds, world.get_pool().on_hold) == ((), {})
     assert world.status(small) == ["queued" if how == "strict" else "allocated"]
 
 
@@ -233,9 +233,9 @@ def test_who_was_kept_by_a_limit_has_all_his_patience_left(world: World) -> None
     world.pass_time(9)
     world.policy("a", limit={"gpu": 2})
     world.pass_time(9)
-    assert world.view().holds == ()
+    assert world.get_pool().holds == ()
     world.pass_time(1)
-    assert [hold.request for hold in world.view().holds] == [waiter.id]
+    assert [hold.request for hold in world.get_pool().holds] == [waiter.id]
     assert world.status(mine, other) == ["allocated", "allocated"]
 
 
@@ -302,9 +302,9 @@ def test_any_number_may_be_kept_by_a_hold_whatever_one_call_touches(client: Any,
     kept = [world.submit(gpu=1, memory_mb=number, walltime_s=2000) for number in range(1, 6)]
     gone = world.submit(gpu=1, memory_mb=9)
     world.cancel(gone)
-    assert (world.status(big, *kept), world.view().unfinished) == (["queued"] * 6, False)
+    assert (world.status(big, *kept), world.get_pool().unfinished) == (["queued"] * 6, False)
     world.resize(gpu=9)
-    assert (world.status(big, *kept), world.view().unfinished) == (["queued"] * 6, False)
+    assert (world.status(big, *kept), world.get_pool().unfinished) == (["queued"] * 6, False)
     world.release(holder)
     assert world.status(big, *kept) == ["allocated", "allocated", *["queued"] * 4]
     world.release(big)

@@ -20,7 +20,7 @@ from tests.support.world import World
 
 def present(world: World) -> dict[str, DeclaredPool]:
     """The pools as they are."""
-    return {name: export_pool(world.view(name)) for name in world.pools()}
+    return {name: export_pool(world.get_pool(name)) for name in world.pools()}
 
 
 def planned(world: World, *pools: dict[str, Any]) -> DeclarationPlan:
@@ -186,7 +186,7 @@ def test_shares_change_hands_in_one_step(world: World) -> None:
     world.policy("b", reserved={"gpu": 2})
     after = [{"component": "a", "reserved": {"gpu": 2}}, {"component": "b", "reserved": {"gpu": 6}}]
     assert declare(world, P | {"policies": after})
-    assert {name: policy.reserved["gpu"] for name, policy in world.view().policies.items()} == {
+    assert {name: policy.reserved["gpu"] for name, policy in world.get_pool().policies.items()} == {
         "orchestrator/a": 2,
         "orchestrator/b": 6,
     }
@@ -209,7 +209,7 @@ def test_groups_turn_upside_down(world: World) -> None:
     world.policy("t", group="b", reserved={"gpu": 1})
     turned = [{"name": "a", "parent": "b", "reserved": {"gpu": 2}}, {"name": "b", "reserved": {"gpu": 4}}]
     assert declare(world, P | {"groups": turned, "policies": [{"component": "t", "group": "a", "reserved": {"gpu": 2}}]})
-    pool = world.view()
+    pool = world.get_pool()
     assert {name: group.parent for name, group in pool.groups.items()} == {"a": "b", "b": None}
     assert pool.policies["orchestrator/t"].parent == "a"
 
@@ -223,7 +223,7 @@ def test_no_waiter_is_rejected_on_the_way(world: World) -> None:
     waits = world.submit("t", gpu=6)
     smaller = {"name": "p", "capacity": {"gpu": 2}, "policies": [{"component": "t"}]}
     assert declare(world, smaller, {"name": "q", "capacity": {"gpu": 8}, "policies": [{"component": "t"}]})
-    at = world.look(waits)
+    at = world.get(waits)
     assert (at.status, at.pool) == ("allocated", "q"), "it fits only there now"
 
 
@@ -233,7 +233,7 @@ def test_who_fits_nowhere_any_more_is_rejected_with_each_pools_reason(world: Wor
     world.submit("t", gpu=8)
     waits = world.submit("t", gpu=6)
     assert declare(world, {"name": "p", "capacity": {"gpu": 2}, "policies": [{"component": "t"}]})
-    at = world.look(waits)
+    at = world.get(waits)
     assert (at.status, at.reason and at.reason.message) == ("rejected", "p: asks 6 of gpu; the pool has 2 in all")
 
 
@@ -256,7 +256,7 @@ def test_it_is_gone_on_with_when_its_caller_dies(world: World) -> None:
     for team in "abc":
         world.policy(team)
     held, *waiting = [world.submit(team, gpu=1) for team in "aabc"]
-    step = DeclarationStep(export_pool(world.view()), export_pool(world.view()).model_copy(update={"capacity": {"gpu": 4}}))
+    step = DeclarationStep(export_pool(world.get_pool()), export_pool(world.get_pool()).model_copy(update={"capacity": {"gpu": 4}}))
     reply = world.call("declare", chunk=1, op="o", changes=declaration_codec.encode_steps([step]))
     assert (reply.fields["more"], world.status(*waiting)) == ("1", ["queued"] * 3)
     while world.ledger.resume_unfinished(world.workspace):
@@ -368,11 +368,11 @@ def test_a_policy_goes_once_its_pools_queue_is_in_line(world: World) -> None:
     stuck = world.submit(gpu=2)
     world.policy("idle")
     world.call("update_pool", chunk=1, name="p", description="", capacity="", settings='{"discipline":"classes"}')
-    assert world.view().unfinished
-    keep = [export_pool(world.view(name)).model_dump() for name in ("p", "q")]
+    assert world.get_pool().unfinished
+    keep = [export_pool(world.get_pool(name)).model_dump() for name in ("p", "q")]
     keep[0]["policies"] = [policy for policy in keep[0]["policies"] if policy["component"] != "idle"]
     assert declare(world, *keep)
-    assert (list(world.view().policies), world.status(stuck)) == (["orchestrator/t"], ["queued"])
+    assert (list(world.get_pool().policies), world.status(stuck)) == (["orchestrator/t"], ["queued"])
 
 
 # ---- holds
@@ -386,10 +386,10 @@ def test_a_move_ends_the_hold_of_patience(world: World) -> None:
     world.submit("small", gpu=4)
     waits = world.submit("large", gpu=8)
     world.pass_time(6)
-    assert [hold.request for hold in world.view().holds] == [waits.id]
-    kept = export_pool(world.view()).model_dump()
+    assert [hold.request for hold in world.get_pool().holds] == [waits.id]
+    kept = export_pool(world.get_pool()).model_dump()
     assert declare(world, kept | {"policies": [{"component": "small"}, {"component": "large", "group": "g", "priority": 2}]})
-    assert [hold.request for hold in world.view().holds] == [waits.id], "a change of numbers leaves it"
+    assert [hold.request for hold in world.get_pool().holds] == [waits.id], "a change of numbers leaves it"
     assert declare(world, kept | {"groups": [], "policies": [{"component": "small"}, {"component": "large"}]})
-    assert (world.view().holds, world.view().on_hold) == ((), {})
+    assert (world.get_pool().holds, world.get_pool().on_hold) == ((), {})
     assert world.status(world.submit("small", gpu=1)) == ["allocated"]

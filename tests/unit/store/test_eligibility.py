@@ -25,9 +25,9 @@ def test_a_preemptible_step_borrows_past_reserved(world: World) -> None:
     world.policy("team-ml-orch", "datacenter-gpus", **GPU_POLICY)
     a = world.submit("team-ml-orch", settings={"gpu_count": 6})
     assert (a.status, a.pool, a.fence, a.granted_ms) == ("allocated", "datacenter-gpus", 1, world.clock.now_ms())
-    policy = world.view("datacenter-gpus").policies["orchestrator/team-ml-orch"]
+    policy = world.get_pool("datacenter-gpus").policies["orchestrator/team-ml-orch"]
     assert (policy.used, policy.used_fixed) == ({"gpu": 6, "step_run": 1}, {})
-    assert (policy.borrowed["gpu"], world.view("datacenter-gpus").borrowed) == (2, {"gpu": 2})
+    assert (policy.borrowed["gpu"], world.get_pool("datacenter-gpus").borrowed) == (2, {"gpu": 2})
 
 
 def test_a_non_preemptible_step_stays_inside_reserved(world: World) -> None:
@@ -136,7 +136,7 @@ def test_the_reason_is_that_of_the_first_pool_by_priority_then_name(world: World
     rejected = world.submit(gpu=5)
     expected = [("big", "exceeds_capacity"), ("a", "missing_key"), ("b", "exceeds_capacity")]
     assert codes(rejected) == ("exceeds_capacity", expected)
-    assert rejected.reason == world.look(rejected).reason
+    assert rejected.reason == world.get(rejected).reason
 
 
 def test_an_explicit_limit_of_zero_stands(world: World) -> None:

@@ -78,9 +78,9 @@ def test_a_request_tells_its_own_story(world: World) -> None:
             (event.id, event.event, event.at_ms, event.pool, event.reason, event.by)
             for event in world.events() if event.request == request.id
         ]  # fmt: skip
-        story = world.look(request).timeline
+        story = world.get(request).timeline
         assert [(line.id, line.event, line.at_ms, line.pool, line.reason, line.by) for line in story] == of_stream
-    assert [(line.event, line.pool, line.reason) for line in world.look(a).timeline] == [
+    assert [(line.event, line.pool, line.reason) for line in world.get(a).timeline] == [
         ("submitted", None, None), ("allocated", "p", None), ("released", "p", "dropped"),
     ]  # fmt: skip
 
@@ -88,7 +88,7 @@ def test_a_request_tells_its_own_story(world: World) -> None:
 def test_events_are_read_from_where_one_stopped(world: World) -> None:
     world.pool(gpu=9)
     world.policy()
-    world.submit_all([world.ask(gpu=1) for _ in range(5)])
+    world.submit_all([world.request_spec(gpu=1) for _ in range(5)])
     whole, read, after = world.events(), [], "0"
     while page := world.ledger.list_events(world.workspace, after, 3):
         read += page
@@ -103,9 +103,9 @@ def test_the_stream_is_capped_and_the_story_is_not_lost_with_it(world: World) ->
     world.policy()
     first = world.submit(gpu=1)
     for _ in range(10):
-        world.submit_all([world.ask(gpu=2) for _ in range(50)])
+        world.submit_all([world.request_spec(gpu=2) for _ in range(50)])
     assert 100 <= len(world.events()) <= 300
-    assert [line.event for line in world.look(first).timeline] == ["submitted", "allocated"]
+    assert [line.event for line in world.get(first).timeline] == ["submitted", "allocated"]
 
 
 def test_what_changes_nothing_tells_nothing(world: World) -> None:
@@ -114,7 +114,7 @@ def test_what_changes_nothing_tells_nothing(world: World) -> None:
     a, b = world.submit(gpu=1, lease_s=60), world.submit(gpu=1, queue_ttl_s=60)
     before = world.events()
     world.ledger.heartbeat(world.workspace, a.id, 1)
-    world.look(b, poll=True)
+    world.get(b, poll=True)
     world.policy(priority=7)
     world.resize(gpu=1, settings={"queueing": "strict"})
     world.pass_time(1)

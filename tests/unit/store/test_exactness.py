@@ -17,9 +17,9 @@ def test_the_largest_amount_is_held_and_given_back(world: World) -> None:
     world.policy(reserved={"gpu": EXACT}, limit={"gpu": EXACT})
     a = world.submit(gpu=EXACT, preemptible=False)
     b = world.submit(gpu=1)
-    assert (world.status(a, b), world.view().used["gpu"], world.view().free) == (["allocated", "queued"], EXACT, {"gpu": 0})
+    assert (world.status(a, b), world.get_pool().used["gpu"], world.get_pool().free) == (["allocated", "queued"], EXACT, {"gpu": 0})
     world.release(a)
-    assert (world.status(b), world.view().free) == (["allocated"], {"gpu": EXACT - 1})
+    assert (world.status(b), world.get_pool().free) == (["allocated"], {"gpu": EXACT - 1})
 
 
 def test_one_unit_too_many_is_seen_among_the_largest(world: World) -> None:
@@ -37,9 +37,9 @@ def test_an_unbounded_key_never_goes_beyond_what_is_exact(world: World) -> None:
     world.policy()
     a = world.submit(mcpu=EXACT - 1)
     b, c = world.submit(mcpu=2), world.submit(mcpu=1)
-    assert (world.status(a, b, c), world.view().used["mcpu"]) == (["allocated", "queued", "allocated"], EXACT)
+    assert (world.status(a, b, c), world.get_pool().used["mcpu"]) == (["allocated", "queued", "allocated"], EXACT)
     world.release(a)
-    assert (world.status(b), world.view().used["mcpu"]) == (["allocated"], 3)
+    assert (world.status(b), world.get_pool().used["mcpu"]) == (["allocated"], 3)
 
 
 def test_promises_of_the_largest_amounts_are_summed_exactly(world: World) -> None:
@@ -59,7 +59,7 @@ def test_a_hold_of_the_largest_amount(world: World) -> None:
     big = world.submit(gpu=EXACT)
     world.pass_time(1)
     small = world.submit(gpu=1)
-    assert (world.view().on_hold["gpu"], world.status(big, small)) == (EXACT, ["queued", "queued"])
+    assert (world.get_pool().on_hold["gpu"], world.status(big, small)) == (EXACT, ["queued", "queued"])
     world.release(holder)
     assert world.status(big, small) == ["allocated", "queued"]
 
@@ -86,8 +86,8 @@ def test_as_many_keys_as_may_be_with_names_as_long_as_may_be(world: World) -> No
     b, c = (world.submit(resources=dict.fromkeys(keys, 2)) for _ in range(2))
     assert (world.status(a, b, c), world.used()) == (["allocated", "queued", "queued"], dict.fromkeys(keys, 1))
     world.release(a)
-    assert (world.status(b, c), world.look(c).position) == (["allocated", "queued"], {"p": 1})
-    assert world.look(b).resources == {**dict.fromkeys(keys, 2), "step_run": 1}
+    assert (world.status(b, c), world.get(c).position) == (["allocated", "queued"], {"p": 1})
+    assert world.get(b).resources == {**dict.fromkeys(keys, 2), "step_run": 1}
     capacity[keys[0]] = 4
     world.resize(**capacity)
     world.release(b)
@@ -107,7 +107,7 @@ def test_names_as_long_and_odd_as_may_be(world: World) -> None:
     assert far.status(held, big, small) == ["allocated", "queued", "allocated"]
     far.release(held)
     far.release(small)
-    assert (far.status(big), far.view(pool).groups[group].used) == (["allocated"], {LONG: 2, "step_run": 1})
+    assert (far.status(big), far.get_pool(pool).groups[group].used) == (["allocated"], {LONG: 2, "step_run": 1})
     assert {key.split(":")[1] for key in far.state()} == {"{" + far.workspace + "}"}
 
 
@@ -123,7 +123,7 @@ def test_names_that_look_like_parts_of_keys_do_not_meet(world: World) -> None:
     for name, request, waiter in zip(names, held, waiting, strict=True):
         assert world.queue(name) == [waiter.id]
         world.release(request)
-        assert world.look(waiter).pool == name
+        assert world.get(waiter).pool == name
 
 
 def test_a_reason_with_the_largest_numbers(world: World) -> None:

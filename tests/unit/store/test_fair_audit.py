@@ -61,14 +61,14 @@ DAMAGE = {
 def test_damage_is_found_and_put_right(world: World, damage: Any) -> None:
     in_use(world)
     assert findings(world) == []
-    before, queue = world.status(*map(world.look, world.queue())), world.queue()
+    before, queue = world.status(*map(world.get, world.queue())), world.queue()
     damage(world.client)
     assert findings(world) != []
     repair(world)
     assert findings(world) == []
     reconcile(world)
     assert world.queue() == queue
-    assert world.status(*map(world.look, queue)) == before
+    assert world.status(*map(world.get, queue)) == before
     for holder in served_in_turn(world):
         world.ledger.drop(world.workspace, holder)
     assert world.queue() == [], "whoever waited is found"

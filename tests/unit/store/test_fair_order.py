@@ -45,7 +45,7 @@ def reconcile(world: World) -> None:
 
 def served(world: World, **requests: Request) -> list[str]:
     """Who has been granted, in order of grant."""
-    fences = {name: world.look(each).fence for name, each in requests.items() if world.look(each).status == "allocated"}
+    fences = {name: world.get(each).fence for name, each in requests.items() if world.get(each).status == "allocated"}
     return sorted(fences, key=lambda name: fences[name] or 0)
 
 
@@ -59,7 +59,7 @@ def names(world: World, pool: str = "p", /, **requests: Request) -> list[str]:
             more, last = world.ledger.list_queue(world.workspace, pool, last, count=count)
             ids += more
         assert ids == queue, f"by pages of {count}"
-    assert [world.look(each).position[pool] for each in queue] == list(range(1, len(queue) + 1))
+    assert [world.get(each).position[pool] for each in queue] == list(range(1, len(queue) + 1))
     return [by_id[each] for each in queue]
 
 
@@ -299,7 +299,7 @@ def test_of_those_who_lost_patience_the_least_satisfied_gets_the_hold(world: Wor
     publish(world, a=0.5, b=0.5)
     world.pass_time(2)
     assert world.status(elder, poor) == ["queued", "queued"]
-    assert [hold.request for hold in world.view().holds] == [poor.id]
+    assert [hold.request for hold in world.get_pool().holds] == [poor.id]
 
 
 def test_a_hold_of_patience_binds_only_those_behind_its_owner(world: World) -> None:
@@ -310,7 +310,7 @@ def test_a_hold_of_patience_binds_only_those_behind_its_owner(world: World) -> N
     big = world.submit("a", gpu=5)
     publish(world, a=0.25, b=0.25, c=0.5)
     world.pass_time(2)
-    assert [hold.request for hold in world.view().holds] == [big.id]
+    assert [hold.request for hold in world.get_pool().holds] == [big.id]
     poor, rich = world.submit("c", gpu=1), world.submit("b", gpu=1)
     assert world.status(poor, rich) == ["allocated", "queued"], "1/4 and 1 before 5/4"
     world.release(b)
@@ -417,20 +417,20 @@ def test_switching_back_and_forth_loses_nobody_and_leaves_nothing_behind(client:
     world.pool(gpu=6, settings={"patience_s": None, **settings})
     asked = crowd(world)
     world.pass_time(1)
-    before = {each.id: world.look(each) for each in asked}
+    before = {each.id: world.get(each) for each in asked}
     queue, events = world.queue(), len(world.events())
     for discipline in ("fair_share", "classes", "fair_share", "reserved"):
         world.resize(settings={"discipline": discipline})
         assert findings(world) == []
         assert sorted(world.queue()) == sorted(queue)
-        assert [world.look(each).position["p"] for each in world.queue()] == list(range(1, len(queue) + 1))
+        assert [world.get(each).position["p"] for each in world.queue()] == list(range(1, len(queue) + 1))
         noted = world.client.exists(key("pool_satisfaction", "test", "p"))
         assert noted == (discipline == "fair_share")
         if discipline == "fair_share":
             reconcile(world)
             assert findings(world) == []
     assert len(world.events()) == events, "nobody was preempted, granted or lost"
-    assert {each.id: world.look(each) for each in asked} == before
+    assert {each.id: world.get(each) for each in asked} == before
     assert world.queue() == queue
     reconcile(world)
     assert (published(world, "a").fair_shares, published(world, "a").demand_met) == ({}, frozenset())
@@ -467,10 +467,10 @@ def test_who_comes_while_work_is_left_is_told_what_became_of_it(world: World) ->
     asks = json.dumps([{"id": "came", "fields": [*fields, "retries", "3"]}])
     ((_, told),) = world.call("submit", chunk=1, asks=asks, remember_s=60).fields["outcomes"]
     assert "queued" in told
-    assert world.status(world.look("came")) == ["queued"]
+    assert world.status(world.get("came")) == ["queued"]
     while world.ledger.resume_unfinished(world.workspace):
         pass
-    assert world.status(world.look("came")) == ["allocated"]
+    assert world.status(world.get("came")) == ["allocated"]
 
 
 def test_a_pool_that_is_emptied_and_deleted_leaves_no_key(world: World) -> None:

@@ -34,7 +34,7 @@ def test_the_departments_limit_holds_over_its_teams(world: World) -> None:
     assert (world.status(a, b, c), world.used()) == (["allocated", "queued", "allocated"], {"gpu": 6})
     world.release(a)
     assert world.status(b) == ["allocated"]
-    assert world.view().groups["research"].used["gpu"] == 3
+    assert world.get_pool().groups["research"].used["gpu"] == 3
 
 
 def test_a_group_in_full(world: World) -> None:
@@ -44,7 +44,7 @@ def test_a_group_in_full(world: World) -> None:
     world.policy(group="lower", reserved={"gpu": 1})
     world.submit(gpu=1, preemptible=False)
     world.submit(gpu=2)
-    pool = world.view()
+    pool = world.get_pool()
     upper, lower = pool.groups["upper"], pool.groups["lower"]
     assert (upper.parent, upper.weight, upper.reserved, upper.limit) == (None, 3, {"gpu": 4}, {"gpu": 6})
     assert (lower.parent, lower.weight, lower.reserved, lower.limit) == ("upper", 1, {"gpu": 1}, {})
@@ -56,13 +56,13 @@ def test_a_group_in_full(world: World) -> None:
 def test_the_mode_of_a_group(world: World) -> None:
     world.pool(gpu=8)
     world.group("g")
-    assert world.view().groups["g"].mode == "fair_share"
+    assert world.get_pool().groups["g"].mode == "fair_share"
     for mode in ("fifo", "fair_share"):
         world.group("g", mode=mode)
-        assert world.view().groups["g"].mode == mode
+        assert world.get_pool().groups["g"].mode == mode
     world.group("g", mode="fifo")
     world.group("g")
-    assert world.view().groups["g"].mode == "fair_share"
+    assert world.get_pool().groups["g"].mode == "fair_share"
 
 
 def test_what_cannot_be_promised_is_refused(world: World) -> None:
@@ -99,7 +99,7 @@ def test_groups_are_nested_eight_deep_at_most_however_they_come_there(world: Wor
     assert refused_code(world, "g1", parent="root") == "too_deep"
     world.group("g8", parent="root")
     world.group("g1", parent="root")
-    assert world.view().groups["g1"].parent == "root"
+    assert world.get_pool().groups["g1"].parent == "root"
 
 
 def test_an_unknown_parent_is_not_found(world: World) -> None:
@@ -121,7 +121,7 @@ def test_a_group_with_children_is_not_deleted(world: World) -> None:
     world.policy()
     world.ledger.delete_group("test", "p", "b")
     world.ledger.delete_group("test", "p", "a")
-    assert world.view().groups == {}
+    assert world.get_pool().groups == {}
     world.policy(reserved={"gpu": 8})
 
 

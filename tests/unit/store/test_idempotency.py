@@ -63,7 +63,7 @@ def test_any_printable_key_does(world: World, key: str) -> None:
 def test_keys_of_one_batch_count_among_each_other(world: World) -> None:
     world.pool(gpu=4)
     world.policy()
-    asks = [("a" * 20, world.ask(gpu=1), "k"), ("b" * 20, world.ask(gpu=1), "k"), ("c" * 20, world.ask(gpu=2), "k")]
+    asks = [("a" * 20, world.request_spec(gpu=1), "k"), ("b" * 20, world.request_spec(gpu=1), "k"), ("c" * 20, world.request_spec(gpu=2), "k")]
     first, second, third = world.ledger.submit_all(world.workspace, asks)
     assert isinstance(first, Request)
     assert (first, getattr(third, "code", None), world.used()) == (second, "idempotency_conflict", {"gpu": 1})
@@ -134,7 +134,7 @@ def parked(world: World) -> dict[str, Request]:
     world.policy("tasks", "tasks")
     for task, due in (("sent", None), ("begun", None), ("waits", None), ("later", 99_000)):
         world.call("park_task", **_park(task, due and world.clock.now_ms() + due))
-    asked = {task: world.look(f"of-{task}") for task in ("sent", "begun", "waits")}
+    asked = {task: world.get(f"of-{task}") for task in ("sent", "begun", "waits")}
     world.call("park_task", **_park("over"))
     world.call("cancel_task", task="over")
     world.call("mark_dispatched", sent=json.dumps([["sent", str(asked["sent"].fence), 1]]), start_ms=1000)
@@ -382,7 +382,7 @@ def test_a_change_done_twice_is_not_done_to_what_came_between(world: World) -> N
     world.call("create_pool", op="3", name="p", description="", capacity="gpu=2", settings="[]")
     assert world.call("delete_pool", op="2", name="p").tag == "deleted"
     assert world.call("create_pool", op="1", name="p", description="", capacity="gpu=1", settings="[]").tag == "created"
-    assert world.view().capacity == {"gpu": 2}
+    assert world.get_pool().capacity == {"gpu": 2}
 
 
 def test_an_operation_that_is_named_may_be_repeated_by_its_caller(world: World) -> None:

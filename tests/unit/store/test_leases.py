@@ -42,7 +42,7 @@ def test_silence_gives_the_units_back_and_a_late_holder_is_refused(world: World)
     world.pass_time(1.5)
     assert world.status(a, b) == ["allocated", "queued"]
     world.pass_time(0.5)
-    expired, granted = world.look(a), world.look(b)
+    expired, granted = world.get(a), world.get(b)
     assert (expired.status, expired.reason and expired.reason.code) == ("expired", ReasonCode.LEASE_LAPSED)
     assert (granted.status, granted.fence, granted.granted_ms) == ("allocated", 2, expired.ended_ms)
     assert refused(world, a, 1) == [f"this fence holds nothing of {a.id}, which is expired (lease_lapsed)"] * 2
@@ -56,7 +56,7 @@ def test_a_lease_counts_from_the_grant(world: World) -> None:
     assert (a.lease_expires_ms, b.lease_expires_ms) == (None, None)
     world.pass_time(100)
     world.release(a)
-    assert world.look(b).lease_expires_ms == world.clock.now_ms() + 10_000
+    assert world.get(b).lease_expires_ms == world.clock.now_ms() + 10_000
     c = world.submit(lease_s=5)
     assert c.lease_expires_ms == world.clock.now_ms() + 5_000
 
@@ -120,7 +120,7 @@ def test_queued_and_forgotten_expires_by_itself(world: World) -> None:
     world.pass_time(1.999)
     assert world.status(b) == ["queued"]
     world.pass_time(0.001)
-    expired = world.look(b)
+    expired = world.get(b)
     assert (expired.status, expired.reason and expired.reason.code) == ("expired", ReasonCode.NOT_POLLED)
     assert (world.status(a, c), world.queue()) == (["allocated", "queued"], [c.id])
 
@@ -131,8 +131,8 @@ def test_a_poll_keeps_a_waiter_and_a_look_does_not(world: World) -> None:
     world.submit(gpu=1)
     polled, looked = (world.submit(gpu=1, queue_ttl_s=10) for _ in range(2))
     world.clock.advance(6)
-    world.look(polled, poll=True)
-    world.look(looked)
+    world.get(polled, poll=True)
+    world.get(looked)
     world.pass_time(6)
     assert world.status(polled, looked) == ["queued", "expired"]
     world.pass_time(4)
@@ -146,7 +146,7 @@ def test_time_in_the_queue_does_not_count_once_granted(world: World) -> None:
     b = world.submit(gpu=1, queue_ttl_s=10)
     world.pass_time(9)
     world.release(a)
-    world.look(b, poll=True)
+    world.get(b, poll=True)
     world.pass_time(100)
     assert world.status(b) == ["allocated"]
 
@@ -200,7 +200,7 @@ def test_the_time_of_the_server_is_used_if_no_clock_is_given(world: World) -> No
     world.pool(gpu=1)
     world.policy()
     ledger = Ledger(world.client)
-    request = ledger.submit(world.workspace, world.ask(gpu=1, lease_s=60))
+    request = ledger.submit(world.workspace, world.request_spec(gpu=1, lease_s=60))
     seconds, micros = (int(part) for part in world.client.time())
     assert 0 <= seconds * 1000 + micros // 1000 - request.submitted_ms < 60_000
     assert request.lease_expires_ms == request.submitted_ms + 60_000

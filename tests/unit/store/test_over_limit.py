@@ -203,13 +203,13 @@ def test_who_was_called_back_and_has_left_before_it_heard_of_it_has_left(world: 
     world.resize(gpu=6)
     reconcile(world)
     reconcile(world, after_s=30)
-    fence = world.look(held[3]).fence or 0
+    fence = world.get(held[3]).fence or 0
     world.resize(gpu=8)
     reconcile(world)
     assert told(world, *held) == ["stays"] * 4
     world.ledger.release(world.workspace, held[3].id, fence, "vacated")
     assert [event.event for event in world.events()][-2:] == ["preempted", "allocated"]
-    assert world.look(held[3]).preemptions == 1
+    assert world.get(held[3]).preemptions == 1
 
 
 def test_who_ends_in_time_saves_the_others(world: World) -> None:
@@ -254,7 +254,7 @@ def test_everything_is_told_of_who_is_stopped_for_a_limit(world: World) -> None:
     world.resize(gpu=6)
     reconcile(world)
     reconcile(world, after_s=30)
-    gone = world.look(held[3])
+    gone = world.get(held[3])
     assert (gone.status, gone.reason and gone.reason.code, gone.preempted_by) == ("preempting", "limit", None)
     assert (gone.directive, gone.deadline_ms) == ("terminate", world.clock.now_ms() + 30_000)
     assert world.client.hgetall(key("pool_victims", "test", "p")) == {gone.id: "!"}
@@ -262,7 +262,7 @@ def test_everything_is_told_of_who_is_stopped_for_a_limit(world: World) -> None:
     assert (last.event, last.request, last.reason, last.by) == ("preempting", gone.id, "limit", None)
     assert world.ledger.read_counters(world.workspace)["preemptions|p|batch|limit"] == 1
     assert world.ledger.release(world.workspace, gone.id, gone.fence or 0, "vacated").status == "queued"
-    back = world.look(gone)
+    back = world.get(gone)
     assert (back.preemptions, back.resume, back.directive, back.pool) == (1, False, None, None)
     assert [each.event for each in back.timeline] == ["submitted", "allocated", "preempting", "preempted"]
 
@@ -277,7 +277,7 @@ def test_without_grace_it_is_stopped_at_once_and_stands_in_the_queue(world: Worl
     reconcile(world, after_s=100)
     world.resize(gpu=8)
     assert world.status(*held) == ["allocated"] * 4
-    assert world.look(held[3]).reason is None
+    assert world.get(held[3]).reason is None
 
 
 @pytest.mark.parametrize("grace_s", [0, 5])
@@ -288,7 +288,7 @@ def test_who_was_there_too_often_ends_preempted_for_its_reason(world: World, gra
     world.resize(gpu=3)
     reconcile(world)
     world.depart(5)
-    gone = world.look(held)
+    gone = world.get(held)
     assert (gone.status, gone.reason and gone.reason.code, gone.preemptions) == ("preempted", "limit", 1)
     assert world.used() == {"gpu": 0}
 
@@ -300,7 +300,7 @@ def test_who_no_longer_fits_anywhere_is_rejected_when_it_has_left(world: World) 
     world.resize(gpu=3)
     reconcile(world)
     world.depart(30)
-    gone = world.look(held)
+    gone = world.get(held)
     assert (gone.status, gone.reason and gone.reason.code) == ("rejected", "exceeds_capacity")
 
 
@@ -311,10 +311,10 @@ def test_work_is_saved_before_it_leaves(world: World) -> None:
     held = world.submit(gpu=2, checkpoint="manual")
     world.resize(gpu=3)
     reconcile(world)
-    assert world.look(held).directive == "checkpoint"
+    assert world.get(held).directive == "checkpoint"
     world.checkpoint(held, "started", seconds=20)
     world.checkpoint(held, "completed", reference="s3://there")
-    gone = world.look(held)
+    gone = world.get(held)
     assert (gone.status, gone.resume, gone.checkpoint_reference) == ("queued", True, "s3://there")
 
 
@@ -373,7 +373,7 @@ def over(world: World) -> tuple[list[Request], PoolSnapshot]:
 
 def evict(world: World, seen: PoolSnapshot, *victims: Request, account: str = "pool", fence: int = 0) -> StepResult:
     """The step that has these stopped."""
-    rows = tuple(OverLimitVictim(each.id, (world.look(each).fence or 0) + fence, account) for each in victims)
+    rows = tuple(OverLimitVictim(each.id, (world.get(each).fence or 0) + fence, account) for each in victims)
     return world.planning.apply_step(world.workspace, seen, EvictOverLimit(rows))
 
 
@@ -402,7 +402,7 @@ def _work_is_left(world: World) -> StepResult:
 @stale("victim")
 def _it_runs_no_more(world: World) -> StepResult:
     held, seen = over(world)
-    fence = world.look(held[3]).fence or 0
+    fence = world.get(held[3]).fence or 0
     world.release(held[3])
     return world.planning.apply_step(world.workspace, seen, EvictOverLimit((OverLimitVictim(held[3].id, fence, "pool"),)))
 

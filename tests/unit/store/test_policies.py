@@ -46,7 +46,7 @@ def test_a_policy_gives_its_own_reservation_back_when_it_is_replaced(world: Worl
     world.policy("b", reserved={"gpu": 4})
     with pytest.raises(RuleViolation):
         world.policy("a", reserved={"gpu": 5})
-    assert {name: policy.reserved for name, policy in world.view().policies.items()} == {
+    assert {name: policy.reserved for name, policy in world.get_pool().policies.items()} == {
         "orchestrator/a": {"gpu": 4}, "orchestrator/b": {"gpu": 4},
     }  # fmt: skip
 
@@ -61,7 +61,7 @@ def test_a_replaced_policy_forgets_what_is_not_said_again(world: World) -> None:
     world.pool(gpu=8)
     world.policy(priority=5, weight=3, reserved={"gpu": 2}, limit={"gpu": 4}, settings={"over_limit": "keep"})
     world.policy()
-    policy = world.view().policies["orchestrator/t"]
+    policy = world.get_pool().policies["orchestrator/t"]
     assert (policy.priority, policy.weight, policy.reserved, policy.limit, policy.settings) == (0, 1, {}, {}, {})
 
 
@@ -109,11 +109,11 @@ def test_settings_of_its_own_are_kept_as_texts_and_come_back(world: World, kind:
     account, put = (kind, "team/t"), PUT[kind]
     put(world, "team/t", settings=SETTINGS)
     assert {name: value for name, value in fields(world, *account).items() if name in SETTINGS} == WRITTEN
-    told = {**world.view().policies, **world.view().groups}["team/t"].settings
+    told = {**world.get_pool().policies, **world.get_pool().groups}["team/t"].settings
     assert told == SETTINGS
     assert {name: type(value) for name, value in told.items()} == {name: type(value) for name, value in SETTINGS.items()}
     put(world, "team/t", settings={"starvation_timeout_s": 5, "over_limit": None, "non_preemptible_usage_threshold": {}})
-    assert {**world.view().policies, **world.view().groups}["team/t"].settings == {"starvation_timeout_s": 5}
+    assert {**world.get_pool().policies, **world.get_pool().groups}["team/t"].settings == {"starvation_timeout_s": 5}
     assert not {*fields(world, *account)} & ({*SETTINGS} - {"starvation_timeout_s"})
 
 
@@ -239,7 +239,7 @@ def test_a_policy_nobody_is_eligible_by_can_go_while_its_component_waits_elsewhe
     world.submit(gpu=4)
     waiter = world.submit(gpu=2)
     world.ledger.delete_policy("test", "small", "orchestrator/t")
-    assert world.look(waiter).position == {"large": 1}
+    assert world.get(waiter).position == {"large": 1}
 
 
 def test_moving_is_refused_while_units_are_held(world: World) -> None:
@@ -254,7 +254,7 @@ def test_moving_is_refused_while_units_are_held(world: World) -> None:
     )  # fmt: skip
     world.release(held)
     world.policy(group="g")
-    assert world.view().policies["orchestrator/t"].parent == "g"
+    assert world.get_pool().policies["orchestrator/t"].parent == "g"
 
 
 def test_a_policy_moves_with_those_who_wait(world: World) -> None:
@@ -268,7 +268,7 @@ def test_a_policy_moves_with_those_who_wait(world: World) -> None:
     world.policy("a")
     world.release(holder)
     assert world.status(waiter, second) == ["allocated", "allocated"]
-    assert world.view().groups["tight"].used == {}
+    assert world.get_pool().groups["tight"].used == {}
 
 
 def test_an_unknown_group_is_not_found(world: World) -> None:
@@ -284,7 +284,7 @@ def test_a_waiter_that_no_policy_fits_any_more_is_rejected(world: World) -> None
     world.submit(gpu=4)
     fixed, free = world.submit(gpu=2, preemptible=False), world.submit(gpu=2)
     world.policy(reserved={"gpu": 1})
-    rejected = world.look(fixed)
+    rejected = world.get(fixed)
     assert (world.status(fixed, free), rejected.reason and rejected.reason.code) == (["rejected", "queued"], "exceeds_reserved")
     with pytest.raises(Refusal):
         world.cancel(fixed)

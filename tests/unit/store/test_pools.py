@@ -28,7 +28,7 @@ def refusal(world: World, act: Callable[[], Any]) -> Refusal:
 def test_a_new_pool_in_full(world: World) -> None:
     asked = {"name": "p", "description": 'Größe "8"', "capacity": {"gpu": 8, "tpu": 2}, "settings": {"queueing": "strict"}}
     world.ledger.create_pool(world.workspace, PoolSpec.model_validate(asked))
-    pool = world.view()
+    pool = world.get_pool()
     assert (pool.name, pool.description, pool.capacity) == ("p", 'Größe "8"', {"gpu": 8, "tpu": 2})
     assert (pool.used, pool.used_fixed, pool.on_hold, pool.free, pool.borrowed) == ({}, {}, {}, {"gpu": 8, "tpu": 2}, {})
     settings = PoolSettings(queueing="strict").model_dump()
@@ -42,7 +42,7 @@ def test_a_pool_with_something_in_it(world: World) -> None:
     world.submit(gpu=2, preemptible=False)
     world.submit(gpu=4)
     world.submit(gpu=2)
-    pool = world.view()
+    pool = world.get_pool()
     assert (pool.used["gpu"], pool.used_fixed["gpu"], pool.free, pool.borrowed) == (6, 2, {"gpu": 2}, {"gpu": 3})
     assert (pool.queue_length, pool.active_count) == (1, 2)
     policy = pool.policies["orchestrator/t"]
@@ -64,14 +64,14 @@ def test_a_name_is_taken_once(world: World) -> None:
 def test_an_update_is_a_merge(world: World) -> None:
     world.pool(gpu=8, tpu=2, seats=1, settings={"patience_s": 5})
     world.resize(tpu=0, seats=3, fpga=1)
-    assert world.view().capacity == {"gpu": 8, "seats": 3, "fpga": 1}
+    assert world.get_pool().capacity == {"gpu": 8, "seats": 3, "fpga": 1}
     world.resize(settings={"queueing": "strict"})
-    assert (world.view().settings["queueing"], world.view().settings["patience_s"]) == ("strict", 5)
+    assert (world.get_pool().settings["queueing"], world.get_pool().settings["patience_s"]) == ("strict", 5)
     world.resize(settings={"patience_s": None})
-    assert world.view().settings["patience_s"] is None
+    assert world.get_pool().settings["patience_s"] is None
     for described, expected in ((None, ""), ("new", "new"), (None, "new"), ("", "")):
         world.ledger.update_pool(world.workspace, "p", PoolUpdate(description=described))
-        assert world.view().description == expected
+        assert world.get_pool().description == expected
 
 
 def test_what_would_break_a_policy_is_refused_and_nothing_changes(world: World) -> None:
@@ -87,13 +87,13 @@ def test_what_would_break_a_policy_is_refused_and_nothing_changes(world: World) 
         (lambda: world.ledger.delete_policy("test", "p", "orchestrator/a"), "in_use"),
     ):  # fmt: skip
         assert refusal(world, act).code == code
-    assert world.view().capacity == {"gpu": 8, "tpu": 2}
+    assert world.get_pool().capacity == {"gpu": 8, "tpu": 2}
     world.release(held)
     world.resize(tpu=0)
     world.ledger.delete_policy("test", "p", "orchestrator/a")
     world.ledger.delete_pool("test", "p")
     with pytest.raises(NotFound):
-        world.view()
+        world.get_pool()
 
 
 def test_shares_promised_in_all_bound_a_shrink(world: World) -> None:
@@ -131,7 +131,7 @@ def test_use_is_protected_of_keys_the_pool_has(world: World) -> None:
     world.resize(tpu=1, settings=protecting(tpu=2))
     assert refusal(world, lambda: world.resize(tpu=0)).code == "unknown_threshold_key"
     world.resize(tpu=0, settings=protecting())
-    assert world.view().settings["non_preemptible_usage_threshold"] == {}
+    assert world.get_pool().settings["non_preemptible_usage_threshold"] == {}
 
 
 @pytest.mark.parametrize("kind", ["policy", "group"])
@@ -175,7 +175,7 @@ def test_a_pool_is_deleted_with_all_that_is_its_own(world: World) -> None:
     no = refusal(world, lambda: world.ledger.delete_pool("test", "p"))
     assert str(no) == "pool p is in use: 0 queued, 1 active"
     for each in world.client.zrange("pk:{test}:pool:p:allocations", 0, -1):
-        world.drop(world.look(str(each)))
+        world.drop(world.get(str(each)))
     world.ledger.delete_pool("test", "p")
     left = {key.split(":")[2] for key in set(world.state()) - before}
     assert left <= {"meta", "requests", "request", "events", "ended", "operation", "nudge", "counters"}
@@ -183,7 +183,7 @@ def test_a_pool_is_deleted_with_all_that_is_its_own(world: World) -> None:
         "of the pool nothing is counted any more"
     )
     world.pool(gpu=1)
-    assert (world.view().policies, world.view().groups, world.view().used) == ({}, {}, {})
+    assert (world.get_pool().policies, world.get_pool().groups, world.get_pool().used) == ({}, {}, {})
 
 
 def test_a_deleted_pool_leaves_those_who_wait_elsewhere_alone(world: World) -> None:
@@ -193,12 +193,12 @@ def test_a_deleted_pool_leaves_those_who_wait_elsewhere_alone(world: World) -> N
     world.submit(gpu=2)
     waiter = world.submit(gpu=2)
     world.ledger.delete_pool("test", "q")
-    assert world.look(waiter).position == {"p": 1}
+    assert world.get(waiter).position == {"p": 1}
 
 
 def test_what_is_not_there_is_not_found(world: World) -> None:
     acts: list[tuple[Callable[[], Any], str]] = [
-        (lambda: world.view(), "no_such_pool"), (lambda: world.queue(), "no_such_pool"),
+        (lambda: world.get_pool(), "no_such_pool"), (lambda: world.queue(), "no_such_pool"),
         (lambda: world.resize(gpu=1), "no_such_pool"), (lambda: world.ledger.delete_pool("test", "p"), "no_such_pool"),
         (lambda: world.policy(), "no_such_pool"), (lambda: world.group("g"), "no_such_pool"),
         (lambda: world.ledger.delete_policy("test", "p", "x/y"), "no_such_policy"),
@@ -216,11 +216,11 @@ def test_growing_grants_and_shrinking_keeps_what_runs(world: World) -> None:
     assert world.status(b) == ["allocated"]
     c, d = world.submit(gpu=8), world.submit(gpu=2)
     world.resize(gpu=4)
-    rejected = world.look(c)
+    rejected = world.get(c)
     assert (world.status(a, b, c, d), rejected.reason and rejected.reason.code) == (
         ["allocated", "allocated", "rejected", "queued"], "exceeds_capacity",
     )  # fmt: skip
-    assert (world.used(), world.view().free) == ({"gpu": 8}, {"gpu": 0})
+    assert (world.used(), world.get_pool().free) == ({"gpu": 8}, {"gpu": 0})
     world.release(a)
     assert world.status(d) == ["queued"]
     world.release(b)

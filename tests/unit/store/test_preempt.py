@@ -84,7 +84,7 @@ STALE |= {
     "a group changed": ("rules", _ruled(lambda world: world.group("new"))),
     "a group went": ("rules", _ruled(_make_and_delete_a_group)),
     "the pool changed": ("rules", _ruled(lambda world: world.resize(settings={"backoff_s": 0}))),
-    "the waiter left": ("waiter", _ruled(lambda world: world.cancel(world.look(world.queue()[0])))),
+    "the waiter left": ("waiter", _ruled(lambda world: world.cancel(world.get(world.queue()[0])))),
 }
 
 
@@ -100,7 +100,7 @@ def _the_waiter_is_granted(world: World) -> StepResult:
 @stale("waiter")
 def _the_waiter_is_gone(world: World) -> StepResult:
     victim, _, seen = plain(world)
-    return world.take(Preempt("0" * 20, (world.victim(victim),)), seen)
+    return world.apply(Preempt("0" * 20, (world.victim(victim),)), seen)
 
 
 @stale("waiter")
@@ -151,7 +151,7 @@ def _runs_anew(world: World, victim: Request) -> None:
     world.stop(first, victim)
     world.release(victim, outcome="vacated")
     world.release(first)
-    assert (world.status(victim), world.look(victim).fence) == (["allocated"], 4)
+    assert (world.status(victim), world.get(victim).fence) == (["allocated"], 4)
 
 
 STALE |= {
@@ -321,7 +321,7 @@ def test_a_step_that_is_stale_says_why_and_changes_nothing(world: World, case: s
         before.update(world.state())
         return take(*args)
 
-    monkeypatch.setattr(world.planning, "take", noting)
+    monkeypatch.setattr(world.planning, "apply_step", noting)
     assert make(world) == StepResult(applied=False, has_progressed=False, is_unfinished=False, reason=why)
     assert world.state() == before
 
@@ -376,8 +376,8 @@ def test_a_pool_that_is_deleted_takes_its_decisions_along(world: World) -> None:
 def test_where_no_grace_is_given_the_waiter_has_it_at_once(world: World) -> None:
     one, other = scene(world, 4, 4, settings={"grace_s": 0})
     waiter = world.submit("high", gpu=8)
-    assert world.stop(waiter, one, other) == APPLIED._replace(moved_on=True)
-    assert (world.status(waiter, one, other), world.view().holds) == (["allocated", "queued", "queued"], ())
+    assert world.stop(waiter, one, other) == APPLIED._replace(has_progressed=True)
+    assert (world.status(waiter, one, other), world.get_pool().holds) == (["allocated", "queued", "queued"], ())
 
 
 def test_units_that_are_free_count_first(world: World) -> None:
@@ -401,7 +401,7 @@ def test_a_fixed_waiter_is_judged_by_what_of_its_share_is_fixed(world: World) ->
     waiter = world.submit("high", gpu=4, preemptible=False)
     assert world.stop(waiter, own, reason="reclaim") == APPLIED
     world.release(own, outcome="vacated")
-    assert (world.status(waiter), world.view().used_fixed) == (["allocated"], {"gpu": 4, "step_run": 1})
+    assert (world.status(waiter), world.get_pool().used_fixed) == (["allocated"], {"gpu": 4, "step_run": 1})
 
 
 def test_who_has_a_hold_may_ask_for_more_and_its_own_claim_does_not_bind_it(world: World) -> None:
@@ -411,7 +411,7 @@ def test_who_has_a_hold_may_ask_for_more_and_its_own_claim_does_not_bind_it(worl
     world.stop(waiter, one, reason="reclaim", unused=unused)
     world.resize(gpu=4)
     assert world.stop(waiter, other, reason="reclaim", unused=unused) == APPLIED
-    assert [hold.request for hold in world.view().holds] == [waiter.id]
+    assert [hold.request for hold in world.get_pool().holds] == [waiter.id]
 
 
 def test_of_two_planners_at_once_the_second_changes_nothing(world: World) -> None:
@@ -419,13 +419,13 @@ def test_of_two_planners_at_once_the_second_changes_nothing(world: World) -> Non
     first, second = world.submit("high", gpu=4), world.submit("high", gpu=4)
     seen = world.snapshot()
     steps = [Preempt(first.id, (world.victim(one),)), Preempt(second.id, (world.victim(other),))]
-    assert [world.take(step, seen) for step in steps] == [APPLIED, APPLIED], (
+    assert [world.apply(step, seen) for step in steps] == [APPLIED, APPLIED], (
         "steps of one plan do not stand in each other's way"
     )
     before = world.state()
-    assert [world.take(step, seen).reason for step in steps] == ["victim", "victim"]
+    assert [world.apply(step, seen).reason for step in steps] == ["victim", "victim"]
     rival = Preempt(second.id, (world.victim(one),))
-    assert (world.take(rival, seen).reason, world.state()) == ("victim", before)
+    assert (world.apply(rival, seen).reason, world.state()) == ("victim", before)
 
 
 def test_what_a_call_cannot_finish_is_left_for_the_next(client: RedisClient) -> None:
@@ -469,7 +469,7 @@ def test_who_took_from_whom_and_why_is_told_on_both_sides_with_both_ranks(world:
         "sensitive",
     )
     assert (told.rank, told.by, told.by_rank, told.victims) == ("1,7", None, None, ((one.id, "0,5"), (other.id, "0,5")))
-    assert world.look(waiter).reason is None, "it is told of, and goes on waiting"
+    assert world.get(waiter).reason is None, "it is told of, and goes on waiting"
 
 
 def test_each_line_of_a_story_is_an_event_of_the_stream(world: World) -> None:
@@ -482,8 +482,8 @@ def test_each_line_of_a_story_is_an_event_of_the_stream(world: World) -> None:
     world.release(other, outcome="vacated")
     world.reprieve(one)
     for request in (one, other, waiter, second):
-        lines = [(line.id, line.event, line.at_ms, line.pool, line.reason, line.by) for line in world.look(request).timeline]
-        marks = [(line.rank, line.by_rank, line.victims) for line in world.look(request).timeline]
+        lines = [(line.id, line.event, line.at_ms, line.pool, line.reason, line.by) for line in world.get(request).timeline]
+        marks = [(line.rank, line.by_rank, line.victims) for line in world.get(request).timeline]
         events = [event for event in world.events() if event.request == request.id]
         assert lines == [(event.id, event.event, event.at_ms, event.pool, event.reason, event.by) for event in events]
         assert marks == [(event.rank, event.by_rank, event.victims) for event in events]
@@ -497,6 +497,6 @@ def test_it_is_counted_by_pool_profile_and_reason(world: World) -> None:
     third = world.submit("team", gpu=2)
     world.stop(world.submit("high", gpu=4), one, reason="reclaim")
     world.stop(world.submit("high", gpu=4), other, third)
-    assert world.counted("preemptions") == {
+    assert world.counters("preemptions") == {
         "preemptions|p|batch|reclaim": 1, "preemptions|p|batch|priority": 1, "preemptions|p|training|priority": 1,
     }  # fmt: skip

@@ -37,7 +37,7 @@ def told(world: World, settings: dict[str, Any] | None = None, **wanted: Any) ->
 
 def until(world: World, request: Request) -> tuple[str | None, float | None]:
     """What it is told to do, and how many seconds it has for it."""
-    at = world.look(request)
+    at = world.get(request)
     return at.directive, None if at.deadline_ms is None else (at.deadline_ms - world.clock.now_ms()) / 1000
 
 
@@ -66,7 +66,7 @@ def assert_void(world: World, request: Request, fence: int) -> None:
 
 def test_its_units_stay_counted_until_it_has_left(world: World) -> None:
     victim, waiter = told(world)
-    at = world.look(victim)
+    at = world.get(victim)
     assert (at.status, at.fence, at.pool, world.used()) == ("preempting", 1, "p", {"gpu": 4})
     assert (at.reason, at.preempted_by) == (Reason(ReasonCode.PRIORITY, by=waiter.id), waiter.id)
     world.release(victim, outcome="vacated")
@@ -88,7 +88,7 @@ def test_a_heartbeat_and_a_look_tell_it_what_to_do_and_until_when(
     world.clock.advance(20)
     beat = HeartbeatResult(RequestState.PREEMPTING, now + 80_000, directive, now + seconds * 1000)
     assert world.heartbeat(victim) == beat
-    at = world.look(victim)
+    at = world.get(victim)
     assert HeartbeatResult(at.status, at.lease_expires_ms, at.directive or "", at.deadline_ms) == beat
 
 
@@ -135,9 +135,9 @@ def test_it_may_put_it_off_for_so_long_in_all(world: World) -> None:
     assert world.checkpoint(victim, "defer", 200) == HeartbeatResult(RequestState.PREEMPTING, None, "checkpoint", now + 800_000)
     world.clock.advance(700)
     assert world.checkpoint(victim, "defer", 200).deadline_ms == now + 900_000
-    before = world.look(victim)
+    before = world.get(victim)
     assert world.checkpoint(victim, "defer", 1).deadline_ms == now + 900_000
-    assert world.look(victim) == before
+    assert world.get(victim) == before
     assert (world.depart(199.999), world.depart(0.001), until(world, victim)) == (0, 1, ("terminate", 30))
     assert world.checkpoint(victim, "defer", 1).directive == "terminate", "which is not put off"
     assert until(world, victim) == ("terminate", 30)
@@ -162,14 +162,14 @@ def test_who_has_saved_has_left(world: World) -> None:
     victim, waiter = told(world, **SAVES)
     world.clock.advance(12)
     assert world.checkpoint(victim, "completed", reference="s3://b/1") == HeartbeatResult(RequestState.QUEUED, None)
-    at = world.look(victim)
+    at = world.get(victim)
     assert (at.resume, at.checkpoint_reference, at.preemptions) == (True, "s3://b/1", 1)
     assert (at.pool, at.fence, at.granted_ms, at.directive, at.deadline_ms) == (None,) * 5
     assert world.status(victim, waiter) == ["queued", "allocated"]
     before = world.state()
     assert world.checkpoint(victim, "completed", reference="s3://b/1", fence=1) == HeartbeatResult(RequestState.QUEUED, None)
     assert world.state() == before
-    assert world.counted(*ENDS) == {
+    assert world.counters(*ENDS) == {
         "preemptions|p|batch|priority": 1, "requeued|p": 1, "checkpoints_ms|p": 12_000,
         **{f"checkpoints|p|{most}": 1 for most in (15, 30, 60, 120, 300, 600, 1800, "inf")},
     }  # fmt: skip
@@ -186,7 +186,7 @@ def test_a_routine_checkpoint_is_kept_and_does_not_say_that_it_has_left(world: W
     assert until(world, victim) == ("terminate", 30), "it is no answer to what was asked"
     world.checkpoint(victim, "completed", reference="step 8", routine=True)
     assert (world.depart(30), world.status(victim, waiter)) == (1, ["queued", "allocated"])
-    at = world.look(victim)
+    at = world.get(victim)
     assert (at.resume, at.checkpoint_reference, at.preemptions) == (True, "step 8", 1)
 
 
@@ -201,7 +201,7 @@ def test_whose_checkpoint_failed_is_told_to_end_at_once(world: World) -> None:
     assert world.state() == before, "once"
     assert world.depart(21) == 1
     assert [event for event, _, _ in tale(world, victim)] == ["preempting", "terminating", "forced"]
-    assert world.counted(*ENDS) == {"preemptions|p|batch|priority": 1, "failed_checkpoints|p": 1, "requeued|p": 1}
+    assert world.counters(*ENDS) == {"preemptions|p|batch|priority": 1, "failed_checkpoints|p": 1, "requeued|p": 1}
 
 
 def test_who_saves_at_the_last_moment_has_saved(world: World) -> None:
@@ -209,7 +209,7 @@ def test_who_saves_at_the_last_moment_has_saved(world: World) -> None:
     world.depart(600)
     world.clock.advance(29)
     assert world.checkpoint(victim, "completed", reference="r").status == "queued"
-    assert (world.look(victim).resume, world.ledger.read_counters(world.workspace)["checkpoints|p|inf"]) == (True, 1)
+    assert (world.get(victim).resume, world.ledger.read_counters(world.workspace)["checkpoints|p|inf"]) == (True, 1)
 
 
 # ---- the second step: end
@@ -221,7 +221,7 @@ def test_no_grace_is_one_event_and_the_units_at_once(world: World) -> None:
     assert tale(world, victim) == [("preempted", RequestState.ALLOCATED, RequestState.QUEUED)]
     (event,) = [each for each in world.events() if each.event == "preempted"]
     assert (event.reason, event.by, event.rank, event.by_rank) == ("priority", waiter.id, "0,5", "1,5")
-    at = world.look(victim)
+    at = world.get(victim)
     assert (at.preemptions, at.resume, at.reason and at.reason.by) == (1, False, waiter.id)
     assert (world.depart(10_000), world.client.exists(key("preemption_deadlines", world.workspace))) == (0, 0)
     assert_void(world, victim, 1)
@@ -244,7 +244,7 @@ def test_who_left_once_by_itself_is_forced_the_next_time_all_the_same(world: Wor
             world.release(victim, outcome="vacated")
         world.release(waiter)
         again = world.submit("high", gpu=4)
-        fence = world.look(victim).fence
+        fence = world.get(victim).fence
         assert world.stop(again, victim).applied
         world.depart(600)
         world.depart(30)
@@ -293,7 +293,7 @@ def test_who_finishes_by_itself_meanwhile_is_released(world: World) -> None:
     assert (released.preemptions, released.directive, released.deadline_ms) == (0, None, None)
     assert tale(world, victim)[1:] == [("released", RequestState.PREEMPTING, RequestState.RELEASED)]
     assert (world.status(waiter), world.depart(10_000)) == (["allocated"], 0)
-    assert world.counted(*ENDS) == {"preemptions|p|batch|priority": 1}
+    assert world.counters(*ENDS) == {"preemptions|p|batch|priority": 1}
 
 
 def test_a_lease_may_lapse_on_the_way_out(world: World) -> None:
@@ -303,7 +303,7 @@ def test_a_lease_may_lapse_on_the_way_out(world: World) -> None:
     world.pass_time(59.999)
     assert world.status(victim, waiter) == ["preempting", "queued"]
     world.pass_time(0.001)
-    at = world.look(victim)
+    at = world.get(victim)
     assert (at.status, at.reason, at.preempted_by) == ("expired", Reason(ReasonCode.LEASE_LAPSED), None)
     assert (world.status(waiter), world.depart(10_000)) == (["allocated"], 0)
     assert_void(world, victim, 1)
@@ -333,7 +333,7 @@ def test_nobody_vacates_who_was_not_told(world: World) -> None:
     victim, waiter = told(world)
     world.release(victim, outcome="vacated")
     world.release(waiter)
-    assert (world.look(victim).status, world.look(victim).fence) == ("allocated", 3)
+    assert (world.get(victim).status, world.get(victim).fence) == ("allocated", 3)
     fresh = world.submit("high")
     before = world.state()
     for request in (victim, fresh):
@@ -354,7 +354,7 @@ def test_who_was_called_back_too_late_may_still_say_it_has_left(world: World) ->
         ("preempted", RequestState.ALLOCATED, RequestState.QUEUED),
         ("allocated", RequestState.QUEUED, RequestState.ALLOCATED),
     ]
-    at = world.look(victim)
+    at = world.get(victim)
     assert (at.fence, at.preemptions, at.reason, at.preempted_by) == (2, 1, None, None)
     assert_void(world, waiter, 1)
 
@@ -369,7 +369,7 @@ def test_it_goes_back_to_the_queue_as_often_as_it_may(world: World, retries: int
     victim, waiter = scene(world, {"grace_s": 0}, retries=retries)
     for times, way in enumerate(ways, 1):
         assert world.stop(waiter, victim).applied
-        at = world.look(victim)
+        at = world.get(victim)
         assert (at.status, at.preemptions, at.retries) == (way, times, retries)
         assert at.reason == Reason(ReasonCode.PRIORITY, by=waiter.id)
         if way == "preempted":
@@ -383,7 +383,7 @@ def test_it_goes_back_to_the_queue_as_often_as_it_may(world: World, retries: int
 def test_what_it_is_granted_again_says_nothing_of_who_took_it(world: World) -> None:
     victim, waiter = told(world, {"grace_s": 0})
     world.release(waiter)
-    at = world.look(victim)
+    at = world.get(victim)
     assert (at.status, at.fence, at.reason, at.preempted_by, at.preemptions) == ("allocated", 3, None, None, 1)
 
 
@@ -393,7 +393,7 @@ def test_it_keeps_its_age_and_its_place(world: World) -> None:
     later, first = world.submit("low", gpu=4), world.submit("low", gpu=4, preemption_class=9)
     world.stop(waiter, victim)
     world.release(victim, outcome="vacated")
-    at = world.look(victim)
+    at = world.get(victim)
     assert (at.submitted_ms, at.number) == (victim.submitted_ms, victim.number)
     assert (world.queue(), at.position) == ([first.id, victim.id, later.id], {"p": 2})
 
@@ -405,7 +405,7 @@ def test_how_long_it_may_go_unasked_for_counts_anew(world: World) -> None:
     world.pass_time(99.999)
     assert world.status(victim) == ["queued"]
     world.pass_time(0.001)
-    assert world.look(victim).reason == Reason(ReasonCode.NOT_POLLED)
+    assert world.get(victim).reason == Reason(ReasonCode.NOT_POLLED)
 
 
 def test_it_stands_in_every_pool_that_takes_it_and_goes_on_where_there_is_room(world: World) -> None:
@@ -415,9 +415,9 @@ def test_it_stands_in_every_pool_that_takes_it_and_goes_on_where_there_is_room(w
     assert blocker.pool == "q"
     victim, _ = told(world)
     world.release(victim, outcome="vacated")
-    assert world.look(victim).position == {"p": 1, "q": 1}
+    assert world.get(victim).position == {"p": 1, "q": 1}
     world.release(blocker)
-    at = world.look(victim)
+    at = world.get(victim)
     assert (at.status, at.pool, at.position, world.queue()) == ("allocated", "q", {}, [])
 
 
@@ -426,7 +426,7 @@ def test_where_no_pool_takes_it_any_more_it_is_rejected(world: World) -> None:
     world.policy("low", limit={"gpu": 3})
     assert world.status(victim) == ["preempting"]
     world.release(victim, outcome="vacated")
-    at = world.look(victim)
+    at = world.get(victim)
     assert (at.status, at.reason and at.reason.code, at.preempted_by) == ("rejected", ReasonCode.EXCEEDS_LIMIT, None)
     assert tale(world, victim)[1:] == [
         ("preempted", RequestState.PREEMPTING, RequestState.QUEUED),
@@ -451,7 +451,7 @@ def test_who_saved_nothing_goes_back_only_if_the_pool_lets_it(world: World, way:
         world.depart(600)
         world.depart(30)
     assert world.status(victim, waiter) == [becomes, "allocated"]
-    assert (tale(world, victim)[-1][0], world.look(victim).preemptions) == (
+    assert (tale(world, victim)[-1][0], world.get(victim).preemptions) == (
         "forced" if way in ("forced", "silent") else "preempted",
         1,
     )
@@ -462,7 +462,7 @@ def test_who_is_tied_to_no_pool_may_save_as_well(world: World) -> None:
     world.ledger.update_workspace(world.workspace, WorkspaceSettings(unmanaged="allow"))
     free = world.submit("stranger")
     assert world.checkpoint(free, "completed", reference="r") == HeartbeatResult(RequestState.ALLOCATED, None)
-    assert world.look(free).checkpoint_reference == "r"
+    assert world.get(free).checkpoint_reference == "r"
 
 
 def test_a_long_story_keeps_its_beginning_and_its_end(world: World) -> None:
@@ -471,8 +471,8 @@ def test_a_long_story_keeps_its_beginning_and_its_end(world: World) -> None:
         world.stop(waiter, victim)
         world.release(waiter)
         waiter = world.submit("high", gpu=4)
-    story = [line.event for line in world.look(victim).timeline]
-    assert (story, world.look(victim).preemptions) == (["submitted", "allocated", *["preempted", "allocated"] * 31], 33)
+    story = [line.event for line in world.get(victim).timeline]
+    assert (story, world.get(victim).preemptions) == (["submitted", "allocated", *["preempted", "allocated"] * 31], 33)
 
 
 def test_a_checkpoint_of_any_time_is_where_it_goes_on_from(world: World) -> None:
@@ -487,11 +487,11 @@ def test_a_checkpoint_of_any_time_is_where_it_goes_on_from(world: World) -> None
     assert [(one.checkpointed_ms, one.id) for one in world.snapshot().allocations] == [(saved, victim.id)]
     world.clock.advance(60)
     world.stop(waiter, victim)
-    at = world.look(victim)
+    at = world.get(victim)
     assert (at.resume, at.checkpoint_reference) == (True, "half")
     world.release(waiter)
     other = world.submit("high", gpu=4)
     assert [one.checkpointed_ms for one in world.snapshot().allocations] == [None], "this time it has saved nothing yet"
     world.stop(other, victim)
-    at = world.look(victim)
+    at = world.get(victim)
     assert (at.resume, at.checkpoint_reference, at.preemptions) == (True, "half", 2)

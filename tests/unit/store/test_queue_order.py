@@ -19,7 +19,7 @@ def grants_in_turn(world: World, holder: Request, **requests: Request) -> list[s
     order, waiting = [], dict(requests)
     while waiting:
         world.release(holder)
-        name = next(name for name, each in waiting.items() if world.look(each).status == "allocated")
+        name = next(name for name, each in waiting.items() if world.get(each).status == "allocated")
         order.append(name)
         holder = waiting.pop(name)
     return order

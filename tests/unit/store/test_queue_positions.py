@@ -9,7 +9,7 @@ from tests.support.world import World
 
 def places(world: World, pool: str = "p") -> list[int]:
     """What each in the queue, in order, is told of its place."""
-    return [world.look(each).position[pool] for each in world.queue(pool)]
+    return [world.get(each).position[pool] for each in world.queue(pool)]
 
 
 @pytest.mark.parametrize("discipline", ["reserved", "classes"])
@@ -33,16 +33,16 @@ def test_a_waiter_has_a_place_in_every_pool_it_is_eligible_in(world: World) -> N
     assert [world.submit("u", gpu=gpu).pool for gpu in (4, 2, 1)] == ["c", "b", "a"]
     world.submit("u", gpu=4)
     waiter = world.submit(gpu=2)
-    assert world.look(waiter).position == {"b": 1, "c": 2}
+    assert world.get(waiter).position == {"b": 1, "c": 2}
 
 
 def test_who_does_not_wait_has_no_place(world: World) -> None:
     world.pool(gpu=1)
     world.policy()
     a, b = world.submit(gpu=1), world.submit(gpu=1)
-    assert (world.look(a).position, world.look(b).position) == ({}, {"p": 1})
+    assert (world.get(a).position, world.get(b).position) == ({}, {"p": 1})
     world.release(a)
-    assert world.look(b).position == {}
+    assert world.get(b).position == {}
 
 
 def test_places_move_up_when_somebody_leaves_or_goes_first(world: World) -> None:
@@ -51,10 +51,10 @@ def test_places_move_up_when_somebody_leaves_or_goes_first(world: World) -> None
     world.policy("b", priority=1)
     world.submit("a", gpu=1)
     first, second, third = (world.submit("a", gpu=1) for _ in range(3))
-    assert [world.look(each).position["p"] for each in (first, second, third)] == [1, 2, 3]
+    assert [world.get(each).position["p"] for each in (first, second, third)] == [1, 2, 3]
     world.cancel(second)
     ahead = world.submit("b", gpu=1)
-    assert [world.look(each).position["p"] for each in (ahead, first, third)] == [1, 2, 3]
+    assert [world.get(each).position["p"] for each in (ahead, first, third)] == [1, 2, 3]
 
 
 def test_places_in_a_long_lane(world: World) -> None:
@@ -62,5 +62,5 @@ def test_places_in_a_long_lane(world: World) -> None:
     world.policy("t", reserved={"gpu": 1})
     world.policy("u", priority=5)
     world.submit("u", gpu=1)
-    world.submit_all([world.ask(["t", "u"][number % 2], gpu=1) for number in range(120)])
+    world.submit_all([world.request_spec(["t", "u"][number % 2], gpu=1) for number in range(120)])
     assert places(world) == list(range(1, 121))

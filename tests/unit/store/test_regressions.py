@@ -27,7 +27,7 @@ def test_who_comes_to_stand_before_the_owner_of_a_hold_is_granted_before_him(wor
     large = world.submit("large", gpu=3)
     world.pass_time(2)
     small = world.submit("small", gpu=1)
-    assert [hold.request for hold in world.view().holds] == [large.id]
+    assert [hold.request for hold in world.get_pool().holds] == [large.id]
     assert world.status(large, small) == ["queued", "queued"]
     world.release(holder)  # the small one is now in share, and so before the owner of the hold
     assert world.status(large, small) == ["queued", "allocated"]
@@ -46,7 +46,7 @@ def test_the_owner_of_a_hold_is_granted_although_an_earlier_hold_kept_him_before
     world.cancel(large)
     assert world.status(other, kept) == ["allocated", "queued"]
     world.pass_time(2)
-    assert [hold.request for hold in world.view().holds] == [kept.id]
+    assert [hold.request for hold in world.get_pool().holds] == [kept.id]
     world.release(other)
     assert world.status(kept) == ["allocated"]
     world.release(second)
@@ -108,20 +108,20 @@ def left_by_a_dead_caller(client: RedisClient) -> tuple[World, Request]:
     for _ in range(20):
         world.submit(gpu=1)
     world.call("release", held=json.dumps([[holder.id, "1", "succeeded"]]))
-    assert 0 < world.view().queue_length < 20
+    assert 0 < world.get_pool().queue_length < 20
     return world, holder
 
 
 def test_a_repeated_release_goes_on_with_what_the_first_left(client: RedisClient) -> None:
     world, holder = left_by_a_dead_caller(client)
     world.release(holder, fence=1)
-    assert world.view().queue_length == 0
+    assert world.get_pool().queue_length == 0
 
 
 def test_whoever_submits_next_goes_on_with_what_was_left_and_is_told_how_it_stands_then(client: RedisClient) -> None:
     world, _ = left_by_a_dead_caller(client)
     assert world.submit(gpu=1).status == "allocated"
-    assert world.view().queue_length == 0
+    assert world.get_pool().queue_length == 0
 
 
 def test_the_audit_finds_nothing_in_a_pool_that_is_being_looked_at(client: RedisClient) -> None:
@@ -132,7 +132,7 @@ def test_the_audit_finds_nothing_in_a_pool_that_is_being_looked_at(client: Redis
     for gpu in (1, 1, 1):
         world.submit(gpu=gpu)
     world.call("update_pool", name="p", description="", capacity="", settings='{"discipline":"classes"}')
-    assert world.view().unfinished
+    assert world.get_pool().unfinished
     assert Audit(world.ledger, AuditStore(client, world.clock, 3)).run("test") == []
 
 
@@ -142,7 +142,7 @@ def test_a_page_of_the_queue_passes_over_only_so_many_in_share(client: RedisClie
     world.policy("owner", reserved={"gpu": 5}, priority=1)
     world.policy("lender")
     world.submit("lender", gpu=10)
-    world.submit_all([world.ask("owner", gpu=1) for _ in range(900)])
+    world.submit_all([world.request_spec("owner", gpu=1) for _ in range(900)])
     last = world.submit("lender", gpu=1)
     ids, _ = world.ledger.list_queue("test", "p", count=5)
     assert len(ids) == 5
@@ -158,7 +158,7 @@ def test_a_lost_request_does_not_stop_its_pool(client: RedisClient) -> None:
     owner = world.submit(gpu=2)
     other = world.submit(gpu=1)
     world.pass_time(1)
-    assert [hold.request for hold in world.view().holds] == [owner.id]
+    assert [hold.request for hold in world.get_pool().holds] == [owner.id]
     for lost in (owner, holder):
         client.delete(f"pk:{{test}}:request:{lost.id}")
     world.submit(gpu=1)
@@ -211,7 +211,7 @@ def test_a_hold_whose_owner_was_lost_stops_no_change(client: RedisClient) -> Non
         owner = world.submit(gpu=2)
         other = world.submit(gpu=2)
         world.pass_time(1)
-        assert [hold.request for hold in world.view().holds] == [owner.id]
+        assert [hold.request for hold in world.get_pool().holds] == [owner.id]
         client.delete(f"pk:{{test}}:request:{owner.id}")
         if change == "move":
             world.policy(group="g")
@@ -219,5 +219,5 @@ def test_a_hold_whose_owner_was_lost_stops_no_change(client: RedisClient) -> Non
             world.resize(settings={"queueing": "strict"})
         else:
             world.policy(limit={"gpu": 1})
-        assert world.view().holds == ()
-        assert world.look(other).status in ("queued", "rejected")
+        assert world.get_pool().holds == ()
+        assert world.get(other).status in ("queued", "rejected")

@@ -144,19 +144,19 @@ simply("update_workspace", "set", settings="{}")
 
 @replies("begin_reconcile", "idle")
 def _(world: World) -> ScriptReply:
-    world.looked_at()
+    world.settle()
     return world.call("begin_reconcile", token="a", ttl_ms=1000, why="tick")
 
 
 @replies("claim_nudge", "unasked")
 def _(world: World) -> ScriptReply:
-    world.looked_at()
+    world.settle()
     return world.call("claim_nudge")
 
 
 @replies("read_snapshot", "quiet")
 def _(world: World) -> ScriptReply:
-    world.looked_at()
+    world.settle()
     return world.call("read_snapshot", pool="p", most=10, anyway=False)
 
 
@@ -198,7 +198,7 @@ ACTS["evict_over_limit", "stale"] = lambda world: evict(world, over=False)
 
 def declare(world: World, **wanted: Any) -> ScriptReply:
     """Has the pool be as it is but for what is wanted; with nothing wanted it goes."""
-    before = export_pool(world.view())
+    before = export_pool(world.get_pool())
     after = DeclaredPool.model_validate(before.model_dump() | wanted) if wanted else None
     return world.call("declare", op="o", changes=declaration_codec.encode_steps([DeclarationStep(before, after)]))
 

@@ -20,7 +20,7 @@ def test_settings_become_one_request(world: World) -> None:
     request = world.submit("orch", settings=wanted)
     asked = {"gpu": 2, "mcpu": 4000, "memory_mb": 17180, "tensorrt_sessions": 1, "step_run": 1}
     assert (request.status, request.resources) == ("allocated", asked)
-    assert world.view().used == asked
+    assert world.get_pool().used == asked
 
 
 def test_settings_round_up_and_override(world: World) -> None:
@@ -46,13 +46,13 @@ def test_everything_asked_comes_back(world: World) -> None:
     assert (request.component_type, request.component, request.number) == ("kind", "name", 1)
     assert (request.submitted_ms, request.granted_ms) == (world.clock.now_ms(), world.clock.now_ms())
     assert (request.pool, request.fence, request.ended_ms, request.position) == ("p", 1, None, {})
-    assert world.look(request)._replace(story=()) == request
+    assert world.get(request)._replace(timeline=()) == request
 
 
 def test_defaults_of_an_ask(world: World) -> None:
     world.pool(gpu=1)
     world.policy("t")
-    request = world.ledger.submit(world.workspace, type(world.ask())(component="t"))
+    request = world.ledger.submit(world.workspace, type(world.request_spec())(component="t"))
     assert (request.preemptible, request.preemption_class, request.checkpoint, request.retries) == (True, 5, "none", 3)
     assert (request.lease_s, request.queue_ttl_s, request.resources) == (60, 600, {"step_run": 1})
 
@@ -76,12 +76,12 @@ def test_the_primary_pool_wins_and_the_other_entry_goes(world: World) -> None:
         world.policy("regional", pool, priority=priority, limit={"gpu": 1})
     a, b, c = (world.submit("regional", gpu=1) for _ in range(3))
     assert [a.pool, b.pool, c.pool] == ["eu-west-gpu", "eu-north-gpu", None]
-    assert world.look(c).position == {"eu-west-gpu": 1, "eu-north-gpu": 1}
+    assert world.get(c).position == {"eu-west-gpu": 1, "eu-north-gpu": 1}
     world.release(b)
-    assert world.look(c).pool == "eu-north-gpu"
+    assert world.get(c).pool == "eu-north-gpu"
     assert (world.queue("eu-west-gpu"), world.queue("eu-north-gpu")) == ([], [])
     world.release(a)
-    assert (world.look(c).pool, world.used("eu-west-gpu")) == ("eu-north-gpu", {"gpu": 0})
+    assert (world.get(c).pool, world.used("eu-west-gpu")) == ("eu-north-gpu", {"gpu": 0})
 
 
 def test_of_pools_of_one_priority_the_first_by_name_wins(world: World) -> None:
@@ -100,7 +100,7 @@ def test_of_pools_that_become_free_at_once_the_one_of_higher_priority_wins(world
     world.submit(gpu=1, lease_s=10)
     waiter = world.submit(gpu=1)
     world.pass_time(10)
-    assert world.look(waiter).pool == high
+    assert world.get(waiter).pool == high
 
 
 def test_a_pool_that_cannot_yet_is_no_reason_to_wait_where_another_can(world: World) -> None:
@@ -164,7 +164,7 @@ def test_a_dropped_waiter_is_cancelled_and_a_final_request_stays_as_it_is(world:
 def test_what_is_not_there_is_not_found(world: World) -> None:
     ghost = "0" * 20
     acts: list[Callable[[], Any]] = [
-        lambda: world.look(ghost), lambda: world.ledger.cancel("test", ghost), lambda: world.ledger.drop("test", ghost),
+        lambda: world.get(ghost), lambda: world.ledger.cancel("test", ghost), lambda: world.ledger.drop("test", ghost),
         lambda: world.ledger.release("test", ghost, 1), lambda: world.ledger.heartbeat("test", ghost, 1),
     ]  # fmt: skip
     for act in acts:
@@ -177,7 +177,7 @@ def test_what_is_not_there_is_not_found(world: World) -> None:
 def test_a_batch_is_taken_in_one_by_one(world: World) -> None:
     world.pool(gpu=4)
     world.policy()
-    answers = world.submit_all([world.ask(gpu=gpu) for gpu in (3, 2, 5, 1)])
+    answers = world.submit_all([world.request_spec(gpu=gpu) for gpu in (3, 2, 5, 1)])
     assert [answer.status for answer in answers] == ["allocated", "queued", "rejected", "allocated"]
     assert [answer.number for answer in answers] == [1, 2, 3, 4]
     assert world.used() == {"gpu": 4}
@@ -201,7 +201,7 @@ def test_workspaces_do_not_see_each_other(world: World) -> None:
     other = World(world.client, workspace="Test.2")
     assert other.pools() == []
     with pytest.raises(NotFound):
-        other.look(a)
+        other.get(a)
     other.pool(gpu=5)
     other.policy()
     b = other.submit(gpu=1, key="k")

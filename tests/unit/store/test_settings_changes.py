@@ -33,11 +33,11 @@ def test_attaching_takes_in_those_who_wait_and_a_changed_policy_rejects_those_it
     small.policy("t", "p", priority=1)
     a, b, c = (small.submit(gpu=1) for _ in range(3))
     small.policy("t", "q", priority=1)
-    assert (small.look(b).pool, small.look(c).position) == ("q", {"p": 1, "q": 1})
+    assert (small.get(b).pool, small.get(c).position) == ("q", {"p": 1, "q": 1})
     small.policy("t", "p", priority=1, limit={"gpu": 0})
-    assert (small.status(a), small.look(c).position) == (["allocated"], {"q": 1})
+    assert (small.status(a), small.get(c).position) == (["allocated"], {"q": 1})
     small.policy("t", "q", priority=1, limit={"gpu": 0})
-    rejected = small.look(c)
+    rejected = small.get(c)
     assert rejected.reason is not None
     assert (rejected.status, [str(each.code) for each in rejected.reason.pools]) == ("rejected", ["exceeds_limit"] * 2)
 
@@ -51,7 +51,7 @@ def test_a_new_priority_ranks_everybody_anew(small: World) -> None:
     assert small.queue() == [each.id for each in highs + lows]
     small.policy("low", priority=50)
     assert small.queue() == [each.id for each in lows + highs]
-    assert [small.look(each).position["p"] for each in lows + highs] == list(range(1, 11))
+    assert [small.get(each).position["p"] for each in lows + highs] == list(range(1, 11))
 
 
 def test_a_growing_pool_grants_in_order_what_fits(small: World) -> None:
@@ -61,7 +61,7 @@ def test_a_growing_pool_grants_in_order_what_fits(small: World) -> None:
     waiting = fill(small, count=7, gpu=1)
     small.resize(gpu=5)
     assert small.status(*waiting) == ["allocated"] * 4 + ["queued"] * 3
-    assert [small.look(each).fence for each in waiting[:4]] == [2, 3, 4, 5]
+    assert [small.get(each).fence for each in waiting[:4]] == [2, 3, 4, 5]
 
 
 def test_a_shrinking_pool_rejects_those_that_fit_nowhere_any_more(small: World) -> None:
@@ -75,10 +75,10 @@ def test_a_shrinking_pool_rejects_those_that_fit_nowhere_any_more(small: World) 
     gone, stay, here = fill(small, gpu=4), fill(small, "u", gpu=3), fill(small, gpu=2)
     small.resize(gpu=2)
     assert small.status(*gone, *stay, *here) == ["rejected"] * 5 + ["queued"] * 10
-    assert [small.look(each).position for each in stay] == [{"q": place} for place in range(1, 6)]
+    assert [small.get(each).position for each in stay] == [{"q": place} for place in range(1, 6)]
     assert small.queue() == [each.id for each in here]
     small.resize(gpu=4)
-    assert small.look(stay[0]).position == {"p": 1, "q": 1}
+    assert small.get(stay[0]).position == {"p": 1, "q": 1}
     assert len(small.queue()) == 10
 
 
@@ -90,7 +90,7 @@ def test_a_key_that_is_new_or_gone_decides_who_may_wait(small: World) -> None:
     small.resize(tpu=0)
     assert small.status(with_tpu, with_cpu) == ["rejected", "queued"]
     small.resize(mcpu=4)
-    rejected = small.look(with_cpu)
+    rejected = small.get(with_cpu)
     assert (rejected.status, rejected.reason and rejected.reason.code) == ("rejected", "exceeds_capacity")
 
 
@@ -147,9 +147,9 @@ def test_what_a_caller_left_is_finished_by_the_next_change(client: RedisClient) 
     holder = world.submit(gpu=1)
     waiting = fill(world, count=9, gpu=1)
     assert once(world, "update_pool", name="p", description="", capacity="gpu=6", settings="{}") == "1"
-    assert world.view().unfinished
+    assert world.get_pool().unfinished
     world.release(holder)
-    assert (world.view().unfinished, world.status(*waiting)) == (False, ["allocated"] * 6 + ["queued"] * 3)
+    assert (world.get_pool().unfinished, world.status(*waiting)) == (False, ["allocated"] * 6 + ["queued"] * 3)
     assert findings(world) == []
 
 

@@ -21,7 +21,7 @@ def test_where_nobody_waits_and_nobody_leaves_there_is_nothing_to_see(world: Wor
     world.policy("high", priority=1)
     victim = world.submit("low", gpu=4)
     assert world.snapshot().is_watched  # it has changed
-    world.looked_at()
+    world.settle()
     assert world.planning.snapshot(world.workspace, "p") is None
     waiter = world.submit("high", gpu=4)
     assert [one.id for one in world.snapshot().waiters] == [waiter.id]

@@ -167,14 +167,14 @@ def test_a_request_of_no_task_may_be_begun_too_by_one_runner_a_fence(tasks: Task
     world.pass_time(1)
     with pytest.raises(Conflict, match="another runner"):
         tasks.store.start_task(world.workspace, plain.id, 1, "w2")
-    begun = world.look(plain)
+    begun = world.get(plain)
     assert begun.lease_expires_ms == beat.lease_expires_ms, "who is not the runner prolongs nothing"
     assert [told.event for told in begun.timeline].count("started") == 1
     waiter = world.submit(gpu=2, preemption_class=8)
     assert world.stop(waiter, plain).applied
     world.release(plain, outcome="vacated")
     world.release(waiter)
-    again = world.look(plain)
+    again = world.get(plain)
     assert (again.status, again.fence, again.started_ms) == ("allocated", 3, None)
     tasks.store.start_task(world.workspace, plain.id, 3, "w2")
 
@@ -188,9 +188,9 @@ def test_who_does_not_begin_is_sent_again_and_then_taken_back(tasks: Tasks) -> N
     (again,) = tasks.send()
     assert (again.attempts, again.fence) == (1, 2)
     assert again.request != first.id
-    old = tasks.world.look(first)
+    old = tasks.world.get(first)
     assert (old.status, old.reason and old.reason.code) == ("expired", ReasonCode.NOT_STARTED)
-    new = tasks.world.look(str(again.request))
+    new = tasks.world.get(str(again.request))
     assert (new.submitted_ms, new.number) == (first.submitted_ms, first.number)
     counts = tasks.world.ledger.read_counters(tasks.world.workspace)
     assert (counts["not_started"], counts["redispatched"]) == (1, 2)
@@ -275,11 +275,11 @@ def test_a_task_that_had_to_leave_is_sent_again_with_what_it_goes_on_from(tasks:
     sent = tasks.begun(checkpoint="auto", resources={"gpu": 2})
     tasks.world.policy(reserved={})
     waiter = tasks.world.submit("high", gpu=2)
-    tasks.world.stop(waiter, tasks.world.look(str(sent.request)))
+    tasks.world.stop(waiter, tasks.world.get(str(sent.request)))
     tasks.world.ledger.checkpoint(tasks.world.workspace, str(sent.request), 1, "completed", reference="s3://9")
     assert tasks.status("a") == ["parked"]
     assert tasks.send() == []
-    tasks.world.release(tasks.world.look(waiter))
+    tasks.world.release(tasks.world.get(waiter))
     (again,) = tasks.send()
     assert (again.request, again.fence, again.resume, again.reference) == (sent.request, 3, True, "s3://9")
     assert tasks.status("a") == ["sent"]
@@ -292,12 +292,12 @@ def test_a_task_that_has_not_begun_leaves_at_once(tasks: Tasks) -> None:
     tasks.park(checkpoint="auto")
     (sent,) = tasks.send()
     waiter = tasks.world.submit("high", gpu=2)
-    tasks.world.stop(waiter, tasks.world.look(str(sent.request)))
+    tasks.world.stop(waiter, tasks.world.get(str(sent.request)))
     assert tasks.world.status(waiter) == ["allocated"]
     assert tasks.status("a") == ["parked"]
     with pytest.raises(StaleFence):
         tasks.start(sent)
-    tasks.world.release(tasks.world.look(waiter))
+    tasks.world.release(tasks.world.get(waiter))
     assert [one.fence for one in tasks.send()] == [3]
 
 
@@ -308,12 +308,12 @@ def test_to_leave_before_it_has_begun_uses_up_no_retry(tasks: Tasks) -> None:
     for _ in range(2):
         (sent,) = tasks.send()
         waiter = tasks.world.submit("high", gpu=2)
-        tasks.world.stop(waiter, tasks.world.look(str(sent.request)))
+        tasks.world.stop(waiter, tasks.world.get(str(sent.request)))
         assert tasks.status("a") == ["parked"]
-        tasks.world.release(tasks.world.look(waiter))
+        tasks.world.release(tasks.world.get(waiter))
     (sent,) = tasks.send()
     tasks.start(sent)
-    assert tasks.world.look(str(sent.request)).preemptions == 0
+    assert tasks.world.get(str(sent.request)).preemptions == 0
 
 
 def test_a_lost_worker_of_one_that_has_to_leave_has_left(tasks: Tasks) -> None:
@@ -321,7 +321,7 @@ def test_a_lost_worker_of_one_that_has_to_leave_has_left(tasks: Tasks) -> None:
     sent = tasks.begun(checkpoint="auto")
     tasks.world.policy(reserved={})
     waiter = tasks.world.submit("high", gpu=2)
-    tasks.world.stop(waiter, tasks.world.look(str(sent.request)))
+    tasks.world.stop(waiter, tasks.world.get(str(sent.request)))
     for _ in range(2):
         assert tasks.over(sent, "lost").status == "queued"
     assert tasks.world.status(waiter) == ["allocated"]
@@ -350,7 +350,7 @@ def test_however_a_task_ends_its_worker_hears_of_it(tasks: Tasks, how: str, stat
     if how == "rejected":
         assert tasks.park(resources={"gpu": 3}).status == "ended"
     elif how == "dropped":
-        tasks.world.drop(tasks.world.look(str(tasks.begun().request)))
+        tasks.world.drop(tasks.world.get(str(tasks.begun().request)))
     else:
         tasks.world.submit(gpu=2)
         tasks.park(queue_ttl_s=5)
@@ -370,7 +370,7 @@ def test_a_task_for_later_has_no_request_until_then(tasks: Tasks) -> None:
     assert tasks.world.used() == {"gpu": 0}
     tasks.world.pass_time(90)
     (sent,) = tasks.send()
-    begun = tasks.world.look(str(sent.request))
+    begun = tasks.world.get(str(sent.request))
     assert begun.submitted_ms == due
     assert tasks.status("a") == ["sent"]
 
@@ -408,7 +408,7 @@ def test_a_task_that_tries_again_gives_up_what_it_has_and_is_parked_in_one_step(
     again = tasks.park(instead_of=instead, key="k", message={"try": 2})
     assert again.status == "granted", "it keeps its place, which is before b's"
     assert again == tasks.park(instead_of=instead, key="k", message={"try": 2})
-    old = tasks.world.look(str(sent.request))
+    old = tasks.world.get(str(sent.request))
     assert (old.status, old.outcome) == ("released", "failed")
     (resent,) = tasks.send()
     assert (resent.message, resent.fence) == ({"try": 2}, 2)

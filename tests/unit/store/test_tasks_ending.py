@@ -18,9 +18,9 @@ def test_what_has_begun_may_wait_for_ever_to_go_on(tasks: Tasks) -> None:
     sent = tasks.begun(queue_ttl_s=5)
     assert not sent.started
     higher = tasks.world.submit(gpu=2, preemption_class=8)
-    assert tasks.world.stop(higher, tasks.world.look(str(sent.request))).applied
+    assert tasks.world.stop(higher, tasks.world.get(str(sent.request))).applied
     tasks.over(sent, "vacated")
-    tasks.world.look(str(sent.request), poll=True)
+    tasks.world.get(str(sent.request), poll=True)
     tasks.world.pass_time(3600)
     assert tasks.status("a") == ["parked"]
     tasks.world.release(higher)
@@ -102,7 +102,7 @@ def test_what_no_broker_takes_holds_its_units_no_longer_than_what_nobody_begins(
     assert tasks.take() == []
     (again,) = tasks.take()
     assert (again.fence, again.attempts) == (2, 1)
-    assert tasks.world.look(first).reason.code == ReasonCode.NOT_STARTED  # type: ignore[union-attr]
+    assert tasks.world.get(first).reason.code == ReasonCode.NOT_STARTED  # type: ignore[union-attr]
     tasks.store.mark_failed(tasks.world.workspace, [again], START_S)
     tasks.world.pass_time(START_S * TRIES + 1)
     assert tasks.take() == []
@@ -138,7 +138,7 @@ def test_what_was_granted_and_not_begun_can_be_given_up(tasks: Tasks) -> None:
     assert given_up.status == "ended"
     assert tasks.store.cancel_task(tasks.world.workspace, "a").status == "ended"
     assert waits is not None
-    assert tasks.world.look(waits).status == "released"
+    assert tasks.world.get(waits).status == "released"
     with pytest.raises(StaleFence):
         tasks.start(sent)
     (verdict,) = tasks.send()

@@ -135,7 +135,7 @@ def test_what_holds_units_for_a_task_that_is_gone_gives_them_back(tasks: Tasks, 
     assert _repaired(tasks.world) == ["task", "task"]
     if begun:
         assert tasks.world.used() == {"gpu": 2}, "who is at work goes on"
-        tasks.world.release(tasks.world.look(str(sent.request)))
+        tasks.world.release(tasks.world.get(str(sent.request)))
     assert tasks.world.used() == {"gpu": 0}
     tasks.world.pass_time(START_S)
     assert tasks.send() == []

@@ -14,7 +14,7 @@ from tests.support.world import World
 
 def cleared(world: World, pool: str = "p", of: str = "gpu") -> dict[str, int]:
     """What holds with victims keep of a key, account by account."""
-    view, place = world.view(pool), world.workspace
+    view, place = world.get_pool(pool), world.workspace
     places = {"pool": key("pool", place, pool)}
     places |= {group: key("group", place, pool, group) for group in view.groups}
     places |= {policy.partition("/")[2]: key("policy", place, pool, policy) for policy in view.policies}
@@ -24,7 +24,7 @@ def cleared(world: World, pool: str = "p", of: str = "gpu") -> dict[str, int]:
 
 def holds(world: World, pool: str = "p") -> dict[str, str]:
     """Who has a hold, and of which kind."""
-    return {hold.request: hold.kind for hold in world.view(pool).holds}
+    return {hold.request: hold.kind for hold in world.get_pool(pool).holds}
 
 
 def leaves(world: World, *victims: Request) -> None:
@@ -61,9 +61,9 @@ def test_it_keeps_its_amount_less_what_is_still_coming_at_every_account(world: W
     waiter = world.submit("high", gpu=8)
     world.stop(waiter, inside, outside)
     assert (cleared(world), holds(world)) == ({"pool": 2, "g": 4, "high": 8}, {waiter.id: "victims"})
-    assert (world.view().on_hold["gpu"], world.used()) == (2, {"gpu": 6})
+    assert (world.get_pool().on_hold["gpu"], world.used()) == (2, {"gpu": 6})
     leaves(world, inside)
-    assert (cleared(world), world.view().on_hold["gpu"]) == ({"pool": 6, "g": 8, "high": 8}, 6)
+    assert (cleared(world), world.get_pool().on_hold["gpu"]) == ({"pool": 6, "g": 8, "high": 8}, 6)
     leaves(world, outside)
     assert (cleared(world), holds(world), world.status(waiter), world.used()) == ({}, {}, ["allocated"], {"gpu": 8})
     assert cleared(world, of="step_run") == {}
@@ -180,7 +180,7 @@ def test_the_owner_of_a_hold_passes_who_stands_before_it_and_lost_patience(world
     waiter = world.submit("owner", gpu=4)
     world.stop(waiter, first, second, reason="reclaim")
     assert holds(world) == {patient.id: "patience", waiter.id: "victims"}
-    assert (world.view().on_hold["gpu"], cleared(world)) == (2, {"owner": 4})
+    assert (world.get_pool().on_hold["gpu"], cleared(world)) == (2, {"owner": 4})
     leaves(world, first)
     assert (world.status(patient, waiter), cleared(world)) == (["queued", "queued"], {"pool": 2, "owner": 4})
     leaves(world, second)
@@ -193,7 +193,7 @@ def test_whose_way_is_cleared_has_no_hold_of_patience(world: World) -> None:
     world.pass_time(5)
     assert holds(world) == {waiter.id: "patience"}
     world.stop(waiter, victim)
-    assert (holds(world), world.view().on_hold) == ({waiter.id: "victims"}, {})
+    assert (holds(world), world.get_pool().on_hold) == ({waiter.id: "victims"}, {})
     world.pass_time(5)
     assert (holds(world), cleared(world)) == ({waiter.id: "victims"}, {"g": 4, "high": 4})
     world.cancel(waiter)
@@ -252,7 +252,7 @@ def test_a_hold_ends(world: World, end: str) -> None:
     waiter, other = world.submit("high", gpu=4, queue_ttl_s=60), world.submit("low", gpu=1)
     assert (world.stop(waiter, victim).applied, cleared(world)) == (True, {"g": 4, "high": 4})
     ENDS[end](world, waiter)
-    at = world.look(waiter)
+    at = world.get(waiter)
     assert (str(at.status), at.pool) == BECOMES.get(end, ("queued", None))
     assert (cleared(world), holds(world), world.status(other)) == ({}, {}, ["queued"])
     assert world.client.hget(key("request", world.workspace, waiter.id), "cleared_in") is None
@@ -321,9 +321,9 @@ def strayed(world: World, **wanted: Any) -> Request:
 def test_a_stray_is_called_back(world: World) -> None:
     victim = strayed(world, checkpoint="auto")
     world.checkpoint(victim, "progress")
-    before = world.look(victim)
+    before = world.get(victim)
     assert world.reprieve(victim).applied
-    at = world.look(victim)
+    at = world.get(victim)
     assert (at.status, at.fence, at.directive, at.deadline_ms, at.reason, at.preempted_by) == (
         "allocated", before.fence, "continue", None, None, None,
     )  # fmt: skip
@@ -332,7 +332,7 @@ def test_a_stray_is_called_back(world: World) -> None:
     waiter = world.submit("high", gpu=4)
     assert world.stop(waiter, victim).applied, "and may be told again"
     world.depart(600)
-    assert world.look(victim).directive == "terminate", "its answer of before is no answer now"
+    assert world.get(victim).directive == "terminate", "its answer of before is no answer now"
 
 
 def test_a_stray_may_leave_or_end_by_itself(world: World) -> None:
@@ -359,17 +359,17 @@ def test_a_stray_is_passed_on_with_the_time_it_had(world: World) -> None:
     assert (world.stop(gone, a).applied, world.stop(heir, b).applied) == (True, True)
     assert cleared(world) == {"pool": 1, "g": 5, "high": 5}
     world.clock.advance(10)
-    deadline = world.look(a).deadline_ms
+    deadline = world.get(a).deadline_ms
     world.cancel(gone)
     assert cleared(world) == {"pool": 1, "g": 3, "high": 3}
     assert world.pass_on(a, heir).applied
-    at = world.look(a)
+    at = world.get(a)
     assert (cleared(world), at.deadline_ms, at.preempted_by) == ({"g": 3, "high": 3}, deadline, heir.id)
     assert world.client.zscore(key("preemption_deadlines", world.workspace), a.id) == deadline
     assert [(event.event, event.by, event.rank, event.by_rank) for event in world.events() if event.request == a.id][-1] == (
         "passed_on", heir.id, "0,5", "1,5",
     )  # fmt: skip
-    assert world.look(heir).timeline[-1].victims == ((a.id, "0,5"),)
+    assert world.get(heir).timeline[-1].victims == ((a.id, "0,5"),)
     assert (world.depart(20), world.status(heir, a, b)) == (2, ["allocated", "preempted", "preempted"])
 
 
@@ -421,12 +421,12 @@ def test_a_hold_that_cannot_be_filled_is_ended_or_asks_again(world: World) -> No
         a, b = small(world, 2, 2, gpu=4)
         waiter = world.submit("high", gpu=2)
         world.stop(waiter, a)
-        since = world.view().holds
+        since = world.get_pool().holds
         world.clock.advance(1)
         world.resize(gpu=3)
         if way == "asks again":
             assert world.stop(waiter, b).applied
-            assert (world.view().holds, cleared(world)) == (since, {"g": 2, "high": 2})
+            assert (world.get_pool().holds, cleared(world)) == (since, {"g": 2, "high": 2})
             leaves(world, b)
             assert (world.status(waiter), cleared(world)) == (["queued"], {"g": 2, "high": 2})
             leaves(world, a)

@@ -1,6 +1,6 @@
 -- Compare every account of a pool with the sums over its allocations, its holds and its children's promises; repair if asked.
 -- @use accounts amounts audit_findings lanes patience_hold quotas rechecks requests victim_holds
--- @keys pool_active pool_groups pool_policies
+-- @keys pool_allocations pool_groups pool_policies
 -- @args pool repair
 -- @reply audited differences
 -- @reply not_found
@@ -29,7 +29,7 @@ local function add_all(path, ask, column)
   end
 end
 
-for _, id in ipairs(redis.call('ZRANGE', keys.pool_active(args.pool), 0, -1)) do
+for _, id in ipairs(redis.call('ZRANGE', keys.pool_allocations(args.pool), 0, -1)) do
   local request = requests.load(id)
   if request and request.pool == args.pool and (request.status == states.allocated or request.status == states.preempting) then
     local lane = lanes.of(request)

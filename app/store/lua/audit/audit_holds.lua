@@ -1,7 +1,7 @@
 -- Compare who leaves for whom in a pool, what its holds with victims count on, and what decisions are told of its allocations,
 -- with the requests; repair if asked.
 -- @use accounts amounts audit_findings lanes requests victim_holds
--- @keys hold leaving pool_active pool_held pool_holds pool_leaving
+-- @keys hold preemption_deadlines pool_allocations pool_allocation_records pool_holds pool_victims
 -- @args pool repair
 -- @reply audited differences
 -- @reply not_found
@@ -11,7 +11,7 @@ local pool = accounts.pool(args.pool)
 if not pool then return reply.not_found() end
 
 local running, leaving = {}, {}
-for _, id in ipairs(redis.call('ZRANGE', keys.pool_active(args.pool), 0, -1)) do
+for _, id in ipairs(redis.call('ZRANGE', keys.pool_allocations(args.pool), 0, -1)) do
   local request = requests.load(id)
   local live = request and (request.status == states.allocated or request.status == states.preempting)
   if live and request.pool == args.pool then running[id] = request end
@@ -54,21 +54,21 @@ local lines, owners, coming = {}, {}, {}
 for id, request in pairs(running) do
   lines[id] = requests.allocation_record(request)
   if request.status == states.preempting then
-    local owner = redis.call('HGET', keys.pool_leaving(args.pool), id)
+    local owner = redis.call('HGET', keys.pool_victims(args.pool), id)
     local limit = request.reason == 'limit' and (request.preempted_by or '') == ''
     local expected = limit or holds[owner]
     owners[id] = limit and '!' or expected and owner or '-'
     leaving[id] = expected and tonumber(request.deadline_ms) or nil
     coming[owners[id]] = coming[owners[id]] or {}
     coming[owners[id]][#coming[owners[id]] + 1] = request
-    local is = tonumber(redis.call('ZSCORE', keys.leaving(), id))
+    local is = tonumber(redis.call('ZSCORE', keys.preemption_deadlines(), id))
     if is ~= leaving[id] and audit_findings.add('leaving', id, is and amounts.format(is), leaving[id] and amounts.format(leaving[id])) then
-      if leaving[id] then redis.call('ZADD', keys.leaving(), amounts.format(leaving[id]), id) else redis.call('ZREM', keys.leaving(), id) end
+      if leaving[id] then redis.call('ZADD', keys.preemption_deadlines(), amounts.format(leaving[id]), id) else redis.call('ZREM', keys.preemption_deadlines(), id) end
     end
   end
 end
-compare(keys.pool_held(args.pool), 'line', lines)
-compare(keys.pool_leaving(args.pool), 'leaving', owners)
+compare(keys.pool_allocation_records(args.pool), 'line', lines)
+compare(keys.pool_victims(args.pool), 'leaving', owners)
 
 for _, hold in ipairs(victim_holds.list(pool)) do
   local should = {}

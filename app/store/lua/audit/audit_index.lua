@@ -1,6 +1,6 @@
 -- Compare a stretch of a sorted set of requests with the requests: each exists and is in a state that belongs here.
 -- @use audit_findings lanes requests
--- @keys requests waiting live leaving ended lane lane_walltimes pool_queue pool_active pool_ends
+-- @keys requests waiting leases preemption_deadlines ended lane lane_walltimes pool_queue pool_allocations pool_walltime_ends
 -- @args kind part cursor count repair
 -- @reply audited differences cursor
 
@@ -15,14 +15,14 @@ local function holds_here(request) return holds_units(request) and request.pool 
 local key, belongs = unpack(({
   requests = {keys.requests(), function() return true end},
   waiting = {keys.waiting(), waits},
-  live = {keys.live(), holds_units},
+  leases = {keys.leases(), holds_units},
   ended = {keys.ended(), over},
-  leaving = {keys.leaving(), function(request) return request.status == states.preempting end},
+  preemption_deadlines = {keys.preemption_deadlines(), function(request) return request.status == states.preempting end},
   lane = {keys.lane(args.part), shaped},
   lane_walltimes = {keys.lane_walltimes(args.part), shaped},
   pool_queue = {keys.pool_queue(args.part), waits},
-  pool_active = {keys.pool_active(args.part), holds_here},
-  pool_ends = {keys.pool_ends(args.part), holds_here},
+  pool_active = {keys.pool_allocations(args.part), holds_here},
+  pool_ends = {keys.pool_walltime_ends(args.part), holds_here},
 })[args.kind])
 
 local scanned = redis.call('ZSCAN', key, args.cursor, 'COUNT', args.count)

@@ -1,6 +1,6 @@
 -- Compare a stretch of requests with the structures each has to be in, and in no others; repair if asked.
 -- @use accounts amounts audit_findings clock eligibility lanes queue_order rechecks requests
--- @keys delayed outbox task unstarted request meta requests waiting live ended lane lane_walltimes pool_queue pool_active pool_ends pool_holds pool_todo component_lanes
+-- @keys delayed outbox task unstarted request meta requests waiting leases ended lane lane_walltimes pool_queue pool_allocations pool_walltime_ends pool_holds pool_unfinished component_lanes
 -- @args now after count repair
 -- @reply audited differences last
 
@@ -9,9 +9,9 @@ audit_findings.start(args.repair)
 
 -- Which sorted sets a request should be in: key → score, `true` for any; and `maybe`, the keys it could wrongly be in.
 local function belongs(request, lane)
-  local should, maybe = {}, {keys.waiting(), keys.live(), keys.ended(), keys.lane(lane.id), keys.lane_walltimes(lane.id)}
+  local should, maybe = {}, {keys.waiting(), keys.leases(), keys.ended(), keys.lane(lane.id), keys.lane_walltimes(lane.id)}
   for _, name in ipairs(lanes.pools(lane.component)) do
-    for _, key in ipairs({keys.pool_queue(name), keys.pool_active(name), keys.pool_ends(name)}) do maybe[#maybe + 1] = key end
+    for _, key in ipairs({keys.pool_queue(name), keys.pool_allocations(name), keys.pool_walltime_ends(name)}) do maybe[#maybe + 1] = key end
   end
   if request.status == states.queued then
     local inner = queue_order.lane_score(tonumber(request.class), tonumber(request.seq))
@@ -20,15 +20,15 @@ local function belongs(request, lane)
     if request.walltime_s then should[keys.lane_walltimes(lane.id)] = tonumber(request.walltime_s) end
     for _, name in ipairs(lanes.pools(lane.component)) do
       local path = accounts.path(name, lane.component)
-      if path[#path].fields.reviewing or redis.call('HEXISTS', keys.pool_todo(name), 'sync ' .. lane.id) == 1 then should[keys.pool_queue(name)] = 'either'
+      if path[#path].fields.reviewing or redis.call('HEXISTS', keys.pool_unfinished(name), 'sync ' .. lane.id) == 1 then should[keys.pool_queue(name)] = 'either'
       elseif lanes.is_attached(path[#path], lane) then should[keys.pool_queue(name)] = queue_order.rank_score(path[#path], path[1], inner) end
     end
   elseif string.find(transitions, ' ' .. request.status .. '>', 1, true) then
-    should[keys.live()] = true
+    should[keys.leases()] = true
     if request.pool ~= '' then
-      should[keys.pool_active(request.pool)] = tonumber(request.fence)
+      should[keys.pool_allocations(request.pool)] = tonumber(request.fence)
       if request.walltime_s then
-        should[keys.pool_ends(request.pool)] = tonumber(request.granted_ms) + tonumber(request.walltime_s) * 1000
+        should[keys.pool_walltime_ends(request.pool)] = tonumber(request.granted_ms) + tonumber(request.walltime_s) * 1000
       end
     end
   else
@@ -39,14 +39,14 @@ end
 
 local function anew(request, key)
   local runs = not request.task or (request.started_ms or '') ~= ''
-  local seconds = key == keys.live() and runs and request.lease_s or key == keys.waiting() and requests.poll_timeout_s(request)
+  local seconds = key == keys.leases() and runs and request.lease_s or key == keys.waiting() and requests.poll_timeout_s(request)
   return seconds and clock.after(seconds) or const.EXACT
 end
 
 -- A request whose task is gone: who has begun goes on without, and of the others nobody will ever hear, so their time is up.
 local function alone(request)
   if (request.started_ms or '') ~= '' then return redis.call('HDEL', keys.request(request.id), 'task') end
-  redis.call('ZADD', request.status == states.queued and keys.waiting() or keys.live(), amounts.format(clock.now), request.id)
+  redis.call('ZADD', request.status == states.queued and keys.waiting() or keys.leases(), amounts.format(clock.now), request.id)
 end
 
 -- A request of a task: the task knows it, and somebody will send what is to be sent. Its lease runs from when it has begun.

@@ -2,7 +2,7 @@
 -- nobody waits and nobody leaves. Where another has the lease, that one has to look again, and soon. Why it begins: a `tick`;
 -- time for `shares`, which are only counted where there are any; a `nudge`, which is of no use where the last look failed; or the lease was `missed`, and nobody may have looked since.
 -- @use nudges
--- @keys lease leaving pool pool_lanes pool_leaving pools waiting
+-- @keys job_lock preemption_deadlines pool pool_lanes pool_victims pools waiting
 -- @args token ttl_ms why
 -- @reply begun
 -- @reply idle
@@ -10,9 +10,9 @@
 -- @reply seen
 
 local function idle()
-  if redis.call('EXISTS', keys.waiting(), keys.leaving()) > 0 then return false end
+  if redis.call('EXISTS', keys.waiting(), keys.preemption_deadlines()) > 0 then return false end
   for _, pool in ipairs(redis.call('HKEYS', keys.pools())) do
-    if redis.call('EXISTS', keys.pool_leaving(pool)) > 0 then return false end  -- somebody may be called back
+    if redis.call('EXISTS', keys.pool_victims(pool)) > 0 then return false end  -- somebody may be called back
     if (redis.call('HGET', keys.pool(pool), 'watched') or '0') ~= '0' then return false end  -- it has changed, or somebody starves there
   end
   return true
@@ -36,12 +36,12 @@ if idle() then
   return reply.idle()
 end
 
-local holder = redis.call('GET', keys.lease('reconcile'))
+local holder = redis.call('GET', keys.job_lock('reconcile'))
 if holder and holder ~= args.token then
   nudges.mark_missed()
   return reply.held()
 end
 
-redis.call('SET', keys.lease('reconcile'), args.token, 'PX', args.ttl_ms)
+redis.call('SET', keys.job_lock('reconcile'), args.token, 'PX', args.ttl_ms)
 nudges.clear()
 return reply.begun()

@@ -1,6 +1,6 @@
 -- End what time has ended, a bounded part at a time: lapsed leases, waiters nobody polls for, and requests kept long enough.
 -- @use amounts clock grant_loop grants lanes requests
--- @keys live waiting ended requests request meta
+-- @keys leases waiting ended requests request meta
 -- @args now kept chunk retention_s
 -- @reply swept lapsed forgotten pruned more
 
@@ -23,8 +23,8 @@ end
 -- A write that a server out of memory refuses, before any it would let pass: nothing lapses while heartbeats are refused.
 redis.call('HSET', keys.meta(), 'swept_ms', now)
 
-local lapsed = due(keys.live(), now)
-for _, id in ipairs(lapsed) do expire(keys.live(), id, 'lease_lapsed', grants.take_back) end
+local lapsed = due(keys.leases(), now)
+for _, id in ipairs(lapsed) do expire(keys.leases(), id, 'lease_lapsed', grants.take_back) end
 
 local forgotten = due(keys.waiting(), now)
 for _, id in ipairs(forgotten) do

@@ -2,18 +2,18 @@
 -- so at once if there is more, or if somebody found the lease taken. Otherwise the lease is given back, and what is left is
 -- asked for again; but what failed comes with the next tick, and no nudge makes it come sooner.
 -- @use counters nudges
--- @keys lease counts
+-- @keys job_lock counters
 -- @args token next ttl_ms took_ms found
 -- @reply again
 -- @reply done
 
-local lease = keys.lease('reconcile')
+local lease = keys.job_lock('reconcile')
 local holder = redis.call('GET', lease)
 if args.next ~= '' and holder == args.next then return reply.again() end
 if holder ~= args.token then return reply.done() end
 
 counters.add_reconcile(args.took_ms)
-redis.call('HSET', keys.counts(), 'reconcile_last_ms', args.took_ms)
+redis.call('HSET', keys.counters(), 'reconcile_last_ms', args.took_ms)
 
 if args.found == 'failed' then
   redis.call('DEL', lease)

@@ -1,7 +1,7 @@
 -- Give the lease of a task back, if it is still the one this token took.
--- @keys lease
+-- @keys job_lock
 -- @args task token
 -- @reply given_back
 
-if redis.call('GET', keys.lease(args.task)) == args.token then redis.call('DEL', keys.lease(args.task)) end
+if redis.call('GET', keys.job_lock(args.task)) == args.token then redis.call('DEL', keys.job_lock(args.task)) end
 return reply.given_back()

@@ -1,7 +1,7 @@
 -- Note how much of a pool is used now, and by which policies, unless it was noted less than this long ago. The oldest notes go.
 -- Of more policies than are listed, those that use the largest parts of the pool are, and a `+` says so.
 -- @use accounts amounts clock
--- @keys policy pool_history pool_policies
+-- @keys policy pool_usage_history pool_policies
 -- @args now pool apart_ms most listed
 -- @reply sampled
 -- @reply early
@@ -10,7 +10,7 @@
 clock.start(args.now)
 local pool = accounts.pool(args.pool)
 if not pool then return reply.not_found() end
-local last = tonumber(string.match(redis.call('LINDEX', keys.pool_history(args.pool), -1) or '', '^%d+'))
+local last = tonumber(string.match(redis.call('LINDEX', keys.pool_usage_history(args.pool), -1) or '', '^%d+'))
 if last and math.abs(clock.now - last) < tonumber(args.apart_ms) then return reply.early() end
 
 local listed = {}
@@ -49,6 +49,6 @@ end)
 local words = {amounts.format(clock.now), table.concat(listed, ','), row(pool.limit), row(pool.used)}
 for i = 1, math.min(#rows, tonumber(args.listed)) do words[i + 4] = rows[i].text end
 if #rows > tonumber(args.listed) then words[#words + 1] = '+' end
-redis.call('RPUSH', keys.pool_history(args.pool), table.concat(words, ' '))
-redis.call('LTRIM', keys.pool_history(args.pool), '-' .. args.most, -1)
+redis.call('RPUSH', keys.pool_usage_history(args.pool), table.concat(words, ' '))
+redis.call('LTRIM', keys.pool_usage_history(args.pool), '-' .. args.most, -1)
 return reply.sampled()

@@ -1,6 +1,6 @@
 -- Taking in one ask: the same request again, or granted at once, or queued in every eligible pool, or rejected.
 -- @use accounts amounts clock dirty_pools eligibility grants lane_grants lanes parking queue queue_order requests
--- @keys meta requests idempotency request live
+-- @keys meta requests idempotency request leases
 
 -- The request an idempotency key, or a repeated call, already made: tag and request; nil if this ask is new.
 local function again(ask, request)
@@ -86,7 +86,7 @@ function admission.admit(ask, remember_s)
   if tag then
     local flat = requests.flat(known)
     flat[#flat + 1] = 'lapses'
-    flat[#flat + 1] = known.lease_s and redis.call('ZSCORE', keys.live(), known.id) or ''
+    flat[#flat + 1] = known.lease_s and redis.call('ZSCORE', keys.leases(), known.id) or ''
     return tag, flat
   end
   local seq = amounts.format(redis.call('HINCRBY', keys.meta(), 'seq', 1))

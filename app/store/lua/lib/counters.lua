@@ -1,6 +1,6 @@
 -- What the metrics count, in the workspace, as only here is known what happened once.
 -- @use amounts
--- @keys counts
+-- @keys counters
 
 local BUCKETS = {1, 5, 15, 30, 60, 120, 300, 600, 1800}  -- seconds
 local WAITS = {10, 100, 1000, 5000, 15000, 60000, 300000, 900000, 3600000, 14400000, 86400000}  -- ms
@@ -17,7 +17,7 @@ local function remember(what)
 end
 
 function counters.add(what, by)
-  redis.call('HINCRBY', keys.counts(), what, by or 1)
+  redis.call('HINCRBY', keys.counters(), what, by or 1)
   if of_pools then remember(what) end
 end
 
@@ -60,8 +60,8 @@ end
 function counters.delete_pool(pool)
   if not of_pools then
     of_pools = {}
-    for _, what in ipairs(redis.call('HKEYS', keys.counts())) do remember(what) end
+    for _, what in ipairs(redis.call('HKEYS', keys.counters())) do remember(what) end
   end
-  for _, what in ipairs(of_pools[pool] or {}) do redis.call('HDEL', keys.counts(), what) end
+  for _, what in ipairs(of_pools[pool] or {}) do redis.call('HDEL', keys.counters(), what) end
   of_pools[pool] = nil
 end

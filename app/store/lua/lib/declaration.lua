@@ -1,6 +1,6 @@
 -- One pool of a declaration: whether it still is what it was planned against, and whether what is held or waits forbids the change.
 -- @use accounts amounts deletions lanes quotas
--- @keys pools pool_queue pool_active pool_lanes pool_groups pool_policies pool_todo todo group policy component_lanes lane
+-- @keys pools pool_queue pool_allocations pool_lanes pool_groups pool_policies pool_unfinished unfinished group policy component_lanes lane
 
 -- What differs between groups and policies: where their names are, which field names the parent, their account and its key.
 declaration.KINDS = {
@@ -60,8 +60,8 @@ end
 -- Whether something of it is to go while its queue may still name some who left; then it is finished first.
 function declaration.has_unfinished_work(change)
   local goes = change.before and (not change.after or #change.gone.policies > 0)
-  if not goes or redis.call('EXISTS', keys.pool_todo(change.name)) == 0 then return false end
-  redis.call('SADD', keys.todo(), change.name)
+  if not goes or redis.call('EXISTS', keys.pool_unfinished(change.name)) == 0 then return false end
+  redis.call('SADD', keys.unfinished(), change.name)
   return true
 end
 
@@ -77,7 +77,7 @@ end
 function declaration.find_use(change)
   local pool = change.before and accounts.pool(change.name)
   if pool and not change.after then
-    local queued, active = redis.call('ZCARD', keys.pool_queue(pool.name)), redis.call('ZCARD', keys.pool_active(pool.name))
+    local queued, active = redis.call('ZCARD', keys.pool_queue(pool.name)), redis.call('ZCARD', keys.pool_allocations(pool.name))
     if queued + active + redis.call('EXISTS', keys.pool_lanes(pool.name)) > 0 then return {'pool', queued, active} end
   end
   for _, component in ipairs(pool and change.after and change.gone.policies or {}) do

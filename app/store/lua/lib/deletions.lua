@@ -1,6 +1,6 @@
 -- Taking away a pool, a group or a policy with everything that is kept of it; nothing may wait for it or be held of it any more.
 -- @use accounts counters run_time_stats
--- @keys component group policy pool_groups pool_history pool_policies pool_holds pool_satisfaction pool_stops pool_todo pools todo
+-- @keys component_pools group policy pool_groups pool_usage_history pool_policies pool_holds pool_satisfaction pool_preemptions pool_unfinished pools unfinished
 
 -- A group.
 function deletions.group(pool, name)
@@ -14,19 +14,19 @@ function deletions.policy(pool, component)
   redis.call('DEL', keys.policy(pool, component))
   accounts.forget(keys.policy(pool, component))
   redis.call('SREM', keys.pool_policies(pool), component)
-  redis.call('ZREM', keys.component(component), pool)
+  redis.call('ZREM', keys.component_pools(component), pool)
   redis.call('ZREM', keys.pool_satisfaction(pool), component)
   run_time_stats.delete(pool, component)
 end
 
 -- A pool, with its groups and policies.
 function deletions.pool(pool)
-  redis.call('DEL', keys.pool_history(pool.name))
+  redis.call('DEL', keys.pool_usage_history(pool.name))
   for _, component in ipairs(redis.call('SMEMBERS', keys.pool_policies(pool.name))) do deletions.policy(pool.name, component) end
   for _, group in ipairs(redis.call('SMEMBERS', keys.pool_groups(pool.name))) do deletions.group(pool.name, group) end
-  redis.call('DEL', pool.key, keys.pool_holds(pool.name), keys.pool_todo(pool.name), keys.pool_stops(pool.name))
+  redis.call('DEL', pool.key, keys.pool_holds(pool.name), keys.pool_unfinished(pool.name), keys.pool_preemptions(pool.name))
   accounts.forget(pool.key)
   counters.delete_pool(pool.name)
   redis.call('HDEL', keys.pools(), pool.name)
-  redis.call('SREM', keys.todo(), pool.name)
+  redis.call('SREM', keys.unfinished(), pool.name)
 end

@@ -1,6 +1,6 @@
 -- The pass after a change: in every pool it stirred, grant in order whatever can be granted, within a budget of looks.
 -- @use accounts dirty_pools grants hold_owners lane_grants lanes parking parking_lookup patience_hold
--- @keys todo orphans
+-- @keys unfinished orphaned_lanes
 
 local budget, unfinished
 local passing = {}  -- pools a pass is going through, one within the other
@@ -18,7 +18,7 @@ local function unsettled(pool)
   unfinished = true
   pool.fields.unsettled = '1'
   redis.call('HSET', pool.key, 'unsettled', '1')
-  redis.call('SADD', keys.todo(), pool.name)
+  redis.call('SADD', keys.unfinished(), pool.name)
 end
 
 -- Stirred pools that a lane prefers to this one have their pass first; says whether there was one.
@@ -115,5 +115,5 @@ end
 
 -- The same, and whether anything at all is left for a next call, be it of an earlier one: 1 or 0.
 function grant_loop.settle(count)
-  return (grant_loop.run(count) or redis.call('EXISTS', keys.todo(), keys.orphans()) > 0) and 1 or 0
+  return (grant_loop.run(count) or redis.call('EXISTS', keys.unfinished(), keys.orphaned_lanes()) > 0) and 1 or 0
 end

@@ -1,6 +1,6 @@
 -- The one way units are given out and come back.
 -- @use account_updates accounts amounts clock counters dirty_pools fair_share_order lanes nudges outbox parking patience_hold queue requests victim_holds
--- @keys meta leaving live pool_active pool_ends pool_held pool_holds pool_leaving
+-- @keys meta preemption_deadlines leases pool_allocations pool_walltime_ends pool_allocation_records pool_holds pool_victims
 
 function grants.end_patience_hold(pool)
   local owner = patience_hold.owner(pool)
@@ -47,11 +47,11 @@ function grants.allocate(path, lane, request, fields)
   local pool = path and path[#path]
   local fence = amounts.format(redis.call('HINCRBY', keys.meta(), 'fence', 1))
   local lapses = request.lease_s and not request.task and clock.after(request.lease_s) or const.EXACT  -- a task's runs when it begins
-  redis.call('ZADD', keys.live(), amounts.format(lapses), request.id)
+  redis.call('ZADD', keys.leases(), amounts.format(lapses), request.id)
   if pool then
-    redis.call('ZADD', keys.pool_active(pool.name), fence, request.id)
+    redis.call('ZADD', keys.pool_allocations(pool.name), fence, request.id)
     if request.walltime_s then
-      redis.call('ZADD', keys.pool_ends(pool.name), amounts.format(clock.after(request.walltime_s)), request.id)
+      redis.call('ZADD', keys.pool_walltime_ends(pool.name), amounts.format(clock.after(request.walltime_s)), request.id)
     end
     book(path, lane, 1)
     if lane.fixed then account_updates.shift_group_stacks(path) end
@@ -59,7 +59,7 @@ function grants.allocate(path, lane, request, fields)
   local news = {'pool', pool and pool.name or '', 'fence', fence, 'granted_ms', amounts.format(clock.now)}
   if request.preempted_by then requests.set_all(news, {'reason', 'preempted_by'}, '') end
   requests.transition(request, states.allocated, 'allocated', news, fields)
-  if pool then redis.call('HSET', keys.pool_held(pool.name), request.id, requests.allocation_record(request)) end
+  if pool then redis.call('HSET', keys.pool_allocation_records(pool.name), request.id, requests.allocation_record(request)) end
   counters.add_wait(pool and pool.name or '', math.max(0, clock.now - tonumber(request.queued_ms or request.submitted_ms)))
   if request.task then outbox.put(request.task) end
 end
@@ -87,22 +87,22 @@ end
 -- Who was leaving has left, and what it brings is there: whoever it left for keeps it.
 local function arrive(request, path, ask)
   local pool = path[#path]
-  local owner = redis.call('HGET', keys.pool_leaving(pool.name), request.id)
+  local owner = redis.call('HGET', keys.pool_victims(pool.name), request.id)
   if not owner then return end
-  redis.call('HDEL', keys.pool_leaving(pool.name), request.id)
-  redis.call('ZREM', keys.leaving(), request.id)
+  redis.call('HDEL', keys.pool_victims(pool.name), request.id)
+  redis.call('ZREM', keys.preemption_deadlines(), request.id)
   local hold = victim_holds.find(pool, owner)
   if hold then victim_holds.update_expected(pool, hold, path, ask, -1, true) end
 end
 
 -- Take a holder's units back, who may have been told to leave.
 function grants.take_back(request, told)
-  redis.call('ZREM', keys.live(), request.id)
+  redis.call('ZREM', keys.leases(), request.id)
   if request.pool == '' then return end
   local lane, path = lanes.of(request), accounts.path(request.pool, request.component)
-  redis.call('ZREM', keys.pool_active(request.pool), request.id)
-  redis.call('HDEL', keys.pool_held(request.pool), request.id)
-  if request.walltime_s then redis.call('ZREM', keys.pool_ends(request.pool), request.id) end
+  redis.call('ZREM', keys.pool_allocations(request.pool), request.id)
+  redis.call('HDEL', keys.pool_allocation_records(request.pool), request.id)
+  if request.walltime_s then redis.call('ZREM', keys.pool_walltime_ends(request.pool), request.id) end
   if book(path, lane, -1) then nudges.send() end
   if told or request.status == states.preempting then arrive(request, path, lane.ask) end
 end

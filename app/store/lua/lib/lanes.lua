@@ -1,6 +1,6 @@
 -- Lanes: all that wait with one shape are decided as one, by their head; a pool refers to the lanes that may be granted in it.
 -- @use amounts fair_share_order parking queue_order
--- @keys lane component pool_lanes pool_inshare pool_share pool_parked
+-- @keys lane component_pools pool_lanes pool_in_share pool_lane_amounts pool_parked
 
 local opened = {}
 
@@ -29,7 +29,7 @@ function lanes.head(lane)
 end
 
 function lanes.pools(component)
-  return redis.call('ZRANGE', keys.component(component), 0, -1)
+  return redis.call('ZRANGE', keys.component_pools(component), 0, -1)
 end
 
 -- Rule 1 of the order: fits on every share key it asks, of which there must be one, into its policy's unused share.
@@ -52,7 +52,7 @@ function lanes.reposition(path, lane)
   local _, inner = lanes.head(lane)
   local inshare = lanes.is_in_share(path, lane)
   local place = queue_order.stored_score(pool, policy, inner, inshare)
-  redis.call(inshare and 'SADD' or 'SREM', keys.pool_inshare(pool.name), lane.id)
+  redis.call(inshare and 'SADD' or 'SREM', keys.pool_in_share(pool.name), lane.id)
   redis.call('ZADD', keys.pool_lanes(pool.name), amounts.format(place), lane.id)
   parking.reposition(pool, lane.id, place)
   return place
@@ -67,7 +67,7 @@ end
 function lanes.attach(path, lane, constraint, need)
   local policy, pool = path[1], path[#path]
   for _, key in ipairs(lane.ask.keys) do
-    local share = keys.pool_share(pool.name, lane.component, lane.kind, key)
+    local share = keys.pool_lane_amounts(pool.name, lane.component, lane.kind, key)
     if (policy.reserved[key] or 0) > 0 then redis.call('ZADD', share, amounts.format(lane.ask.of[key]), lane.id)
     else redis.call('ZREM', share, lane.id) end
   end
@@ -77,9 +77,9 @@ end
 
 function lanes.detach(pool, lane)
   for _, key in ipairs(lane.ask.keys) do
-    redis.call('ZREM', keys.pool_share(pool.name, lane.component, lane.kind, key), lane.id)
+    redis.call('ZREM', keys.pool_lane_amounts(pool.name, lane.component, lane.kind, key), lane.id)
   end
-  redis.call('SREM', keys.pool_inshare(pool.name), lane.id)
+  redis.call('SREM', keys.pool_in_share(pool.name), lane.id)
   redis.call('ZREM', keys.pool_lanes(pool.name), lane.id)
   parking.remove(pool, lane.id)
 end
@@ -92,7 +92,7 @@ function lanes.reposition_crossed(path, ask, kind, column, sign)
     if reserved > 0 then
       local after = reserved - (policy[column][key] or 0)
       local before = after + sign * ask.of[key]
-      local crossed = redis.call('ZRANGEBYSCORE', keys.pool_share(pool.name, policy.component, kind, key),
+      local crossed = redis.call('ZRANGEBYSCORE', keys.pool_lane_amounts(pool.name, policy.component, kind, key),
         '(' .. amounts.format(math.min(before, after)), amounts.format(math.max(before, after)))
       for _, id in ipairs(crossed) do lanes.reposition(path, lanes.open(id)) end
     end

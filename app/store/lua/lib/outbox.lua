@@ -1,6 +1,6 @@
 -- The outbox: tasks to be sent off, by when (ms): granted ones, and those that will never run, of which their worker has to hear. Whoever sends them is told at once.
 -- @use amounts clock
--- @keys outbox posted task unstarted
+-- @keys outbox outbox_ready task unstarted
 
 local told
 
@@ -8,7 +8,7 @@ local told
 function outbox.announce()
   if told then return end
   told = true
-  redis.pcall('PUBLISH', keys.posted(), '')  -- who may not publish waits for the next look
+  redis.pcall('PUBLISH', keys.outbox_ready(), '')  -- who may not publish waits for the next look
 end
 
 function outbox.put(task)

@@ -1,7 +1,7 @@
 -- Where each lane of a pool waits: on one constraint that it violates, so that only a rise of that one can help it.
 -- With fair share those of each policy stand apart, so that the least satisfied is found first though places move all the time.
 -- @use amounts clock fair_share_order queue_order
--- @keys pool_parked pool_parks pool_needs pool_park pool_line
+-- @keys pool_parked pool_parking_counts pool_parking_needs pool_parking pool_strict_line
 
 parking.NEW = 'new|pool|-'
 
@@ -36,22 +36,22 @@ end
 
 -- The smallest need of a policy's lanes on a constraint has changed, or there is nobody any more.
 local function note_least(pool, constraint, component)
-  local needs = redis.call('ZRANGE', keys.pool_needs(pool.name, constraint .. '@' .. component), 0, 0, 'WITHSCORES')
-  if needs[1] then redis.call('ZADD', keys.pool_needs(pool.name, constraint), needs[2], component)
-  else redis.call('ZREM', keys.pool_needs(pool.name, constraint), component) end
+  local needs = redis.call('ZRANGE', keys.pool_parking_needs(pool.name, constraint .. '@' .. component), 0, 0, 'WITHSCORES')
+  if needs[1] then redis.call('ZADD', keys.pool_parking_needs(pool.name, constraint), needs[2], component)
+  else redis.call('ZREM', keys.pool_parking_needs(pool.name, constraint), component) end
 end
 
 local function lift(pool, id, spot, need)
-  if spot == 'line' then return redis.call('ZREM', keys.pool_line(pool.name), id) end
+  if spot == 'line' then return redis.call('ZREM', keys.pool_strict_line(pool.name), id) end
   local constraint, component = split(spot)
-  local park = keys.pool_park(pool.name, spot, need)
+  local park = keys.pool_parking(pool.name, spot, need)
   redis.call('ZREM', park, id)
   if redis.call('EXISTS', park) == 0 then
-    redis.call('ZREM', keys.pool_needs(pool.name, spot), need)
+    redis.call('ZREM', keys.pool_parking_needs(pool.name, spot), need)
     if component ~= '' then note_least(pool, constraint, component) end
   end
-  if redis.call('HINCRBY', keys.pool_parks(pool.name), constraint, -1) == 0 then
-    redis.call('HDEL', keys.pool_parks(pool.name), constraint)
+  if redis.call('HINCRBY', keys.pool_parking_counts(pool.name), constraint, -1) == 0 then
+    redis.call('HDEL', keys.pool_parking_counts(pool.name), constraint)
   end
 end
 
@@ -65,12 +65,12 @@ function parking.park(pool, id, constraint, need, place)
   local moves = was ~= spot or wanted ~= need
   if before and moves then lift(pool, id, was, wanted) end
   if spot == 'line' then
-    redis.call('ZADD', keys.pool_line(pool.name), place, id)
+    redis.call('ZADD', keys.pool_strict_line(pool.name), place, id)
   else
-    redis.call('ZADD', keys.pool_park(pool.name, spot, need), place, id)
+    redis.call('ZADD', keys.pool_parking(pool.name, spot, need), place, id)
     if moves then
-      redis.call('ZADD', keys.pool_needs(pool.name, spot), need, need)
-      redis.call('HINCRBY', keys.pool_parks(pool.name), constraint, 1)
+      redis.call('ZADD', keys.pool_parking_needs(pool.name, spot), need, need)
+      redis.call('HINCRBY', keys.pool_parking_counts(pool.name), constraint, 1)
       if component then note_least(pool, constraint, component) end
     end
   end
@@ -81,7 +81,7 @@ end
 function parking.reposition(pool, id, place)
   local spot, need = parked(pool, id)
   if not spot then return end
-  local where = spot == 'line' and keys.pool_line(pool.name) or keys.pool_park(pool.name, spot, need)
+  local where = spot == 'line' and keys.pool_strict_line(pool.name) or keys.pool_parking(pool.name, spot, need)
   redis.call('ZADD', where, amounts.format(queue_order.without_tier(pool, place)), id)
 end
 
@@ -94,11 +94,11 @@ end
 
 -- The constraints of a set (of all, if nil) that somebody is parked on.
 function parking.occupied_constraints(pool, set)
-  if not set then return redis.call('HKEYS', keys.pool_parks(pool.name)) end
+  if not set then return redis.call('HKEYS', keys.pool_parking_counts(pool.name)) end
   local asked, some = {}, {}
   for constraint in pairs(set) do asked[#asked + 1] = constraint end
   for first = 1, #asked, 1000 do  -- as many as unpack takes for sure
-    local numbers = redis.call('HMGET', keys.pool_parks(pool.name), unpack(asked, first, math.min(#asked, first + 999)))
+    local numbers = redis.call('HMGET', keys.pool_parking_counts(pool.name), unpack(asked, first, math.min(#asked, first + 999)))
     for i, count in ipairs(numbers) do
       if count then some[#some + 1] = asked[first + i - 1] end
     end

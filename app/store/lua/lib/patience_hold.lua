@@ -1,7 +1,7 @@
 -- The hold of patience: capacity kept free for a waiter who was passed for too long. It counts as used against those behind its
 -- owner in the queue, but for owners of holds with victims (`victim_holds`).
 -- @use account_updates accounts amounts clock lanes queue_order requests
--- @keys pool_holds pool_ends
+-- @keys pool_holds pool_walltime_ends
 
 local EXAMINED = 500  -- running allocations looked at, at most, to foresee when an owner can start
 
@@ -52,7 +52,7 @@ function patience_hold.shadow_time(pool, owner)
     room[account] = {}
     for _, key in ipairs(ask.keys) do room[account][key] = accounts.room('limit', account, pool, key) end
   end
-  local ends = redis.call('ZRANGE', keys.pool_ends(pool.name), 0, EXAMINED - 1, 'WITHSCORES')
+  local ends = redis.call('ZRANGE', keys.pool_walltime_ends(pool.name), 0, EXAMINED - 1, 'WITHSCORES')
   for i = 1, #ends, 2 do
     local component, held = requests.component_and_units(ends[i])
     for _, account in ipairs(accounts.path(pool.name, component)) do

@@ -1,6 +1,6 @@
 -- Leaving: who is told to, the steps of it with their deadlines, and its end, which is a place in the queue or the end of all.
 -- @use account_updates accounts admission amounts clock counters grants lanes requests victim_holds
--- @keys  leaving meta pool_held pool_leaving
+-- @keys preemption_deadlines meta pool_allocation_records pool_victims
 
 local TOLD = {'directive', 'deadline_ms', 'told_ms', 'answered', 'extended', 'deferred_s', 'failed', 'rank', 'by_rank', 'stray_ms', 'recalled'}
 local JUST_MS = 60000
@@ -16,10 +16,10 @@ function preemptions.rank(policy, request) return policy.fields.priority .. ',' 
 local function step(request, directive, deadline, news)
   requests.set_all(news, {'directive'}, directive)
   requests.set_all(news, {'deadline_ms'}, amounts.format(deadline))
-  if redis.call('HGET', keys.pool_leaving(request.pool), request.id) == '-' then  -- its time stands still
+  if redis.call('HGET', keys.pool_victims(request.pool), request.id) == '-' then  -- its time stands still
     requests.set_all(news, {'stray_ms'}, amounts.format(clock.now))
   else
-    redis.call('ZADD', keys.leaving(), amounts.format(deadline), request.id)
+    redis.call('ZADD', keys.preemption_deadlines(), amounts.format(deadline), request.id)
   end
 end
 
@@ -37,7 +37,7 @@ function preemptions.save_checkpoint(request, reference, fields)
   local now = amounts.format(clock.now)
   requests.set(request, fields, 'checkpointed_ms', now)
   if reference ~= '' then requests.set(request, fields, 'reference', reference) end
-  if request.pool ~= '' then redis.call('HSET', keys.pool_held(request.pool), request.id, requests.allocation_record(request)) end
+  if request.pool ~= '' then redis.call('HSET', keys.pool_allocation_records(request.pool), request.id, requests.allocation_record(request)) end
 end
 
 -- Somebody who was told to leave has left (`preempted`, by `how` it said so) or is made to (`forced`): the units come back, and it
@@ -71,7 +71,7 @@ function preemptions.begin(path, hold, request, reason, by_rank)
   local policy, pool, lane, news, fields = path[1], path[#path], lanes.of(request), {}, {}
   local more = {rank = preemptions.rank(policy, request), by_rank = by_rank}
   counters.add('preemptions|' .. pool.name .. '|' .. (policy.fields.profile or 'batch') .. '|' .. reason)
-  redis.call('HSET', keys.pool_leaving(pool.name), request.id, hold and hold.id or '!')
+  redis.call('HSET', keys.pool_victims(pool.name), request.id, hold and hold.id or '!')
   if hold then victim_holds.update_expected(pool, hold, path, lane.ask, 1) end
   requests.set_all(news, {'reason'}, reason)
   requests.set_all(news, {'preempted_by'}, hold and hold.id or '')
@@ -108,8 +108,8 @@ function preemptions.reprieve(request)
   local news, fields = {}, {}
   requests.set_all(news, {'recalled'}, amounts.format(clock.now) .. ' ' .. request.preempted_by .. ' ' .. request.reason)
   account_updates.shift_group_stacks(accounts.path(request.pool, request.component))
-  redis.call('HDEL', keys.pool_leaving(request.pool), request.id)
-  redis.call('ZREM', keys.leaving(), request.id)
+  redis.call('HDEL', keys.pool_victims(request.pool), request.id)
+  redis.call('ZREM', keys.preemption_deadlines(), request.id)
   local spoken = {unpack(TOLD, 1, #TOLD - 1)}
   requests.set_all(news, spoken, '')
   requests.transition(request, states.allocated, 'reprieved', news, fields)

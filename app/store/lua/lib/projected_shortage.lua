@@ -1,6 +1,6 @@
 -- What somebody will lack once it has its hold and all who have to leave have left: so the same shortage is never paid twice.
 -- @use accounts requests victim_holds
--- @keys pool_leaving
+-- @keys pool_victims
 
 local function sum(sums, path, ask)
   for _, account in ipairs(path) do
@@ -13,7 +13,7 @@ end
 
 -- By account and key what all who are leaving will bring; nil if one of them leaves for nobody and is yet to be judged.
 function projected_shortage.units_of_victims(pool)
-  local sums, raw = {}, redis.call('HGETALL', keys.pool_leaving(pool.name))
+  local sums, raw = {}, redis.call('HGETALL', keys.pool_victims(pool.name))
   for i = 1, #raw, 2 do
     if raw[i + 1] == '-' then return nil end
     local component, ask = requests.component_and_units(raw[i])

@@ -1,6 +1,6 @@
 -- Who waits: into a lane and the queues of its pools, and out of all of them at once.
 -- @use accounts amounts lanes nudges queue_order
--- @keys lane lane_walltimes component_lanes pool_queue pool_todo waiting orphans
+-- @keys lane lane_walltimes component_lanes pool_queue pool_unfinished waiting orphaned_lanes
 
 function queue.enter(request, lane, inner, deadline)
   redis.call('ZADD', keys.lane(lane.id), amounts.format(inner), request.id)
@@ -21,7 +21,7 @@ end
 -- A lane nobody is in any more leaves every pool.
 function queue.forget_lane(lane)
   redis.call('SREM', keys.component_lanes(lane.component), lane.id)
-  redis.call('SREM', keys.orphans(), lane.id)
+  redis.call('SREM', keys.orphaned_lanes(), lane.id)
   for _, name in ipairs(lanes.pools(lane.component)) do lanes.detach(accounts.pool(name), lane) end
 end
 
@@ -59,7 +59,7 @@ end
 
 -- A lane's members have to enter, leave or move in the pool's queue: what is unfinished begins with the first of them.
 function queue.schedule_sync(pool, lane)
-  redis.call('HSET', keys.pool_todo(pool.name), 'sync ' .. lane.id, '-inf')
+  redis.call('HSET', keys.pool_unfinished(pool.name), 'sync ' .. lane.id, '-inf')
 end
 
 -- Before somebody joins a lane that a review has yet to come to: whoever stands at its ends then would hide the others.

@@ -1,7 +1,7 @@
 -- Where somebody stands in a pool's queue, rule 1 included: those in share before those who must borrow, or with fair share those
 -- of less satisfied policies before those of others.
 -- @use accounts amounts fair_share_order lanes queue_order
--- @keys lane pool_queue pool_inshare pool_lanes
+-- @keys lane pool_queue pool_in_share pool_lanes
 
 local function bound(number, open)
   return (open and '(' or '') .. amounts.format(number)
@@ -36,8 +36,8 @@ function queue_positions.find(pool, lane, id)
   local score = tonumber(redis.call('ZSCORE', queued, id))
   if not score then return nil end
   if fair_share_order.applies(pool) then return fairly(pool, lane, score) end
-  local ids = redis.call('SMEMBERS', keys.pool_inshare(pool.name))
-  local shares = redis.call('SISMEMBER', keys.pool_inshare(pool.name), lane.id) == 1
+  local ids = redis.call('SMEMBERS', keys.pool_in_share(pool.name))
+  local shares = redis.call('SISMEMBER', keys.pool_in_share(pool.name), lane.id) == 1
   local low, high = 0, const.RANKS * const.AGES
   local before = 0
   if pool.fields.order == 'priority_first' then

@@ -1,14 +1,14 @@
 -- After a change of a pool, a group or a policy: every lane's eligibility, share and place again, a bounded part at a time.
 -- @use accounts amounts dirty_pools eligibility fair_share_order grants lanes nudges parking patience_hold queue queue_order requests victim_holds
--- @keys pool_policies pool_todo pool_queue component_lanes todo orphans lane
+-- @keys pool_policies pool_unfinished pool_queue component_lanes unfinished orphaned_lanes lane
 
 -- From now on nobody is granted in the pool until all its lanes have been looked at.
 function rechecks.start(pool)
   accounts.forget(pool.key)
   redis.call('HSET', pool.key, 'reviewing', '1', 'watched', fair_share_order.watch_state(pool.name))
   redis.call('HINCRBY', pool.key, 'rules', 1)
-  redis.call('HSET', keys.pool_todo(pool.name), 'review', '')
-  redis.call('SADD', keys.todo(), pool.name)
+  redis.call('HSET', keys.pool_unfinished(pool.name), 'review', '')
+  redis.call('SADD', keys.unfinished(), pool.name)
 end
 
 local function shut_out(pool, lane)
@@ -22,7 +22,7 @@ local function shut_out(pool, lane)
   for _, name in ipairs(lanes.pools(lane.component)) do
     if lanes.is_attached(accounts.pool(name), lane) then return end
   end
-  redis.call('SADD', keys.orphans(), lane.id)
+  redis.call('SADD', keys.orphaned_lanes(), lane.id)
 end
 
 local function look(path, lane)
@@ -34,17 +34,17 @@ local function look(path, lane)
     for _, name in ipairs(lanes.pools(lane.component)) do
       if lanes.is_attached(accounts.pool(name), lane) then return end
     end
-    return redis.call('SADD', keys.orphans(), lane.id)
+    return redis.call('SADD', keys.orphaned_lanes(), lane.id)
   end
-  redis.call('SREM', keys.orphans(), lane.id)
-  local busy = redis.call('HEXISTS', keys.pool_todo(pool.name), 'sync ' .. lane.id) == 1
+  redis.call('SREM', keys.orphaned_lanes(), lane.id)
+  local busy = redis.call('HEXISTS', keys.pool_unfinished(pool.name), 'sync ' .. lane.id) == 1
   if not listed or busy or not queue.is_in_order(path, lane) then queue.schedule_sync(pool, lane) end
   lanes.attach(path, lane, parking.NEW, 0)
 end
 
 -- Look at up to `count` lanes; says how many were looked at, and whether that was all.
 function rechecks.step(pool, count)
-  local todo, done = keys.pool_todo(pool.name), 0
+  local todo, done = keys.pool_unfinished(pool.name), 0
   local from = redis.call('HGET', todo, 'review') or ''
   local components = redis.call('SMEMBERS', keys.pool_policies(pool.name))
   local at = string.match(from, '^[^|]*')
@@ -74,12 +74,12 @@ end
 -- Bring up to `count` members of lanes that entered, left or moved into line with the pool's queue.
 function rechecks.sync_queue(pool, count)
   local done, queued = 0, keys.pool_queue(pool.name)
-  for _, field in ipairs(redis.call('HKEYS', keys.pool_todo(pool.name))) do
+  for _, field in ipairs(redis.call('HKEYS', keys.pool_unfinished(pool.name))) do
     local id = string.match(field, '^sync (.+)$')
     local lane = id and lanes.open(id)
     local path = lane and accounts.path(pool.name, lane.component)
     local listed = path and lanes.is_attached(pool, lane)
-    local from = id and redis.call('HGET', keys.pool_todo(pool.name), field)
+    local from = id and redis.call('HGET', keys.pool_unfinished(pool.name), field)
     local members = id and redis.call('ZRANGEBYSCORE', keys.lane(id), from, '+inf', 'WITHSCORES', 'LIMIT', 0, count - done) or {}
     for i = 1, #members, 2 do
       if listed then
@@ -88,10 +88,10 @@ function rechecks.sync_queue(pool, count)
       from, done = '(' .. members[i + 1], done + 1
     end
     if id and done >= count then
-      redis.call('HSET', keys.pool_todo(pool.name), field, from)
+      redis.call('HSET', keys.pool_unfinished(pool.name), field, from)
       return done, false
     end
-    if id then redis.call('HDEL', keys.pool_todo(pool.name), field) end
+    if id then redis.call('HDEL', keys.pool_unfinished(pool.name), field) end
   end
   return done, true
 end
@@ -99,11 +99,11 @@ end
 -- Reject up to `count` members of lanes that fit nowhere any more.
 function rechecks.reject_orphans(count)
   local done = 0
-  for _, id in ipairs(redis.call('SMEMBERS', keys.orphans())) do
+  for _, id in ipairs(redis.call('SMEMBERS', keys.orphaned_lanes())) do
     local lane = lanes.open(id)
     local reasons = eligibility.refusals(lane.component, lane.ask, lane.fixed)
     local members = reasons and redis.call('ZRANGE', keys.lane(id), 0, count - done - 1) or {}
-    if #members == 0 then redis.call('SREM', keys.orphans(), id) end
+    if #members == 0 then redis.call('SREM', keys.orphaned_lanes(), id) end
     for _, who in ipairs(members) do
       local request, fields = requests.load(who), {}
       queue.leave(who, lane)

@@ -1,6 +1,6 @@
 -- Giving an allocation back, by its holder under its fence.
 -- @use grants preemptions requests run_time_stats
--- @keys live
+-- @keys leases
 
 -- `released` and the request, also when it was released before under this fence; `vacated` is to leave when told to, or when just
 -- called back; `lost` is that the process which did a task's work is gone; `not_leaving` and status; `no_task`; `stale_fence`,
@@ -14,7 +14,7 @@ function releases.release(id, fence, outcome)
   if vacated and request.left_fence == fence and request.left_by == 'vacated' then return 'released', requests.flat(request), '' end
   if not vacated and request.status == states.released and request.fence == fence then return 'released', requests.flat(request), '' end
   if outcome == 'lost' and request.reason == 'worker_lost' and request.fence == fence then return 'released', requests.flat(request), '' end
-  if request.fence ~= fence or not redis.call('ZSCORE', keys.live(), id) then
+  if request.fence ~= fence or not redis.call('ZSCORE', keys.leases(), id) then
     return 'stale_fence', request.status, request.reason or ''
   end
   local fields = {}

@@ -1,6 +1,6 @@
 -- How long allocations have run, of each policy, counted in steps of which four double it: what estimates are made from.
 -- @use amounts clock
--- @keys pool_runs
+-- @keys pool_run_times
 
 local STEPS, MOST = 4, 2000  -- at so many all are halved, so that what is long ago counts less and less
 
@@ -25,11 +25,11 @@ end
 
 -- Its holder gives it back, as it has done what it was there for.
 function run_time_stats.add(request)
-  local key, ran_s = keys.pool_runs(request.pool, request.component), math.max(0, clock.now - tonumber(request.granted_ms)) / 1000
+  local key, ran_s = keys.pool_run_times(request.pool, request.component), math.max(0, clock.now - tonumber(request.granted_ms)) / 1000
   local step = math.floor(STEPS * math.log(1 + ran_s) / math.log(2))
   redis.call('HINCRBY', key, amounts.format(step), 1)
   if redis.call('HINCRBY', key, 'all', 1) >= MOST then halve(key) end
 end
 
 -- A policy goes, and with it what is known of it.
-function run_time_stats.delete(pool, component) redis.call('DEL', keys.pool_runs(pool, component)) end
+function run_time_stats.delete(pool, component) redis.call('DEL', keys.pool_run_times(pool, component)) end

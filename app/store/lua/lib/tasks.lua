@@ -1,6 +1,6 @@
 -- Tasks: a message that is kept until its request is granted, and the requests the task has, one after the other.
 -- @use admission amounts outbox requests
--- @keys delayed live task
+-- @keys delayed leases task
 
 local SHOWN = {'name', 'request', 'due_ms', 'sent', 'sent_fence', 'lost', 'returned', 'most', 'ended', 'told', 'age', 'saved', 'begun', 'ask'}
 
@@ -33,7 +33,7 @@ function tasks.describe(id)
   local request = task and tasks.request(task)
   if not request then return task and tasks.flat(task) or {'id', id}, {} end
   local flat = requests.flat(request)
-  requests.set_all(flat, {'lapses'}, request.lease_s and redis.call('ZSCORE', keys.live(), request.id) or '')
+  requests.set_all(flat, {'lapses'}, request.lease_s and redis.call('ZSCORE', keys.leases(), request.id) or '')
   return tasks.flat(task), flat
 end
 

@@ -1,6 +1,6 @@
 -- Going on with what bounded scripts left: reviews, then grants, then the queues, then those who fit nowhere any more.
 -- @use accounts dirty_pools grant_loop rechecks
--- @keys todo pool_todo
+-- @keys unfinished pool_unfinished
 
 -- One round that touches up to `count`; says whether something is left.
 function unfinished_work.resume(count)
@@ -9,7 +9,7 @@ function unfinished_work.resume(count)
     left = left - done
     return through and left > 0
   end
-  local pools = redis.call('SMEMBERS', keys.todo())
+  local pools = redis.call('SMEMBERS', keys.unfinished())
   table.sort(pools)
   for _, name in ipairs(pools) do
     local pool = accounts.pool(name)
@@ -23,7 +23,7 @@ function unfinished_work.resume(count)
   for _, name in ipairs(pools) do
     local pool = accounts.pool(name)
     if pool and not all_of(rechecks.sync_queue(pool, left)) then return 1 end
-    if redis.call('EXISTS', keys.pool_todo(name)) == 0 then redis.call('SREM', keys.todo(), name) end
+    if redis.call('EXISTS', keys.pool_unfinished(name)) == 0 then redis.call('SREM', keys.unfinished(), name) end
   end
   if not all_of(rechecks.reject_orphans(left)) then return 1 end
   return grant_loop.settle(left)

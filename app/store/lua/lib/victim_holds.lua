@@ -1,7 +1,7 @@
 -- Holds with victims: capacity kept for a waiter whose way others are clearing. Each keeps its amount, less what those leaving
 -- for it still bring, at every account of its owner's path; `cleared` is the sum of them, which binds all who have no such hold.
 -- @use account_updates accounts amounts clock dirty_pools lanes queue_order requests
--- @keys hold leaving pool_holds pool_leaving request
+-- @keys hold preemption_deadlines pool_holds pool_victims request
 
 local listed = {}  -- pool → its holds with victims, in order
 
@@ -85,12 +85,12 @@ function victim_holds.close(pool, hold)
   redis.call('HDEL', keys.pool_holds(pool.name), hold.id)
   redis.call('DEL', keys.hold(pool.name, hold.id))
   if redis.call('EXISTS', keys.request(hold.id)) == 1 then redis.call('HDEL', keys.request(hold.id), 'cleared_in') end
-  local leaving, any = redis.call('HGETALL', keys.pool_leaving(pool.name)), false
+  local leaving, any = redis.call('HGETALL', keys.pool_victims(pool.name)), false
   for i = 1, #leaving, 2 do
     if leaving[i + 1] == hold.id then
       any = true
-      redis.call('HSET', keys.pool_leaving(pool.name), leaving[i], '-')
-      redis.call('ZREM', keys.leaving(), leaving[i])
+      redis.call('HSET', keys.pool_victims(pool.name), leaving[i], '-')
+      redis.call('ZREM', keys.preemption_deadlines(), leaving[i])
       local there = redis.call('EXISTS', keys.request(leaving[i])) == 1  -- else it was lost; its time stands still from now on
       if there then redis.call('HSET', keys.request(leaving[i]), 'stray_ms', amounts.format(clock.now)) end
     end

@@ -1,7 +1,7 @@
 -- Those whose present step of leaving has ended, a bounded part at a time: more time once for who makes progress, then the second
 -- step, then the end.
 -- @use accounts amounts clock grant_loop preemptions requests
--- @keys leaving meta
+-- @keys preemption_deadlines meta
 -- @args now kept chunk
 -- @reply departed told forced more
 
@@ -9,7 +9,7 @@ clock.start(args.now)
 requests.set_stream_length(args.kept)
 local count, told, forced = tonumber(args.chunk), 0, 0
 local later = amounts.format(clock.after(60))
-local due = redis.call('ZRANGEBYSCORE', keys.leaving(), '-inf', amounts.format(clock.now), 'LIMIT', 0, count)
+local due = redis.call('ZRANGEBYSCORE', keys.preemption_deadlines(), '-inf', amounts.format(clock.now), 'LIMIT', 0, count)
 if #due > 0 then redis.call('HSET', keys.meta(), 'departed_ms', amounts.format(clock.now)) end  -- which a server out of memory refuses
 
 local function extended(pool, request)
@@ -17,15 +17,15 @@ local function extended(pool, request)
   local half = math.floor(tonumber(pool.fields.checkpoint_timeout_s or 600) * 500)
   local deadline = amounts.format(math.max(clock.now, tonumber(request.deadline_ms) + half))
   requests.save(request, {'extended', '1', 'deadline_ms', deadline})
-  redis.call('ZADD', keys.leaving(), deadline, request.id)
+  redis.call('ZADD', keys.preemption_deadlines(), deadline, request.id)
   return true
 end
 
 for _, id in ipairs(due) do
-  redis.call('ZADD', keys.leaving(), later, id)  -- if something is wrong with it, it is in nobody's way at the next call
+  redis.call('ZADD', keys.preemption_deadlines(), later, id)  -- if something is wrong with it, it is in nobody's way at the next call
   local request = requests.load(id)
   local held = request and request.status == states.preempting and accounts.pool(request.pool)
-  if not held or not accounts.policy(request.pool, request.component) then redis.call('ZREM', keys.leaving(), id)  -- lost
+  if not held or not accounts.policy(request.pool, request.component) then redis.call('ZREM', keys.preemption_deadlines(), id)  -- lost
   elseif request.directive == 'checkpoint' then
     local pool = accounts.pool(request.pool)
     if not extended(pool, request) then

@@ -1,7 +1,7 @@
 -- Preempt what is over a limit, for nobody: all of these, or nobody if one of them runs no more as it did, or its account would
 -- not be over its limit any more once those before it have left.
 -- @use accounts amounts clock grant_loop lanes preemptions requests
--- @keys orphans pool_leaving pool_stops todo
+-- @keys orphaned_lanes pool_victims pool_preemptions unfinished
 -- @args now kept chunk pool victims rules
 -- @reply applied more
 -- @reply stale why
@@ -10,13 +10,13 @@ clock.start(args.now)
 requests.set_stream_length(args.kept)
 local pool = accounts.pool(args.pool)
 if not pool then return reply.stale('pool') end
-if redis.call('EXISTS', keys.todo(), keys.orphans()) > 0 then return reply.stale('unfinished') end
+if redis.call('EXISTS', keys.unfinished(), keys.orphaned_lanes()) > 0 then return reply.stale('unfinished') end
 if (pool.fields.rules or '0') ~= args.rules then return reply.stale('rules') end
 
 local minute = clock.now - 60000
 local victims, going, met = cjson.decode(args.victims), {}, {}
 local most = tonumber(pool.fields.max_preemptions_per_minute)
-if most and redis.call('ZCOUNT', keys.pool_stops(pool.name), '(' .. amounts.format(minute), amounts.format(clock.now)) + #victims > most then
+if most and redis.call('ZCOUNT', keys.pool_preemptions(pool.name), '(' .. amounts.format(minute), amounts.format(clock.now)) + #victims > most then
   return reply.stale('budget')
 end
 
@@ -26,7 +26,7 @@ local function count(path, ask)
   end
 end
 
-local leaving = redis.call('HKEYS', keys.pool_leaving(pool.name))
+local leaving = redis.call('HKEYS', keys.pool_victims(pool.name))
 for _, id in ipairs(leaving) do
   local component, ask = requests.component_and_units(id)
   if component then count(accounts.path(pool.name, component), ask) end
@@ -55,8 +55,8 @@ for i, victim in ipairs(victims) do
 end
 
 for _, victim in ipairs(victims) do
-  redis.call('ZADD', keys.pool_stops(pool.name), amounts.format(clock.now), victim.request.id .. ':' .. victim.request.fence)
+  redis.call('ZADD', keys.pool_preemptions(pool.name), amounts.format(clock.now), victim.request.id .. ':' .. victim.request.fence)
   preemptions.begin(victim.path, nil, victim.request, 'limit', '')
 end
-redis.call('ZREMRANGEBYSCORE', keys.pool_stops(pool.name), '-inf', amounts.format(minute))
+redis.call('ZREMRANGEBYSCORE', keys.pool_preemptions(pool.name), '-inf', amounts.format(minute))
 return reply.applied(grant_loop.settle(tonumber(args.chunk)))

@@ -1,7 +1,7 @@
 -- Preempt for a waiter: it gets a hold, and these are told to leave for it, all of them or, if anything is not as it was planned,
 -- nobody.
 -- @use accounts amounts clock grant_loop grants lanes preemptions projected_shortage requests victim_holds
--- @keys orphans pool_stops request todo
+-- @keys orphaned_lanes pool_preemptions request unfinished
 -- @args now kept chunk pool waiter victims unused within borrowed uses rules
 -- @reply applied granted more
 -- @reply stale why
@@ -10,7 +10,7 @@ clock.start(args.now)
 requests.set_stream_length(args.kept)
 local pool = accounts.pool(args.pool)
 if not pool then return reply.stale('pool') end
-if redis.call('EXISTS', keys.todo(), keys.orphans()) > 0 then return reply.stale('unfinished') end
+if redis.call('EXISTS', keys.unfinished(), keys.orphaned_lanes()) > 0 then return reply.stale('unfinished') end
 if (pool.fields.rules or '0') ~= args.rules then return reply.stale('rules') end
 
 local waiter = requests.load(args.waiter)
@@ -25,7 +25,7 @@ local minute = clock.now - 60000
 local victims = cjson.decode(args.victims)
 if #victims == 0 then return reply.stale('nothing') end
 local most = tonumber(pool.fields.max_preemptions_per_minute)
-if most and redis.call('ZCOUNT', keys.pool_stops(pool.name), '(' .. amounts.format(minute), amounts.format(clock.now)) + #victims > most then
+if most and redis.call('ZCOUNT', keys.pool_preemptions(pool.name), '(' .. amounts.format(minute), amounts.format(clock.now)) + #victims > most then
   return reply.stale('budget')
 end
 local backoff_s = tonumber(pool.fields.backoff_s or pool.fields.discipline == 'fair_share' and 5 or 0)
@@ -100,9 +100,9 @@ hold = hold or victim_holds.open(path, lane, waiter)
 local rank, told = preemptions.rank(path[1], waiter), {}
 for i, victim in ipairs(victims) do
   told[i] = victim.request.id .. '@' .. preemptions.rank(victim.path[1], victim.request)
-  redis.call('ZADD', keys.pool_stops(pool.name), amounts.format(clock.now), victim.request.id .. ':' .. victim.request.fence)
+  redis.call('ZADD', keys.pool_preemptions(pool.name), amounts.format(clock.now), victim.request.id .. ':' .. victim.request.fence)
 end
-redis.call('ZREMRANGEBYSCORE', keys.pool_stops(pool.name), '-inf', amounts.format(minute))
+redis.call('ZREMRANGEBYSCORE', keys.pool_preemptions(pool.name), '-inf', amounts.format(minute))
 redis.call('HSET', pool.key, 'decided_ms', amounts.format(clock.now))
 requests.add_event(waiter, 'clearing', {}, {by = '', pool = args.pool, rank = rank, victims = table.concat(told, ';'), reason = victims[1].reason})
 for _, victim in ipairs(victims) do preemptions.begin(victim.path, hold, victim.request, victim.reason, rank) end

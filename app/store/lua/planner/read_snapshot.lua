@@ -1,6 +1,6 @@
 -- One pool at one moment, as a decision needs it: accounts, allocations, who leaves for whom, holds, and those who may ask.
 -- @use accounts amounts clock fair_share_order fair_share_pages lanes parking parking_lookup policy_demand queue_order victim_holds
--- @keys group lane policy pool pool_groups pool_held pool_lanes pool_leaving pool_policies pool_stops request
+-- @keys group lane policy pool pool_groups pool_allocation_records pool_lanes pool_victims pool_policies pool_preemptions request
 -- @args now pool most anyway
 -- @reply found now pool groups policies held leaving holds waiters line preferred stops wanted rest
 -- @reply quiet
@@ -13,7 +13,7 @@ clock.start(args.now)
 local pool = accounts.pool(args.pool)
 if not pool then return reply.not_found() end
 if pool.fields.reviewing or pool.fields.unsettled then return reply.unfinished() end
-local leaving = redis.call('HGETALL', keys.pool_leaving(args.pool))
+local leaving = redis.call('HGETALL', keys.pool_victims(args.pool))
 local most = tonumber(args.most)
 local lined = fair_share_order.applies(pool) and fair_share_pages.select_lanes(pool, most) or redis.call('ZRANGE', keys.pool_lanes(args.pool), 0, most - 1)
 if #lined == 0 and #leaving == 0 and (pool.fields.watched or '0') == '0' and args.anyway ~= '1' then return reply.quiet() end
@@ -90,6 +90,6 @@ local _, line = parking_lookup.line_head(pool)
 local wanted, rest = {}, ''
 if fair_share_order.applies(pool) or args.anyway == '1' then wanted, rest = policy_demand.read(pool, 0, most) end
 return reply.found(amounts.format(clock.now), redis.call('HGETALL', keys.pool(args.pool)), groups, policies,
-  redis.call('HGETALL', keys.pool_held(args.pool)), leaving, holds, waiters,
+  redis.call('HGETALL', keys.pool_allocation_records(args.pool)), leaving, holds, waiters,
   line and amounts.format(line) or '', preferred,
-  redis.call('ZCOUNT', keys.pool_stops(args.pool), '(' .. amounts.format(clock.now - 60000), amounts.format(clock.now)), wanted, rest)
+  redis.call('ZCOUNT', keys.pool_preemptions(args.pool), '(' .. amounts.format(clock.now - 60000), amounts.format(clock.now)), wanted, rest)

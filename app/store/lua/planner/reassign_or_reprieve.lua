@@ -1,7 +1,7 @@
 -- Judge one who is leaving for nobody any more: it goes on leaving for the owner of another hold, or it is called back; so may be
 -- who leaves for a limit.
 -- @use accounts amounts clock grant_loop lanes preemptions requests victim_holds
--- @keys leaving pool_leaving
+-- @keys preemption_deadlines pool_victims
 -- @args now kept chunk pool id fence owner
 -- @reply applied more
 -- @reply stale why
@@ -10,7 +10,7 @@ clock.start(args.now)
 requests.set_stream_length(args.kept)
 local pool, request = accounts.pool(args.pool), requests.load(args.id)
 local leaves = pool and request and request.status == states.preempting and request.fence == args.fence and request.pool == args.pool
-local whom = leaves and redis.call('HGET', keys.pool_leaving(args.pool), args.id)
+local whom = leaves and redis.call('HGET', keys.pool_victims(args.pool), args.id)
 if not (whom == '-' or whom == '!' and args.owner == '') then return reply.stale('victim') end
 if args.owner == '' then
   preemptions.reprieve(request)
@@ -23,8 +23,8 @@ local lane = lanes.of(request)
 local path = accounts.path(args.pool, lane.component)
 local stood_ms = math.max(0, clock.now - (tonumber(request.stray_ms) or clock.now))
 local deadline = amounts.format(tonumber(request.deadline_ms) + stood_ms)
-redis.call('HSET', keys.pool_leaving(args.pool), args.id, args.owner)
-redis.call('ZADD', keys.leaving(), deadline, args.id)
+redis.call('HSET', keys.pool_victims(args.pool), args.id, args.owner)
+redis.call('ZADD', keys.preemption_deadlines(), deadline, args.id)
 victim_holds.update_expected(pool, hold, path, lane.ask, 1)
 local owner = requests.load(args.owner)
 local rank = preemptions.rank(path[1], request)

@@ -1,6 +1,6 @@
 -- Make pools, their groups and their policies as declared: all of it at once, or nothing if anything forbids it.
 -- @use accounts amounts clock declaration deletions grants operation_replies quotas rechecks requests unfinished_work
--- @keys pool pools component
+-- @keys pool pools component_pools
 -- @args now kept chunk op changes
 -- @reply declared more
 -- @reply changed pool
@@ -42,7 +42,7 @@ local function write(pool, kind, row)
   redis.call('SADD', kind.names(pool.name), row.name)
   if kind.rows == 'policies' then
     redis.call('HSET', key, 'priority', row.priority, 'profile', row.profile)
-    redis.call('ZADD', keys.component(row.name), '-' .. row.priority, pool.name)
+    redis.call('ZADD', keys.component_pools(row.name), '-' .. row.priority, pool.name)
   end
 end
 

@@ -1,6 +1,6 @@
 -- Part a component from a pool, while nothing of it waits or runs there.
 -- @use accounts clock deletions lanes operation_replies quotas rechecks requests unfinished_work
--- @keys component_lanes lane pool_todo todo
+-- @keys component_lanes lane pool_unfinished unfinished
 -- @args now kept chunk op pool component
 -- @reply deleted more
 -- @reply in_use queued active
@@ -18,8 +18,8 @@ for _, id in ipairs(redis.call('SMEMBERS', keys.component_lanes(args.component))
   if lanes.is_attached(pool, lanes.open(id)) then queued = queued + redis.call('ZCARD', keys.lane(id)) end
 end
 if queued + active > 0 then return reply.in_use(queued, active) end
-if redis.call('EXISTS', keys.pool_todo(args.pool)) == 1 then  -- its queue may still name some
-  redis.call('SADD', keys.todo(), args.pool)
+if redis.call('EXISTS', keys.pool_unfinished(args.pool)) == 1 then  -- its queue may still name some
+  redis.call('SADD', keys.unfinished(), args.pool)
   return reply.unfinished()
 end
 

@@ -1,6 +1,6 @@
 -- Delete a pool nobody waits for or holds anything of, with its groups and policies.
 -- @use accounts deletions operation_replies
--- @keys pool_queue pool_active pool_lanes
+-- @keys pool_queue pool_allocations pool_lanes
 -- @args op name
 -- @reply deleted
 -- @reply in_use queued active
@@ -9,7 +9,7 @@
 if operation_replies.find(args.op) then return reply.deleted() end
 local pool = accounts.pool(args.name)
 if not pool then return reply.not_found() end
-local queued, active = redis.call('ZCARD', keys.pool_queue(args.name)), redis.call('ZCARD', keys.pool_active(args.name))
+local queued, active = redis.call('ZCARD', keys.pool_queue(args.name)), redis.call('ZCARD', keys.pool_allocations(args.name))
 if queued + active + redis.call('EXISTS', keys.pool_lanes(args.name)) > 0 then return reply.in_use(queued, active) end
 
 deletions.pool(pool)

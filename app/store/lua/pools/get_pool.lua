@@ -1,6 +1,6 @@
 -- A pool with its groups and policies as they stand at one moment.
 -- @use accounts
--- @keys pools pool group policy pool_groups pool_policies pool_queue pool_active pool_holds component_lanes lane pool_parked
+-- @keys pools pool group policy pool_groups pool_policies pool_queue pool_allocations pool_holds component_lanes lane pool_parked
 -- @args name
 -- @reply found description pool groups policies queued active holds
 -- @reply not_found
@@ -20,5 +20,5 @@ for _, component in ipairs(redis.call('SMEMBERS', keys.pool_policies(args.name))
   policies[#policies + 1] = {component, redis.call('HGETALL', keys.policy(args.name, component)), queued}
 end
 return reply.found(redis.call('HGET', keys.pools(), args.name), redis.call('HGETALL', keys.pool(args.name)), groups, policies,
-  redis.call('ZCARD', keys.pool_queue(args.name)), redis.call('ZCARD', keys.pool_active(args.name)),
+  redis.call('ZCARD', keys.pool_queue(args.name)), redis.call('ZCARD', keys.pool_allocations(args.name)),
   redis.call('HGETALL', keys.pool_holds(args.name)))

@@ -1,6 +1,6 @@
 -- Connect a component to a pool, or replace how it is connected.
 -- @use accounts amounts clock grants operation_replies quotas rechecks requests unfinished_work
--- @keys policy component pool_policies
+-- @keys policy component_pools pool_policies
 -- @args now kept chunk op pool component priority profile group reserved limit weight settings
 -- @reply set created more
 -- @reply refused code account key wants bound
@@ -32,7 +32,7 @@ redis.call('HSET', key, 'priority', args.priority, 'profile', args.profile, 'wei
 if args.group ~= '' then redis.call('HSET', key, 'group', args.group) else redis.call('HDEL', key, 'group') end
 if not now then quotas.number_account(pool, key) end
 redis.call('SADD', keys.pool_policies(args.pool), args.component)
-redis.call('ZADD', keys.component(args.component), '-' .. args.priority, args.pool)
+redis.call('ZADD', keys.component_pools(args.component), '-' .. args.priority, args.pool)
 local created = now and 0 or 1
 operation_replies.save(args.op, created)
 rechecks.start(pool)

@@ -1,6 +1,6 @@
 -- Why one request waits: in each pool in whose queue it stands its place there, all that it lacks, and what binds it.
 -- @use accounts amounts clock hold_owners lanes parking_lookup patience_hold queue_order queue_positions requests victim_holds
--- @keys events live pool_queue
+-- @keys events leases pool_queue
 -- @args now id
 -- @reply found request lapses pools
 -- @reply not_found
@@ -62,4 +62,4 @@ if request.status == states.queued then
     end
   end
 end
-return reply.found(requests.flat(request), request.lease_s and redis.call('ZSCORE', keys.live(), args.id), pools)
+return reply.found(requests.flat(request), request.lease_s and redis.call('ZSCORE', keys.leases(), args.id), pools)

@@ -1,6 +1,6 @@
 -- A page of those who hold units of a pool, in order of grant, after a fence.
 -- @use accounts request_rows requests
--- @keys pool_active
+-- @keys pool_allocations
 -- @args pool after count
 -- @reply page found last
 -- @reply not_found
@@ -8,7 +8,7 @@
 if not accounts.pool(args.pool) then return reply.not_found() end
 
 local found, count = {}, tonumber(args.count)
-local ids = redis.call('ZRANGEBYSCORE', keys.pool_active(args.pool), '(' .. args.after, '+inf', 'WITHSCORES', 'LIMIT', 0, count + 1)
+local ids = redis.call('ZRANGEBYSCORE', keys.pool_allocations(args.pool), '(' .. args.after, '+inf', 'WITHSCORES', 'LIMIT', 0, count + 1)
 for i = 1, math.min(#ids, 2 * count), 2 do
   local request = requests.load(ids[i])
   if request then found[#found + 1] = request_rows.build(request) end

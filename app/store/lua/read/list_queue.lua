@@ -1,6 +1,6 @@
 -- A page of a pool's queue in order, after a place: those in share merged with those who must borrow; with fair share tier by tier.
 -- @use accounts amounts fair_share_order fair_share_pages lanes queue_order requests
--- @keys lane pool_queue pool_inshare
+-- @keys lane pool_queue pool_in_share
 -- @args pool after count
 -- @reply page ids places last
 -- @reply not_found
@@ -24,7 +24,7 @@ local function floor_of(band)
 end
 
 local streams = {}
-for _, id in ipairs(redis.call('SMEMBERS', keys.pool_inshare(args.pool))) do
+for _, id in ipairs(redis.call('SMEMBERS', keys.pool_in_share(args.pool))) do
   local policy = accounts.policy(args.pool, lanes.open(id).component)
   streams[#streams + 1] = {lane = id, policy = policy, from = amounts.format(queue_order.lane_score_from(pool, policy, floor_of(0)))}
 end
@@ -33,7 +33,7 @@ streams[#streams + 1] = borrowers
 
 local function is_inshare(id)
   local request = requests.load(id)
-  return redis.call('SISMEMBER', keys.pool_inshare(args.pool), lanes.of(request).id) == 1
+  return redis.call('SISMEMBER', keys.pool_in_share(args.pool), lanes.of(request).id) == 1
 end
 
 local skipped, SKIPPED = 0, 500  -- of those in share, so many at most are passed over in one call

@@ -1,7 +1,7 @@
 -- What the metrics tell of a pool: of itself and of each of its policies how many wait, since when the oldest was submitted, and the
 -- amounts of each key. With fair share also how satisfied a policy is, and whether it starves.
 -- @use accounts amounts clock fair_share_order
--- @keys component_lanes lane policy pool pool_active pool_leaving pool_parked pool_policies pool_queue request
+-- @keys component_lanes lane policy pool pool_allocations pool_victims pool_parked pool_policies pool_queue request
 -- @args now pool
 -- @reply measured now keys pool queued active leaving policies
 -- @reply not_found
@@ -62,5 +62,5 @@ for _, component in ipairs(redis.call('SMEMBERS', keys.pool_policies(args.pool))
 end
 return reply.measured(amounts.format(clock.now), listed,
   redis.call('HMGET', keys.pool(args.pool), unpack(fields({'limit', 'used', 'promised', 'kept', 'cleared'}))),
-  redis.call('ZCARD', keys.pool_queue(args.pool)), redis.call('ZCARD', keys.pool_active(args.pool)),
-  redis.call('HLEN', keys.pool_leaving(args.pool)), policies)
+  redis.call('ZCARD', keys.pool_queue(args.pool)), redis.call('ZCARD', keys.pool_allocations(args.pool)),
+  redis.call('HLEN', keys.pool_victims(args.pool)), policies)

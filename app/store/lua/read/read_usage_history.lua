@@ -1,5 +1,5 @@
 -- What was noted of the use of a pool, oldest first, and the numbers its policies go by there.
--- @keys policy pool pool_history pool_policies
+-- @keys policy pool pool_usage_history pool_policies
 -- @args pool
 -- @reply found samples numbers
 -- @reply not_found
@@ -10,4 +10,4 @@ for _, component in ipairs(redis.call('SMEMBERS', keys.pool_policies(args.pool))
   numbers[#numbers + 1] = component
   numbers[#numbers + 1] = redis.call('HGET', keys.policy(args.pool, component), 'born') or ''
 end
-return reply.found(redis.call('LRANGE', keys.pool_history(args.pool), 0, -1), numbers)
+return reply.found(redis.call('LRANGE', keys.pool_usage_history(args.pool), 0, -1), numbers)

@@ -1,7 +1,7 @@
 -- What a holder says of its checkpoint: on its way out it answers with it, and otherwise it is noted for later. Who is
 -- heard is alive, so its lease is prolonged. One that is `routine` is only kept: whoever says so has not left with it.
 -- @use accounts amounts clock counters grant_loop operation_replies preemptions requests
--- @keys leaving live
+-- @keys preemption_deadlines leases
 -- @args now kept chunk op id fence state seconds reference routine
 -- @reply alive status lapses directive deadline more
 -- @reply left status more
@@ -17,7 +17,7 @@ if args.state == 'completed' and args.routine == '' and request.left_fence == ar
   return reply.left(request.status, grant_loop.settle(tonumber(args.chunk)))
 end
 local begun = not request.task or (request.started_ms or '') ~= ''
-if request.fence ~= args.fence or not begun or not redis.call('ZSCORE', keys.live(), args.id) then
+if request.fence ~= args.fence or not begun or not redis.call('ZSCORE', keys.leases(), args.id) then
   return reply.stale_fence(request.status, request.reason)
 end
 
@@ -25,7 +25,7 @@ local pool, asked = accounts.pool(request.pool), request.status == states.preemp
 if args.state == 'defer' and request.status ~= states.preempting then return reply.not_leaving(request.status) end
 
 local lapses = request.lease_s and amounts.format(clock.after(request.lease_s)) or ''
-if request.lease_s then redis.call('ZADD', keys.live(), lapses, args.id) end
+if request.lease_s then redis.call('ZADD', keys.leases(), lapses, args.id) end
 
 local function alive()
   return reply.alive(request.status, lapses, request.directive or '', request.deadline_ms or '', grant_loop.settle(tonumber(args.chunk)))
@@ -41,7 +41,7 @@ local function defer()
   local deadline = amounts.format(tonumber(request.deadline_ms) + granted * 1000)
   requests.set(request, fields, 'deferred_s', amounts.format(before + granted))
   requests.set(request, fields, 'deadline_ms', deadline)
-  redis.call('ZADD', keys.leaving(), 'XX', deadline, args.id)
+  redis.call('ZADD', keys.preemption_deadlines(), 'XX', deadline, args.id)
 end
 
 if args.state == 'completed' then

@@ -1,6 +1,6 @@
 -- One request as it stands, with its places in the queues; a look by its owner counts as a poll.
 -- @use accounts amounts clock lanes queue_positions requests
--- @keys live waiting
+-- @keys leases waiting
 -- @args now id poll
 -- @reply found request lapses places
 -- @reply not_found
@@ -23,5 +23,5 @@ if request.status == states.queued then
     redis.call('ZADD', keys.waiting(), 'XX', amounts.format(clock.after(request.queue_ttl_s)), args.id)
   end
 end
-local lapses = request.lease_s and redis.call('ZSCORE', keys.live(), args.id)
+local lapses = request.lease_s and redis.call('ZSCORE', keys.leases(), args.id)
 return reply.found(requests.flat(request), lapses, places)

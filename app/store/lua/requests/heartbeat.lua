@@ -1,6 +1,6 @@
 -- Prolong the lease of an allocation.
 -- @use amounts clock requests
--- @keys live
+-- @keys leases
 -- @args now id fence
 -- @reply alive status lapses directive deadline
 -- @reply stale_fence status reason
@@ -11,9 +11,9 @@ clock.start(args.now)
 local request = requests.load(args.id)
 if not request then return reply.not_found() end
 local begun = not request.task or (request.started_ms or '') ~= ''
-if request.fence ~= args.fence or not begun or not redis.call('ZSCORE', keys.live(), args.id) then
+if request.fence ~= args.fence or not begun or not redis.call('ZSCORE', keys.leases(), args.id) then
   return reply.stale_fence(request.status, request.reason)
 end
 local lapses = request.lease_s and amounts.format(clock.after(request.lease_s)) or ''
-if request.lease_s then redis.call('ZADD', keys.live(), lapses, args.id) end
+if request.lease_s then redis.call('ZADD', keys.leases(), lapses, args.id) end
 return reply.alive(request.status, lapses, request.directive or '', request.deadline_ms or '')

@@ -1,6 +1,6 @@
 -- Somebody begins the work that units were granted for: it is the only one under this fence, and from now on the lease runs.
 -- @use amounts clock counters requests
--- @keys live outbox task unstarted
+-- @keys leases outbox task unstarted
 -- @args now kept id fence runner
 -- @reply alive status lapses directive deadline
 -- @reply already_started
@@ -12,7 +12,7 @@ requests.set_stream_length(args.kept)
 
 local request = requests.load(args.id)
 if not request then return reply.not_found() end
-if request.fence ~= args.fence or not redis.call('ZSCORE', keys.live(), args.id) then
+if request.fence ~= args.fence or not redis.call('ZSCORE', keys.leases(), args.id) then
   return reply.stale_fence(request.status, request.reason)
 end
 local runner = request.runner or ''
@@ -31,7 +31,7 @@ local function arrived()
 end
 
 local lapses = request.lease_s and amounts.format(clock.after(request.lease_s)) or ''
-if request.lease_s then redis.call('ZADD', keys.live(), lapses, args.id) end
+if request.lease_s then redis.call('ZADD', keys.leases(), lapses, args.id) end
 if runner == '' then
   if request.task then arrived() end
   local news = {'runner', args.runner, 'started_ms', amounts.format(clock.now)}

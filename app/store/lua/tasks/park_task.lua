@@ -1,7 +1,7 @@
 -- Keep a task until its request is granted: the request enters the queue now, or when its time has come. In place of an allocation
 -- that the task itself has, both are done in one step.
 -- @use clock grant_loop releases requests tasks
--- @keys idempotency live task
+-- @keys idempotency leases task
 -- @args now kept chunk remember_s task name id ask key digest message due_ms most held fence
 -- @reply parked task request more
 -- @reply known task request more
@@ -25,7 +25,7 @@ local old, named
 if args.held ~= '' then
   old = requests.load(args.held)
   if not old then return reply.stale_fence('gone', '') end
-  if old.task ~= args.task or old.fence ~= args.fence or not redis.call('ZSCORE', keys.live(), old.id) then
+  if old.task ~= args.task or old.fence ~= args.fence or not redis.call('ZSCORE', keys.leases(), old.id) then
     return reply.stale_fence(old.status, old.reason or '')
   end
   named = redis.call('HGET', keys.task(args.task), 'name')
