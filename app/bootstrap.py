@@ -9,40 +9,40 @@ from dataclasses import dataclass
 from app import celery_brokers
 from app.domain.clock import Clock
 from app.service.audit import Audit
-from app.service.cleanup import Housekeeping
-from app.service.dashboard_queries import Glances
-from app.service.declarations import Declaring
-from app.service.dry_run import Trying
-from app.service.estimates import Foreseeing
-from app.service.explain import Explaining
-from app.service.long_poll import House, Waiting
-from app.service.measuring import Measures
-from app.service.periodic_jobs import Rounds, Turns
-from app.service.pool_shares import Sharing
+from app.service.cleanup import Cleanup
+from app.service.dashboard_queries import DashboardQueries
+from app.service.declarations import Declarations
+from app.service.dry_run import DryRun
+from app.service.estimates import Estimator
+from app.service.explain import Explainer
+from app.service.long_poll import LongPolls, WaitSlots
+from app.service.measuring import MetricQueries
+from app.service.periodic_jobs import PeriodicJobs, ReconcileLock
+from app.service.pool_shares import PoolShares
 from app.service.pools import Pools
-from app.service.queries import Listing
-from app.service.reconcile import Reconciling
+from app.service.queries import RequestQueries
+from app.service.reconcile import Reconciler
 from app.service.requests import Requests
 from app.service.tasks import Tasks
 from app.service.tokens import Tokens
-from app.service.usage_history import Histories
+from app.service.usage_history import UsageHistories
 from app.settings import Settings
-from app.store.audit import Auditor
-from app.store.change_notifications import Wakeups
-from app.store.connection import check, connect
+from app.store.audit import AuditStore
+from app.store.change_notifications import ChangeNotifications
+from app.store.connection import check_server, connect
 from app.store.embedded_redis import EmbeddedRedis, FolderInUse, require_ledger
-from app.store.ledger import Ledger, Limits
-from app.store.metrics import Measuring
+from app.store.ledger import Ledger, LedgerLimits
+from app.store.metrics import MetricsStore
 from app.store.nudges import Nudges
-from app.store.plan_store import Planning
-from app.store.queries import Lists
-from app.store.queue_status import Standings
-from app.store.scripts import Client
+from app.store.plan_store import PlanStore
+from app.store.queries import QueryStore
+from app.store.queue_status import QueueStatusStore
+from app.store.scripts import RedisClient
 from app.store.task_outbox import TaskStore
 from app.store.tokens import TokenStore
-from app.store.usage_samples import Samples
-from app.store.workspace_copy import Copying, OnDemand, Servers
-from app.store.workspaces import Registry
+from app.store.usage_samples import UsageSampleStore
+from app.store.workspace_copy import RedisProvider, ThrowawayRedis, WorkspaceCopier
+from app.store.workspaces import WorkspaceRegistry
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,64 +52,66 @@ class Services:
     requests: Requests
     tasks: Tasks
     pools: Pools
-    lists: Listing
-    housekeeping: Housekeeping
+    queries: RequestQueries
+    cleanup: Cleanup
     audit: Audit
-    rounds: Rounds
+    periodic_jobs: PeriodicJobs
     tokens: Tokens
-    waiting: Waiting
-    declaring: Declaring
-    sharing: Sharing
-    explaining: Explaining
-    foreseeing: Foreseeing
-    trying: Trying
-    glances: Glances
-    history: Histories
-    measures: Measures
-    registry: Registry
+    long_polls: LongPolls
+    declarations: Declarations
+    pool_shares: PoolShares
+    explain: Explainer
+    estimates: Estimator
+    dry_run: DryRun
+    dashboard_queries: DashboardQueries
+    usage_history: UsageHistories
+    metrics: MetricQueries
+    workspaces: WorkspaceRegistry
 
 
-def services(client: Client, settings: Settings, clock: Clock | None = None, scratch: Servers | None = None) -> Services:
+def make_services(
+    client: RedisClient, settings: Settings, clock: Clock | None = None, redis_provider: RedisProvider | None = None
+) -> Services:
     """The services on a Redis; things are tried out where `scratch` says, else on a server of this process's own."""
     limits = _limits(settings)
-    ledger, registry = Ledger(client, clock, limits), Registry(client)
-    housekeeping, audit = Housekeeping(ledger, registry), Audit(ledger, Auditor(client, clock, settings.chunk))
-    reconciling = Reconciling(Planning(client, clock, limits), ledger)
-    turns = Turns(Nudges(client, clock), reconciling)
+    ledger, registry = Ledger(client, clock, limits), WorkspaceRegistry(client)
+    housekeeping, audit = Cleanup(ledger, registry), Audit(ledger, AuditStore(client, clock, settings.chunk))
+    reconciling = Reconciler(PlanStore(client, clock, limits), ledger)
+    turns = ReconcileLock(Nudges(client, clock), reconciling)
     requests = Requests(ledger, registry)
-    house = House(polls=settings.api_threads * 3 // 4, streams=settings.api_threads // 8)
-    standings, lists = Standings(client, clock), Lists(client)
-    history = Histories(Samples(client, settings.history_interval_s, settings.history_kept, clock), ledger)
-    foreseeing = Foreseeing(Planning(client, clock, limits), ledger, lists, standings)
+    house = WaitSlots(polls=settings.api_threads * 3 // 4, streams=settings.api_threads // 8)
+    standings, lists = QueueStatusStore(client, clock), QueryStore(client)
+    history = UsageHistories(UsageSampleStore(client, settings.history_interval_s, settings.history_kept, clock), ledger)
+    foreseeing = Estimator(PlanStore(client, clock, limits), ledger, lists, standings)
     return Services(
         requests=requests,
-        tasks=Tasks(task_store(client, settings, clock), registry, celery_brokers.read(settings)),
+        tasks=Tasks(make_task_store(client, settings, clock), registry, celery_brokers.read_brokers(settings)),
         pools=Pools(ledger, registry),
-        lists=Listing(ledger, lists),
-        housekeeping=housekeeping,
+        queries=RequestQueries(ledger, lists),
+        cleanup=housekeeping,
         audit=audit,
-        rounds=Rounds(ledger, registry, housekeeping, audit, history, turns),
+        periodic_jobs=PeriodicJobs(ledger, registry, housekeeping, audit, history, turns),
         tokens=Tokens(TokenStore(client, clock), settings.rate_per_s),
-        waiting=Waiting(requests, Wakeups(client), house),
-        declaring=Declaring(ledger, registry),
-        sharing=Sharing(Planning(client, clock, limits), ledger),
-        explaining=Explaining(standings, Planning(client, clock, limits), ledger, foreseeing),
-        foreseeing=foreseeing,
-        trying=Trying(Copying(client, scratch or OnDemand(), clock), limits),
-        glances=Glances(standings, ledger, history),
-        history=history,
-        measures=Measures(Measuring(client, clock), ledger),
-        registry=registry,
+        long_polls=LongPolls(requests, ChangeNotifications(client), house),
+        declarations=Declarations(ledger, registry),
+        pool_shares=PoolShares(PlanStore(client, clock, limits), ledger),
+        explain=Explainer(standings, PlanStore(client, clock, limits), ledger, foreseeing),
+        estimates=foreseeing,
+        dry_run=DryRun(WorkspaceCopier(client, redis_provider or ThrowawayRedis(), clock), limits),
+        dashboard_queries=DashboardQueries(standings, ledger, history),
+        usage_history=history,
+        metrics=MetricQueries(MetricsStore(client, clock), ledger),
+        workspaces=registry,
     )
 
 
-def task_store(client: Client, settings: Settings, clock: Clock | None = None) -> TaskStore:
+def make_task_store(client: RedisClient, settings: Settings, clock: Clock | None = None) -> TaskStore:
     """What is kept of tasks, for whoever sends them."""
     return TaskStore(client, clock, _limits(settings))
 
 
-def _limits(settings: Settings) -> Limits:
-    return Limits(
+def _limits(settings: Settings) -> LedgerLimits:
+    return LedgerLimits(
         chunk=settings.chunk,
         events_kept=settings.events_kept,
         retention_s=settings.retention_s,
@@ -118,7 +120,7 @@ def _limits(settings: Settings) -> Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class ServiceContext:
     """The services, the Redis they are on, and the server if it is our own."""
 
     services: Services
@@ -132,7 +134,7 @@ class Running:
 
 
 @contextmanager
-def running(settings: Settings, *, serving: bool = False, existing: bool = False) -> Iterator[Running]:
+def open_services(settings: Settings, *, serving: bool = False, existing: bool = False) -> Iterator[ServiceContext]:
     """The services on the Redis that is set, or on an embedded one that lives as long as the context. It has answered.
 
     With `serving` the embedded one is offered to all who come without it: they are on it while this one runs, and one that
@@ -143,14 +145,14 @@ def running(settings: Settings, *, serving: bool = False, existing: bool = False
         if not url:
             if existing:
                 require_ledger(settings.data_dir)
-            url, server = _embedded(settings, stack, serving=serving)
+            url, server = _start_embedded(settings, stack, serving=serving)
         client = connect(url, settings.redis_timeout_s)
-        check(client, url)
+        check_server(client, url)
         stack.callback(client.close)
-        yield Running(services(client, settings), url, server)
+        yield ServiceContext(make_services(client, settings), url, server)
 
 
-def _embedded(settings: Settings, stack: ExitStack, *, serving: bool) -> tuple[str, EmbeddedRedis | None]:
+def _start_embedded(settings: Settings, stack: ExitStack, *, serving: bool) -> tuple[str, EmbeddedRedis | None]:
     """Where an embedded server answers: one of our own, or that of the service which has the data folder."""
     own = EmbeddedRedis(settings.data_dir, appendfsync=settings.appendfsync, offered=serving)
     try:

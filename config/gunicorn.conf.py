@@ -15,71 +15,70 @@ from app.api.metrics import multiprocess_dir
 from app.settings import Settings
 
 _settings = Settings.read()
-# Where the counters of all processes meet. What a process that was killed said of the moment counts no more.
-_COUNTERS = multiprocess_dir.VARIABLE
-_given = os.environ.get(_COUNTERS, "")
-_prefix = f"{multiprocess_dir.PREFIX}{os.getpid()}-"  # known again after a reload
-_own_counters = _given if os.path.basename(_given).startswith(_prefix) else None
-if not _given:
-    _own_counters = str(multiprocess_dir.made(_prefix))
-if _own_counters and not _given:
-    os.environ[_COUNTERS] = _own_counters
+# The directory in which the counters of all processes meet. Gauges of a process that was killed are removed.
+_VARIABLE = multiprocess_dir.ENVIRONMENT_VARIABLE
+_directory = os.environ.get(_VARIABLE, "")
+_prefix = f"{multiprocess_dir.PREFIX}{os.getpid()}-"  # recognised after a reload
+_own_directory = _directory if os.path.basename(_directory).startswith(_prefix) else None
+if not _directory:
+    _own_directory = str(multiprocess_dir.create_directory(_prefix))
+if _own_directory and not _directory:
+    os.environ[_VARIABLE] = _own_directory
 else:
-    os.makedirs(os.environ[_COUNTERS], exist_ok=True)
-    for _stale in glob.glob(os.path.join(glob.escape(os.environ[_COUNTERS]), "gauge_live*.db")):
-        os.unlink(_stale)
+    os.makedirs(os.environ[_VARIABLE], exist_ok=True)
+    for _gauges in glob.glob(os.path.join(glob.escape(os.environ[_VARIABLE]), "gauge_live*.db")):
+        os.unlink(_gauges)
 
 bind = f"[{_settings.host}]:{_settings.port}" if ":" in _settings.host else f"{_settings.host}:{_settings.port}"
 workers = _settings.api_processes
 threads = _settings.api_threads
-worker_class = "app.api.server.gunicorn_worker.Worker"
+worker_class = "app.api.server.gunicorn_worker.ApiWorker"
 worker_connections = max(1000, 2 * threads)  # gthread counts idle connections among them
 
-# Each of those is an open file, and a thread at work may have one more to Redis: many systems begin with fewer.
+# Each connection is an open file, and each thread may have one more to Redis. The default of many systems is lower.
 _open_files = worker_connections + threads + 200
-_allowed, _most = resource.getrlimit(resource.RLIMIT_NOFILE)
-if _allowed != resource.RLIM_INFINITY and _allowed < _open_files:
-    resource.setrlimit(
-        resource.RLIMIT_NOFILE, (_open_files if _most == resource.RLIM_INFINITY else min(_open_files, _most), _most)
-    )
+_soft_limit, _hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+if _soft_limit != resource.RLIM_INFINITY and _soft_limit < _open_files:
+    _soft_limit = _open_files if _hard_limit == resource.RLIM_INFINITY else min(_open_files, _hard_limit)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (_soft_limit, _hard_limit))
 
 keepalive = 5
-forwarder_headers = ""  # nobody may set the environment of the app by a header
+forwarder_headers = ""  # no header sets the environment of the app
 graceful_timeout = 15
-control_socket_disable = True  # it would let whoever runs as this user stop the server
+control_socket_disable = True  # every process of this user could stop the server by it
 pidfile = None
 proc_name = "poolkeeper-api"
 
 
-class Log(Logger):
-    """What gunicorn has to say goes where everything goes; the app writes a line a request itself."""
+class ServerLogger(Logger):
+    """The logger of gunicorn, which writes to the log of the service. The app writes the access log itself."""
 
     def setup(self, cfg):
-        """As every process of the service does."""
+        """Configure logging as in every process of the service."""
         logging_config.begin(_settings)
 
     def access(self, *_):
-        """Nothing."""
+        """Write nothing."""
 
     def warning(self, msg, *args, **kwargs):
-        """What gunicorn could not read it quotes, and there may be a token in it."""
+        """Mask tokens: gunicorn quotes the input that it could not read."""
         super().warning("%s", re.sub(r"pk_[\w-]+", "pk_***", msg % args if args else str(msg)), **kwargs)
 
 
-logger_class = Log
+logger_class = ServerLogger
 
 
 def child_exit(server, worker):
-    """A process has ended: what it counted is kept, in one place with what all others did that have ended."""
-    multiprocess_dir.ended(pathlib.Path(os.environ[_COUNTERS]), worker.pid)
+    """Merge the counters of the process into those of all that have ended."""
+    multiprocess_dir.merge_process(pathlib.Path(os.environ[_VARIABLE]), worker.pid)
 
 
 def on_exit(server):
-    """All have ended."""
-    if _own_counters:
-        shutil.rmtree(_own_counters, ignore_errors=True)
+    """Remove the directory of the counters."""
+    if _own_directory:
+        shutil.rmtree(_own_directory, ignore_errors=True)
 
 
 def on_starting(server):
-    """What every process needs is loaded once, before they fork; what they connect with is made by each."""
-    import_module("app.wsgi")  # not before the folder is set
+    """Load the application once, before the fork; each process makes its own connections."""
+    import_module("app.wsgi")  # not before the directory is set

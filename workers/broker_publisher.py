@@ -18,26 +18,26 @@ from kombu.exceptions import OperationalError
 from kombu.transport import resolve_transport
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
-from app.celery_brokers import Address
-from app.domain.specs import malformed
-from app.domain.tasks import Dispatch
-from app.settings import BadSetting
+from app.celery_brokers import BrokerAddress
+from app.domain.specs import field_errors
+from app.domain.tasks import TaskDispatch
+from app.settings import InvalidSetting
 
-CONNECT_S = 5
+CONNECT_TIMEOUT_S = 5
 """How long a broker may take to answer at first."""
-AT_ONCE_S = 1.0
+RECONNECT_WITHIN_S = 1.0
 """A connection that turns out to be broken sooner than this is made anew at once: it only has been idle for too long."""
 
 
-class Unsendable(Exception):  # noqa: N818 - a property of the document
+class InvalidMessage(Exception):  # noqa: N818 - a property of the document
     """The document is no message, whichever broker it is for."""
 
 
-class BrokerAway(Exception):  # noqa: N818 - a state of the world
+class BrokerUnavailable(Exception):  # noqa: N818 - a state of the world
     """The broker takes nothing just now."""
 
 
-class NotTaken(Exception):  # noqa: N818 - an answer
+class MessageRejected(Exception):  # noqa: N818 - an answer
     """The broker is there, and does not take this message."""
 
 
@@ -47,13 +47,13 @@ def _decoded(text: object) -> bytes:
     return base64.b64decode(text, validate=True)
 
 
-class _Part(BaseModel):
+class _MessagePart(BaseModel):
     """Of a document that another version may have written, what is not known is passed over."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
 
-class _Entity(_Part):
+class _Entity(_MessagePart):
     """What an exchange and a queue have in common; null is as kombu has it."""
 
     durable: bool | None = None
@@ -87,7 +87,7 @@ class _Queue(_Entity):
         return Queue(**self.model_dump(exclude_none=True, exclude={"exchange"}), exchange=exchange)
 
 
-class Message(_Part):
+class Message(_MessagePart):
     """A message, ready to be sent."""
 
     body: Annotated[bytes, BeforeValidator(_decoded)]
@@ -100,19 +100,19 @@ class Message(_Part):
     queues: tuple[_Queue, ...] = ()
 
     @classmethod
-    def of(cls, dispatch: Dispatch) -> Message:
+    def from_dispatch(cls, dispatch: TaskDispatch) -> Message:
         """What is sent of a task: its own message, and beside its headers the one that says what it was granted."""
         try:
             made = cls.model_validate(dispatch.message)
         except ValidationError as wrong:
-            (field, reason), *_ = malformed(wrong)
-            raise Unsendable(f"{field} {reason}") from None
+            (field, reason), *_ = field_errors(wrong)
+            raise InvalidMessage(f"{field} {reason}") from None
         return made.model_copy(update={"headers": {**made.headers, "poolkeeper": _granted(dispatch)}})
 
 
-def _granted(dispatch: Dispatch) -> dict[str, Any]:
+def _granted(dispatch: TaskDispatch) -> dict[str, Any]:
     """What a worker is told: under which fence it runs what it was sent, or why that will never run."""
-    ended = dispatch.ended
+    ended = dispatch.end
     return {
         "request": dispatch.request,
         "fence": dispatch.fence,
@@ -121,8 +121,8 @@ def _granted(dispatch: Dispatch) -> dict[str, Any]:
         "lease_s": dispatch.lease_s,
         "resume": dispatch.resume,
         "checkpoint_reference": dispatch.reference,
-        "tries": dispatch.tries,
-        "begun": dispatch.begun,
+        "tries": dispatch.attempts,
+        "begun": dispatch.started,
         "ended": {"status": ended.status, "code": ended.code, "message": ended.message} if ended else None,
     }
 
@@ -130,12 +130,12 @@ def _granted(dispatch: Dispatch) -> dict[str, Any]:
 class Publisher:
     """Sends to one broker, on one connection, which is made when it is needed; for one thread."""
 
-    def __init__(self, address: Address, where: str) -> None:
+    def __init__(self, address: BrokerAddress, where: str) -> None:
         scheme = address.url.partition("://")[0]
         try:
             resolve_transport(scheme.partition("+")[0])  # redis+socket is redis
         except (KeyError, ImportError):
-            raise BadSetting(f"{where}: url: there is no transport {scheme}, or what it needs is not installed") from None
+            raise InvalidSetting(f"{where}: url: there is no transport {scheme}, or what it needs is not installed") from None
         self._address, self._hosts = address, address.url.count(";") + 1
         self._connection = self._made()
         self._channel: Any = None
@@ -149,12 +149,12 @@ class Publisher:
             self._publish(message)
         except self._away as error:
             self.close()
-            if not idle or time.monotonic() - begun > AT_ONCE_S:
-                raise BrokerAway(self._plain(error)) from None
+            if not idle or time.monotonic() - begun > RECONNECT_WITHIN_S:
+                raise BrokerUnavailable(self._plain(error)) from None
             self.publish(message)
         except Exception as error:
             self.close()  # some brokers close the channel along with what they refuse
-            raise NotTaken(self._plain(error)) from None
+            raise MessageRejected(self._plain(error)) from None
 
     def close(self) -> None:
         """Drop the connection; the next message makes another."""
@@ -165,7 +165,7 @@ class Publisher:
 
     def _made(self) -> Connection:
         at = self._address
-        return Connection(at.url, transport_options=dict(at.options), ssl=dict(at.ssl) or False, connect_timeout=CONNECT_S)
+        return Connection(at.url, transport_options=dict(at.options), ssl=dict(at.ssl) or False, connect_timeout=CONNECT_TIMEOUT_S)
 
     def _publish(self, message: Message) -> None:
         if self._channel is None:
@@ -200,7 +200,7 @@ class Publisher:
         return said[:300]
 
 
-def _secrets(address: Address, connection: Connection) -> list[str]:
+def _secrets(address: BrokerAddress, connection: Connection) -> list[str]:
     hidden = [address.url, connection.password, *_passwords(address.options)]
     return [text for text in hidden if isinstance(text, str) and text]
 

@@ -12,29 +12,29 @@ from celery import Celery, signals
 from celery.exceptions import CPendingDeprecationWarning
 
 from app import celery_brokers, logging_config
-from app.bootstrap import task_store
-from app.settings import BadSetting, Settings
-from app.store.celery_url import broker
+from app.bootstrap import make_task_store
+from app.settings import InvalidSetting, Settings
+from app.store.celery_url import celery_broker
 from app.store.connection import StoreMisconfigured, StoreUnavailable, connect
 from app.store.nudges import Nudges
-from workers.nudge_listener import Listener
-from workers.outbox_dispatcher import Dispatching, Sender, senders
-from workers.schedule import SKEW_S, schedule
+from workers.nudge_listener import NudgeListener
+from workers.outbox_dispatcher import BrokerRoute, OutboxDispatcher, broker_routes
+from workers.schedule import CLOCK_SKEW_S, schedule
 
 log = logging.getLogger(__name__)
 
 QUEUE = "poolkeeper"
 
-AGAIN_S = 1.0
+RETRY_S = 1.0
 """How soon a Redis that is away at the start is tried again."""
 
 
-def make(settings: Settings) -> Celery:
+def make_celery_app(settings: Settings) -> Celery:
     """The app these settings ask for; StoreMisconfigured if there is no broker to use."""
     url = settings.broker_url or settings.redis_url
     if not url:
         raise StoreMisconfigured("set POOLKEEPER_REDIS_URL (or let `poolkeeperd up` start a Redis and the workers)")
-    through = broker(url)
+    through = celery_broker(url)
     made = Celery("poolkeeper", broker=through.url, include=["workers.tasks"], set_as_current=False)
     made.conf.update(_how(settings), broker_transport_options=dict(through.options), broker_use_ssl=dict(through.ssl) or None)
     return made
@@ -59,7 +59,7 @@ def _how(settings: Settings) -> dict[str, Any]:
         "broker_connection_retry_on_startup": True,
         "broker_connection_max_retries": None,
         "broker_connection_timeout": 2,
-        "beat_scheduler": "workers.schedule:Ticks",
+        "beat_scheduler": "workers.schedule:BoundedScheduler",
         "beat_max_loop_interval": 5,
         "beat_schedule": schedule(settings),
     }
@@ -67,7 +67,7 @@ def _how(settings: Settings) -> dict[str, Any]:
 
 @signals.setup_logging.connect
 def _set_up_logging(**_: object) -> None:
-    logging_config.begin(_settings)
+    logging_config.configure_logging(_settings)
 
 
 @signals.worker_ready.connect  # Celery's own set-up, before it, makes sure that all of these are shown
@@ -78,8 +78,8 @@ def _spare_warnings(**_: object) -> None:
 @signals.worker_init.connect
 def _find_brokers(**_: object) -> None:
     try:
-        _senders.update(senders(celery_brokers.read(_settings)))
-    except BadSetting as wrong:  # of any other error Celery only makes a line in the log, and goes on
+        _senders.update(broker_routes(celery_brokers.read_brokers(_settings)))
+    except InvalidSetting as wrong:  # of any other error Celery only makes a line in the log, and goes on
         raise SystemExit(f"poolkeeperd worker: {wrong}") from wrong
 
 
@@ -100,9 +100,9 @@ def _start_threads() -> None:
             client = connect(str(_settings.redis_url), _settings.redis_timeout_s)
         except StoreUnavailable as away:  # a cluster has to be there before it can be used
             log.warning("nothing is heard of nudges, and no task is sent: %s", away)
-            _over.wait(AGAIN_S)
+            _over.wait(RETRY_S)
             continue
-        _threads.extend((Listener(Nudges(client), _send), Dispatching(task_store(client, _settings), _senders)))
+        _threads.extend((NudgeListener(Nudges(client), _send), OutboxDispatcher(make_task_store(client, _settings), _senders)))
         for each in _threads:
             each.start()
         return
@@ -116,11 +116,11 @@ def _end(**_: object) -> None:
 
 
 def _send(workspace: str) -> None:
-    app.send_task("workers.tasks.reconcile_one", (workspace,), expires=SKEW_S)
+    app.send_task("workers.tasks.reconcile_workspace", (workspace,), expires=CLOCK_SKEW_S)
 
 
-_senders: dict[str, Sender] = {}
-_threads: list[Listener | Dispatching] = []
+_senders: dict[str, BrokerRoute] = {}
+_threads: list[NudgeListener | OutboxDispatcher] = []
 _over = Event()
 _settings = Settings.read()
-app = make(_settings)
+app = make_celery_app(_settings)

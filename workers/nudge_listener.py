@@ -15,19 +15,19 @@ from app.store.nudges import Nudges
 
 log = logging.getLogger(__name__)
 
-QUIET_S = 10.0
+IDLE_TIMEOUT_S = 10.0
 """How long it sleeps when it has nothing to send."""
-PAUSE_S = 1.0
+RETRY_S = 1.0
 """After something went wrong."""
-ENDS_S = 2.0
+JOIN_TIMEOUT_S = 2.0
 """How long its end is waited for."""
 
 
-class Listener:
+class NudgeListener:
     """Hears nudges, claims them, and sends each when its time has come."""
 
     def __init__(self, nudges: Nudges, send: Callable[[str], object]) -> None:
-        self._nudges, self._ears, self._send = nudges, nudges.ears(), send
+        self._nudges, self._ears, self._send = nudges, nudges.subscribe(), send
         self._due: dict[str, float] = {}
         self._ended = Event()
         self._thread = Thread(target=self._run, name="nudges", daemon=True)
@@ -40,7 +40,7 @@ class Listener:
         """Hear nothing any more; what was to be sent is left to the tick."""
         self._ended.set()
         self._ears.close()
-        self._thread.join(ENDS_S)
+        self._thread.join(JOIN_TIMEOUT_S)
 
     def _run(self) -> None:
         with self._ears:
@@ -51,7 +51,7 @@ class Listener:
                     log.debug("a nudge is left to the tick: %s", away)
                 except Exception as error:  # of any library below; without this thread nothing would be heard any more
                     log.warning("a nudge is left to the tick: %s", error)
-                    self._ended.wait(PAUSE_S)
+                    self._ended.wait(RETRY_S)
 
     def _turn(self) -> None:
         for workspace in self._ears.wait(self._until_due()):
@@ -64,4 +64,4 @@ class Listener:
             self._send(workspace)
 
     def _until_due(self) -> float:
-        return max(0.0, min(self._due.values(), default=time.monotonic() + QUIET_S) - time.monotonic())
+        return max(0.0, min(self._due.values(), default=time.monotonic() + IDLE_TIMEOUT_S) - time.monotonic())

@@ -15,53 +15,53 @@ from random import uniform
 from threading import Event, Thread
 from typing import NamedTuple, Protocol
 
-from app.celery_brokers import Destination
-from app.domain.tasks import Dispatch, Taken
+from app.celery_brokers import TaskBroker
+from app.domain.tasks import OutboxBatch, TaskDispatch
 from app.store.connection import StoreUnavailable
-from app.store.nudges import Ears
-from workers.broker_publisher import BrokerAway, Message, NotTaken, Publisher, Unsendable
+from app.store.nudges import ChannelSubscription
+from workers.broker_publisher import BrokerUnavailable, InvalidMessage, Message, MessageRejected, Publisher
 
 log = logging.getLogger(__name__)
 
 CLAIM_S = 15.0
 """How long what was taken is nobody else's: longer than it takes to send, and to see that a broker does not answer."""
-QUIET_S = 10.0
+IDLE_TIMEOUT_S = 10.0
 """How long nobody looks when nothing was heard, at most."""
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
+MIN_PAUSE_S, MAX_PAUSE_S = 0.5, 30.0
 """How soon a broker that is away is tried again: the first time, and at most."""
 PAUSE_S = 1.0
 """How soon Redis is asked again when it was away."""
-SHORTLY_S = 0.05
+MORE_DUE_S = 0.05
 """When more is due, but there was nothing to send."""
-ENDS_S = 2.0
+JOIN_TIMEOUT_S = 2.0
 """How long the end of each thread is waited for."""
 
 
-class Outgoing(Protocol):
+class Outbox(Protocol):
     """What is kept to be sent; the store's promise."""
 
-    def take(self, workspace: str, claim_s: float, start_s: float, start_tries: int) -> Taken:
+    def take_batch(self, workspace: str, claim_s: float, start_s: float, start_tries: int) -> OutboxBatch:
         """What is to be sent now, for this caller alone until the claim lapses."""
         ...
 
-    def done(self, workspace: str, dispatches: Sequence[Dispatch], start_s: float) -> None:
+    def mark_sent(self, workspace: str, dispatches: Sequence[TaskDispatch], start_s: float) -> None:
         """These were sent."""
         ...
 
-    def failed(self, workspace: str, dispatches: Sequence[Dispatch], again_s: float) -> None:
+    def mark_failed(self, workspace: str, dispatches: Sequence[TaskDispatch], again_s: float) -> None:
         """These were not, and are due again after so long."""
         ...
 
 
-class Heard(Outgoing, Protocol):
+class WatchedOutbox(Outbox, Protocol):
     """The same, with word of when there is something."""
 
-    def ears(self) -> Ears:
+    def subscribe(self) -> ChannelSubscription:
         """To hear in which workspaces there is."""
         ...
 
 
-class Sends(Protocol):
+class Sender(Protocol):
     """Whoever sends a message; a Publisher."""
 
     def publish(self, message: Message) -> None:
@@ -77,23 +77,23 @@ class Pause(NamedTuple):
     """How long to wait."""
 
     seconds: float
-    whatever_comes: bool = False
+    ignores_wakeups: bool = False
     """Whether also if there is something new to send."""
 
 
 @dataclass
-class _Sent:
+class _SendResults:
     """What became of what was taken."""
 
-    sent: list[Dispatch] = field(default_factory=list)
-    refused: list[Dispatch] = field(default_factory=list)
-    left: list[Dispatch] = field(default_factory=list)
+    sent: list[TaskDispatch] = field(default_factory=list)
+    refused: list[TaskDispatch] = field(default_factory=list)
+    left: list[TaskDispatch] = field(default_factory=list)
 
 
-class Loop:
+class DispatchLoop:
     """Sends the tasks of one workspace, in order, until it is stopped."""
 
-    def __init__(self, workspace: str, sender: Sender, outgoing: Outgoing) -> None:
+    def __init__(self, workspace: str, sender: BrokerRoute, outgoing: Outbox) -> None:
         self._workspace, self._outgoing = workspace, outgoing
         self._to, self._publisher = sender
         self._failures = 0
@@ -108,7 +108,7 @@ class Loop:
         """There is something to send."""
         self._woken.set()
 
-    def end(self) -> None:
+    def stop(self) -> None:
         """Take nothing any more; what was taken is still sent."""
         self._ended.set()
         self._woken.set()
@@ -116,59 +116,59 @@ class Loop:
     def join(self) -> None:
         """Returns when it has ended, or not much later."""
         if self._thread.is_alive():
-            self._thread.join(ENDS_S)
+            self._thread.join(JOIN_TIMEOUT_S)
 
     def _run(self) -> None:
         while not self._ended.is_set():
             try:
-                pause = self.turn()
+                pause = self.run_once()
             except StoreUnavailable as away:
                 log.debug("nothing is taken from the outbox of workspace %s: %s", self._workspace, away)
                 self._ended.wait(PAUSE_S)
             except Exception:  # of any library below; without this thread nothing of the workspace would be sent any more
                 log.exception("nothing of workspace %s was sent; it is tried again", self._workspace)
-                self._ended.wait(QUIET_S)
+                self._ended.wait(IDLE_TIMEOUT_S)
             else:
                 if not self._ended.is_set():
-                    (self._ended if pause.whatever_comes else self._woken).wait(pause.seconds)
+                    (self._ended if pause.ignores_wakeups else self._woken).wait(pause.seconds)
         self._publisher.close()
 
-    def turn(self) -> Pause:
+    def run_once(self) -> Pause:
         """Take what is due and send it; says when to do so again."""
         self._woken.clear()  # before it is looked: what is put there from now on is said again
-        taken = self._outgoing.take(self._workspace, CLAIM_S, self._to.start_deadline_s, self._to.start_tries)
+        taken = self._outgoing.take_batch(self._workspace, CLAIM_S, self._to.start_deadline_s, self._to.start_tries)
         became = self._send(sorted(taken.dispatches, key=lambda dispatch: dispatch.fence or 0))  # as they were granted
         if became.sent:
-            self._outgoing.done(self._workspace, became.sent, self._to.start_deadline_s)
+            self._outgoing.mark_sent(self._workspace, became.sent, self._to.start_deadline_s)
         if became.left or (became.refused and not became.sent):
             return self._keep_away(became)
         if became.refused:  # by a broker that takes others: it will hardly take these soon
-            self._outgoing.failed(self._workspace, became.refused, LONGEST_PAUSE_S)
+            self._outgoing.mark_failed(self._workspace, became.refused, MAX_PAUSE_S)
         if self._failures and became.sent:
             self._failures = 0
             log.warning("the broker of workspace %s takes tasks again", self._workspace)
         until_due_s = _until_due(taken)  # as it was before this was sent, which is due again when nobody has begun it
         return Pause(min(until_due_s, self._to.start_deadline_s) if became.sent else until_due_s)
 
-    def _keep_away(self, became: _Sent) -> Pause:
+    def _keep_away(self, became: _SendResults) -> Pause:
         self._failures = 1 if became.sent else self._failures + 1
-        pause_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(self._failures - 1, 16)) * uniform(0.75, 1.0)
-        self._outgoing.failed(self._workspace, [*became.refused, *became.left], pause_s)
-        return Pause(pause_s, whatever_comes=bool(became.left))  # what is refused keeps no other
+        pause_s = min(MAX_PAUSE_S, MIN_PAUSE_S * 2.0 ** min(self._failures - 1, 16)) * uniform(0.75, 1.0)
+        self._outgoing.mark_failed(self._workspace, [*became.refused, *became.left], pause_s)
+        return Pause(pause_s, ignores_wakeups=bool(became.left))  # what is refused keeps no other
 
-    def _send(self, dispatches: Sequence[Dispatch]) -> _Sent:
-        became = _Sent()
+    def _send(self, dispatches: Sequence[TaskDispatch]) -> _SendResults:
+        became = _SendResults()
         for number, dispatch in enumerate(dispatches):
             try:
-                self._publisher.publish(Message.of(dispatch))
-            except Unsendable as wrong:  # as if nobody had begun it: so it holds its units for a while and not for ever
+                self._publisher.publish(Message.from_dispatch(dispatch))
+            except InvalidMessage as wrong:  # as if nobody had begun it: so it holds its units for a while and not for ever
                 log.error("task %s of workspace %s is no message: %s", dispatch.task, self._workspace, wrong)
-            except BrokerAway as away:
+            except BrokerUnavailable as away:
                 level = logging.DEBUG if self._failures else logging.WARNING
                 log.log(level, "the broker of workspace %s is away, tasks are kept: %s", self._workspace, away)
                 became.left = list(dispatches[number:])
                 break
-            except NotTaken as why:
+            except MessageRejected as why:
                 log.warning("task %s of workspace %s is not taken: %s", dispatch.task, self._workspace, why)
                 became.refused.append(dispatch)
                 continue
@@ -176,30 +176,30 @@ class Loop:
         return became
 
 
-def _until_due(taken: Taken) -> float:
+def _until_due(taken: OutboxBatch) -> float:
     if taken.more:
-        return 0.0 if taken.dispatches else SHORTLY_S
-    return QUIET_S if taken.next_due_ms is None else max(0.0, min(QUIET_S, (taken.next_due_ms - taken.now_ms) / 1000))
+        return 0.0 if taken.dispatches else MORE_DUE_S
+    return IDLE_TIMEOUT_S if taken.next_due_ms is None else max(0.0, min(IDLE_TIMEOUT_S, (taken.next_due_ms - taken.now_ms) / 1000))
 
 
-class Sender(NamedTuple):
+class BrokerRoute(NamedTuple):
     """Where the tasks of a workspace go, and who sends them there."""
 
-    to: Destination
-    publisher: Sends
+    to: TaskBroker
+    publisher: Sender
 
 
-def senders(destinations: Mapping[str, Destination], environ: Mapping[str, str] = os.environ) -> dict[str, Sender]:
+def broker_routes(destinations: Mapping[str, TaskBroker], environ: Mapping[str, str] = os.environ) -> dict[str, BrokerRoute]:
     """Those of every workspace; BadSetting if one of the brokers cannot be one."""
-    return {workspace: Sender(to, Publisher(to.address(environ), to.where)) for workspace, to in destinations.items()}
+    return {workspace: BrokerRoute(to, Publisher(to.address(environ), to.location)) for workspace, to in destinations.items()}
 
 
-class Dispatching:
+class OutboxDispatcher:
     """All of it: a loop for each workspace that has a broker, and an ear that wakes them."""
 
-    def __init__(self, outgoing: Heard, through: Mapping[str, Sender]) -> None:
-        self._loops = {workspace: Loop(workspace, sender, outgoing) for workspace, sender in through.items()}
-        self._ears = outgoing.ears()
+    def __init__(self, outgoing: WatchedOutbox, through: Mapping[str, BrokerRoute]) -> None:
+        self._loops = {workspace: DispatchLoop(workspace, sender, outgoing) for workspace, sender in through.items()}
+        self._ears = outgoing.subscribe()
         self._ended = Event()
         self._thread = Thread(target=self._hear, name="posts", daemon=True)
 
@@ -215,17 +215,17 @@ class Dispatching:
         self._ended.set()
         self._ears.close()
         for loop in self._loops.values():
-            loop.end()
+            loop.stop()
         for loop in self._loops.values():
             loop.join()
         if self._thread.is_alive():
-            self._thread.join(ENDS_S)
+            self._thread.join(JOIN_TIMEOUT_S)
 
     def _hear(self) -> None:
         with self._ears:
             while not self._ended.is_set():
                 try:
-                    for workspace in self._ears.wait(QUIET_S):
+                    for workspace in self._ears.wait(IDLE_TIMEOUT_S):
                         if loop := self._loops.get(workspace):
                             loop.wake()
                 except Exception as error:  # of any library below; who is not woken looks a little later

@@ -12,10 +12,10 @@ from app.settings import Settings
 
 log = logging.getLogger(__name__)
 
-AT_MOST = 20
+MAX_WAITING_TICKS = 20
 """Ticks left waiting in the queue; while there are more, nobody works, and others would only be in the way later."""
 
-SKEW_S = 30
+CLOCK_SKEW_S = 30
 """A tick that came too late is dropped, by the worker's clock, which may be ahead of beat's by this much."""
 
 
@@ -23,27 +23,27 @@ def schedule(settings: Settings) -> dict[str, dict[str, Any]]:
     """The ticks these settings ask for."""
     return {
         "reconcile": _every(settings.reconcile_interval_s, "workers.tasks.reconcile"),
-        "share": _every(settings.shares_interval_s, "workers.tasks.share"),
+        "update_fair_shares": _every(settings.shares_interval_s, "workers.tasks.update_fair_shares"),
         "cleanup": _every(settings.cleanup_interval_s, "workers.tasks.cleanup"),
-        "sample": _every(settings.history_interval_s, "workers.tasks.sample"),
+        "record_usage": _every(settings.history_interval_s, "workers.tasks.record_usage"),
         "audit": _every(settings.audit_interval_s, "workers.tasks.audit"),
     }
 
 
 def _every(interval_s: float, task: str) -> dict[str, Any]:
-    return {"task": task, "schedule": interval_s, "options": {"expires": max(interval_s, SKEW_S)}}
+    return {"task": task, "schedule": interval_s, "options": {"expires": max(interval_s, CLOCK_SKEW_S)}}
 
 
-class Ticks(Scheduler):
+class BoundedScheduler(Scheduler):
     """Sends a tick when its time has come, unless many wait already."""
 
     def apply_entry(self, entry: ScheduleEntry, producer: Producer | None = None) -> None:
         """Sends it, leaves it, or says why it could not."""
         try:
-            if self._waiting() < AT_MOST:
+            if self._waiting() < MAX_WAITING_TICKS:
                 self.apply_async(entry, producer=producer, advance=False)
             else:
-                log.warning("tick %s is left out: %d wait already, so no worker takes them", entry.name, AT_MOST)
+                log.warning("tick %s is left out: %d wait already, so no worker takes them", entry.name, MAX_WAITING_TICKS)
         except Exception as error:  # of any library below; the next tick tries again
             log.warning("tick %s could not be sent: %s", entry.name, error)
 

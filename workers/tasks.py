@@ -4,66 +4,66 @@ from __future__ import annotations
 
 from functools import cache
 
-from app.bootstrap import Services, services
+from app.bootstrap import Services, make_services
 from app.settings import Settings
 from app.store.connection import connect
 from app.store.scripts import observe
-from app.tracing import Traces
+from app.tracing import Tracing
 from workers.celery_app import app
 
-HANGS_S = 40
+TIME_LIMIT_S = 40
 """Longer than a round of decisions lets itself take: then it is interrupted, and soon after killed."""
 
 
 @cache
-def here() -> Services:
+def services() -> Services:
     """The services of this process, made by its first task: a connection does not survive a fork."""
     settings = Settings.read()
     client = connect(str(settings.redis_url), settings.redis_timeout_s)
     if settings.traces:
-        observe(client, traces().script)
-    return services(client, settings)
+        observe(client, traces().script_span)
+    return make_services(client, settings)
 
 
 @cache
-def traces() -> Traces:
+def traces() -> Tracing:
     """The spans of this process, each task one of them from the next on."""
-    begun = Traces("poolkeeper-worker")
-    begun.of_tasks()
+    begun = Tracing("poolkeeper-worker")
+    begun.instrument_celery()
     return begun
 
 
-@app.task(soft_time_limit=HANGS_S, time_limit=HANGS_S + 10)
+@app.task(soft_time_limit=TIME_LIMIT_S, time_limit=TIME_LIMIT_S + 10)
 def reconcile() -> None:
     """Decide in every workspace who is preempted, and do what is due."""
-    here().rounds.reconcile()
+    services().periodic_jobs.reconcile()
 
 
-@app.task(soft_time_limit=HANGS_S, time_limit=HANGS_S + 10)
-def share() -> None:
+@app.task(soft_time_limit=TIME_LIMIT_S, time_limit=TIME_LIMIT_S + 10)
+def update_fair_shares() -> None:
     """Work out fair shares anew, and decide by them."""
-    here().rounds.share()
+    services().periodic_jobs.update_fair_shares()
 
 
-@app.task(soft_time_limit=HANGS_S, time_limit=HANGS_S + 10)
-def reconcile_one(workspace: str) -> None:
+@app.task(soft_time_limit=TIME_LIMIT_S, time_limit=TIME_LIMIT_S + 10)
+def reconcile_workspace(workspace: str) -> None:
     """Decide in a workspace that was nudged."""
-    here().rounds.reconcile_one(workspace)
+    services().periodic_jobs.reconcile_workspace(workspace)
 
 
 @app.task
 def cleanup() -> None:
     """Tidy every workspace."""
-    here().rounds.cleanup()
+    services().periodic_jobs.cleanup()
 
 
 @app.task
-def sample() -> None:
+def record_usage() -> None:
     """Note how much of every pool is used."""
-    here().rounds.sample()
+    services().periodic_jobs.record_usage()
 
 
 @app.task
 def audit() -> None:
     """Compare the books of every workspace."""
-    here().rounds.audit()
+    services().periodic_jobs.audit()

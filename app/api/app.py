@@ -10,69 +10,69 @@ from flask import Flask, Response
 from werkzeug.exceptions import HTTPException
 
 from app.api import openapi, swagger_ui
-from app.api.auth import Access
-from app.api.metrics.process_metrics import Counted
-from app.api.request_handler import Dispatch
+from app.api.auth import Authenticator
+from app.api.metrics.process_metrics import ProcessMetrics
+from app.api.request_handler import RequestHandler
 from app.api.routes import AT_ROOT, PREFIX, ROUTES
 from app.api.routing import Route
 from app.bootstrap import Services
 
 
 @dataclass(frozen=True, slots=True)
-class Choices:
-    """What of the settings is HTTP's own."""
+class HttpOptions:
+    """The settings that concern HTTP alone."""
 
     token_required: bool = False
     max_body_bytes: int = 4 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
-    """What whoever serves something beside the routes builds on: the same services, the same door, the same counters."""
+class AppContext:
+    """What an extension of the application shares with the routes."""
 
     app: Flask
     services: Services
-    access: Access
-    counted: Counted
+    authenticator: Authenticator
+    process_metrics: ProcessMetrics
 
 
-Beside = Callable[[Ground], None]
-"""Adds to the application what is served beside the routes."""
+Extension = Callable[[AppContext], None]
+"""Adds pages to the application, such as the dashboard."""
 
 
-def create(
+def create_app(
     services: Services,
-    choices: Choices | None = None,
-    counted: Counted | None = None,
-    beside: Sequence[Beside] = (),
+    options: HttpOptions | None = None,
+    process_metrics: ProcessMetrics | None = None,
+    extensions: Sequence[Extension] = (),
 ) -> Flask:
-    """An application that serves these services, and what is beside the routes."""
-    choices = choices or Choices()
+    """Return an application that serves the routes and the extensions."""
+    options = options or HttpOptions()
     app = Flask("poolkeeper", static_folder=None)
-    app.config["MAX_CONTENT_LENGTH"] = choices.max_body_bytes + 1  # one more than is taken, so that too much is seen
+    app.config["MAX_CONTENT_LENGTH"] = options.max_body_bytes + 1  # one more, to recognise a body that is too large
     app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False
     app.url_map.strict_slashes = True
-    app.url_map.merge_slashes = False  # a path is what it says, or 404: no redirects
-    access = Access(services.tokens, required=choices.token_required)
-    counted = counted or Counted()
-    services.waiting.house.tell = counted.seated
-    dispatch = Dispatch(services, access, counted)
+    app.url_map.merge_slashes = False  # no redirects: another path is a 404
+    authenticator = Authenticator(services.tokens, required=options.token_required)
+    process_metrics = process_metrics or ProcessMetrics()
+    services.long_polls.slots.on_change = process_metrics.count_waiting_client
+    request_handler = RequestHandler(services, authenticator, process_metrics)
     for route in AT_ROOT:
-        _add(app, dispatch, route, "")
+        _add_route(app, request_handler, route, "")
     for route in ROUTES:
-        _add(app, dispatch, route, PREFIX)
-    document = openapi.written()
+        _add_route(app, request_handler, route, PREFIX)
+    document = openapi.document_json()
     app.add_url_rule(f"{PREFIX}/openapi.json", "openapi", lambda: Response(document, mimetype="application/json"))
-    swagger_ui.add(app)
-    for add in beside:
-        add(Ground(app, services, access, counted))
-    app.before_request(dispatch.begin)
-    app.after_request(dispatch.end)
-    app.register_error_handler(HTTPException, dispatch.refuse)
-    app.register_error_handler(Exception, dispatch.refuse)
+    swagger_ui.add_routes(app)
+    for extend in extensions:
+        extend(AppContext(app, services, authenticator, process_metrics))
+    app.before_request(request_handler.start_request)
+    app.after_request(request_handler.finish_request)
+    app.register_error_handler(HTTPException, request_handler.refusal_response)
+    app.register_error_handler(Exception, request_handler.refusal_response)
     return app
 
 
-def _add(app: Flask, dispatch: Dispatch, route: Route, prefix: str) -> None:
+def _add_route(app: Flask, request_handler: RequestHandler, route: Route, prefix: str) -> None:
     rule = prefix + re.sub(r"{(\w+)}", r"<\1>", route.path)
-    app.add_url_rule(rule, route.name, dispatch.view(route), methods=[route.method])
+    app.add_url_rule(rule, route.name, request_handler.view(route), methods=[route.method])

@@ -1,4 +1,4 @@
-"""The OpenAPI document, made of the table of routes and the models they name. Nothing of it is written by hand."""
+"""The OpenAPI document, made from the table of routes and the models of their handlers."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from pydantic.json_schema import models_json_schema
 
 from app.api.errors import PROBLEM_TYPE
 from app.api.routes import AT_ROOT, PREFIX, ROUTES
-from app.api.routing import STREAM, Route, path_pattern
-from app.api.schemas.requests import Problem
+from app.api.routing import EVENT_STREAM, Route, path_pattern
+from app.api.schemas.problems import Problem
 from app.domain.names import IDEMPOTENCY_PATTERN, NAME_PATTERN
 
 Mode: TypeAlias = Literal["validation", "serialization"]
@@ -24,8 +24,8 @@ Schema: TypeAlias = dict[str, Any]
 References: TypeAlias = Mapping[tuple[Any, Mode], Schema]
 """Model and mode → a reference to its schema."""
 
-REFERENCE = "#/components/schemas/{model}"
-SECURED: list[Schema] = [{}, {"token": []}]
+REFERENCE_TEMPLATE = "#/components/schemas/{model}"
+SECURITY: list[Schema] = [{}, {"token": []}]
 """With a token, and on the loopback address perhaps without."""
 DESCRIPTION = """Shares scarce capacity between the teams of an ML platform: ask for several resources at once, be told
 allocated, queued or rejected, hold what was granted by heartbeats under a fence, and give it back.
@@ -50,20 +50,20 @@ RETRY_AFTER = {"Retry-After": {"description": "Seconds after which to try again.
 
 
 @cache
-def written() -> str:
-    """The document as JSON."""
+def document_json() -> str:
+    """Return the document as JSON."""
     return json.dumps(document(), ensure_ascii=False)
 
 
 def document() -> Schema:
-    """The document."""
+    """Return the document."""
     rows = [("", route) for route in AT_ROOT] + [(PREFIX, route) for route in ROUTES]
     references, schemas = _schemas(route for _, route in rows)
     paths: dict[str, Schema] = {}
     for prefix, route in rows:
         paths.setdefault(prefix + route.path, {})[route.method.lower()] = _operation(route, references, schemas)
     for route in (route for _, route in rows):
-        schemas.pop(route.query.__name__, None)
+        schemas.pop(route.query_model.__name__, None)
     return {
         "openapi": "3.1.0",
         "info": {"title": "Poolkeeper", "version": version("poolkeeper-server"), "description": DESCRIPTION},
@@ -76,45 +76,46 @@ def document() -> Schema:
 
 
 def _schemas(routes: Iterable[Route]) -> tuple[References, dict[str, Schema]]:
-    """A reference to the schema of every model of the table, by model and mode; and all the schemas, by name."""
+    """Return the references by model and mode, and the schemas by name, of all models of the routes."""
     models: dict[tuple[type[BaseModel], Mode], None] = {(Problem, "serialization"): None}
     for route in routes:
-        models[(route.query, "validation")] = None
-        if route.body:
-            models[(route.body, "validation")] = None
-        if route.answer:
-            models[(route.answer, "serialization")] = None
-    references, definitions = models_json_schema(list(models), by_alias=True, ref_template=REFERENCE)
-    return references, _closed(definitions["$defs"])
+        models[(route.query_model, "validation")] = None
+        if route.body_model:
+            models[(route.body_model, "validation")] = None
+        if route.response_model:
+            models[(route.response_model, "serialization")] = None
+    references, definitions = models_json_schema(list(models), by_alias=True, ref_template=REFERENCE_TEMPLATE)
+    return references, _close_maps(definitions["$defs"])
 
 
-def _closed(schema: Any) -> Any:
-    """The schema, with the keys of each map bound to their pattern: pydantic says the pattern, and lets others pass."""
+def _close_maps(schema: Any) -> Any:
+    """Return the schema with maps closed: pydantic gives the pattern of the keys, and does not forbid other keys."""
     if isinstance(schema, list):
-        return [_closed(part) for part in schema]
+        return [_close_maps(part) for part in schema]
     if not isinstance(schema, dict):
         return schema
-    shut = {"additionalProperties": False} if "patternProperties" in schema else {}
-    return {name: _closed(part) for name, part in schema.items()} | shut
+    closing = {"additionalProperties": False} if "patternProperties" in schema else {}
+    return {name: _close_maps(part) for name, part in schema.items()} | closing
 
 
 def _operation(route: Route, references: References, schemas: dict[str, Schema]) -> Schema:
-    said = inspect.getdoc(route.handler) or ""
-    summary, _, more = said.partition("\n")
+    docstring = inspect.getdoc(route.handler) or ""
+    summary, _, more = docstring.partition("\n")
     operation: Schema = {
-        "operationId": f"{route.tag}_{route.handler.__name__}",
+        "operationId": route.operation_id,
         "tags": [route.tag],
         "summary": summary.split(". ")[0].rstrip("."),
-        "description": " ".join(f"{summary} {more}".split()) + (f" (permission: {route.may})" if route.may else ""),
-        "parameters": [*_in_path(route), *_in_query(schemas[route.query.__name__]), *_in_headers(route)],
-        "responses": {str(status): _success(route, status, references) for status in route.statuses}
-        | {str(status): _failure(status, references) for status in route.failures},
+        "description": " ".join(f"{summary} {more}".split())
+        + (f" (permission: {route.permission})" if route.permission else ""),
+        "parameters": [*_in_path(route), *_in_query(schemas[route.query_model.__name__]), *_in_headers(route)],
+        "responses": {str(status): _success(route, status, references) for status in route.success_statuses}
+        | {str(status): _failure(status, references) for status in route.failure_statuses},
     }
-    if route.may:
-        operation["security"] = SECURED
-    if route.body:
-        body = {"application/json": {"schema": references[(route.body, "validation")]}}
-        operation["requestBody"] = {"required": not route.body_may_be_absent, "content": body}
+    if route.permission:
+        operation["security"] = SECURITY
+    if route.body_model:
+        body = {"application/json": {"schema": references[(route.body_model, "validation")]}}
+        operation["requestBody"] = {"required": not route.is_body_optional, "content": body}
     return operation
 
 
@@ -127,37 +128,44 @@ def _in_path(route: Route) -> list[Schema]:
 
 def _in_query(schema: Schema) -> list[Schema]:
     parameters = []
-    for name, of in schema.get("properties", {}).items():
-        of = {key: value for key, value in of.items() if key != "title"}
-        parameter = {"name": name, "in": "query", "required": False, "schema": _given(of)}
-        parameter |= {"description": of["description"]} if "description" in of else {}
+    for name, field in schema.get("properties", {}).items():
+        field = {key: value for key, value in field.items() if key != "title"}
+        parameter = {"name": name, "in": "query", "required": False, "schema": _parameter_schema(field)}
+        parameter |= {"description": field["description"]} if "description" in field else {}
         parameters.append(parameter)
     return parameters
 
 
-def _given(schema: Schema) -> Schema:
-    """The schema of a parameter that is given: absent is the only way to say nothing in a query string."""
-    kinds = [kind for kind in schema.get("anyOf", []) if kind.get("type") != "null"]
-    if len(kinds) != 1:
+def _parameter_schema(schema: Schema) -> Schema:
+    """Return the schema of a query parameter that is present: in a query string, absent is the only form of null."""
+    choices = [choice for choice in schema.get("anyOf", []) if choice.get("type") != "null"]
+    if len(choices) != 1:
         return {key: value for key, value in schema.items() if key != "description"}
-    given: Schema = kinds[0]
-    return given
+    choice: Schema = choices[0]
+    return choice
 
 
 def _in_headers(route: Route) -> list[Schema]:
-    names = [*route.headers, *(["Poolkeeper-Workspace"] if route.may and route.in_workspace else [])]
+    names = [*route.request_headers, *(["Poolkeeper-Workspace"] if route.permission and route.has_workspace else [])]
     return [{"name": name, "in": "header", "required": False, **HEADERS[name]} for name in names]
 
 
 def _success(route: Route, status: int, references: References) -> Schema:
-    found: Schema = {"description": HTTPStatus(status).phrase}
+    response: Schema = {"description": HTTPStatus(status).phrase}
     if status != 204:
-        shaped = {"schema": references[(route.answer, "serialization")]} if route.answer else {"schema": {"type": "string"}}
-        found["content"] = {kind: {"schema": {"type": "string"}} if kind == STREAM else shaped for kind in route.produces}
-    return found
+        content = (
+            {"schema": references[(route.response_model, "serialization")]}
+            if route.response_model
+            else {"schema": {"type": "string"}}
+        )
+        response["content"] = {
+            media_type: {"schema": {"type": "string"}} if media_type == EVENT_STREAM else content
+            for media_type in route.media_types
+        }
+    return response
 
 
 def _failure(status: int, references: References) -> Schema:
     problem = {PROBLEM_TYPE: {"schema": references[(Problem, "serialization")]}}
-    found: Schema = {"description": HTTPStatus(status).phrase, "content": problem}
-    return found | ({"headers": RETRY_AFTER} if status in (429, 503) else {})
+    response: Schema = {"description": HTTPStatus(status).phrase, "content": problem}
+    return response | ({"headers": RETRY_AFTER} if status in (429, 503) else {})

@@ -1,4 +1,4 @@
-"""From a request to a handler and back: the door, the arguments, the answer, the line in the log."""
+"""From an HTTP request to its handler and back: authentication, arguments, response, metrics and access log."""
 
 from __future__ import annotations
 
@@ -19,231 +19,243 @@ from werkzeug.datastructures import Headers, MultiDict
 from werkzeug.exceptions import RequestEntityTooLarge
 
 from app.api import errors
-from app.api.auth import Access
-from app.api.metrics.process_metrics import Counted
-from app.api.routing import STREAM, Call, Route, path_pattern
+from app.api.auth import Authenticator
+from app.api.metrics.process_metrics import ProcessMetrics
+from app.api.routing import EVENT_STREAM, Call, Route, path_pattern
 from app.api.server import io_deadlines
 from app.bootstrap import Services
-from app.domain.names import RULES
-from app.domain.specs import Ask
-from app.domain.tokens import ANYBODY, Permission, Token
+from app.domain.names import PATTERN_TEXTS
+from app.domain.specs import StrictModel
+from app.domain.tokens import ANONYMOUS, Permission, Token
 from app.store.connection import StoreUnavailable
 
 access_log = logging.getLogger("poolkeeper.access")
 log = logging.getLogger("poolkeeper.api")
 
-PLAIN = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
-"""Of every answer that is made here: it is true for this moment only, and it is what it says."""
+RESPONSE_HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+"""Headers of every response that is made here: it is not stored, and its type is not guessed."""
 JSON = re.compile(r"application/(?:[\w.+-]+\+)?json", re.ASCII)
 REQUEST_ID = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 
 
-class Served(Protocol):
-    """What is counted and logged of what serves a request, be it a route or a page: what it is called, and who may."""
+class Endpoint(Protocol):
+    """What metrics and log need of a route or a page: its name and its permission."""
 
     @property
     def path(self) -> str: ...
     @property
-    def may(self) -> Permission | None: ...
+    def permission(self) -> Permission | None: ...
 
 
-class Dispatch:
+class RequestHandler:
     """Serves routes."""
 
-    def __init__(self, services: Services, access: Access, counted: Counted) -> None:
-        self._services, self._access, self._counted = services, access, counted
+    def __init__(self, services: Services, authenticator: Authenticator, process_metrics: ProcessMetrics) -> None:
+        self._services, self._authenticator, self._process_metrics = services, authenticator, process_metrics
 
     def view(self, route: Route) -> Callable[..., Response]:
-        """The function that Flask calls for a route."""
+        """Return the function that Flask calls for a route."""
 
         def serve(**path: str) -> Response:
-            asked = _asked()
+            http_request = _flask_request()
             g.route = route
-            if sock := asked.environ.get("gunicorn.socket"):
-                io_deadlines.done(sock.fileno())  # what it said so far is here
-            return self._serve(route, asked, path)
+            if sock := http_request.environ.get("gunicorn.socket"):
+                io_deadlines.finish(sock.fileno())  # the head of the request has been read
+            return self._serve(route, http_request, path)
 
         return serve
 
-    def _serve(self, route: Route, asked: Request, path: Mapping[str, str]) -> Response:
-        call = self._call(route, asked)
-        return self._answer(route, call, route.handler(call, **self._arguments(route, asked, path)))
+    def _serve(self, route: Route, http_request: Request, path: Mapping[str, str]) -> Response:
+        call = self._call(route, http_request)
+        return self._response(route, call, route.handler(call, **self._arguments(route, http_request, path)))
 
-    def _call(self, route: Route, asked: Request) -> Call:
-        token, workspace = ANYBODY, "default"
-        if route.may:
-            token = g.token = self._access.caller(asked.headers, asked.host)
-            if route.in_workspace:
-                workspace = g.workspace = self._access.workspace(token, asked.headers.get("Poolkeeper-Workspace"))
-            self._access.allow(token, route.may)
-        gone, needed = self._gone(asked), self._access.needs_token
-        return Call(self._services, token, workspace, asked.headers, gone, self._counted, needed)
+    def _call(self, route: Route, http_request: Request) -> Call:
+        token, workspace = ANONYMOUS, "default"
+        if route.permission:
+            token = g.token = self._authenticator.token_of_headers(http_request.headers, http_request.host)
+            if route.has_workspace:
+                workspace = g.workspace = self._authenticator.workspace(token, http_request.headers.get("Poolkeeper-Workspace"))
+            self._authenticator.require_permission(token, route.permission)
+        return Call(
+            self._services,
+            token,
+            workspace,
+            http_request.headers,
+            self._disconnect_check(http_request),
+            self._process_metrics,
+            self._authenticator.is_token_required,
+        )
 
-    def _gone(self, asked: Request) -> Callable[[], bool]:
-        sock, headers, host = asked.environ.get("gunicorn.socket"), asked.headers, asked.host
+    def _disconnect_check(self, http_request: Request) -> Callable[[], bool]:
+        sock, headers, host = http_request.environ.get("gunicorn.socket"), http_request.headers, http_request.host
 
-        def gone() -> bool:
-            return has_hung_up(sock) or not self._is_welcome(headers, host)
+        def client_disconnected() -> bool:
+            return is_disconnected(sock) or not self._is_authenticated(headers, host)
 
-        return gone
+        return client_disconnected
 
-    def _is_welcome(self, headers: Headers, host: str) -> bool:
+    def _is_authenticated(self, headers: Headers, host: str) -> bool:
         try:
-            self._access.caller(headers, host)
-        except errors.Refusal:
+            self._authenticator.token_of_headers(headers, host)
+        except errors.HttpRefusal:
             return False
         except StoreUnavailable:
-            pass  # nobody can tell
+            pass  # unknown, so the client stays
         return True
 
-    def _arguments(self, route: Route, asked: Request, path: Mapping[str, str]) -> dict[str, Any]:
-        given: dict[str, Any] = {name: _name(name, value) for name, value in path.items()}
-        query = _query(route, asked.args)
-        if route.takes_query:
-            given["query"] = query
-        if route.body:
-            with being_read(asked):
-                data = _data(asked)
-            given["body"] = _body(route.body, asked, data, absent_is_empty=route.body_may_be_absent)
-        return given
+    def _arguments(self, route: Route, http_request: Request, path: Mapping[str, str]) -> dict[str, Any]:
+        arguments: dict[str, Any] = {name: _path_name(name, value) for name, value in path.items()}
+        query = _query(route, http_request.args)
+        if route.has_query:
+            arguments["query"] = query
+        if route.body_model:
+            with read_deadline(http_request):
+                data = _body_bytes(http_request)
+            arguments["body"] = _body(route.body_model, http_request, data, absent_is_empty=route.is_body_optional)
+        return arguments
 
-    def _answer(self, route: Route, call: Call, answer: object) -> Response:
-        if isinstance(answer, Response):
-            response = answer
+    def _response(self, route: Route, call: Call, result: object) -> Response:
+        if isinstance(result, Response):
+            response = result
         else:
-            status, body = answer if isinstance(answer, tuple) else (route.statuses[0], answer)
-            response = written(body, status)
-        if call.says:
-            response.headers.update(call.says)
+            status, body = result if isinstance(result, tuple) else (route.success_statuses[0], result)
+            response = json_response(body, status)
+        if call.response_headers:
+            response.headers.update(call.response_headers)
         return response
 
     # ---- around every request
 
-    def begin(self) -> None:
+    def start_request(self) -> None:
         """Give the request an id, and start its clock."""
-        given = request.headers.get("X-Request-Id", "")
-        g.request_id = given if REQUEST_ID.fullmatch(given) else f"{random.getrandbits(64):016x}"  # to be found by, no secret
-        g.begun = time.perf_counter()
+        client_id = request.headers.get("X-Request-Id", "")
+        g.request_id = client_id if REQUEST_ID.fullmatch(client_id) else f"{random.getrandbits(64):016x}"  # no secret
+        g.start_s = time.perf_counter()
 
-    def end(self, response: Response) -> Response:
-        """Count it, log it, and say its id."""
-        asked, here = _asked(), g._get_current_object()
-        response.headers["X-Request-Id"] = here.request_id
-        taken_s = time.perf_counter() - here.begun
-        route: Served | None = here.get("route")
+    def finish_request(self, response: Response) -> Response:
+        """Count and log the request, and add its id to the response."""
+        http_request, context = _flask_request(), g._get_current_object()
+        response.headers["X-Request-Id"] = context.request_id
+        duration_s = time.perf_counter() - context.start_s
+        route: Endpoint | None = context.get("route")
         name = route.path if route else "none"
-        self._counted.request(asked.method if route else "none", name, response.status_code, taken_s)
-        if route is None or route.may:
-            token: Token = here.get("token", ANYBODY)
+        self._process_metrics.count_request(http_request.method if route else "none", name, response.status_code, duration_s)
+        if route is None or route.permission:
+            token: Token = context.get("token", ANONYMOUS)
             access_log.info(
                 "%s %s %s",
-                asked.method,
-                quote(asked.path),  # whatever is in it, it is one line
+                http_request.method,
+                quote(http_request.path),  # quoted: the log has one line a request
                 response.status_code,
                 extra={
-                    "request_id": here.request_id,
+                    "request_id": context.request_id,
                     "route": name,
                     "status": response.status_code,
-                    "ms": round(taken_s * 1000, 2),
-                    "workspace": here.get("workspace"),
+                    "ms": round(duration_s * 1000, 2),
+                    "workspace": context.get("workspace"),
                     "token": token.name,
                 },
             )
-        if (sock := asked.environ.get("gunicorn.socket")) and not response.is_streamed:
-            io_deadlines.writing(sock.fileno(), response.content_length or 0)
+        if (sock := http_request.environ.get("gunicorn.socket")) and not response.is_streamed:
+            io_deadlines.start_writing(sock.fileno(), response.content_length or 0)
         return response
 
-    def refuse(self, error: Exception) -> Response:
-        """The problem document of an error; a bug is logged with its trace, and said to be one."""
+    def refusal_response(self, error: Exception) -> Response:
+        """Return the problem document of an exception. A bug is logged with its trace, and answered with 500."""
         request_id = g.get("request_id")
-        refused = errors.reply(error, request_id)
-        if isinstance(error, StoreUnavailable):  # its words are for who runs the service: they say where Redis is
+        reply = errors.problem_reply(error, request_id)
+        if isinstance(error, StoreUnavailable):  # logged alone: the text names the address of Redis
             log.warning("%s", error, extra={"request_id": request_id})
-        if refused is None:
+        if reply is None:
             log.exception("%s %s failed", request.method, quote(request.path), extra={"request_id": request_id})
-            refused = errors.bug(request_id)
-        response = written(refused.body, refused.status, errors.PROBLEM_TYPE, exclude_none=True)
-        response.headers.update(refused.headers)
+            reply = errors.internal_error(request_id)
+        response = json_response(reply.body, reply.status, errors.PROBLEM_TYPE, exclude_none=True)
+        response.headers.update(reply.headers)
         return response
 
 
-def written(body: object, status: int, kind: str = "application/json", *, exclude_none: bool = False) -> Response:
-    """An answer as JSON; None is no content. What is both asked and answered leaves out what goes without saying."""
+def json_response(body: object, status: int, kind: str = "application/json", *, exclude_none: bool = False) -> Response:
+    """Return the body as JSON, 204 without a body. A model that is an input as well leaves out its default values."""
     if body is None:
-        return Response(status=204, headers=PLAIN)
+        return Response(status=204, headers=RESPONSE_HEADERS)
     assert isinstance(body, BaseModel)
-    text = body.model_dump_json(by_alias=True, exclude_none=exclude_none, exclude_defaults=isinstance(body, Ask))
-    return Response(text + "\n", status, PLAIN, kind)
+    text = body.model_dump_json(by_alias=True, exclude_none=exclude_none, exclude_defaults=isinstance(body, StrictModel))
+    return Response(text + "\n", status, RESPONSE_HEADERS, kind)
 
 
-def _asked() -> Request:
-    """The request itself: Flask's stand-in for it looks it up again for every attribute."""
-    asked: Request = request._get_current_object()  # type: ignore[attr-defined]
-    return asked
+def _flask_request() -> Request:
+    """Return the request itself: the proxy of Flask looks it up for every attribute."""
+    http_request: Request = request._get_current_object()  # type: ignore[attr-defined]
+    return http_request
 
 
-def _name(what: str, value: str) -> str:
-    pattern = path_pattern(what)
+def _path_name(parameter: str, value: str) -> str:
+    pattern = path_pattern(parameter)
     if not re.fullmatch(pattern, value):
-        raise errors.Malformed([(what, RULES[pattern])], "the path")
+        raise errors.MalformedInput([(parameter, PATTERN_TEXTS[pattern])], "the path")
     return value
 
 
-def _query(route: Route, given: MultiDict[str, str]) -> Any:
-    repeatable = route.query.repeatable()
-    twice = [(name, "is given more than once") for name in given if name not in repeatable and len(given.getlist(name)) > 1]
-    if twice:
-        raise errors.Malformed(twice, "the query")
-    if not given:
-        return route.query()
+def _query(route: Route, args: MultiDict[str, str]) -> Any:
+    repeatable = route.query_model.repeatable()
+    repeated = [(name, "is given more than once") for name in args if name not in repeatable and len(args.getlist(name)) > 1]
+    if repeated:
+        raise errors.MalformedInput(repeated, "the query")
+    if not args:
+        return route.query_model()
     try:
-        return route.query.model_validate({name: given.getlist(name) if name in repeatable else given[name] for name in given})
-    except ValidationError as wrong:
-        raise errors.Malformed.of(wrong, "the query") from wrong
+        return route.query_model.model_validate(
+            {name: args.getlist(name) if name in repeatable else args[name] for name in args}
+        )
+    except ValidationError as error:
+        raise errors.MalformedInput.of(error, "the query") from error
 
 
 @contextmanager
-def being_read(asked: Request) -> Iterator[None]:
-    """For as long as the client sends something."""
-    sock = asked.environ.get("gunicorn.socket")
+def read_deadline(http_request: Request) -> Iterator[None]:
+    """Bound the time that the client may take to send the body."""
+    sock = http_request.environ.get("gunicorn.socket")
     if sock:
-        io_deadlines.begun(sock.fileno())
+        io_deadlines.start_reading(sock.fileno())
     try:
         yield
     finally:
         if sock:
-            io_deadlines.done(sock.fileno())
+            io_deadlines.finish(sock.fileno())
 
 
-def _body(kind: type[Ask], asked: Request, data: bytes, *, absent_is_empty: bool) -> Ask:
+def _body(model: type[StrictModel], http_request: Request, data: bytes, *, absent_is_empty: bool) -> StrictModel:
     if not data and absent_is_empty:
-        return kind()
-    if asked.environ.get("CONTENT_TYPE") != "application/json" and not JSON.fullmatch(asked.mimetype):
-        raise errors.Refusal(415, "not_json", "the body has to be JSON, and Content-Type to say so: application/json")
+        return model()
+    if http_request.environ.get("CONTENT_TYPE") != "application/json" and not JSON.fullmatch(http_request.mimetype):
+        raise errors.HttpRefusal(415, "not_json", "the body has to be JSON, and Content-Type to say so: application/json")
     if not data:
-        raise errors.Malformed([("", "is empty, and has to be JSON")])
+        raise errors.MalformedInput([("", "is empty, and has to be JSON")])
     try:
-        return kind.model_validate_json(data)
-    except ValidationError as wrong:
-        raise errors.Malformed.of(wrong) from wrong
+        return model.model_validate_json(data)
+    except ValidationError as error:
+        raise errors.MalformedInput.of(error) from error
 
 
-def _data(asked: Request) -> bytes:
-    """The body. One whose length was not announced is cut off by werkzeug at its limit without a word, so that is one more."""
-    limit, length = (asked.max_content_length or 0) - 1, asked.environ.get("CONTENT_LENGTH", "")
-    if length.isdecimal() and len(length) < 16 and int(length) <= limit:  # as it mostly is; werkzeug's way costs much more
-        return bytes(asked.environ["wsgi.input"].read(int(length)))
+def _body_bytes(http_request: Request) -> bytes:
+    """Return the body, or raise 413 if it is too large.
+
+    werkzeug cuts off a body of unannounced length at its limit, which therefore is one byte more than ours.
+    """
+    limit, length = (http_request.max_content_length or 0) - 1, http_request.environ.get("CONTENT_LENGTH", "")
+    if length.isdecimal() and len(length) < 16 and int(length) <= limit:  # the usual case, much cheaper than werkzeug
+        return bytes(http_request.environ["wsgi.input"].read(int(length)))
     try:
-        data = asked.get_data(cache=False)
+        data = http_request.get_data(cache=False)
     except RequestEntityTooLarge:
         data = None
     if data is None or len(data) > limit:
-        raise errors.Refusal(413, "body_too_large", f"a body may have {limit} bytes")
+        raise errors.HttpRefusal(413, "body_too_large", f"a body may have {limit} bytes")
     return data
 
 
-def has_hung_up(sock: Any) -> bool:
-    """Whether the other end of a connection is closed; whatever it sent stays to be read."""
+def is_disconnected(sock: Any) -> bool:
+    """True if the client has closed the connection. Data that it has sent stays readable."""
     if not isinstance(sock, socket.socket) or isinstance(sock, ssl.SSLSocket):
         return False
     try:
@@ -254,9 +266,9 @@ def has_hung_up(sock: Any) -> bool:
         return True
 
 
-def endless(stream: Iterator[str]) -> Response:
-    """A stream of events."""
-    response = Response(stream, mimetype=STREAM)
+def event_stream(stream: Iterator[str]) -> Response:
+    """Return a response that streams server-sent events."""
+    response = Response(stream, mimetype=EVENT_STREAM)
     response.headers["Cache-Control"] = "no-store"
     response.headers["X-Accel-Buffering"] = "no"
     return response

@@ -1,4 +1,4 @@
-"""What a route is: a row of the table, and what its handler's annotations say of it."""
+"""The class Route: a row of the table of routes, completed by the annotations of its handler."""
 
 from __future__ import annotations
 
@@ -11,71 +11,76 @@ from typing import Any, get_type_hints
 from pydantic import BaseModel
 from werkzeug.datastructures import Headers
 
-from app.api.metrics.process_metrics import Counted
-from app.api.schemas.inputs import EmptyAsk, Nothing, Query
+from app.api.metrics.process_metrics import ProcessMetrics
+from app.api.schemas.inputs import EmptyBody, NoQuery, QueryModel
 from app.bootstrap import Services
 from app.domain.names import NAME_PATTERN, TASK_PATTERN
-from app.domain.specs import Ask
+from app.domain.specs import StrictModel
 from app.domain.tokens import Permission, Token
 
-STREAM = "text/event-stream"
+EVENT_STREAM = "text/event-stream"
 
 
-def path_pattern(what: str) -> str:
-    """What may stand in the path where it says so: a task has a longer name than anything else."""
-    return TASK_PATTERN if what == "task" else NAME_PATTERN
+def path_pattern(name: str) -> str:
+    """Return the pattern of a path parameter: tasks have longer names than all other objects."""
+    return TASK_PATTERN if name == "task" else NAME_PATTERN
 
 
 @dataclass(slots=True)
 class Call:
-    """One request as a handler sees it: who asks, where, and with what to serve it."""
+    """One HTTP request as a handler sees it: the token, the workspace and the services."""
 
     services: Services
     token: Token
     workspace: str
     headers: Headers
-    gone: Callable[[], bool]
-    """Whether the client has hung up, or would not be let in any more."""
-    counted: Counted
-    token_needed: Callable[[], bool]
-    """Whether nobody is let in without a token just now."""
-    says: dict[str, str] = field(default_factory=dict)
-    """Headers of the answer."""
+    client_disconnected: Callable[[], bool]
+    """True if the connection is closed, or the token is not valid any more."""
+    process_metrics: ProcessMetrics
+    is_token_required: Callable[[], bool]
+    """True if a request without a token is refused at the moment."""
+    response_headers: dict[str, str] = field(default_factory=dict)
+    """Headers of the response."""
 
 
 @dataclass(frozen=True)
 class Route:
-    """A row: verb, path below the prefix, who may, the function, and what it can say."""
+    """A row of the table of routes. The path is relative to the prefix."""
 
     method: str
     path: str
-    may: Permission | None
-    """None: everybody, without a token."""
+    permission: Permission | None
+    """None: a token is never needed."""
     handler: Callable[..., Any]
-    statuses: tuple[int, ...] = (200,)
-    """With which it succeeds."""
-    refusals: tuple[int, ...] = ()
-    """With which it refuses, beside those that follow from what it is."""
-    headers: tuple[str, ...] = ()
-    """Those of the request that it reads."""
-    in_workspace: bool = True
-    """Whether it is about one workspace, which the token has to be for."""
-    produces: tuple[str, ...] = ("application/json",)
-    """The media types it can answer."""
+    success_statuses: tuple[int, ...] = (200,)
+    """The first is the one of a handler that returns a body alone."""
+    refusal_statuses: tuple[int, ...] = ()
+    """Beside those that follow from the rest of the row."""
+    request_headers: tuple[str, ...] = ()
+    """Headers that the handler reads."""
+    has_workspace: bool = True
+    """True if the route is about one workspace, which the token has to be for."""
+    media_types: tuple[str, ...] = ("application/json",)
+    """Media types of the response."""
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """The endpoint in Flask."""
         return f"{self.method} {self.path}"
 
     @property
     def tag(self) -> str:
-        """What it is about: the module it is in."""
-        return self.handler.__module__.rpartition(".")[2]
+        """The feature, after which the module of the handler is named."""
+        return self.handler.__module__.rpartition(".")[2].replace("_", "-")
+
+    @property
+    def operation_id(self) -> str:
+        """The name of the operation in OpenAPI, and of its handler."""
+        return self.handler.__name__
 
     @property
     def path_names(self) -> tuple[str, ...]:
-        """What stands in the path."""
+        """The names of the path parameters."""
         return tuple(re.findall(r"{(\w+)}", self.path))
 
     @cached_property
@@ -83,41 +88,41 @@ class Route:
         return get_type_hints(self.handler)
 
     @cached_property
-    def body(self) -> type[Ask] | None:
-        """What the body is read as."""
+    def body_model(self) -> type[StrictModel] | None:
+        """The model of the body; None if the route takes none."""
         return self._hints.get("body")
 
     @cached_property
-    def query(self) -> type[Query]:
-        """What the query string is read as."""
-        query: type[Query] = self._hints.get("query", Nothing)
+    def query_model(self) -> type[QueryModel]:
+        """The model of the query string."""
+        query: type[QueryModel] = self._hints.get("query", NoQuery)
         return query
 
     @property
-    def takes_query(self) -> bool:
-        """Whether the handler wants to see the query string."""
+    def has_query(self) -> bool:
+        """True if the handler takes the query string."""
         return "query" in self._hints
 
     @cached_property
-    def answer(self) -> type[BaseModel] | None:
-        """What it answers; None is nothing, or nothing with a shape."""
-        said = self._hints["return"]
-        kinds = [said, *getattr(said, "__args__", ())]
+    def response_model(self) -> type[BaseModel] | None:
+        """The model of the response; None if it has no body, or one without a schema."""
+        annotation = self._hints["return"]
+        kinds = [annotation, *getattr(annotation, "__args__", ())]
         return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), None)
 
     @property
-    def body_may_be_absent(self) -> bool:
-        """Whether there is nothing that must be said."""
-        return self.body is EmptyAsk
+    def is_body_optional(self) -> bool:
+        """True if an absent body means the same as an empty one."""
+        return self.body_model is EmptyBody
 
     @property
-    def failures(self) -> tuple[int, ...]:
-        """Every status it refuses with."""
-        found = {400, 503, *self.refusals}  # 400 at least for a query parameter it does not know
-        if self.may:
-            found |= {401, 403, 429}
+    def failure_statuses(self) -> tuple[int, ...]:
+        """Every status of a refusal."""
+        statuses = {400, 503, *self.refusal_statuses}  # 400: at least an unknown query parameter
+        if self.permission:
+            statuses |= {401, 403, 429}
         if self.path_names:
-            found.add(404)
-        if self.body:
-            found |= {413, 415}
-        return tuple(sorted(found))
+            statuses.add(404)
+        if self.body_model:
+            statuses |= {413, 415}
+        return tuple(sorted(statuses))

@@ -27,17 +27,19 @@ PAGE = """<!doctype html>
 </body>
 </html>
 """
-START = f"""SwaggerUIBundle({{
+START_SCRIPT = f"""SwaggerUIBundle({{
   url: "{PREFIX}/openapi.json", dom_id: "#api", deepLinking: true, displayRequestDuration: true, validatorUrl: null,
 }});
 """
 
 
-def add(app: Flask) -> None:
+def add_routes(app: Flask) -> None:
     """The page and its files."""
     app.add_url_rule("/docs/", "docs folder", lambda: redirect("/docs"), methods=["GET"])
     app.add_url_rule("/docs", "docs", _page, methods=["GET"])
-    app.add_url_rule("/docs/start.js", "docs start", lambda: Response(START, mimetype="text/javascript"), methods=["GET"])
+    app.add_url_rule(
+        "/docs/start.js", "docs start", lambda: Response(START_SCRIPT, mimetype="text/javascript"), methods=["GET"]
+    )
     app.add_url_rule("/docs/<name>", "docs file", _file, methods=["GET"])
 
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import click
 
-from app.bootstrap import Running
-from app.domain.errors import Refused
-from app.settings import BadSetting, Settings
-from app.store.connection import StoreMisconfigured, StoreUnavailable, redacted
+from app.bootstrap import ServiceContext
+from app.domain.errors import Refusal
+from app.settings import InvalidSetting, Settings
+from app.store.connection import StoreMisconfigured, StoreUnavailable, redact_url
 
 CONFIG = click.option(
     "--config", type=click.Path(path_type=Path, dir_okay=False), help="Settings file; POOLKEEPER_* variables go before it."
@@ -24,7 +24,7 @@ def read_settings(config: Path | None) -> Settings:
     """The settings, with logging set up by them; a wrong one is one line and exit code 2."""
     try:
         settings = Settings.read(config)
-    except BadSetting as wrong:
+    except InvalidSetting as wrong:
         click.echo(f"poolkeeperd: {wrong}", err=True)
         sys.exit(2)
     logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
@@ -32,18 +32,18 @@ def read_settings(config: Path | None) -> Settings:
 
 
 @contextmanager
-def clear_errors() -> Iterator[None]:
+def report_errors() -> Iterator[None]:
     """What is wrong with the surroundings or refused is one line and exit code 1, not a traceback."""
     try:
         yield
-    except (StoreMisconfigured, StoreUnavailable, Refused, ValueError) as wrong:
+    except (StoreMisconfigured, StoreUnavailable, Refusal, ValueError) as wrong:
         click.echo(f"poolkeeperd: {wrong}", err=True)
         sys.exit(1)
 
 
-def where(here: Running, settings: Settings) -> str:
+def describe_redis(here: ServiceContext, settings: Settings) -> str:
     """On which Redis that is, in words."""
     if settings.redis_url:
-        return redacted(settings.redis_url)
+        return redact_url(settings.redis_url)
     data = settings.data_dir.absolute()
     return f"an embedded Redis, data in {data}" if here.server else f"the service that runs on {data}"

@@ -8,7 +8,7 @@ import os
 import socket
 from collections.abc import Callable
 
-from app.settings import BadSetting, Settings
+from app.settings import InvalidSetting, Settings
 
 _WHY = {
     errno.EADDRINUSE: "port {port} of {host} is in use: stop who listens there, or set POOLKEEPER_PORT to another",
@@ -17,12 +17,12 @@ _WHY = {
 }
 
 
-def only_here(host: str) -> bool:
+def is_loopback(host: str) -> bool:
     """Whether nobody but this machine can reach the address."""
     return all(ipaddress.ip_address(address).is_loopback for _, (address, _) in _addresses(host, 0))
 
 
-def bindable(host: str, port: int) -> int:
+def check_bindable(host: str, port: int) -> int:
     """The port, or a free one for 0; ValueError in one line if nobody can listen there."""
     family, address = _addresses(host, port)[0]
     with socket.socket(family) as probe:
@@ -45,17 +45,17 @@ def _addresses(host: str, port: int) -> list[tuple[socket.AddressFamily, tuple[s
     return [(family, (str(address[4][0]), int(address[4][1]))) for address in found]
 
 
-def may_listen(settings: Settings, tokens_exist: Callable[[], bool]) -> None:
+def require_token_if_reachable(settings: Settings, tokens_exist: Callable[[], bool]) -> None:
     """BadSetting if others could reach a service that asks nobody who they are."""
-    if settings.require_token or only_here(settings.host) or tokens_exist():
+    if settings.require_token or is_loopback(settings.host) or tokens_exist():
         return
-    raise BadSetting(
+    raise InvalidSetting(
         f"POOLKEEPER_HOST is {settings.host}, which others can reach, and there is no token yet, so anybody could do anything: "
         "set POOLKEEPER_REQUIRE_TOKEN=1, or make one first with `poolkeeperd token create NAME --role admin`"
     )
 
 
-def reached_at(settings: Settings, port: int) -> str:
+def local_url(settings: Settings, port: int) -> str:
     """The address as somebody on this machine would use it."""
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

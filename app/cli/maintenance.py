@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from app.bootstrap import running
-from app.cli.context import CONFIG, clear_errors, read_settings
+from app.bootstrap import open_services
+from app.cli.context import CONFIG, read_settings, report_errors
 
 
 @click.command()
@@ -21,8 +21,8 @@ def audit(config: Path | None, workspaces: tuple[str, ...], repair: bool) -> Non
     Exit code 0: nothing differs, or it was repaired. 3: something does.
     """
     differ = 0
-    with clear_errors(), running(read_settings(config), existing=True) as here:
-        known = here.services.registry.all()
+    with report_errors(), open_services(read_settings(config), existing=True) as here:
+        known = here.services.workspaces.list_names()
         if unknown := [workspace for workspace in workspaces if workspace not in known]:
             raise ValueError(f"there is no workspace {', '.join(unknown)}; there are: {', '.join(known) or 'none'}")
         for workspace in workspaces or known:
@@ -39,9 +39,9 @@ def audit(config: Path | None, workspaces: tuple[str, ...], repair: bool) -> Non
 @CONFIG
 def tidy(config: Path | None) -> None:
     """Do one round of the housekeeping: lapsed leases, forgotten waiters, lost patience, old requests, unfinished work."""
-    with clear_errors(), running(read_settings(config), existing=True) as here:
-        done = here.services.housekeeping.tidy_all()
+    with report_errors(), open_services(read_settings(config), existing=True) as here:
+        done = here.services.cleanup.run_all()
         for workspace, swept in done.items():
-            click.echo(f"{workspace}: {swept.lapsed} leases lapsed, {swept.forgotten} waiters forgotten, {swept.pruned} pruned")
-        if len(done) < len(here.services.registry.all()):
+            click.echo(f"{workspace}: {swept.expired_leases} leases lapsed, {swept.expired_waiters} waiters forgotten, {swept.pruned_requests} pruned")
+        if len(done) < len(here.services.workspaces.list_names()):
             raise ValueError("not every workspace could be tidied; see above")

@@ -10,13 +10,13 @@ from pathlib import Path
 import click
 
 from app import celery_brokers
-from app.bootstrap import services
-from app.cli.context import CONFIG, clear_errors, read_settings
-from app.cli.listen_address import bindable, may_listen, only_here
+from app.bootstrap import make_services
+from app.cli.context import CONFIG, read_settings, report_errors
+from app.cli.listen_address import check_bindable, is_loopback, require_token_if_reachable
 from app.cli.process_commands import ROOT, commands, environment
-from app.settings import BadSetting, Settings
-from app.store.celery_url import broker
-from app.store.connection import StoreUnavailable, check, connect, parse
+from app.settings import InvalidSetting, Settings
+from app.store.celery_url import celery_broker
+from app.store.connection import StoreUnavailable, check_server, connect, parse_url
 
 
 @click.command()
@@ -24,12 +24,12 @@ from app.store.connection import StoreUnavailable, check, connect, parse
 def api(config: Path | None) -> None:
     """Serve the HTTP API. A Redis that is away is waited for: until then every answer is 503."""
     settings = read_settings(config)
-    with clear_errors():
+    with report_errors():
         _needs_redis(settings, "api")
-        parse(str(settings.redis_url))
-        bindable(settings.host, settings.port)
+        parse_url(str(settings.redis_url))
+        check_bindable(settings.host, settings.port)
         _say_if_away(settings)
-        reachable = not only_here(settings.host)
+        reachable = not is_loopback(settings.host)
         _refuse_strangers(settings)
     # Should the last token be revoked later, a service that others can reach must not open to everybody.
     _become("api", environment(settings, config, **({"require_token": 1} if reachable else {})))
@@ -40,10 +40,10 @@ def api(config: Path | None) -> None:
 def worker(config: Path | None) -> None:
     """Do what ticks and nudges ask for: decisions, housekeeping and audit. Any number may run."""
     settings = read_settings(config)
-    with clear_errors():
+    with report_errors():
         _needs_redis(settings, "worker")
-        broker(str(settings.broker_url or settings.redis_url))
-        celery_brokers.check(settings)
+        celery_broker(str(settings.broker_url or settings.redis_url))
+        celery_brokers.check_brokers(settings)
         _say_if_away(settings)
     _become("worker", environment(settings, config))
 
@@ -53,9 +53,9 @@ def worker(config: Path | None) -> None:
 def beat(config: Path | None) -> None:
     """Tick: tell the workers when it is time. One is enough, and more do no harm."""
     settings = read_settings(config)
-    with clear_errors():
+    with report_errors():
         _needs_redis(settings, "beat")
-        broker(str(settings.broker_url or settings.redis_url))
+        celery_broker(str(settings.broker_url or settings.redis_url))
     _become("beat", environment(settings, config))
 
 
@@ -68,15 +68,15 @@ def _needs_redis(settings: Settings, name: str) -> None:
 def _say_if_away(settings: Settings) -> None:
     try:
         client = connect(str(settings.redis_url), settings.redis_timeout_s)
-        check(client, str(settings.redis_url))
+        check_server(client, str(settings.redis_url))
     except StoreUnavailable as away:
         click.echo(f"poolkeeperd: {away}; waiting for it", err=True)
 
 
 def _refuse_strangers(settings: Settings) -> None:
     try:
-        may_listen(settings, lambda: _tokens_exist(settings))
-    except BadSetting as wrong:
+        require_token_if_reachable(settings, lambda: _tokens_exist(settings))
+    except InvalidSetting as wrong:
         click.echo(f"poolkeeperd: {wrong}", err=True)
         sys.exit(2)
 
@@ -85,7 +85,7 @@ def _tokens_exist(settings: Settings) -> bool:
     """Whether there are tokens; taken for granted while nobody can say, for the service then asks for one."""
     try:
         client = connect(str(settings.redis_url), settings.redis_timeout_s)
-        return services(client, settings).tokens.exist()
+        return make_services(client, settings).tokens.any_exist()
     except StoreUnavailable:
         return True
 

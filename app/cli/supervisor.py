@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from app.store.child_process import Child
+from app.store.child_process import ChildProcess
 from app.store.connection import StoreMisconfigured, StoreUnavailable
 from app.store.embedded_redis import EmbeddedRedis
 
@@ -31,11 +31,11 @@ LARGEST_LOG = 20 * 2**20
 EXAMINED_EVERY_S = 10
 
 
-class GaveUp(ValueError):  # noqa: N818 - a state of the world
+class RestartsExhausted(ValueError):  # noqa: N818 - a state of the world
     """A process cannot be kept running; the message says which, and what it said last."""
 
 
-class Pauses:
+class RestartBackoff:
     """When to try again what has ended."""
 
     def __init__(self, name: str, now: Callable[[], float] = time.monotonic) -> None:
@@ -57,19 +57,19 @@ class Pauses:
         """It has ended; the seconds until it should run again, or GaveUp."""
         self._ends.append(self._now())
         if not self.stood and len(self._ends) == ENDS and self._ends[-1] - self._ends[0] <= WITHIN_S:
-            raise GaveUp(f"{self._name} failed {ENDS} times in a row and never stood; at last it {why}")
+            raise RestartsExhausted(f"{self._name} failed {ENDS} times in a row and never stood; at last it {why}")
         self._in_a_row += 1
         return float(min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** (self._in_a_row - 1)))
 
 
-class Part:
+class ManagedProcess:
     """One process, and its successors."""
 
     def __init__(self, name: str, command: Sequence[str], env: Mapping[str, str], cwd: Path, log: Path) -> None:
         self.name, self._command, self._env, self._cwd, self.log = name, command, env, cwd, log
-        self._child: Child | None = None
+        self._child: ChildProcess | None = None
         self._due = 0.0
-        self.pauses = Pauses(name)
+        self.pauses = RestartBackoff(name)
         if log.exists():
             log.replace(log.with_suffix(".log.1"))
 
@@ -90,7 +90,7 @@ class Part:
         if self._child:
             ended, self._child = self._child, None
             ended.kill()  # what it left behind holds its port, or its place in a queue
-            said = _one_line(ended.last_words(1))
+            said = _one_line(ended.output_tail(1))
             self._lament(f"ended, exit code {ended.exit_code}, log {self.log}, last words: {said}", say)
         elif time.monotonic() >= self._due:
             self._start(say)
@@ -99,7 +99,7 @@ class Part:
     def _start(self, say: Callable[[str], None]) -> None:
         self.pauses.begin()
         try:
-            self._child = Child(self._command, self.log, env=self._env, cwd=self._cwd)
+            self._child = ChildProcess(self._command, self.log, env=self._env, cwd=self._cwd)
         except OSError as error:
             self._lament(f"could not be started: {error}", say)
 
@@ -120,7 +120,7 @@ class Part:
     def tell(self, sign: signal.Signals) -> None:
         """Send a signal, without waiting for what it does; SIGKILL is for all of its session."""
         if self._child:
-            self._child.tell(sign)
+            self._child.send_signal(sign)
 
     def stop(self, patience_s: float) -> None:
         """End it, gently for a while."""
@@ -132,10 +132,10 @@ class Part:
 class Supervisor:
     """The parts of the service, the embedded Redis (if it is ours), and how they are kept."""
 
-    def __init__(self, parts: Sequence[Part], server: EmbeddedRedis | None, say: Callable[[str], None]) -> None:
+    def __init__(self, parts: Sequence[ManagedProcess], server: EmbeddedRedis | None, say: Callable[[str], None]) -> None:
         self._parts = {part.name: part for part in parts}
         self._server, self._say = server, say
-        self._server_pauses = Pauses("the embedded Redis")
+        self._server_pauses = RestartBackoff("the embedded Redis")
         self._server_due: float | None = None
         self._unwell = ""
         self._examined = time.monotonic()
@@ -155,7 +155,7 @@ class Supervisor:
             part.cut_log()
         try:
             if self._server and self._server.alive:
-                self._server.health()
+                self._server.check_health()
             unwell = ""
         except StoreUnavailable as why:
             unwell = _one_line(str(why))

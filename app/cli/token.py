@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
-from app.bootstrap import running
-from app.cli.context import CONFIG, clear_errors, read_settings, where
+from app.bootstrap import open_services
+from app.cli.context import CONFIG, describe_redis, read_settings, report_errors
 from app.domain.tokens import Role, Token
 
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
@@ -70,13 +70,13 @@ def create(
     poolkeeperd token create nightly --role requester --component team-ml --expires 90d
     """
     settings = read_settings(config)
-    with clear_errors(), running(settings) as here:
+    with report_errors(), open_services(settings) as here:
         made, secret = here.services.tokens.create(
             name, role, workspaces, components, sensitive=sensitive, rate=rate, expires_s=expires
         )
-        says = f"token {made.name}, id {made.id}: {_role(made)} in {_workspaces(made)}; on {where(here, settings)}"
+        says = f"token {made.name}, id {made.id}: {_role(made)} in {_workspaces(made)}; on {describe_redis(here, settings)}"
         click.echo(says, err=True)
-        if len(here.services.tokens.all()) == 1:
+        if len(here.services.tokens.list_tokens()) == 1:
             click.echo("It is the first: from now on every call there needs a token.", err=True)
         click.echo("Its secret, shown only now:", err=True)
         click.echo(secret)
@@ -86,8 +86,8 @@ def create(
 @CONFIG
 def show(config: Path | None) -> None:
     """Show every token, the oldest first, without its secret, which nobody knows."""
-    with clear_errors(), running(read_settings(config), existing=True) as here:
-        tokens = here.services.tokens.all()
+    with report_errors(), open_services(read_settings(config), existing=True) as here:
+        tokens = here.services.tokens.list_tokens()
     for line in _aligned([_HEAD, *map(_row, tokens)]):
         click.echo(line)
 
@@ -97,8 +97,8 @@ def show(config: Path | None) -> None:
 @click.argument("name_or_id")
 def revoke(config: Path | None, name_or_id: str) -> None:
     """Make the token NAME_OR_ID worthless, within a second."""
-    with clear_errors(), running(read_settings(config), existing=True) as here:
-        revoked, left = here.services.tokens.revoke(name_or_id), here.services.tokens.all()
+    with report_errors(), open_services(read_settings(config), existing=True) as here:
+        revoked, left = here.services.tokens.revoke(name_or_id), here.services.tokens.list_tokens()
     click.echo(f"token {revoked.name}, id {revoked.id}, is revoked", err=True)
     if not left:
         click.echo("It was the last: unless require_token is set, whoever is on that machine may do everything.", err=True)

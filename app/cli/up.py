@@ -20,17 +20,17 @@ import click
 
 from app import celery_brokers
 from app.api.metrics import multiprocess_dir
-from app.bootstrap import Running, running
-from app.cli.context import CONFIG, clear_errors, read_settings
-from app.cli.listen_address import bindable, may_listen, reached_at
+from app.bootstrap import ServiceContext, open_services
+from app.cli.context import CONFIG, read_settings, report_errors
+from app.cli.listen_address import check_bindable, local_url, require_token_if_reachable
 from app.cli.process_commands import ROOT, commands, config_file, environment
-from app.cli.supervisor import Part, Supervisor
+from app.cli.supervisor import ManagedProcess, Supervisor
 from app.domain.declaration import Declaration
-from app.domain.errors import Refused
+from app.domain.errors import Refusal
 from app.service import declarations
-from app.settings import BadSetting, Settings
-from app.store.celery_url import broker
-from app.store.connection import redacted
+from app.settings import InvalidSetting, Settings
+from app.store.celery_url import celery_broker
+from app.store.connection import redact_url
 from app.store.embedded_redis import FolderLock
 
 USUAL = "http://127.0.0.1:8080"
@@ -46,7 +46,7 @@ TRY = (
 
 
 @dataclass
-class Stop:
+class StopSignal:
     """Set by the first Ctrl-C or SIGTERM; a second one hurries."""
 
     asked: threading.Event = field(default_factory=threading.Event)
@@ -85,27 +85,27 @@ def up(config: Path | None, file: Path | None, no_pools: bool) -> None:
     POOLKEEPER_REDIS_URL=redis://127.0.0.1:6379/0 poolkeeperd up --pools our-pools.yaml
     """
     settings = read_settings(config)
-    with clear_errors(), stopping() as stop, _place(settings) as counters:
+    with report_errors(), stopping() as stop, _place(settings) as counters:
         pools = None if no_pools else _pools(file)
-        port = bindable(settings.host, settings.port)
+        port = check_bindable(settings.host, settings.port)
         if settings.redis_url:
-            broker(settings.broker_url or settings.redis_url)
-        celery_brokers.check(settings)
-        with running(settings, serving=True) as here:
+            celery_broker(settings.broker_url or settings.redis_url)
+        celery_brokers.check_brokers(settings)
+        with open_services(settings, serving=True) as here:
             _refuse_strangers(settings, here)
             _declare(here, pools)
             secret = _first_token(settings, here)
             known = environment(settings, config, redis_url=here.url, port=port)
-            parts = _parts(settings, {multiprocess_dir.VARIABLE: str(counters)} | known)
+            parts = _parts(settings, {multiprocess_dir.ENVIRONMENT_VARIABLE: str(counters)} | known)
             supervisor = Supervisor(parts, here.server, lambda line: click.echo(line, err=True))
-            _serve(supervisor, stop, _Door(settings, port, here, secret))
+            _serve(supervisor, stop, _Endpoint(settings, port, here, secret))
     click.echo("stopped")
 
 
 @contextmanager
-def stopping() -> Iterator[Stop]:
+def stopping() -> Iterator[StopSignal]:
     """What Ctrl-C and SIGTERM mean; one that comes before anything serves just ends it."""
-    stop = Stop()
+    stop = StopSignal()
     numbers = [signal.SIGINT, signal.SIGTERM]
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup has it
         numbers.append(signal.SIGHUP)
@@ -130,25 +130,25 @@ def _pools(file: Path | None) -> Declaration:
         raise ValueError(f"{file}: {error}") from error
 
 
-def _refuse_strangers(settings: Settings, here: Running) -> None:
+def _refuse_strangers(settings: Settings, here: ServiceContext) -> None:
     try:
-        may_listen(settings, here.services.tokens.exist)
-    except BadSetting as wrong:
+        require_token_if_reachable(settings, here.services.tokens.any_exist)
+    except InvalidSetting as wrong:
         click.echo(f"poolkeeperd: {wrong}", err=True)
         sys.exit(2)
 
 
-def _declare(here: Running, pools: Declaration | None) -> None:
-    if pools and not here.services.pools.names("default"):
+def _declare(here: ServiceContext, pools: Declaration | None) -> None:
+    if pools and not here.services.pools.list_names("default"):
         try:
-            here.services.declaring.apply("default", pools)
-        except Refused as why:
+            here.services.declarations.apply("default", pools)
+        except Refusal as why:
             raise ValueError(f"the pools cannot be declared: {why}; begin without them by --no-pools") from why
 
 
-def _first_token(settings: Settings, here: Running) -> str | None:
+def _first_token(settings: Settings, here: ServiceContext) -> str | None:
     """Somebody must be able to begin."""
-    if not settings.require_token or here.services.tokens.exist():
+    if not settings.require_token or here.services.tokens.any_exist():
         return None
     return here.services.tokens.create("up", "admin", ["*"])[1]
 
@@ -163,7 +163,7 @@ def _place(settings: Settings) -> Iterator[Path]:
             lock = FolderLock(settings.data_dir)
         except OSError as error:
             raise ValueError(f"cannot use the data folder {settings.data_dir.absolute()}: {error.strerror}") from error
-    folder = multiprocess_dir.made()
+    folder = multiprocess_dir.create_directory()
     try:
         yield folder
     finally:
@@ -172,24 +172,24 @@ def _place(settings: Settings) -> Iterator[Path]:
             lock.release()
 
 
-def _parts(settings: Settings, known: dict[str, str]) -> list[Part]:
+def _parts(settings: Settings, known: dict[str, str]) -> list[ManagedProcess]:
     logs = settings.data_dir.absolute() / "log"
     logs.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return [Part(name, command, known, ROOT, logs / f"{name}.log") for name, command in commands().items()]
+    return [ManagedProcess(name, command, known, ROOT, logs / f"{name}.log") for name, command in commands().items()]
 
 
 @dataclass(frozen=True, slots=True)
-class _Door:
+class _Endpoint:
     """Where the service is entered."""
 
     settings: Settings
     port: int
-    here: Running
+    here: ServiceContext
     secret: str | None
 
     @property
     def url(self) -> str:
-        return reached_at(self.settings, self.port)
+        return local_url(self.settings, self.port)
 
     def answers(self) -> str:
         """What /readyz says: nothing when it is well, else why not."""
@@ -207,7 +207,7 @@ class _Door:
     def sign(self) -> str:
         """What is said when it is open."""
         data = self.settings.data_dir.absolute()
-        redis = f"embedded, data in {data}" if self.here.server else redacted(self.here.url)
+        redis = f"embedded, data in {data}" if self.here.server else redact_url(self.here.url)
         lines = [f"Poolkeeper is ready at {self.url} (documentation: {self.url}/docs)", f"Redis: {redis}; logs: {data / 'log'}"]
         if self.secret:
             lines.append("An admin token was made; it is shown only now.")
@@ -231,7 +231,7 @@ def _command_line() -> str:
     return str(ours.relative_to(Path.cwd()) if ours.is_relative_to(Path.cwd()) else ours)
 
 
-def _serve(supervisor: Supervisor, stop: Stop, door: _Door) -> None:
+def _serve(supervisor: Supervisor, stop: StopSignal, door: _Endpoint) -> None:
     stop.supervisor = supervisor
     try:
         _open(supervisor, stop, door)
@@ -241,7 +241,7 @@ def _serve(supervisor: Supervisor, stop: Stop, door: _Door) -> None:
         supervisor.stop()
 
 
-def _open(supervisor: Supervisor, stop: Stop, door: _Door) -> None:
+def _open(supervisor: Supervisor, stop: StopSignal, door: _Endpoint) -> None:
     """Returns when it is ready, or is to stop."""
     late = time.monotonic() + NOT_YET_S
     while not stop.asked.is_set():

@@ -16,17 +16,17 @@ from typing import Any
 from flask import Response
 from pydantic import ValidationError
 
-from app.api.handlers.requests import check_seen
+from app.api.permissions import require_visible
 from app.dashboard import usage_bars
 from app.dashboard.page_context import Look
-from app.domain.declaration import Declaration, DeclaredPolicy, DeclaredPool, declared
-from app.domain.declaration_diff import difference
-from app.domain.dry_run import Changed
-from app.domain.errors import Conflict, Refused
+from app.domain.declaration import Declaration, DeclaredPolicy, DeclaredPool, export_pool
+from app.domain.declaration_diff import plan_declaration
+from app.domain.dry_run import ChangeOutcome
+from app.domain.errors import Conflict, Refusal
 from app.domain.models import Policy, Pool, Request
 from app.domain.names import component_id
-from app.domain.specs import PolicyAsk, PoolChange, malformed
-from app.domain.states import FINAL, State
+from app.domain.specs import PolicySpec, PoolUpdate, field_errors
+from app.domain.states import FINAL_STATES, RequestState
 
 TOLD = 20
 """Requests of one kind that are named."""
@@ -45,7 +45,7 @@ class Deed:
     back: str
     do: Callable[[], object]
     done: str
-    trial: Callable[[], Changed] | None
+    trial: Callable[[], ChangeOutcome] | None
     """None: the visitor may do it, and not see what it means for others."""
     lines: tuple[str, ...] = ()
     """What differs, as a plan would say it."""
@@ -56,17 +56,17 @@ class Deed:
 def cancel(look: Look, request: str) -> Response:
     """Have a waiter leave the queue."""
     asked = _own(look, request)
-    if asked.status is not State.QUEUED:
+    if asked.status is not RequestState.QUEUED:
         raise Conflict("not_queued", f"request {request} does not wait any more: it is {asked.status}")
     services, workspace = look.services, look.workspace
     deed = Deed(
         title=f"Cancel request {request}",
         verb="Cancel the request",
-        stands=lambda: _standing(services.requests.look(workspace, request)),
+        stands=lambda: _standing(services.requests.get(workspace, request)),
         back=f"/requests/{request}",
         do=lambda: services.requests.cancel(workspace, request),
         done="cancelled",
-        trial=None if look.visitor.token.is_limited else lambda: services.trying.cancel(workspace, request),
+        trial=None if look.visitor.token.is_limited else lambda: services.dry_run.cancel(workspace, request),
         lines=(_told(asked), "it leaves the queue, and is not run"),
     )
     return _act(look, deed, request)
@@ -75,19 +75,19 @@ def cancel(look: Look, request: str) -> Response:
 def drop(look: Look, request: str) -> Response:
     """End a request whatever its state."""
     asked = _own(look, request)
-    if asked.status in FINAL:
+    if asked.status in FINAL_STATES:
         raise Conflict("ended", f"request {request} has ended already: it is {asked.status}")
     services, workspace = look.services, look.workspace
-    holds = asked.fence is not None and asked.status is not State.QUEUED
+    holds = asked.fence is not None and asked.status is not RequestState.QUEUED
     taken = "its units are taken back at once, and its holder learns it from its next heartbeat"
     deed = Deed(
         title=f"Drop request {request}",
         verb="Drop the request",
-        stands=lambda: _standing(services.requests.look(workspace, request)),
+        stands=lambda: _standing(services.requests.get(workspace, request)),
         back=f"/requests/{request}",
         do=lambda: services.requests.drop(workspace, request),
         done="dropped",
-        trial=lambda: services.trying.drop(workspace, request),
+        trial=lambda: services.dry_run.drop(workspace, request),
         lines=(_told(asked), taken if holds else "it leaves the queue"),
     )
     return _act(look, deed, request)
@@ -95,34 +95,34 @@ def drop(look: Look, request: str) -> Response:
 
 def resize(look: Look, pool: str) -> Response:
     """Change the capacity of a pool."""
-    view = look.services.pools.view(look.workspace, pool)
+    view = look.services.pools.get(look.workspace, pool)
     given = {key: look.asked.form.get(f"capacity.{key}", str(units)) for key, units in sorted(view.capacity.items())}
     if look.asked.method == "GET":
         return _resize_form(look, view, given)
     try:
         capacity = _numbers(given)
-        change = PoolChange(capacity={key: units for key, units in capacity.items() if units != view.capacity[key]})
-        lines = _lines(view, declared(view).model_copy(update={"capacity": {key: at for key, at in capacity.items() if at}}))
+        change = PoolUpdate(capacity={key: units for key, units in capacity.items() if units != view.capacity[key]})
+        lines = _lines(view, export_pool(view).model_copy(update={"capacity": {key: at for key, at in capacity.items() if at}}))
         services, workspace = look.services, look.workspace
         deed = Deed(
             title=f"Resize pool {pool}",
             verb="Change the pool",
-            stands=lambda: json.dumps(dict(services.pools.view(workspace, pool).capacity), sort_keys=True),
+            stands=lambda: json.dumps(dict(services.pools.get(workspace, pool).capacity), sort_keys=True),
             back=f"/pools/{pool}",
             do=lambda: services.pools.update(workspace, pool, change),
             done="resized",
-            trial=lambda: services.trying.pool(workspace, pool, change),
+            trial=lambda: services.dry_run.update_pool(workspace, pool, change),
             lines=lines,
             fields={f"capacity.{key}": text for key, text in given.items()},
         )
         return _act(look, deed)
-    except (Refused, ValidationError, ValueError) as wrong:
+    except (Refusal, ValidationError, ValueError) as wrong:
         return _resize_form(look, view, given, _fault(wrong))
 
 
 def policy(look: Look, pool: str, kind: str, component: str) -> Response:
     """Change a policy."""
-    view, now = look.services.pools.policy(look.workspace, pool, component, kind)
+    view, now = look.services.pools.get_policy(look.workspace, pool, component, kind)
     whole, present = _present(view, now)
     given = _policy_fields(view, present, look.asked.form)
     if look.asked.method == "GET":
@@ -130,21 +130,21 @@ def policy(look: Look, pool: str, kind: str, component: str) -> Response:
     try:
         wanted = _policy_of(view, present, given)
         rest = [wanted if one.name == wanted.name else one for one in whole.policies]
-        ask = PolicyAsk.model_validate(wanted.model_dump(exclude={"component", "component_type"}))
+        ask = PolicySpec.model_validate(wanted.model_dump(exclude={"component", "component_type"}))
         services, workspace = look.services, look.workspace
         deed = Deed(
             title=f"Change the policy of {present.name} in {pool}",
             verb="Change the policy",
-            stands=lambda: _present(*services.pools.policy(workspace, pool, component, kind))[1].model_dump_json(),
+            stands=lambda: _present(*services.pools.get_policy(workspace, pool, component, kind))[1].model_dump_json(),
             back=f"/pools/{pool}",
             do=lambda: services.pools.set_policy(workspace, pool, component, ask, kind),
             done="policy",
-            trial=lambda: services.trying.policy(workspace, pool, wanted),
+            trial=lambda: services.dry_run.set_policy(workspace, pool, wanted),
             lines=_lines(view, whole.model_copy(update={"policies": rest})),
             fields=given,
         )
         return _act(look, deed)
-    except (Refused, ValidationError, ValueError) as wrong:
+    except (Refusal, ValidationError, ValueError) as wrong:
         return _policy_form(look, view, present, given, _fault(wrong))
 
 
@@ -164,13 +164,13 @@ def _act(look: Look, deed: Deed, own: str = "") -> Response:
 
 
 def _show(
-    look: Look, deed: Deed, trial: Changed | None, seal: str, own: str, fault: str | None = None, status: int = 200
+    look: Look, deed: Deed, trial: ChangeOutcome | None, seal: str, own: str, fault: str | None = None, status: int = 200
 ) -> Response:
     effects = [] if trial is None else [(name, why, ids[:TOLD], len(ids)) for name, why, ids in _effects(trial, own) if ids]
     return look.page("confirm.html", status, deed=deed, effects=effects, tried=trial is not None, seal=seal, fault=fault)
 
 
-def _effects(trial: Changed, own: str) -> list[tuple[str, str, tuple[str, ...]]]:
+def _effects(trial: ChangeOutcome, own: str) -> list[tuple[str, str, tuple[str, ...]]]:
     ended = tuple(one for one in trial.ended if one != own)
     return [
         ("granted", "would be granted", trial.granted),
@@ -182,7 +182,7 @@ def _effects(trial: Changed, own: str) -> list[tuple[str, str, tuple[str, ...]]]
     ]
 
 
-def _seal(deed: Deed, before: str, trial: Changed | None, own: str) -> str:
+def _seal(deed: Deed, before: str, trial: ChangeOutcome | None, own: str) -> str:
     """What was shown, as far as it must not change: how the object stands, what is done to it, and whom it harms."""
     harmed = [] if trial is None else sorted(one for one in (*trial.preempted, *trial.rejected, *trial.ended) if one != own)
     said = json.dumps([deed.title, before, deed.lines, harmed])
@@ -195,14 +195,14 @@ def _standing(asked: Request) -> str:
 
 def _present(view: Pool, now: Policy) -> tuple[DeclaredPool, DeclaredPolicy]:
     """A pool and a policy of it, as they would be declared."""
-    whole = declared(view)
+    whole = export_pool(view)
     (present,) = (one for one in whole.policies if one.name == now.name)
     return whole, present
 
 
 def _own(look: Look, request: str) -> Request:
-    asked = look.services.requests.look(look.workspace, request)
-    check_seen(look.visitor.token, asked)
+    asked = look.services.requests.get(look.workspace, request)
+    require_visible(look.visitor.token, asked)
     return asked
 
 
@@ -213,7 +213,7 @@ def _told(asked: Request) -> str:
 
 def _lines(before: Pool, after: DeclaredPool) -> tuple[str, ...]:
     """What a change would be called in a plan; ValueError if there is none."""
-    plan = difference({before.name: declared(before)}, Declaration.model_construct(pools=[after]))
+    plan = plan_declaration({before.name: export_pool(before)}, Declaration.model_construct(pools=[after]))
     if not plan.changes:
         raise ValueError("this is as it is already: nothing would be changed")
     return tuple(line for change in plan.changes for line in change.lines)
@@ -221,7 +221,7 @@ def _lines(before: Pool, after: DeclaredPool) -> tuple[str, ...]:
 
 def _fault(wrong: Exception) -> str:
     if isinstance(wrong, ValidationError):
-        return "; ".join(f"{name} {reason}" for name, reason in malformed(wrong))
+        return "; ".join(f"{name} {reason}" for name, reason in field_errors(wrong))
     return str(wrong)
 
 

@@ -8,7 +8,7 @@ from contextlib import closing
 
 from flask import Response
 
-from app.api.request_handler import endless, has_hung_up
+from app.api.request_handler import event_stream, is_disconnected
 from app.dashboard.page_context import Look
 from app.dashboard.pages import POOLS, page_of
 from app.domain.errors import NotFound
@@ -33,10 +33,10 @@ def stream(look: Look) -> Response:
         if not is_name(pool):
             raise NotFound("pool", ascii(pool)[:80])
     sock = look.asked.environ.get("gunicorn.socket")
-    last = look.services.requests.last_event(look.workspace)
-    events = look.services.waiting.events(look.workspace, last, LOOK_S, lambda: has_hung_up(sock) or not look.stays())
+    last = look.services.requests.get_last_event_id(look.workspace)
+    events = look.services.long_polls.stream_events(look.workspace, last, LOOK_S, lambda: is_disconnected(sock) or not look.stays())
     next(events)  # what is wrong is known now, while there is still a status to say it with
-    return endless(_told(look, events))
+    return event_stream(_told(look, events))
 
 
 def _told(look: Look, events: Generator[Event | None]) -> Iterator[str]:
@@ -62,6 +62,6 @@ def _digest(look: Look) -> str:
     after = look.asked.args.get("after")
     try:
         pools = look.asked.args.getlist("pool") if after is None else page_of(look, after)[0]
-        return look.services.glances.digest(look.workspace, pools[:POOLS])
+        return look.services.dashboard_queries.get_digest(look.workspace, pools[:POOLS])
     except StoreUnavailable:
         return ""

@@ -15,7 +15,7 @@ from app.bootstrap import Services
 from app.dashboard import filters
 from app.dashboard.assets import Assets
 from app.dashboard.session import Visitor
-from app.domain.tokens import EVERYWHERE
+from app.domain.tokens import ALL_WORKSPACES
 
 WHOLE, PART = "layout.html", "part.html"
 TEMPLATES = Path(__file__).parent / "templates"
@@ -97,7 +97,7 @@ class Look:
             "workspace": self.workspace,
             "workspaces": () if self.wants_part else self.workspaces(),
             "here": self.asked.full_path.rstrip("?"),
-            "now_ms": self.services.glances.now_ms(self.workspace),
+            "now_ms": self.services.dashboard_queries.read_clock(self.workspace),
             "may": self.visitor.may,
             "done": None,
         }
@@ -105,5 +105,5 @@ class Look:
     def workspaces(self) -> list[str]:
         """Those the token is for."""
         named = self.visitor.token.workspaces
-        known = self.services.registry.all() if EVERYWHERE in named else named
+        known = self.services.workspaces.list_names() if ALL_WORKSPACES in named else named
         return sorted({*known, self.workspace, self.visitor.home})[:SWITCHED]

@@ -9,14 +9,14 @@ from itertools import islice
 
 from flask import Response
 
-from app.api.errors import Malformed
-from app.api.handlers.explain import ExplanationAnswer
-from app.api.handlers.requests import check_seen
+from app.api.errors import MalformedInput
+from app.api.permissions import require_visible
+from app.api.schemas.explain import ExplanationResponse
 from app.dashboard import usage_bars, usage_history
 from app.dashboard.page_context import Look
-from app.domain.models import Account, Group, Policy, Pool, Request
+from app.domain.models import Group, Policy, Pool, PoolAccount, Request
 from app.domain.names import component_id
-from app.service.queries import Row
+from app.service.queries import PoolRequest
 
 POOLS = 40
 """Pools of one page."""
@@ -33,13 +33,13 @@ def pools(look: Look) -> Response:
     """All pools, by name."""
     after = look.asked.args.get("after", "")
     names, follows, count = page_of(look, after)
-    shown = [(pool, usage_bars.of_pool(pool)) for pool in look.services.pools.those(look.workspace, names)]
+    shown = [(pool, usage_bars.of_pool(pool)) for pool in look.services.pools.list_existing(look.workspace, names)]
     return look.page("pools.html", pools=shown, count=count, follows=follows, after=after)
 
 
 def page_of(look: Look, after: str) -> tuple[list[str], str | None, int]:
     """The pools of a page, after which the next begins, and how many there are in all."""
-    names = look.services.pools.names(look.workspace)
+    names = look.services.pools.list_names(look.workspace)
     page = [name for name in names if name > after]
     return page[:POOLS], page[POOLS - 1] if len(page) > POOLS else None, len(names)
 
@@ -49,7 +49,7 @@ class Node:
     """A group or a policy in the tree of a pool."""
 
     pool: Pool
-    account: Account
+    account: PoolAccount
     kind: str
     depth: int
 
@@ -61,7 +61,7 @@ class Node:
 
 def pool(look: Look, pool: str) -> Response:
     """One pool: what is whose, who waits, who runs."""
-    view, first = look.services.pools.view(look.workspace, pool), _first_node(look)
+    view, first = look.services.pools.get(look.workspace, pool), _first_node(look)
     queued, queue_follows = _rows(look, pool, "queued", "queue")
     active, active_follows = _rows(look, pool, "active", "running")
     waiting = [row for row in queued if look.visitor.sees(_component(row.request))]
@@ -75,10 +75,10 @@ def pool(look: Look, pool: str) -> Response:
         waiting=waiting,
         running=running,
         unseen=len(queued) - len(waiting),
-        reasons=look.services.glances.reasons(
+        reasons=look.services.dashboard_queries.list_reasons(
             look.workspace, pool, [row.request.id for row in waiting], named=not look.visitor.token.is_limited
         ),
-        estimates=look.services.foreseeing.estimates(look.workspace, pool) if waiting else {},
+        estimates=look.services.estimates.list_estimates(look.workspace, pool) if waiting else {},
         queue_follows=queue_follows,
         active_follows=active_follows,
         at=look.asked.args,
@@ -89,29 +89,29 @@ def pool(look: Look, pool: str) -> Response:
 
 def history(look: Look, pool: str) -> Response:
     """What the plot of a pool draws."""
-    view = look.services.pools.view(look.workspace, pool)
+    view = look.services.pools.get(look.workspace, pool)
     return usage_history.drawn(look, view, look.asked.args.get("key"))
 
 
 def request(look: Look, request: str) -> Response:
     """One request: why it is where it is, and all that happened to it."""
-    asked = look.services.requests.look(look.workspace, request)
-    check_seen(look.visitor.token, asked)
-    told = look.services.explaining.explain(look.workspace, request)
+    asked = look.services.requests.get(look.workspace, request)
+    require_visible(look.visitor.token, asked)
+    told = look.services.explain.explain(look.workspace, request)
     return look.page(
         "request.html",
         request=told.request,
         component=_component(told.request),
-        told=ExplanationAnswer.of(told, look.visitor.token),
-        views={view.standing.pool: view for view in told.pools},
-        story=asked.story,
+        told=ExplanationResponse.of(told, look.visitor.token),
+        views={view.status.pool: view for view in told.pools},
+        story=asked.timeline,
         done=_done(look),
     )
 
 
 def events(look: Look) -> Response:
     """What happened last, the newest first."""
-    found = look.services.lists.newest(look.workspace, REACH if look.visitor.token.is_limited else EVENTS)
+    found = look.services.queries.list_latest_events(look.workspace, REACH if look.visitor.token.is_limited else EVENTS)
     seen = [event for event in found if look.visitor.sees(event.component)]
     return look.page("events.html", events=seen[:EVENTS], searched=len(found))
 
@@ -128,20 +128,20 @@ def _done(look: Look) -> str | None:
     return DONE.get(look.asked.args.get("done", ""))
 
 
-def _rows(look: Look, pool: str, view: str, cursor: str) -> tuple[list[Row], str | None]:
+def _rows(look: Look, pool: str, view: str, cursor: str) -> tuple[list[PoolRequest], str | None]:
     asked = look.asked.args.get(cursor)
     try:
         if asked and not asked.startswith(f"{view[0]}:"):
             raise ValueError("it leads into the other table")
-        return look.services.lists.of_pool(look.workspace, pool, view, asked, ROWS)
+        return look.services.queries.list_pool_requests(look.workspace, pool, view, asked, ROWS)
     except ValueError:
-        raise Malformed([(cursor, "is not one that was answered")], "the query") from None
+        raise MalformedInput([(cursor, "is not one that was answered")], "the query") from None
 
 
 def _first_node(look: Look) -> int:
     asked = look.asked.args.get("tree", "0")
     if not (asked.isascii() and asked.isdecimal() and len(asked) <= 9):
-        raise Malformed([("tree", "is not one that was answered")], "the query")
+        raise MalformedInput([("tree", "is not one that was answered")], "the query")
     return int(asked)
 
 

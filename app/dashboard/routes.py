@@ -11,8 +11,8 @@ from urllib.parse import quote, urlencode
 from flask import Flask, Request, Response, g, redirect, request
 
 from app.api import errors
-from app.api.app import Ground
-from app.api.request_handler import being_read
+from app.api.app import AppContext
+from app.api.request_handler import read_deadline
 from app.api.server import io_deadlines
 from app.dashboard import actions, live_updates, pages, sign_in
 from app.dashboard.assets import Assets
@@ -83,7 +83,7 @@ ENTRANCE: tuple[Page, ...] = (
 """Pages that are there for who is not let in."""
 
 
-def add(ground: Ground) -> None:
+def add(ground: AppContext) -> None:
     """The dashboard, beside the API."""
     site = Site(ground)
     for page in (*PAGES, *ENTRANCE):
@@ -94,9 +94,9 @@ def add(ground: Ground) -> None:
 class Site:
     """Serves pages."""
 
-    def __init__(self, ground: Ground) -> None:
-        self._services, self._access = ground.services, ground.access
-        self._door, self._assets = Door(ground.access), Assets()
+    def __init__(self, ground: AppContext) -> None:
+        self._services, self._access = ground.services, ground.authenticator
+        self._door, self._assets = Door(ground.authenticator), Assets()
         self._paper = Paper(self._assets)
         self._app: Flask = ground.app
 
@@ -107,7 +107,7 @@ class Site:
             asked: Request = request._get_current_object()  # type: ignore[attr-defined]
             g.route = page
             if sock := asked.environ.get("gunicorn.socket"):
-                io_deadlines.done(sock.fileno())  # what it said so far is here
+                io_deadlines.finish(sock.fileno())  # what it said so far is here
             try:
                 response = self._serve(page, asked, path)
             except Exception as error:
@@ -141,14 +141,14 @@ class Site:
     def _read(self, asked: Request) -> None:
         """The whole body, for as long as the client may take over it."""
         if asked.method == "POST":
-            with being_read(asked):
+            with read_deadline(asked):
                 len(asked.form)
 
     def _stays(self, asked: Request) -> Callable[[], bool]:
         def welcome() -> bool:
             try:
                 self._door.token(asked)
-            except errors.Refusal:
+            except errors.HttpRefusal:
                 return False
             except StoreUnavailable:
                 pass  # nobody can tell
@@ -158,12 +158,12 @@ class Site:
 
     def _refused(self, asked: Request, error: Exception) -> Response:
         """Who is not let in may sign in; any other refusal is a page that says why."""
-        refused = errors.reply(error, g.get("request_id"))
+        refused = errors.problem_reply(error, g.get("request_id"))
         if isinstance(error, StoreUnavailable):
             log.warning("%s", error, extra={"request_id": g.get("request_id")})
         if refused is None:
             log.exception("%s %s failed", asked.method, quote(asked.path), extra={"request_id": g.get("request_id")})
-            refused = errors.bug(g.get("request_id"))
+            refused = errors.internal_error(g.get("request_id"))
         if refused.status == 401:
             return _to_the_door(asked)
         text = self._paper.made("refused.html", problem=refused.body)

@@ -20,8 +20,8 @@ from urllib.parse import urlsplit
 
 from flask import Request, Response
 
-from app.api.auth import Access, forbidden
-from app.api.errors import Refusal
+from app.api.auth import Authenticator, forbidden_permission
+from app.api.errors import HttpRefusal
 from app.domain.tokens import Permission, Token
 
 SECRET, CHANCE = "poolkeeper", "poolkeeper-visit"
@@ -46,43 +46,43 @@ class Visitor:
 
     def may(self, permission: str) -> bool:
         """Whether the token allows it at all."""
-        return self.token.may(Permission(permission))
+        return self.token.has_permission(Permission(permission))
 
     def may_end(self, component: str) -> bool:
         """Whether it may have a waiter of this component (`type/name`) leave the queue."""
-        return self.token.may_act_for(*component.split("/", 1))
+        return self.token.can_act_for(*component.split("/", 1))
 
     def sees(self, component: str) -> bool:
         """Whether it may look at requests of this component (`type/name`)."""
-        return self.token.may_see(*component.split("/", 1))
+        return self.token.can_see(*component.split("/", 1))
 
 
 def home(token: Token) -> str:
     """The usual workspace, or the first that a token is for."""
-    return token.usual_workspace if token.may_use(token.usual_workspace) else token.workspaces[0]
+    return token.default_workspace if token.can_access(token.default_workspace) else token.workspaces[0]
 
 
 class Door:
     """Lets visitors in."""
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: Authenticator) -> None:
         self._access = access
 
     def token(self, asked: Request) -> Token:
-        """Whose the cookie is; a Refusal if it is nobody's."""
-        return self._access.bearer(_cookie(asked, SECRET), asked.headers, asked.host)
+        """Whose the cookie is; a HttpRefusal if it is nobody's."""
+        return self._access.token_of_secret(_cookie(asked, SECRET), asked.headers, asked.host)
 
     def visitor(self, asked: Request, token: Token, permission: Permission) -> Visitor:
         """The visitor of a page, who has the permission."""
         workspace = self._access.workspace(token, asked.args.get("workspace") or home(token))
-        self._access.allow(token, permission)
+        self._access.require_permission(token, permission)
         return Visitor(token, workspace, self.form(asked), _cookie(asked, SECRET) is not None)
 
     def is_welcome(self, asked: Request) -> bool:
         """Whether there is any need to sign in."""
         try:
             self.token(asked)
-        except Refusal as refused:
+        except HttpRefusal as refused:
             if refused.status != 401:
                 raise
             return False
@@ -91,8 +91,8 @@ class Door:
     def recognises(self, secret: str, asked: Request) -> bool:
         """Whether this is the secret of a token."""
         try:
-            self._access.bearer(secret, asked.headers, asked.host)
-        except Refusal:
+            self._access.token_of_secret(secret, asked.headers, asked.host)
+        except HttpRefusal:
             return False
         return True
 
@@ -108,7 +108,7 @@ class Door:
         given = asked.form.get("form", "")
         if foreign or not hmac.compare_digest(given.encode(), self.form(asked).encode()):
             said = "this form was not made by this page, or before you signed in: load the page again"
-            raise Refusal(403, "foreign_form", said)
+            raise HttpRefusal(403, "foreign_form", said)
 
 
 def remember(response: Response, asked: Request, secret: str) -> None:
@@ -134,8 +134,8 @@ def way_back(asked: str | None) -> str:
 
 def check_may(visitor: Visitor, permission: Permission) -> None:
     """Raises unless the visitor may."""
-    if not visitor.token.may(permission):
-        raise forbidden(permission)
+    if not visitor.token.has_permission(permission):
+        raise forbidden_permission(permission)
 
 
 def _chance(asked: Request) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from flask import Request, Response, redirect
 
-from app.api.auth import Access
+from app.api.auth import Authenticator
 from app.dashboard.page_context import Paper
 from app.dashboard.session import Door, forget, remember, way_back
 
@@ -19,7 +19,7 @@ class Hall:
     """Where those are who have not been let in."""
 
     door: Door
-    access: Access
+    access: Authenticator
     asked: Request
     paper: Paper
 
@@ -35,7 +35,7 @@ def ask(hall: Hall) -> Response:
     back = way_back(hall.asked.args.get("next"))
     if hall.door.is_welcome(hall.asked):
         return _to(back)
-    if not hall.access.needs_token():  # the cookie of a token that is no more
+    if not hall.access.is_token_required():  # the cookie of a token that is no more
         response = _to(back)
         forget(response, hall.asked)
         return response

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from app.domain.models import Account, Pool
+from app.domain.models import Pool, PoolAccount
 
 MARKS = 12
 """Marks of one bar, at most."""
@@ -48,7 +48,7 @@ def of_pool(pool: Pool) -> list[Bar]:
     return [_whole(pool, key) for key in sorted(pool.capacity)]
 
 
-def of_account(pool: Pool, account: Account) -> list[Bar]:
+def of_account(pool: Pool, account: PoolAccount) -> list[Bar]:
     """A bar for each key that a group or a policy uses, reserves or limits; as long as the pool."""
     said = account.reserved.keys() | account.limit.keys() | {key for key, used in account.used.items() if used}
     return [_account(pool, account, key) for key in sorted(said & pool.capacity.keys())]
@@ -58,7 +58,7 @@ def _whole(pool: Pool, key: str) -> Bar:
     capacity, used = pool.capacity[key], pool.used.get(key, 0)
     borrowed = min(used, pool.borrowed.get(key, 0))
     free = max(0, capacity - used)
-    held = min(free, pool.held.get(key, 0))
+    held = min(free, pool.on_hold.get(key, 0))
     units = (("share", used - borrowed), ("borrowed", borrowed), ("held", held), ("free", free - held))
     full = max(capacity, used)
     beyond = [Mark("capacity", _percent(capacity, full), f"capacity {capacity:,}")] if used > capacity else []
@@ -85,7 +85,7 @@ def _few(names: list[str]) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
-def _account(pool: Pool, account: Account, key: str) -> Bar:
+def _account(pool: Pool, account: PoolAccount, key: str) -> Bar:
     used, reserved, limit = account.used.get(key, 0), account.reserved.get(key, 0), account.limit.get(key)
     full = max(pool.capacity[key], used)
     units = (("share", min(used, reserved)), ("borrowed", max(0, used - reserved)))

@@ -10,7 +10,7 @@ from flask import Response, jsonify
 
 from app.dashboard.page_context import Look
 from app.domain.models import Pool
-from app.domain.usage_history import POOL, History, Units
+from app.domain.usage_history import POOL_SERIES, UnitSeries, UsageHistory
 
 LINES = 6
 """Policies that have a line of their own in the plot: those that used most."""
@@ -23,7 +23,7 @@ class Line:
     """What one policy, or all of them, used."""
 
     name: str
-    values: Units
+    values: UnitSeries
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Past:
 def of_pool(look: Look, pool: Pool) -> Past | None:
     """The last hours of a pool, of the key that is asked for; None while nothing is noted."""
     key = _key(pool, look.asked.args.get("key"))
-    told = look.services.glances.history(look.workspace, pool.name)
+    told = look.services.dashboard_queries.get_history(look.workspace, pool.name)
     if key is None or not told:
         return None
     lines = _lines(told, key)
@@ -67,7 +67,7 @@ def of_pool(look: Look, pool: Pool) -> Past | None:
 def drawn(look: Look, pool: Pool, asked: str | None) -> Response:
     """The same as numbers, for the plot."""
     key = _key(pool, asked)
-    told = look.services.glances.history(look.workspace, pool.name)
+    told = look.services.dashboard_queries.get_history(look.workspace, pool.name)
     series: list[dict[str, Any]] = []
     if key and told:
         series = [{"name": line.name, "values": line.values} for line in _lines(told, key)]
@@ -82,30 +82,30 @@ def _key(pool: Pool, asked: str | None) -> str | None:
     return usual if usual in pool.capacity else min(pool.capacity, default=None)
 
 
-def _lines(told: History, key: str) -> list[Line]:
+def _lines(told: UsageHistory, key: str) -> list[Line]:
     """All of it first, then those who used most."""
     found = [(_total(of[key]), name) for name, of in told.series.items() if key in of]
-    most = [name for total, name in sorted(found, key=lambda one: (-one[0], one[1])) if name != POOL and total][:LINES]
-    return [Line(name, told.series[name][key]) for name in (POOL, *most) if key in told.series.get(name, {})]
+    most = [name for total, name in sorted(found, key=lambda one: (-one[0], one[1])) if name != POOL_SERIES and total][:LINES]
+    return [Line(name, told.series[name][key]) for name in (POOL_SERIES, *most) if key in told.series.get(name, {})]
 
 
-def _total(values: Units) -> int:
+def _total(values: UnitSeries) -> int:
     return sum(value or 0 for value in values)
 
 
-def _sentence(told: History, key: str, lines: Sequence[Line]) -> str:
+def _sentence(told: UsageHistory, key: str, lines: Sequence[Line]) -> str:
     minutes = max(1, round((told.times_ms[-1] - told.times_ms[0]) / 60_000))
     said = []
     for line in lines:
         known = [value for value in line.values if value is not None]
         if known:
-            name = "all together" if line.name == POOL else line.name.removeprefix("orchestrator/")
+            name = "all together" if line.name == POOL_SERIES else line.name.removeprefix("orchestrator/")
             said.append(f"{name} {sum(known) / len(known):.1f} on average and {max(known):,} at most")
     span = f"{minutes} min" if minutes < 120 else f"{minutes / 60:.0f} h"
     return f"Of {key}, in the last {span}: {'; '.join(said) or 'nothing is known'}."
 
 
-def _rows(told: History, lines: Sequence[Line]) -> Iterator[Row]:
+def _rows(told: UsageHistory, lines: Sequence[Line]) -> Iterator[Row]:
     """The newest first."""
     step = -(-len(told.times_ms) // ROWS)
     for until in range(len(told.times_ms), 0, -step):
@@ -113,6 +113,6 @@ def _rows(told: History, lines: Sequence[Line]) -> Iterator[Row]:
         yield Row(told.times_ms[since], tuple(_mean(line.values[since:until]) for line in lines))
 
 
-def _mean(values: Units) -> float | None:
+def _mean(values: UnitSeries) -> float | None:
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else None

@@ -41,7 +41,7 @@ MEMORY_PATTERN = rf"([0-9]{{1,18}}(?:\.[0-9]{{1,18}})?)({'|'.join(BYTES)})"
 _MEMORY = re.compile(MEMORY_PATTERN)
 
 
-class Settings(Protocol):
+class TypedResources(Protocol):
     """The typed way to ask, as `asks.ResourceSettings` has it; None is not asked."""
 
     @property
@@ -84,16 +84,16 @@ def memory_mb(memory: str) -> int:
     return megabytes
 
 
-def from_settings(resources: Amounts, settings: Settings) -> dict[str, int]:
+def merge_resources(resources: Amounts, settings: TypedResources) -> dict[str, int]:
     """What a request asks: typed fields over `pool_resources` over `resources`; a typed 0 removes its key; `step_run` is 1."""
-    merged = {**resources, **settings.pool_resources, **_typed(settings)}
+    merged = {**resources, **settings.pool_resources, **_typed_amounts(settings)}
     asked = {key: amount for key, amount in merged.items() if amount > 0 and key != STEP_RUN}
     if len(asked) > MAX_KEYS:
         raise ValueError(f"must ask, with resources, for at most {MAX_KEYS} keys, not {len(asked)}")
     return {**asked, STEP_RUN: 1}
 
 
-def _typed(settings: Settings) -> dict[str, int]:
+def _typed_amounts(settings: TypedResources) -> dict[str, int]:
     typed: dict[str, int] = {}
     if settings.gpu_count is not None:
         typed[GPU] = settings.gpu_count

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-PLACES = 6
+MAX_PLACES = 6
 """How many places behind the point are kept."""
 
 
-def exact(number: float) -> float:
+def require_exact(number: float) -> float:
     """The number, a whole one without a point; ValueError if it has more places than are kept."""
     places = Decimal(repr(number)).normalize().as_tuple().exponent
-    if not isinstance(places, int) or places < -PLACES:
-        raise ValueError(f"must have at most {PLACES} decimal places")
+    if not isinstance(places, int) or places < -MAX_PLACES:
+        raise ValueError(f"must have at most {MAX_PLACES} decimal places")
     return int(number) if number == int(number) else number
 
 

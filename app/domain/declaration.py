@@ -13,26 +13,26 @@ from pydantic import Field, field_validator
 
 from app.domain.models import Group, Policy, Pool
 from app.domain.names import Name, component_id
-from app.domain.specs import Ask, GroupAsk, Mode, NodeSettings, PolicyAsk, PoolAsk, PoolSettings, Profile
+from app.domain.specs import AccountSettings, GroupSpec, PolicySpec, PoolSettings, PoolSpec, Profile, SharingMode, StrictModel
 
 
-class _Named(Ask):
+class _NamedSpec(StrictModel):
     name: Name
     """What it is called."""
 
 
-class _Connected(Ask):
+class _ComponentSpec(StrictModel):
     component: Name
     """Who asks."""
     component_type: Name = "orchestrator"
     """What kind of component asks."""
 
 
-class DeclaredGroup(GroupAsk, _Named):
+class DeclaredGroup(GroupSpec, _NamedSpec):
     """A group of a pool, by name."""
 
 
-class DeclaredPolicy(PolicyAsk, _Connected):
+class DeclaredPolicy(PolicySpec, _ComponentSpec):
     """A component's policy in a pool."""
 
     @property
@@ -41,7 +41,7 @@ class DeclaredPolicy(PolicyAsk, _Connected):
         return component_id(self.component_type, self.component)
 
 
-class DeclaredPool(PoolAsk):
+class DeclaredPool(PoolSpec):
     """A pool and everything that has an account in it."""
 
     groups: list[DeclaredGroup] = Field(default=[])
@@ -52,17 +52,17 @@ class DeclaredPool(PoolAsk):
     @field_validator("groups")
     @classmethod
     def _groups_once(cls, groups: list[DeclaredGroup]) -> list[DeclaredGroup]:
-        each_once("group", (group.name for group in groups))
+        require_unique("group", (group.name for group in groups))
         return groups
 
     @field_validator("policies")
     @classmethod
     def _policies_once(cls, policies: list[DeclaredPolicy]) -> list[DeclaredPolicy]:
-        each_once("policy", (policy.name for policy in policies))
+        require_unique("policy", (policy.name for policy in policies))
         return policies
 
 
-class Declaration(Ask):
+class Declaration(StrictModel):
     """Pools as they shall be."""
 
     pools: list[DeclaredPool] = Field(default=[])
@@ -71,11 +71,11 @@ class Declaration(Ask):
     @field_validator("pools")
     @classmethod
     def _pools_once(cls, pools: list[DeclaredPool]) -> list[DeclaredPool]:
-        each_once("pool", (pool.name for pool in pools))
+        require_unique("pool", (pool.name for pool in pools))
         return pools
 
 
-def each_once(kind: str, names: Iterable[Hashable]) -> None:
+def require_unique(kind: str, names: Iterable[Hashable]) -> None:
     """Raises ValueError if a name comes twice."""
     seen = set()
     for name in names:
@@ -84,42 +84,42 @@ def each_once(kind: str, names: Iterable[Hashable]) -> None:
         seen.add(name)
 
 
-def declared(pool: Pool) -> DeclaredPool:
+def export_pool(pool: Pool) -> DeclaredPool:
     """A pool as it stands, as a file would say it."""
     return DeclaredPool(
         name=pool.name,
         description=pool.description,
         capacity=dict(sorted(pool.capacity.items())),
-        settings=_settings(pool),
-        groups=[_group(pool.groups[name]) for name in sorted(pool.groups)],
-        policies=[_policy(pool.policies[name]) for name in sorted(pool.policies)],
+        settings=_export_settings(pool),
+        groups=[_export_group(pool.groups[name]) for name in sorted(pool.groups)],
+        policies=[_export_policy(pool.policies[name]) for name in sorted(pool.policies)],
     )
 
 
-def _settings(pool: Pool) -> PoolSettings:
+def _export_settings(pool: Pool) -> PoolSettings:
     """A setting that is not told has its default, and so has one that is null and may not be."""
     known = PoolSettings.model_fields
-    said = {name: value for name, value in pool.settings.items() if value is not None or _may_be_null(name)}
+    said = {name: value for name, value in pool.settings.items() if value is not None or _is_nullable(name)}
     return PoolSettings.model_validate({name: value for name, value in said.items() if name in known})
 
 
-def _may_be_null(setting: str) -> bool:
+def _is_nullable(setting: str) -> bool:
     return type(None) in get_args(PoolSettings.model_fields[setting].annotation)
 
 
-def _group(group: Group) -> DeclaredGroup:
+def _export_group(group: Group) -> DeclaredGroup:
     return DeclaredGroup(
         name=group.name,
         parent=group.parent,
         reserved=dict(sorted(group.reserved.items())),
         limit=dict(sorted(group.limit.items())),
         weight=group.weight,
-        mode=cast(Mode, group.mode),
-        settings=NodeSettings.model_validate(group.settings),
+        mode=cast(SharingMode, group.mode),
+        settings=AccountSettings.model_validate(group.settings),
     )
 
 
-def _policy(policy: Policy) -> DeclaredPolicy:
+def _export_policy(policy: Policy) -> DeclaredPolicy:
     kind, _, name = policy.name.partition("/")
     return DeclaredPolicy(
         component=name,
@@ -130,5 +130,5 @@ def _policy(policy: Policy) -> DeclaredPolicy:
         weight=policy.weight,
         group=policy.parent,
         profile=cast(Profile, policy.profile),
-        settings=NodeSettings.model_validate(policy.settings),
+        settings=AccountSettings.model_validate(policy.settings),
     )

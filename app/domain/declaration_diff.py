@@ -20,10 +20,10 @@ from app.domain.declaration import Declaration, DeclaredGroup, DeclaredPolicy, D
 from app.domain.specs import PoolSettings
 
 Action: TypeAlias = Literal["create", "update", "delete"]
-Kind: TypeAlias = Literal["pool", "group", "policy"]
-Account: TypeAlias = DeclaredGroup | DeclaredPolicy
+AccountKind: TypeAlias = Literal["pool", "group", "policy"]
+DeclaredAccount: TypeAlias = DeclaredGroup | DeclaredPolicy
 
-FIELDS = (
+FIELD_ORDER = (
     "description", "capacity", "priority", "parent", "reserved", "limit", "weight", "mode", "group", "profile", "setting",
 )  # fmt: skip
 """What lines begin with, in their order."""
@@ -31,23 +31,23 @@ FIELDS = (
 AS_THE_DISCIPLINE = frozenset({"near_completion_s", "max_victims", "backoff_s", "over_limit"})
 """Settings of a pool that each discipline has a value of its own for."""
 
-UNSAID = {"limit": "as the pool", "priority": "0", "weight": "1", "profile": "batch", "mode": "fair_share"}
+DEFAULT_TEXTS = {"limit": "as the pool", "priority": "0", "weight": "1", "profile": "batch", "mode": "fair_share"}
 """What goes without saying, where that is not nothing."""
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class DeclarationChange:
     """What becomes of one pool, group or policy, in lines such as `reserved gpu: 4 -> 2`."""
 
     action: Action
-    kind: Kind
+    kind: AccountKind
     pool: str
     name: str
     lines: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class DeclarationStep:
     """A pool that changes: as it is (None: not there) and as it shall be (None: gone)."""
 
     before: DeclaredPool | None
@@ -59,22 +59,22 @@ class Step:
         return (self.after or self.before).name  # type: ignore[union-attr]  # one of them is there
 
     @property
-    def touched(self) -> int:
+    def change_count(self) -> int:
         """How many pools, groups and policies it creates, changes or deletes."""
         if self.after is None and self.before is not None:
             return 1 + len(self.before.groups) + len(self.before.policies)
-        return len(list(_changes(self)))
+        return len(list(_step_changes(self)))
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class DeclarationPlan:
     """What has to change, for people; and the steps, as the ledger takes them."""
 
-    changes: tuple[Change, ...]
-    steps: tuple[Step, ...]
+    changes: tuple[DeclarationChange, ...]
+    steps: tuple[DeclarationStep, ...]
 
     @property
-    def sentence(self) -> str:
+    def summary(self) -> str:
         """All of it in one sentence."""
         if not self.changes:
             return "nothing to change"
@@ -84,20 +84,22 @@ class Plan:
         return f"{create} to create, {change} to change, {delete} to delete"
 
 
-def difference(present: Mapping[str, DeclaredPool], wanted: Declaration, *, prune: bool = False) -> Plan:
+def plan_declaration(present: Mapping[str, DeclaredPool], wanted: Declaration, *, prune: bool = False) -> DeclarationPlan:
     """What makes the present pools (by name) the wanted ones; with `prune`, those not wanted go."""
-    steps = [Step(present.get(pool.name), pool) for pool in wanted.pools]
+    steps = [DeclarationStep(present.get(pool.name), pool) for pool in wanted.pools]
     if prune:
         kept = {pool.name for pool in wanted.pools}
-        steps += [Step(present[name], None) for name in sorted(present) if name not in kept]
-    told = [(step, tuple(_changes(step))) for step in steps]
-    return Plan(
+        steps += [DeclarationStep(present[name], None) for name in sorted(present) if name not in kept]
+    told = [(step, tuple(_step_changes(step))) for step in steps]
+    return DeclarationPlan(
         changes=tuple(change for _, changes in told for change in changes),
         steps=tuple(step for step, changes in told if changes),
     )
 
 
-def changed(before: Sequence[Account], after: Sequence[Account]) -> tuple[list[Account], list[Account]]:
+def diff_accounts(
+    before: Sequence[DeclaredAccount], after: Sequence[DeclaredAccount]
+) -> tuple[list[DeclaredAccount], list[DeclaredAccount]]:
     """Of the groups, or the policies, of a pool: those to be set, and those to be deleted."""
     then, now = {account.name: account for account in before}, {account.name for account in after}
     return (
@@ -106,49 +108,51 @@ def changed(before: Sequence[Account], after: Sequence[Account]) -> tuple[list[A
     )
 
 
-def _changes(step: Step) -> Iterator[Change]:
+def _step_changes(step: DeclarationStep) -> Iterator[DeclarationChange]:
     before, after = step.before, step.after
     if after is None:
-        yield Change("delete", "pool", step.name, step.name, _contents(before))
+        yield DeclarationChange("delete", "pool", step.name, step.name, _pool_contents(before))
         return
-    lines = _lines("pool", _pool_facts(before) if before else None, _pool_facts(after))
+    lines = _changed_lines("pool", _pool_facts(before) if before else None, _pool_facts(after))
     if before is None or lines:
-        yield Change("update" if before else "create", "pool", step.name, step.name, lines)
+        yield DeclarationChange("update" if before else "create", "pool", step.name, step.name, lines)
     yield from _account_changes("group", step.name, before.groups if before else (), after.groups)
     yield from _account_changes("policy", step.name, before.policies if before else (), after.policies)
 
 
-def _account_changes(kind: Kind, pool: str, before: Sequence[Account], after: Sequence[Account]) -> Iterator[Change]:
+def _account_changes(
+    kind: AccountKind, pool: str, before: Sequence[DeclaredAccount], after: Sequence[DeclaredAccount]
+) -> Iterator[DeclarationChange]:
     known = {account.name: account for account in before}
-    wanted, gone = changed(before, after)
+    wanted, gone = diff_accounts(before, after)
     for account in wanted:
         was = known.get(account.name)
-        lines = _lines(kind, _facts(was) if was else None, _facts(account))
-        yield Change("update" if was else "create", kind, pool, account.name, lines)
+        lines = _changed_lines(kind, _account_facts(was) if was else None, _account_facts(account))
+        yield DeclarationChange("update" if was else "create", kind, pool, account.name, lines)
     for account in gone:
-        yield Change("delete", kind, pool, account.name, _said(_facts(account)))
+        yield DeclarationChange("delete", kind, pool, account.name, _fact_lines(_account_facts(account)))
 
 
-def _contents(pool: DeclaredPool | None) -> tuple[str, ...]:
+def _pool_contents(pool: DeclaredPool | None) -> tuple[str, ...]:
     """What a pool takes along when it goes."""
     if pool is None:
         return ()
     along = [f"group {group.name}" for group in pool.groups] + [f"policy {policy.name}" for policy in pool.policies]
-    return (*_said(_pool_facts(pool)), *(f"with {name}" for name in along))
+    return (*_fact_lines(_pool_facts(pool)), *(f"with {name}" for name in along))
 
 
 def _pool_facts(pool: DeclaredPool) -> dict[str, str]:
     said = pool.model_dump(exclude={"name", "groups", "policies"}, exclude_defaults=True)
     if "description" in said:
         said["description"] = json.dumps(said["description"], ensure_ascii=False)
-    return _flat(said)
+    return _labelled(said)
 
 
-def _facts(account: Account) -> dict[str, str]:
-    return _flat(account.model_dump(exclude={"name", "component", "component_type"}, exclude_defaults=True))
+def _account_facts(account: DeclaredAccount) -> dict[str, str]:
+    return _labelled(account.model_dump(exclude={"name", "component", "component_type"}, exclude_defaults=True))
 
 
-def _flat(said: Mapping[str, Any]) -> dict[str, str]:
+def _labelled(said: Mapping[str, Any]) -> dict[str, str]:
     """What is said beyond the defaults, label → value, the keys of a mapping each for itself and in order."""
     facts = {}
     for name, value in said.items():
@@ -168,23 +172,23 @@ def _text(value: object) -> str:
     return "none" if value is None else str(value)
 
 
-def _lines(kind: Kind, before: Mapping[str, str] | None, after: Mapping[str, str]) -> tuple[str, ...]:
+def _changed_lines(kind: AccountKind, before: Mapping[str, str] | None, after: Mapping[str, str]) -> tuple[str, ...]:
     if before is None:
-        return _said(after)
-    labels = sorted({*after, *before}, key=lambda label: (FIELDS.index(label.partition(" ")[0]), label))
+        return _fact_lines(after)
+    labels = sorted({*after, *before}, key=lambda label: (FIELD_ORDER.index(label.partition(" ")[0]), label))
     pairs = ((label, before.get(label), after.get(label)) for label in labels)
     return tuple(
-        f"{label}: {_unsaid(kind, label) if was is None else was} -> {_unsaid(kind, label, gone=True) if now is None else now}"
+        f"{label}: {_default_text(kind, label) if was is None else was} -> {_default_text(kind, label, gone=True) if now is None else now}"
         for label, was, now in pairs
         if was != now
     )
 
 
-def _said(facts: Mapping[str, str]) -> tuple[str, ...]:
+def _fact_lines(facts: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(f"{label}: {value}" for label, value in facts.items())
 
 
-def _unsaid(kind: Kind, label: str, *, gone: bool = False) -> str:
+def _default_text(kind: AccountKind, label: str, *, gone: bool = False) -> str:
     """What goes without saying."""
     field, _, of = label.partition(" ")
     if field == "setting" and kind != "pool":
@@ -195,4 +199,4 @@ def _unsaid(kind: Kind, label: str, *, gone: bool = False) -> str:
         return _text(PoolSettings.model_fields[of].default)
     if field == "capacity" and gone:
         return "removed"
-    return UNSAID.get(field, "none")
+    return DEFAULT_TEXTS.get(field, "none")

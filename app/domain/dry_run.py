@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from app.domain.declaration_diff import Plan
-from app.domain.explanations import PoolView
+from app.domain.declaration_diff import DeclarationPlan
+from app.domain.explanations import PoolExplanation
 from app.domain.models import Request
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class SubmitOutcome:
     """What a submit would come to."""
 
     outcome: Literal["allocated", "preempts", "queued", "rejected"]
@@ -21,12 +21,12 @@ class Asked:
     """Where it would be granted, or others would leave for it."""
     victims: tuple[tuple[str, str], ...]
     """Who would have to leave for it, in the order in which they were chosen: request and component (`type/name`)."""
-    views: tuple[PoolView, ...]
+    views: tuple[PoolExplanation, ...]
     """Of one that would wait: why, in each pool."""
 
 
 @dataclass(frozen=True, slots=True)
-class Changed:
+class ChangeOutcome:
     """What a change would come to, for those who wait and run now."""
 
     granted: tuple[str, ...]
@@ -38,5 +38,5 @@ class Changed:
     rejected: tuple[str, ...]
     ended: tuple[str, ...]
     """Who would leave the queue, or give its units back, by the change itself."""
-    plan: Plan | None = None
+    plan: DeclarationPlan | None = None
     """Of a declaration what would be changed."""

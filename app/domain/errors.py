@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class Refused(Exception):  # noqa: N818
+class Refusal(Exception):  # noqa: N818
     """Poolkeeper says no, and why: a stable code and a sentence for people."""
 
     def __init__(self, code: str, message: str) -> None:
@@ -11,18 +11,18 @@ class Refused(Exception):  # noqa: N818
         self.code = code
 
 
-class NotFound(Refused):
+class NotFound(Refusal):
     """There is nothing of that name."""
 
     def __init__(self, kind: str, name: str) -> None:
         super().__init__(f"no_such_{kind}", f"there is no {kind} {name}")
 
 
-class AgainstTheRules(Refused):
+class RuleViolation(Refusal):
     """Well-formed, but it cannot be, whatever the present state."""
 
 
-class Conflict(Refused):
+class Conflict(Refusal):
     """The present state does not allow it."""
 
 
@@ -35,17 +35,17 @@ class StaleFence(Conflict):
         self.status, self.reason = status, reason
 
 
-_RULES: dict[str, tuple[type[Refused], str]] = {
-    "unknown_key": (AgainstTheRules, "the pool has no {key}; a policy's and a group's keys are among the pool's"),
-    "unknown_threshold_key": (AgainstTheRules, "{account} would protect {wants} of {key} in use; the pool has no {key}"),
-    "reserved_beyond_limit": (AgainstTheRules, "{account} reserves {wants} of {key}, more than its limit of {bound}"),
-    "limit_beyond_capacity": (AgainstTheRules, "{account} limits {key} to {wants}; the pool has {bound}"),
-    "overpromised": (AgainstTheRules, "children of {account} would reserve {wants} of {key} in all; it has {bound} to give"),
-    "reserved_below_children": (AgainstTheRules, "{account} would reserve {wants} of {key}; its children reserve {bound}"),
-    "circle": (AgainstTheRules, "{account} would be above itself"),
-    "too_deep": (AgainstTheRules, "groups may be nested {bound} deep"),
-    "no_capacity_left": (AgainstTheRules, "a pool has at least one key"),
-    "too_many_keys": (AgainstTheRules, "a pool has at most {bound} keys; these would be {wants}"),
+_RULE_REFUSALS: dict[str, tuple[type[Refusal], str]] = {
+    "unknown_key": (RuleViolation, "the pool has no {key}; a policy's and a group's keys are among the pool's"),
+    "unknown_threshold_key": (RuleViolation, "{account} would protect {wants} of {key} in use; the pool has no {key}"),
+    "reserved_beyond_limit": (RuleViolation, "{account} reserves {wants} of {key}, more than its limit of {bound}"),
+    "limit_beyond_capacity": (RuleViolation, "{account} limits {key} to {wants}; the pool has {bound}"),
+    "overpromised": (RuleViolation, "children of {account} would reserve {wants} of {key} in all; it has {bound} to give"),
+    "reserved_below_children": (RuleViolation, "{account} would reserve {wants} of {key}; its children reserve {bound}"),
+    "circle": (RuleViolation, "{account} would be above itself"),
+    "too_deep": (RuleViolation, "groups may be nested {bound} deep"),
+    "no_capacity_left": (RuleViolation, "a pool has at least one key"),
+    "too_many_keys": (RuleViolation, "a pool has at most {bound} keys; these would be {wants}"),
     "breaks_policy": (Conflict, "{account} counts on {bound} of {key}; the pool would have {wants}"),
     "breaks_promises": (Conflict, "{bound} of {key} are reserved in all; the pool would have {wants}"),
     "key_in_use": (Conflict, "{bound} of {key} are held; a key can be removed when none is"),
@@ -53,7 +53,7 @@ _RULES: dict[str, tuple[type[Refused], str]] = {
 }
 
 
-def refused(code: str, account: str, key: str, wants: str, bound: str) -> Refused:
+def rule_refusal(code: str, account: str, key: str, wants: str, bound: str) -> Refusal:
     """The error of a refusal the ledger answered: which account, which key, and the two numbers that do not agree."""
-    kind, sentence = _RULES[code]
+    kind, sentence = _RULE_REFUSALS[code]
     return kind(code, sentence.format(account=account.replace(":", " ", 1), key=key, wants=wants, bound=bound))

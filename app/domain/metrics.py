@@ -11,12 +11,12 @@ from app.domain.amounts import Amounts
 CHECKPOINT_BOUNDS_S = (1, 5, 15, 30, 60, 120, 300, 600, 1800)
 """As the ledger counts checkpoints: each with all those before it."""
 WAIT_BOUNDS_S = (0.01, 0.1, 1, 5, 15, 60, 300, 900, 3600, 14400, 86400)
-LOOK_BOUNDS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5)
+PASS_BOUNDS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5)
 """As the ledger counts waits and looks: each by the number of the first bound that holds it, from 1; one more is beyond all."""
 
 
 @dataclass(frozen=True, slots=True)
-class PolicyMeasure:
+class PolicyMetrics:
     """One policy of a pool."""
 
     component: str
@@ -34,22 +34,22 @@ class PolicyMeasure:
 
 
 @dataclass(frozen=True, slots=True)
-class PoolMeasure:
+class PoolMetrics:
     """One pool, and all its policies."""
 
     name: str
     capacity: Amounts
     used: Amounts
     reserved: Amounts
-    held: Amounts
+    on_hold: Amounts
     queued: int
     active: int
     leaving: int
-    policies: tuple[PolicyMeasure, ...]
+    policies: tuple[PolicyMetrics, ...]
 
 
 @dataclass(frozen=True)
-class WorkspaceMeasure:
+class WorkspaceMetrics:
     """Requests of a workspace, now and ever."""
 
     submitted: int

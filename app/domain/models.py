@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeAlias
 
 from app.domain.amounts import Amounts
 from app.domain.reasons import Reason
-from app.domain.states import State
+from app.domain.states import RequestState
 
 Setting: TypeAlias = str | int | float | bool | Amounts | None
 """A value of a setting."""
@@ -19,7 +19,7 @@ Victims: TypeAlias = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class TimelineEntry:
     """One line of a request's story."""
 
     id: str
@@ -40,7 +40,7 @@ class Request(NamedTuple):  # made for every answer, and three times as fast to 
     id: str
     component: str
     component_type: str
-    status: State
+    status: RequestState
     resources: Amounts
     preemptible: bool
     preemption_class: int
@@ -70,23 +70,23 @@ class Request(NamedTuple):  # made for every answer, and three times as fast to 
     preempted_by: str | None = None
     lease_expires_ms: int | None = None
     position: Mapping[str, int] = MappingProxyType({})
-    story: tuple[Told, ...] = ()
+    timeline: tuple[TimelineEntry, ...] = ()
     task: str | None = None
     started_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Beat:
+class HeartbeatResult:
     """What a heartbeat is answered."""
 
-    status: State
+    status: RequestState
     lease_expires_ms: int | None
     directive: str = "continue"
     deadline_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class PoolAccount:
     """What a group or a policy holds and may hold, per key. A limit that is not named is the pool's total; its settings are
     those it says for itself, the others are inherited."""
 
@@ -107,14 +107,14 @@ class Account:
 
 
 @dataclass(frozen=True, slots=True)
-class Group(Account):
+class Group(PoolAccount):
     """An account between a pool and its policies; how its children share is its mode."""
 
     mode: str = "fair_share"
 
 
 @dataclass(frozen=True, slots=True)
-class Policy(Account):
+class Policy(PoolAccount):
     """A component's account in a pool; its name is `type/name`."""
 
     priority: int
@@ -123,7 +123,7 @@ class Policy(Account):
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class PoolHold:
     """Capacity kept free for a waiter: its kind is `victims`, if others leave for it, or `patience`."""
 
     request: str
@@ -140,13 +140,13 @@ class Pool:
     capacity: Amounts
     used: Amounts
     used_fixed: Amounts
-    held: Amounts
+    on_hold: Amounts
     settings: Mapping[str, Setting]
     queue_length: int
     active_count: int
     groups: Mapping[str, Group]
     policies: Mapping[str, Policy]
-    holds: tuple[Hold, ...]
+    holds: tuple[PoolHold, ...]
     unfinished: bool
 
     @property
@@ -175,8 +175,8 @@ class Event:
     at_ms: int
     component: str
     resources: Amounts
-    came_from: State | None
-    to: State
+    from_status: RequestState | None
+    to_status: RequestState
     pool: str | None
     fence: int | None
     reason: str | None
@@ -187,22 +187,22 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
-class Swept:
+class CleanupCounts:
     """What a clean-up ended."""
 
-    lapsed: int = 0
-    forgotten: int = 0
-    pruned: int = 0
+    expired_leases: int = 0
+    expired_waiters: int = 0
+    pruned_requests: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class AuditFinding:
     """Something an audit found: where, what it is and what it should be."""
 
     kind: str
-    where: str
-    found: str
+    location: str
+    actual: str
     expected: str
 
     def __str__(self) -> str:
-        return f"{self.kind} {self.where}: {self.found}, should be {self.expected}"
+        return f"{self.kind} {self.location}: {self.actual}, should be {self.expected}"

@@ -17,7 +17,7 @@ LABEL_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_./-]{0,62}$"
 IDEMPOTENCY_PATTERN = r"^[ -~]{1,255}$"
 TASK_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$"
 
-RULES: dict[str, str] = {
+PATTERN_TEXTS: dict[str, str] = {
     KEY_PATTERN: "must be 1 to 63 of a-z 0-9 _ . - and begin with a letter",
     NAME_PATTERN: "must be 1 to 63 of A-Z a-z 0-9 _ . - and begin with a letter or digit",
     LABEL_PATTERN: "must be 1 to 63 of A-Z a-z 0-9 _ . / - and begin with a letter or digit",

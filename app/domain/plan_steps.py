@@ -1,4 +1,4 @@
-"""What the planner answers: the steps to take in one pool, in order, each of which the ledger checks again as it takes it."""
+"""The output of the planner: the steps to take in one pool, in order. The ledger checks each again as it takes it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 
 class Trigger(StrEnum):
-    """Why somebody is preempted, as events and metrics name it."""
+    """The reason of a preemption, as events and metrics name it."""
 
     PRIORITY = "priority"
     RECLAIM = "reclaim"
@@ -20,7 +20,7 @@ class Trigger(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Victim:
-    """Somebody who has to leave: the allocation, and why."""
+    """An allocation to preempt, and the trigger."""
 
     request: str
     fence: int
@@ -29,7 +29,8 @@ class Victim:
 
 @dataclass(frozen=True, slots=True)
 class BorrowedCondition:
-    """What a choice rests on: the victim is borrowed as long as no more than `most` units of the key ever left that account."""
+    """A condition of a choice: the victim is borrowed as long as at most `max_stack_exits` units of the key ever left that
+    stack."""
 
     account: str
     key: str
@@ -38,7 +39,7 @@ class BorrowedCondition:
 
 @dataclass(frozen=True, slots=True)
 class UsageCondition:
-    """What a choice by fair shares rests on: the account uses no less and no more of the key."""
+    """A condition of a choice by fair share: the account uses between `min_units` and `max_units` of the key."""
 
     account: str
     key: str
@@ -48,21 +49,21 @@ class UsageCondition:
 
 @dataclass(frozen=True, slots=True)
 class Preempt:
-    """Preempt all of these for a waiter: it gets a hold, or keeps the one it has."""
+    """Preempt all of these for a waiter: it gets a hold, or keeps the hold that it has."""
 
     waiter: str
     victims: tuple[Victim, ...]
     unused_share_accounts: tuple[str, ...] = ()
-    """Accounts in whose unused share the waiter has to fit now, for the choice to be lawful."""
+    """Accounts into whose unused share the waiter has to fit now, for the choice to be lawful."""
     reserved_accounts: tuple[str, ...] = ()
-    """Accounts within whose reserved the waiter has to lie when these victims have left."""
+    """Accounts within whose reserved amounts the waiter has to lie when these victims have left."""
     borrowed_conditions: tuple[BorrowedCondition, ...] = ()
     usage_conditions: tuple[UsageCondition, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ReassignVictim:
-    """One who is leaving for nobody any more goes on leaving for the owner of another hold."""
+    """Let an orphaned victim leave for the owner of another hold."""
 
     request: str
     fence: int
@@ -71,7 +72,7 @@ class ReassignVictim:
 
 @dataclass(frozen=True, slots=True)
 class Reprieve:
-    """One who is leaving for nobody any more is called back."""
+    """Call a victim back."""
 
     request: str
     fence: int
@@ -79,14 +80,14 @@ class Reprieve:
 
 @dataclass(frozen=True, slots=True)
 class EndHold:
-    """A hold that nothing can fill any more ends."""
+    """End a hold that no set of victims can fill any more."""
 
     owner: str
 
 
 @dataclass(frozen=True, slots=True)
 class OverLimitVictim:
-    """Somebody who has to leave since an account on its path is over its limit."""
+    """An allocation to preempt because an account of its path is over its limit."""
 
     request: str
     fence: int
@@ -95,14 +96,14 @@ class OverLimitVictim:
 
 @dataclass(frozen=True, slots=True)
 class EvictOverLimit:
-    """Preempt all of these for nobody."""
+    """Preempt all of these without a waiter."""
 
     victims: tuple[OverLimitVictim, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class AccountUpdate:
-    """What is written anew beside one account: fields and their texts, and the fields that go."""
+    """The fields to write beside one account, and the fields to remove."""
 
     account: str
     values: tuple[tuple[str, str], ...]
@@ -111,11 +112,11 @@ class AccountUpdate:
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """What was found about the accounts of a pool and differs from what is kept of it."""
+    """The statuses of a pool's accounts that differ from the published ones."""
 
     updates: tuple[AccountUpdate, ...]
     is_watched: bool
-    """Whether time alone may change something, though nobody waits."""
+    """True if time alone may change a status, although no request waits."""
 
 
 PlanStep: TypeAlias = EvictOverLimit | Preempt | ReassignVictim | Reprieve | EndHold

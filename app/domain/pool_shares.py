@@ -9,7 +9,7 @@ from app.domain.amounts import Amounts
 
 
 @dataclass(frozen=True, slots=True)
-class ShareNode:
+class ShareAccount:
     """A pool, a group or a policy in the tree. Shares are fractions of the pool's capacity, per key of the pool."""
 
     name: str

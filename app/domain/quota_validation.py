@@ -14,34 +14,34 @@ from collections import Counter
 
 from app.domain.amounts import Amounts
 from app.domain.declaration import Declaration, DeclaredGroup, DeclaredPolicy, DeclaredPool
-from app.domain.errors import AgainstTheRules, NotFound, Refused, refused
-from app.domain.specs import NodeSettings, PoolSettings
+from app.domain.errors import NotFound, Refusal, RuleViolation, rule_refusal
+from app.domain.specs import AccountSettings, PoolSettings
 
-DEEPEST = 8
+MAX_GROUP_DEPTH = 8
 """How many groups may stand one above the other."""
 
 
-def check(wanted: Declaration) -> None:
+def validate_quotas(wanted: Declaration) -> None:
     """Raise what the ledger would say, with the pool it is about, unless all of it can be."""
     for pool in wanted.pools:
-        if refusal := _refusal(pool):
-            raise AgainstTheRules(refusal.code, f"pool {pool.name}: {refusal}")
+        if refusal := _pool_refusal(pool):
+            raise RuleViolation(refusal.code, f"pool {pool.name}: {refusal}")
 
 
-def _refusal(pool: DeclaredPool) -> Refused | None:
+def _pool_refusal(pool: DeclaredPool) -> Refusal | None:
     groups = {group.name: group for group in pool.groups}
     for _, above in _accounts(pool):
         if above is not None and above not in groups:
             return NotFound("group", above)
     for group in pool.groups:
-        if no := _misplaced(group, groups):
+        if no := _parent_refusal(group, groups):
             return no
-    if no := unprotectable("pool", pool.settings, pool.capacity):
+    if no := threshold_refusal("pool", pool.settings, pool.capacity):
         return no
     for account, _ in _accounts(pool):
-        if no := _disagreeing(account, pool.capacity):
+        if no := _account_refusal(account, pool.capacity):
             return no
-    return _overpromised(pool, groups)
+    return _sum_refusal(pool, groups)
 
 
 def _accounts(pool: DeclaredPool) -> list[tuple[DeclaredGroup | DeclaredPolicy, str | None]]:
@@ -53,41 +53,41 @@ def _label(account: DeclaredGroup | DeclaredPolicy) -> str:
     return f"{'group' if isinstance(account, DeclaredGroup) else 'policy'}:{account.name}"
 
 
-def _misplaced(group: DeclaredGroup, groups: dict[str, DeclaredGroup]) -> Refused | None:
+def _parent_refusal(group: DeclaredGroup, groups: dict[str, DeclaredGroup]) -> Refusal | None:
     way, above = {group.name: None}, group.parent
     while above is not None:
         if above in way:
-            return refused("circle", f"group:{above}", "-", "0", "0")
+            return rule_refusal("circle", f"group:{above}", "-", "0", "0")
         way[above], above = None, groups[above].parent
-    if len(way) > DEEPEST:
-        return refused("too_deep", _label(group), "-", str(len(way)), str(DEEPEST))
+    if len(way) > MAX_GROUP_DEPTH:
+        return rule_refusal("too_deep", _label(group), "-", str(len(way)), str(MAX_GROUP_DEPTH))
     return None
 
 
-def unprotectable(label: str, settings: PoolSettings | NodeSettings, capacity: Amounts) -> Refused | None:
+def threshold_refusal(label: str, settings: PoolSettings | AccountSettings, capacity: Amounts) -> Refusal | None:
     """What a threshold of protected use is refused for: it names a key that the pool does not have."""
     for key, units in sorted((settings.non_preemptible_usage_threshold or {}).items()):
         if key not in capacity:
-            return refused("unknown_threshold_key", label, key, str(units), "0")
+            return rule_refusal("unknown_threshold_key", label, key, str(units), "0")
     return None
 
 
-def _disagreeing(account: DeclaredGroup | DeclaredPolicy, capacity: Amounts) -> Refused | None:
+def _account_refusal(account: DeclaredGroup | DeclaredPolicy, capacity: Amounts) -> Refusal | None:
     for key, reserved in sorted(account.reserved.items()):
         if key not in capacity:
-            return refused("unknown_key", "pool", key, str(reserved), "0")
+            return rule_refusal("unknown_key", "pool", key, str(reserved), "0")
         limit = account.limit.get(key, capacity[key])
         if reserved > limit:
-            return refused("reserved_beyond_limit", _label(account), key, str(reserved), str(limit))
+            return rule_refusal("reserved_beyond_limit", _label(account), key, str(reserved), str(limit))
     for key, limit in sorted(account.limit.items()):
         if key not in capacity:
-            return refused("unknown_key", "pool", key, str(limit), "0")
+            return rule_refusal("unknown_key", "pool", key, str(limit), "0")
         if limit > capacity[key]:
-            return refused("limit_beyond_capacity", _label(account), key, str(limit), str(capacity[key]))
-    return unprotectable(_label(account), account.settings, capacity)
+            return rule_refusal("limit_beyond_capacity", _label(account), key, str(limit), str(capacity[key]))
+    return threshold_refusal(_label(account), account.settings, capacity)
 
 
-def _overpromised(pool: DeclaredPool, groups: dict[str, DeclaredGroup]) -> Refused | None:
+def _sum_refusal(pool: DeclaredPool, groups: dict[str, DeclaredGroup]) -> Refusal | None:
     sums: dict[str | None, Counter[str]] = {}
     for account, above in _accounts(pool):
         sums.setdefault(above, Counter()).update(account.reserved)
@@ -96,5 +96,5 @@ def _overpromised(pool: DeclaredPool, groups: dict[str, DeclaredGroup]) -> Refus
         for key, total in sorted(promised.items()):
             if total > given.get(key, 0):
                 label = "pool" if above is None else f"group:{above}"
-                return refused("overpromised", label, key, str(total), str(given.get(key, 0)))
+                return rule_refusal("overpromised", label, key, str(total), str(given.get(key, 0)))
     return None

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Code(StrEnum):
+class ReasonCode(StrEnum):
     """A named reason."""
 
     NO_POLICY = "no_policy"
@@ -27,23 +27,23 @@ class Code(StrEnum):
     LIMIT = "limit"
 
 
-SENTENCES: dict[Code, str] = {
-    Code.NO_POLICY: "no pool has a policy for this component",
-    Code.MISSING_KEY: "asks {asked} of {key}, which the pool does not have",
-    Code.EXCEEDS_CAPACITY: "asks {asked} of {key}; the pool has {bound} in all",
-    Code.EXCEEDS_LIMIT: "asks {asked} of {key}; the limit of {account} is {bound}",
-    Code.EXCEEDS_RESERVED: "is not preemptible and asks {asked} of {key}; {account} has {bound} reserved",
-    Code.LEASE_LAPSED: "no heartbeat came before the lease lapsed",
-    Code.WORKER_LOST: "the process that did its work is gone",
-    Code.NOT_STARTED: "no worker began it in time",
-    Code.NOT_POLLED: "nobody asked for it while it was queued",
-    Code.DROPPED: "an operator dropped it",
-    Code.PRIORITY: "preempted for {by}, which ranks higher",
-    Code.RECLAIM: "preempted for {by}, which fits into what its policy has reserved",
-    Code.SENSITIVE: "preempted for {by}, which is of class 10",
-    Code.STARVATION: "preempted for {by}, whose policy has been below its fair share for too long",
-    Code.AGGRESSIVE_STARVATION: "preempted for {by}, whose policy has been far too long below its fair share",
-    Code.LIMIT: "preempted as its policy, a group above it or the pool was over its limit",
+REASON_TEXTS: dict[ReasonCode, str] = {
+    ReasonCode.NO_POLICY: "no pool has a policy for this component",
+    ReasonCode.MISSING_KEY: "asks {asked} of {key}, which the pool does not have",
+    ReasonCode.EXCEEDS_CAPACITY: "asks {asked} of {key}; the pool has {bound} in all",
+    ReasonCode.EXCEEDS_LIMIT: "asks {asked} of {key}; the limit of {account} is {bound}",
+    ReasonCode.EXCEEDS_RESERVED: "is not preemptible and asks {asked} of {key}; {account} has {bound} reserved",
+    ReasonCode.LEASE_LAPSED: "no heartbeat came before the lease lapsed",
+    ReasonCode.WORKER_LOST: "the process that did its work is gone",
+    ReasonCode.NOT_STARTED: "no worker began it in time",
+    ReasonCode.NOT_POLLED: "nobody asked for it while it was queued",
+    ReasonCode.DROPPED: "an operator dropped it",
+    ReasonCode.PRIORITY: "preempted for {by}, which ranks higher",
+    ReasonCode.RECLAIM: "preempted for {by}, which fits into what its policy has reserved",
+    ReasonCode.SENSITIVE: "preempted for {by}, which is of class 10",
+    ReasonCode.STARVATION: "preempted for {by}, whose policy has been below its fair share for too long",
+    ReasonCode.AGGRESSIVE_STARVATION: "preempted for {by}, whose policy has been far too long below its fair share",
+    ReasonCode.LIMIT: "preempted as its policy, a group above it or the pool was over its limit",
 }
 
 
@@ -52,17 +52,17 @@ class PoolRefusal:
     """Why one pool could never grant a request."""
 
     pool: str
-    code: Code
+    code: ReasonCode
     key: str
-    asked: int
+    requested: int
     bound: int
     account: str
 
     @property
     def message(self) -> str:
         """The sentence, with its numbers."""
-        return f"{self.pool}: " + SENTENCES[self.code].format(
-            asked=self.asked, key=self.key, bound=self.bound, account=self.account.replace(":", " ", 1)
+        return f"{self.pool}: " + REASON_TEXTS[self.code].format(
+            asked=self.requested, key=self.key, bound=self.bound, account=self.account.replace(":", " ", 1)
         )
 
 
@@ -70,7 +70,7 @@ class PoolRefusal:
 class Reason:
     """Why a request is where it is; of a rejected one also what each pool said, of a preempted one for whom."""
 
-    code: Code
+    code: ReasonCode
     pools: tuple[PoolRefusal, ...] = ()
     by: str | None = None
 
@@ -78,4 +78,4 @@ class Reason:
     def message(self) -> str:
         """One sentence for people."""
         by = f"request {self.by}" if self.by else "another request"
-        return "; ".join(pool.message for pool in self.pools) or SENTENCES[self.code].format(by=by)
+        return "; ".join(pool.message for pool in self.pools) or REASON_TEXTS[self.code].format(by=by)

@@ -1,6 +1,6 @@
-"""What the planner sees: one pool at one moment, as plain frozen data.
+"""The input of the planner: one pool at one moment, as plain frozen data.
 
-Accounts are named as the ledger names them: `pool`, `group:<name>`, `policy:<type/name>`. Allocations come in order of grant
+Accounts have the names of the ledger: `pool`, `group:<name>`, `policy:<type/name>`. Allocations are in order of grant
 (fence), waiters in queue order, holds with victims in their order. Amounts are whole numbers per resource key.
 """
 
@@ -14,23 +14,23 @@ from app.domain.amounts import Amounts
 
 @dataclass(frozen=True, slots=True)
 class PublishedStatus:
-    """What was last found about an account, as it is kept beside it: what the next look and the scripts go by."""
+    """What the planner last published beside an account: the next pass and the scripts read it."""
 
     fair_shares: Amounts = field(default_factory=dict)
-    """Fair share: a policy's share of each key, in parts of `ordering.SHARE`; empty if it asked for nothing."""
+    """Of a policy: resource key → fair share, in parts of `queue_score.SHARE`. Empty if the policy has no demand."""
     demand_met: frozenset[str] = frozenset()
-    """The keys on which that is all it asks for."""
+    """The keys on which the fair share covers the whole demand."""
     starvation_status: str = ""
-    """Whether it starves, and how; empty if it does not."""
+    """The starvation status; empty if the account does not starve."""
     below_ms: int | None = None
-    """Since when it is below its fair share."""
+    """The time since which the account is below its fair share."""
     over_ms: int | None = None
-    """Since when it is over its limit, if that is not to last."""
+    """The time since which the account is over a limit that has to be restored."""
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyDemand:
-    """What those of a policy ask who wait in the pool."""
+    """The queued requests of one policy in the pool: their number, and the sum of their units."""
 
     requests: int
     units: Amounts
@@ -38,10 +38,11 @@ class PolicyDemand:
 
 @dataclass(frozen=True, slots=True)
 class AccountSnapshot:
-    """A pool, a group or a policy: what it holds and may hold.
+    """A pool, a group or a policy: what it uses and what it may use.
 
-    `limit` holds the limits as they were set; of the pool its capacity. `cleared` is what holds with victims keep at it at
-    present, `back` how many units ever left its stack, which tells whether some did since.
+    `limit` holds the limits as they were set; for the pool it is the capacity. `units_on_hold` is what holds with victims
+    keep at the account now. `stack_exits` counts the units that ever left its stack: a higher number means that some left
+    since.
     """
 
     name: str
@@ -58,16 +59,19 @@ class AccountSnapshot:
     mode: str = "fair_share"
     """Of a group: how its children share."""
     creation_number: int = 0
-    """Of its pool's groups and policies which one it was: the smaller, the older."""
+    """The position in the order in which the groups and policies of the pool were created; the oldest has the lowest."""
     settings: Mapping[str, str] = field(default_factory=dict)
-    """The settings it says for itself, as texts; of the pool all that groups and policies may say otherwise."""
+    """The account's own settings as texts; of the pool all those that groups and policies can override."""
     published: PublishedStatus = field(default_factory=PublishedStatus)
 
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """Something that runs. `leaving_for` is None while `allocated`; of one that is `preempting` it is the id of the waiter
-    that it leaves for, empty if that one needs it no longer, or `!` if it leaves for a limit of an account of its."""
+    """A running allocation.
+
+    `leaving_for` is None while the status is `allocated`. While it is `preempting`, it is the id of the waiter that the
+    allocation leaves for, empty if the victim is orphaned, or `!` if it leaves because an account is over its limit.
+    """
 
     id: str
     component: str
@@ -80,15 +84,15 @@ class Allocation:
     walltime_s: int | None
     granted_ms: int
     checkpointed_ms: int | None = None
-    """When it last completed a checkpoint in this run."""
+    """The time of the last completed checkpoint of this run."""
     chain: str | None = None
-    """Its label `preemption_group`."""
+    """The label `preemption_group`."""
     leaving_for: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Waiter:
-    """Somebody in the pool's queue who has no hold with victims anywhere, or the owner of such a hold here."""
+    """A queued request of the pool that has no hold with victims anywhere, or the owner of such a hold in this pool."""
 
     id: str
     component: str
@@ -96,26 +100,27 @@ class Waiter:
     preemptible: bool
     preemption_class: int
     submission_number: int
-    """Its number of submission: the age."""
+    """The number of its submission; a lower number is older."""
     chain: str | None = None
     queue_position: int = 0
-    """Where it stands in the pool's queue, owners of holds included: the lower, the sooner. Of equals the older."""
+    """The position in the pool's queue, owners of holds included: the lowest is first. Of equal positions the older is
+    first."""
     preempted_fence: int | None = None
-    """The newest fence of the workspace when it was last preempted; None if it never was."""
+    """The newest fence of the workspace at its last preemption; None if it never was preempted."""
 
 
 @dataclass(frozen=True, slots=True)
 class HoldSnapshot:
-    """Capacity kept for a waiter that others leave or have left for. Holds of patience are none of these."""
+    """Capacity kept for a waiter that has victims. A patience hold is not among them."""
 
     owner: Waiter
     freed_units: Mapping[str, Amounts]
-    """Account of the owner's path → units that those who left for it have brought."""
+    """Account of the owner's path → units that its victims have freed so far."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlannerSettings:
-    """The settings of the pool that the planner goes by; None is no bound."""
+    """The settings of the pool that the planner reads; None is no bound."""
 
     discipline: str = "reserved"
     order: str = "share_first"
@@ -144,20 +149,21 @@ class PoolSnapshot:
     waiters: tuple[Waiter, ...]
     holds: tuple[HoldSnapshot, ...]
     preemptions_last_minute: int = 0
-    """Preemptions decided in this pool in the last minute."""
+    """The number of preemptions decided in this pool in the last minute."""
     last_decision_ms: int | None = None
-    """When the last preemptive decision of this pool was made."""
+    """The time of the last preemptive decision of this pool."""
     first_blocked_position: int | None = None
-    """Strict queueing: the place of the first who is blocked by capacity, be its way cleared elsewhere; none behind it asks."""
+    """Strict queueing: the position of the first waiter that capacity blocks, even if it has a hold in another pool. No
+    waiter behind it may preempt."""
     rules_version: str = "0"
-    """Which state of the pool's rules this is; a step planned by another one is not taken."""
+    """The version of the pool's rules. The ledger refuses a step that was planned with another version."""
     demand: Mapping[str, PolicyDemand] = field(default_factory=dict)
-    """Fair share: component → what those of it ask who wait here."""
+    """Fair share: component → its demand here."""
     is_watched: bool = False
-    """It is looked at though nobody waits."""
+    """True if the pool is judged although no request waits."""
     has_void_starvation: bool = False
-    """Fair share: what is kept of who starves is from before the pool had another discipline, and void."""
+    """Fair share: the published starvation statuses are void, as the pool had another discipline since."""
     patience_hold_owner: str = ""
-    """Who has the hold of patience. No decision goes by it."""
+    """The id of the owner of the patience hold; empty if there is none. No decision depends on it."""
     preferred_pools: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Component → the pools that it would rather have than this one, best first; of those waiting here."""
+    """Component of a waiter → the pools that it prefers to this one, the best first."""

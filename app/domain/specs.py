@@ -14,9 +14,9 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 from pydantic.config import JsonDict
 
-from app.domain.amounts import MAX_CPUS, MAX_KEYS, MEMORY_PATTERN, from_settings, memory_mb
-from app.domain.decimals import exact
-from app.domain.names import RULES, LabelKey, Name, ResourceKey
+from app.domain.amounts import MAX_CPUS, MAX_KEYS, MEMORY_PATTERN, memory_mb, merge_resources
+from app.domain.decimals import require_exact
+from app.domain.names import PATTERN_TEXTS, LabelKey, Name, ResourceKey
 from app.domain.queue_score import CLASSES, EXACT, PRIORITIES
 
 TEN_YEARS_S = 10 * 365 * 24 * 3600
@@ -26,7 +26,7 @@ MAX_LABELS = 32
 MAX_RETRIES = 1_000_000
 MAX_WEIGHT = 10_000
 MAX_THRESHOLD = 10
-MAX_REASONS = 20
+MAX_FIELD_ERRORS = 20
 """How many faults of one ask are told."""
 
 Units = Annotated[int, Field(ge=1, le=EXACT)]
@@ -34,28 +34,28 @@ Quantity = Annotated[int, Field(ge=0, le=EXACT)]
 Seconds = Annotated[int, Field(ge=0, le=TEN_YEARS_S)]
 Duration = Annotated[int, Field(ge=1, le=TEN_YEARS_S)]
 Weight = Annotated[int, Field(ge=1, le=MAX_WEIGHT)]
-Ratio = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False), AfterValidator(exact)]
-Threshold = Annotated[float, Field(ge=0, le=MAX_THRESHOLD, allow_inf_nan=False), AfterValidator(exact)]
-Asked = Annotated[Mapping[ResourceKey, Units], Field(max_length=MAX_KEYS)]
+Ratio = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False), AfterValidator(require_exact)]
+Threshold = Annotated[float, Field(ge=0, le=MAX_THRESHOLD, allow_inf_nan=False), AfterValidator(require_exact)]
+RequestedUnits = Annotated[Mapping[ResourceKey, Units], Field(max_length=MAX_KEYS)]
 Capacity = Annotated[Mapping[ResourceKey, Units], Field(min_length=1, max_length=MAX_KEYS)]
 Quantities = Annotated[Mapping[ResourceKey, Quantity], Field(max_length=MAX_KEYS)]
 Labels = Annotated[Mapping[LabelKey, Annotated[str, Field(max_length=255)]], Field(max_length=MAX_LABELS)]
 Description = Annotated[str, Field(max_length=1000)]
 Profile = Literal["batch", "training", "service", "sensitive", "interactive"]
-Mode = Literal["fair_share", "fifo"]
+SharingMode = Literal["fair_share", "fifo"]
 OverLimit = Literal["keep", "evict"]
 
 
-class Ask(BaseModel):
+class StrictModel(BaseModel):
     """Strict: no unknown fields, and no value made into another type."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
-class Settings(Ask):
+class SettingsModel(StrictModel):
     """Settings with their defaults; in a change, only those that were given count."""
 
-    def changed(self) -> dict[str, Any]:
+    def explicit_values(self) -> dict[str, Any]:
         """The settings that were given, null ones included."""
         return self.model_dump(exclude_unset=True)
 
@@ -64,7 +64,7 @@ MEMORY_SCHEMA: JsonDict = {"pattern": f"^{MEMORY_PATTERN}$", "examples": ["16GiB
 """Told in the schema; checked with better words by the validator."""
 
 
-class ResourceSettings(Ask):
+class ResourceSettings(StrictModel):
     """The typed way to ask for resources: it wins over `resources`, and 0 takes a key out."""
 
     gpu_count: Quantity | None = None
@@ -73,25 +73,25 @@ class ResourceSettings(Ask):
     """Becomes `mcpu`, thousandths of a CPU rounded up; 0 removes `mcpu`."""
     memory: Annotated[str, Field(max_length=64, json_schema_extra=MEMORY_SCHEMA)] | None = None
     """A number with KB, KiB, MB, MiB, GB … PiB; becomes `memory_mb` (10^6 bytes) rounded up; `0MB` removes it."""
-    pool_resources: Asked = Field(default={})
+    pool_resources: RequestedUnits = Field(default={})
     """Any other keys; wins over `resources`."""
 
     @field_validator("memory")
     @classmethod
-    def _memory_is_readable(cls, memory: str | None) -> str | None:
+    def _check_memory(cls, memory: str | None) -> str | None:
         if memory is not None:
             memory_mb(memory)
         return memory
 
 
-class RequestAsk(Ask):
+class RequestSpec(StrictModel):
     """One ask for several resources at once: all of them or none."""
 
     component: Name
     """Who asks."""
     component_type: Name = "orchestrator"
     """What kind of component asks."""
-    resources: Asked = Field(default={}, examples=[{"gpu": 2}])
+    resources: RequestedUnits = Field(default={}, examples=[{"gpu": 2}])
     """Resource key → units. `step_run: 1` is always added; with nothing else asked, it is all that is."""
     settings: ResourceSettings = Field(default_factory=ResourceSettings)
     """Instead of or along with `resources`."""
@@ -116,16 +116,16 @@ class RequestAsk(Ask):
 
     @field_validator("settings")
     @classmethod
-    def _all_can_be_merged(cls, settings: ResourceSettings, info: ValidationInfo) -> ResourceSettings:
-        from_settings(info.data.get("resources", {}), settings)
+    def _check_merge(cls, settings: ResourceSettings, info: ValidationInfo) -> ResourceSettings:
+        merge_resources(info.data.get("resources", {}), settings)
         return settings
 
     def amounts(self) -> dict[str, int]:
         """What it asks of a pool, `resources` and `settings` in one."""
-        return from_settings(self.resources, self.settings)
+        return merge_resources(self.resources, self.settings)
 
 
-class PoolSettings(Settings):
+class PoolSettings(SettingsModel):
     """How a pool settles contention."""
 
     discipline: Literal["reserved", "classes", "fair_share"] = "reserved"
@@ -184,7 +184,7 @@ class PoolSettings(Settings):
     protects nothing."""
 
 
-class NodeSettings(Ask):
+class AccountSettings(StrictModel):
     """What a group or a policy says for itself of its pool's settings; what it does not say, or is null, is inherited.
 
     A group overrides what it inherits. A policy does, too, but of `fair_share_tolerance`, both timeouts,
@@ -214,11 +214,11 @@ class NodeSettings(Ask):
 
     @field_validator("non_preemptible_usage_threshold")
     @classmethod
-    def _nothing_is_not_said(cls, threshold: Mapping[str, int] | None) -> Mapping[str, int] | None:
+    def _empty_is_null(cls, threshold: Mapping[str, int] | None) -> Mapping[str, int] | None:
         return threshold or None
 
 
-class PoolAsk(Ask):
+class PoolSpec(StrictModel):
     """A new pool."""
 
     name: Name
@@ -231,7 +231,7 @@ class PoolAsk(Ask):
     """How it settles contention."""
 
 
-class PoolChange(Ask):
+class PoolUpdate(StrictModel):
     """A change of a pool: what is not given stays."""
 
     description: Description | None = None
@@ -242,7 +242,7 @@ class PoolChange(Ask):
     """Those given are changed, the others stay; the defaults shown are those of a new pool."""
 
 
-class GroupAsk(Ask):
+class GroupSpec(StrictModel):
     """A group of a pool, as it shall be."""
 
     parent: Name | None = None
@@ -253,14 +253,14 @@ class GroupAsk(Ask):
     """Resource key → the most it may use; keys not given are limited by the pool alone."""
     weight: Weight = 1
     """Its part among its siblings."""
-    mode: Mode = "fair_share"
+    mode: SharingMode = "fair_share"
     """In discipline `fair_share`: whether its children share what it has by their weights, or are served one after the other
     (`fifo`): the greatest weight first, then the eldest."""
-    settings: NodeSettings = NodeSettings()
+    settings: AccountSettings = AccountSettings()
     """What it says for itself and all below it; the rest is inherited."""
 
 
-class PolicyAsk(Ask):
+class PolicySpec(StrictModel):
     """A component's policy in a pool, as it shall be."""
 
     priority: Annotated[int, Field(ge=0, le=PRIORITIES - 1)] = 0
@@ -276,30 +276,30 @@ class PolicyAsk(Ask):
     profile: Profile = "batch"
     """What its work is, in discipline `classes`. `training`: dearer to stop, as a checkpoint counts three times; `interactive`:
     half as dear; `service`: only what it borrows is taken; `sensitive`: never stopped."""
-    settings: NodeSettings = NodeSettings()
+    settings: AccountSettings = AccountSettings()
     """What it says for itself; the rest is inherited."""
 
 
-class WorkspaceSettings(Settings):
+class WorkspaceSettings(SettingsModel):
     """Settings of a whole workspace."""
 
     unmanaged: Literal["reject", "allow"] = "reject"
     """What becomes of a component without any policy: refused, or allocated at once and tied to no pool."""
 
 
-def body_digest(ask: Ask) -> str:
+def body_digest(ask: StrictModel) -> str:
     """Equal for asks that say the same, different for others: what goes without saying does not count, nor does order."""
     said = ask.model_dump(mode="json", exclude_defaults=True)
     return hashlib.sha256(json.dumps(said, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
-def malformed(error: ValidationError) -> list[tuple[str, str]]:
+def field_errors(error: ValidationError) -> list[tuple[str, str]]:
     """Each fault as (field, reason) for people, the field dotted: `("resources.gpu", "must be a whole number")`."""
     faults = error.errors(include_url=False, include_input=False)
-    return [(_field(fault["loc"]), _reason(fault)) for fault in faults[:MAX_REASONS]]
+    return [(_field_name(fault["loc"]), _error_text(fault)) for fault in faults[:MAX_FIELD_ERRORS]]
 
 
-_REASONS = {
+_ERROR_TEXTS = {
     "bool_parsing": "must be true or false",
     "bool_type": "must be true or false",
     "dict_type": "must be an object",
@@ -329,14 +329,14 @@ _REASONS = {
 }
 
 
-def _field(location: tuple[int | str, ...]) -> str:
+def _field_name(location: tuple[int | str, ...]) -> str:
     return ".".join(str(part)[:64] for part in location if part != "[key]")
 
 
-def _reason(fault: Mapping[str, Any]) -> str:
+def _error_text(fault: Mapping[str, Any]) -> str:
     context = fault.get("ctx", {})
     if fault["type"] == "string_pattern_mismatch":
-        return RULES.get(context["pattern"], f"must match {context['pattern']}")
-    reason = _REASONS.get(fault["type"])
+        return PATTERN_TEXTS.get(context["pattern"], f"must match {context['pattern']}")
+    reason = _ERROR_TEXTS.get(fault["type"])
     bounds = {name: int(of) if isinstance(of, float) and of.is_integer() else of for name, of in context.items()}
     return str(fault["msg"]) if reason is None else reason.format(**bounds)

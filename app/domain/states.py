@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 
-class State(StrEnum):
+class RequestState(StrEnum):
     """Where a request stands."""
 
     QUEUED = "queued"
@@ -18,19 +18,25 @@ class State(StrEnum):
     REJECTED = "rejected"
 
 
-TRANSITIONS: dict[State, frozenset[State]] = {
-    State.QUEUED: frozenset({State.ALLOCATED, State.CANCELLED, State.REJECTED, State.EXPIRED}),
-    State.ALLOCATED: frozenset({State.PREEMPTING, State.PREEMPTED, State.QUEUED, State.RELEASED, State.EXPIRED}),
-    State.PREEMPTING: frozenset({State.ALLOCATED, State.PREEMPTED, State.QUEUED, State.RELEASED, State.EXPIRED}),
-    State.PREEMPTED: frozenset(),
-    State.RELEASED: frozenset(),
-    State.EXPIRED: frozenset(),
-    State.CANCELLED: frozenset(),
-    State.REJECTED: frozenset(),
+TRANSITIONS: dict[RequestState, frozenset[RequestState]] = {
+    RequestState.QUEUED: frozenset(
+        {RequestState.ALLOCATED, RequestState.CANCELLED, RequestState.REJECTED, RequestState.EXPIRED}
+    ),
+    RequestState.ALLOCATED: frozenset(
+        {RequestState.PREEMPTING, RequestState.PREEMPTED, RequestState.QUEUED, RequestState.RELEASED, RequestState.EXPIRED}
+    ),
+    RequestState.PREEMPTING: frozenset(
+        {RequestState.ALLOCATED, RequestState.PREEMPTED, RequestState.QUEUED, RequestState.RELEASED, RequestState.EXPIRED}
+    ),
+    RequestState.PREEMPTED: frozenset(),
+    RequestState.RELEASED: frozenset(),
+    RequestState.EXPIRED: frozenset(),
+    RequestState.CANCELLED: frozenset(),
+    RequestState.REJECTED: frozenset(),
 }
 
-LIVE: frozenset[State] = frozenset({State.ALLOCATED, State.PREEMPTING})
+HOLDING_STATES: frozenset[RequestState] = frozenset({RequestState.ALLOCATED, RequestState.PREEMPTING})
 """The states in which a request holds units."""
 
-FINAL: frozenset[State] = frozenset(state for state, after in TRANSITIONS.items() if not after)
+FINAL_STATES: frozenset[RequestState] = frozenset(state for state, after in TRANSITIONS.items() if not after)
 """The states nothing leads out of."""

@@ -21,7 +21,7 @@ from app.domain.amounts import Amounts
 from app.domain.models import Request
 from app.domain.names import TASK_PATTERN
 from app.domain.queue_score import EXACT
-from app.domain.specs import Ask, RequestAsk
+from app.domain.specs import RequestSpec, StrictModel
 
 MAX_MESSAGE_BYTES = 256 * 1024
 """The longest message that is kept; what is larger belongs into a store of its own, and its address into the message."""
@@ -33,21 +33,21 @@ TaskName = Annotated[str, Field(pattern=TASK_PATTERN)]
 """What a task is known by."""
 
 
-class InsteadOf(Ask):
+class ReplacedAllocation(StrictModel):
     """The allocation that a running task gives up to be parked again."""
 
     request: Annotated[str, Field(min_length=1, max_length=64)]
     fence: Annotated[int, Field(ge=0, le=EXACT)]
 
 
-class TaskAsk(Ask):
+class TaskSpec(StrictModel):
     """A task to be kept until its request is granted, and sent off then."""
 
     task: TaskName
     """What it is known by, in the workspace."""
     name: Annotated[str, Field(min_length=1, max_length=255)]
     """What is to be run, for people."""
-    request: RequestAsk
+    request: RequestSpec
     """What it needs. Nobody polls for it, so it stays queued for ever unless `queue_ttl_s` says otherwise."""
     message: Mapping[str, Any]
     """What is sent off once it is granted; only who sends it looks into it."""
@@ -55,19 +55,19 @@ class TaskAsk(Ask):
     """When it joins the queue; null is at once."""
     redeliveries: Annotated[int, Field(ge=-1, le=1000)] = 3
     """How often it is sent anew after its worker was lost; -1 is without bound."""
-    instead_of: InsteadOf | None = None
+    instead_of: ReplacedAllocation | None = None
     """What it holds now and gives up by this."""
 
     @field_validator("message")
     @classmethod
-    def _short(cls, message: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _check_size(cls, message: Mapping[str, Any]) -> Mapping[str, Any]:
         if len(json.dumps(message, separators=(",", ":")).encode()) > MAX_MESSAGE_BYTES:
             raise ValueError(f"must be at most {MAX_MESSAGE_BYTES} bytes")
         return message
 
     @field_validator("not_before")
     @classmethod
-    def _sayable(cls, at: datetime | None) -> datetime | None:
+    def _check_year(cls, at: datetime | None) -> datetime | None:
         try:
             at = at and at.astimezone(UTC)
         except OverflowError:
@@ -76,7 +76,7 @@ class TaskAsk(Ask):
             raise ValueError(f"must be in a year from 1 to {LAST_YEAR}")
         return at
 
-    def ask(self) -> RequestAsk:
+    def request_spec(self) -> RequestSpec:
         """The request, with what goes without saying for a task."""
         if "queue_ttl_s" in self.request.model_fields_set:
             return self.request
@@ -115,7 +115,7 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class TaskEnd:
     """Why a task will never run: how its last request ended, a named reason if there is one, and a sentence for people."""
 
     status: str
@@ -124,7 +124,7 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
-class Dispatch:
+class TaskDispatch:
     """What is to be sent off: a granted task under its fence, or (`ended`) that it will never run."""
 
     task: str
@@ -136,23 +136,23 @@ class Dispatch:
     lease_s: int | None
     resume: bool
     reference: str | None
-    tries: int
-    begun: bool
-    ended: Ended | None
+    attempts: int
+    started: bool
+    end: TaskEnd | None
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class OutboxBatch:
     """What one look at the outbox brought: what is to be sent off, whether there is more, and when something is due next."""
 
-    dispatches: tuple[Dispatch, ...]
+    dispatches: tuple[TaskDispatch, ...]
     more: bool
     next_due_ms: int | None
     now_ms: int
 
 
 @dataclass(frozen=True, slots=True)
-class Outbox:
+class OutboxStatus:
     """How an outbox stands: due to be sent, waiting for their time, sent and not begun, since when the oldest is due, and the
     time at which this was so."""
 

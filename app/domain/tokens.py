@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from app.domain.names import component_id
 
-EVERYWHERE = "*"
+ALL_WORKSPACES = "*"
 """Stands for every workspace."""
 
 
@@ -75,36 +75,36 @@ class Token:
         """All it allows, in its workspaces and, for a requester, for its components."""
         return ROLES[self.role] | ({Permission.SENSITIVE} if self.sensitive else frozenset())
 
-    def may(self, permission: Permission) -> bool:
+    def has_permission(self, permission: Permission) -> bool:
         """Whether it allows this at all."""
         return permission in self.permissions
 
     @property
-    def usual_workspace(self) -> str:
+    def default_workspace(self) -> str:
         """Which one is meant if nothing is said: `default`, unless it is for one other only."""
         (first, *others) = self.workspaces
-        return first if not others and first != EVERYWHERE else "default"
+        return first if not others and first != ALL_WORKSPACES else "default"
 
-    def may_use(self, workspace: str) -> bool:
+    def can_access(self, workspace: str) -> bool:
         """Whether it is good in this workspace."""
-        return EVERYWHERE in self.workspaces or workspace in self.workspaces
+        return ALL_WORKSPACES in self.workspaces or workspace in self.workspaces
 
     @property
     def is_limited(self) -> bool:
         """Whether it is bound to components: it sees and acts for theirs and no others."""
         return self.role is Role.REQUESTER
 
-    def may_see(self, component_type: str, component: str) -> bool:
+    def can_see(self, component_type: str, component: str) -> bool:
         """Whether it may look at this component's requests."""
-        return self.may(Permission.READ) and (not self.is_limited or self.may_act_for(component_type, component))
+        return self.has_permission(Permission.READ) and (not self.is_limited or self.can_act_for(component_type, component))
 
-    def may_act_for(self, component_type: str, component: str) -> bool:
+    def can_act_for(self, component_type: str, component: str) -> bool:
         """Whether it may submit and act for this component."""
-        if not self.may(Permission.ACT):
+        if not self.has_permission(Permission.ACT):
             return False
         listed = {full_component(each) for each in self.components}
         return not self.is_limited or component_id(component_type, component) in listed
 
 
-ANYBODY = Token(id="anonymous", name="anonymous", role=Role.ADMIN, workspaces=(EVERYWHERE,))
+ANONYMOUS = Token(id="anonymous", name="anonymous", role=Role.ADMIN, workspaces=(ALL_WORKSPACES,))
 """Who comes without a token where none is needed."""

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-Units = tuple[int | None, ...]
+UnitSeries = tuple[int | None, ...]
 """One number for each time; None: the pool did not list the key then, or too many others used more."""
 
-POOL = "pool"
+POOL_SERIES = "pool"
 """The name of the series of all that was used. No component is called so: theirs have a slash."""
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class UsageHistory:
     """A pool at several times, the newest last."""
 
     times_ms: tuple[int, ...]
-    capacity: Mapping[str, Units]
+    capacity: Mapping[str, UnitSeries]
     """Key → what there was."""
-    series: Mapping[str, Mapping[str, Units]]
+    series: Mapping[str, Mapping[str, UnitSeries]]
     """`pool`, then components (`type/name`) in order → key → what was used."""
 
     def __bool__(self) -> bool:

@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-from app.domain.models import Difference
-from app.store.audit import Auditor
+from app.domain.models import AuditFinding
+from app.store.audit import AuditStore
 from app.store.ledger import Ledger
 
 
 class Audit:
     """Finds what should never be: a unit counted twice or lost, somebody who waits though nothing keeps him."""
 
-    def __init__(self, ledger: Ledger, auditor: Auditor) -> None:
+    def __init__(self, ledger: Ledger, auditor: AuditStore) -> None:
         self._ledger, self._auditor = ledger, auditor
 
-    def run(self, workspace: str, *, repair: bool = False) -> list[Difference]:
+    def run(self, workspace: str, *, repair: bool = False) -> list[AuditFinding]:
         """Every difference found. With `repair` each has been put right, and what then could be granted has been."""
-        pools = self._ledger.pools(workspace)
-        found = [*self._auditor.indexes(workspace, pools, repair=repair)]
-        found += self._auditor.requests(workspace, repair=repair)
+        pools = self._ledger.list_pools(workspace)
+        found = [*self._auditor.check_indexes(workspace, pools, repair=repair)]
+        found += self._auditor.check_requests(workspace, repair=repair)
         for pool in pools:
-            found += self._auditor.holds(workspace, pool, repair=repair)
-            found += self._auditor.accounts(workspace, pool, repair=repair)
+            found += self._auditor.check_holds(workspace, pool, repair=repair)
+            found += self._auditor.check_accounts(workspace, pool, repair=repair)
         self._finish(workspace, repair)
         for pool in pools:
-            found += self._auditor.lanes(workspace, pool, repair=repair)
+            found += self._auditor.check_lanes(workspace, pool, repair=repair)
         self._finish(workspace, repair)
         return found
 
     def _finish(self, workspace: str, repaired: bool) -> None:
-        while repaired and self._ledger.advance(workspace):
+        while repaired and self._ledger.resume_unfinished(workspace):
             pass

@@ -7,49 +7,49 @@ from __future__ import annotations
 
 import logging
 
-from app.domain.models import Swept
+from app.domain.models import CleanupCounts
 from app.store.connection import StoreUnavailable
 from app.store.ledger import Ledger
-from app.store.workspaces import Registry
+from app.store.workspaces import WorkspaceRegistry
 
 log = logging.getLogger(__name__)
 
-ROUNDS = 50
+MAX_CALLS = 50
 """Bounded calls a workspace gets in one tidying; what is left comes with the next."""
 
 
-class Housekeeping:
+class Cleanup:
     """Keeps every workspace tidy."""
 
-    def __init__(self, ledger: Ledger, registry: Registry) -> None:
+    def __init__(self, ledger: Ledger, registry: WorkspaceRegistry) -> None:
         self._ledger, self._registry = ledger, registry
 
-    def tidy(self, workspace: str) -> Swept:
+    def run(self, workspace: str) -> CleanupCounts:
         """What time has ended in one workspace, and what is unfinished there; says what ended."""
         ended = [self._ledger.sweep(workspace)]
-        while any((ended[-1].lapsed, ended[-1].forgotten, ended[-1].pruned)) and len(ended) < ROUNDS:
+        while any((ended[-1].expired_leases, ended[-1].expired_waiters, ended[-1].pruned_requests)) and len(ended) < MAX_CALLS:
             ended.append(self._ledger.sweep(workspace))
-        for _ in range(ROUNDS):
-            if not self._ledger.advance(workspace):
+        for _ in range(MAX_CALLS):
+            if not self._ledger.resume_unfinished(workspace):
                 break
-        return Swept(
-            lapsed=sum(swept.lapsed for swept in ended),
-            forgotten=sum(swept.forgotten for swept in ended),
-            pruned=sum(swept.pruned for swept in ended),
+        return CleanupCounts(
+            expired_leases=sum(swept.expired_leases for swept in ended),
+            expired_waiters=sum(swept.expired_waiters for swept in ended),
+            pruned_requests=sum(swept.pruned_requests for swept in ended),
         )
 
-    def hold(self, workspace: str) -> None:
+    def give_patience_holds(self, workspace: str) -> None:
         """Capacity is held for the first in each pool who has waited too long."""
-        for pool in self._ledger.pools(workspace):
-            self._ledger.give_patience(workspace, pool)
+        for pool in self._ledger.list_pools(workspace):
+            self._ledger.give_patience_hold(workspace, pool)
 
-    def tidy_all(self) -> dict[str, Swept]:
+    def run_all(self) -> dict[str, CleanupCounts]:
         """Every workspace; one that fails is logged and does not stop the others."""
         done = {}
-        for workspace in self._registry.all():
+        for workspace in self._registry.list_names():
             try:
-                done[workspace] = self.tidy(workspace)
-                self.hold(workspace)
+                done[workspace] = self.run(workspace)
+                self.give_patience_holds(workspace)
             except StoreUnavailable:
                 raise
             except Exception:

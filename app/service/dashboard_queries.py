@@ -11,13 +11,13 @@ from threading import Lock
 from typing import Generic, TypeVar
 
 from app.domain.errors import NotFound
-from app.domain.explanations import Verdict
-from app.domain.usage_history import History
+from app.domain.explanations import WaitReason
+from app.domain.usage_history import UsageHistory
 from app.service import explain_text
-from app.service.usage_history import Histories
+from app.service.usage_history import UsageHistories
 from app.service.validation import checked_name
 from app.store.ledger import Ledger
-from app.store.queue_status import Standings
+from app.store.queue_status import QueueStatusStore
 
 KEPT_S = 0.5
 """How long what was found is told again, to all who look at the same."""
@@ -32,10 +32,10 @@ Found = TypeVar("Found")
 
 
 @dataclass(frozen=True, slots=True)
-class Short:
+class ShortReason:
     """Why somebody waits in a pool, in short."""
 
-    verdict: Verdict
+    verdict: WaitReason
     sentence: str
 
 
@@ -60,37 +60,37 @@ class Kept(Generic[Found]):
             return found
 
 
-class Glances:
+class DashboardQueries:
     """Looks that cost little."""
 
     def __init__(
-        self, standings: Standings, ledger: Ledger, histories: Histories, monotonic: Callable[[], float] = time.monotonic
+        self, standings: QueueStatusStore, ledger: Ledger, histories: UsageHistories, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
         self._standings, self._ledger, self._histories = standings, ledger, histories
         self._digests = Kept[str](KEPT_S, KEPT, monotonic)
-        self._pasts = Kept[History](HISTORY_S, HISTORIES, monotonic)
+        self._pasts = Kept[UsageHistory](HISTORY_S, HISTORIES, monotonic)
 
-    def reasons(self, workspace: str, pool: str, requests: Iterable[str], *, named: bool = True) -> dict[str, Short]:
+    def list_reasons(self, workspace: str, pool: str, requests: Iterable[str], *, named: bool = True) -> dict[str, ShortReason]:
         """Request → why it waits in this pool, others by name or not; who waits there no more is left out."""
         found = {}
         for request in requests:
             with suppress(NotFound):
-                _, standings = self._standings.of(checked_name(workspace), request)
+                _, standings = self._standings.list_statuses(checked_name(workspace), request)
                 for one in standings:
                     if one.pool == pool:
-                        found[request] = Short(one.verdict, explain_text.short(one, named=named))
+                        found[request] = ShortReason(one.wait_reason, explain_text.describe_briefly(one, named=named))
         return found
 
-    def now_ms(self, workspace: str) -> int:
+    def read_clock(self, workspace: str) -> int:
         """The time by which leases and deadlines are counted, whatever the clock of this machine says."""
-        return self._standings.now_ms(checked_name(workspace))
+        return self._standings.read_clock(checked_name(workspace))
 
-    def history(self, workspace: str, pool: str) -> History:
+    def get_history(self, workspace: str, pool: str) -> UsageHistory:
         """The last hours of a pool, some seconds late at most."""
         at = checked_name(workspace), checked_name(pool)
-        return self._pasts.of(at, lambda: self._histories.of(*at))
+        return self._pasts.of(at, lambda: self._histories.get(*at))
 
-    def digest(self, workspace: str, pools: Iterable[str]) -> str:
+    def get_digest(self, workspace: str, pools: Iterable[str]) -> str:
         """Another text whenever these pools are other than they were, or what is in them."""
         at, named = checked_name(workspace), tuple(pools)
         return self._digests.of((at, *named), lambda: self._digested(at, named))
@@ -100,5 +100,5 @@ class Glances:
         for pool in pools:
             told.update(checked_name(pool).encode())
             with suppress(NotFound):
-                told.update(repr(self._ledger.view_pool(workspace, pool)).encode())
+                told.update(repr(self._ledger.get_pool(workspace, pool)).encode())
         return told.hexdigest()

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field, replace
 from heapq import nsmallest
 from threading import Lock
 
-from app.domain.explanations import PreemptionCandidate, QueueStatus, QueueState
+from app.domain.explanations import PreemptionCandidate, QueueState, QueueStatus
 from app.domain.snapshot import Allocation, PoolSnapshot, Waiter
-from app.planner.decisions import Decision, CandidateVerdict
+from app.planner.decisions import CandidateVerdict, Decision
 from app.planner.planning_pass import plan_pool
 from app.service.long_poll import TooManyWaiters
-from app.service.single_flight import turn
+from app.service.single_flight import acquire
 from app.store.connection import StoreUnavailable
 from app.store.ledger import Ledger
 from app.store.plan_store import PlanStore, UnfinishedWork
@@ -63,7 +63,7 @@ class PoolDecisions:
         """What came of the ask of one who stands there; the pass over the pool is made no further than to that one."""
         if self.snapshot is None or standing.state is QueueState.ELSEWHERE:
             return PreemptionOutcome(None)
-        with turn(self._lock) as mine:
+        with acquire(self._lock) as mine:
             request = standing.waiter.id
             if not mine:
                 raise TooManyWaiters(f"pool {standing.pool}: {BUSY}")
@@ -134,7 +134,7 @@ class DecisionCache:
     def get(self, workspace: str, standing: QueueStatus, *, anyhow: bool = False) -> PoolDecisions:
         """The pool where somebody stands: as it was then if it can be had; `anyhow` as it was a moment ago."""
         place = self._place(workspace, standing.pool)
-        with turn(place.lock) as mine:
+        with acquire(place.lock) as mine:
             if not mine:
                 raise TooManyWaiters(f"pool {standing.pool}: {BUSY}")
             kept = place.sight

@@ -12,23 +12,23 @@ import yaml
 from pydantic import ValidationError
 
 from app.domain import quota_validation
-from app.domain.declaration import Declaration, DeclaredPool, declared
-from app.domain.declaration_diff import Plan, difference
-from app.domain.errors import AgainstTheRules, Conflict, NotFound
-from app.domain.specs import malformed
+from app.domain.declaration import Declaration, DeclaredPool, export_pool
+from app.domain.declaration_diff import DeclarationPlan, plan_declaration
+from app.domain.errors import Conflict, NotFound, RuleViolation
+from app.domain.specs import field_errors
 from app.service.validation import checked_name
-from app.service.yaml_loader import Unreadable, plain
+from app.service.yaml_loader import InvalidYaml, load
 from app.store.ledger import Ledger
-from app.store.workspaces import Registry
+from app.store.workspaces import WorkspaceRegistry
 
 ATTEMPTS = 5
 """How often a plan is made anew because somebody else changed a pool."""
 
-MOST = 2000
+MAX_CHANGES = 2000
 """Pools, groups and policies that one declaration may change: one script changes them, and nobody is served meanwhile."""
 
 
-class BadFile(ValueError):  # noqa: N818
+class InvalidDeclaration(ValueError):  # noqa: N818
     """A file that is no declaration: in one line, and as (field, reason) where it could be read at all."""
 
     def __init__(self, line: str, faults: Sequence[tuple[str, str]] = ()) -> None:
@@ -39,14 +39,14 @@ class BadFile(ValueError):  # noqa: N818
 def read(text: str) -> Declaration:
     """The declaration a YAML text is; BadFile says in one line what is wrong with it."""
     try:
-        return Declaration.model_validate(plain(text))
-    except Unreadable as error:
-        raise BadFile(str(error)) from error
+        return Declaration.model_validate(load(text))
+    except InvalidYaml as error:
+        raise InvalidDeclaration(str(error)) from error
     except ValidationError as error:
-        faults = malformed(error)
+        faults = field_errors(error)
         field, reason = faults[0]
         more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
-        raise BadFile(f"{field or 'the file'}: {reason}{more}", faults) from error
+        raise InvalidDeclaration(f"{field or 'the file'}: {reason}{more}", faults) from error
 
 
 def write(wanted: Declaration) -> str:
@@ -54,53 +54,53 @@ def write(wanted: Declaration) -> str:
     return yaml.safe_dump(wanted.model_dump(exclude_defaults=True), sort_keys=False, allow_unicode=True)
 
 
-class Declaring:
+class Declarations:
     """The pools of every workspace, as files."""
 
-    def __init__(self, ledger: Ledger, registry: Registry) -> None:
+    def __init__(self, ledger: Ledger, registry: WorkspaceRegistry) -> None:
         self._ledger, self._registry = ledger, registry
 
     def export(self, workspace: str) -> Declaration:
         """The workspace as it is; applied, it changes nothing."""
-        pools = self._ledger.pools(checked_name(workspace))
+        pools = self._ledger.list_pools(checked_name(workspace))
         return Declaration(pools=list(self._present(workspace, pools).values()))
 
-    def plan(self, workspace: str, wanted: Declaration, prune: bool = False) -> Plan:
+    def plan(self, workspace: str, wanted: Declaration, prune: bool = False) -> DeclarationPlan:
         """What `apply` would change."""
-        if len(wanted.pools) > MOST:
-            raise AgainstTheRules("too_many_changes", f"this declares {len(wanted.pools)} pools; {MOST} are most at once")
-        quota_validation.check(wanted)
+        if len(wanted.pools) > MAX_CHANGES:
+            raise RuleViolation("too_many_changes", f"this declares {len(wanted.pools)} pools; {MAX_CHANGES} are most at once")
+        quota_validation.validate_quotas(wanted)
         present = self._present(checked_name(workspace), self._concerned(workspace, wanted, prune))
-        return _bounded(difference(present, wanted, prune=prune))
+        return _bounded(plan_declaration(present, wanted, prune=prune))
 
-    def apply(self, workspace: str, wanted: Declaration, prune: bool = False) -> Plan:
+    def apply(self, workspace: str, wanted: Declaration, prune: bool = False) -> DeclarationPlan:
         """Make it so, all of it or nothing, and say what was changed. With `prune`, pools that are not listed go."""
         for _ in range(ATTEMPTS):
             plan = self.plan(workspace, wanted, prune)
             if not plan.steps:
                 return plan
-            self._registry.remember(workspace)
+            self._registry.add(workspace)
             if self._ledger.declare(workspace, plan.steps):
                 return plan
         raise Conflict("changed_meanwhile", "others keep changing these pools; nothing was done")
 
     def _concerned(self, workspace: str, wanted: Declaration, prune: bool) -> Iterable[str]:
         listed = [pool.name for pool in wanted.pools]
-        return dict.fromkeys([*listed, *self._ledger.pools(workspace)]) if prune else listed
+        return dict.fromkeys([*listed, *self._ledger.list_pools(workspace)]) if prune else listed
 
     def _present(self, workspace: str, pools: Iterable[str]) -> dict[str, DeclaredPool]:
         """Those of the pools that are there, each as of one moment."""
         present = {}
         for pool in pools:
             try:
-                present[pool] = declared(self._ledger.view_pool(workspace, pool))
+                present[pool] = export_pool(self._ledger.get_pool(workspace, pool))
             except NotFound:
                 continue
         return present
 
 
-def _bounded(plan: Plan) -> Plan:
-    touched = sum(step.touched for step in plan.steps)
-    if touched > MOST:
-        raise AgainstTheRules("too_many_changes", f"this changes {touched} pools, groups and policies; {MOST} are most at once")
+def _bounded(plan: DeclarationPlan) -> DeclarationPlan:
+    touched = sum(step.change_count for step in plan.steps)
+    if touched > MAX_CHANGES:
+        raise RuleViolation("too_many_changes", f"this changes {touched} pools, groups and policies; {MAX_CHANGES} are most at once")
     return plan

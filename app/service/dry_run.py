@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from app.domain.declaration import Declaration, DeclaredGroup, DeclaredPolicy
 from app.domain.declaration_diff import DeclarationPlan
-from app.domain.dry_run import SubmitOutcome, ChangeOutcome
+from app.domain.dry_run import ChangeOutcome, SubmitOutcome
 from app.domain.explanations import PoolExplanation
 from app.domain.ids import request_id
 from app.domain.models import Event, Request
@@ -33,10 +33,10 @@ from app.store.queue_status import QueueStatusStore
 from app.store.workspace_copy import WorkspaceCopier, WorkspaceCopy
 from app.store.workspaces import WorkspaceRegistry
 
-ROUNDS = 100
+MAX_PASSES = 100
 """Looks until nothing moves any more; far more than anything takes."""
-EVENTS = 1000
-KEPT = 10**9
+PAGE_SIZE = 1000
+EVENTS_KEPT = 10**9
 """Events of a trial that are kept, be it as it may outside: what comes of it is told by them."""
 
 
@@ -71,14 +71,14 @@ class _Bench:
     def settle(self) -> None:
         """What workers would decide until nothing is left to be decided."""
         reconciling = Reconciler(self.planning, self.ledger)
-        for _ in range(ROUNDS):
+        for _ in range(MAX_PASSES):
             before = self.ledger.get_last_event_id(self.workspace)
             if not reconciling.run(self.workspace) and self.ledger.get_last_event_id(self.workspace) == before:
                 return
 
     def since(self, event: str) -> Iterator[Event]:
         """What has happened since."""
-        while some := self.ledger.list_events(self.workspace, event, EVENTS):
+        while some := self.ledger.list_events(self.workspace, event, PAGE_SIZE):
             yield from some
             event = some[-1].id
 
@@ -92,7 +92,7 @@ class DryRun:
     """Tries things out."""
 
     def __init__(self, copying: WorkspaceCopier, limits: LedgerLimits) -> None:
-        self._copying, self._limits = copying, replace(limits, events_kept=KEPT)
+        self._copying, self._limits = copying, replace(limits, events_kept=EVENTS_KEPT)
 
     def submit(self, workspace: str, wanted: RequestSpec) -> SubmitOutcome:
         """What a submit of this would come to."""

@@ -10,7 +10,16 @@ from app.domain.names import component_id
 from app.domain.snapshot import Allocation, PoolSnapshot
 from app.domain.snapshot import HoldSnapshot as HoldSeen
 from app.planner.account_tree import POLICY, AccountTree
-from app.planner.estimates.pool_state import POOL, SimulatedHold, LeavingDeadline, AccountKey, SimulatedAllocation, SimulationState, SimulatedWaiter, fixed_share_account
+from app.planner.estimates.pool_state import (
+    POOL,
+    AccountKey,
+    LeavingDeadline,
+    SimulatedAllocation,
+    SimulatedHold,
+    SimulatedWaiter,
+    SimulationState,
+    fixed_share_account,
+)
 from app.planner.estimates.run_times import RunTimes, step_of
 from app.service.explain_text import join_words
 
@@ -20,7 +29,7 @@ LOOK_S = 2.0
 """How long a deadline may be over before somebody looks."""
 
 
-def past_of(counts: Mapping[str, Mapping[int, int]], seen: PoolSnapshot) -> tuple[dict[str, RunTimes], RunTimes]:
+def build_run_times(counts: Mapping[str, Mapping[int, int]], seen: PoolSnapshot) -> tuple[dict[str, RunTimes], RunTimes]:
     """How long others have run, by component, and of all of them."""
     together: Counter[int] = Counter()
     for steps in counts.values():
@@ -32,7 +41,7 @@ def past_of(counts: Mapping[str, Mapping[int, int]], seen: PoolSnapshot) -> tupl
     return past, RunTimes(together, [age for some in ages.values() for age in some])
 
 
-def basis_of(running: Iterable[Allocation], waiting: Iterable[Request], everybody: RunTimes) -> str:
+def describe_basis(running: Iterable[Allocation], waiting: Iterable[Request], everybody: RunTimes) -> str:
     """What an estimate rests on, in words."""
     running = tuple(running)
     promised = sum(one.walltime_s is not None for one in running) + sum(one.walltime_s is not None for one in waiting)
@@ -43,7 +52,7 @@ def basis_of(running: Iterable[Allocation], waiting: Iterable[Request], everybod
     return join_words(told) or "what is free now"
 
 
-def scene_of(
+def build_pool_state(
     seen: PoolSnapshot, waiting: Sequence[Request], told: Mapping[str, Request], past: Mapping[str, RunTimes], everybody: RunTimes
 ) -> SimulationState:
     """The pool, with those who wait, and those who were told to leave as they stand."""

@@ -12,9 +12,9 @@ from threading import Lock
 from app.domain.explanations import Estimate
 from app.domain.models import Request
 from app.domain.snapshot import PoolSnapshot
-from app.planner.estimates.start_times import StartEstimate, NoEstimate, estimate_starts
-from app.service.estimate_inputs import basis_of, past_of, scene_of
-from app.service.single_flight import turn
+from app.planner.estimates.start_times import NoEstimate, StartEstimate, estimate_starts
+from app.service.estimate_inputs import build_pool_state, build_run_times, describe_basis
+from app.service.single_flight import acquire
 from app.store.ledger import Ledger
 from app.store.plan_store import PlanStore, UnfinishedWork
 from app.store.queries import QueryStore
@@ -28,12 +28,12 @@ NEWCOMER_TTL_S = 0.3
 """How soon a pool is looked at again for somebody who came after it was worked out."""
 IDLE_FACTOR = 4
 """For how many times as long as it took a pool is left alone, so that it costs no more than a fifth of a core."""
-POOLS, OLD_S = 200, 60.0
+MAX_POOLS, MAX_AGE_S = 200, 60.0
 """Pools of which one is kept, and for how long if nobody asks."""
 
 CHANGING = "the pool was changed just now, and its queue is still being put in order"
 BUSY = "others have it worked out just now; ask again in a moment"
-JUST_CAME = "it came only just now; ask again in a moment"
+JUST_QUEUED = "it came only just now; ask again in a moment"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class Estimator:
             return EstimateResult(found, None)
         if view.missing:
             return EstimateResult(None, view.missing)
-        late = NoEstimate.TOO_FAR if position > MAX_WAITERS else JUST_CAME
+        late = NoEstimate.TOO_FAR if position > MAX_WAITERS else JUST_QUEUED
         return EstimateResult(None, str(view.unforeseen.get(request, late)))
 
     def _view(self, workspace: str, pool: str, asked: str) -> _View:
@@ -109,7 +109,7 @@ class Estimator:
             self._kept.move_to_end(key)
             slot.users += 1
         try:
-            with turn(slot.lock) as mine:
+            with acquire(slot.lock) as mine:
                 if not mine:
                     return slot.view or _View(missing=BUSY)
                 if not (slot.view and self._serves(slot.view, asked)):
@@ -124,8 +124,8 @@ class Estimator:
         with self._lock:
             slot.users -= 1
             for key, other in [*self._kept.items()]:
-                aged = other.view is not None and self._monotonic() - other.view.at_s >= OLD_S
-                if not other.users and (aged or len(self._kept) > POOLS):
+                aged = other.view is not None and self._monotonic() - other.view.at_s >= MAX_AGE_S
+                if not other.users and (aged or len(self._kept) > MAX_POOLS):
                     del self._kept[key]
 
     def _serves(self, view: _View, asked: str) -> bool:
@@ -144,9 +144,9 @@ class Estimator:
         waiting = self._waiting(workspace, seen)
         leaving = {one.id: one for one in self._lists.get_requests(workspace, _leaving(seen))}
         components = [name.removeprefix("policy:") for name in seen.accounts if name.startswith("policy:")]
-        past, everybody = past_of(self._standings.read_run_times(workspace, pool, components), seen)
-        found = estimate_starts(scene_of(seen, waiting, leaving, past, everybody))
-        basis = basis_of(seen.allocations, waiting, everybody)
+        past, everybody = build_run_times(self._standings.read_run_times(workspace, pool, components), seen)
+        found = estimate_starts(build_pool_state(seen, waiting, leaving, past, everybody))
+        basis = describe_basis(seen.allocations, waiting, everybody)
         estimates, unforeseen = {}, {}
         for one, outlook in zip(waiting, found, strict=True):
             if isinstance(outlook, StartEstimate):

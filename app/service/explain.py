@@ -9,7 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Set
 
-from app.domain.explanations import Explanation, PolicyHolding, KeyView, PoolExplanation, PreemptionView, QueueStatus, QueueState
+from app.domain.explanations import (
+    Explanation,
+    KeyView,
+    PolicyHolding,
+    PoolExplanation,
+    PreemptionView,
+    QueueState,
+    QueueStatus,
+)
 from app.domain.models import Request
 from app.domain.names import component_id
 from app.domain.queue_score import EXACT
@@ -25,9 +33,9 @@ from app.store.ledger import Ledger
 from app.store.plan_store import PlanStore
 from app.store.queue_status import QueueStatusStore
 
-TRIES = 3
+MAX_READS = 3
 """Looks at a workspace in which something happens all the time; in the last, pools may be told of as they were a moment ago."""
-NOT_HERE = "it is not worked out here"
+NO_ESTIMATOR = "it is not worked out here"
 
 
 class Explainer:
@@ -55,12 +63,12 @@ class Explainer:
         told = tuple(view for view in views if view is not None)
         return Explanation(found, explain_text.describe_waiting(found, told), told)
 
-    def estimates(self, workspace: str, request: Request) -> dict[str, EstimateResult]:
+    def list_estimates(self, workspace: str, request: Request) -> dict[str, EstimateResult]:
         """When a request that was looked at may start in each pool in whose queue it stands: nothing else is worked out."""
         return {pool: self._foreseen(workspace, pool, request, position) for pool, position in request.position.items()}
 
     def _foreseen(self, workspace: str, pool: str, request: Request, position: int) -> EstimateResult:
-        return self._foreseeing.get(workspace, pool, request.id, position) if self._foreseeing else EstimateResult(None, NOT_HERE)
+        return self._foreseeing.get(workspace, pool, request.id, position) if self._foreseeing else EstimateResult(None, NO_ESTIMATOR)
 
     def _looked(self, workspace: str, request: str) -> tuple[Request, list[tuple[QueueStatus, PoolDecisions]]]:
         """The request, how it stands in each pool, and the pool, all of one moment if that can be had."""
@@ -68,8 +76,8 @@ class Explainer:
         while True:
             tries += 1
             found, standings = self._standings.list_statuses(workspace, request)
-            pools = [(one, self._looking.get(workspace, one, anyhow=tries == TRIES)) for one in standings]
-            if tries == TRIES or all(sight.matches(standing) for standing, sight in pools):
+            pools = [(one, self._looking.get(workspace, one, anyhow=tries == MAX_READS)) for one in standings]
+            if tries == MAX_READS or all(sight.matches(standing) for standing, sight in pools):
                 return found, pools
 
     def _view(self, workspace: str, request: Request, standing: QueueStatus, sight: PoolDecisions) -> PoolExplanation | None:

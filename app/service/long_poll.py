@@ -14,61 +14,61 @@ from threading import Lock
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from app.domain.models import Event, Request
-from app.domain.states import State
+from app.domain.states import RequestState
 from app.service.requests import Requests
-from app.service.validation import PAGE, checked_name
-from app.store.change_notifications import Wakeups, Watch
+from app.service.validation import MAX_PAGE_ROWS, checked_name
+from app.store.change_notifications import ChangeNotifications, ChangeWatch
 from app.store.connection import StoreUnavailable
 
-Kind: TypeAlias = Literal["poll", "stream"]
+SlotKind: TypeAlias = Literal["poll", "stream"]
 
-LOOK_S: Final = 5.0
+POLL_INTERVAL_S: Final = 5.0
 """How long a waiter goes without looking, at most."""
-GONE_S: Final = 2.0
+DISCONNECT_CHECK_S: Final = 2.0
 """How long a client may be gone before it is noticed, about."""
-ALIVE_S: Final = 10.0
+KEEPALIVE_S: Final = 10.0
 """How long a stream says nothing, at most."""
-GATHER_S: Final = 0.05
+BATCH_DELAY_S: Final = 0.05
 """Between two looks of a stream, at least: what comes meanwhile comes together."""
 
 
-class HouseFull(Exception):  # noqa: N818 - a state of the world
+class TooManyWaiters(Exception):  # noqa: N818 - a state of the world
     """As many wait in this process as may, or for as long; later there will be room."""
 
 
-class Told(NamedTuple):
+class PollResult(NamedTuple):
     """A request as it stands, and whether there was no seat to wait for its change."""
 
     request: Request
-    full: bool = False
+    no_slot: bool = False
 
 
-class Known(NamedTuple):
+class KnownState(NamedTuple):
     """What who waits knows of a request already."""
 
-    state: State
+    state: RequestState
     directive: str | None
     """None: it is no matter."""
 
-    def is_past(self, now: Request) -> bool:
+    def differs_from(self, now: Request) -> bool:
         """Whether there is something new to tell."""
         told = self.directive is not None and now.directive is not None
         return now.status != self.state or (told and now.directive != self.directive)
 
 
-class House:
+class WaitSlots:
     """The seats of one process: all who wait take one, and streams at most so many of them."""
 
     def __init__(self, polls: int, streams: int) -> None:
-        self.seats, self.stream_seats = polls, streams
-        self._taken: dict[Kind, int] = {"poll": 0, "stream": 0}
-        self._refused: dict[Kind, int] = {"poll": 0, "stream": 0}
+        self.capacity, self.stream_capacity = polls, streams
+        self._taken: dict[SlotKind, int] = {"poll": 0, "stream": 0}
+        self._refused: dict[SlotKind, int] = {"poll": 0, "stream": 0}
         self._lock = Lock()
-        self.tell: Callable[[Kind, int], None] = lambda kind, change: None
+        self.on_change: Callable[[SlotKind, int], None] = lambda kind, change: None
         """Told of each who sits down (1) or gets up (-1)."""
 
     @contextmanager
-    def seat(self, kind: Kind) -> Iterator[bool]:
+    def slot(self, kind: SlotKind) -> Iterator[bool]:
         """A seat for as long as the context; False if there is none."""
         seated = self._take(kind)
         try:
@@ -77,43 +77,43 @@ class House:
             if seated:
                 with self._lock:
                     self._taken[kind] -= 1
-                self.tell(kind, -1)
+                self.on_change(kind, -1)
 
-    def taken(self) -> dict[Kind, int]:
+    def used(self) -> dict[SlotKind, int]:
         """How many sit there now, by what they wait for."""
         with self._lock:
             return dict(self._taken)
 
-    def refused(self) -> dict[Kind, int]:
+    def refused(self) -> dict[SlotKind, int]:
         """How many found no seat so far."""
         with self._lock:
             return dict(self._refused)
 
-    def _take(self, kind: Kind) -> bool:
+    def _take(self, kind: SlotKind) -> bool:
         with self._lock:
-            full = sum(self._taken.values()) >= self.seats or (kind == "stream" and self._taken[kind] >= self.stream_seats)
+            full = sum(self._taken.values()) >= self.capacity or (kind == "stream" and self._taken[kind] >= self.stream_capacity)
             (self._refused if full else self._taken)[kind] += 1
         if not full:
-            self.tell(kind, 1)
+            self.on_change(kind, 1)
         return not full
 
 
-class Waiting:
+class LongPolls:
     """Long polls and streams of one process."""
 
-    def __init__(self, requests: Requests, wakeups: Wakeups, house: House) -> None:
-        self.house = house
+    def __init__(self, requests: Requests, wakeups: ChangeNotifications, house: WaitSlots) -> None:
+        self.slots = house
         self._requests, self._wakeups = requests, wakeups
 
-    def changed(
+    def wait_for_change(
         self,
         workspace: str,
         request: str,
-        unlike: State | None,
+        known_state: RequestState | None,
         wait_s: float,
-        gone: Callable[[], bool] = lambda: False,
-        directive: str | None = None,
-    ) -> Told:
+        is_disconnected: Callable[[], bool] = lambda: False,
+        known_directive: str | None = None,
+    ) -> PollResult:
         """A request once its state is not `unlike` (None: not what it is now), or its directive not this one (None: no matter).
 
         Or as it is when time is up, the client has gone, the process ends, or there is no seat. To wait is to poll: the
@@ -121,28 +121,28 @@ class Waiting:
         """
         until = time.monotonic() + wait_s
         now = self._requests.poll(workspace, request)
-        known = Known(now.status if unlike is None else unlike, directive)
-        if known.is_past(now) or wait_s <= 0:
-            return Told(now)
-        with self.house.seat("poll") as seated:
+        known = KnownState(now.status if known_state is None else known_state, known_directive)
+        if known.differs_from(now) or wait_s <= 0:
+            return PollResult(now)
+        with self.slots.slot("poll") as seated:
             if not seated:
-                return Told(now, full=True)
+                return PollResult(now, no_slot=True)
             with self._wakeups.watch(workspace, request) as watch:
-                return Told(self._awaited(watch, workspace, request, known, until, gone))
+                return PollResult(self._awaited(watch, workspace, request, known, until, is_disconnected))
 
     def _awaited(
-        self, watch: Watch, workspace: str, request: str, known: Known, until: float, gone: Callable[[], bool]
+        self, watch: ChangeWatch, workspace: str, request: str, known: KnownState, until: float, gone: Callable[[], bool]
     ) -> Request:
         while True:
             now = self._requests.poll(workspace, request)
-            if known.is_past(now) or watch.closed or time.monotonic() >= until:
+            if known.differs_from(now) or watch.closed or time.monotonic() >= until:
                 return now
-            look_again_s = min(LOOK_S, now.queue_ttl_s / 3) if now.queue_ttl_s else LOOK_S
+            look_again_s = min(POLL_INTERVAL_S, now.queue_ttl_s / 3) if now.queue_ttl_s else POLL_INTERVAL_S
             if not _stays(watch, min(until, time.monotonic() + look_again_s), gone):
                 return now
 
-    def events(
-        self, workspace: str, after: str, alive_every_s: float = ALIVE_S, gone: Callable[[], bool] = lambda: False
+    def stream_events(
+        self, workspace: str, after: str, keepalive_s: float = KEEPALIVE_S, is_disconnected: Callable[[], bool] = lambda: False
     ) -> Generator[Event | None]:
         """Events of the workspace after one of them, until the process ends, the client has gone or the caller closes it.
 
@@ -150,16 +150,16 @@ class Waiting:
         or id) is raised in its place. Later None is a sign of life after so long a silence, and a Redis that is away is waited
         for.
         """
-        with self.house.seat("stream") as seated:
+        with self.slots.slot("stream") as seated:
             if not seated:
-                raise HouseFull("there are as many streams as there may be")
+                raise TooManyWaiters("there are as many streams as there may be")
             with self._wakeups.watch(checked_name(workspace)) as watch:
-                page = self._requests.events(workspace, after, PAGE)
+                page = self._requests.list_events(workspace, after, MAX_PAGE_ROWS)
                 yield None
-                yield from self._stream(watch, workspace, after, page, alive_every_s, gone)
+                yield from self._stream(watch, workspace, after, page, keepalive_s, is_disconnected)
 
     def _stream(
-        self, watch: Watch, workspace: str, after: str, page: list[Event], alive_every_s: float, gone: Callable[[], bool]
+        self, watch: ChangeWatch, workspace: str, after: str, page: list[Event], alive_every_s: float, gone: Callable[[], bool]
     ) -> Iterator[Event | None]:
         told = time.monotonic()
         while not watch.closed:
@@ -169,15 +169,15 @@ class Waiting:
             elif time.monotonic() >= told + alive_every_s:
                 yield None
                 told = time.monotonic()
-            if len(page) < PAGE:
-                time.sleep(GATHER_S)
-                if not _stays(watch, min(time.monotonic() + LOOK_S, told + alive_every_s), gone):
+            if len(page) < MAX_PAGE_ROWS:
+                time.sleep(BATCH_DELAY_S)
+                if not _stays(watch, min(time.monotonic() + POLL_INTERVAL_S, told + alive_every_s), gone):
                     return
             page = self._next(workspace, after)
 
     def _next(self, workspace: str, after: str) -> list[Event]:
         try:
-            return self._requests.events(workspace, after, PAGE)
+            return self._requests.list_events(workspace, after, MAX_PAGE_ROWS)
         except StoreUnavailable:
             return []
 
@@ -186,11 +186,11 @@ class Waiting:
         self._wakeups.close()
 
 
-def _stays(watch: Watch, until: float, gone: Callable[[], bool]) -> bool:
+def _stays(watch: ChangeWatch, until: float, gone: Callable[[], bool]) -> bool:
     """Wait until something is said, or until then; False as soon as it is seen that the client has gone."""
     said = False
     while not said and (left := until - time.monotonic()) > 0:
-        said = watch.wait(min(left, GONE_S))
+        said = watch.wait(min(left, DISCONNECT_CHECK_S))
         if gone():
             return False
     return True

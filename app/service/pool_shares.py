@@ -20,7 +20,7 @@ from app.store.connection import StoreUnavailable
 from app.store.ledger import Ledger
 from app.store.plan_store import PlanStore, UnfinishedWork
 
-CALLS = 50
+MAX_CALLS = 50
 """Bounded calls that finish what is unfinished, before the pool is looked at."""
 
 
@@ -33,7 +33,7 @@ class PoolShares:
     def get(self, workspace: str, pool: str) -> tuple[ShareAccount, ...]:
         """The pool, its groups and policies, depth first: groups before policies, by name; of a pool that was changed just now
         when that is through. StoreUnavailable if it takes long."""
-        for _ in range(CALLS):
+        for _ in range(MAX_CALLS):
             try:
                 seen = self._planning.snapshot(workspace, pool, anyway=True)
             except UnfinishedWork:

@@ -9,57 +9,57 @@ from contextlib import suppress
 from app.domain.errors import NotFound
 from app.domain.models import Group, Policy, Pool
 from app.domain.names import component_id
-from app.domain.specs import GroupAsk, PolicyAsk, PoolAsk, PoolChange, WorkspaceSettings, body_digest
+from app.domain.specs import GroupSpec, PolicySpec, PoolSpec, PoolUpdate, WorkspaceSettings, body_digest
 from app.service.validation import checked_name
 from app.store.ledger import Ledger
-from app.store.workspaces import Registry
+from app.store.workspaces import WorkspaceRegistry
 
 
 class Pools:
     """The pools of every workspace."""
 
-    def __init__(self, ledger: Ledger, registry: Registry) -> None:
+    def __init__(self, ledger: Ledger, registry: WorkspaceRegistry) -> None:
         self._ledger, self._registry = ledger, registry
 
-    def create(self, workspace: str, ask: PoolAsk, key: str | None = None) -> Pool:
+    def create(self, workspace: str, ask: PoolSpec, key: str | None = None) -> Pool:
         """Make a pool; a caller that gives a key may repeat it with the same ask."""
-        self._registry.remember(checked_name(workspace))
+        self._registry.add(checked_name(workspace))
         operation = key and hashlib.sha256(f"{body_digest(ask)} {key}".encode()).hexdigest()
         self._ledger.create_pool(workspace, ask, operation)
-        return self._ledger.view_pool(workspace, ask.name)
+        return self._ledger.get_pool(workspace, ask.name)
 
-    def names(self, workspace: str) -> list[str]:
+    def list_names(self, workspace: str) -> list[str]:
         """The pools there are."""
-        return self._ledger.pools(checked_name(workspace))
+        return self._ledger.list_pools(checked_name(workspace))
 
-    def view(self, workspace: str, pool: str) -> Pool:
+    def get(self, workspace: str, pool: str) -> Pool:
         """A pool with its groups and policies."""
-        return self._ledger.view_pool(checked_name(workspace), checked_name(pool))
+        return self._ledger.get_pool(checked_name(workspace), checked_name(pool))
 
-    def those(self, workspace: str, pools: Iterable[str]) -> Iterator[Pool]:
+    def list_existing(self, workspace: str, pools: Iterable[str]) -> Iterator[Pool]:
         """Several pools; one that has gone meanwhile is left out."""
         for pool in pools:
             with suppress(NotFound):
-                yield self.view(workspace, pool)
+                yield self.get(workspace, pool)
 
-    def update(self, workspace: str, pool: str, change: PoolChange) -> Pool:
+    def update(self, workspace: str, pool: str, change: PoolUpdate) -> Pool:
         """Merge a change; every waiter has been looked at again when this returns."""
         self._ledger.update_pool(checked_name(workspace), checked_name(pool), change)
-        return self._ledger.view_pool(workspace, pool)
+        return self._ledger.get_pool(workspace, pool)
 
     def delete(self, workspace: str, pool: str) -> None:
         """Delete a pool that nobody waits for or holds anything of."""
         self._ledger.delete_pool(checked_name(workspace), checked_name(pool))
 
-    def set_policy(self, workspace: str, pool: str, component: str, ask: PolicyAsk, kind: str = "orchestrator") -> bool:
+    def set_policy(self, workspace: str, pool: str, component: str, ask: PolicySpec, kind: str = "orchestrator") -> bool:
         """Connect a component to a pool, or replace how it is; says whether it is new."""
         named = component_id(checked_name(kind), checked_name(component))
         return self._ledger.set_policy(checked_name(workspace), checked_name(pool), named, ask)
 
-    def policy(self, workspace: str, pool: str, component: str, kind: str = "orchestrator") -> tuple[Pool, Policy]:
+    def get_policy(self, workspace: str, pool: str, component: str, kind: str = "orchestrator") -> tuple[Pool, Policy]:
         """A component's policy, with the pool it is in."""
         named = component_id(checked_name(kind), checked_name(component))
-        view = self.view(workspace, pool)
+        view = self.get(workspace, pool)
         if found := view.policies.get(named):
             return view, found
         raise NotFound("policy", f"{named} in pool {pool}")
@@ -69,13 +69,13 @@ class Pools:
         named = component_id(checked_name(kind), checked_name(component))
         self._ledger.delete_policy(checked_name(workspace), checked_name(pool), named)
 
-    def set_group(self, workspace: str, pool: str, group: str, ask: GroupAsk) -> bool:
+    def set_group(self, workspace: str, pool: str, group: str, ask: GroupSpec) -> bool:
         """Make a group, or replace its numbers and parent; says whether it is new."""
         return self._ledger.set_group(checked_name(workspace), checked_name(pool), checked_name(group), ask)
 
-    def group(self, workspace: str, pool: str, group: str) -> tuple[Pool, Group]:
+    def get_group(self, workspace: str, pool: str, group: str) -> tuple[Pool, Group]:
         """A group, with the pool it is in."""
-        view = self.view(workspace, pool)
+        view = self.get(workspace, pool)
         if found := view.groups.get(checked_name(group)):
             return view, found
         raise NotFound("group", f"{group} in pool {pool}")
@@ -84,7 +84,7 @@ class Pools:
         """Delete a group without children."""
         self._ledger.delete_group(checked_name(workspace), checked_name(pool), checked_name(group))
 
-    def configure(self, workspace: str, change: WorkspaceSettings) -> None:
+    def update_workspace(self, workspace: str, change: WorkspaceSettings) -> None:
         """Change settings of the workspace."""
-        self._registry.remember(checked_name(workspace))
-        self._ledger.configure(workspace, change)
+        self._registry.add(checked_name(workspace))
+        self._ledger.update_workspace(workspace, change)

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from app.domain.plan_steps import Publication, PlanStep
+from app.domain.plan_steps import PlanStep, Publication
 from app.domain.snapshot import PoolSnapshot
 from app.planner.planning_pass import plan_pool
 from app.store.connection import StoreUnavailable
@@ -27,24 +27,24 @@ from app.store.plan_store import PlanStore, UnfinishedWork
 
 log = logging.getLogger(__name__)
 
-CALLS = 50
+MAX_CALLS = 50
 """Bounded calls of one kind that a run makes; what is left comes with the next."""
-SAID_S = 30.0
+LOG_INTERVAL_S = 30.0
 """How long nothing more is said of a pool that fails, as it is tried again at every nudge."""
-LOOKS = 200
+MAX_SNAPSHOTS = 200
 """Snapshots of one pool in a run."""
-STALE = 5
+MAX_STALE_PLANS = 5
 """Plans in a row of which nothing held any more, before a pool is left for the next run."""
 
 
 @dataclass(slots=True)
-class Open:
+class UndecidedPools:
     """Which pools of a workspace are yet to be decided, and who may not have asked yet in those that are."""
 
     pools: set[str]
     skipped: dict[str, frozenset[str]] = field(default_factory=dict)
 
-    def not_yet(self, snapshot: PoolSnapshot) -> frozenset[str]:
+    def deferred_waiters(self, snapshot: PoolSnapshot) -> frozenset[str]:
         """Waiters of a pool that prefer another one where they may still be served."""
         return frozenset(
             waiter.id
@@ -73,7 +73,7 @@ class Reconciler:
         return left
 
     def _depart(self, workspace: str) -> bool:
-        for _ in range(CALLS):
+        for _ in range(MAX_CALLS):
             done, more = self._planning.enforce_deadlines(workspace)
             if more and not done:
                 self._finish(workspace)
@@ -82,7 +82,7 @@ class Reconciler:
         return True
 
     def _decide(self, workspace: str, pools: list[str]) -> bool:
-        still = Open(set(pools))
+        still = UndecidedPools(set(pools))
         left, ready = False, list(pools)
         for _ in pools:
             for pool in ready:
@@ -104,21 +104,21 @@ class Reconciler:
         except Exception:
             where, now = (workspace, pool), self._monotonic()
             if now >= self._said.get(where, now):
-                self._said[where] = now + SAID_S
+                self._said[where] = now + LOG_INTERVAL_S
                 log.exception("pool %s of workspace %s could not be reconciled", pool, workspace)
             return False
 
-    def _pool(self, workspace: str, pool: str, still: Open) -> bool:
+    def _pool(self, workspace: str, pool: str, still: UndecidedPools) -> bool:
         """Decide one pool until its plan is empty; True if it is not."""
         stale, again = 0, False
-        for _ in range(LOOKS):
+        for _ in range(MAX_SNAPSHOTS):
             try:
                 seen = self._planning.snapshot(workspace, pool)
             except UnfinishedWork:
                 if not self._finish(workspace):
                     return True
                 continue
-            skip = still.not_yet(seen) if seen else frozenset[str]()
+            skip = still.deferred_waiters(seen) if seen else frozenset[str]()
             still.skipped[pool] = skip
             if not seen:
                 return False
@@ -132,7 +132,7 @@ class Reconciler:
                 return False
             else:
                 stale, again = (0 if self._take(workspace, seen, planned.steps) else stale + 1), False
-            if stale == STALE:
+            if stale == MAX_STALE_PLANS:
                 return True
         return True
 
@@ -157,7 +157,7 @@ class Reconciler:
         return True
 
     def _finish(self, workspace: str) -> bool:
-        return any(not self._ledger.resume_unfinished(workspace) for _ in range(CALLS))
+        return any(not self._ledger.resume_unfinished(workspace) for _ in range(MAX_CALLS))
 
 
 def _is_line_of_shares(seen: PoolSnapshot) -> bool:

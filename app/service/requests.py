@@ -6,18 +6,18 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from app.domain.errors import Refused
+from app.domain.errors import Refusal
 from app.domain.ids import request_id
-from app.domain.models import Beat, Event, Request
-from app.domain.specs import RequestAsk
-from app.domain.states import State
+from app.domain.models import Event, HeartbeatResult, Request
+from app.domain.specs import RequestSpec
+from app.domain.states import RequestState
 from app.service.validation import checked_count, checked_id, checked_key, checked_name, checked_number
 from app.store.connection import StoreUnavailable
 from app.store.keys import OWN
 from app.store.ledger import Ledger
-from app.store.workspaces import Registry
+from app.store.workspaces import WorkspaceRegistry
 
-BATCH = 50
+MAX_BATCH = 50
 """Asks a single script call takes in."""
 
 OUTCOMES = ("succeeded", "failed", "vacated", "lost")
@@ -27,39 +27,39 @@ CHECKPOINT_STATES = ("started", "progress", "defer", "completed", "failed")
 class Requests:
     """The requests of every workspace."""
 
-    def __init__(self, ledger: Ledger, registry: Registry) -> None:
+    def __init__(self, ledger: Ledger, registry: WorkspaceRegistry) -> None:
         self._ledger, self._registry = ledger, registry
 
-    def submit(self, workspace: str, ask: RequestAsk, key: str | None = None) -> Request:
+    def submit(self, workspace: str, ask: RequestSpec, key: str | None = None) -> Request:
         """Take in one ask: allocated, queued (with its places) or rejected when this returns."""
         self._enter(workspace)
         taken = self._ledger.submit(workspace, ask, checked_key(key))
-        if taken.status == State.QUEUED:
+        if taken.status == RequestState.QUEUED:
             with suppress(StoreUnavailable):  # it is taken in, and that has to be said
-                return self._ledger.look(workspace, taken.id)
+                return self._ledger.get_request(workspace, taken.id)
         return taken
 
-    def submit_all(
-        self, workspace: str, asks: Sequence[RequestAsk], keys: Sequence[str | None] = ()
-    ) -> list[Request | Refused]:
+    def submit_batch(
+        self, workspace: str, asks: Sequence[RequestSpec], keys: Sequence[str | None] = ()
+    ) -> list[Request | Refusal]:
         """Take in many, in order, each wholly or not at all."""
         self._enter(workspace)
         given = [checked_key(key) for key in keys] or [None] * len(asks)
         named = [(request_id(), ask, key) for ask, key in zip(asks, given, strict=True)]
-        answers: list[Request | Refused] = []
-        for first in range(0, len(named), BATCH):
-            answers += self._ledger.submit_all(workspace, named[first : first + BATCH])
+        answers: list[Request | Refusal] = []
+        for first in range(0, len(named), MAX_BATCH):
+            answers += self._ledger.submit_all(workspace, named[first : first + MAX_BATCH])
         return answers
 
     def poll(self, workspace: str, request: str) -> Request:
         """A request as it stands; asked by its owner, so it does not go stale for a while."""
-        return self._ledger.look(checked_name(workspace), checked_id(request), poll=True)
+        return self._ledger.get_request(checked_name(workspace), checked_id(request), poll=True)
 
-    def look(self, workspace: str, request: str) -> Request:
+    def get(self, workspace: str, request: str) -> Request:
         """A request as it stands, for somebody else."""
-        return self._ledger.look(checked_name(workspace), checked_id(request))
+        return self._ledger.get_request(checked_name(workspace), checked_id(request))
 
-    def heartbeat(self, workspace: str, request: str, fence: int) -> Beat:
+    def heartbeat(self, workspace: str, request: str, fence: int) -> HeartbeatResult:
         """Prolong a lease."""
         return self._ledger.heartbeat(checked_name(workspace), checked_id(request), checked_number("fence", fence))
 
@@ -80,7 +80,7 @@ class Requests:
         reference: str | None = None,
         *,
         routine: bool = False,
-    ) -> Beat:
+    ) -> HeartbeatResult:
         """Word of a checkpoint: one of CHECKPOINT_STATES, `seconds` with `defer`, and perhaps more with `completed`."""
         if state not in CHECKPOINT_STATES:
             raise ValueError(f"the state of a checkpoint is one of {', '.join(CHECKPOINT_STATES)}")
@@ -97,23 +97,23 @@ class Requests:
         """End a request whatever its state."""
         return self._ledger.drop(checked_name(workspace), checked_id(request))
 
-    def events(self, workspace: str, after: str = "0", count: int = 100) -> list[Event]:
+    def list_events(self, workspace: str, after: str = "0", count: int = 100) -> list[Event]:
         """A stretch of the workspace's events after one of them."""
         if not re.fullmatch(r"\d{1,16}(-\d{1,16})?", after, re.ASCII):
             raise ValueError("an event's id is two numbers with a - between them")
-        return self._ledger.events(checked_name(workspace), after, checked_count(count))
+        return self._ledger.list_events(checked_name(workspace), after, checked_count(count))
 
-    def counts(self, workspace: str) -> Mapping[str, int]:
+    def read_counters(self, workspace: str) -> Mapping[str, int]:
         """What the ledger counts for the metrics."""
-        return self._ledger.counts(checked_name(workspace))
+        return self._ledger.read_counters(checked_name(workspace))
 
     def _enter(self, workspace: str) -> None:
-        self._registry.remember(checked_name(workspace))
+        self._registry.add(checked_name(workspace))
 
-    def ready(self) -> None:
+    def check_ready(self) -> None:
         """Raises StoreUnavailable unless Redis answers, knows the scripts and takes a write."""
-        self._ledger.take_lease(OWN, "ready", "any", ttl_s=1)
+        self._ledger.take_job_lock(OWN, "ready", "any", ttl_s=1)
 
-    def last_event(self, workspace: str) -> str:
+    def get_last_event_id(self, workspace: str) -> str:
         """The newest event of the workspace, to go on after; 0-0 if there is none."""
-        return self._ledger.last_event(checked_name(workspace))
+        return self._ledger.get_last_event_id(checked_name(workspace))

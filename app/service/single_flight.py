@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Lock
 
-PATIENCE_S = 5.0
+TIMEOUT_S = 5.0
 """Where Redis hangs, those who wait would else run into its time limit one after the other."""
 
 
 @contextmanager
-def turn(lock: Lock) -> Iterator[bool]:
+def acquire(lock: Lock) -> Iterator[bool]:
     """Whether it is one's turn; if so, others wait until the context ends."""
-    got = lock.acquire(timeout=PATIENCE_S)
+    got = lock.acquire(timeout=TIMEOUT_S)
     try:
         yield got
     finally:

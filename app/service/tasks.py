@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Container
 
-from app.domain.errors import AgainstTheRules, NotFound
-from app.domain.models import Beat
+from app.domain.errors import NotFound, RuleViolation
+from app.domain.models import HeartbeatResult
 from app.domain.names import is_task_name
-from app.domain.tasks import Outbox, Task, TaskAsk
+from app.domain.tasks import OutboxStatus, Task, TaskSpec
 from app.service.validation import checked_id, checked_key, checked_name, checked_number
 from app.store.task_outbox import TaskStore
-from app.store.workspaces import Registry
+from app.store.workspaces import WorkspaceRegistry
 
 _NO_BROKER = (
     "no broker is named for workspace {}, so its tasks could not be sent: "
@@ -21,35 +21,35 @@ _NO_BROKER = (
 class Tasks:
     """The tasks of every workspace; only those that have a broker take any in."""
 
-    def __init__(self, store: TaskStore, registry: Registry, with_broker: Container[str]) -> None:
+    def __init__(self, store: TaskStore, registry: WorkspaceRegistry, with_broker: Container[str]) -> None:
         self._store, self._registry, self._with_broker = store, registry, with_broker
 
-    def park(self, workspace: str, ask: TaskAsk, key: str | None = None) -> Task:
+    def park_task(self, workspace: str, ask: TaskSpec, key: str | None = None) -> Task:
         """Keep a task until its request is granted, and send it off then."""
         if checked_name(workspace) not in self._with_broker:
-            raise AgainstTheRules("no_broker", _NO_BROKER.format(workspace))
-        self._registry.remember(workspace)
-        return self._store.park(workspace, ask, checked_key(key))
+            raise RuleViolation("no_broker", _NO_BROKER.format(workspace))
+        self._registry.add(workspace)
+        return self._store.park_task(workspace, ask, checked_key(key))
 
-    def look(self, workspace: str, task: str) -> Task:
+    def get(self, workspace: str, task: str) -> Task:
         """A task as it stands."""
-        return self._store.look(checked_name(workspace), _checked_task(task))
+        return self._store.get_task(checked_name(workspace), _checked_task(task))
 
     def cancel(self, workspace: str, task: str) -> Task:
         """Give up a task that has not begun."""
-        return self._store.cancel(checked_name(workspace), _checked_task(task))
+        return self._store.cancel_task(checked_name(workspace), _checked_task(task))
 
-    def heard(self, workspace: str, task: str, request: str | None = None) -> None:
+    def acknowledge_end(self, workspace: str, task: str, request: str | None = None) -> None:
         """A worker of the task has heard that it will never run, and need not be told again."""
-        self._store.heard(checked_name(workspace), _checked_task(task), request and checked_id(request))
+        self._store.acknowledge_end(checked_name(workspace), _checked_task(task), request and checked_id(request))
 
-    def start(self, workspace: str, request: str, fence: int, runner: str) -> Beat:
+    def start(self, workspace: str, request: str, fence: int, runner: str) -> HeartbeatResult:
         """Begin what was granted: from now on its lease runs, and nobody else may begin it under this fence."""
-        return self._store.start(checked_name(workspace), checked_id(request), checked_number("fence", fence), runner)
+        return self._store.start_task(checked_name(workspace), checked_id(request), checked_number("fence", fence), runner)
 
-    def outbox(self, workspace: str) -> Outbox:
+    def get_outbox_status(self, workspace: str) -> OutboxStatus:
         """How what is to be sent off stands."""
-        return self._store.outbox(checked_name(workspace))
+        return self._store.get_outbox_status(checked_name(workspace))
 
 
 def _checked_task(task: str) -> str:

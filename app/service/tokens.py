@@ -14,16 +14,16 @@ import time
 from collections.abc import Callable, Iterable
 from threading import Lock
 
-from app.domain.names import NAME_PATTERN, RULES, is_name
-from app.domain.tokens import EVERYWHERE, Role, Token
+from app.domain.names import NAME_PATTERN, PATTERN_TEXTS, is_name
+from app.domain.tokens import ALL_WORKSPACES, Role, Token
 from app.store.tokens import TokenStore
 
-REMEMBERED_S = 1.0
-REMEMBERED = 1000
+CACHE_TTL_S = 1.0
+MAX_CACHED = 1000
 """How many secrets a process remembers at a time; only good ones."""
 
-MOST_PER_S = 10**6
-LONGEST_S = 10 * 365 * 86_400
+MAX_RATE_PER_S = 10**6
+MAX_LIFETIME_S = 10 * 365 * 86_400
 _LONG_AGO = False, float("-inf")
 _SECRET = re.compile(r"pk_[A-Za-z0-9_-]{43}")
 
@@ -56,27 +56,27 @@ class Tokens:
             workspaces=_workspaces(workspaces),
             components=_components(role, components),
             sensitive=sensitive,
-            rate_per_s=_within("requests a second", rate, 0, MOST_PER_S),
+            rate_per_s=_within("requests a second", rate, 0, MAX_RATE_PER_S),
         )
-        lasts_s = _within("seconds it lasts", expires_s, 1, LONGEST_S)
+        lasts_s = _within("seconds it lasts", expires_s, 1, MAX_LIFETIME_S)
         secret = "pk_" + secrets.token_urlsafe(32)
-        made = self._store.create(_digest(secret), token, lasts_s)
+        made = self._store.create_token(_digest(secret), token, lasts_s)
         self._exist = _LONG_AGO
         return made, secret
 
-    def all(self) -> list[Token]:
+    def list_tokens(self) -> list[Token]:
         """Every token, the oldest first; those that have expired are among them until they are revoked."""
-        return self._store.all()
+        return self._store.list_tokens()
 
     def revoke(self, id_or_name: str) -> Token:
         """Make a token worthless: here at once, in other processes within a second."""
-        revoked = self._store.revoke(id_or_name)
+        revoked = self._store.revoke_token(id_or_name)
         with self._lock:
             self._remembered.clear()
             self._exist = _LONG_AGO
         return revoked
 
-    def recognise(self, secret: str) -> Token | None:
+    def authenticate(self, secret: str) -> Token | None:
         """Whose secret this is; None if it is nobody's, or that of a token that has expired or was revoked."""
         if not _SECRET.fullmatch(secret):
             return None
@@ -84,8 +84,8 @@ class Tokens:
         token, until = self._remembered.get(digest, (None, now))
         if token and now < until:
             return token
-        token = self._store.find(digest)
-        self._remember(digest, token, now + REMEMBERED_S)
+        token = self._store.find_token(digest)
+        self._remember(digest, token, now + CACHE_TTL_S)
         return token
 
     def _remember(self, digest: str, token: Token | None, until: float) -> None:
@@ -93,22 +93,22 @@ class Tokens:
             self._remembered.pop(digest, None)
             if token:
                 self._remembered[digest] = token, until
-            if len(self._remembered) > REMEMBERED:
+            if len(self._remembered) > MAX_CACHED:
                 del self._remembered[next(iter(self._remembered))]
 
-    def exist(self) -> bool:
+    def any_exist(self) -> bool:
         """Whether there is any token, also one that has expired; as of a second ago."""
         there_are, until = self._exist
         now = self._monotonic()
         if now >= until:
-            there_are = bool(self._store.all())
-            self._exist = there_are, now + REMEMBERED_S
+            there_are = bool(self._store.list_tokens())
+            self._exist = there_are, now + CACHE_TTL_S
         return there_are
 
-    def throttled(self, token: Token) -> float | None:
+    def throttle(self, token: Token) -> float | None:
         """Count a request of a token: None if it may pass, else the seconds until one may."""
         rate = self._default_rate if token.rate_per_s is None else token.rate_per_s
-        wait_ms = self._store.throttle(token.id, rate) if rate else 0
+        wait_ms = self._store.throttle_token(token.id, rate) if rate else 0
         return wait_ms / 1000 if wait_ms else None
 
 
@@ -118,7 +118,7 @@ def _digest(secret: str) -> str:
 
 def _named(what: str, name: str) -> str:
     if not is_name(name):
-        raise ValueError(f"{what} cannot be called {name!r}: it {RULES[NAME_PATTERN]}")
+        raise ValueError(f"{what} cannot be called {name!r}: it {PATTERN_TEXTS[NAME_PATTERN]}")
     return name
 
 
@@ -131,9 +131,9 @@ def _role(role: str) -> Role:
 def _workspaces(names: Iterable[str]) -> tuple[str, ...]:
     workspaces = tuple(dict.fromkeys(names))
     if not workspaces:
-        raise ValueError(f"a token is for one workspace at least, or for all: {EVERYWHERE}")
-    if EVERYWHERE in workspaces:
-        return (EVERYWHERE,)
+        raise ValueError(f"a token is for one workspace at least, or for all: {ALL_WORKSPACES}")
+    if ALL_WORKSPACES in workspaces:
+        return (ALL_WORKSPACES,)
     return tuple(_named("a workspace", name) for name in workspaces)
 
 

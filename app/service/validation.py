@@ -6,9 +6,9 @@ from app.domain.errors import NotFound
 from app.domain.names import is_idempotency_key, is_name
 from app.domain.queue_score import EXACT
 
-OF_BATCH = "\x1f"
+BATCH_SEPARATOR = "\x1f"
 """Stands between the key of a batch and the number of an ask in it: no key of a client can have it."""
-PAGE = 1000
+MAX_PAGE_ROWS = 1000
 """Rows of a page, at most."""
 
 
@@ -26,22 +26,22 @@ def checked_id(request: str) -> str:
     return request
 
 
-def checked_number(what: str, number: int) -> int:
+def checked_number(field: str, number: int) -> int:
     """A whole number from 1 that Redis counts exactly."""
     if type(number) is not int or not 1 <= number <= EXACT:
-        raise ValueError(f"{what} is a whole number, at least 1")
+        raise ValueError(f"{field} is a whole number, at least 1")
     return number
 
 
 def checked_count(count: int) -> int:
     """How many rows a page may have."""
-    if type(count) is not int or not 1 <= count <= PAGE:
-        raise ValueError(f"a page has 1 to {PAGE} rows")
+    if type(count) is not int or not 1 <= count <= MAX_PAGE_ROWS:
+        raise ValueError(f"a page has 1 to {MAX_PAGE_ROWS} rows")
     return count
 
 
 def checked_key(key: str | None) -> str | None:
     """The idempotency key, if it may be one: a client's, or that of one ask of a batch."""
-    if key is not None and not is_idempotency_key(key.partition(OF_BATCH)[0]):
+    if key is not None and not is_idempotency_key(key.partition(BATCH_SEPARATOR)[0]):
         raise ValueError("an idempotency key is 1 to 255 printable ASCII characters")
     return key

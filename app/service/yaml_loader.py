@@ -12,14 +12,14 @@ from typing import Any
 
 import yaml
 
-MOST_CHARACTERS = 2_000_000
-DEEPEST = 32
+MAX_CHARACTERS = 2_000_000
+MAX_DEPTH = 32
 """How far lists and mappings may be nested."""
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-class Unreadable(ValueError):  # noqa: N818
+class InvalidYaml(ValueError):  # noqa: N818
     """What is wrong with a document, in one line."""
 
 
@@ -30,28 +30,28 @@ class _Once(_Loader):  # type: ignore[misc]  # the C one where it is built in, a
         seen: set[Hashable] = set()
         for key_node, _ in node.value:
             if key_node.tag == "tag:yaml.org,2002:merge":
-                raise Unreadable(f"line {key_node.start_mark.line + 1}: merge keys are not allowed")
+                raise InvalidYaml(f"line {key_node.start_mark.line + 1}: merge keys are not allowed")
             key = self.construct_object(key_node, deep=True)
             if isinstance(key, Hashable):  # what is not is refused below
                 if key in seen:
-                    raise Unreadable(f"line {key_node.start_mark.line + 1}: {key} is there twice")
+                    raise InvalidYaml(f"line {key_node.start_mark.line + 1}: {key} is there twice")
                 seen.add(key)
         return super().construct_mapping(node, deep)  # type: ignore[no-any-return]
 
 
-def plain(text: str) -> Any:
+def load(text: str) -> Any:
     """The data of the one document in a text; Unreadable for anything else."""
-    if len(text) > MOST_CHARACTERS:
-        raise Unreadable(f"must have at most {MOST_CHARACTERS} characters")
+    if len(text) > MAX_CHARACTERS:
+        raise InvalidYaml(f"must have at most {MAX_CHARACTERS} characters")
     try:
         _inspect(text)
         return yaml.load(text, _Once)
-    except Unreadable:
+    except InvalidYaml:
         raise
     except yaml.MarkedYAMLError as error:
-        raise Unreadable(_located(error)) from error
+        raise InvalidYaml(_located(error)) from error
     except (yaml.YAMLError, ValueError, OverflowError) as error:
-        raise Unreadable(f"is no YAML: {' '.join(str(error).split())[:200]}") from error
+        raise InvalidYaml(f"is no YAML: {' '.join(str(error).split())[:200]}") from error
 
 
 def _inspect(text: str) -> None:
@@ -59,13 +59,13 @@ def _inspect(text: str) -> None:
     for event in yaml.parse(text, _Loader):
         line = event.start_mark.line + 1 if event.start_mark else 1
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
-            raise Unreadable(f"line {line}: anchors and aliases are not allowed")
+            raise InvalidYaml(f"line {line}: anchors and aliases are not allowed")
         if isinstance(event, yaml.ScalarEvent | yaml.CollectionStartEvent) and event.tag:
-            raise Unreadable(f"line {line}: tags are not allowed")
+            raise InvalidYaml(f"line {line}: tags are not allowed")
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
-            if depth > DEEPEST:
-                raise Unreadable(f"line {line}: nested too deep")
+            if depth > MAX_DEPTH:
+                raise InvalidYaml(f"line {line}: nested too deep")
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
-from app.store.connection import StoreMisconfigured, RedisTarget, parse_url, redact_url
+from app.store.connection import RedisTarget, StoreMisconfigured, parse_url, redact_url
 
 KEY_PREFIX: Final = "pk-celery:"
 """Before every key that Celery makes, so that nothing of it meets the ledger, or Celery of others on the same Redis."""

@@ -10,10 +10,10 @@ from typing import Any, get_args
 from pydantic.fields import FieldInfo
 
 from app.domain import amounts, decimals
-from app.domain.models import HeartbeatResult, Event, Group, PoolHold, Policy, Pool, Request, Setting, TimelineEntry, Victims
+from app.domain.models import Event, Group, HeartbeatResult, Policy, Pool, PoolHold, Request, Setting, TimelineEntry, Victims
 from app.domain.names import component_id
 from app.domain.queue_score import EXACT
-from app.domain.reasons import ReasonCode, PoolRefusal, Reason
+from app.domain.reasons import PoolRefusal, Reason, ReasonCode
 from app.domain.specs import AccountSettings, GroupSpec, PolicySpec, PoolSettings, RequestSpec, body_digest
 from app.domain.states import HOLDING_STATES, RequestState
 
@@ -233,7 +233,10 @@ def decode_pool(name: str, fields: Mapping[str, Any]) -> Pool:
         queue_length=int(fields["queued"]),
         active_count=int(fields["active"]),
         groups={group: _decode_group(group, to_mapping(flat)) for group, flat in fields["groups"]},
-        policies={component: _decode_policy(component, to_mapping(flat), int(queued)) for component, flat, queued in fields["policies"]},
+        policies={
+            component: _decode_policy(component, to_mapping(flat), int(queued))
+            for component, flat, queued in fields["policies"]
+        },
         holds=tuple(_decode_hold(request_id, text) for request_id, text in to_mapping(fields["holds"]).items()),
         unfinished="reviewing" in at or "unsettled" in at,
     )

@@ -101,7 +101,9 @@ class FolderLock:
     def _in_use_error(self, folder: Path) -> FolderInUse:
         pids, _, offer = os.pread(self.file, 4096, 0).decode(errors="replace").partition("\n")
         service, server = ([int(pid) for pid in re.findall(r"\d+", pids)] + [0, 0])[:2]
-        offered = offer.endswith("\n") and _is_running(service)  # a server outlives its service only to write the last of its data
+        offered = offer.endswith("\n") and _is_running(
+            service
+        )  # a server outlives its service only to write the last of its data
         return FolderInUse(folder, service, server, offer.strip() if offered else None)
 
     def write_owner(self, server: int = 0, offer: str | None = None) -> None:

@@ -17,7 +17,7 @@ from app.domain.clock import Clock, RedisClock
 from app.domain.declaration_diff import DeclarationStep
 from app.domain.errors import Conflict, NotFound, Refusal, StaleFence, rule_refusal
 from app.domain.ids import request_id
-from app.domain.models import HeartbeatResult, Event, Pool, Request, CleanupCounts
+from app.domain.models import CleanupCounts, Event, HeartbeatResult, Pool, Request
 from app.domain.queue_score import BAND
 from app.domain.quota_validation import threshold_refusal
 from app.domain.specs import GroupSpec, PolicySpec, PoolSpec, PoolUpdate, RequestSpec, WorkspaceSettings
@@ -67,7 +67,11 @@ class Ledger:
 
     def _refreshed(self, workspace: str, answer: Request | Refusal) -> Request | Refusal:
         """What was queued while work was unfinished, as it stands when that is done."""
-        return self.get_request(workspace, answer.id) if isinstance(answer, Request) and answer.status == RequestState.QUEUED else answer
+        return (
+            self.get_request(workspace, answer.id)
+            if isinstance(answer, Request) and answer.status == RequestState.QUEUED
+            else answer
+        )
 
     def get_request(self, workspace: str, request: str, *, poll: bool = False) -> Request:
         """A request as it stands. With `poll` its owner has asked for it, so it will not expire for a while."""
@@ -175,7 +179,9 @@ class Ledger:
 
     def delete_pool(self, workspace: str, name: str, operation: str | None = None) -> None:
         """Delete a pool, its groups and policies, while nobody waits for it or holds anything of it."""
-        reply = _require_found(self._scripts.call("delete_pool", workspace, op=operation or _new_operation_id(), name=name), "pool", name)
+        reply = _require_found(
+            self._scripts.call("delete_pool", workspace, op=operation or _new_operation_id(), name=name), "pool", name
+        )
         _require_unused(reply, f"pool {name}")
 
     def list_pools(self, workspace: str) -> list[str]:
@@ -184,7 +190,9 @@ class Ledger:
 
     def get_pool(self, workspace: str, name: str) -> Pool:
         """A pool with its groups and policies, all as of one moment."""
-        return codec.decode_pool(name, _require_found(self._scripts.call("get_pool", workspace, name=name), "pool", name).fields)
+        return codec.decode_pool(
+            name, _require_found(self._scripts.call("get_pool", workspace, name=name), "pool", name).fields
+        )
 
     def list_queue(self, workspace: str, name: str, after: int | None = None, count: int = 100) -> tuple[list[str], int | None]:
         """A page of a pool's queue, in order: ids, at times few, and where the next begins (None: that was all)."""

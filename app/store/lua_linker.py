@@ -26,11 +26,13 @@ from pathlib import Path
 
 from app.domain.states import TRANSITIONS
 from app.store.keys import KEYS
-from app.store.lua_constants import CONSTANTS, LuaContractError, resolve_constants, blank_comments
+from app.store.lua_constants import CONSTANTS, LuaContractError, blank_comments, resolve_constants
 
 FOLDER = Path(__file__).parent / "lua"
 _KEYWORDS = "and break do else elseif end false for function if in local nil not or repeat return then true until while"
-_RESERVED_NAMES = "prefix keys args states transitions const reply KEYS ARGV redis server cjson string table math os bit struct cmsgpack"
+_RESERVED_NAMES = (
+    "prefix keys args states transitions const reply KEYS ARGV redis server cjson string table math os bit struct cmsgpack"
+)
 _MENTION = re.compile(r"(?<![\w:])(?<!(?<!\.)\.)([A-Za-z_]\w*)(?:\s*\.(?!\.)\s*([A-Za-z_]\w*))?")
 """A name that is not a field of something (`..` may stand before it), and the field of it that follows."""
 

@@ -51,9 +51,13 @@ class Nudges:
 
     def extend_lock(self, workspace: str, token: str, lease_s: float) -> bool:
         """Keep the lease while looking; False if another has it."""
-        return self._scripts.call("take_job_lock", workspace, task=RECONCILE_JOB, token=token, ttl_ms=_ms(lease_s)).tag == "taken"
+        return (
+            self._scripts.call("take_job_lock", workspace, task=RECONCILE_JOB, token=token, ttl_ms=_ms(lease_s)).tag == "taken"
+        )
 
-    def finish_pass(self, workspace: str, token: str, then: str | None, lease_s: float, took_s: float, found: PassResult) -> bool:
+    def finish_pass(
+        self, workspace: str, token: str, then: str | None, lease_s: float, took_s: float, found: PassResult
+    ) -> bool:
         """The end of a look; True if the next one is to begin now, under the token `then`."""
         args = {"token": token, "next": then, "ttl_ms": _ms(lease_s), "took_ms": _ms(took_s), "found": found}
         return self._scripts.call("finish_reconcile", workspace, **args).tag == "again"

@@ -111,7 +111,9 @@ class PlanStore:
                 kept=self._limits.events_kept,
                 chunk=self._limits.chunk,
                 pool=snapshot.pool,
-                rows=json.dumps([(row.account, [word for pair in row.values for word in pair], row.removed_fields) for row in rows]),
+                rows=json.dumps(
+                    [(row.account, [word for pair in row.values for word in pair], row.removed_fields) for row in rows]
+                ),
                 watched=_watched_text(snapshot, found, last=first + PUBLISH_ROWS >= len(found.updates)),
                 rules=snapshot.rules_version,
             )
@@ -139,19 +141,27 @@ class PlanStore:
                 victims=json.dumps([(victim.request, str(victim.fence), victim.trigger) for victim in step.victims]),
                 unused=json.dumps(step.unused_share_accounts),
                 within=json.dumps(step.reserved_accounts),
-                borrowed=json.dumps([(still.account, still.key, str(still.max_stack_exits)) for still in step.borrowed_conditions]),
-                uses=json.dumps([(use.account, use.key, str(use.min_units), str(use.max_units)) for use in step.usage_conditions]),
+                borrowed=json.dumps(
+                    [(still.account, still.key, str(still.max_stack_exits)) for still in step.borrowed_conditions]
+                ),
+                uses=json.dumps(
+                    [(use.account, use.key, str(use.min_units), str(use.max_units)) for use in step.usage_conditions]
+                ),
                 rules=snapshot.rules_version,
             )
         if isinstance(step, EvictOverLimit):
             victims = json.dumps([(victim.request, str(victim.fence), victim.account) for victim in step.victims])
             frame["chunk"] = self._limits.chunk
-            return self._scripts.call("evict_over_limit", workspace, **frame, pool=pool, victims=victims, rules=snapshot.rules_version)
+            return self._scripts.call(
+                "evict_over_limit", workspace, **frame, pool=pool, victims=victims, rules=snapshot.rules_version
+            )
         if isinstance(step, EndHold):
             return self._scripts.call("end_hold", workspace, **frame, chunk=self._limits.chunk, pool=pool, owner=step.owner)
         owner = step.owner if isinstance(step, ReassignVictim) else ""
         judged = {"id": step.request, "owner": owner, "pool": pool}
-        return self._scripts.call("reassign_or_reprieve", workspace, **frame, chunk=self._limits.chunk, fence=step.fence, **judged)
+        return self._scripts.call(
+            "reassign_or_reprieve", workspace, **frame, chunk=self._limits.chunk, fence=step.fence, **judged
+        )
 
     def enforce_deadlines(self, workspace: str) -> tuple[int, bool]:
         """Those whose time to leave is up: how many were told to end or made to, and whether more is left. One bounded call."""
@@ -187,7 +197,9 @@ def _decode_demand(*parts: Rows) -> dict[str, PolicyDemand]:
     return {component: PolicyDemand(count, units) for component, (count, units) in sums.items()}
 
 
-def _decode_snapshot(pool: str, fields: Mapping[str, Any], running: list[Allocation], demand: Mapping[str, PolicyDemand]) -> PoolSnapshot:
+def _decode_snapshot(
+    pool: str, fields: Mapping[str, Any], running: list[Allocation], demand: Mapping[str, PolicyDemand]
+) -> PoolSnapshot:
     at, leaving = to_mapping(fields["pool"]), to_mapping(fields["leaving"])
     accounts = {"pool": _decode_account("pool", fields["pool"], None)}
     for group, flat in fields["groups"]:

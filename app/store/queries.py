@@ -47,13 +47,17 @@ class QueryStore:
     def __init__(self, client: RedisClient) -> None:
         self._scripts = Scripts(client)
 
-    def list_requests(self, workspace: str, wanted: RequestFilter, before: int | None, count: int) -> tuple[list[Request], int | None]:
+    def list_requests(
+        self, workspace: str, wanted: RequestFilter, before: int | None, count: int
+    ) -> tuple[list[Request], int | None]:
         """A page of requests, newest first; and the number to ask for those before it (None: that was all)."""
         found: list[Request] = []
         for _ in range(MAX_SCANS):
             left = count - len(found)
             start = EXACT if before is None else before
-            reply = self._scripts.call("list_requests", workspace, before=start, count=left, scan=SCAN_SIZE, wanted=wanted.encode())
+            reply = self._scripts.call(
+                "list_requests", workspace, before=start, count=left, scan=SCAN_SIZE, wanted=wanted.encode()
+            )
             found += _decode_requests(reply.fields["found"])
             before = int(reply.fields["last"]) if reply.fields["last"] else None
             if before is None or len(found) == count:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from app.domain.clock import Clock, RedisClock
 from app.domain.errors import NotFound
-from app.domain.explanations import Shortfall, AccountUsage, QueueStatus, QueueState
+from app.domain.explanations import AccountUsage, QueueState, QueueStatus, Shortfall
 from app.domain.models import Request
 from app.store import codec
 from app.store.plan_store import decode_waiter
@@ -31,7 +31,9 @@ class QueueStatusStore:
             raise NotFound("request", request)
         at, rows = reply.fields, reply.fields["pools"]
         places = [text for row in rows for text in row[:2]]
-        return codec.decode_request(codec.to_mapping(at["request"]), at["lapses"], places), tuple(_decode_status(row) for row in rows)
+        return codec.decode_request(codec.to_mapping(at["request"]), at["lapses"], places), tuple(
+            _decode_status(row) for row in rows
+        )
 
     def read_clock(self, workspace: str) -> int:
         """The time that deadlines and leases of a workspace go by."""
@@ -45,7 +47,9 @@ class QueueStatusStore:
             counts = self._scripts.call("read_run_times", workspace, pool=pool, components=json.dumps(some)).fields["counts"]
             for component, flat in zip(some, counts, strict=True):
                 if flat:
-                    found[component] = {int(step): int(count) for step, count in codec.to_mapping(flat).items() if step != "all"}
+                    found[component] = {
+                        int(step): int(count) for step, count in codec.to_mapping(flat).items() if step != "all"
+                    }
         return found
 
 

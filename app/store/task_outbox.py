@@ -20,7 +20,7 @@ from app.domain.errors import Conflict, NotFound, StaleFence
 from app.domain.ids import request_id
 from app.domain.models import HeartbeatResult, Request
 from app.domain.states import FINAL_STATES, HOLDING_STATES, RequestState
-from app.domain.tasks import TaskDispatch, TaskEnd, OutboxStatus, OutboxBatch, Task, TaskSpec, TaskStatus
+from app.domain.tasks import OutboxBatch, OutboxStatus, Task, TaskDispatch, TaskEnd, TaskSpec, TaskStatus
 from app.store import codec
 from app.store.change_notifications import QUIET_TIMEOUT_S
 from app.store.keys import key

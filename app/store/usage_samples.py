@@ -60,7 +60,9 @@ def _decode_sample(line: str, names: dict[str, str]) -> UsageSample:
     at, keys, capacity, used, *rows = line.split(" ")
     named = ((names.get(number), units) for number, _, units in (row.partition(":") for row in rows))
     policies = {component: _decode_units(units) for component, units in named if component}
-    return UsageSample(int(at), tuple(keys.split(",")), _decode_units(capacity), _decode_units(used), policies, rows[-1:] != ["+"])
+    return UsageSample(
+        int(at), tuple(keys.split(",")), _decode_units(capacity), _decode_units(used), policies, rows[-1:] != ["+"]
+    )
 
 
 def _decode_units(text: str) -> tuple[int, ...]:

@@ -19,7 +19,7 @@ def told(scene: Scene) -> Counter[str]:
     seen: Counter[str] = Counter()
     world = scene.world
     standings = QueueStatusStore(world.client, world.clock)
-    foreseeing = Estimator(world.planning, world.ledger, QueryStore(world.client), standings)
+    foreseeing = Estimator(world.plan_store, world.ledger, QueryStore(world.client), standings)
     for waiter in scene.queued():
         for at in standings.list_statuses(world.workspace, waiter.id)[1]:
             told = foreseeing.get(world.workspace, at.pool, waiter.id, at.position)

@@ -19,7 +19,7 @@ from tests.properties.calls import Calls, Died, a_world
 from tests.properties.invariants import Checker
 from tests.properties.oracle import LIVE, Request
 from tests.properties.structures import NOTED
-from tests.support.world import World, full
+from tests.support.world import World, full_component
 
 KEYS = ("gpu", "lic", "mcpu", "step_run")
 POOLS = ("p", "q", "r")
@@ -176,7 +176,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule(pool=some, capacity=quantities, chosen=settings, how=how)
     def change_pool(self, pool: int, capacity: dict[str, int], chosen: dict[str, Any], how: str) -> None:
-        self._do(how, lambda: self.world.resize(self._pool(pool), chosen, **capacity))
+        self._do(how, lambda: self.world.update_pool(self._pool(pool), chosen, **capacity))
 
     @rule(
         component=st.sampled_from(COMPONENTS),
@@ -204,7 +204,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule(component=st.sampled_from(COMPONENTS), pool=some, how=how)
     def delete_policy(self, component: str, pool: int, how: str) -> None:
-        self._do(how, lambda: self.world.ledger.delete_policy(self.world.workspace, self._pool(pool), full(component)))
+        self._do(how, lambda: self.world.ledger.delete_policy(self.world.workspace, self._pool(pool), full_component(component)))
 
     @rule(group=st.sampled_from(GROUPS), pool=some, how=how)
     def delete_group(self, group: str, pool: int, how: str) -> None:

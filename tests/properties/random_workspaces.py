@@ -24,7 +24,7 @@ class Scene:
     def __init__(self, world: World, number: int, *, pools: int = 1) -> None:
         self.world, self.random = world, Random(number)
         self.pools = [f"p{at}" for at in range(self.random.randint(1, pools))]
-        self._reconciling = Reconciler(world.planning, world.ledger)
+        self._reconciling = Reconciler(world.plan_store, world.ledger)
         for pool in self.pools:
             self._furnish(pool)
         for _ in range(self.random.randint(20, 40)):
@@ -53,7 +53,7 @@ class Scene:
     def explain(self, request: Request) -> Explanation:
         """Why it waits."""
         world = self.world
-        explaining = Explainer(QueueStatusStore(world.client, world.clock), world.planning, world.ledger)
+        explaining = Explainer(QueueStatusStore(world.client, world.clock), world.plan_store, world.ledger)
         return explaining.explain(world.workspace, request.id)
 
     def ask(self) -> tuple[str, dict[str, Any]]:

@@ -94,7 +94,7 @@ class Trial:
             limits = [at.limit.get(key) for at in (*pool.policies.values(), *pool.groups.values())]
             if any(limit == pool.capacity[key] for limit in limits):
                 raise Beside
-            world.resize(self.at.pool, None, **{key: pool.capacity[key] + by})
+            world.update_pool(self.at.pool, None, **{key: pool.capacity[key] + by})
             return
         kind, _, name = account.partition(":")
         numbers: PoolAccount = pool.policies[name] if kind == "policy" else pool.groups[name]

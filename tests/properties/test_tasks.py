@@ -197,11 +197,11 @@ class History:
 
     def reconcile(self) -> None:
         """A decision, and whose time to leave is over leaves."""
-        self.world.depart()
-        seen = self.world.planning.snapshot(self.world.workspace, "p")
+        self.world.enforce_deadlines()
+        seen = self.world.plan_store.snapshot(self.world.workspace, "p")
         if seen:
             for step in plan_pool(seen).steps[:1]:
-                self.world.planning.apply_step(self.world.workspace, seen, step)
+                self.world.plan_store.apply_step(self.world.workspace, seen, step)
 
     def pass_time(self) -> None:
         """Leases lapse, and who works keeps its own."""
@@ -214,7 +214,7 @@ class History:
 
     def resize(self) -> None:
         """The pool grows and shrinks."""
-        self.world.resize(gpu=self.rng.randint(4, 6))
+        self.world.update_pool(gpu=self.rng.randint(4, 6))
 
     # the end
 
@@ -230,7 +230,7 @@ class History:
 
     def drain(self) -> None:
         """All goes as it should from now on."""
-        self.world.resize(gpu=5)
+        self.world.update_pool(gpu=5)
         for _ in range(400):
             if self.is_over():
                 return

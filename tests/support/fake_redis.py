@@ -78,7 +78,7 @@ def fake() -> Iterator[RedisClient]:
         yield client
 
 
-class FakeScratch:
+class FakeRedisProvider:
     """Where tests try things out: a fake each time, with nothing in it."""
 
-    empty = staticmethod(contextmanager(fake))
+    empty_redis = staticmethod(contextmanager(fake))

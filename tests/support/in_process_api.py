@@ -21,8 +21,8 @@ from app.domain.tasks import TaskSpec
 from app.settings import Settings
 from app.store.scripts import RedisClient
 from tests.support import preemptions
-from tests.support.fake_redis import FakeScratch
-from tests.support.world import value_of
+from tests.support.fake_redis import FakeRedisProvider
+from tests.support.world import read_key
 
 NOW = "2023-11-14T22:13:20.000Z"
 """What the clock of a site says until it is moved."""
@@ -108,7 +108,7 @@ class Site:
 
     def __init__(self, client: RedisClient, settings: Settings | None = None, choices: HttpOptions | None = None) -> None:
         self.client, self.clock = client, ManualClock()
-        self.services: Services = make_services(client, settings or Settings(brokers=BROKERS), self.clock, FakeScratch())
+        self.services: Services = make_services(client, settings or Settings(brokers=BROKERS), self.clock, FakeRedisProvider())
         self.app = create_app(self.services, choices)
         self._http: FlaskClient = self.app.test_client()
         self._numbers = itertools.count(1)
@@ -216,7 +216,7 @@ class Site:
 
     def state(self) -> dict[str, Any]:
         """Everything there is in Redis, as plain data."""
-        return {key: value_of(self.client, key) for key in sorted(self.client.scan_iter("pk:*", 1000))}
+        return {key: read_key(self.client, key) for key in sorted(self.client.scan_iter("pk:*", 1000))}
 
 
 def an_ask(component: str = "team", **wanted: Any) -> dict[str, Any]:

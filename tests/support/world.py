@@ -37,7 +37,7 @@ class World:
         self.clock = ManualClock()
         self.limits = LedgerLimits(chunk=chunk)
         self.ledger = Ledger(client, self.clock, self.limits)
-        self.planning = PlanStore(client, self.clock, self.limits)
+        self.plan_store = PlanStore(client, self.clock, self.limits)
 
     def pool(self, name: str = "p", settings: dict[str, Any] | None = None, **capacity: int) -> None:
         """Make a pool: `pool("p", gpu=8)`."""
@@ -45,7 +45,7 @@ class World:
             self.workspace, PoolSpec.model_validate({"name": name, "capacity": capacity, "settings": settings or {}})
         )
 
-    def resize(self, name: str = "p", settings: dict[str, Any] | None = None, **capacity: int) -> None:
+    def update_pool(self, name: str = "p", settings: dict[str, Any] | None = None, **capacity: int) -> None:
         """Merge into a pool's capacity and settings."""
         change = PoolUpdate.model_validate({"capacity": capacity, "settings": settings or {}})
         self.ledger.update_pool(self.workspace, name, change)
@@ -56,11 +56,11 @@ class World:
 
     def policy(self, component: str = "t", pool: str = "p", **numbers: Any) -> None:
         """Set a policy of a component (`name`, or `type/name`)."""
-        self.ledger.set_policy(self.workspace, pool, full(component), PolicySpec.model_validate(numbers))
+        self.ledger.set_policy(self.workspace, pool, full_component(component), PolicySpec.model_validate(numbers))
 
-    def ask(self, component: str = "t", **wanted: Any) -> RequestSpec:
+    def request_spec(self, component: str = "t", **wanted: Any) -> RequestSpec:
         """An ask: what is no field of it is a resource, `ask(gpu=2, preemptible=False)`."""
-        kind, _, name = full(component).partition("/")
+        kind, _, name = full_component(component).partition("/")
         fields = {key: wanted.pop(key) for key in list(wanted) if key in RequestSpec.model_fields}
         fields.setdefault("resources", wanted)
         return RequestSpec.model_validate(
@@ -69,27 +69,27 @@ class World:
 
     def submit(self, component: str = "t", key: str | None = None, own_id: str | None = None, **wanted: Any) -> Request:
         """Submit an ask; without a word of it, nothing lapses and nothing goes stale."""
-        return self.ledger.submit(self.workspace, self.ask(component, **wanted), key, own_id)
+        return self.ledger.submit(self.workspace, self.request_spec(component, **wanted), key, own_id)
 
     def submit_all(self, asks: Sequence[RequestSpec]) -> list[Any]:
         """Submit a batch."""
         return self.ledger.submit_all(self.workspace, [(request_id(), ask, None) for ask in asks])
 
-    def look(self, request: Request | str, *, poll: bool = False) -> Request:
+    def get(self, request: Request | str, *, poll: bool = False) -> Request:
         """A request as it stands now."""
         return self.ledger.get_request(self.workspace, request if isinstance(request, str) else request.id, poll=poll)
 
     def status(self, *requests: Request) -> list[str]:
         """Where they stand now."""
-        return [str(self.look(request).status) for request in requests]
+        return [str(self.get(request).status) for request in requests]
 
     def release(self, request: Request, fence: int | None = None, outcome: str = "succeeded") -> Request:
         """Give back, with the present fence unless another is given."""
-        return self.ledger.release(self.workspace, request.id, self._held(request, fence), outcome)
+        return self.ledger.release(self.workspace, request.id, self._fence(request, fence), outcome)
 
     def heartbeat(self, request: Request, fence: int | None = None) -> HeartbeatResult:
         """Prolong the lease, with the present fence unless another is given."""
-        return self.ledger.heartbeat(self.workspace, request.id, self._held(request, fence))
+        return self.ledger.heartbeat(self.workspace, request.id, self._fence(request, fence))
 
     def checkpoint(
         self,
@@ -102,11 +102,11 @@ class World:
         routine: bool = False,
     ) -> HeartbeatResult:
         """Say something of its checkpoint, with the present fence unless another is given."""
-        held = self._held(request, fence)
+        held = self._fence(request, fence)
         return self.ledger.checkpoint(self.workspace, request.id, held, state, seconds, reference, routine=routine)
 
-    def _held(self, request: Request, fence: int | None) -> int:
-        held = self.look(request).fence if fence is None else fence
+    def _fence(self, request: Request, fence: int | None) -> int:
+        held = self.get(request).fence if fence is None else fence
         assert held is not None
         return held
 
@@ -125,7 +125,7 @@ class World:
         for name in self.pools():
             self.ledger.give_patience_hold(self.workspace, name)
 
-    def counted(self, *names: str) -> dict[str, int]:
+    def counters(self, *names: str) -> dict[str, int]:
         """What the metrics count under these names."""
         counts = self.ledger.read_counters(self.workspace).items()
         return {what: count for what, count in counts if what.partition("|")[0] in names}
@@ -134,23 +134,23 @@ class World:
 
     def snapshot(self, pool: str = "p", *, anyway: bool = False) -> PoolSnapshot:
         """A pool as a decision sees it; somebody waits or leaves there, or it is looked at `anyway`."""
-        snapshot = self.planning.snapshot(self.workspace, pool, anyway=anyway)
+        snapshot = self.plan_store.snapshot(self.workspace, pool, anyway=anyway)
         assert snapshot is not None
         return snapshot
 
-    def looked_at(self) -> None:
+    def settle(self) -> None:
         """Somebody has looked at every pool since it was made or changed, and found nothing to do."""
         for name in self.pools():
-            seen = self.planning.snapshot(self.workspace, name, anyway=True)
+            seen = self.plan_store.snapshot(self.workspace, name, anyway=True)
             assert seen is not None
-            self.planning.publish(self.workspace, seen, Publication((), is_watched=False))
+            self.plan_store.publish(self.workspace, seen, Publication((), is_watched=False))
         self.client.delete(key("nudge", self.workspace))
 
-    def take(self, step: PlanStep, seen: PoolSnapshot | None = None, pool: str = "p") -> StepResult:
+    def apply(self, step: PlanStep, seen: PoolSnapshot | None = None, pool: str = "p") -> StepResult:
         """Take a step: one planned just now, unless it is told what was seen."""
-        return self.planning.apply_step(self.workspace, seen or self.snapshot(pool), step)
+        return self.plan_store.apply_step(self.workspace, seen or self.snapshot(pool), step)
 
-    def stop(
+    def preempt(
         self,
         waiter: Request,
         *victims: Request | Victim,
@@ -163,32 +163,32 @@ class World:
     ) -> StepResult:
         """Preempt for a waiter: requests as they hold now, or victims as they were planned."""
         told = tuple(one if isinstance(one, Victim) else self.victim(one, reason) for one in victims)
-        return self.take(Preempt(waiter.id, told, tuple(unused), tuple(within), tuple(borrowed)), seen, pool)
+        return self.apply(Preempt(waiter.id, told, tuple(unused), tuple(within), tuple(borrowed)), seen, pool)
 
     def victim(self, request: Request, reason: str = "priority") -> Victim:
         """One to be preempted, as it holds now."""
-        return Victim(request.id, self.look(request).fence or 0, Trigger(reason))
+        return Victim(request.id, self.get(request).fence or 0, Trigger(reason))
 
     def reprieve(self, request: Request, pool: str = "p") -> StepResult:
         """Call back one who leaves for nobody any more."""
-        return self.take(Reprieve(request.id, self._held(request, None)), pool=pool)
+        return self.apply(Reprieve(request.id, self._fence(request, None)), pool=pool)
 
     def pass_on(self, request: Request, owner: Request, pool: str = "p") -> StepResult:
         """Have one who leaves for nobody any more leave for the owner of another hold."""
-        return self.take(ReassignVictim(request.id, self._held(request, None), owner.id), pool=pool)
+        return self.apply(ReassignVictim(request.id, self._fence(request, None), owner.id), pool=pool)
 
     def end_hold(self, owner: Request, pool: str = "p") -> StepResult:
         """End a hold that cannot be filled."""
-        return self.take(EndHold(owner.id), pool=pool)
+        return self.apply(EndHold(owner.id), pool=pool)
 
-    def depart(self, after_s: float = 0) -> int:
+    def enforce_deadlines(self, after_s: float = 0) -> int:
         """Let time pass, and do what the housekeeping does about those whose time to leave is up; how many they were."""
         self.clock.advance(after_s)
-        count, more = self.planning.enforce_deadlines(self.workspace)
+        count, more = self.plan_store.enforce_deadlines(self.workspace)
         while more:
             while self.ledger.resume_unfinished(self.workspace):
                 pass
-            further, more = self.planning.enforce_deadlines(self.workspace)
+            further, more = self.plan_store.enforce_deadlines(self.workspace)
             count += further
         return count
 
@@ -196,13 +196,13 @@ class World:
         """Names of the pools."""
         return self.ledger.list_pools(self.workspace)
 
-    def view(self, name: str = "p") -> Pool:
+    def get_pool(self, name: str = "p") -> Pool:
         """A pool as it stands now."""
         return self.ledger.get_pool(self.workspace, name)
 
     def used(self, name: str = "p") -> dict[str, int]:
         """What is used of the keys the pool lists."""
-        pool = self.view(name)
+        pool = self.get_pool(name)
         return {key: pool.used.get(key, 0) for key in pool.capacity}
 
     def queue(self, name: str = "p") -> list[str]:
@@ -219,7 +219,7 @@ class World:
 
     def state(self) -> dict[str, Any]:
         """Everything there is in Redis, as plain data."""
-        return {key: value_of(self.client, key) for key in sorted(self.client.scan_iter(f"{prefix(self.workspace)}*", 1000))}
+        return {key: read_key(self.client, key) for key in sorted(self.client.scan_iter(f"{prefix(self.workspace)}*", 1000))}
 
     def call(self, command: str, /, **args: Any) -> ScriptReply:
         """Call a command as it is, once: no work it leaves is finished here."""
@@ -229,12 +229,12 @@ class World:
         return Scripts(self.client).call(command, self.workspace, **given)
 
 
-def full(component: str) -> str:
+def full_component(component: str) -> str:
     """The component with its type."""
     return component if "/" in component else f"orchestrator/{component}"
 
 
-def value_of(client: RedisClient, key: str) -> Any:
+def read_key(client: RedisClient, key: str) -> Any:
     """What a key holds, whatever its type."""
     kind = client.type(key)
     if kind == "hash":

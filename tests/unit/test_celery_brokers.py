@@ -10,7 +10,7 @@ import pytest
 from kombu import Connection
 
 from app import celery_brokers, settings
-from app.settings import DEFAULT_FILE, BadSetting, Settings
+from app.settings import DEFAULT_FILE, InvalidSetting, Settings
 
 SECRET = "s3cret"
 STALL = {"socket_timeout": 10, "health_check_interval": 10}
@@ -23,14 +23,14 @@ def written(folder: Path, text: str) -> Settings:
     return Settings(brokers=path)
 
 
-def one(folder: Path, text: str) -> celery_brokers.Destination:
+def one(folder: Path, text: str) -> celery_brokers.TaskBroker:
     """What it says of workspace `w`."""
-    return celery_brokers.read(written(folder, f"[w]\n{text}"))["w"]
+    return celery_brokers.read_brokers(written(folder, f"[w]\n{text}"))["w"]
 
 
 def test_the_file_in_the_repository_names_none_and_its_example_is_right() -> None:
     path = DEFAULT_FILE.with_name("brokers.toml")
-    assert celery_brokers.read(Settings()) == celery_brokers.read(Settings(brokers=path)) == {}
+    assert celery_brokers.read_brokers(Settings()) == celery_brokers.read_brokers(Settings(brokers=path)) == {}
     lines = [line.removeprefix("# ") for line in path.read_text("utf-8").splitlines()]
     example = tomllib.loads("\n".join(line for line in lines if line.startswith("[") or " = " in line))
     assert set(example["default"]) == {"url", "start_deadline_s", "start_tries", "transport_options"}
@@ -46,14 +46,14 @@ def test_without_any_file_there_are_none_but_one_that_is_named_must_be_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(settings, "DEFAULT_FILE", tmp_path / "default.toml")
-    assert celery_brokers.read(Settings()) == {}
-    with pytest.raises(BadSetting, match=r"absent\.toml: cannot be read: No such file"):
-        celery_brokers.read(Settings(brokers=tmp_path / "absent.toml"))
+    assert celery_brokers.read_brokers(Settings()) == {}
+    with pytest.raises(InvalidSetting, match=r"absent\.toml: cannot be read: No such file"):
+        celery_brokers.read_brokers(Settings(brokers=tmp_path / "absent.toml"))
 
 
 def test_each_workspace_has_its_own(tmp_path: Path) -> None:
     text = '[a]\nurl = "redis://a"\n["team.b"]\nurl = "amqp://b"\nstart_deadline_s = 5\nstart_tries = 1'
-    found = celery_brokers.read(written(tmp_path, text))
+    found = celery_brokers.read_brokers(written(tmp_path, text))
     assert list(found) == ["a", "team.b"]
     assert (found["a"].start_deadline_s, found["a"].start_tries) == (60, 3)
     assert (found["team.b"].start_deadline_s, found["team.b"].start_tries) == (5.0, 1)
@@ -116,10 +116,10 @@ def test_variables_are_filled_in_wherever_they_are(tmp_path: Path) -> None:
 
 
 def test_who_only_wants_to_know_which_there_are_needs_no_variable(tmp_path: Path) -> None:
-    found = celery_brokers.read(written(tmp_path, '[w]\nurl = "${BROKER_OF_W}"'))
+    found = celery_brokers.read_brokers(written(tmp_path, '[w]\nurl = "${BROKER_OF_W}"'))
     assert list(found) == ["w"]
     for environ in ({}, {"BROKER_OF_W": ""}):
-        with pytest.raises(BadSetting, match=r"brokers\.toml: w: url: the variable BROKER_OF_W is not set$"):
+        with pytest.raises(InvalidSetting, match=r"brokers\.toml: w: url: the variable BROKER_OF_W is not set$"):
             found["w"].address(environ)
 
 
@@ -147,8 +147,8 @@ REFUSED = [
 @pytest.mark.parametrize(("text", "message"), REFUSED, ids=range(len(REFUSED)))
 def test_a_wrong_file_is_refused_in_one_line(tmp_path: Path, text: str, message: str) -> None:
     chosen = written(tmp_path, text)
-    with pytest.raises(BadSetting) as refusal:
-        celery_brokers.read(chosen)
+    with pytest.raises(InvalidSetting) as refusal:
+        celery_brokers.read_brokers(chosen)
     assert str(refusal.value).startswith(f"{chosen.brokers}: {message}")
     assert "\n" not in str(refusal.value)
     assert SECRET not in str(refusal.value)
@@ -169,8 +169,8 @@ def test_a_wrong_file_is_refused_in_one_line(tmp_path: Path, text: str, message:
 )
 def test_a_wrong_url_is_refused_in_one_line_that_does_not_show_it(tmp_path: Path, url: str, message: str) -> None:
     chosen = written(tmp_path, f'[w]\nurl = "{url}"')
-    with pytest.raises(BadSetting) as refusal:
-        celery_brokers.check(chosen)
+    with pytest.raises(InvalidSetting) as refusal:
+        celery_brokers.check_brokers(chosen)
     assert str(refusal.value).startswith(f"{chosen.brokers}: w: url: ")
     assert message in str(refusal.value)
     assert "\n" not in str(refusal.value)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from app import settings
-from app.settings import DEFAULT_FILE, BadSetting, Settings
+from app.settings import DEFAULT_FILE, InvalidSetting, Settings
 
 
 def written(folder: Path, text: str) -> Path:
@@ -78,7 +78,7 @@ def test_each_setting_can_be_a_variable() -> None:
 
 def test_traces_are_refused_where_what_makes_them_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(settings, "find_spec", lambda module: None)
-    with pytest.raises(BadSetting, match=r"true only with the extra: pip install 'poolkeeper-server\[otel\]', not '1'"):
+    with pytest.raises(InvalidSetting, match=r"true only with the extra: pip install 'poolkeeper-server\[otel\]', not '1'"):
         Settings.read(environ={"POOLKEEPER_TRACES": "1"})
     assert not Settings.read(environ={"POOLKEEPER_TRACES": "0"}).traces
     monkeypatch.setattr(settings, "find_spec", lambda module: module)
@@ -120,7 +120,7 @@ REFUSED = [
 @pytest.mark.parametrize(("text", "message"), REFUSED, ids=[text for text, _ in REFUSED])
 def test_a_file_with_a_wrong_setting_is_refused_in_one_line(tmp_path: Path, text: str, message: str) -> None:
     path = written(tmp_path, text)
-    with pytest.raises(BadSetting) as refusal:
+    with pytest.raises(InvalidSetting) as refusal:
         Settings.read(path, {})
     assert str(refusal.value).startswith(f"{path}: {message}")
     assert "\n" not in str(refusal.value)
@@ -146,16 +146,16 @@ def test_a_file_with_a_wrong_setting_is_refused_in_one_line(tmp_path: Path, text
     ],
 )
 def test_a_wrong_variable_is_refused_by_name(name: str, text: str) -> None:
-    with pytest.raises(BadSetting, match=f"^{name}: expected .*, not '{text}'$"):
+    with pytest.raises(InvalidSetting, match=f"^{name}: expected .*, not '{text}'$"):
         Settings.read(environ={name: text})
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     absent, latin = tmp_path / "absent.toml", tmp_path / "latin.toml"
     latin.write_bytes(b'data_dir = "\xe4"')
-    with pytest.raises(BadSetting, match=r"absent\.toml: cannot be read: No such file"):
+    with pytest.raises(InvalidSetting, match=r"absent\.toml: cannot be read: No such file"):
         Settings.read(environ={"POOLKEEPER_CONFIG": str(absent)})
-    with pytest.raises(BadSetting, match=r"latin\.toml: is not UTF-8"):
+    with pytest.raises(InvalidSetting, match=r"latin\.toml: is not UTF-8"):
         Settings.read(latin, {})
 
 
@@ -164,7 +164,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     [("REQUIRE_TOKENS", "REQUIRE_TOKEN"), ("PORTT", "PORT"), ("REDIS_URI", "REDIS_URL"), ("APITHREADS", "API_THREADS")],
 )
 def test_a_misspelt_variable_is_refused(name: str, near: str) -> None:
-    with pytest.raises(BadSetting, match=f"POOLKEEPER_{name}: there is no such setting; POOLKEEPER_{near} was meant"):
+    with pytest.raises(InvalidSetting, match=f"POOLKEEPER_{name}: there is no such setting; POOLKEEPER_{near} was meant"):
         Settings.read(environ={f"POOLKEEPER_{name}": "1"})
 
 

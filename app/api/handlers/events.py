@@ -9,72 +9,76 @@ from contextlib import closing
 
 from flask import Response
 
-from app.api.errors import Malformed
-from app.api.request_handler import endless
-from app.api.routing import STREAM, Call
-from app.api.schemas.events import EventAnswer
+from app.api.errors import MalformedInput
+from app.api.request_handler import event_stream
+from app.api.routing import EVENT_STREAM, Call
+from app.api.schemas.events import EventListResponse, EventResponse
 from app.api.schemas.inputs import EVENT_PATTERN, EventsQuery
-from app.api.schemas.requests import Page
 from app.domain.models import Event
-from app.service.long_poll import ALIVE_S
+from app.service.long_poll import KEEPALIVE_S
 
-RETRY_MS = 2000
+RECONNECT_MS = 2000
 """When a client comes back after a stream has ended."""
 
 
-def every(call: Call, query: EventsQuery) -> Page[EventAnswer] | Response:
+def list_events(call: Call, query: EventsQuery) -> EventListResponse | Response:
     """A stream of events (SSE), going on after `Last-Event-ID`; with `Accept: application/json` a page of those there are."""
-    if wants_list(call.headers.get("Accept", "")):
-        return _listed(call, query)
-    after = _after(call, query)
-    stream = call.services.waiting.events(call.workspace, after, gone=call.gone)
-    next(stream)  # what is wrong is known now, while there is still a status to say it with
-    return endless(_streamed(call, query, after, stream))
+    if _wants_list(call.headers.get("Accept", "")):
+        return _events_page(call, query)
+    after = _start_id(call, query)
+    stream = call.services.long_polls.stream_events(call.workspace, after, is_disconnected=call.client_disconnected)
+    next(stream)  # raises here what would be raised after the status line otherwise
+
+    return event_stream(_sse_lines(call, query, after, stream))
 
 
-def wants_list(accept: str) -> bool:
-    """Whether JSON is asked for, and a stream is not."""
-    return "application/json" in accept and STREAM not in accept
+def _wants_list(accept: str) -> bool:
+    """True if the client accepts JSON and no event stream."""
+    return "application/json" in accept and EVENT_STREAM not in accept
 
 
-def _listed(call: Call, query: EventsQuery) -> Page[EventAnswer]:
-    given = _given(call, query)
-    found = call.services.requests.events(call.workspace, query.cursor or given or "0", query.limit)
-    items = [EventAnswer.of(event) for event in found if _is_wanted(call, query, event)]
-    return Page(items=items, next_cursor=found[-1].id if len(found) == query.limit else None)
+def _events_page(call: Call, query: EventsQuery) -> EventListResponse:
+    after = query.cursor or _requested_start_id(call, query) or "0"
+    events = call.services.requests.list_events(call.workspace, after, query.limit)
+    items = [EventResponse.of(event) for event in events if _matches(call, query, event)]
+    return EventListResponse(items=items, next_cursor=events[-1].id if len(events) == query.limit else None)
 
 
-def _after(call: Call, query: EventsQuery) -> str:
-    return _given(call, query) or call.services.requests.last_event(call.workspace)
+def _start_id(call: Call, query: EventsQuery) -> str:
+    return _requested_start_id(call, query) or call.services.requests.get_last_event_id(call.workspace)
 
 
-def _given(call: Call, query: EventsQuery) -> str | None:
-    """After which event the client wants to go on; the header knows better than the URL of a stream that was taken up again."""
-    last = call.headers.get("Last-Event-ID")
-    if last is not None and not re.fullmatch(EVENT_PATTERN, last):
-        raise Malformed([("Last-Event-ID", "is not the id of an event")], "a header")
-    return last or query.after
+def _requested_start_id(call: Call, query: EventsQuery) -> str | None:
+    """Return the event after which the client wants to go on.
+
+    The header goes before the URL: a client that reconnects repeats the URL of its first call.
+    """
+    event_id = call.headers.get("Last-Event-ID")
+    if event_id is not None and not re.fullmatch(EVENT_PATTERN, event_id):
+        raise MalformedInput([("Last-Event-ID", "is not the id of an event")], "a header")
+    return event_id or query.after
 
 
-def _streamed(call: Call, query: EventsQuery, after: str, stream: Generator[Event | None]) -> Iterator[str]:
+def _sse_lines(call: Call, query: EventsQuery, after: str, stream: Generator[Event | None]) -> Iterator[str]:
     with closing(stream):
-        yield f"retry: {RETRY_MS}\nid: {after}\n\n"  # cut off before the first event, it is known where to go on
-        said = time.monotonic()
+        yield f"retry: {RECONNECT_MS}\nid: {after}\n\n"  # a stream that breaks before the first event can go on too
+        last_line_s = time.monotonic()
         for event in stream:
-            now, after = time.monotonic(), after if event is None else event.id
-            if event is not None and _is_wanted(call, query, event):
-                said = now
-                yield f"id: {event.id}\nevent: {event.event}\ndata: {EventAnswer.of(event).model_dump_json(by_alias=True)}\n\n"
-            elif event is None or now - said > ALIVE_S:  # also while there is much that is not for this client
-                said = now
+            now_s, after = time.monotonic(), after if event is None else event.id
+            if event is not None and _matches(call, query, event):
+                last_line_s = now_s
+                data = EventResponse.of(event).model_dump_json(by_alias=True)
+                yield f"id: {event.id}\nevent: {event.event}\ndata: {data}\n\n"
+            elif event is None or now_s - last_line_s > KEEPALIVE_S:  # also while all events are filtered out
+                last_line_s = now_s
                 yield f": alive\nid: {after}\n\n"
 
 
-def _is_wanted(call: Call, query: EventsQuery, event: Event) -> bool:
+def _matches(call: Call, query: EventsQuery, event: Event) -> bool:
     kind, _, name = event.component.partition("/")
     return (
         (query.pool is None or event.pool == query.pool)
         and (query.component is None or name == query.component)
         and (query.request is None or event.request == query.request)
-        and call.token.may_see(kind, name)
+        and call.token.can_see(kind, name)
     )

@@ -1,28 +1,29 @@
-"""What runs the service asks of it: is it alive, can it serve, what does it count."""
+"""Liveness, readiness and metrics: for the platform that runs the service."""
 
 from __future__ import annotations
 
 from flask import Response
 
-from app.api.metrics.process_metrics import page
+from app.api.metrics.process_metrics import metrics_text
 from app.api.routing import Call
-from app.api.schemas.requests import HealthAnswer
+from app.api.schemas.health import HealthResponse
 
-TEXT = "text/plain; version=0.0.4; charset=utf-8"
+METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
-def alive(call: Call) -> HealthAnswer:
+def get_liveness(call: Call) -> HealthResponse:
     """Whether this process answers at all."""
-    return HealthAnswer(status="ok")
+    return HealthResponse(status="ok")
 
 
-def ready(call: Call) -> HealthAnswer:
+def get_readiness(call: Call) -> HealthResponse:
     """Whether Redis answers, knows the scripts and takes a write."""
-    call.services.requests.ready()
-    return HealthAnswer(status="ok")
+    call.services.requests.check_ready()
+    return HealthResponse(status="ok")
 
 
-def metrics(call: Call) -> Response:
+def get_metrics(call: Call) -> Response:
     """What Prometheus asks for: of the workspaces that the token may use."""
-    workspaces = [one for one in call.services.registry.all() if call.token.may_use(one)]
-    return Response(page(call.counted, call.services, workspaces), content_type=TEXT)
+    workspaces = [name for name in call.services.workspaces.list_names() if call.token.can_access(name)]
+
+    return Response(metrics_text(call.process_metrics, call.services, workspaces), content_type=METRICS_TYPE)

@@ -1,73 +1,49 @@
-"""Policies and groups: who may use how much of a pool."""
+"""Policies: how much of a pool a component may use."""
 
 from __future__ import annotations
 
-from app.api.auth import forbidden
+from app.api.auth import forbidden_permission
 from app.api.pagination import page_of
 from app.api.routing import Call
 from app.api.schemas import pools
-from app.api.schemas.inputs import ComponentPaged, ComponentQuery, Paged
-from app.api.schemas.pools import GroupAnswer, PolicyAnswer
-from app.api.schemas.requests import Page
+from app.api.schemas.inputs import ComponentPageQuery, ComponentQuery, PageQuery
+from app.api.schemas.pools import PolicyListResponse, PolicyResponse
 from app.domain.names import component_id
-from app.domain.specs import GroupAsk, PolicyAsk
+from app.domain.specs import PolicySpec
 from app.domain.tokens import Permission
 
 
-def every(call: Call, pool: str, query: Paged) -> Page[PolicyAnswer]:
+def list_policies(call: Call, pool: str, query: PageQuery) -> PolicyListResponse:
     """A pool's policies, the highest priority first."""
-    items, follows = page_of(pools.policies(call.services.pools.view(call.workspace, pool)), query)
-    return Page(items=list(items), next_cursor=follows)
+    items, next_cursor = page_of(pools.policy_responses(call.services.pools.get(call.workspace, pool)), query)
+    return PolicyListResponse(items=list(items), next_cursor=next_cursor)
 
 
-def put(call: Call, pool: str, component: str, query: ComponentQuery, body: PolicyAsk) -> tuple[int, PolicyAnswer]:
+def put_policy(call: Call, pool: str, component: str, query: ComponentQuery, body: PolicySpec) -> tuple[int, PolicyResponse]:
     """Connect a component to a pool, or replace how it is connected: what is not given is as if it were new.
 
     A policy that is there is for who may `adjust`; to make one is for who may `shape`.
     """
-    if not call.token.may(Permission.SHAPE):
-        known = call.services.pools.view(call.workspace, pool).policies
-        if component_id(query.component_type, component) not in known:
-            raise forbidden(Permission.SHAPE)
+    if not call.token.has_permission(Permission.SHAPE):
+        policies = call.services.pools.get(call.workspace, pool).policies
+        if component_id(query.component_type, component) not in policies:
+            raise forbidden_permission(Permission.SHAPE)
     created = call.services.pools.set_policy(call.workspace, pool, component, body, query.component_type)
-    return 201 if created else 200, show(call, pool, component, query)
+    return 201 if created else 200, get_policy(call, pool, component, query)
 
 
-def show(call: Call, pool: str, component: str, query: ComponentQuery) -> PolicyAnswer:
+def get_policy(call: Call, pool: str, component: str, query: ComponentQuery) -> PolicyResponse:
     """A component's policy in a pool."""
-    return PolicyAnswer.of(*call.services.pools.policy(call.workspace, pool, component, query.component_type))
+    return PolicyResponse.of(*call.services.pools.get_policy(call.workspace, pool, component, query.component_type))
 
 
-def delete(call: Call, pool: str, component: str, query: ComponentQuery) -> None:
+def delete_policy(call: Call, pool: str, component: str, query: ComponentQuery) -> None:
     """Part a component from a pool, while nothing of it waits or runs there."""
     call.services.pools.delete_policy(call.workspace, pool, component, query.component_type)
 
 
-def of_component(call: Call, component: str, query: ComponentPaged) -> Page[PolicyAnswer]:
+def list_component_policies(call: Call, component: str, query: ComponentPageQuery) -> PolicyListResponse:
     """A component's policies in all pools, the most preferred first."""
-    found = call.services.lists.policies_of(call.workspace, component, query.component_type)
-    items, follows = page_of([PolicyAnswer.of(pool, policy) for pool, policy in found], query)
-    return Page(items=list(items), next_cursor=follows)
-
-
-def groups(call: Call, pool: str, query: Paged) -> Page[GroupAnswer]:
-    """A pool's groups, by name."""
-    view = call.services.pools.view(call.workspace, pool)
-    items, follows = page_of([GroupAnswer.of(view, view.groups[name]) for name in sorted(view.groups)], query)
-    return Page(items=list(items), next_cursor=follows)
-
-
-def put_group(call: Call, pool: str, group: str, body: GroupAsk) -> tuple[int, GroupAnswer]:
-    """Make a group, or replace its numbers and parent: what is not given is as if it were new."""
-    created = call.services.pools.set_group(call.workspace, pool, group, body)
-    return 201 if created else 200, show_group(call, pool, group)
-
-
-def show_group(call: Call, pool: str, group: str) -> GroupAnswer:
-    """A group of a pool."""
-    return GroupAnswer.of(*call.services.pools.group(call.workspace, pool, group))
-
-
-def delete_group(call: Call, pool: str, group: str) -> None:
-    """Delete a group without children."""
-    call.services.pools.delete_group(call.workspace, pool, group)
+    rows = call.services.queries.list_component_policies(call.workspace, component, query.component_type)
+    items, next_cursor = page_of([PolicyResponse.of(pool, policy) for pool, policy in rows], query)
+    return PolicyListResponse(items=list(items), next_cursor=next_cursor)

@@ -1,53 +1,58 @@
-"""Pools: what there is to share."""
+"""Pools: the capacity that is shared."""
 
 from __future__ import annotations
 
-from app.api.auth import forbidden
-from app.api.handlers.requests import idempotency_key
-from app.api.pagination import page_of, told_by_us
+from app.api.auth import forbidden_permission
+from app.api.idempotency import read_idempotency_key
+from app.api.pagination import malformed_cursor, page_of
 from app.api.routing import Call
-from app.api.schemas.inputs import Paged, ViewQuery
-from app.api.schemas.pools import PoolAnswer
-from app.api.schemas.requests import Page, RequestAnswer
-from app.domain.specs import PoolAsk, PoolChange
+from app.api.schemas.inputs import PageQuery, PoolRequestsQuery
+from app.api.schemas.pools import PoolListResponse, PoolResponse
+from app.api.schemas.requests import RequestListResponse, RequestResponse
+from app.domain.specs import PoolSpec, PoolUpdate
 from app.domain.tokens import Permission
 
 
-def create(call: Call, body: PoolAsk) -> PoolAnswer:
+def create_pool(call: Call, body: PoolSpec) -> PoolResponse:
     """Make a pool. With an `Idempotency-Key` it may be repeated."""
-    return PoolAnswer.of(call.services.pools.create(call.workspace, body, idempotency_key(call)))
+    return PoolResponse.of(call.services.pools.create(call.workspace, body, read_idempotency_key(call)))
 
 
-def every(call: Call, query: Paged) -> Page[PoolAnswer]:
+def list_pools(call: Call, query: PageQuery) -> PoolListResponse:
     """All pools, by name."""
-    names, follows = page_of(call.services.pools.names(call.workspace), query)
-    return Page(items=[PoolAnswer.of(pool) for pool in call.services.pools.those(call.workspace, names)], next_cursor=follows)
+    names, next_cursor = page_of(call.services.pools.list_names(call.workspace), query)
+    return PoolListResponse(
+        items=[PoolResponse.of(pool) for pool in call.services.pools.list_existing(call.workspace, names)],
+        next_cursor=next_cursor,
+    )
 
 
-def show(call: Call, pool: str) -> PoolAnswer:
+def get_pool(call: Call, pool: str) -> PoolResponse:
     """One pool."""
-    return PoolAnswer.of(call.services.pools.view(call.workspace, pool))
+    return PoolResponse.of(call.services.pools.get(call.workspace, pool))
 
 
-def change(call: Call, pool: str, body: PoolChange) -> PoolAnswer:
+def update_pool(call: Call, pool: str, body: PoolUpdate) -> PoolResponse:
     """Merge a change into a pool: what is not given stays, a capacity of 0 removes its key.
 
     The capacity is for who may `adjust`; all else of a pool is for who may `shape`.
     """
-    if body.model_fields_set - {"capacity"} and not call.token.may(Permission.SHAPE):
-        raise forbidden(Permission.SHAPE)
-    return PoolAnswer.of(call.services.pools.update(call.workspace, pool, body))
+    if body.model_fields_set - {"capacity"} and not call.token.has_permission(Permission.SHAPE):
+        raise forbidden_permission(Permission.SHAPE)
+    return PoolResponse.of(call.services.pools.update(call.workspace, pool, body))
 
 
-def delete(call: Call, pool: str) -> None:
+def delete_pool(call: Call, pool: str) -> None:
     """Delete a pool with its groups and policies, while nobody waits for it or holds anything of it."""
     call.services.pools.delete(call.workspace, pool)
 
 
-def requests(call: Call, pool: str, query: ViewQuery) -> Page[RequestAnswer]:
+def list_pool_requests(call: Call, pool: str, query: PoolRequestsQuery) -> RequestListResponse:
     """Those who hold units of a pool, in order of grant, and those who wait, in queue order with their places."""
-    with told_by_us():
-        rows, follows = call.services.lists.of_pool(call.workspace, pool, query.view, query.cursor, query.limit)
-    seen = [row for row in rows if call.token.may_see(row.request.component_type, row.request.component)]
-    items = [RequestAnswer.of(row.request, {pool: row.place} if row.place else {}) for row in seen]
-    return Page(items=items, next_cursor=follows)
+    with malformed_cursor():
+        rows, next_cursor = call.services.queries.list_pool_requests(
+            call.workspace, pool, query.view, query.cursor, query.limit
+        )
+    visible = [row for row in rows if call.token.can_see(row.request.component_type, row.request.component)]
+    items = [RequestResponse.of(row.request, {pool: row.place} if row.place else {}) for row in visible]
+    return RequestListResponse(items=items, next_cursor=next_cursor)

@@ -1,27 +1,29 @@
-"""The workspace as a whole: its settings, its pools as one declaration, and who is asking."""
+"""The settings of the workspace, and the identity and permissions of the token."""
 
 from __future__ import annotations
 
 from app.api.routing import Call
-from app.api.schemas.requests import WhoAnswer, WorkspaceAnswer
+from app.api.schemas.workspaces import WhoamiResponse, WorkspaceResponse
 from app.domain.specs import WorkspaceSettings
 
 
-def show(call: Call) -> WorkspaceAnswer:
+def get_workspace(call: Call) -> WorkspaceResponse:
     """The workspace and its settings."""
-    return WorkspaceAnswer(name=call.workspace, settings={"unmanaged": call.services.lists.unmanaged(call.workspace)})
+    return WorkspaceResponse(
+        name=call.workspace, settings={"unmanaged": call.services.queries.get_unmanaged_mode(call.workspace)}
+    )
 
 
-def change(call: Call, body: WorkspaceSettings) -> WorkspaceAnswer:
+def update_workspace(call: Call, body: WorkspaceSettings) -> WorkspaceResponse:
     """Change settings of the workspace: those not given stay."""
-    call.services.pools.configure(call.workspace, body)
-    return show(call)
+    call.services.pools.update_workspace(call.workspace, body)
+    return get_workspace(call)
 
 
-def whoami(call: Call) -> WhoAnswer:
+def whoami(call: Call) -> WhoamiResponse:
     """Who your token says you are, and what you may."""
     token = call.token
-    return WhoAnswer(
+    return WhoamiResponse(
         name=token.name,
         roles=[token.role],
         sensitive=token.sensitive,
@@ -29,5 +31,5 @@ def whoami(call: Call) -> WhoAnswer:
         components=list(token.components),
         workspace=call.workspace,
         permissions=sorted(token.permissions),
-        token_needed=call.token_needed(),
+        token_needed=call.is_token_required(),
     )

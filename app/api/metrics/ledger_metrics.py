@@ -13,11 +13,11 @@ from app.bootstrap import Services
 from app.domain.amounts import Amounts
 from app.domain.metrics import (
     CHECKPOINT_BOUNDS_S,
-    LOOK_BOUNDS_S,
+    PASS_BOUNDS_S,
     WAIT_BOUNDS_S,
-    PolicyMeasure,
-    PoolMeasure,
-    WorkspaceMeasure,
+    PolicyMetrics,
+    PoolMetrics,
+    WorkspaceMetrics,
 )
 
 
@@ -53,7 +53,7 @@ class Pools:
         self._pool = {name: Family(f"poolkeeper_pool_{name}", "gauge", says) for name, says in told.items()}
         self._policy = {name: Family(f"poolkeeper_policy_{name}", "gauge", says) for name, says in self.OF_POLICY.items()}
 
-    def add(self, workspace: str, pool: PoolMeasure) -> None:
+    def add(self, workspace: str, pool: PoolMetrics) -> None:
         """One more pool with its policies."""
         where = labels(workspace=workspace, pool=pool.name)
         keys = [(key, labels(key=key)) for key in sorted(pool.capacity)]
@@ -63,14 +63,14 @@ class Pools:
             for key, units in over.items():
                 borrowed[key] += units
             self._add_policy(f"{where},{labels(component=policy.component)}", policy, over, keys)
-        columns = (pool.capacity, pool.used, pool.reserved, borrowed, pool.held)
+        columns = (pool.capacity, pool.used, pool.reserved, borrowed, pool.on_hold)
         for name, column in zip(self.AMOUNTS, columns, strict=True):
             _rows(self._pool[name], where, column, keys)
         oldest = max((policy.oldest_wait_s for policy in pool.policies), default=0)
         for name, value in zip(self.NUMBERS, (pool.queued, pool.active, pool.leaving, oldest), strict=True):
             self._pool[name].add(where, value)
 
-    def _add_policy(self, where: str, policy: PolicyMeasure, over: Amounts, keys: Sequence[tuple[str, str]]) -> None:
+    def _add_policy(self, where: str, policy: PolicyMetrics, over: Amounts, keys: Sequence[tuple[str, str]]) -> None:
         families = self._policy
         for name, column in (("used", policy.used), ("reserved", policy.reserved), ("borrowed", over)):
             _rows(families[name], where, column, keys)
@@ -112,7 +112,7 @@ class Happened:
         self._requeued = family("preemption_victim_requeue_total", "counter", "Preempted, and back in the queue.")
         self._failed = family("preemption_failed_checkpoint_total", "counter", "Preempted, and their work was not saved.")
 
-    def add(self, workspace: str, seen: WorkspaceMeasure) -> None:
+    def add(self, workspace: str, seen: WorkspaceMetrics) -> None:
         """One more workspace."""
         here = labels(workspace=workspace)
         states = {"queued": seen.queued, "allocated": seen.live - seen.leaving, "preempting": seen.leaving}
@@ -129,11 +129,11 @@ class Happened:
             each = [count - before for count, before in zip(rising, (0, *rising), strict=False)]
             self._saving.add_buckets(labels(workspace=workspace, pool=pool), CHECKPOINT_BOUNDS_S, each, total_ms / 1000)
         if "reconciles" in seen.counts:
-            numbered = _numbered(seen, "looks|", len(LOOK_BOUNDS_S))
+            numbered = _numbered(seen, "looks|", len(PASS_BOUNDS_S))
             numbered[-1] = seen.counts["reconciles"] - sum(numbered[:-1])  # those from before they were counted so, too
-            self._looks.add_buckets(here, LOOK_BOUNDS_S, numbered, seen.counts.get("reconcile_ms", 0) / 1000)
+            self._looks.add_buckets(here, PASS_BOUNDS_S, numbered, seen.counts.get("reconcile_ms", 0) / 1000)
 
-    def _add_moves(self, workspace: str, seen: WorkspaceMeasure) -> None:
+    def _add_moves(self, workspace: str, seen: WorkspaceMetrics) -> None:
         def add(pool: str, state: str, reason: str, count: int) -> None:
             self._moves.add(labels(workspace=workspace, pool=pool, state=state, reason=reason), count)
 
@@ -152,11 +152,11 @@ class Happened:
         yield from (self._stopped, self._saving, self._requeued, self._failed)
 
 
-def _of(seen: WorkspaceMeasure, name: str) -> Iterator[tuple[tuple[str, ...], int]]:
+def _of(seen: WorkspaceMetrics, name: str) -> Iterator[tuple[tuple[str, ...], int]]:
     yield from seen.by_name.get(name, {}).items()
 
 
-def _numbered(seen: WorkspaceMeasure, prefix: str, bounds: int) -> list[int]:
+def _numbered(seen: WorkspaceMetrics, prefix: str, bounds: int) -> list[int]:
     """How many were up to each bound and no other before it, and last of all beyond."""
     return [seen.counts.get(f"{prefix}{number}", 0) for number in range(1, bounds + 2)]
 
@@ -186,9 +186,9 @@ class Sent:
             name: Family(f"poolkeeper_{name}_total", "counter", says) for name, (_, says) in self.COUNTERS.items()
         }
 
-    def add(self, workspace: str, seen: WorkspaceMeasure) -> None:
+    def add(self, workspace: str, seen: WorkspaceMetrics) -> None:
         """One more workspace."""
-        outbox, of = self._services.tasks.outbox(workspace), labels(workspace=workspace)
+        outbox, of = self._services.tasks.get_outbox_status(workspace), labels(workspace=workspace)
         for name, (counted, _) in self.COUNTERS.items():
             self._counters[name].add(of, seen.counts.get(counted, 0))
         waited_ms = 0 if outbox.oldest_ms is None else max(0, outbox.now_ms - outbox.oldest_ms)
@@ -206,9 +206,9 @@ def measured(services: Services, workspaces: Sequence[str]) -> Iterator[Family]:
     """All that is to be told of these workspaces."""
     pools, happened, sent = Pools(), Happened(), Sent(services)
     for workspace in workspaces:
-        for pool in services.measures.pools(workspace):
+        for pool in services.metrics.list_pool_metrics(workspace):
             pools.add(workspace, pool)
-        seen = services.measures.workspace(workspace)
+        seen = services.metrics.get_workspace_metrics(workspace)
         happened.add(workspace, seen)
         sent.add(workspace, seen)
     for each in (pools, happened, sent):

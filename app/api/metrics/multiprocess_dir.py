@@ -20,35 +20,35 @@ from typing import Any
 
 log = logging.getLogger("poolkeeper.meters")
 
-VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
+ENVIRONMENT_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
 """Where prometheus_client looks for the folder."""
 PREFIX = "poolkeeper-metrics-"
-MEMORY = Path("/dev/shm")
-LOCK = "used"
-READING = "reading"
+SHARED_MEMORY = Path("/dev/shm")
+USE_LOCK = "used"
+MERGE_LOCK = "reading"
 """Locked by who reads the files, and by who puts them together."""
-PATIENCE_S = 1.0
+MERGE_LOCK_WITHIN_S = 1.0
 """For how long who puts them together waits for readers; then the files stay as they are, and are counted so."""
 
 
-def place() -> Path:
+def parent_directory() -> Path:
     """Where folders are made: a disk that is full would end every process that counts."""
-    return MEMORY if MEMORY.is_dir() and os.access(MEMORY, os.W_OK) else Path(tempfile.gettempdir())
+    return SHARED_MEMORY if SHARED_MEMORY.is_dir() and os.access(SHARED_MEMORY, os.W_OK) else Path(tempfile.gettempdir())
 
 
-def made(prefix: str = PREFIX) -> Path:
+def create_directory(prefix: str = PREFIX) -> Path:
     """A new folder, in use as long as this process lives or one that it forks."""
-    clear()
-    folder = Path(tempfile.mkdtemp(prefix=prefix, dir=place()))
-    lock = os.open(folder / f"{LOCK}.new", os.O_CREAT | os.O_RDWR, 0o600)  # never closed
+    remove_unused_directories()
+    folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent_directory()))
+    lock = os.open(folder / f"{USE_LOCK}.new", os.O_CREAT | os.O_RDWR, 0o600)  # never closed
     fcntl.flock(lock, fcntl.LOCK_EX)
-    os.rename(folder / f"{LOCK}.new", folder / LOCK)  # nobody finds it unlocked
+    os.rename(folder / f"{USE_LOCK}.new", folder / USE_LOCK)  # nobody finds it unlocked
     return folder
 
 
-def clear() -> None:
+def remove_unused_directories() -> None:
     """Remove the folders of ours that nobody uses."""
-    for lock in place().glob(f"{PREFIX}*/{LOCK}"):
+    for lock in parent_directory().glob(f"{PREFIX}*/{USE_LOCK}"):
         with suppress(OSError):  # somebody else's, or gone, or in use
             held = os.open(lock, os.O_RDWR | os.O_NOFOLLOW)
             try:
@@ -59,7 +59,7 @@ def clear() -> None:
                 os.close(held)
 
 
-def ended(folder: Path, pid: int) -> None:
+def merge_process(folder: Path, pid: int) -> None:
     """A process counts no more: what it said of the moment is forgotten, what it counted is added to what all who ended did.
 
     So there are hardly more files than processes, however many have come and gone. Who calls this must not end by it.
@@ -67,16 +67,16 @@ def ended(folder: Path, pid: int) -> None:
     if not folder.is_dir():  # all is over
         return
     try:
-        with _locked(folder, fcntl.LOCK_EX | fcntl.LOCK_NB, PATIENCE_S) as alone:
+        with _merge_lock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB, MERGE_LOCK_WITHIN_S) as alone:
             for file in folder.glob(f"gauge_live*_{pid}.db"):
                 file.unlink(missing_ok=True)
             for kind in ("counter", "histogram") if alone else ():
-                _add(folder / f"{kind}_{pid}.db", folder / f"{kind}_ended.db")
+                _merge_file(folder / f"{kind}_{pid}.db", folder / f"{kind}_ended.db")
     except OSError as error:  # most of all that memory is full: what is not added stays where it is, and is counted there
         log.warning("what process %s counted is not put together with the rest: %s", pid, error)
 
 
-def _add(file: Path, sums: Path) -> None:
+def _merge_file(file: Path, sums: Path) -> None:
     """Add what is in a file, which then goes."""
     from prometheus_client import mmap_dict  # not before the folder is set
 
@@ -85,7 +85,7 @@ def _add(file: Path, sums: Path) -> None:
         if file.exists() and file.stat().st_size:
             rows = list(numbers.read_all_values_from_file(str(file)))
             with sums.open("ab") as room:  # or whoever writes into the map of a file for which there is no memory is killed
-                os.posix_fallocate(room.fileno(), 0, _used(file) + _used(sums))
+                os.posix_fallocate(room.fileno(), 0, _used_bytes(file) + _used_bytes(sums))
             kept = numbers(str(sums))
             for key, value, *_ in rows:
                 kept.write_value(key, kept.read_value(key)[0] + value, 0.0)
@@ -95,23 +95,23 @@ def _add(file: Path, sums: Path) -> None:
     file.unlink(missing_ok=True)
 
 
-def _used(file: Path) -> int:
+def _used_bytes(file: Path) -> int:
     """The bytes of it in which there is something, its head included."""
     head = file.read_bytes()[:4]
     return max(8, *struct.unpack("i", head)) if head else 8
 
 
 @contextmanager
-def reading(folder: Path) -> Iterator[None]:
+def read_lock(folder: Path) -> Iterator[None]:
     """Nobody puts files together meanwhile: what is read is counted once."""
-    with _locked(folder, fcntl.LOCK_SH, 0):
+    with _merge_lock(folder, fcntl.LOCK_SH, 0):
         yield
 
 
 @contextmanager
-def _locked(folder: Path, how: int, patience_s: float) -> Iterator[bool]:
+def _merge_lock(folder: Path, how: int, patience_s: float) -> Iterator[bool]:
     """Whether it could be had in time."""
-    lock, until = os.open(folder / READING, os.O_CREAT | os.O_RDWR, 0o600), time.monotonic() + patience_s
+    lock, until = os.open(folder / MERGE_LOCK, os.O_CREAT | os.O_RDWR, 0o600), time.monotonic() + patience_s
     try:
         while True:
             try:

@@ -18,70 +18,70 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
 from app.api.metrics.ledger_metrics import measured
-from app.api.metrics.multiprocess_dir import reading
+from app.api.metrics.multiprocess_dir import read_lock
 from app.bootstrap import Services
 
-BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
-SCRIPT_BUCKETS = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 1, 5)
-GRANT_BUCKETS = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 5)
+REQUEST_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+SCRIPT_BOUNDS_S = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 1, 5)
+GRANT_BOUNDS_S = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 5)
 
 
-class Counted:
+class ProcessMetrics:
     """What is counted as it happens."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self._requests = Counter(
+        self._request_count = Counter(
             "poolkeeper_http_requests_total", "Requests answered.", ("method", "route", "status"), registry=self.registry
         )
-        self._seconds = Histogram(
+        self._request_duration = Histogram(
             "poolkeeper_http_request_duration_seconds",
             "How long they took; long polls and streams included.",
             ("method", "route"),
-            buckets=BUCKETS,
+            buckets=REQUEST_BOUNDS_S,
             registry=self.registry,
         )
-        self._seated = Gauge(
+        self._waiting_clients = Gauge(
             "poolkeeper_http_waiting",
             "Clients held by a long poll or an event stream.",
             ("kind",),
             registry=self.registry,
             multiprocess_mode="livesum",
         )
-        self._scripts = Histogram(
+        self._script_duration = Histogram(
             "poolkeeper_script_duration_seconds",
             "How long scripts took that the API called, the way to Redis and back included.",
             ("script",),
-            buckets=SCRIPT_BUCKETS,
+            buckets=SCRIPT_BOUNDS_S,
             registry=self.registry,
         )
-        self._granted = Histogram(
+        self._grant_latency = Histogram(
             "poolkeeper_grant_latency_seconds",
             "How long it took to grant those that need not wait: from an ask that is understood to the answer of the ledger.",
-            buckets=GRANT_BUCKETS,
+            buckets=GRANT_BOUNDS_S,
             registry=self.registry,
         )
-        self._script = cache(self._scripts.labels)
+        self._script_histogram = cache(self._script_duration.labels)
 
-    def request(self, method: str, route: str, status: int, seconds: float) -> None:
+    def count_request(self, method: str, route: str, status: int, seconds: float) -> None:
         """One more was answered."""
-        self._requests.labels(method, route, str(status)).inc()
-        self._seconds.labels(method, route).observe(seconds)
+        self._request_count.labels(method, route, str(status)).inc()
+        self._request_duration.labels(method, route).observe(seconds)
 
-    def seated(self, kind: str, change: int) -> None:
+    def count_waiting_client(self, kind: str, change: int) -> None:
         """One more, or one less, is being held."""
-        self._seated.labels(kind).inc(change)
+        self._waiting_clients.labels(kind).inc(change)
 
-    def script(self, name: str) -> AbstractContextManager[object]:
+    def time_script(self, name: str) -> AbstractContextManager[object]:
         """A script is being called, for as long as the context."""
-        return self._script(name).time()
+        return self._script_histogram(name).time()
 
-    def granted(self, seconds: float) -> None:
+    def observe_grant(self, seconds: float) -> None:
         """One more was granted at once."""
-        self._granted.observe(seconds)
+        self._grant_latency.observe(seconds)
 
 
-class Processes(Collector):
+class MultiprocessCollector(Collector):
     """What all processes counted, from the files where it meets."""
 
     def __init__(self, folder: Path) -> None:
@@ -89,7 +89,7 @@ class Processes(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """All of it; a file that a process is just making, or died making, has nothing in it yet."""
-        with reading(self._folder):
+        with read_lock(self._folder):
             files = [str(file) for file in self._folder.glob("*.db") if _size(file)]
             metrics: Iterable[Metric] = MultiProcessCollector.merge(files)  # type: ignore[no-untyped-call]
         return metrics
@@ -102,11 +102,11 @@ def _size(file: Path) -> int:
         return 0
 
 
-def page(counted: Counted, services: Services, workspaces: Sequence[str]) -> bytes:
+def metrics_text(counted: ProcessMetrics, services: Services, workspaces: Sequence[str]) -> bytes:
     """The whole page, of all processes."""
     registry = counted.registry
     if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
         registry = CollectorRegistry()
-        registry.register(Processes(Path(os.environ["PROMETHEUS_MULTIPROC_DIR"])))
+        registry.register(MultiprocessCollector(Path(os.environ["PROMETHEUS_MULTIPROC_DIR"])))
     read = "".join(f"{line}\n" for family in measured(services, workspaces) for line in family.lines())
     return bytes(generate_latest(registry)) + read.encode()

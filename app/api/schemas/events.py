@@ -1,4 +1,4 @@
-"""What happened, as it is answered: the lines of a request's story, and the events of a workspace."""
+"""Response models of events: the timeline of a request, and the events of a workspace."""
 
 from __future__ import annotations
 
@@ -6,37 +6,37 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from app.api.schemas.requests import Amounts, Answer, Time, time_of
+from app.api.schemas.base import Amounts, ListResponse, ResponseModel, Time, time_of
 from app.domain import models
-from app.domain.states import State
+from app.domain.states import RequestState
 
 EVENTS: list[Any] = ["submitted", "allocated", "preempting", "preempted", "released"]
 """Examples."""
 
 
-class RankAnswer(Answer):
+class RankResponse(ResponseModel):
     """How high somebody ranked when somebody was preempted."""
 
     priority: int
     preemption_class: int
 
     @classmethod
-    def of(cls, rank: str | None) -> RankAnswer | None:
-        """The answer for a rank, `priority,class`."""
+    def of(cls, rank: str | None) -> RankResponse | None:
+        """Return the response for a rank, `priority,class`."""
         if rank is None:
             return None
         priority, _, preemption_class = rank.partition(",")
         return cls(priority=int(priority), preemption_class=int(preemption_class))
 
 
-class VictimAnswer(Answer):
+class VictimResponse(ResponseModel):
     """Somebody who was told to leave."""
 
     id: str
-    rank: RankAnswer | None
+    rank: RankResponse | None
 
 
-class Happened(Answer):
+class EventFields(ResponseModel):
     """What happened, and why."""
 
     id: str
@@ -52,60 +52,68 @@ class Happened(Answer):
     """Of a preemption `priority`, `reclaim` or `sensitive`."""
     by: str | None
     """The request on whose account it happened."""
-    rank: RankAnswer | None
+    rank: RankResponse | None
     """Of a preemption: its own rank then."""
-    by_rank: RankAnswer | None
+    by_rank: RankResponse | None
     """And that of the request on whose account it happened."""
-    victims: list[VictimAnswer]
+    victims: list[VictimResponse]
     """Of `clearing`: who was told to leave."""
 
 
-def _happened(told: models.Told | models.Event) -> dict[str, Any]:
+def _event_fields(entry: models.TimelineEntry | models.Event) -> dict[str, Any]:
     return {
-        "id": told.id,
-        "event": told.event,
-        "at": time_of(told.at_ms),
-        "pool": told.pool,
-        "reason": told.reason,
-        "by": told.by,
-        "rank": RankAnswer.of(told.rank),
-        "by_rank": RankAnswer.of(told.by_rank),
-        "victims": [VictimAnswer(id=victim, rank=RankAnswer.of(rank)) for victim, rank in told.victims],
+        "id": entry.id,
+        "event": entry.event,
+        "at": time_of(entry.at_ms),
+        "pool": entry.pool,
+        "reason": entry.reason,
+        "by": entry.by,
+        "rank": RankResponse.of(entry.rank),
+        "by_rank": RankResponse.of(entry.by_rank),
+        "victims": [VictimResponse(id=victim, rank=RankResponse.of(rank)) for victim, rank in entry.victims],
     }
 
 
-class ToldAnswer(Happened):
+class TimelineEntryResponse(EventFields):
     """One line of a request's story."""
 
     @classmethod
-    def of(cls, told: models.Told) -> ToldAnswer:
-        """The answer for a line."""
-        return cls(**_happened(told))
+    def of(cls, entry: models.TimelineEntry) -> TimelineEntryResponse:
+        """Return the response for a line."""
+        return cls(**_event_fields(entry))
 
 
-class EventAnswer(Happened):
+class TimelineEntryListResponse(ListResponse[TimelineEntryResponse]):
+    pass
+
+
+class EventResponse(EventFields):
     """Something that happened to one request."""
 
     request: str
     component: str
     component_type: str
     resources: Amounts
-    from_: Annotated[State | None, Field(serialization_alias="from")]
+    from_: Annotated[RequestState | None, Field(serialization_alias="from")]
     """The same as `to` if it is no transition."""
-    to: State
+    to: RequestState
     fence: int | None
 
     @classmethod
-    def of(cls, event: models.Event) -> EventAnswer:
-        """The answer for an event."""
+    def of(cls, event: models.Event) -> EventResponse:
+        """Return the response for an event."""
         kind, _, name = event.component.partition("/")
         return cls(
-            **_happened(event),
+            **_event_fields(event),
             request=event.request,
             component=name,
             component_type=kind,
             resources=event.resources,
-            from_=event.came_from,
-            to=event.to,
+            from_=event.from_status,
+            to=event.to_status,
             fence=event.fence,
         )
+
+
+class EventListResponse(ListResponse[EventResponse]):
+    pass

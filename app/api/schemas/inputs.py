@@ -1,21 +1,21 @@
-"""What may be asked beside the asks of the domain: query strings, and the small bodies of what holders do."""
+"""Query strings, and the small request bodies; the larger bodies are the specs of the domain."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SkipValidation, ValidationInfo, field_validator
 from pydantic.config import JsonDict
+from pydantic.fields import FieldInfo
 
 from app.domain.names import LABEL_PATTERN, Name
 from app.domain.queue_score import EXACT
-from app.domain.specs import Ask, Duration, RequestAsk
-from app.domain.states import State
-from app.service.validation import PAGE
+from app.domain.specs import Duration, RequestSpec, StrictModel
+from app.domain.states import RequestState
+from app.service.validation import MAX_PAGE_ROWS
 
-BATCH = 1000
-"""Asks of one batch, at most."""
+LONGEST_BATCH = 1000
+"""Requests of one batch, at most."""
 LONGEST_POLL_S = 60
 LONGEST_REFERENCE = 1024
 EVENT_PATTERN = r"^[0-9]{1,16}(-[0-9]{1,16})?$"
@@ -24,49 +24,49 @@ RUNNER_PATTERN = r"^[ -~]{1,128}$"
 Fence = Annotated[int, Field(ge=1, le=EXACT)]
 
 
-class Query(BaseModel):
-    """A query string: texts that are read as what they shall be; unknown ones are refused."""
+class QueryModel(BaseModel):
+    """The base of query strings. A parameter that is no field is refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     @classmethod
     def repeatable(cls) -> frozenset[str]:
-        """Those that may be given more than once."""
-        return frozenset(name for name, of in cls.model_fields.items() if of.annotation == Sequence[str] or _is_list(of))
+        """Return the names of the parameters that may be repeated."""
+        return frozenset(name for name, field in cls.model_fields.items() if _is_list(field))
 
 
-def _is_list(of: Any) -> bool:
-    return getattr(of.annotation, "__origin__", None) is list
+def _is_list(field: FieldInfo) -> bool:
+    return getattr(field.annotation, "__origin__", None) is list
 
 
-class Nothing(Query):
+class NoQuery(QueryModel):
     """No parameters."""
 
 
-class Paged(Query):
+class PageQuery(QueryModel):
     """Which part of a list."""
 
-    limit: Annotated[int, Field(ge=1, le=PAGE)] = 100
+    limit: Annotated[int, Field(ge=1, le=MAX_PAGE_ROWS)] = 100
     """How many rows at most."""
     cursor: Annotated[str, Field(pattern=r"^[a-z0-9.:_-]{1,80}$")] | None = None
     """The `next_cursor` of the page before."""
 
 
-class ComponentQuery(Query):
+class ComponentQuery(QueryModel):
     """The other half of a component's name."""
 
     component_type: Name = "orchestrator"
     """What kind of component it is."""
 
 
-class ComponentPaged(Paged, ComponentQuery):
+class ComponentPageQuery(PageQuery, ComponentQuery):
     """A component's list."""
 
 
-class RequestsQuery(Paged):
+class RequestsQuery(PageQuery):
     """Which requests. Each filter narrows; of a repeated `status` any will do, of a repeated `label` all must hold."""
 
-    status: Annotated[list[State], Field(max_length=len(State))] = []
+    status: Annotated[list[RequestState], Field(max_length=len(RequestState))] = []
     component: Name | None = None
     component_type: Name | None = None
     pool: Name | None = None
@@ -75,31 +75,31 @@ class RequestsQuery(Paged):
     """`key:value`."""
 
 
-class ViewQuery(Paged):
+class PoolRequestsQuery(PageQuery):
     """Whose of a pool."""
 
     view: Literal["queued", "active", "all"] = "queued"
     """Those who wait, those who hold units, or both."""
 
 
-class PollQuery(Query):
+class PollQuery(QueryModel):
     """How long to wait, and for what."""
 
     wait_s: Annotated[float, Field(ge=0, le=LONGEST_POLL_S, allow_inf_nan=False)] = 0
     """Answer when the status differs from `status`, or after so long."""
-    status: State | None = None
+    status: RequestState | None = None
     """The status you know; without it, the one at the time of the call."""
     directive: Literal["continue", "checkpoint", "terminate"] | None = None
     """The directive you know: answer also when it differs; without it, only the status counts."""
 
 
-class EventsQuery(Query):
+class EventsQuery(QueryModel):
     """Which events."""
 
     after: Annotated[str, Field(pattern=EVENT_PATTERN)] | None = None
     """Only those after this one (`0`: from the first that is kept). Without it and without `Last-Event-ID`: from now on; of
     a list: from the first."""
-    limit: Annotated[int, Field(ge=1, le=PAGE)] = 100
+    limit: Annotated[int, Field(ge=1, le=MAX_PAGE_ROWS)] = 100
     """Of a list: how many at most."""
     cursor: Annotated[str, Field(pattern=EVENT_PATTERN)] | None = None
     """Of a list: the `next_cursor` of the page before; it goes before `Last-Event-ID`, and that before `after`."""
@@ -108,28 +108,28 @@ class EventsQuery(Query):
     request: Name | None = None
 
 
-class PruneQuery(Query):
+class PruneQuery(QueryModel):
     """How much the file says."""
 
     prune: bool = False
     """Whether pools that are not in it are deleted."""
 
 
-class BatchAsk(Ask):
+class BatchBody(StrictModel):
     """Many asks at once."""
 
-    requests: Annotated[list[SkipValidation[RequestAsk]], Field(min_length=1, max_length=BATCH)]
+    requests: Annotated[list[SkipValidation[RequestSpec]], Field(min_length=1, max_length=LONGEST_BATCH)]
     """Each is taken in for itself, in order; one that is malformed is answered in its place."""
 
 
-class HeartbeatAsk(Ask):
+class HeartbeatBody(StrictModel):
     """I am here."""
 
     fence: Fence
     """The allocation's, as the grant told it."""
 
 
-class ReleaseAsk(Ask):
+class ReleaseBody(StrictModel):
     """I am done."""
 
     fence: Fence
@@ -139,7 +139,7 @@ class ReleaseAsk(Ask):
     (`lost`, of a task only) the process that did it is gone, and the task is parked again."""
 
 
-class StartAsk(Ask):
+class StartBody(StrictModel):
     """I begin the task that I was sent."""
 
     fence: Fence
@@ -148,7 +148,7 @@ class StartAsk(Ask):
     """Who begins it, in words that no other process uses, such as `host:pid:random`; only the first one may."""
 
 
-class HeardAsk(Ask):
+class AcknowledgeBody(StrictModel):
     """I have been told that the task will never run."""
 
     request: str | None = None
@@ -166,7 +166,7 @@ REFERENCE_WITH_COMPLETED: JsonDict = {
 }
 
 
-class CheckpointAsk(Ask):
+class CheckpointBody(StrictModel):
     """How far the saving of the work is."""
 
     model_config = ConfigDict(json_schema_extra={"allOf": [SECONDS_WITH_DEFER, REFERENCE_WITH_COMPLETED]})
@@ -191,11 +191,11 @@ class CheckpointAsk(Ask):
 
     @field_validator("reference", "routine")
     @classmethod
-    def _with_completed(cls, said: str | bool | None, info: ValidationInfo) -> str | bool | None:
-        if said and info.data.get("state", "completed") != "completed":
+    def _with_completed(cls, value: str | bool | None, info: ValidationInfo) -> str | bool | None:
+        if value and info.data.get("state", "completed") != "completed":
             raise ValueError("goes with completed")
-        return said
+        return value
 
 
-class EmptyAsk(Ask):
+class EmptyBody(StrictModel):
     """Nothing needs to be said."""

@@ -1,17 +1,17 @@
-"""Pools, groups and policies as they are answered: what is promised, what may be used, what is used."""
+"""Response models of pools, groups and policies: what is reserved, limited and used."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from app.api.schemas.requests import Amounts, Answer
+from app.api.schemas.base import Amounts, ListResponse, ResponseModel
 from app.domain import models
 
-Settings = Mapping[str, str | int | float | bool | Amounts | None]
+SettingValues = Mapping[str, str | int | float | bool | Amounts | None]
 
 
-class PoolAnswer(Answer):
+class PoolResponse(ResponseModel):
     """A pool as it stands. Amounts of keys that are not named are 0."""
 
     name: str
@@ -26,18 +26,18 @@ class PoolAnswer(Answer):
     """What policies use beyond their reserved."""
     queue_length: int
     active_count: int
-    settings: Settings
+    settings: SettingValues
     """Every one with its value; null means what the field of that name says of a pool."""
 
     @classmethod
-    def of(cls, pool: models.Pool) -> PoolAnswer:
-        """The answer for a pool."""
+    def of(cls, pool: models.Pool) -> PoolResponse:
+        """Return the response for a pool."""
         return cls(
             name=pool.name,
             description=pool.description,
             capacity=pool.capacity,
-            used=_listed(pool.used, pool.capacity),
-            held=_listed(pool.held, pool.capacity),
+            used=_units_by_key(pool.used, pool.capacity),
+            held=_units_by_key(pool.on_hold, pool.capacity),
             free=pool.free,
             borrowed=pool.borrowed,
             queue_length=pool.queue_length,
@@ -46,12 +46,16 @@ class PoolAnswer(Answer):
         )
 
 
-def _listed(amounts: Amounts, capacity: Amounts) -> dict[str, int]:
+class PoolListResponse(ListResponse[PoolResponse]):
+    pass
+
+
+def _units_by_key(amounts: Amounts, capacity: Amounts) -> dict[str, int]:
     """Of every key the pool lists; what is counted beside them (unmetered keys) is nobody's worry."""
     return {key: amounts.get(key, 0) for key in capacity}
 
 
-class AccountAnswer(Answer):
+class AccountResponse(ResponseModel):
     """What a group or a policy is promised, may use and uses."""
 
     pool: str
@@ -63,11 +67,11 @@ class AccountAnswer(Answer):
     used_fixed: Amounts
     """The part of it that is not preemptible."""
     borrowed: Amounts
-    settings: Settings
+    settings: SettingValues
     """Those it says for itself; all others are inherited."""
 
 
-class GroupAnswer(AccountAnswer):
+class GroupResponse(AccountResponse):
     """A group."""
 
     name: str
@@ -76,12 +80,16 @@ class GroupAnswer(AccountAnswer):
     """How its children share in discipline `fair_share`: `fair_share` or `fifo`."""
 
     @classmethod
-    def of(cls, pool: models.Pool, group: models.Group) -> GroupAnswer:
-        """The answer for a group."""
-        return cls(name=group.name, parent=group.parent, mode=group.mode, **_account(pool, group))
+    def of(cls, pool: models.Pool, group: models.Group) -> GroupResponse:
+        """Return the response for a group."""
+        return cls(name=group.name, parent=group.parent, mode=group.mode, **_account_fields(pool, group))
 
 
-class PolicyAnswer(AccountAnswer):
+class GroupListResponse(ListResponse[GroupResponse]):
+    pass
+
+
+class PolicyResponse(AccountResponse):
     """A policy."""
 
     component: str
@@ -94,8 +102,8 @@ class PolicyAnswer(AccountAnswer):
     """How many of its component wait for this pool."""
 
     @classmethod
-    def of(cls, pool: models.Pool, policy: models.Policy) -> PolicyAnswer:
-        """The answer for a policy."""
+    def of(cls, pool: models.Pool, policy: models.Policy) -> PolicyResponse:
+        """Return the response for a policy."""
         kind, _, name = policy.name.partition("/")
         return cls(
             component=name,
@@ -104,23 +112,28 @@ class PolicyAnswer(AccountAnswer):
             group=policy.parent,
             profile=policy.profile,
             queued=policy.queued,
-            **_account(pool, policy),
+            **_account_fields(pool, policy),
         )
 
 
-def _account(pool: models.Pool, account: models.Account) -> dict[str, Any]:
+class PolicyListResponse(ListResponse[PolicyResponse]):
+    pass
+
+
+def _account_fields(pool: models.Pool, account: models.PoolAccount) -> dict[str, Any]:
     return {
         "pool": pool.name,
         "reserved": account.reserved,
         "limit": account.limit,
         "weight": account.weight,
-        "used": _listed(account.used, pool.capacity),
-        "used_fixed": _listed(account.used_fixed, pool.capacity),
+        "used": _units_by_key(account.used, pool.capacity),
+        "used_fixed": _units_by_key(account.used_fixed, pool.capacity),
         "borrowed": {key: amount for key, amount in account.borrowed.items() if key in pool.capacity},
         "settings": account.settings,
     }
 
 
-def policies(pool: models.Pool) -> list[PolicyAnswer]:
-    """A pool's policies, the highest priority first."""
-    return [PolicyAnswer.of(pool, one) for one in sorted(pool.policies.values(), key=lambda one: (-one.priority, one.name))]
+def policy_responses(pool: models.Pool) -> list[PolicyResponse]:
+    """Return the responses for the policies of a pool, the highest priority first."""
+    policies = sorted(pool.policies.values(), key=lambda policy: (-policy.priority, policy.name))
+    return [PolicyResponse.of(pool, policy) for policy in policies]

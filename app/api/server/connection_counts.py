@@ -10,27 +10,27 @@ import os
 from mmap import mmap
 from struct import Struct
 
-PLACES = 128
+SLOTS = 128
 
 _ROW = Struct("ii")  # whose it is (0: nobody's), and how many
 
 
-class Neighbours:
+class ConnectionCounts:
     """The page; made before the processes are."""
 
     def __init__(self) -> None:
-        self._page = mmap(-1, PLACES * _ROW.size)
+        self._page = mmap(-1, SLOTS * _ROW.size)
 
-    def tell(self, place: int, connections: int) -> None:
+    def write(self, place: int, connections: int) -> None:
         """This process, whose place it is, has so many."""
-        _ROW.pack_into(self._page, place % PLACES * _ROW.size, os.getpid(), connections)
+        _ROW.pack_into(self._page, place % SLOTS * _ROW.size, os.getpid(), connections)
 
-    def any_has_less(self, place: int, connections: int) -> bool:
+    def has_less_loaded_process(self, place: int, connections: int) -> bool:
         """Whether a living process has fewer than so many."""
-        rows, own = enumerate(_ROW.iter_unpack(self._page)), place % PLACES
-        return any(pid and count < connections and at != own and self._lives(at, pid) for at, (pid, count) in rows)
+        rows, own = enumerate(_ROW.iter_unpack(self._page)), place % SLOTS
+        return any(pid and count < connections and at != own and self._is_alive(at, pid) for at, (pid, count) in rows)
 
-    def _lives(self, place: int, pid: int) -> bool:
+    def _is_alive(self, place: int, pid: int) -> bool:
         try:
             os.kill(pid, 0)
         except (ProcessLookupError, PermissionError):  # gone, or its number is somebody else's by now

@@ -19,29 +19,29 @@ from typing import Any
 from gunicorn.workers.gthread import TConn, ThreadWorker
 
 from app.api.server import io_deadlines
-from app.api.server.connection_counts import Neighbours
+from app.api.server.connection_counts import ConnectionCounts
 
 SEND_WITHIN_S = 30
 """How long a client may take no byte of what it is sent."""
 
-PAUSE_S = 0.2
+NO_DESCRIPTORS_PAUSE_S = 0.2
 """How long nobody is let in when there are too many files open."""
 YIELD_S = 0.001
 """How long a process with fewer connections is given to be the first at the door."""
 
-neighbours = Neighbours()
+connection_counts = ConnectionCounts()
 
-stopping: list[Callable[[], None]] = []
+stop_callbacks: list[Callable[[], None]] = []
 """What is done first when this process is told to stop: long polls answer and streams end, as nobody would wait for them."""
 
 
-class Worker(ThreadWorker):  # type: ignore[misc]
+class ApiWorker(ThreadWorker):  # type: ignore[misc]
     """A process of the API."""
 
     def handle_exit(self, sig: int, frame: Any) -> None:
         """Told to stop gracefully: requests under way are finished, and none is kept waiting."""
         super().handle_exit(sig, frame)
-        _let_go()
+        _run_stop_callbacks()
 
     def handle_quit(self, sig: int, frame: Any) -> None:
         """Told to stop at once: Python waits for the threads even so.
@@ -49,26 +49,26 @@ class Worker(ThreadWorker):  # type: ignore[misc]
         Not by way of the threaded worker: it closes its pool of threads first, and waits for ever if this signal came just when
         the pool was being given work.
         """
-        _let_go()
+        _run_stop_callbacks()
         super(ThreadWorker, self).handle_quit(sig, frame)
 
     def run(self) -> None:
         """Serve until told to stop."""
-        neighbours.tell(self.age, 0)
+        connection_counts.write(self.age, 0)
         super().run()
 
     def accept(self, listener: socket.socket) -> None:
         """Take in a connection, unless a process that has fewer does so; with no descriptor left, it waits outside."""
-        if neighbours.any_has_less(self.age, self.nr_conns):
+        if connection_counts.has_less_loaded_process(self.age, self.nr_conns):
             time.sleep(YIELD_S)
         try:
             super().accept(listener)
-            neighbours.tell(self.age, self.nr_conns)
+            connection_counts.write(self.age, self.nr_conns)
         except OSError as error:
             if error.errno not in (errno.EMFILE, errno.ENFILE):
                 raise
             self.log.warning("no connection can be taken in: %s", error.strerror)
-            time.sleep(PAUSE_S)
+            time.sleep(NO_DESCRIPTORS_PAUSE_S)
 
     def enqueue_req(self, conn: TConn) -> None:
         """A new connection waits for its first byte in the main loop, any other is served."""
@@ -86,11 +86,11 @@ class Worker(ThreadWorker):  # type: ignore[misc]
             limit = struct.pack("ll", SEND_WITHIN_S, 0)
             conn.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
         descriptor = conn.sock.fileno()
-        io_deadlines.begun(descriptor)
+        io_deadlines.start_reading(descriptor)
         try:
             return super().handle(conn)
         finally:
-            io_deadlines.done(descriptor)
+            io_deadlines.finish(descriptor)
 
     def handle_request(self, req: Any, conn: TConn) -> object:
         """Serve a request that has been read; a client that takes nothing is as good as gone."""
@@ -108,11 +108,11 @@ class Worker(ThreadWorker):  # type: ignore[misc]
     def murder_pending(self) -> None:
         """Every second or so, or more often: connections that sent nothing, and those that send too slowly."""
         super().murder_pending()
-        neighbours.tell(self.age, self.nr_conns)
-        crowded = self.cfg.threads // io_deadlines.SHARE
-        io_deadlines.cut_off(io_deadlines.WITHIN_S if self.alive else io_deadlines.AT_THE_END_S, crowded)
+        connection_counts.write(self.age, self.nr_conns)
+        crowded = self.cfg.threads // io_deadlines.CROWDED_SHARE
+        io_deadlines.shut_overdue(io_deadlines.READ_WITHIN_S if self.alive else io_deadlines.STOPPING_READ_WITHIN_S, crowded)
 
 
-def _let_go() -> None:
-    for act in stopping:
+def _run_stop_callbacks() -> None:
+    for act in stop_callbacks:
         act()

@@ -12,51 +12,55 @@ import socket
 import time
 from contextlib import suppress
 
-WITHIN_S = 20.0
+READ_WITHIN_S = 20.0
 """How long a request may take to arrive. Ten times what a megabyte takes on a slow line."""
 BYTES_PER_S = 10_000
 """How slowly an answer may be taken, beside that time."""
-HURRIED_S = 1.0
+CROWDED_READ_WITHIN_S = 1.0
 """How long when there are many of them."""
-AT_THE_END_S = 3.0
+STOPPING_READ_WITHIN_S = 3.0
 """How long when the process has been told to stop."""
-SHARE = 8
+CROWDED_SHARE = 8
 """More than one in so many of the threads are many: half of what long polls and streams leave to others."""
 
-_since: dict[int, float] = {}
-_until: dict[int, float] = {}
+_read_starts: dict[int, float] = {}
+_write_deadlines: dict[int, float] = {}
 
 
-def begun(descriptor: int) -> None:
+def start_reading(descriptor: int) -> None:
     """A thread begins to read from a connection."""
-    _since[descriptor] = time.monotonic()
+    _read_starts[descriptor] = time.monotonic()
 
 
-def done(descriptor: int) -> None:
+def finish(descriptor: int) -> None:
     """The request is here, or the answer is out."""
-    _since.pop(descriptor, None)
-    _until.pop(descriptor, None)
+    _read_starts.pop(descriptor, None)
+    _write_deadlines.pop(descriptor, None)
 
 
-def writing(descriptor: int, length: int) -> None:
+def start_writing(descriptor: int, length: int) -> None:
     """A thread begins to write an answer of so many bytes to a connection."""
-    _until[descriptor] = time.monotonic() + WITHIN_S + length / BYTES_PER_S
+    _write_deadlines[descriptor] = time.monotonic() + READ_WITHIN_S + length / BYTES_PER_S
 
 
-def cut_off(within_s: float, crowded: int) -> int:
+def shut_overdue(within_s: float, crowded: int) -> int:
     """Shuts every connection that has taken longer: its thread reads an end, and goes on to another client. Says how many.
 
     While more than `crowded` are being read they have to be quick, the earliest first, until no more are left than that.
     """
     now = time.monotonic()
-    slow = [(since, descriptor) for descriptor, since in list(_since.items()) if now - since > min(within_s, HURRIED_S)]
-    too_many = len(_since) - crowded
+    slow = [
+        (since, descriptor)
+        for descriptor, since in list(_read_starts.items())
+        if now - since > min(within_s, CROWDED_READ_WITHIN_S)
+    ]
+    too_many = len(_read_starts) - crowded
     overdue = [
         descriptor for place, (since, descriptor) in enumerate(sorted(slow)) if place < too_many or now - since > within_s
     ]
-    overdue += [descriptor for descriptor, until in list(_until.items()) if now > until]
+    overdue += [descriptor for descriptor, until in list(_write_deadlines.items()) if now > until]
     for descriptor in overdue:
-        done(descriptor)
+        finish(descriptor)
         with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as again:
             again.shutdown(socket.SHUT_RDWR)
     return len(overdue)

@@ -23,6 +23,6 @@ def short_of_files() -> Flask:
 
 def application() -> Flask:
     """The application, patient for a second and a half."""
-    io_deadlines.WITHIN_S = WITHIN_S
+    io_deadlines.READ_WITHIN_S = WITHIN_S
     gunicorn_worker.SEND_WITHIN_S = 1
     return wsgi.application()

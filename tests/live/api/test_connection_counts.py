@@ -8,18 +8,18 @@ from contextlib import contextmanager
 
 import pytest
 
-from app.api.server.connection_counts import PLACES, Neighbours
+from app.api.server.connection_counts import SLOTS, ConnectionCounts
 
 
 @contextmanager
-def _process(neighbours: Neighbours, place: int, connections: int) -> Iterator[None]:
+def _process(neighbours: ConnectionCounts, place: int, connections: int) -> Iterator[None]:
     """Another process that has said how many it has, for as long as the context."""
     said, say = os.pipe()
     stay, leave = os.pipe()
     pid = os.fork()
     if not pid:
         os.close(leave)
-        neighbours.tell(place, connections)
+        neighbours.write(place, connections)
         os.close(say)
         os.read(stay, 1)
         os._exit(0)
@@ -33,33 +33,33 @@ def _process(neighbours: Neighbours, place: int, connections: int) -> Iterator[N
 
 
 def test_who_has_fewer_goes_first() -> None:
-    neighbours = Neighbours()
-    neighbours.tell(1, 3)
-    assert not neighbours.any_has_less(1, 3), "one alone goes first"
+    neighbours = ConnectionCounts()
+    neighbours.write(1, 3)
+    assert not neighbours.has_less_loaded_process(1, 3), "one alone goes first"
     with _process(neighbours, 2, 2):
-        assert neighbours.any_has_less(1, 3)
-        assert not neighbours.any_has_less(1, 2), "as many are not fewer"
-        assert neighbours.any_has_less(1 + PLACES, 3), "later processes take the places of earlier ones"
+        assert neighbours.has_less_loaded_process(1, 3)
+        assert not neighbours.has_less_loaded_process(1, 2), "as many are not fewer"
+        assert neighbours.has_less_loaded_process(1 + SLOTS, 3), "later processes take the places of earlier ones"
 
 
 def test_the_dead_are_not_waited_for() -> None:
-    neighbours = Neighbours()
+    neighbours = ConnectionCounts()
     with _process(neighbours, 2, 0):
-        assert neighbours.any_has_less(1, 1)
-    assert not neighbours.any_has_less(1, 1)
+        assert neighbours.has_less_loaded_process(1, 1)
+    assert not neighbours.has_less_loaded_process(1, 1)
     with _process(neighbours, 2, 0):
-        assert neighbours.any_has_less(1, 1), "its place is another's now"
+        assert neighbours.has_less_loaded_process(1, 1), "its place is another's now"
 
 
 def test_a_number_that_is_somebody_elses_by_now_counts_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    neighbours = Neighbours()
+    neighbours = ConnectionCounts()
     with _process(neighbours, 2, 0):
-        assert neighbours.any_has_less(1, 1)
+        assert neighbours.has_less_loaded_process(1, 1)
 
         def not_ours(_pid: int, _sign: int) -> None:
             raise PermissionError
 
         monkeypatch.setattr(os, "kill", not_ours)
-        assert not neighbours.any_has_less(1, 1)
+        assert not neighbours.has_less_loaded_process(1, 1)
         monkeypatch.undo()
-        assert not neighbours.any_has_less(1, 1), "its row is cleared"
+        assert not neighbours.has_less_loaded_process(1, 1), "its row is cleared"

@@ -42,12 +42,12 @@ def test_a_folder_is_kept_while_anybody_uses_it_and_cleared_away_then(memory: Pa
     folder = Path(user.stdout.readline().strip())
     assert user.wait(10) == -9
     (folder / "counter_1.db").touch()
-    multiprocess_dir.clear()
+    multiprocess_dir.remove_unused_directories()
     assert (folder / "counter_1.db").exists(), "the one that it forked still counts"
     user.stdin.close()
     user.stdout.read()  # until that has ended, too
     user.stdout.close()
-    assert multiprocess_dir.made().parent == memory
+    assert multiprocess_dir.create_directory().parent == memory
     assert not folder.exists()
 
 
@@ -63,7 +63,7 @@ print(os.getpid())
 
 def counting(folder: Path) -> int:
     """A process counts in the folder, and ends."""
-    known = {**os.environ, multiprocess_dir.VARIABLE: str(folder)}
+    known = {**os.environ, multiprocess_dir.ENVIRONMENT_VARIABLE: str(folder)}
     done = subprocess.run([sys.executable, "-c", COUNTS], env=known, capture_output=True, text=True, check=True, timeout=30)
     return int(done.stdout)
 
@@ -80,7 +80,7 @@ def test_what_processes_counted_that_have_ended_is_in_one_place(memory: Path) ->
         sums = {"seen_total": 3.0 * number, "took_count": number, "took_sum": 0.5 * number, "took_bucket1.0": number}
         sums |= {"took_bucket+Inf": number}
         assert told(memory) == sums | {"held": 7}
-        multiprocess_dir.ended(memory, pid)
+        multiprocess_dir.merge_process(memory, pid)
         assert told(memory) == sums
     assert {file.name for file in memory.glob("*.db")} == {"counter_ended.db", "histogram_ended.db"}
 
@@ -93,9 +93,9 @@ def test_where_memory_is_full_what_was_counted_stays_where_it_is(memory: Path, m
     before = {name: value for name, value in told(memory).items() if name != "held"}
     with monkeypatch.context() as patched:
         patched.setattr(os, "posix_fallocate", full)  # without which whoever writes to it is killed
-        multiprocess_dir.ended(memory, pid)
+        multiprocess_dir.merge_process(memory, pid)
     assert told(memory) == before
-    multiprocess_dir.ended(memory, counting(memory))
+    multiprocess_dir.merge_process(memory, counting(memory))
     assert told(memory)["seen_total"] == 6
 
 
@@ -103,7 +103,7 @@ def test_a_damaged_file_ends_nobody(memory: Path, caplog: pytest.LogCaptureFixtu
     pid = counting(memory)
     file = memory / f"counter_{pid}.db"
     file.write_bytes(file.read_bytes()[:8] + b"\xff\xff\xff\x7f" + file.read_bytes()[12:])
-    multiprocess_dir.ended(memory, pid)
+    multiprocess_dir.merge_process(memory, pid)
     assert f"what process {pid} counted cannot be read" in caplog.text
     assert "seen_total" not in told(memory), "and the page is whole again"
 
@@ -112,10 +112,10 @@ def test_while_somebody_reads_nothing_is_put_together(memory: Path, monkeypatch:
     monkeypatch.setattr(multiprocess_dir, "PATIENCE_S", 0.02)
     for name in ("counter_1.db", "gauge_livesum_1.db"):
         (memory / name).touch()
-    with multiprocess_dir.reading(memory):
-        multiprocess_dir.ended(memory, 1)
+    with multiprocess_dir.read_lock(memory):
+        multiprocess_dir.merge_process(memory, 1)
         assert {file.name for file in memory.glob("*.db")} == {"counter_1.db"}
-    multiprocess_dir.ended(memory, 1)
+    multiprocess_dir.merge_process(memory, 1)
     assert not list(memory.glob("*.db"))
 
 
@@ -123,13 +123,13 @@ def test_what_was_not_made_here_stays(memory: Path) -> None:
     for name in ("something", f"{multiprocess_dir.PREFIX}of-before"):
         (memory / name).mkdir()
     (memory / f"{multiprocess_dir.PREFIX}linked").mkdir()
-    (memory / f"{multiprocess_dir.PREFIX}linked" / multiprocess_dir.LOCK).symlink_to("/dev/null")
-    mine = multiprocess_dir.made()
-    multiprocess_dir.clear()
+    (memory / f"{multiprocess_dir.PREFIX}linked" / multiprocess_dir.USE_LOCK).symlink_to("/dev/null")
+    mine = multiprocess_dir.create_directory()
+    multiprocess_dir.remove_unused_directories()
     assert {path.name for path in memory.iterdir()} == {
         "something",
         f"{multiprocess_dir.PREFIX}of-before",
         f"{multiprocess_dir.PREFIX}linked",
         mine.name,
     }
-    assert os.listdir(mine) == [multiprocess_dir.LOCK]
+    assert os.listdir(mine) == [multiprocess_dir.USE_LOCK]

@@ -191,7 +191,7 @@ def connections() -> Iterator[list[tuple[socket.socket, socket.socket]]]:
     yield pairs
     for pair in pairs:
         for sock in pair:
-            io_deadlines.done(sock.fileno())
+            io_deadlines.finish(sock.fileno())
             sock.close()
 
 
@@ -216,9 +216,9 @@ def test_the_slowest_go_first(
     begun = time.monotonic()
     for number, (ours, _) in enumerate(connections):
         monkeypatch.setattr(time, "monotonic", lambda number=number: begun + number)
-        io_deadlines.begun(ours.fileno())
+        io_deadlines.start_reading(ours.fileno())
     monkeypatch.setattr(time, "monotonic", lambda: begun + 5.1)
-    gone = io_deadlines.cut_off(within_s, crowded)
+    gone = io_deadlines.shut_overdue(within_s, crowded)
     for number, (_, theirs) in enumerate(connections):
         theirs.setblocking(False)
         if number < 6 - left:
@@ -234,11 +234,11 @@ def test_who_takes_an_answer_has_time_by_its_length_and_is_never_hurried(
 ) -> None:
     begun = time.monotonic()
     for ours, _ in connections:
-        io_deadlines.writing(ours.fileno(), 10 * io_deadlines.BYTES_PER_S)
-    monkeypatch.setattr(time, "monotonic", lambda: begun + io_deadlines.WITHIN_S + 9)
-    assert io_deadlines.cut_off(io_deadlines.WITHIN_S, 0) == 0
-    monkeypatch.setattr(time, "monotonic", lambda: begun + io_deadlines.WITHIN_S + 12)
-    assert io_deadlines.cut_off(io_deadlines.WITHIN_S, 0) == len(connections)
+        io_deadlines.start_writing(ours.fileno(), 10 * io_deadlines.BYTES_PER_S)
+    monkeypatch.setattr(time, "monotonic", lambda: begun + io_deadlines.READ_WITHIN_S + 9)
+    assert io_deadlines.shut_overdue(io_deadlines.READ_WITHIN_S, 0) == 0
+    monkeypatch.setattr(time, "monotonic", lambda: begun + io_deadlines.READ_WITHIN_S + 12)
+    assert io_deadlines.shut_overdue(io_deadlines.READ_WITHIN_S, 0) == len(connections)
 
 
 def test_a_redis_that_makes_everybody_wait_is_not_their_fault(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from celery import Celery, chain, chord
 from celery.exceptions import Reject
 from kombu import Exchange, Queue
-from poolkeeper.celery import Allocation, PoolTask
+from poolkeeper.celery import PoolTask, TaskAllocation
 from redis import Redis
 
 app = Celery("project", set_as_current=False)
@@ -57,7 +57,7 @@ def note(task_id: str, *said: object) -> None:
         redis.rpush(f"notes:{task_id}", " ".join(map(str, said)))
 
 
-def wait_for_go(task_id: str, held: Allocation | None = None, leave: bool = True) -> bool:
+def wait_for_go(task_id: str, held: TaskAllocation | None = None, leave: bool = True) -> bool:
     """Whether it may go on; False if it has to leave before."""
     until = time.monotonic() + PATIENT_S
     with notes() as redis:
@@ -122,7 +122,7 @@ def patient(self: Ours, answer: str = "done", leave: bool = True) -> str:
     held, me = self.allocation, str(self.request.id)
     note(me, "began", held.fence, held.resume, held.checkpoint_reference, os.getpid())
     if not wait_for_go(me, held, leave):
-        held.checkpointed(f"saved-{held.fence}")
+        held.checkpoint_done(f"saved-{held.fence}")
     note(me, "ended", held.fence)
     return answer
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from celery import Celery
 from kombu.utils.uuid import uuid
-from poolkeeper.celery import NotGranted
+from poolkeeper.celery import TaskNotGranted
 
 from tests.live.celery.test_worker_request import GONE, SENT, app, gives, heard, next_is, run, said, stands, task
 from tests.support.stub_server import StandIn, refuses, says, says_text
@@ -35,7 +35,7 @@ def test_that_it_will_never_run_is_told_and_then_acknowledged_once(
     assert run(work, one, **ends).info.state == "IGNORED"
     assert (called, said(heard)) == ([one], [one, "heard"] * 2)
     assert [call.body for call in heard.heard if call.body] == [{"request": "r-1"}] * 2
-    with pytest.raises(NotGranted, match="too much"):
+    with pytest.raises(TaskNotGranted, match="too much"):
         work.AsyncResult(one).get(timeout=20)
 
 

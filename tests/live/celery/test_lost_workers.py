@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from celery import Celery, chord
 from celery.exceptions import SoftTimeLimitExceeded, TaskRevokedError, TimeLimitExceeded
-from poolkeeper.celery import NotGranted
+from poolkeeper.celery import TaskNotGranted
 from redis import Redis
 
 from app.store.child_process import ChildProcess
@@ -111,7 +111,7 @@ def test_a_worker_that_is_killed_has_its_task_run_by_another(site: Site) -> None
 
 def test_who_is_lost_too_often_has_failed(site: Site, worker: ChildProcess) -> None:
     result = exits.apply_async(redeliveries=1, link_error=note_error.s())
-    with pytest.raises(NotGranted) as why:
+    with pytest.raises(TaskNotGranted) as why:
         result.get(timeout=IN_S)
     assert (why.value.status, why.value.code) == ("expired", "worker_lost")
     site.wait_for_note(result, "errback NotGranted")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from celery.result import AsyncResult
-from poolkeeper.celery import NotGranted
+from poolkeeper.celery import TaskNotGranted
 from poolkeeper.models import Request
 
 from tests.live.celery.conftest import GPUS, Site, has_ended
@@ -102,7 +102,7 @@ def test_who_left_too_often_has_failed(site: Site, pool: str) -> None:
     site.wait_for_note(result, "began")
     with owner_comes(site):
         pass
-    with pytest.raises(NotGranted) as why:
+    with pytest.raises(TaskNotGranted) as why:
         result.get(timeout=IN_S)
     assert why.value.status == "preempted"
 

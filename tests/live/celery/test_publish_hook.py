@@ -18,7 +18,7 @@ from kombu.compression import decompress
 from kombu.exceptions import EncodeError, OperationalError
 from kombu.serialization import loads
 from kombu.utils.uuid import uuid
-from poolkeeper.celery import PARKED, NotGranted, NotParked, PoolTask, install, publish_hook
+from poolkeeper.celery import PARKED, NotParked, PoolTask, TaskNotGranted, install, publish_hook
 from poolkeeper.celery.message import task_key
 from poolkeeper.errors import AccessDenied, Conflict, PoolkeeperError
 
@@ -387,10 +387,10 @@ def test_called_directly_or_eagerly_it_holds_nothing_and_is_never_asked_to_leave
     @app.task(base=PoolTask, name="shop.looks", component="team", resources={}, bind=True, shared=False)
     def looks(self: PoolTask[Any, Any]) -> tuple[Any, ...]:
         held = self.allocation
-        held.checkpointed("kept")
+        held.checkpoint_done("kept")
         held.progress()
         held.defer(5)
-        held.failed()
+        held.checkpoint_failed()
         return held.request, held.fence, held.pool, dict(held.resources), held.directive, held.should_checkpoint(), held.lost
 
     holds: Any = (None, None, None, {}, "continue", False, False)
@@ -430,10 +430,10 @@ def test_an_id_that_is_no_name_has_one(heard: StandIn, train: Any) -> None:
 
 
 def test_why_it_was_not_granted_survives_pickle_and_json(train: Any, one: str) -> None:
-    error = NotGranted("no pool has a policy for this component", "rejected", "no_policy")
+    error = TaskNotGranted("no pool has a policy for this component", "rejected", "no_policy")
     again = pickle.loads(pickle.dumps(error))
     assert (str(again), again.status, again.code) == (str(error), "rejected", "no_policy")
     train.backend.store_result(one, error, "FAILURE")
     found = train.AsyncResult(one).result
-    assert isinstance(found, NotGranted)
+    assert isinstance(found, TaskNotGranted)
     assert (str(found), found.code) == (str(error), "no_policy")

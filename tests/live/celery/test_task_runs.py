@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from celery import chain, chord, group
 from celery.exceptions import TaskRevokedError
-from poolkeeper.celery import NotGranted
-from poolkeeper.celery.publish_hook import published
+from poolkeeper.celery import TaskNotGranted
+from poolkeeper.celery.publish_hook import publishing_directly
 from redis import Redis
 
 from app.store.child_process import ChildProcess
@@ -158,7 +158,7 @@ def test_a_failure_gives_the_units_back_and_calls_what_is_linked(site: Site) -> 
 
 def test_what_can_never_be_granted_fails(site: Site) -> None:
     result = add.apply_async((1, 1), resources={"gpu": 100}, link_error=note_error.s())
-    with pytest.raises(NotGranted, match="100 of gpu") as why:
+    with pytest.raises(TaskNotGranted, match="100 of gpu") as why:
         result.get(timeout=IN_S)
     assert (why.value.status, why.value.code) == ("rejected", "exceeds_capacity")
     site.wait_for_note(result, "errback NotGranted")
@@ -202,7 +202,7 @@ def test_a_last_word_that_is_lost_on_its_way_is_said_again(site: Site) -> None:
         broker.delete("nobody")
         wait_until(lambda: broker.llen("nobody") == 1, "it is told once more")
         broker.rename("nobody", "celery")
-    with pytest.raises(NotGranted, match="100 of gpu"):
+    with pytest.raises(TaskNotGranted, match="100 of gpu"):
         result.get(timeout=IN_S)
     wait_until(lambda: not site.knows(result), "it was heard")
 
@@ -218,7 +218,7 @@ def test_what_an_operator_cancels_is_revoked_and_what_is_too_late_is(site: Site)
 
 
 def test_a_message_sent_by_somebody_who_does_not_ask_is_parked_by_the_worker(site: Site) -> None:
-    with site.full(), published():
+    with site.full(), publishing_directly():
         result = add.apply_async((4, 4), compression="gzip")
         wait_until(lambda: site.knows(result), "it is parked")
         assert (state(result), site.request(result)["status"]) == ("PARKED", "queued")

@@ -12,7 +12,7 @@ from celery import Celery
 from celery.app.trace import build_tracer
 from celery.exceptions import BackendStoreError, Reject, SoftTimeLimitExceeded
 from kombu.utils.uuid import uuid
-from poolkeeper.celery import PARKED, NotGranted, PoolTask, fork_safety, publish_hook, result_backend
+from poolkeeper.celery import PARKED, PoolTask, TaskNotGranted, fork_safety, publish_hook, result_backend
 from poolkeeper.heartbeats import HeartbeatThread
 
 from tests.support.stub_server import Act, Handler, StandIn, cuts, refuses, says
@@ -104,7 +104,7 @@ def fails(self: Ours, n: int) -> int:
 
 def saves(self: Ours, n: int) -> int:
     """Says so."""
-    self.allocation.checkpointed("here")
+    self.allocation.checkpoint_done("here")
     return n
 
 
@@ -349,7 +349,7 @@ def test_a_try_that_cannot_be_parked_has_failed_and_is_not_begun_for_ever(
     work, one = task(app, tries_again), uuid()
     run(work, one)
     assert said(heard) == ["start", "tasks", "release failed"]
-    with pytest.raises(NotGranted, match=r"cannot be parked again: .*too large") as why:
+    with pytest.raises(TaskNotGranted, match=r"cannot be parked again: .*too large") as why:
         work.AsyncResult(one).get(timeout=20)
     assert why.value.code == code
 
@@ -359,7 +359,7 @@ def test_a_fork_waits_for_what_a_thread_does() -> None:
     inside, forking, done = Event(), Event(), Event()
 
     def use() -> None:
-        with fork_safety.unforked():
+        with fork_safety.block_forks():
             inside.set()
             forking.wait(10)
             done.set()
@@ -376,12 +376,12 @@ def test_a_fork_does_not_wait_for_ever_and_its_child_may_use_it_all(monkeypatch:
     inside, end = Event(), Event()
 
     def use() -> None:
-        with fork_safety.unforked():
+        with fork_safety.block_forks():
             inside.set()
             end.wait(10)
 
     def again() -> bool:
-        with fork_safety.unforked():
+        with fork_safety.block_forks():
             return True
 
     using = Thread(target=use, daemon=True)
@@ -395,18 +395,18 @@ def test_a_fork_does_not_wait_for_ever_and_its_child_may_use_it_all(monkeypatch:
 
 def test_of_two_that_fork_at_a_time_each_opens_what_it_has_shut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fork_safety, "LONGEST_S", 0.01)
-    door = fork_safety._Door()
-    door.shut_it()
+    door = fork_safety._ForkLock()
+    door.acquire()
 
     def forks_too() -> None:
-        door.shut_it()
-        door.open_it()
+        door.acquire()
+        door.release()
 
     other = Thread(target=forks_too)
     other.start()
     other.join(10)
     assert door.lock.locked()
-    door.open_it()
+    door.release()
     assert not door.lock.locked()
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from app.cli import serve as run_commands
 from app.cli.listen_address import check_bindable, is_loopback, local_url, require_token_if_reachable
-from app.settings import BadSetting, Settings
+from app.settings import InvalidSetting, Settings
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_strangers_are_not_served_without_tokens(host: str, required: bool, exis
     if may:
         require_token_if_reachable(settings, lambda: exist)
         return
-    with pytest.raises(BadSetting) as refusal:
+    with pytest.raises(InvalidSetting) as refusal:
         require_token_if_reachable(settings, lambda: exist)
     for way in ("POOLKEEPER_HOST is 0.0.0.0", "POOLKEEPER_REQUIRE_TOKEN=1", "poolkeeperd token create"):
         assert way in str(refusal.value)

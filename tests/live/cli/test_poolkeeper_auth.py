@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 from poolkeeper.cli import request_details
-from poolkeeper.cli.exit_codes import Exit
+from poolkeeper.cli.exit_codes import ExitCode
 
 from app.domain.reasons import ReasonCode
 from tests.support.cli_program import Program
@@ -66,7 +66,7 @@ def test_a_login_that_is_refused_keeps_nothing(fresh: Program, standin: StandIn)
     standin.script(says(WHO), refuses(401, "unknown_token", "this token is unknown, expired or revoked"))
     fresh("login", "--url", standin.url, "--token", "good")
     before = kept(fresh).read_text()
-    ran = fresh("login", "--url", standin.url, "--token", "bad", ends=Exit.DENIED)
+    ran = fresh("login", "--url", standin.url, "--token", "bad", ends=ExitCode.DENIED)
     assert ran.err.splitlines()[0] == "poolkeeper: this token is unknown, expired or revoked"
     assert kept(fresh).read_text() == before
     assert "bad" not in ran.out + ran.err
@@ -82,7 +82,7 @@ def test_a_file_that_others_could_read_is_replaced_by_one_they_cannot(fresh: Pro
 
 
 def test_a_token_in_the_clear_is_warned_of(fresh: Program) -> None:
-    ran = fresh("login", "--url", "http://nowhere.invalid:1", "--token", "t", ends=Exit.UNAVAILABLE)
+    ran = fresh("login", "--url", "http://nowhere.invalid:1", "--token", "t", ends=ExitCode.UNAVAILABLE)
     assert ran.err.splitlines()[0] == "http://nowhere.invalid:1 is not encrypted: whoever is on the way can read the token"
     assert not kept(fresh).exists()
 
@@ -98,7 +98,7 @@ def test_logout_forgets(fresh: Program, standin: StandIn) -> None:
 def test_a_broken_file_is_one_line(fresh: Program) -> None:
     kept(fresh).parent.mkdir(parents=True)
     kept(fresh).write_text("{")
-    ran = fresh("whoami", ends=Exit.REFUSED)
+    ran = fresh("whoami", ends=ExitCode.REFUSED)
     assert ran.err.startswith(f"poolkeeper: {kept(fresh)} is not JSON")
     assert ran.err.count("\n") == 1
 
@@ -115,7 +115,7 @@ def test_events_so_far(poolkeeper: Program) -> None:
     poolkeeper("policy", "attach", "gpus", "team")
     held = poolkeeper("request", "submit", "--component", "team", "--resource", "gpu=4", "-o", "name").line
     other = poolkeeper(
-        "request", "submit", "--component", "nobody", "--resource", "gpu=1", "-o", "name", ends=Exit.REJECTED
+        "request", "submit", "--component", "nobody", "--resource", "gpu=1", "-o", "name", ends=ExitCode.REJECTED
     ).line
     every = poolkeeper("events", "-o", "json").json
     assert [(event["event"], event["request"]) for event in every] == [
@@ -146,8 +146,8 @@ def test_events_as_they_happen(poolkeeper: Program) -> None:
 
 
 def test_every_reason_there_is_is_told_in_words() -> None:
-    assert set(request_details.REASONS) == {str(code) for code in ReasonCode}
-    assert not any(code in sentence for code, sentence in request_details.REASONS.items() if "_" in code)
+    assert set(request_details.REASON_SENTENCES) == {str(code) for code in ReasonCode}
+    assert not any(code in sentence for code, sentence in request_details.REASON_SENTENCES.items() if "_" in code)
 
 
 EVENT = {

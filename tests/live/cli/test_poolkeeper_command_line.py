@@ -12,16 +12,16 @@ from pathlib import Path
 
 import click
 import pytest
-from poolkeeper.cli.command_base import Verb
-from poolkeeper.cli.exit_codes import MEANINGS, Exit
+from poolkeeper.cli.command_base import VerbCommand
+from poolkeeper.cli.exit_codes import MEANINGS, ExitCode
 from poolkeeper.cli.main import COMMANDS, main
-from poolkeeper.cli.pool_settings import OF_ACCOUNTS
+from poolkeeper.cli.pool_settings import ACCOUNT_SETTINGS
 
 from tests.support.cli_program import PROGRAM, Program
 from tests.support.stub_server import Act, StandIn, cuts, refuses, says
 
 
-def verbs() -> Iterator[tuple[str, Verb]]:
+def verbs() -> Iterator[tuple[str, VerbCommand]]:
     """Every verb with the words that lead to it."""
     with click.Context(main, info_name="poolkeeper") as ctx:
         for name in main.list_commands(ctx):
@@ -29,10 +29,10 @@ def verbs() -> Iterator[tuple[str, Verb]]:
             assert command
             if isinstance(command, click.Group):
                 for verb, inner in command.commands.items():
-                    assert isinstance(inner, Verb)
+                    assert isinstance(inner, VerbCommand)
                     yield f"{name} {verb}", inner
             else:
-                assert isinstance(command, Verb)
+                assert isinstance(command, VerbCommand)
                 yield name, command
 
 
@@ -79,7 +79,7 @@ def test_every_verb_says_what_it_does() -> None:
 def test_the_help_page_names_every_command_and_every_exit_code(nowhere: Program) -> None:
     shown = nowhere("--help").out
     assert all(f"\n  {name} " in shown for name in COMMANDS)
-    assert all(f" {code.value}  {MEANINGS[code]}" in " ".join(shown.split("\n")) for code in Exit)
+    assert all(f" {code.value}  {MEANINGS[code]}" in " ".join(shown.split("\n")) for code in ExitCode)
 
 
 @pytest.mark.parametrize("noun", [name for name in COMMANDS if f"{name} show" in VERBS or f"{name} list" in VERBS])
@@ -156,7 +156,7 @@ def test_version(nowhere: Program) -> None:
     ],
 )
 def test_wrong_usage_is_told_in_two_lines(nowhere: Program, words: str, said: str) -> None:
-    ran = nowhere(*words.split(), ends=Exit.USAGE)
+    ran = nowhere(*words.split(), ends=ExitCode.USAGE)
     first, second = ran.err.splitlines()
     assert first.startswith("poolkeeper: ")
     assert said in first
@@ -165,7 +165,7 @@ def test_wrong_usage_is_told_in_two_lines(nowhere: Program, words: str, said: st
 
 
 def test_no_service_is_one_line_and_what_to_do(nowhere: Program) -> None:
-    ran = nowhere.process("pool", "list", ends=Exit.UNAVAILABLE)
+    ran = nowhere.process("pool", "list", ends=ExitCode.UNAVAILABLE)
     first, second = ran.err.splitlines()
     assert first == "poolkeeper: no answer from http://127.0.0.1:1: Connection refused"
     assert "--url" in second
@@ -181,7 +181,7 @@ def test_no_service_is_one_line_and_what_to_do(nowhere: Program) -> None:
     ],
 )
 def test_a_wrong_address_is_one_line(nowhere: Program, url: str, lacks: str) -> None:
-    for ran in (nowhere("pool", "list", "--url", url, ends=Exit.USAGE), nowhere("whoami", ends=Exit.USAGE, POOLKEEPER_URL=url)):
+    for ran in (nowhere("pool", "list", "--url", url, ends=ExitCode.USAGE), nowhere("whoami", ends=ExitCode.USAGE, POOLKEEPER_URL=url)):
         assert ran.err.count("\n") == 1
         assert url in ran.err
         assert lacks in ran.err
@@ -193,24 +193,24 @@ def test_an_address_with_the_path_of_every_call_is_an_address(told: Program, sta
 
 
 def test_an_address_with_another_path_is_doubted_when_nothing_is_there(poolkeeper: Program) -> None:
-    ran = poolkeeper("pool", "list", "--url", f"{poolkeeper.url}/elsewhere", ends=Exit.NOT_FOUND)
+    ran = poolkeeper("pool", "list", "--url", f"{poolkeeper.url}/elsewhere", ends=ExitCode.NOT_FOUND)
     assert "is the URL right?" in ran.err.splitlines()[1]
 
 
 @pytest.mark.parametrize(
     ("status", "code", "exit_code"),
     [
-        (400, "malformed", Exit.USAGE),
-        (401, "no_token", Exit.DENIED),
-        (403, "not_permitted", Exit.DENIED),
-        (404, "no_such_route", Exit.NOT_FOUND),
-        (409, "key_in_use", Exit.REFUSED),
-        (413, "body_too_large", Exit.REFUSED),
-        (422, "overpromised", Exit.REFUSED),
-        (500, "internal_error", Exit.REFUSED),
+        (400, "malformed", ExitCode.USAGE),
+        (401, "no_token", ExitCode.DENIED),
+        (403, "not_permitted", ExitCode.DENIED),
+        (404, "no_such_route", ExitCode.NOT_FOUND),
+        (409, "key_in_use", ExitCode.REFUSED),
+        (413, "body_too_large", ExitCode.REFUSED),
+        (422, "overpromised", ExitCode.REFUSED),
+        (500, "internal_error", ExitCode.REFUSED),
     ],
 )
-def test_refusals_have_their_exit_codes(told: Program, standin: StandIn, status: int, code: str, exit_code: Exit) -> None:
+def test_refusals_have_their_exit_codes(told: Program, standin: StandIn, status: int, code: str, exit_code: ExitCode) -> None:
     standin.script(refuses(status, code, "it\ncannot \x1b[31mbe"))
     ran = told("whoami", ends=exit_code)
     assert ran.err.splitlines()[0] == "poolkeeper: it cannot ?[31mbe"
@@ -220,7 +220,7 @@ def test_refusals_have_their_exit_codes(told: Program, standin: StandIn, status:
 def test_fields_that_are_wrong_are_listed(told: Program, standin: StandIn) -> None:
     faults = [{"field": "capacity.gpu", "reason": "must be at least 1"}, {"field": "", "reason": "must be an object"}]
     standin.script(refuses(400, "malformed", "the body is malformed: capacity.gpu must be at least 1", errors=faults))
-    ran = told("whoami", ends=Exit.USAGE)
+    ran = told("whoami", ends=ExitCode.USAGE)
     assert ran.err.splitlines() == [
         "poolkeeper: the body is malformed",
         "  capacity.gpu: must be at least 1",
@@ -317,7 +317,7 @@ def test_components_and_keys_are_completed(poolkeeper: Program) -> None:
 
 def test_settings_are_completed(nowhere: Program) -> None:
     assert completed(nowhere, "poolkeeper pool create gpus --setting dis") == ["discipline="]
-    assert completed(nowhere, "poolkeeper policy update gpus team --setting ") == [f"{name}=" for name in OF_ACCOUNTS]
+    assert completed(nowhere, "poolkeeper policy update gpus team --setting ") == [f"{name}=" for name in ACCOUNT_SETTINGS]
     assert completed(nowhere, "poolkeeper group create gpus lab --setting over") == ["over_limit=", "over_limit_after_s="]
     assert completed(nowhere, "poolkeeper pool update gpus --setting discipline=f") == ["discipline=fair_share"]
     assert completed(nowhere, "poolkeeper group create gpus lab --mode f") == ["fair_share", "fifo"]
@@ -338,27 +338,27 @@ def test_the_program_is_installed() -> None:
 
 def test_what_is_no_poolkeeper_is_told_without_a_traceback(told: Program, standin: StandIn) -> None:
     standin.script(says({"items": [{}], "next_cursor": None}))
-    ran = told("pool", "list", ends=Exit.REFUSED, POOLKEEPER_TRACEBACK="")
+    ran = told("pool", "list", ends=ExitCode.REFUSED, POOLKEEPER_TRACEBACK="")
     assert ran.err.splitlines()[0] == "poolkeeper: this should not have happened: KeyError: 'name'"
     assert ran.err.count("\n") == 2
 
 
 def test_an_answer_that_was_lost_is_spoken_of(told: Program, standin: StandIn) -> None:
     standin.script(cuts, refuses(409, "pool_exists", "there is a pool gpus already"))
-    ran = told("pool", "create", "gpus", "--capacity", "gpu=1", ends=Exit.REFUSED)
+    ran = told("pool", "create", "gpus", "--capacity", "gpu=1", ends=ExitCode.REFUSED)
     assert "an earlier try may have done it" in ran.err.splitlines()[1]
 
 
 @pytest.mark.parametrize(
     ("acts", "words", "ends"),
     [
-        ([cuts, refuses(404, "no_such_request")], "request describe r1", Exit.NOT_FOUND),
-        ([refuses(503, "redis_unreachable", retry_after="0")] * 5, "pool create gpus --capacity gpu=1", Exit.UNAVAILABLE),
+        ([cuts, refuses(404, "no_such_request")], "request describe r1", ExitCode.NOT_FOUND),
+        ([refuses(503, "redis_unreachable", retry_after="0")] * 5, "pool create gpus --capacity gpu=1", ExitCode.UNAVAILABLE),
     ],
     ids=["a read", "answers that did arrive"],
 )
 def test_nothing_is_said_to_be_lost_that_was_not(
-    told: Program, standin: StandIn, acts: list[Act], words: str, ends: Exit
+    told: Program, standin: StandIn, acts: list[Act], words: str, ends: ExitCode
 ) -> None:
     standin.script(*acts)
     assert "an earlier try" not in told(*words.split(), ends=ends).err
@@ -366,7 +366,7 @@ def test_nothing_is_said_to_be_lost_that_was_not(
 
 def test_tls_with_a_plain_port_is_told_in_plain_words(told: Program, standin: StandIn) -> None:
     url = standin.url.replace("http:", "https:")
-    ran = told("pool", "create", "gpus", "--capacity", "gpu=1", "--url", url, ends=Exit.UNAVAILABLE)
+    ran = told("pool", "create", "gpus", "--capacity", "gpu=1", "--url", url, ends=ExitCode.UNAVAILABLE)
     first, second = ran.err.splitlines()
     assert first == f"poolkeeper: what answers at {url} does not speak TLS: is it {standin.url}?"
     assert "--url" in second

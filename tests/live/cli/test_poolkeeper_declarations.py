@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 from poolkeeper.cli import declaration_files
-from poolkeeper.cli.exit_codes import Exit
+from poolkeeper.cli.exit_codes import ExitCode
 
 from app.domain.names import KEY_PATTERN, PATTERN_TEXTS
 from tests.support.cli_program import Program
@@ -55,7 +55,7 @@ def paper(tmp_path: Path) -> Path:
 
 
 def test_apply_makes_it_so_and_a_second_time_changes_nothing(poolkeeper: Program, paper: Path) -> None:
-    planned = poolkeeper("plan", "-f", str(paper), "--exit-code", ends=Exit.CHANGES)
+    planned = poolkeeper("plan", "-f", str(paper), "--exit-code", ends=ExitCode.CHANGES)
     assert planned.out.splitlines()[0] == "+ pool gpus"
     assert "+ policy gpus/" in planned.out
     assert poolkeeper("pool", "list", "-o", "name").out == ""
@@ -100,7 +100,7 @@ def test_changes_are_told_with_their_numbers(poolkeeper: Program, paper: Path) -
 def test_what_the_rules_forbid_changes_nothing(poolkeeper: Program, paper: Path) -> None:
     paper.write_text(PAPER.replace("reserved: {gpu: 2}", "reserved: {gpu: 5}"))
     assert "gpu: 5" in paper.read_text()
-    refused = poolkeeper("apply", "-f", str(paper), ends=Exit.REFUSED)
+    refused = poolkeeper("apply", "-f", str(paper), ends=ExitCode.REFUSED)
     assert refused.err.startswith("poolkeeper: ")
     assert poolkeeper("pool", "list", "-o", "name").out == ""
 
@@ -133,7 +133,7 @@ def test_amounts_may_be_written_as_on_the_command_line(poolkeeper: Program) -> N
     ],
 )
 def test_what_is_no_declaration_is_told_in_a_line(poolkeeper: Program, text: str, said: str) -> None:
-    ran = poolkeeper("plan", "-f", "-", feed=text, ends=Exit.USAGE)
+    ran = poolkeeper("plan", "-f", "-", feed=text, ends=ExitCode.USAGE)
     assert said in ran.err
     assert ran.err.count("\n") == 1
 
@@ -160,7 +160,7 @@ def test_everything_that_is_wrong_is_told_where_it_is(poolkeeper: Program, tmp_p
     path = tmp_path / "pools.yaml"
     path.write_text(WRONG)
     for verb in ("plan", "apply"):
-        first, *others = poolkeeper(verb, "-f", str(path), ends=Exit.USAGE).err.splitlines()
+        first, *others = poolkeeper(verb, "-f", str(path), ends=ExitCode.USAGE).err.splitlines()
         assert first.startswith("poolkeeper: ")
         assert {first.removeprefix("poolkeeper: "), *(line.removeprefix("  ") for line in others)} == {
             f"{path}: pool gpus: capacty is not a field here (line 3)",
@@ -173,14 +173,14 @@ def test_everything_that_is_wrong_is_told_where_it_is(poolkeeper: Program, tmp_p
 
 
 def test_one_fault_is_one_line(poolkeeper: Program) -> None:
-    ran = poolkeeper("plan", "-f", "-", feed="pools:\n- {name: p, capacty: {gpu: 1}, capacity: {gpu: 1}}\n", ends=Exit.USAGE)
+    ran = poolkeeper("plan", "-f", "-", feed="pools:\n- {name: p, capacty: {gpu: 1}, capacity: {gpu: 1}}\n", ends=ExitCode.USAGE)
     assert ran.err == "poolkeeper: stdin: pool p: capacty is not a field here (line 2)\n"
 
 
 def test_no_fault_hides_another(poolkeeper: Program) -> None:
     paper = "pools:\n- name: a\n  description: 2026-01-31\n  capacity: gpu=x\n- name: b\n  capacity: gpu\n"
     no_value = "which is no value here; put it in quotes if it is a text"
-    assert poolkeeper("plan", "-f", "-", feed=paper, ends=Exit.USAGE).err.splitlines() == [
+    assert poolkeeper("plan", "-f", "-", feed=paper, ends=ExitCode.USAGE).err.splitlines() == [
         f"poolkeeper: stdin: pool a: description is 2026-01-31, {no_value} (line 3)",
         "  stdin: pool a: capacity.gpu must be a whole number, not x (line 4)",
         "  stdin: pool b: capacity cannot be read: 'gpu' is no amount; write it like gpu=2 (line 6)",
@@ -188,23 +188,23 @@ def test_no_fault_hides_another(poolkeeper: Program) -> None:
 
 
 def test_what_is_wrong_besides_the_file_is_not_told_as_of_the_file(poolkeeper: Program, paper: Path) -> None:
-    told = poolkeeper("plan", "-f", str(paper), "--workspace", "no/name", ends=Exit.USAGE).err
+    told = poolkeeper("plan", "-f", str(paper), "--workspace", "no/name", ends=ExitCode.USAGE).err
     assert str(paper) not in told
     assert "--workspace" in told
 
 
 def test_files_that_cannot_be_read_or_written(poolkeeper: Program, tmp_path: Path) -> None:
-    missing = poolkeeper("apply", "-f", str(tmp_path / "none.yaml"), ends=Exit.USAGE)
+    missing = poolkeeper("apply", "-f", str(tmp_path / "none.yaml"), ends=ExitCode.USAGE)
     assert missing.err == f"poolkeeper: {tmp_path / 'none.yaml'} cannot be read: No such file or directory\n"
-    assert "cannot be read: Is a directory" in poolkeeper("plan", "-f", str(tmp_path), ends=Exit.USAGE).err
+    assert "cannot be read: Is a directory" in poolkeeper("plan", "-f", str(tmp_path), ends=ExitCode.USAGE).err
     (tmp_path / "latin").write_bytes(b"pools: \xe9")
-    assert "is not UTF-8 text" in poolkeeper("plan", "-f", str(tmp_path / "latin"), ends=Exit.USAGE).err
-    poolkeeper("export", "-f", str(tmp_path / "no" / "where"), ends=Exit.REFUSED)
+    assert "is not UTF-8 text" in poolkeeper("plan", "-f", str(tmp_path / "latin"), ends=ExitCode.USAGE).err
+    poolkeeper("export", "-f", str(tmp_path / "no" / "where"), ends=ExitCode.REFUSED)
 
 
 def test_a_file_is_not_written_over_unasked(poolkeeper: Program, paper: Path, tmp_path: Path) -> None:
     poolkeeper("apply", "-f", str(paper))
-    refused = poolkeeper("export", "-f", str(paper), ends=Exit.REFUSED)
+    refused = poolkeeper("export", "-f", str(paper), ends=ExitCode.REFUSED)
     assert refused.err.splitlines() == [f"poolkeeper: {paper} is there already", "  --yes writes over it"]
     assert paper.read_text() == PAPER
     assert poolkeeper("export", "-f", str(paper), "--yes").err == f"wrote {paper}\n"
@@ -232,5 +232,5 @@ def test_a_file_is_not_written_over_unasked(poolkeeper: Program, paper: Path, tm
 )
 def test_what_is_written_is_read_again(declared: dict[str, Any], tmp_path: Path) -> None:
     path = tmp_path / "paper"
-    path.write_text(declaration_files.written(declared))
-    assert declaration_files.read(str(path)).declared == declared
+    path.write_text(declaration_files.to_yaml(declared))
+    assert declaration_files.read(str(path)).declaration == declared

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from poolkeeper.cli.exit_codes import Exit
+from poolkeeper.cli.exit_codes import ExitCode
 
 from tests.support.cli_program import Program
 from tests.support.stub_server import StandIn, refuses, says
@@ -56,7 +56,7 @@ def test_explain_says_why_it_cannot_say_when(poolkeeper: Program) -> None:
 
 
 def test_explain_of_what_does_not_wait_is_a_sentence(gpus: Program) -> None:
-    never = gpus("request", "submit", "--component", "team", "--resource", "gpu=9", "-o", "name", ends=Exit.REJECTED).line
+    never = gpus("request", "submit", "--component", "team", "--resource", "gpu=9", "-o", "name", ends=ExitCode.REJECTED).line
     told = gpus("request", "explain", never).line
     assert told == f"Request {never} was rejected, as it could never be granted: gpus: asks 9 of gpu; the pool has 4 in all."
 
@@ -66,10 +66,10 @@ def test_a_dry_run_says_what_would_come_of_it_and_does_nothing(gpus: Program) ->
     assert tried.startswith("would be granted in gpus once 1 allocation left for it: ")
     waits = gpus("request", "submit", "--component", "team", "--resource", "gpu=2", "--dry-run").out.splitlines()
     assert (waits[0], waits[2]) == ("would be queued", "In gpus: number 1 of 1, no_capacity")
-    never = gpus("request", "submit", "--component", "lab", "--resource", "gpu=9", "--dry-run", ends=Exit.REJECTED)
+    never = gpus("request", "submit", "--component", "lab", "--resource", "gpu=9", "--dry-run", ends=ExitCode.REJECTED)
     assert never.line == "would be rejected: gpus: asks 9 of gpu; the pool has 4 in all"
     assert gpus("request", "submit", "--component", "lab", "--dry-run", "--resource", "gpu=2", "-o", "name").line == "preempts"
-    wrong = gpus("request", "submit", "--component", "lab", "--resource", "gpu=2", "--dry-run", "--wait", ends=Exit.USAGE)
+    wrong = gpus("request", "submit", "--component", "lab", "--resource", "gpu=2", "--dry-run", "--wait", ends=ExitCode.USAGE)
     assert "--dry-run goes with neither --wait nor --key" in wrong.err
     assert len(gpus("request", "list", "-o", "name").out.split()) == 1
 
@@ -115,10 +115,10 @@ def test_a_plan_that_would_be_refused_is_shown_and_says_so(gpus: Program, tmp_pa
     assert told[0] == "- policy gpus/orchestrator/team"
     assert told[-2].startswith("applying this would be refused: pool gpus: policy orchestrator/team")
     assert told[-2].endswith("is in use: 0 queued, 1 active")
-    gpus("plan", "-f", str(paper), "--exit-code", ends=Exit.CHANGES)
+    gpus("plan", "-f", str(paper), "--exit-code", ends=ExitCode.CHANGES)
     document = gpus("plan", "-f", str(paper), "-o", "json").json
     assert (document["effect"], document["refused"]["code"], len(document["changes"])) == (None, "in_use", 1)
-    assert "in use" in gpus("apply", "-f", str(paper), "--yes", ends=Exit.REFUSED).err
+    assert "in use" in gpus("apply", "-f", str(paper), "--yes", ends=ExitCode.REFUSED).err
     assert gpus("request", "list", "-o", "name").line == held
 
 
@@ -141,6 +141,6 @@ def test_where_nothing_can_be_tried_out_a_plan_is_a_plan(
 ) -> None:
     change = {"action": "create", "kind": "pool", "pool": "gpus", "name": "gpus", "lines": ["capacity: 4 gpu"]}
     standin.script(says({"changes": [change], "sentence": "1 to create"}), refuses(status, code, detail, retry_after="300"))
-    ran = told("plan", "-f", "-", "--exit-code", feed="pools: [{name: gpus, capacity: {gpu: 4}}]", ends=Exit.CHANGES)
+    ran = told("plan", "-f", "-", "--exit-code", feed="pools: [{name: gpus, capacity: {gpu: 4}}]", ends=ExitCode.CHANGES)
     assert ran.out.splitlines() == ["+ pool gpus", "    capacity: 4 gpu", f"{said}: {detail}", "1 to create"]
     assert [one.path.partition("?")[0] for one in standin.heard] == ["/api/v1/declaration/plan", "/api/v1/dry-run"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import yaml
-from poolkeeper.cli.exit_codes import Exit
+from poolkeeper.cli.exit_codes import ExitCode
 
 from tests.support.cli_program import Program
 
@@ -18,7 +18,7 @@ def test_a_pool_from_its_making_to_its_end(poolkeeper: Program) -> None:
         "pool", "create", "gpus", "--capacity", "gpu=8", "--capacity", '{"mcpu": 64000}', "--setting", "patience_s=5m"
     )
     assert made.line == "created pool gpus: gpu=8,mcpu=64000"
-    again = poolkeeper("pool", "create", "gpus", "--capacity", "gpu=8", ends=Exit.REFUSED)
+    again = poolkeeper("pool", "create", "gpus", "--capacity", "gpu=8", ends=ExitCode.REFUSED)
     assert again.err == "poolkeeper: there is a pool gpus already\n"
     changed = poolkeeper(
         "pool", "update", "gpus", "--capacity", "gpu=16,mcpu=0", "--description", "The lab's", "--setting", "patience_s=none"
@@ -27,7 +27,7 @@ def test_a_pool_from_its_making_to_its_end(poolkeeper: Program) -> None:
     found = poolkeeper("pool", "describe", "gpus", "-o", "json").json
     assert (found["capacity"], found["description"], found["settings"]["patience_s"]) == ({"gpu": 16}, "The lab's", None)
     assert poolkeeper("pool", "delete", "gpus").line == "deleted pool gpus"
-    assert poolkeeper("pool", "delete", "gpus", ends=Exit.NOT_FOUND).err == "poolkeeper: there is no pool gpus\n"
+    assert poolkeeper("pool", "delete", "gpus", ends=ExitCode.NOT_FOUND).err == "poolkeeper: there is no pool gpus\n"
 
 
 def test_pools_are_listed_in_every_form(poolkeeper: Program) -> None:
@@ -92,7 +92,7 @@ def test_requests_of_a_pool(poolkeeper: Program) -> None:
     ]
     assert first_two.err == "there are more than these 2; --limit 0 lists all\n"
     assert poolkeeper("pool", "requests", "gpus", "--limit", "3").err == ""
-    assert poolkeeper("pool", "delete", "gpus", ends=Exit.REFUSED).err.startswith("poolkeeper: ")
+    assert poolkeeper("pool", "delete", "gpus", ends=ExitCode.REFUSED).err.startswith("poolkeeper: ")
 
 
 def test_a_policy_from_its_making_to_its_end(poolkeeper: Program) -> None:
@@ -101,7 +101,7 @@ def test_a_policy_from_its_making_to_its_end(poolkeeper: Program) -> None:
     assert poolkeeper("policy", "attach", "gpus", "team", *terms).line == (
         "attached team to pool gpus: priority 10, reserved gpu=4, limit gpu=6"
     )
-    refused = poolkeeper("policy", "attach", "gpus", "team", ends=Exit.REFUSED)
+    refused = poolkeeper("policy", "attach", "gpus", "team", ends=ExitCode.REFUSED)
     assert refused.err.splitlines()[0] == "poolkeeper: pool gpus already has a policy for team"
     assert "policy update" in refused.err
     assert "--replace" in refused.err
@@ -121,7 +121,7 @@ def test_a_policy_from_its_making_to_its_end(poolkeeper: Program) -> None:
 
 def test_a_policy_that_cannot_be_is_refused_with_the_numbers(poolkeeper: Program) -> None:
     poolkeeper("pool", "create", "gpus", "--capacity", "gpu=8")
-    refused = poolkeeper("policy", "attach", "gpus", "team", "--reserved", "gpu=9", ends=Exit.REFUSED)
+    refused = poolkeeper("policy", "attach", "gpus", "team", "--reserved", "gpu=9", ends=ExitCode.REFUSED)
     assert refused.err.count("\n") == 1
     assert "9" in refused.err
     assert "8" in refused.err
@@ -157,7 +157,7 @@ def test_groups(poolkeeper: Program) -> None:
     poolkeeper("group", "create", "gpus", "vision", "--parent", "lab", "--limit", "gpu=6", "--weight", "2")
     poolkeeper("group", "create", "gpus", "audio", "--parent", "lab")
     poolkeeper("group", "create", "gpus", "zoo")
-    again = poolkeeper("group", "create", "gpus", "lab", ends=Exit.REFUSED)
+    again = poolkeeper("group", "create", "gpus", "lab", ends=ExitCode.REFUSED)
     assert again.err.splitlines() == ["poolkeeper: pool gpus already has a group lab", "  `group update` changes what is given"]
     tree = poolkeeper("group", "list", "gpus").out.splitlines()
     assert [line[:10].rstrip() for line in tree] == ["GROUP", "lab", "  audio", "  vision", "zoo"]
@@ -184,9 +184,9 @@ def test_settings_of_a_pool_of_fair_share(poolkeeper: Program) -> None:
     settings = poolkeeper("pool", "describe", "gpus", "-o", "json").json["settings"]
     assert (settings["non_preemptible_usage_threshold"], settings["backoff_s"], settings["starvation_timeout_s"]) == ({}, 0, 60)
     assert "backoff_s=0 " in poolkeeper("pool", "list", "-o", "wide").out
-    refused = poolkeeper("pool", "update", "gpus", "--setting", "fair_share_tolerance=1.5", ends=Exit.USAGE)
+    refused = poolkeeper("pool", "update", "gpus", "--setting", "fair_share_tolerance=1.5", ends=ExitCode.USAGE)
     assert "--setting fair_share_tolerance: must be at most 1" in refused.err
-    refused = poolkeeper("pool", "update", "gpus", "--setting", "non_preemptible_usage_threshold=tpu=1", ends=Exit.REFUSED)
+    refused = poolkeeper("pool", "update", "gpus", "--setting", "non_preemptible_usage_threshold=tpu=1", ends=ExitCode.REFUSED)
     assert refused.err == "poolkeeper: pool would protect 1 of tpu in use; the pool has no tpu\n"
 
 
@@ -213,7 +213,7 @@ def test_settings_of_a_policy(poolkeeper: Program) -> None:
     gone = ("--setting", "starvation_timeout_s=none", "--setting", "non_preemptible_usage_threshold=none")
     poolkeeper("policy", "update", "gpus", "team", *gone)
     assert poolkeeper("policy", "show", "gpus", "team", "-o", "json").json["settings"] == {}
-    wrong = poolkeeper("policy", "update", "gpus", "team", "--setting", "queueing=strict", ends=Exit.USAGE)
+    wrong = poolkeeper("policy", "update", "gpus", "team", "--setting", "queueing=strict", ends=ExitCode.USAGE)
     assert "--setting queueing: is not a field here" in wrong.err
 
 
@@ -235,7 +235,7 @@ def test_the_mode_and_settings_of_a_group(poolkeeper: Program) -> None:
     found = poolkeeper("group", "show", "gpus", "sweeps", "-o", "json").json
     assert (found["mode"], found["settings"]) == ("fair_share", {"over_limit": "keep"})
     twice = ("--setting", "over_limit=keep", "--setting", "over_limit=evict")
-    wrong = poolkeeper("group", "update", "gpus", "sweeps", *twice, ends=Exit.USAGE)
+    wrong = poolkeeper("group", "update", "gpus", "sweeps", *twice, ends=ExitCode.USAGE)
     assert "--setting: over_limit is given twice" in wrong.err
 
 
@@ -253,7 +253,7 @@ def test_names_that_are_near_are_suggested(poolkeeper: Program) -> None:
         "group create gpus audio --parent lob": "did you mean lab?",
         "pool requests zzz": "there are: gpus",
     }.items():
-        told = poolkeeper(*words.split(), ends=Exit.NOT_FOUND).err.splitlines()
+        told = poolkeeper(*words.split(), ends=ExitCode.NOT_FOUND).err.splitlines()
         assert told[0].startswith("poolkeeper: there is no ")
         assert told[1:] == [f"  {hint}"]
 
@@ -269,5 +269,5 @@ def test_the_real_program_prints_the_same(poolkeeper: Program) -> None:
     made = poolkeeper.process("pool", "create", "gpus", "--capacity", "gpu=8")
     assert (made.out, made.err) == ("created pool gpus: gpu=8\n", "")
     assert poolkeeper.process("pool", "list", "-o", "wide").out == poolkeeper("pool", "list", "-o", "wide").out
-    missing = poolkeeper.process("pool", "describe", "gpu", ends=Exit.NOT_FOUND)
+    missing = poolkeeper.process("pool", "describe", "gpu", ends=ExitCode.NOT_FOUND)
     assert (missing.out, missing.err) == ("", "poolkeeper: there is no pool gpu\n  did you mean gpus?\n")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from poolkeeper.cli import request_details
-from poolkeeper.cli.exit_codes import Exit
+from poolkeeper.cli.exit_codes import ExitCode
 
 from app.store.connection import connect
 from tests.support import preemptions
@@ -77,16 +77,16 @@ def test_a_checkpoint_from_its_beginning_to_its_end(
     assert re.search(r"^Resumes: +step 9$", shown, re.MULTILINE)
     assert re.search(r"^Preempted: +once$", shown, re.MULTILINE)
     assert poolkeeper("request", "describe", waits, "-o", "json").json["status"] == "allocated"
-    assert "stale" not in say("--state", "progress", ends=Exit.REFUSED)
+    assert "stale" not in say("--state", "progress", ends=ExitCode.REFUSED)
 
 
 def test_a_checkpoint_that_is_said_wrongly(poolkeeper: Program, contended: Callable[..., tuple[str, str, str]]) -> None:
     held, fence, _ = contended()
     for words in (("--state", "defer"), ("--state", "failed", "--for", "5s")):
-        wrong = poolkeeper("request", "checkpoint", held, *words, ends=Exit.USAGE)
+        wrong = poolkeeper("request", "checkpoint", held, *words, ends=ExitCode.USAGE)
         assert "--for goes with --state defer" in wrong.err
     too_much = ("--fence", fence, "--state", "failed", "--reference", "x")
-    wrong = poolkeeper("request", "checkpoint", held, *too_much, ends=Exit.USAGE)
+    wrong = poolkeeper("request", "checkpoint", held, *too_much, ends=ExitCode.USAGE)
     assert "--reference: goes with completed" in wrong.err
 
 
@@ -94,9 +94,9 @@ def test_vacated(poolkeeper: Program, contended: Callable[..., tuple[str, str, s
     held, fence, waits = contended("--retries", "0")
     line = poolkeeper("request", "release", held, "--fence", fence, "--outcome", "vacated").line
     assert line == f"request {held}: preempted: preempted for request {waits}, which ranks higher"
-    refused = poolkeeper("request", "release", waits, "--outcome", "vacated", ends=Exit.REFUSED)
+    refused = poolkeeper("request", "release", waits, "--outcome", "vacated", ends=ExitCode.REFUSED)
     assert refused.err.count("\n") == 1
-    wrong = poolkeeper("request", "release", waits, "--failed", "--outcome", "vacated", ends=Exit.USAGE)
+    wrong = poolkeeper("request", "release", waits, "--failed", "--outcome", "vacated", ends=ExitCode.USAGE)
     assert "exclude each other" in wrong.err
 
 
@@ -116,4 +116,4 @@ def test_a_profile_is_set_shown_and_kept(poolkeeper: Program) -> None:
 
 def test_every_event_there_is_is_told_in_words() -> None:
     events = {"submitted", "allocated", "released", "expired", "cancelled", "rejected", "preempting", "preempted", "forced"}
-    assert set(request_details.SENTENCES) == events | {"reprieved", "terminating", "clearing", "passed_on", "started"}
+    assert set(request_details.EVENT_SENTENCES) == events | {"reprieved", "terminating", "clearing", "passed_on", "started"}

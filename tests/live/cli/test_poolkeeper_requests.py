@@ -7,7 +7,7 @@ import signal
 from typing import Any
 
 import pytest
-from poolkeeper.cli.exit_codes import Exit
+from poolkeeper.cli.exit_codes import ExitCode
 
 from tests.support.cli_program import Program
 from tests.support.stub_server import Act, StandIn, cuts, refuses, says, says_text
@@ -51,7 +51,7 @@ def test_everything_that_can_be_asked_arrives(gpus: Program) -> None:
     request = submit(
         gpus, "--resource", "gpu=1,seat=1", "--resources", '{"licence": 2}', "--cpu-count", "0.29", "--memory", "16GiB",
         "--class", "7", "--checkpoint", "auto", "--checkpoint-minutes", "2", "--walltime", "2h", "--retries", "-1",
-        "--lease", "5m", "--queue-ttl", "none", "--label", "owner=ana", "--label", "why=a=b", "--fixed", ends=Exit.REJECTED,
+        "--lease", "5m", "--queue-ttl", "none", "--label", "owner=ana", "--label", "why=a=b", "--fixed", ends=ExitCode.REJECTED,
     )  # fmt: skip
     found = shown(gpus, request)
     assert found["resources"] == {"gpu": 1, "seat": 1, "licence": 2, "mcpu": 290, "memory_mb": 17180, "step_run": 1}
@@ -62,16 +62,16 @@ def test_everything_that_can_be_asked_arrives(gpus: Program) -> None:
 
 
 def test_what_can_never_be_granted_is_rejected_with_why(gpus: Program) -> None:
-    ran = gpus("request", "submit", "--component", "team", "--resource", "gpu=5", ends=Exit.REJECTED)
+    ran = gpus("request", "submit", "--component", "team", "--resource", "gpu=5", ends=ExitCode.REJECTED)
     assert ran.line.endswith(": rejected: gpus: asks 5 of gpu; the pool has 4 in all")
     assert ran.err == ""
-    nobody = gpus("request", "submit", "--component", "nobody", "--resource", "gpu=1", "-o", "json", ends=Exit.REJECTED)
+    nobody = gpus("request", "submit", "--component", "nobody", "--resource", "gpu=1", "-o", "json", ends=ExitCode.REJECTED)
     assert nobody.json["reason"]["code"] == "no_policy"
     assert nobody.err == ""
 
 
 def test_nothing_but_a_step_is_asked_on_purpose_only(gpus: Program) -> None:
-    gpus("request", "submit", "--component", "team", ends=Exit.USAGE)
+    gpus("request", "submit", "--component", "team", ends=ExitCode.USAGE)
     assert gpus("request", "list", "-o", "name").out == ""
     assert shown(gpus, submit(gpus, "--resource", "step_run=1"))["resources"] == {"step_run": 1}
 
@@ -84,18 +84,18 @@ def test_components_that_are_near_are_suggested(gpus: Program) -> None:
         "orchestrator/vison": "did you mean step_operator/vision?",
         "zzz": "there are: team, step_operator/vision",
     }.items():
-        ran = gpus("request", "submit", "--component", typed, "--resource", "gpu=1", ends=Exit.REJECTED)
+        ran = gpus("request", "submit", "--component", typed, "--resource", "gpu=1", ends=ExitCode.REJECTED)
         assert ran.line.endswith(f": rejected: no pool has a policy for {typed.removeprefix('orchestrator/')}")
         assert ran.err == f"  {hint}\n"
 
 
 def test_keys_that_are_near_are_suggested(gpus: Program) -> None:
     gpus("pool", "create", "elsewhere", "--capacity", "gup=4")
-    ran = gpus("request", "submit", "--component", "team", "--resource", "gup=1", "-o", "name", ends=Exit.REJECTED)
+    ran = gpus("request", "submit", "--component", "team", "--resource", "gup=1", "-o", "name", ends=ExitCode.REJECTED)
     assert ran.err == "  did you mean gpu?\n"
     gpus("policy", "attach", "elsewhere", "team")
-    gpus("request", "submit", "--component", "team", "--resource", "gup=5", ends=Exit.REJECTED)
-    other = gpus("request", "submit", "--component", "team", "--resource", "xyz=5", ends=Exit.REJECTED)
+    gpus("request", "submit", "--component", "team", "--resource", "gup=5", ends=ExitCode.REJECTED)
+    other = gpus("request", "submit", "--component", "team", "--resource", "xyz=5", ends=ExitCode.REJECTED)
     assert other.err == "  there are: gpu, gup\n"
 
 
@@ -113,13 +113,13 @@ def test_keys_that_are_near_are_suggested(gpus: Program) -> None:
 def test_a_rejection_stays_one_when_nothing_can_be_suggested(told: Program, standin: StandIn, trouble: Act) -> None:
     reason = {"code": "no_policy", "message": "no pool has a policy for this component", "pools": []}
     standin.script(says({**REQUEST, "status": "rejected", "reason": reason}), trouble)
-    ran = told("request", "submit", "--component", "team", "--resource", "gpu=1", ends=Exit.REJECTED)
+    ran = told("request", "submit", "--component", "team", "--resource", "gpu=1", ends=ExitCode.REJECTED)
     assert (ran.line, ran.err) == ("request r1: rejected: no pool has a policy for team", "")
     assert [heard.path for heard in standin.heard] == ["/api/v1/requests", "/api/v1/declaration"]
 
 
 def test_malformed_asks_are_told_field_by_field(gpus: Program) -> None:
-    ran = gpus("request", "submit", "--component", "team", "--resource", "GPU=1", "--memory", "lots", ends=Exit.USAGE)
+    ran = gpus("request", "submit", "--component", "team", "--resource", "GPU=1", "--memory", "lots", ends=ExitCode.USAGE)
     told = ran.err.splitlines()
     assert told[0] == "poolkeeper: the body is malformed"
     assert {line.split(":")[0] for line in told[1:]} == {"  --resource GPU", "  --memory"}
@@ -127,7 +127,7 @@ def test_malformed_asks_are_told_field_by_field(gpus: Program) -> None:
 
 def test_what_is_wrong_is_told_by_the_option_that_said_it(gpus: Program) -> None:
     def told(words: str) -> str:
-        return gpus(*words.split(), ends=Exit.USAGE).err.splitlines()[1]
+        return gpus(*words.split(), ends=ExitCode.USAGE).err.splitlines()[1]
 
     asks = "request submit --component team --resource gpu=1"
     assert told(f"{asks} --memory 1XB").startswith("  --memory: must be a number and one of ")
@@ -141,7 +141,7 @@ def test_what_is_wrong_is_told_by_the_option_that_said_it(gpus: Program) -> None
 def test_a_key_makes_it_once(gpus: Program) -> None:
     ids = {submit(gpus, "--resource", "gpu=1", "--key", "nightly") for _ in range(3)}
     assert len(ids) == 1
-    other = gpus("request", "submit", "--component", "team", "--resource", "gpu=2", "--key", "nightly", ends=Exit.REFUSED)
+    other = gpus("request", "submit", "--component", "team", "--resource", "gpu=2", "--key", "nightly", ends=ExitCode.REFUSED)
     assert other.err.count("\n") == 1
     assert len({submit(gpus, "--resource", "gpu=1") for _ in range(2)}) == 2
 
@@ -155,7 +155,7 @@ def test_lists_and_their_filters(gpus: Program) -> None:
     gpus("policy", "attach", "gpus", "step_operator/other")
     held = submit(gpus, "--resource", "gpu=4", "--label", "owner=ana", "--label", "kind=x")
     waits = submit(gpus, "--resource", "gpu=1", "--label", "owner=bo")
-    refused = submit(gpus, "--resource", "gpu=5", "--label", "owner=ana", ends=Exit.REJECTED)
+    refused = submit(gpus, "--resource", "gpu=5", "--label", "owner=ana", ends=ExitCode.REJECTED)
     other = gpus("request", "submit", "--component", "step_operator/other", "--resource", "gpu=1", "-o", "name").line
 
     def listed(*words: str) -> list[str]:
@@ -197,7 +197,7 @@ def test_a_request_in_full_with_its_story(gpus: Program) -> None:
 def test_a_story_says_why(gpus: Program) -> None:
     gpus("pool", "create", "spare", "--capacity", "gpu=2")
     gpus("policy", "attach", "spare", "team")
-    refused = submit(gpus, "--resource", "gpu=5", ends=Exit.REJECTED)
+    refused = submit(gpus, "--resource", "gpu=5", ends=ExitCode.REJECTED)
     told = gpus("request", "describe", refused).out
     assert (
         "What each pool said\n  gpus: asks 5 of gpu; the pool has 4 in all\n  spare: asks 5 of gpu; the pool has 2 in all\n"
@@ -211,17 +211,17 @@ def test_a_story_says_why(gpus: Program) -> None:
 def test_cancel_and_delete(gpus: Program) -> None:
     held, waits = submit(gpus, "--resource", "gpu=4"), submit(gpus, "--resource", "gpu=1")
     assert gpus("request", "cancel", waits).line == f"request {waits}: cancelled"
-    refused = gpus("request", "cancel", held, ends=Exit.REFUSED)
+    refused = gpus("request", "cancel", held, ends=ExitCode.REFUSED)
     assert "request release" in refused.err.splitlines()[1]
     assert gpus("request", "delete", held).line == f"request {held}: released: an operator dropped it"
-    assert gpus("request", "delete", "nothing", ends=Exit.NOT_FOUND).err.startswith("poolkeeper: there is no request nothing")
+    assert gpus("request", "delete", "nothing", ends=ExitCode.NOT_FOUND).err.startswith("poolkeeper: there is no request nothing")
 
 
 def test_release_of_what_holds_nothing(gpus: Program) -> None:
     held, waits = submit(gpus, "--resource", "gpu=4"), submit(gpus, "--resource", "gpu=1")
-    queued = gpus("request", "release", waits, ends=Exit.REFUSED)
+    queued = gpus("request", "release", waits, ends=ExitCode.REFUSED)
     assert queued.err.splitlines()[1] == f"  to leave the queue: poolkeeper request cancel {waits}"
-    stale = gpus("request", "release", held, "--fence", "99", ends=Exit.REFUSED)
+    stale = gpus("request", "release", held, "--fence", "99", ends=ExitCode.REFUSED)
     assert stale.err.startswith("poolkeeper: this fence holds nothing of")
 
 
@@ -230,7 +230,7 @@ def test_heartbeat(gpus: Program) -> None:
     before = shown(gpus, held)["lease_expires_at"]
     assert re.fullmatch(rf"request {held}: continue, lease until \d{{4}}-.*Z", gpus("request", "heartbeat", held).line)
     assert shown(gpus, held)["lease_expires_at"] > before
-    assert gpus("request", "heartbeat", held, "--fence", "77", ends=Exit.REFUSED).out == ""
+    assert gpus("request", "heartbeat", held, "--fence", "77", ends=ExitCode.REFUSED).out == ""
 
 
 def test_waiting_in_vain_ends_with_its_own_code_and_leaves_it_queued(gpus: Program) -> None:
@@ -247,14 +247,14 @@ def test_waiting_in_vain_ends_with_its_own_code_and_leaves_it_queued(gpus: Progr
         "1",
         "-o",
         "json",
-        ends=Exit.TIMED_OUT,
+        ends=ExitCode.TIMED_OUT,
     )
     waits = ran.json["id"]
     assert ran.err.splitlines()[0] == f"{waits} queued, position 1 in gpus"
     assert f"not granted within 1s; {waits} stays queued (for 10m, unless somebody asks for it)" in ran.err
     assert f"poolkeeper request cancel {waits}" in ran.err
     assert (
-        gpus("request", "wait", waits, "--timeout", "0s", ends=Exit.TIMED_OUT).line
+        gpus("request", "wait", waits, "--timeout", "0s", ends=ExitCode.TIMED_OUT).line
         == f"request {waits}: queued, position 1 in gpus"
     )
 
@@ -268,7 +268,7 @@ def test_waiting_ends_when_it_is_granted(gpus: Program) -> None:
         assert waiting.stderr.readline().endswith(" queued, position 1 in gpus\n")
         gpus("request", "release", held)
         assert waiting.stdout.readline().endswith(": allocated in gpus under fence 2\n")
-        assert waiting.wait(10) == Exit.OK
+        assert waiting.wait(10) == ExitCode.OK
 
 
 def test_ctrl_c_while_waiting_leaves_it_queued_and_says_so(gpus: Program) -> None:
@@ -279,7 +279,7 @@ def test_ctrl_c_while_waiting_leaves_it_queued_and_says_so(gpus: Program) -> Non
         assert waiting.stderr.readline() == f"{waits} queued, position 1 in gpus\n"
         waiting.send_signal(signal.SIGINT)
         out, err = waiting.communicate(timeout=20)
-    assert waiting.returncode == Exit.INTERRUPTED
+    assert waiting.returncode == ExitCode.INTERRUPTED
     assert err == (
         f"no longer waiting; {waits} stays queued (for 10m, unless somebody asks for it). "
         f"To take it out: poolkeeper request cancel {waits}\n"
@@ -295,8 +295,8 @@ def test_waiting_for_what_is_cancelled_meanwhile(gpus: Program) -> None:
         assert waiting.stderr
         waiting.stderr.readline()
         gpus("request", "cancel", waits)
-        assert waiting.wait(10) == Exit.ENDED
-    assert gpus("request", "wait", waits, ends=Exit.ENDED).line == f"request {waits}: cancelled"
+        assert waiting.wait(10) == ExitCode.ENDED
+    assert gpus("request", "wait", waits, ends=ExitCode.ENDED).line == f"request {waits}: cancelled"
 
 
 REQUEST = {
@@ -308,11 +308,11 @@ REQUEST = {
 @pytest.mark.parametrize(
     ("status", "code"),
     [
-        ("allocated", Exit.OK), ("preempting", Exit.OK), ("rejected", Exit.REJECTED), ("released", Exit.ENDED),
-        ("preempted", Exit.ENDED), ("expired", Exit.ENDED), ("cancelled", Exit.ENDED),
+        ("allocated", ExitCode.OK), ("preempting", ExitCode.OK), ("rejected", ExitCode.REJECTED), ("released", ExitCode.ENDED),
+        ("preempted", ExitCode.ENDED), ("expired", ExitCode.ENDED), ("cancelled", ExitCode.ENDED),
     ],
 )  # fmt: skip
-def test_how_a_wait_ends(told: Program, standin: StandIn, status: str, code: Exit) -> None:
+def test_how_a_wait_ends(told: Program, standin: StandIn, status: str, code: ExitCode) -> None:
     standin.script(says(REQUEST), says({**REQUEST, "position": {"gpus": 1}}), says({**REQUEST, "status": status, "fence": 3}))
     ran = told("request", "wait", "r1", ends=code)
     assert ran.out.startswith(f"request r1: {status}")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 from poolkeeper.cli import shares
-from poolkeeper.cli.exit_codes import Exit
+from poolkeeper.cli.exit_codes import ExitCode
 
 from tests.support.cli_program import Program
 from tests.support.stub_server import StandIn, refuses, says
@@ -133,7 +133,7 @@ def test_it_fits_a_terminal(told: Program, standin: StandIn, width: int, keys: l
     nodes[3] |= {"status": "aggressively_starving", "below_since": ago(minutes=3)}
     standin.script(says({"nodes": nodes}))
     with told.on_a_terminal("pool", "shares", "gpus", width=width) as terminal:
-        assert terminal.ended() == Exit.OK
+        assert terminal.ended() == ExitCode.OK
     plain = COLOUR.sub("", terminal.seen).replace("\r", "")
     assert max(len(line.rstrip()) for line in plain.splitlines()) <= width
     whole = [word for line in drawn(told, standin, nodes) for word in line.split()]
@@ -169,7 +169,7 @@ def test_for_programs(told: Program, standin: StandIn) -> None:
 def test_a_pool_that_is_not_there(told: Program, standin: StandIn) -> None:
     pools = says({"items": [{"name": "gpus"}], "next_cursor": None})
     standin.script(refuses(404, "no_such_pool", "there is no pool gpu"), pools)
-    missing = told("pool", "shares", "gpu", ends=Exit.NOT_FOUND)
+    missing = told("pool", "shares", "gpu", ends=ExitCode.NOT_FOUND)
     assert missing.err == "poolkeeper: there is no pool gpu\n  did you mean gpus?\n"
 
 

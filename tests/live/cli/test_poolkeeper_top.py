@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from poolkeeper.cli.exit_codes import Exit
-from poolkeeper.cli.keyboard import pressed_in
-from poolkeeper.cli.top_data import Close, Sight
-from poolkeeper.cli.top_render import Picture, divided
+from poolkeeper.cli.exit_codes import ExitCode
+from poolkeeper.cli.keyboard import parse_keys
+from poolkeeper.cli.top_data import PoolDetail, TopData
+from poolkeeper.cli.top_render import TopView, divide_cells
 
 from tests.support.backends import free_port
 from tests.support.cli_program import Program, Terminal
@@ -28,10 +28,10 @@ def a_pool(name: str = "gpus", **more: Any) -> dict[str, Any]:
     return {"name": name, "description": "", "active_count": 2, "queue_length": 0, **amounts, **more}
 
 
-def drawn(pool: Mapping[str, Any], close: Close | None = None, width: int = 76) -> list[str]:
+def drawn(pool: Mapping[str, Any], close: PoolDetail | None = None, width: int = 76) -> list[str]:
     """The lines of a pool, in plain characters."""
-    sight = Sight([pool], {str(pool["name"]): close} if close else {})
-    ((_, lines),) = Picture(width, plain=True, now=NOW).pools(sight)
+    sight = TopData([pool], {str(pool["name"]): close} if close else {})
+    ((_, lines),) = TopView(width, plain=True, now=NOW).pools(sight)
     return ["".join(word.text for word in line).rstrip() for line in lines]
 
 
@@ -47,7 +47,7 @@ def drawn(pool: Mapping[str, Any], close: Close | None = None, width: int = 76) 
     ],
 )
 def test_a_bar_shows_all_there_is_and_has_its_length(parts: tuple[int, ...], cells: list[int]) -> None:
-    assert divided(parts, 20) == cells
+    assert divide_cells(parts, 20) == cells
 
 
 def test_the_bar_of_a_pool() -> None:
@@ -89,7 +89,7 @@ def test_policies_and_who_is_next_and_why() -> None:
         {"verdict": "something_new", "keys": {}, "estimated_start": None},
         None,
     ]
-    close = Close([vision, team], [a_waiter(place, reason) for place, reason in enumerate(reasons, start=1)])
+    close = PoolDetail([vision, team], [a_waiter(place, reason) for place, reason in enumerate(reasons, start=1)])
     assert drawn(a_pool(queue_length=9), close)[2:] == [
         "  vision     0 waiting  gpu 6: 4 of 4 reserved, 2 borrowed, limit 7",
         "  step/team  9 waiting  uses nothing",
@@ -106,8 +106,8 @@ def test_of_many_policies_those_are_shown_that_do_something() -> None:
     policies = [idle | {"component": f"team-{number}"} for number in range(9)]
     policies[4] |= {"queued": 2}
     policies[7] |= {"used": {"gpu": 1}}
-    sight = Sight([a_pool(queue_length=2)], {"gpus": Close(policies, [a_waiter(1, None)])})
-    ((_, lines),) = Picture(80, plain=True, now=NOW, policies=3).pools(sight)
+    sight = TopData([a_pool(queue_length=2)], {"gpus": PoolDetail(policies, [a_waiter(1, None)])})
+    ((_, lines),) = TopView(80, plain=True, now=NOW, max_policies=3).pools(sight)
     told = ["".join(word.text for word in line).strip() for line in lines][2:]
     assert [line.split()[0] for line in told] == ["team-0", "team-4", "team-7", "and", "1.", "and"]
     assert told[3] == "and 6 more policies"
@@ -125,7 +125,7 @@ def test_of_many_policies_those_are_shown_that_do_something() -> None:
     ],
 )
 def test_what_other_keys_send_is_no_letter_and_no_number(typed: str, keys: list[str]) -> None:
-    assert list(pressed_in(typed)) == keys
+    assert list(parse_keys(typed)) == keys
 
 
 # ---- before the real service
@@ -175,7 +175,7 @@ def test_it_draws_anew_as_soon_as_something_happens_and_q_ends_it(gpus: Program)
         assert "████▓▓" in terminal.until("1 running, 1 waiting").replace("\x1b[0m\x1b[33m", "")
         _until_it_listens(gpus, terminal)
         terminal.type("q")
-        assert terminal.ended() == Exit.OK
+        assert terminal.ended() == ExitCode.OK
     assert terminal.seen.index("\x1b[?1049h") < terminal.seen.index("gpus") < terminal.seen.rindex("\x1b[?1049l")
     assert terminal.seen.rindex("\x1b[?25h") > terminal.seen.rindex("\x1b[?25l"), "the cursor is shown again"
 
@@ -195,7 +195,7 @@ def _until_it_listens(program: Program, terminal: Terminal) -> None:
 def test_ctrl_c_ends_it_and_leaves_the_terminal_as_it_was(gpus: Program) -> None:
     with gpus.on_a_terminal("top") as terminal:
         terminal.until("1 running, 1 waiting")
-        assert terminal.interrupted() == Exit.INTERRUPTED
+        assert terminal.interrupted() == ExitCode.INTERRUPTED
     assert "\x1b[?1049l" in terminal.seen
     assert "Traceback" not in terminal.seen
 
@@ -213,7 +213,7 @@ def test_of_many_pools_one_is_looked_at_closely(poolkeeper: Program) -> None:
             terminal.type(key)
             terminal.until(f"team-{team} ")
         terminal.type("q")
-        assert terminal.ended() == Exit.OK
+        assert terminal.ended() == ExitCode.OK
     lines = STEERING.sub("", terminal.seen.replace("\x1b[H", "\n")).replace("\r", "").split("\n")
     assert max(map(len, lines)) <= 60
 
@@ -245,25 +245,25 @@ def test_a_service_that_is_away_is_waited_for(tmp_path: Path) -> None:
             standin.script(*[refuses(503, "store_unavailable", "Redis is away")] * 1000)
             terminal.until(r"Redis is away; trying again; this was \d+ s ago")
         terminal.type("q")
-        assert terminal.ended() == Exit.OK
+        assert terminal.ended() == ExitCode.OK
 
 
 def test_once_it_says_that_nobody_answers(tmp_path: Path) -> None:
     nobody = Program(f"http://127.0.0.1:{free_port()}", tmp_path, "default")
-    assert "Connection refused" in nobody("top", ends=Exit.UNAVAILABLE).err
+    assert "Connection refused" in nobody("top", ends=ExitCode.UNAVAILABLE).err
 
 
 def test_a_token_that_is_not_good_ends_it(told: Program, standin: StandIn) -> None:
     standin.script(*[refuses(401, "unknown_token", "this token is unknown, expired or revoked")] * 50)
     with told.on_a_terminal("top") as terminal:
-        assert terminal.ended() == Exit.DENIED
+        assert terminal.ended() == ExitCode.DENIED
     assert "this token is unknown, expired or revoked" in terminal.seen.partition("\x1b[?1049l")[2]
 
 
 def test_an_answer_that_is_none_ends_it_in_words(told: Program, standin: StandIn) -> None:
     standin.script(*answers({"/pools": {"items": [{"name": "gpus"}], "next_cursor": None}}))
     with told.on_a_terminal("top") as terminal:
-        assert terminal.ended() == Exit.REFUSED
+        assert terminal.ended() == ExitCode.REFUSED
     assert "this should not have happened" in terminal.seen.partition("\x1b[?1049l")[2]
 
 

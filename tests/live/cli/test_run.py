@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from poolkeeper.cli.exit_codes import Exit
+from poolkeeper.cli.exit_codes import ExitCode
 
 from tests.support.backends import wait_until
 from tests.support.cli_program import Program
@@ -141,7 +141,7 @@ def test_what_cannot_be_started_gives_all_back(lab: Lab, tmp_path: Path, mode: i
 
 def test_rejected(lab: Lab) -> None:
     with lab.run("--component", "team", "--gpus", "5", "--", "true") as run:
-        run.ends(Exit.REJECTED)
+        run.ends(ExitCode.REJECTED)
     said = run.err.splitlines()
     assert "asks 5 of gpus, which the pool does not have" in said[0]
     assert said[1] == "  did you mean gpu?"
@@ -150,7 +150,7 @@ def test_rejected(lab: Lab) -> None:
 def test_the_time_is_up_and_it_waits_no_more(lab: Lab) -> None:
     holder = lab.taken_by_somebody()
     with lab.run(*ALL, "--timeout", "1", script=SLEEP) as run:
-        run.ends(Exit.TIMED_OUT)
+        run.ends(ExitCode.TIMED_OUT)
     assert "was not granted within 1 s, and is out of the queue" in run.err
     lab.release(holder)
     assert lab.lines() == []
@@ -163,7 +163,7 @@ def test_cancelled_by_somebody_else_while_it_waits(lab: Lab) -> None:
         run.says("waiting in gpus: 1st in the queue, since ")
         waits = lab.program("request", "list", "--status", "queued", "-o", "name").line
         lab.program("request", "cancel", waits)
-        run.ends(Exit.ENDED)
+        run.ends(ExitCode.ENDED)
     assert f"request {waits} is cancelled" in run.err
     lab.release(holder)
     lab.is_sound()
@@ -224,7 +224,7 @@ def test_a_key_finds_its_request_in_the_queue_again_and_not_while_another_run_ho
     with lab.run(*ALL, "--key", "nightly", script=SLEEP) as run:
         start = lab.started()
         with lab.run(*ALL, "--key", "nightly", script=SLEEP) as second:
-            second.ends(Exit.REFUSED)
+            second.ends(ExitCode.REFUSED)
         assert f"request {start.request} of this key holds units already" in second.err
         assert lab.request(start.request)["status"] == "allocated"
         run.tell(signal.SIGTERM)
@@ -242,7 +242,7 @@ def test_two_runs_of_a_key_that_wait_together_do_not_run_together(lab: Lab) -> N
         wait_until(lambda: None not in (one.process.poll(), other.process.poll()) or len(lab.lines()) == 1, "one has begun")
         wait_until(lambda: one.process.poll() is not None or other.process.poll() is not None, "the other has ended")
         loser, winner = (one, other) if one.process.poll() is not None else (other, one)
-        loser.ends(Exit.REFUSED)
+        loser.ends(ExitCode.REFUSED)
         assert "of this key holds units already" in loser.err
         winner.tell(signal.SIGUSR2)
         winner.ends(4)
@@ -258,11 +258,11 @@ def test_who_comes_again_with_the_key_of_a_dead_run_does_not_prolong_its_lease(l
         run.ends(-signal.SIGKILL)
     until = lab.request(start.request)["lease_expires_at"]
     with lab.run(*asked, script=SLEEP) as again:
-        again.ends(Exit.REFUSED)
+        again.ends(ExitCode.REFUSED)
     assert lab.request(start.request)["lease_expires_at"] == until
     lab.lapse()
     with lab.run(*asked, script=SLEEP) as late:
-        late.ends(Exit.ENDED)
+        late.ends(ExitCode.ENDED)
     assert "is expired" in late.err, "a key is used up with its request"
     lab.is_sound()
 
@@ -270,7 +270,7 @@ def test_who_comes_again_with_the_key_of_a_dead_run_does_not_prolong_its_lease(l
 @pytest.mark.parametrize("words", [("echo", "--", "hi"), ("echo", "hi", "--"), ("--gpu", "1", "stray", "--", "true")])
 def test_a_command_stands_after_the_dashes_and_nothing_of_it_before(lab: Lab, words: tuple[str, ...]) -> None:
     with lab.run("--component", "team", *words) as run:
-        run.ends(Exit.USAGE)
+        run.ends(ExitCode.USAGE)
     assert "The command stands after a --, at the end" in run.err or "which command?" in run.err
 
 
@@ -292,7 +292,7 @@ def test_nothing_of_it_stays(lab: Lab) -> None:
 
 def test_without_a_service_it_says_so(lab: Lab) -> None:
     with lab.run(*ALL, "--url", "http://127.0.0.1:1", script=SLEEP) as run:
-        run.ends(Exit.UNAVAILABLE)
+        run.ends(ExitCode.UNAVAILABLE)
     assert run.err.splitlines()[0] == "poolkeeper: no answer from http://127.0.0.1:1: Connection refused"
 
 
@@ -317,19 +317,19 @@ def test_without_a_service_it_says_so(lab: Lab) -> None:
     ],
 )
 def test_wrong_usage(poolkeeper: Program, words: str, said: str) -> None:
-    ran = poolkeeper("run", *words.split(), ends=Exit.USAGE)
+    ran = poolkeeper("run", *words.split(), ends=ExitCode.USAGE)
     assert said in ran.err.splitlines()[0]
     assert ran.err.splitlines()[1] == "  see: poolkeeper run --help"
 
 
 def test_checkpoint_outside_of_a_run(poolkeeper: Program) -> None:
-    ran = poolkeeper("checkpoint", "done", ends=Exit.USAGE)
+    ran = poolkeeper("checkpoint", "done", ends=ExitCode.USAGE)
     assert "this is for a command of `poolkeeper run`" in ran.err
     gone = str(poolkeeper.folder / "gone" / "checkpoint")
-    ran = poolkeeper("checkpoint", "failed", ends=Exit.REFUSED, POOLKEEPER_CHECKPOINT_FILE=gone)
+    ran = poolkeeper("checkpoint", "failed", ends=ExitCode.REFUSED, POOLKEEPER_CHECKPOINT_FILE=gone)
     assert "does not listen at" in ran.err
     lines = ("checkpoint", "done", "--reference", "a\nb")
-    assert "one line" in poolkeeper(*lines, ends=Exit.USAGE, POOLKEEPER_CHECKPOINT_FILE=gone).err
+    assert "one line" in poolkeeper(*lines, ends=ExitCode.USAGE, POOLKEEPER_CHECKPOINT_FILE=gone).err
 
 
 def test_checkpoint_where_there_is_no_file(lab: Lab) -> None:

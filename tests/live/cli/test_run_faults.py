@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from poolkeeper import Client
 from poolkeeper.allocation import cancel_or_release
-from poolkeeper.cli.exit_codes import Exit
+from poolkeeper.cli.exit_codes import ExitCode
 from poolkeeper.errors import Conflict
 
 from tests.support.backends import wait_until
@@ -232,7 +232,7 @@ def test_the_service_is_away_longer_than_somebody_likes_to_wait(shaky: tuple[Ser
         os.kill(start.pid, signal.SIGTERM)
         run.says("trying again")
         run.tell(signal.SIGINT)
-        run.ends(Exit.INTERRUPTED)
+        run.ends(ExitCode.INTERRUPTED)
     assert "the request may still wait or hold units" in run.err
 
 
@@ -245,7 +245,7 @@ def lost(lab: Lab, start: Start) -> None:
 def test_who_has_lost_the_units_is_stopped(lab: Lab) -> None:
     with lab.run(*ALL, script="trap 'echo term >>\"$LOG\"; exit 0' TERM\n" + BEGIN + WORK) as run:
         lost(lab, lab.started())
-        run.ends(Exit.LOST)
+        run.ends(ExitCode.LOST)
     assert lab.lines()[1:] == ["term"]
     assert "the units are lost, so the command is stopped" in run.err
     lab.is_sound()
@@ -255,7 +255,7 @@ def test_who_has_lost_the_units_and_does_not_heed_it_is_killed(lab: Lab) -> None
     with lab.run(*ALL, "--grace", "5", script="trap 'echo term >>\"$LOG\"' TERM\n" + BEGIN + WORK) as run:
         start = lab.started()
         lab.program("request", "delete", start.request, "--yes")
-        run.ends(Exit.LOST)
+        run.ends(ExitCode.LOST)
         assert living({start.pid: ""}) == {}
     assert f"request {start.request} is released" in run.err
     assert lab.lines()[1:] == ["term"]
@@ -294,7 +294,7 @@ def test_it_learns_that_it_has_lost_them_when_the_way_is_open_again(lab: Lab, do
         lost(lab, start)
         other = lab.taken_by_somebody()
         door.open()
-        run.ends(Exit.LOST)
+        run.ends(ExitCode.LOST)
         assert living({start.pid: ""}) == {}
     lab.release(other)
     lab.is_sound()
@@ -318,7 +318,7 @@ def test_who_cannot_tell_whose_the_units_are_does_not_give_them_back(lab: Lab, d
         door.loses_answer_to(f"POST /api/v1/requests/{start.request}/start", times=7)
         with lab.run("--component", "team", "--gpu", "4", "--key", "nightly", script=SLEEP, url=door.url) as second:
             second.says("trying again")
-            second.ends(Exit.REFUSED)
+            second.ends(ExitCode.REFUSED)
         assert "of this key holds units already" in second.err
         with Client(lab.program.url, workspace=lab.program.workspace) as client, pytest.raises(Conflict) as other:
             cancel_or_release(client, {}, "nightly", client.request(start.request), "run:of somebody else")
@@ -336,7 +336,7 @@ def test_ctrl_c_while_nobody_answers_does_not_take_long(lab: Lab, door: Door) ->
         run.says("waiting in gpus")
         door.silence()
         run.tell(signal.SIGINT)
-        run.ends(Exit.INTERRUPTED, within_s=14)
+        run.ends(ExitCode.INTERRUPTED, within_s=14)
     assert "the request may still wait or hold units" in run.err
     lab.release(holder)
 

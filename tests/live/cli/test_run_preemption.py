@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from poolkeeper.cli.exit_codes import Exit
+from poolkeeper.cli.exit_codes import ExitCode
 
 from tests.support.backends import wait_until
 from tests.support.cli_program import Program
@@ -113,7 +113,7 @@ def test_what_ignores_sigterm_is_killed_in_time(lab: Lab) -> None:
         lab.is_now(waiter, "allocated")
         assert datetime.fromisoformat(lab.request(waiter)["granted_at"]) < deadline, "before it is taken from us by force"
         nobody_lives({pid: args for pid, args in below.items() if pid != run.pid})
-        run.ends(Exit.ENDED)
+        run.ends(ExitCode.ENDED)
     assert lab.lines()[1:] == ["term"]
     found = lab.request(first.request)
     assert [told["event"] for told in found["story"]][-1] == "preempted", "not forced: it has left in time"
@@ -279,7 +279,7 @@ def test_who_may_stay_after_sigterm_may_be_told_again(lab: Lab) -> None:
         run.says("it may stay")
         lab.preempt(first)
         lab.until("term", times=2)
-        run.ends(Exit.ENDED)
+        run.ends(ExitCode.ENDED)
 
 
 def test_units_that_are_taken_by_force_and_a_place_in_the_queue(lab: Lab) -> None:
@@ -317,7 +317,7 @@ def test_units_that_are_taken_by_force_for_good(lab: Lab) -> None:
     lab.furnish("grace_s=0")
     with lab.run(*ALL, "--retries", "0", script=SLEEP) as run:
         waiter = lab.preempt(lab.started())
-        run.ends(Exit.LOST)
+        run.ends(ExitCode.LOST)
     assert "is preempted: preempted for request" in run.err
     lab.release(waiter)
     lab.is_sound()
@@ -409,7 +409,7 @@ def test_ctrl_c_while_it_waits_for_its_second_start(lab: Lab) -> None:
         run.says("is in the queue again")
         run.says("waiting in gpus")
         run.tell(signal.SIGINT)
-        run.ends(Exit.INTERRUPTED)
+        run.ends(ExitCode.INTERRUPTED)
     assert lab.request(first.request)["status"] == "cancelled"
     lab.release(waiter)
     lab.is_sound()

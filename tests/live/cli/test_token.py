@@ -146,7 +146,7 @@ def test_a_server_that_is_not_offered_is_not_used(folder: Path) -> None:
 
 
 def test_two_cannot_serve_from_one_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedded_redis, "LOCK_PATIENCE_S", 0.2)
+    monkeypatch.setattr(embedded_redis, "LOCK_TIMEOUT_S", 0.2)
     settings = Settings(data_dir=folder)
     with service(folder) as (url, process):
         with pytest.raises(StoreMisconfigured, match=f"process {process.pid},"), open_services(settings, serving=True):

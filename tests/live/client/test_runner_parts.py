@@ -16,7 +16,7 @@ from unittest.mock import Mock
 
 import pytest
 from poolkeeper import Client
-from poolkeeper.cli.run import distance
+from poolkeeper.cli.run import edit_distance
 from poolkeeper.heartbeats import clock_skew
 from poolkeeper.models import Request
 from poolkeeper.runner import checkpoint_files
@@ -188,7 +188,7 @@ def test_words_for_people() -> None:
     [("gpu", "gpu", 0), ("componnent", "component", 1), ("laese", "lease", 1), ("gpu", "cpu", 1), ("time", "walltime", 4)],
 )
 def test_letters_apart(one: str, other: str, apart: int) -> None:
-    assert distance(one, other) == distance(other, one) == apart
+    assert edit_distance(one, other) == edit_distance(other, one) == apart
 
 
 def test_run_starts_without_what_it_does_not_need() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page
 
-from app.service.tokens import REMEMBERED_S
+from app.service.tokens import CACHE_TTL_S
 from app.store.connection import connect
 from tests.live.dashboard.browser import (
     LIVE_MS,
@@ -258,7 +258,7 @@ def test_a_revoked_token_ends_the_visit(eyes: Eyes, stage: Stage) -> None:
         stage.services.tokens.revoke("guest")
         page.wait_for_url("**/sign-in?*", timeout=PATIENCE_MS)
     eyes.faults.clear()  # the browser notes the 401
-    wait_until(lambda: stage.seated() == 0, "nobody holds a seat any more", within_s=5 + REMEMBERED_S)
+    wait_until(lambda: stage.seated() == 0, "nobody holds a seat any more", within_s=5 + CACHE_TTL_S)
 
 
 def test_it_is_said_when_the_stream_is_down_and_the_page_goes_on(eyes: Eyes, stage: Stage) -> None:

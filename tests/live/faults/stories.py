@@ -15,7 +15,7 @@ from redis.connection import ConnectionPool, UnixDomainSocketConnection
 from app.domain.errors import Refusal
 from app.store.scripts import RedisClient
 from tests.support.redis_snapshot import Snapshot
-from tests.support.world import World, full
+from tests.support.world import World, full_component
 
 WORKSPACE: Final = "faults"
 LEASE_S: Final = 10
@@ -59,16 +59,16 @@ CHANGES: Final[dict[str, Callable[[World], Any]]] = {
     "cancel": lambda world: world.ledger.cancel(WORKSPACE, "waiting0"),
     "drop": lambda world: world.ledger.drop(WORKSPACE, "dropped"),
     "heartbeat": lambda world: world.ledger.heartbeat(WORKSPACE, "lapsing", 1),
-    "grow": lambda world: world.resize(gpu=6),
+    "grow": lambda world: world.update_pool(gpu=6),
     "rank anew": lambda world: world.policy("u", priority=5, reserved={"licence": 1}, limit={"licence": 3}),
-    "shrink": lambda world: world.resize(licence=3),
+    "shrink": lambda world: world.update_pool(licence=3),
     "lapse": later,
     "create pool": lambda world: world.pool("another", gpu=1),
     "set group": lambda world: world.group("fresh", reserved={"gpu": 1}),
     "attach": lambda world: world.policy("t", "empty", priority=9),
-    "delete policy": lambda world: world.ledger.delete_policy(WORKSPACE, "empty", full("v")),
+    "delete policy": lambda world: world.ledger.delete_policy(WORKSPACE, "empty", full_component("v")),
     "delete group": lambda world: world.ledger.delete_group(WORKSPACE, "p", "spare"),
-    "configure": lambda world: world.resize("empty", settings={"queueing": "strict"}),
+    "configure": lambda world: world.update_pool("empty", settings={"queueing": "strict"}),
     "delete pool": lambda world: world.ledger.delete_pool(WORKSPACE, "another"),
 }
 """In this order a story, in which every change finds something to do."""

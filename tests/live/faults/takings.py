@@ -17,14 +17,14 @@ CHUNK: Final = 1
 
 TAKING: Final[Mapping[str, Callable[[Departure], Any]]] = {
     "two have to leave": Departure.reconcile,
-    "the pool shrinks": lambda at: at.resize(gpu=6),
+    "the pool shrinks": lambda at: at.update_pool(gpu=6),
     "the first owner gives up": lambda at: at.leave_queue("w"),
     "its victim is passed on": Departure.reconcile,
-    "the pool grows": lambda at: at.resize(gpu=10),
+    "the pool grows": lambda at: at.update_pool(gpu=10),
     "a third asks": lambda at: at.submit("high", own_id="y", gpu=4, preemption_class=9),
     "it is decided": Departure.reconcile,
     "time passes": lambda at: at.clock.advance(GRACE_S),
-    "who is due ends or leaves": Departure.depart,
+    "who is due ends or leaves": Departure.enforce_deadlines,
     "it is decided again": Departure.reconcile,
     "more ask": lambda at: [at.submit("high", own_id=f"z{each}", gpu=1, preemption_class=9) for each in range(3)],
     "some of them have to leave": Departure.reconcile,
@@ -32,9 +32,9 @@ TAKING: Final[Mapping[str, Callable[[Departure], Any]]] = {
     "and the next one": lambda at: at.leave_queue("z1"),
     "whom nobody needs gone is called back": Departure.reconcile,
     "more time passes": lambda at: at.clock.advance(TIMEOUT_S),
-    "who is due is told to end": Departure.depart,
+    "who is due is told to end": Departure.enforce_deadlines,
     "all time is up": lambda at: at.clock.advance(GRACE_S),
-    "the last leave": Departure.depart,
+    "the last leave": Departure.enforce_deadlines,
     "the rest is decided": Departure.reconcile,
 }
 
@@ -65,7 +65,7 @@ def take(path: str, diary: Path, last: int, sent: bool, begun_ms: int) -> None:
     world = Departure(Redis(connection_pool=pool), CHUNK)
     world.clock.advance((begun_ms - world.clock.now_ms()) / 1000)
     notes: list[str] = []
-    world.ledger._scripts = world.planning._scripts = Noted(world.client, notes)
+    world.ledger._scripts = world.plan_store._scripts = Noted(world.client, notes)
     for number, act in enumerate(TAKING.values()):
         diary.write_text(f"{number} {world.clock.now_ms()}")
         world.attempt(lambda act=act: act(world))  # type: ignore[misc]

@@ -72,7 +72,7 @@ def test_whoever_decides_is_killed_anywhere(servers: Servers, tmp_path: Path, se
 def goes_on(world: Departure, number: int) -> None:
     """One pass, which leaves nothing unfinished and nobody leaving for nothing; and then the story to its end."""
     world.reconcile()
-    while world.planning.enforce_deadlines(world.workspace)[1]:
+    while world.plan_store.enforce_deadlines(world.workspace)[1]:
         pass
     now = world.everything()
     demand([*now.faults(lowered=True), *now.superfluous()])

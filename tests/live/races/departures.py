@@ -112,7 +112,7 @@ class Departure(World):
         """Look at the pool, and decide."""
         while True:
             try:
-                self.seen = self.planning.snapshot(self.workspace, "p")
+                self.seen = self.plan_store.snapshot(self.workspace, "p")
                 break
             except UnfinishedWork:
                 self.ledger.resume_unfinished(self.workspace)
@@ -121,20 +121,20 @@ class Departure(World):
     def apply(self) -> None:
         """Take the steps that were decided."""
         for step in self.steps:
-            if self.seen and self.planning.apply_step(self.workspace, self.seen, step).is_unfinished:
+            if self.seen and self.plan_store.apply_step(self.workspace, self.seen, step).is_unfinished:
                 while self.ledger.resume_unfinished(self.workspace):
                     pass
 
     def reconcile(self, planning: PlanStore | None = None) -> None:
         """A pass over everything."""
-        while Candid(planning or self.planning, self.ledger).run(self.workspace):
+        while Candid(planning or self.plan_store, self.ledger).run(self.workspace):
             pass
 
     def later(self, seconds: float) -> None:
         """Time passes, and those whose time is up are seen to."""
         self.clock.advance(seconds)
         self.ledger.sweep(self.workspace)
-        self.depart()
+        self.enforce_deadlines()
 
     # and how it is
 
@@ -200,17 +200,17 @@ STORY: Final[Mapping[str, Act]] = {
     "apply": Departure.apply,
     "heartbeat": lambda at: at.beat("v1"),
     "start saving": lambda at: at.tell("v1", "started"),
-    "grace is over": lambda at: at.depart(GRACE_S),
-    "more time": lambda at: at.depart(TIMEOUT_S - GRACE_S),
-    "time to save is over": lambda at: at.depart(TIMEOUT_S / 2),
-    "forced": lambda at: at.depart(GRACE_S),
+    "grace is over": lambda at: at.enforce_deadlines(GRACE_S),
+    "more time": lambda at: at.enforce_deadlines(TIMEOUT_S - GRACE_S),
+    "time to save is over": lambda at: at.enforce_deadlines(TIMEOUT_S / 2),
+    "forced": lambda at: at.enforce_deadlines(GRACE_S),
 }
 """One call or two of the store each, in this order; whatever is done between them is done between two calls."""
 
 
 def resize(units: int) -> Act:
     """The pool has so many from now on."""
-    return lambda at: at.resize(gpu=units)
+    return lambda at: at.update_pool(gpu=units)
 
 
 def share_out(at: Departure) -> None:
@@ -242,7 +242,7 @@ ACTS: Final[Mapping[str, Act]] = {
     "the waiter sinks": lambda at: at.policy("high", group="g", priority=0),
     "the waiter is limited": lambda at: at.policy("high", group="g", priority=5, limit={"gpu": 3}),
     "shares change": share_out,
-    "grace ends": lambda at: at.resize(settings={"grace_s": 0}),
+    "grace ends": lambda at: at.update_pool(settings={"grace_s": 0}),
     "another asks": lambda at: at.submit("high", own_id="y", gpu=2, preemption_class=9),
     "the plan again": Departure.apply,
     "a second pass": Departure.reconcile,

@@ -129,7 +129,7 @@ def half_a_change(arena: Arena) -> None:
         arena.submit("tu"[each % 2], gpu=1, licence=1 + each // 4)
     arena.ledger = Forgetful(arena.client, arena.clock, LedgerLimits(chunk=arena.chunk))
     arena.policy("u", limit={"licence": 2}, reserved={"licence": 1}, priority=3)
-    arena.resize(gpu=4)
+    arena.update_pool(gpu=4)
     arena.ledger = Ledger(arena.client, arena.clock, LedgerLimits(chunk=arena.chunk))
 
 

@@ -190,7 +190,7 @@ def test_whose_way_is_cleared_in_one_pool_has_nobody_leave_in_another(servers: S
     assert [step.waiter for step in steps if isinstance(step, Preempt)] == ["y"], "it would have somebody leave there"
     world.reconcile()
     before = world.everything().seen.data
-    taken = [world.planning.apply_step(world.workspace, seen, step) for step in steps]
+    taken = [world.plan_store.apply_step(world.workspace, seen, step) for step in steps]
     assert ([one.reason for one in taken], world.everything().seen.data) == (["hold elsewhere"], before)
     world.finish()
 
@@ -201,7 +201,7 @@ def test_who_was_passed_on_meanwhile_is_not_called_back(servers: Servers, backen
     world.leave_queue("w")
     world.plan()
     assert [type(step) for step in world.steps] == [Reprieve]
-    world.resize(gpu=6)
+    world.update_pool(gpu=6)
     world.reconcile()
     assert world.everything().told("passed_on") == {"passed_on": 1}
     before = world.everything().seen.data

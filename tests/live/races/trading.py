@@ -18,7 +18,7 @@ from app.store.keys import key
 from app.store.ledger import Ledger, LedgerLimits
 from tests.live.races import anytime, quiet
 from tests.support.redis_snapshot import Snapshot
-from tests.support.world import World, full
+from tests.support.world import World, full_component
 
 WORKSPACE: Final = "races"
 COMPONENTS: Final = ("a", "b", "c", "d")
@@ -183,7 +183,7 @@ class Trader(World):
         furthest = {"gpu": 3, "licence": 1} if self.mix.shrinking else {"gpu": 12, "licence": 5}
         resource = self.random.choice(sorted(furthest))
         if (now := self.view(pool).capacity[resource]) != furthest[resource]:
-            self.resize(pool, None, **{resource: now + step})
+            self.update_pool(pool, None, **{resource: now + step})
 
     def set_policy(self) -> None:
         """Another priority and share; a limit, in pool q, is only lowered where capacities are."""
@@ -193,7 +193,7 @@ class Trader(World):
             wanted["group"] = "g"
         elif self.mix.shrinking:
             wanted["limit"] = {"gpu": pick.randrange(2, 6)}
-        self.ledger.set_policy(WORKSPACE, pool, full(pick.choice(COMPONENTS[:2])), PolicySpec.model_validate(wanted))
+        self.ledger.set_policy(WORKSPACE, pool, full_component(pick.choice(COMPONENTS[:2])), PolicySpec.model_validate(wanted))
 
     def settle_differently(self) -> None:
         """Another order or way of queueing."""
@@ -205,7 +205,7 @@ class Trader(World):
                 ("patience_s", (0, 5, None)),
             ]
         )
-        self.resize(self.random.choice(("p", "q")), settings={setting: self.random.choice(values)})
+        self.update_pool(self.random.choice(("p", "q")), settings={setting: self.random.choice(values)})
 
     def come_and_go(self) -> None:
         """A third pool is made, joined, left and deleted, by whoever comes first."""
@@ -214,7 +214,7 @@ class Trader(World):
                 lambda: self.pool("r", gpu=2),
                 lambda: self.policy("a", "r", priority=1),
                 lambda: self.policy("c", "r"),
-                lambda: self.ledger.delete_policy(WORKSPACE, "r", full("a")),
+                lambda: self.ledger.delete_policy(WORKSPACE, "r", full_component("a")),
                 lambda: self.ledger.delete_pool(WORKSPACE, "r"),
             ]
         )

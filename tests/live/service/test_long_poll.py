@@ -151,8 +151,8 @@ def test_never_more_sit_than_there_are_seats(aside: ThreadPoolExecutor) -> None:
 def test_what_is_different_already_is_answered_at_once(world: World, waiting: LongPolls, requests: Counting) -> None:
     held, waits = world.submit(gpu=1), world.submit(gpu=1)
     begun = time.monotonic()
-    assert waiting.wait_for_change("test", held.id, RequestState.QUEUED, LONG_S) == PollResult(world.look(held))
-    assert waiting.wait_for_change("test", waits.id, None, 0) == PollResult(world.look(waits))
+    assert waiting.wait_for_change("test", held.id, RequestState.QUEUED, LONG_S) == PollResult(world.get(held))
+    assert waiting.wait_for_change("test", waits.id, None, 0) == PollResult(world.get(waits))
     assert (time.monotonic() - begun < SOON_S, requests.looks) == (True, 2)
     assert waiting.slots.used() == {"poll": 0, "stream": 0}
 
@@ -181,7 +181,7 @@ def test_time_is_up(world: World, waiting: LongPolls, requests: Counting) -> Non
     begun = time.monotonic()
     told = waiting.wait_for_change("test", waits.id, None, 0.5)
     took_s = time.monotonic() - begun
-    assert (told, 0.5 <= took_s < SOON_S) == (PollResult(world.look(waits)), True)
+    assert (told, 0.5 <= took_s < SOON_S) == (PollResult(world.get(waits)), True)
     assert requests.looks == 3, "before it waits, when it listens and at the end: nobody asks Redis over and over"
     assert waiting.slots.used()["poll"] == 0
 
@@ -190,7 +190,7 @@ def test_a_full_house_answers_at_once(world: World, waiting: LongPolls, polls: P
     held, waits = world.submit(gpu=1), world.submit(gpu=1)
     seated = [polls.begin(waits) for _ in range(4)]
     begun = time.monotonic()
-    assert waiting.wait_for_change("test", waits.id, None, LONG_S) == PollResult(world.look(waits), no_slot=True)
+    assert waiting.wait_for_change("test", waits.id, None, LONG_S) == PollResult(world.get(waits), no_slot=True)
     assert (time.monotonic() - begun < SOON_S, waiting.slots.refused()["poll"]) == (True, 1)
     world.release(held)
     assert [poll.result(SOON_S).request.status for poll in seated] == ["allocated"] * 4
@@ -214,8 +214,8 @@ def test_a_client_that_has_gone_frees_its_seat_and_keeps_nothing_fresh(
 def test_who_waits_does_not_go_stale(client: RedisClient, world: World) -> None:
     ledger = Ledger(client)
     now = LongPolls(Requests(ledger, WorkspaceRegistry(client)), ChangeNotifications(client), WaitSlots(2, 1))
-    ledger.submit("test", world.ask(gpu=1))
-    waits, forgotten = (ledger.submit("test", world.ask(gpu=1, queue_ttl_s=1)) for _ in range(2))
+    ledger.submit("test", world.request_spec(gpu=1))
+    waits, forgotten = (ledger.submit("test", world.request_spec(gpu=1, queue_ttl_s=1)) for _ in range(2))
     with ThreadPoolExecutor(1) as threads:
         poll = threads.submit(now.wait_for_change, "test", waits.id, None, 3.0)
         while not poll.done():
@@ -228,7 +228,7 @@ def test_who_waits_does_not_go_stale(client: RedisClient, world: World) -> None:
 
 def test_a_change_that_nobody_said_is_seen_later(world: World, polls: Polls, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LOOK_S", 0.1)
-    monkeypatch.setattr(ChangeNotifications, "_hear", lambda *_: time.sleep(0.05))
+    monkeypatch.setattr(ChangeNotifications, "_read_message", lambda *_: time.sleep(0.05))
     held, waits = world.submit(gpu=1), world.submit(gpu=1)
     poll = polls.begin(waits)
     world.release(held)
@@ -308,7 +308,7 @@ def test_nothing_is_lost_or_repeated_or_out_of_order(
     client: RedisClient, world: World, waiting: LongPolls, aside: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "PAGE", 7)
-    world.resize(gpu=1000)
+    world.update_pool(gpu=1000)
     streams = [Stream(waiting.stream_events("test", "0"), aside) for _ in range(2)]
 
     def busy(_: int) -> None:
@@ -326,7 +326,7 @@ def test_nothing_is_lost_or_repeated_or_out_of_order(
 def test_a_quiet_stream_gives_signs_of_life_and_asks_seldom(
     world: World, waiting: LongPolls, aside: ThreadPoolExecutor, requests: Counting
 ) -> None:
-    stream = Stream(waiting.stream_events("test", "0", alive_every_s=0.2), aside)
+    stream = Stream(waiting.stream_events("test", "0", keepalive_s=0.2), aside)
     begun = time.monotonic()
     wait_until(lambda: len(stream.came) == 4, "it lives")
     assert (stream.came, 0.5 < time.monotonic() - begun < SOON_S, requests.looks <= 5) == ([None] * 4, True, True)
@@ -335,7 +335,7 @@ def test_a_quiet_stream_gives_signs_of_life_and_asks_seldom(
 def test_a_stream_outlives_a_redis_that_is_away(
     world: World, waiting: LongPolls, aside: ThreadPoolExecutor, requests: Counting
 ) -> None:
-    stream = Stream(waiting.stream_events("test", "0", alive_every_s=0.1), aside)
+    stream = Stream(waiting.stream_events("test", "0", keepalive_s=0.1), aside)
     wait_until(lambda: stream.came, "it has begun")
     requests.away = True
     world.submit(gpu=1)

@@ -196,7 +196,7 @@ def test_a_change_at_any_moment_is_seen(client: RedisClient, world: World, wakeu
 
 def test_channels_that_come_and_go_are_heard_when_it_counts(world: World, wakeups: ChangeNotifications) -> None:
     """Many begin and stop to watch the same few requests, so that SUBSCRIBE and UNSUBSCRIBE overtake each other."""
-    world.resize(gpu=1000)
+    world.update_pool(gpu=1000)
     requests = [world.submit(gpu=1) for _ in range(4)]
     stop = threading.Event()
 

@@ -78,8 +78,8 @@ def live(world: World) -> None:
     world.pass_time(9)
     world.ledger.heartbeat(world.workspace, held.id, 1)
     world.cancel(waiting[1])
-    world.resize(gpu=5)
-    world.resize("q", tpu=2)
+    world.update_pool(gpu=5)
+    world.update_pool("q", tpu=2)
     world.policy("b", limit={"gpu": 1})
     world.release(held)
     world.drop(waiting[0])
@@ -117,12 +117,12 @@ def live_with_taking_back(world: World) -> None:
     assert (nudges.claim(world.workspace), nudges.begin_pass(world.workspace, "a", 60)) == (0, "begun")
     nudges.finish_pass(world.workspace, "a", None, 60, 0.001, "nothing")
     for waiter, victim in zip((first, second), victims, strict=True):
-        assert world.stop(waiter, victim, pool="back").applied
+        assert world.preempt(waiter, victim, pool="back").applied
     world.checkpoint(victims[0], "defer", 10)
     world.cancel(first)
     assert world.pass_on(victims[0], second, "back").applied
     assert world.end_hold(second, "back").reason == "enough"
-    assert world.depart(700) == 2
+    assert world.enforce_deadlines(700) == 2
     world.cancel(second)
     assert world.reprieve(victims[1], "back").applied
     world.checkpoint(victims[0], "completed")
@@ -146,10 +146,10 @@ def live_with_fair_shares(world: World) -> None:
     assert seen.demand["orchestrator/two"].units["gpu"] == 3
     found = plan_pool(seen).publication
     assert found
-    assert world.planning.publish(world.workspace, seen, found).applied
+    assert world.plan_store.publish(world.workspace, seen, found).applied
     for one in waiting:
         world.cancel(one)
-    world.resize("fair", gpu=2)
+    world.update_pool("fair", gpu=2)
     assert world.apply(
         EvictOverLimit((OverLimitVictim(held[1].id, held[1].fence or 0, "pool"),)), world.snapshot("fair")
     ).applied
@@ -236,10 +236,11 @@ def look_closely(client: RedisClient, world: World) -> None:
 def test_no_script_touches_another_slot(strict: RedisClient, monkeypatch: pytest.MonkeyPatch) -> None:
     scripts = Guarded(strict)
     for place in (
-        "ledger", "auditor", "tokens", "lists", "measuring", "planning", "nudges", "samples", "tasks", "standings", "scratch",
+        "ledger", "audit", "tokens", "queries", "metrics", "plan_store", "nudges", "usage_samples", "task_outbox", "queue_status",
+        "workspace_copy",
     ):  # fmt: skip
         monkeypatch.setattr(f"app.store.{place}.Scripts", lambda _: scripts)
-    monkeypatch.setattr("app.store.plan_store.MOST", 1)  # so that there is more than one look shows
+    monkeypatch.setattr("app.store.plan_store.MAX_WAITERS", 1)  # so that there is more than one look shows
     world = World(strict)
     live(world)
     assert (world.get_pool().used, world.queue(), len(world.events()) > 10) == ({}, [], True)

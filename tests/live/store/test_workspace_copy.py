@@ -100,7 +100,7 @@ def test_a_hold_that_ends_meanwhile_is_not_there_although_no_event_says_so(world
     world.submit("high", gpu=1)
     world.submit("low", gpu=4)
     owner = world.submit("high", gpu=4)
-    reconciling = Reconciler(world.planning, world.ledger)
+    reconciling = Reconciler(world.plan_store, world.ledger)
     reconciling.run(world.workspace)
     last = world.ledger.get_last_event_id(world.workspace)
 

@@ -45,7 +45,7 @@ def received(broker: Broker, queue: str = "celery") -> Any:
 
 
 def test_it_arrives_as_it_was_made(broker: Broker) -> None:
-    publisher(broker.url).publish(Message.of(dispatch(properties={"correlation_id": "a", "reply_to": "q", "priority": 0})))
+    publisher(broker.url).publish(Message.from_dispatch(dispatch(properties={"correlation_id": "a", "reply_to": "q", "priority": 0})))
     message = received(broker)
     assert (message.body, message.content_type, message.content_encoding) == (BODY, "application/json", "utf-8")
     assert message.payload == [[1], {"a": "é"}, {"callbacks": None}]
@@ -79,7 +79,7 @@ def test_a_body_is_never_looked_into(broker: Broker) -> None:
         "content_encoding": "binary",
         "headers": {"compression": "application/x-gzip"},
     }
-    publisher(broker.url).publish(Message.of(dispatch(**more)))
+    publisher(broker.url).publish(Message.from_dispatch(dispatch(**more)))
     (raw,) = broker.arrived()
     assert base64.b64decode(raw["body"]) == squeezed
     assert raw["headers"]["compression"] == "application/x-gzip"
@@ -87,7 +87,7 @@ def test_a_body_is_never_looked_into(broker: Broker) -> None:
 
 def test_a_priority_and_an_end_are_the_brokers_to_know(broker: Broker) -> None:
     properties = {"priority": 3, "expiration": 1.5, "delivery_mode": "transient"}
-    publisher(broker.url).publish(Message.of(dispatch(properties=properties)))
+    publisher(broker.url).publish(Message.from_dispatch(dispatch(properties=properties)))
     (raw,) = broker.arrived("celery\x06\x163")
     told = {name: raw["properties"][name] for name in properties}
     assert told == {"priority": 3, "expiration": "1500", "delivery_mode": 1}
@@ -95,7 +95,7 @@ def test_a_priority_and_an_end_are_the_brokers_to_know(broker: Broker) -> None:
 
 def test_of_what_will_never_run_its_worker_is_told_why(broker: Broker) -> None:
     ended = TaskEnd("rejected", "no_policy", "no pool has a policy for this component")
-    publisher(broker.url).publish(Message.of(dispatch(fence=None, ended=ended)))
+    publisher(broker.url).publish(Message.from_dispatch(dispatch(fence=None, ended=ended)))
     ((_, told),) = broker.told()
     assert (told["fence"], told["ended"]) == (
         None,
@@ -107,38 +107,38 @@ def test_a_route_of_its_own_is_made_before_anything_is_sent_on_it(broker: Broker
     exchange = {"name": "jobs", "type": "topic", "durable": True, "delivery_mode": 2, "arguments": None}
     queue = {"name": "long", "exchange": exchange, "routing_key": "train.#", "no_declare": None, "exclusive": False}
     more: dict[str, Any] = {"exchange": "jobs", "exchange_type": "topic", "routing_key": "train.gpu", "queues": [queue]}
-    publisher(broker.url).publish(Message.of(dispatch(**more)))
+    publisher(broker.url).publish(Message.from_dispatch(dispatch(**more)))
     assert [task for task, _ in broker.told("long")] == ["a"]
 
 
 def test_queues_are_made_once_a_connection(broker: Broker) -> None:
     bound = "_kombu.binding.celery"
     sends = publisher(broker.url)
-    sends.publish(Message.of(dispatch()))
+    sends.publish(Message.from_dispatch(dispatch()))
     assert broker.client.delete(bound) == 1
-    sends.publish(Message.of(dispatch()))
+    sends.publish(Message.from_dispatch(dispatch()))
     assert not broker.client.exists(bound)
     sends.close()
-    sends.publish(Message.of(dispatch()))
+    sends.publish(Message.from_dispatch(dispatch()))
     assert broker.client.exists(bound)
     assert len(broker.arrived()) == 3
 
 
 @pytest.mark.parametrize("no", [{"no_declare": True}, {"exclusive": True}])
 def test_a_queue_that_is_not_ours_to_make_is_not_made(broker: Broker, no: dict[str, bool]) -> None:
-    publisher(broker.url).publish(Message.of(dispatch(queues=[QUEUE | no])))
+    publisher(broker.url).publish(Message.from_dispatch(dispatch(queues=[QUEUE | no])))
     assert len(broker.arrived()) == 1
     assert not broker.client.exists("_kombu.binding.celery")
 
 
 def test_what_its_transport_is_told_counts(broker: Broker) -> None:
-    publisher(broker.url, global_keyprefix="mine:").publish(Message.of(dispatch()))
+    publisher(broker.url, global_keyprefix="mine:").publish(Message.from_dispatch(dispatch()))
     assert len(broker.arrived("mine:celery")) == 1
 
 
 def test_a_socket_is_a_broker_too(broker: Broker) -> None:
     for url in (f"redis+socket://:{broker.password}@{broker.socket}", f"unix://:{broker.password}@{broker.socket}"):
-        publisher(url).publish(Message.of(dispatch()))
+        publisher(url).publish(Message.from_dispatch(dispatch()))
     assert len(broker.arrived()) == 2
 
 
@@ -155,7 +155,7 @@ def test_a_socket_is_a_broker_too(broker: Broker) -> None:
 )
 def test_what_is_no_message(message: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidMessage, match=f"^{said}"):
-        Message.of(dispatch(message=message or {"id": "a"}))
+        Message.from_dispatch(dispatch(message=message or {"id": "a"}))
 
 
 # ---- the broker
@@ -163,44 +163,44 @@ def test_what_is_no_message(message: dict[str, Any], said: str) -> None:
 
 def test_it_is_sent_at_once_though_the_connection_has_died_meanwhile(broker: Broker) -> None:
     sends = publisher(broker.url)
-    sends.publish(Message.of(dispatch("a")))
+    sends.publish(Message.from_dispatch(dispatch("a")))
     broker.client.client_kill_filter(_type="normal", skipme=True)
-    sends.publish(Message.of(dispatch("b")))
+    sends.publish(Message.from_dispatch(dispatch("b")))
     broker.kill()
     broker.start()
-    sends.publish(Message.of(dispatch("c")))
+    sends.publish(Message.from_dispatch(dispatch("c")))
     assert [task for task, _ in broker.told()] == ["a", "b", "c"]
 
 
 def test_a_broker_that_is_away_is_said_to_be_at_once(broker: Broker) -> None:
     sends = publisher(broker.url)
-    sends.publish(Message.of(dispatch("a")))
+    sends.publish(Message.from_dispatch(dispatch("a")))
     broker.kill()
     for _ in range(3):
         begun = time.monotonic()
         with pytest.raises(BrokerUnavailable, match="Connection refused"):
-            sends.publish(Message.of(dispatch("b")))
+            sends.publish(Message.from_dispatch(dispatch("b")))
         assert time.monotonic() - begun < 2
     broker.start()
-    sends.publish(Message.of(dispatch("b")))
+    sends.publish(Message.from_dispatch(dispatch("b")))
     assert [task for task, _ in broker.told()] == ["a", "b"]
 
 
 def test_a_broker_that_says_nothing_is_given_up(broker: Broker) -> None:
     sends = publisher(broker.url, socket_timeout=0.3)
-    sends.publish(Message.of(dispatch("a")))
+    sends.publish(Message.from_dispatch(dispatch("a")))
     with broker.frozen():
         for _ in range(2):
             with pytest.raises(BrokerUnavailable, match="Timeout"):
-                sends.publish(Message.of(dispatch("b")))
-    sends.publish(Message.of(dispatch("c")))
+                sends.publish(Message.from_dispatch(dispatch("b")))
+    sends.publish(Message.from_dispatch(dispatch("c")))
     assert [task for task, _ in broker.told()][-1] == "c"
 
 
 def test_a_message_half_on_its_way_when_the_broker_is_killed_is_not_sent(broker: Broker) -> None:
     sends, failed = publisher(broker.url), list[Exception]()
-    sends.publish(Message.of(dispatch("a")))
-    large = Message.of(dispatch("b", body=base64.b64encode(b"x" * 8_000_000).decode()))
+    sends.publish(Message.from_dispatch(dispatch("a")))
+    large = Message.from_dispatch(dispatch("b", body=base64.b64encode(b"x" * 8_000_000).decode()))
 
     def send() -> None:
         try:
@@ -232,15 +232,15 @@ def test_what_it_does_not_take_is_wrong_alone(broker: Broker) -> None:
     broker.client.set("celery", "no queue")
     sends = publisher(broker.url)
     with pytest.raises(MessageRejected, match="WRONGTYPE"):
-        sends.publish(Message.of(dispatch("a")))
-    sends.publish(Message.of(dispatch("b", routing_key="other", queues=[])))
+        sends.publish(Message.from_dispatch(dispatch("a")))
+    sends.publish(Message.from_dispatch(dispatch("b", routing_key="other", queues=[])))
     assert [task for task, _ in broker.told("other")] == ["b"]
 
 
 def test_who_is_not_let_in_shows_no_password(broker: Broker) -> None:
     for url in (f"redis://:wr0ng@127.0.0.1:{broker.port}", f"redis://wr0ng:wr0ng@127.0.0.1:{broker.port}"):
         with pytest.raises(BrokerUnavailable) as away:
-            publisher(url).publish(Message.of(dispatch()))
+            publisher(url).publish(Message.from_dispatch(dispatch()))
         assert "wr0ng" not in str(away.value)
 
 

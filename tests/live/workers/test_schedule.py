@@ -23,7 +23,7 @@ from app.store.keys import key
 from app.store.scripts import RedisClient
 from tests.support.backends import free_port, require, serve, wait_until, wait_until_ready
 from tests.support.poolkeeperd import environment
-from workers.schedule import AT_MOST
+from workers.schedule import MAX_WAITING_TICKS
 
 W = "team"
 QUEUE = f"{KEY_PREFIX}poolkeeper"
@@ -150,7 +150,7 @@ def test_a_worker_and_beat_outlive_redis(at: Place, tmp_path: Path) -> None:
 def test_ticks_do_not_pile_up_while_nobody_works(at: Place) -> None:
     at.start("beat", POOLKEEPER_CLEANUP_INTERVAL_S="0.1", POOLKEEPER_AUDIT_INTERVAL_S="1")
     wait_until(lambda: "is left out" in at.log("beat"), "beat leaves a tick out")
-    assert at.client.llen(QUEUE) == AT_MOST
+    assert at.client.llen(QUEUE) == MAX_WAITING_TICKS
     at.start("worker")
     wait_until(lambda: at.client.llen(QUEUE) < 5, "the worker has caught up")
     at.lapse()

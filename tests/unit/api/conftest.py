@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from app.store.scripts import RedisClient
-from tests.support.backends import new_fake
+from tests.support.fake_redis import new_fake
 from tests.support.in_process_api import Site
 
 

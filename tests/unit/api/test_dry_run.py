@@ -9,7 +9,7 @@ from poolkeeper.http_client import LONGEST_RETRY_AFTER_S
 
 from app.api.schemas.base import LAST_MS, time_of
 from app.store.workspace_copy import DRY_RUN_REASONS, DryRunUnavailable
-from tests.support.backends import FakeScratch
+from tests.support.fake_redis import FakeRedisProvider
 from tests.support.in_process_api import Site, an_ask
 
 
@@ -112,7 +112,7 @@ def test_why_nothing_is_tried_has_codes_of_its_own(
     def none(*_: object) -> None:
         raise DryRunUnavailable(reason)
 
-    monkeypatch.setattr(FakeScratch, "empty", none)
+    monkeypatch.setattr(FakeRedisProvider, "empty_redis", none)
     said = site.post("/dry-run", {"request": an_ask()})
     problem = said.refused(503, f"dry_run_{reason}")
     assert problem["detail"] == DRY_RUN_REASONS[reason]

@@ -13,7 +13,7 @@ from app.api import errors
 from app.api.routes import AT_ROOT, ROUTES
 from app.domain import errors as domain
 from app.domain.errors import Conflict, NotFound, Refusal, RuleViolation, StaleFence
-from app.logging_config import JsonLine
+from app.logging_config import JsonFormatter
 from app.service.long_poll import TooManyWaiters
 from app.store.connection import UNAVAILABLE_REASONS, StoreUnavailable
 from tests.support.in_process_api import Site
@@ -108,7 +108,7 @@ def test_a_bug_is_answered_without_a_word_of_it_and_logged_with_its_trace(
     assert "secret" not in str(answer)
     assert "Retry-After" not in answer.headers
     (record,) = [record for record in caplog.records if record.levelno >= logging.ERROR]
-    line = json.loads(JsonLine().format(record))
+    line = json.loads(JsonFormatter().format(record))
     assert (line["message"], line["request_id"]) == ("GET /api/v1/pools failed", "the-id")
     assert f"{type(bug).__name__}: secret" in line["error"]
 

@@ -123,7 +123,7 @@ def test_who_may_not_see_a_request_does_not_have_it_worked_out(
     def worked_out(*_: object) -> None:
         raise AssertionError
 
-    monkeypatch.setattr(QueueStatusStore, "of", worked_out)
+    monkeypatch.setattr(QueueStatusStore, "list_statuses", worked_out)
     monkeypatch.setattr(Estimator, "of", worked_out)
     secret = site.token("requester", "other", workspaces=["default"])
     for what in ("explain", "estimate"):
@@ -134,7 +134,7 @@ def test_an_estimate_is_that_of_the_explanation_and_costs_no_look_at_the_rules(
     site: Site, queue: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (explained,) = site.get(f"/requests/{queue['waits']}/explain").body["pools"]
-    monkeypatch.setattr(QueueStatusStore, "of", None)
+    monkeypatch.setattr(QueueStatusStore, "list_statuses", None)
     told = site.get(f"/requests/{queue['waits']}/estimate").body
     pools = [{"pool": "gpus", "estimated_start": explained["estimated_start"], "no_estimate": None}]
     assert told == {"request": queue["waits"], "status": "queued", "pools": pools}

@@ -21,7 +21,7 @@ from app.bootstrap import make_services
 from app.settings import Settings
 from app.store.nudges import Nudges
 from app.store.scripts import observe
-from tests.support.backends import new_fake
+from tests.support.fake_redis import new_fake
 from tests.support.in_process_api import BROKERS, Site
 from tests.support.paths import ROOT
 
@@ -49,7 +49,7 @@ def _told(page: str) -> Told:
 def page() -> Iterator[str]:
     """The page of a service in which a little of everything has happened."""
     client, counted = new_fake(), ProcessMetrics()
-    observe(client, counted.script)
+    observe(client, counted.time_script)
     site = Site(client)
     site.services = make_services(client, Settings(brokers=BROKERS), site.clock)
     site.app = create_app(site.services, None, counted)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from app.domain.plan_steps import Trigger
-from app.service.long_poll import LOOK_S
+from app.service.long_poll import POLL_INTERVAL_S
 from tests.support.backends import wait_until
 from tests.support.in_process_api import Site
 
@@ -111,7 +111,7 @@ def test_a_poll_is_woken_when_the_directive_changes(site: Site) -> None:
             begun = time.monotonic()
             act()
             told = answer.result(30).body["directive"]
-        assert time.monotonic() - begun < LOOK_S, "and not because it looked by itself"
+        assert time.monotonic() - begun < POLL_INTERVAL_S, "and not because it looked by itself"
         return told
 
     def time_is_up() -> None:

@@ -11,9 +11,9 @@ import pytest
 
 from app.api.app import HttpOptions
 from app.api.routes import AT_ROOT, PREFIX, ROUTES
-from app.logging_config import JsonLine, TextLine
+from app.logging_config import JsonFormatter, TextFormatter
 from app.settings import Settings
-from tests.support.backends import new_fake
+from tests.support.fake_redis import new_fake
 from tests.support.in_process_api import Site, an_ask
 
 PATHS = sorted({PREFIX + route.path for route in ROUTES} | {route.path for route in AT_ROOT} | {f"{PREFIX}/openapi.json"})
@@ -134,7 +134,7 @@ def test_ids_that_are_made_differ(site: Site) -> None:
 
 def _lines(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
     """The lines of the access log, as they are written."""
-    return [json.loads(JsonLine().format(record)) for record in caplog.records if record.name == "poolkeeper.access"]
+    return [json.loads(JsonFormatter().format(record)) for record in caplog.records if record.name == "poolkeeper.access"]
 
 
 def test_every_request_is_one_line(site: Site, caplog: pytest.LogCaptureFixture) -> None:
@@ -170,7 +170,7 @@ def test_the_log_names_the_token_and_never_says_its_secret(site: Site, caplog: p
     site.get("/pools", token=secret + "x")
     names = [line["token"] for line in _lines(caplog)]
     assert names == ["ci", "ci", "ci", "anonymous"]
-    whole = "\n".join(JsonLine().format(record) + str(vars(record)) for record in caplog.records)
+    whole = "\n".join(JsonFormatter().format(record) + str(vars(record)) for record in caplog.records)
     assert "Bearer" not in whole
     assert secret not in whole.replace(f"/pools/{secret}", "", whole.count(f"/pools/{secret}"))
 
@@ -180,7 +180,7 @@ def test_no_path_makes_a_second_line(site: Site, caplog: pytest.LogCaptureFixtur
     caplog.set_level(logging.INFO)
     site.get(path)
     (record,) = [record for record in caplog.records if record.name == "poolkeeper.access"]
-    for line in (JsonLine().format(record), TextLine().format(record)):
+    for line in (JsonFormatter().format(record), TextFormatter().format(record)):
         assert line.isprintable()
 
 

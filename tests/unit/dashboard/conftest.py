@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.backends import new_fake
+from tests.support.fake_redis import new_fake
 from tests.unit.dashboard.page_client import Desk
 
 

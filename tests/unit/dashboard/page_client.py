@@ -16,15 +16,15 @@ from app.api.app import HttpOptions, create_app
 from app.bootstrap import make_services
 from app.settings import Settings
 from app.store.scripts import RedisClient
-from tests.support.backends import fake
+from tests.support.fake_redis import fake
 from tests.support.in_process_api import BROKERS, Site
 
 
-class Scratch:
+class PageRedisProvider:
     """Where things are tried out: a fake of their own."""
 
     @contextmanager
-    def empty(self) -> Iterator[RedisClient]:
+    def empty_redis(self) -> Iterator[RedisClient]:
         """See `scratch.Servers`."""
         yield from fake()
 
@@ -34,7 +34,7 @@ class Desk(Site):
 
     def __init__(self, client: RedisClient, choices: HttpOptions | None = None) -> None:
         super().__init__(client, choices=choices)
-        self.services = make_services(client, Settings(brokers=BROKERS), self.clock, Scratch())
+        self.services = make_services(client, Settings(brokers=BROKERS), self.clock, PageRedisProvider())
         self.app = create_app(self.services, choices, extensions=[dashboard.add])
         self._http = self.app.test_client()
 

@@ -10,7 +10,7 @@ import pytest
 
 from app.domain.specs import RequestSpec
 from app.store.scripts import Scripts
-from tests.support.backends import new_fake
+from tests.support.fake_redis import new_fake
 from tests.unit.dashboard.page_client import Desk
 
 MANY = 10_000

@@ -13,7 +13,7 @@ from app.dashboard.assets import FOLDER, KINDS
 from app.dashboard.pages import NODES
 from app.dashboard.routes import ENTRANCE, PAGES
 from app.domain.plan_steps import Trigger
-from tests.support.backends import new_fake
+from tests.support.fake_redis import new_fake
 from tests.support.in_process_api import Site
 from tests.unit.dashboard.page_client import Desk, words
 

@@ -23,12 +23,12 @@ class Eye:
     def __init__(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         self.world, self.now_s, self.looks, self.passes = world, 0.0, 0, 0
         self.between: Any = lambda: None
-        self._snapshot = world.planning.snapshot
-        monkeypatch.setattr(world.planning, "snapshot", self._look)
+        self._snapshot = world.plan_store.snapshot
+        monkeypatch.setattr(world.plan_store, "snapshot", self._look)
         monkeypatch.setattr("app.service.decision_cache.plan", self._pass)
-        self.looking = DecisionCache(world.planning, world.ledger, lambda: self.now_s)
+        self.looking = DecisionCache(world.plan_store, world.ledger, lambda: self.now_s)
         self.explaining = Explainer(
-            QueueStatusStore(world.client, world.clock), world.planning, world.ledger, looking=self.looking
+            QueueStatusStore(world.client, world.clock), world.plan_store, world.ledger, looking=self.looking
         )
 
     def _look(self, *args: Any, **named: Any) -> Any:
@@ -83,7 +83,7 @@ def test_what_changes_no_event_tells_of_is_seen(eye: Eye, world: World) -> None:
     def changed() -> None:
         eye.between = lambda: None
         world.policy("u", limit={"gpu": 1})
-        world.resize(gpu=5)
+        world.update_pool(gpu=5)
 
     eye.now_s += TTL_S
     eye.between = changed

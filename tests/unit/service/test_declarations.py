@@ -108,7 +108,7 @@ def test_who_never_gets_a_word_in_is_told_so(world: World, declaring: Declaratio
 
     def meddle(*args: Any) -> bool:
         tried.append(True)
-        world.resize(gpu=10 + len(tried))
+        world.update_pool(gpu=10 + len(tried))
         return declare(*args)
 
     monkeypatch.setattr(world.ledger, "declare", meddle)

@@ -11,7 +11,7 @@ import pytest
 from app.domain.explanations import Estimate
 from app.domain.models import Request
 from app.domain.snapshot import PoolSnapshot
-from app.service.estimates import JUST_CAME, OLD_S, EstimateResult, Estimator
+from app.service.estimates import JUST_QUEUED, MAX_AGE_S, EstimateResult, Estimator
 from app.service.reconcile import Reconciler
 from app.store.keys import key
 from app.store.plan_store import UnfinishedWork
@@ -26,7 +26,7 @@ class Here:
     def __init__(self, world: World) -> None:
         self.world, self.now_s = world, 0.0
         lists, standings = QueryStore(world.client), QueueStatusStore(world.client, world.clock)
-        self.foreseeing = Estimator(world.planning, world.ledger, lists, standings, lambda: self.now_s)
+        self.foreseeing = Estimator(world.plan_store, world.ledger, lists, standings, lambda: self.now_s)
         world.pool(gpu=2)
         world.policy("t")
 
@@ -46,7 +46,7 @@ class Here:
     def passes(self, seconds: float) -> None:
         """Time, and what workers do meanwhile."""
         self.world.clock.advance(seconds)
-        Reconciler(self.world.planning, self.world.ledger).run(self.world.workspace)
+        Reconciler(self.world.plan_store, self.world.ledger).run(self.world.workspace)
 
 
 @pytest.fixture
@@ -79,9 +79,9 @@ def test_what_ended_by_itself_is_measured_and_what_was_stopped_is_not(here: Here
     assert told.basis == "6 run times measured in this pool"
     world.policy("high", priority=5)
     world.submit("high", gpu=2)
-    Reconciler(world.planning, world.ledger).run(world.workspace)
+    Reconciler(world.plan_store, world.ledger).run(world.workspace)
     world.clock.advance(31)
-    Reconciler(world.planning, world.ledger).run(world.workspace)
+    Reconciler(world.plan_store, world.ledger).run(world.workspace)
     again = here.estimate(waits)
     assert again
     assert again.basis == "6 run times measured in this pool"
@@ -93,7 +93,7 @@ def test_who_has_to_leave_is_gone_by_then(here: Here) -> None:
     world.submit("t", gpu=2)
     waits = world.submit("high", gpu=2)
     assert here.estimate(waits) is None, "nothing is known"
-    Reconciler(world.planning, world.ledger).run(world.workspace)
+    Reconciler(world.plan_store, world.ledger).run(world.workspace)
     told = here.estimate(waits)
     assert told
     assert told.latest_ms == world.clock.now_ms() + 32_000
@@ -115,7 +115,7 @@ def test_what_was_worked_out_is_told_again_for_a_while(here: Here) -> None:
 def test_who_leaves_is_gone_by_then_whatever_it_is_granted(here: Here) -> None:
     """It is heard of just before it is too late, again and again, and in the end it is forced."""
     world = here.world
-    world.resize("p", {"checkpoint_timeout_s": 100, "max_deferral_s": 60, "grace_s": 20}, gpu=2)
+    world.update_pool("p", {"checkpoint_timeout_s": 100, "max_deferral_s": 60, "grace_s": 20}, gpu=2)
     world.policy("high", priority=5)
     holder = world.submit("t", gpu=2, checkpoint="auto")
     waits = world.submit("high", gpu=2)
@@ -165,14 +165,14 @@ def test_who_came_after_it_was_worked_out_is_not_told_of_later(here: Here) -> No
     assert here.told(first).estimate
     here.world.cancel(first)
     late = here.world.submit(gpu=2)
-    assert here.told(late) == EstimateResult(None, JUST_CAME)
+    assert here.told(late) == EstimateResult(None, JUST_QUEUED)
     here.now_s += 0.31
     assert here.told(late).estimate
 
 
 def test_a_pool_that_takes_long_is_left_alone_for_longer(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     """Or newcomers, who all ask when they begin to wait, would have it worked out all the time."""
-    world, snapshot, looks = here.world, here.world.planning.snapshot, 0
+    world, snapshot, looks = here.world, here.world.plan_store.snapshot, 0
 
     def slow(workspace: str, pool: str, *, anyway: bool = False) -> PoolSnapshot | None:
         nonlocal looks
@@ -180,7 +180,7 @@ def test_a_pool_that_takes_long_is_left_alone_for_longer(here: Here, monkeypatch
         here.now_s += 2
         return snapshot(workspace, pool, anyway=anyway)
 
-    monkeypatch.setattr(world.planning, "snapshot", slow)
+    monkeypatch.setattr(world.plan_store, "snapshot", slow)
     world.submit(gpu=2, walltime_s=100)
     first = world.submit(gpu=2, walltime_s=100)
     assert here.told(first).estimate
@@ -188,7 +188,7 @@ def test_a_pool_that_takes_long_is_left_alone_for_longer(here: Here, monkeypatch
     for _ in range(7):
         here.now_s += 1
         assert here.told(first).estimate
-        assert here.told(late, 2) == EstimateResult(None, JUST_CAME)
+        assert here.told(late, 2) == EstimateResult(None, JUST_QUEUED)
     assert looks == 1
     here.now_s += 1.1
     assert here.told(late, 2).estimate
@@ -204,7 +204,7 @@ def test_where_nothing_can_be_said_it_says_why(here: Here, monkeypatch: pytest.M
     def unfinished(*_: object, **__: object) -> None:
         raise UnfinishedWork("p")
 
-    monkeypatch.setattr(here.world.planning, "snapshot", unfinished)
+    monkeypatch.setattr(here.world.plan_store, "snapshot", unfinished)
     here.now_s += 100
     assert here.told(waits) == EstimateResult(None, "the pool was changed just now, and its queue is still being put in order")
 
@@ -213,7 +213,7 @@ class Slow:
     """Looks at pools, of which one takes until it is let go."""
 
     def __init__(self, world: World, slow: str) -> None:
-        self._snapshot, self._slow = world.planning.snapshot, slow
+        self._snapshot, self._slow = world.plan_store.snapshot, slow
         self.looked, self.began, self.go_on = Counter[str](), Event(), Event()
 
     def snapshot(self, workspace: str, pool: str, *, anyway: bool = False) -> PoolSnapshot | None:
@@ -229,7 +229,7 @@ def test_a_slow_pool_is_worked_out_once_and_holds_up_no_other(here: Here, monkey
     world = here.world
     world.pool("other", gpu=1)
     slow = Slow(world, "p")
-    monkeypatch.setattr(world.planning, "snapshot", slow.snapshot)
+    monkeypatch.setattr(world.plan_store, "snapshot", slow.snapshot)
     with ThreadPoolExecutor(3) as threads:
         asked = [threads.submit(here.foreseeing.list_estimates, world.workspace, "p") for _ in range(2)]
         assert slow.began.wait(30)
@@ -243,7 +243,7 @@ def test_a_slow_pool_is_worked_out_once_and_holds_up_no_other(here: Here, monkey
 def test_nobody_waits_without_end_for_who_works_it_out(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.service.single_flight.PATIENCE_S", 0.05)
     slow = Slow(here.world, "p")
-    monkeypatch.setattr(here.world.planning, "snapshot", slow.snapshot)
+    monkeypatch.setattr(here.world.plan_store, "snapshot", slow.snapshot)
     with ThreadPoolExecutor(1) as threads:
         asked = threads.submit(here.foreseeing.list_estimates, here.world.workspace, "p")
         assert slow.began.wait(30)
@@ -258,7 +258,7 @@ def test_nobody_waits_without_end_for_who_works_it_out(here: Here, monkeypatch: 
 
 def test_what_is_too_old_to_be_told_is_not_kept(here: Here) -> None:
     here.foreseeing.list_estimates(here.world.workspace, "p")
-    here.now_s += OLD_S
+    here.now_s += MAX_AGE_S
     here.foreseeing.list_estimates(here.world.workspace, "other")
     assert here.foreseeing.size == 1
 
@@ -266,7 +266,7 @@ def test_what_is_too_old_to_be_told_is_not_kept(here: Here) -> None:
 def test_of_so_many_pools_at_most_one_is_kept(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.service.estimates.POOLS", 3)
     slow = Slow(here.world, "")
-    monkeypatch.setattr(here.world.planning, "snapshot", slow.snapshot)
+    monkeypatch.setattr(here.world.plan_store, "snapshot", slow.snapshot)
     for pool in ("a", "b", "c", "a", "d", "a", "b"):
         here.foreseeing.list_estimates(here.world.workspace, pool)
     assert slow.looked == {"a": 1, "b": 2, "c": 1, "d": 1}

@@ -19,8 +19,8 @@ from tests.support.world import World
 
 @pytest.fixture
 def explaining(world: World) -> Explainer:
-    standings, looking = QueueStatusStore(world.client, world.clock), DecisionCache(world.planning, world.ledger, kept_s=0)
-    return Explainer(standings, world.planning, world.ledger, looking=looking)
+    standings, looking = QueueStatusStore(world.client, world.clock), DecisionCache(world.plan_store, world.ledger, kept_s=0)
+    return Explainer(standings, world.plan_store, world.ledger, looking=looking)
 
 
 def explain(explaining: Explainer, world: World, request: Request) -> Explanation:
@@ -33,7 +33,7 @@ def only(explaining: Explainer, world: World, request: Request) -> PoolExplanati
 
 
 def reconcile(world: World) -> None:
-    Reconciler(world.planning, world.ledger).run(world.workspace)
+    Reconciler(world.plan_store, world.ledger).run(world.workspace)
 
 
 def test_no_capacity_says_who_holds_it_and_what_would_have_to_come_free(world: World, explaining: Explainer) -> None:

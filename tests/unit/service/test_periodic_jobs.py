@@ -10,7 +10,7 @@ from app.bootstrap import Services, make_services
 from app.domain.clock import ManualClock
 from app.domain.specs import PolicySpec, PoolSettings, PoolSpec, RequestSpec
 from app.domain.states import RequestState
-from app.service.periodic_jobs import CLEANUP_ROUND_S, PeriodicJobs, ReconcileLock
+from app.service.periodic_jobs import CLEANUP_RUN_S, PeriodicJobs, ReconcileLock
 from app.settings import Settings
 from app.store.connection import StoreUnavailable
 from app.store.keys import WORKSPACES, key
@@ -100,7 +100,7 @@ def test_an_audit_says_what_differs(client: RedisClient, here: Services, caplog:
 
 
 def test_a_round_ends_when_its_time_is_up(client: RedisClient, here: Services, caplog: pytest.LogCaptureFixture) -> None:
-    at = iter(range(0, 100, CLEANUP_ROUND_S // 2))
+    at = iter(range(0, 100, CLEANUP_RUN_S // 2))
     slow = PeriodicJobs(
         Ledger(client),
         here.workspaces,

@@ -12,7 +12,7 @@ from threading import Thread
 import pytest
 
 from app.bootstrap import Services, make_services
-from app.service.periodic_jobs import LOOKS, RECONCILE_LEASE_S, PeriodicJobs, ReconcileLock
+from app.service.periodic_jobs import MAX_PASSES, RECONCILE_LOCK_S, PeriodicJobs, ReconcileLock
 from app.settings import Settings
 from app.store.connection import StoreUnavailable
 from app.store.keys import key
@@ -60,7 +60,7 @@ def nudges(client: RedisClient) -> Nudges:
 
 @pytest.fixture
 def turns(nudges: Nudges, reconciler: Reconciler) -> ReconcileLock:
-    return ReconcileLock(nudges, reconciler, lease_s=LEASE_S)
+    return ReconcileLock(nudges, reconciler, lock_s=LEASE_S)
 
 
 @pytest.fixture
@@ -122,7 +122,7 @@ def test_what_is_left_is_done_at_once_but_not_for_ever(
     assert (len(reconciler.seen), client.get(key("nudge", "a"))) == (4, None)
     reconciler.left = 1000
     assert turns.run("a") == "done"
-    assert (len(reconciler.seen), client.get(key("nudge", "a")), lease(client)) == (4 + LOOKS, "asked", False)
+    assert (len(reconciler.seen), client.get(key("nudge", "a")), lease(client)) == (4 + MAX_PASSES, "asked", False)
 
 
 def test_a_turn_ends_when_its_time_is_up(client: RedisClient, nudges: Nudges, reconciler: Reconciler) -> None:
@@ -153,7 +153,7 @@ def test_a_tick_takes_the_place_of_a_holder_that_died(client: RedisClient, nudge
     rounds = PeriodicJobs(
         Ledger(client), here.workspaces, here.cleanup, here.audit, here.usage_history, ReconcileLock(nudges, reconciler)
     )
-    assert nudges.begin_pass("a", "of the dead", RECONCILE_LEASE_S) == "begun"
+    assert nudges.begin_pass("a", "of the dead", RECONCILE_LOCK_S) == "begun"
     begun = time.monotonic()
     assert rounds.reconcile() == {"a": "done", "b": "done", "c": "done"}
     assert (sorted(reconciler.seen), time.monotonic() - begun < 3) == (["a", "b", "c"], True)
@@ -169,7 +169,7 @@ def test_a_tick_leaves_a_long_look_alone_and_waits_no_longer_than_until_somebody
         here.cleanup,
         here.audit,
         here.usage_history,
-        ReconcileLock(nudges, reconciler, lease_s=0.2),
+        ReconcileLock(nudges, reconciler, lock_s=0.2),
     )
     assert nudges.begin_pass("a", "somebody", LEASE_S) == "begun"
     assert rounds.reconcile() == {"a": "held", "b": "done", "c": "done"}
@@ -186,7 +186,7 @@ def test_a_tick_leaves_a_long_look_alone_and_waits_no_longer_than_until_somebody
 
 
 def test_a_lease_is_prolonged_while_its_holder_looks(client: RedisClient, nudges: Nudges, reconciler: Reconciler) -> None:
-    turns = ReconcileLock(nudges, reconciler, lease_s=0.8)
+    turns = ReconcileLock(nudges, reconciler, lock_s=0.8)
     tried: list[str] = []
 
     def long() -> None:
@@ -258,4 +258,4 @@ def test_a_prolongation_that_is_not_answered_ends_nothing(
 
     monkeypatch.setattr(Nudges, "extend_lock", away)
     reconciler.then("a", lambda: wait_until(lambda: len(asked) > 1, "it is tried again"))
-    assert ReconcileLock(nudges, reconciler, lease_s=0.2).run("a") == "done"
+    assert ReconcileLock(nudges, reconciler, lock_s=0.2).run("a") == "done"

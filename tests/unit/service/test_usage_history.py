@@ -8,7 +8,7 @@ from app.bootstrap import Services, make_services
 from app.domain.clock import ManualClock
 from app.domain.errors import NotFound
 from app.domain.usage_history import UsageHistory
-from app.service.usage_history import MOST
+from app.service.usage_history import MAX_COMPONENTS
 from app.settings import Settings
 from app.store.keys import key
 from app.store.scripts import RedisClient
@@ -63,7 +63,7 @@ def test_the_oldest_notes_go_and_a_key_is_unknown_before_it_was_there(world: Wor
     world.submit(gpu=1)
     for _ in range(3):
         noted(world, here)
-    world.resize(tpu=2)
+    world.update_pool(tpu=2)
     told = noted(world, here)
     assert (len(told.times_ms), told.capacity["tpu"], told.series[T]["tpu"]) == (3, (None, None, 2), (None, None, 0))
     assert world.client.llen(key("pool_usage_history", world.workspace, "p")) == 3
@@ -115,7 +115,7 @@ def test_of_many_policies_those_that_used_most_are_noted_and_told(world: World, 
     world.release(held[-1])
     world.submit(many[0], gpu=90_000)
     told = noted(world, here)
-    assert (len(told.series), told.series[many[0]]["gpu"]) == (MOST + 1, (None, 90_001))
+    assert (len(told.series), told.series[many[0]]["gpu"]) == (MAX_COMPONENTS + 1, (None, 90_001))
     assert told.series[many[-1]]["gpu"] == (MAX_POLICIES + 20, None)
 
 

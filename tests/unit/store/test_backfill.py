@@ -75,9 +75,9 @@ def test_a_change_of_queueing_takes_effect_on_those_who_wait(client: Any, chunk:
     world.submit(gpu=2)
     big, small, one = world.submit(gpu=3), world.submit(gpu=1), world.submit(gpu=1)
     assert world.status(big, small, one) == ["queued", "queued", "queued"]
-    world.resize(settings={"queueing": "best_effort"})
+    world.update_pool(settings={"queueing": "best_effort"})
     assert world.status(big, small, one) == ["queued", "allocated", "allocated"]
-    world.resize(settings={"queueing": "strict"})
+    world.update_pool(settings={"queueing": "strict"})
     world.drop(small)
     late = world.submit(gpu=1)
     assert world.status(big, late) == ["queued", "queued"]
@@ -156,7 +156,7 @@ def test_a_hold_leaves_what_is_beyond_it_to_others(world: World) -> None:
     world.submit(gpu=5)
     world.submit(gpu=4)
     world.pass_time(5)
-    world.resize(gpu=8, tpu=2)
+    world.update_pool(gpu=8, tpu=2)
     assert world.submit(tpu=1).status == "allocated"
     assert world.submit(gpu=1).status == "queued"
 
@@ -170,7 +170,7 @@ def test_a_hold_counts_against_limits_on_its_owners_path_for_those_it_binds(worl
     world.pass_time(5)
     sibling = world.submit("a", gpu=1)
     assert world.status(big, sibling) == ["queued", "queued"]
-    world.resize(gpu=16)
+    world.update_pool(gpu=16)
     assert world.status(big, sibling) == ["allocated", "queued"]
 
 
@@ -219,7 +219,7 @@ def test_a_hold_ends_with_its_reason(world: World, how: str) -> None:
         world.pool("q", gpu=4)
         world.policy("a", "q")
     else:
-        world.resize(settings={"patience_s": None} if how == "setting" else {"queueing": "strict"})
+        world.update_pool(settings={"patience_s": None} if how == "setting" else {"queueing": "strict"})
     assert (world.get_pool().holds, world.get_pool().on_hold) == ((), {})
     assert world.status(small) == ["queued" if how == "strict" else "allocated"]
 
@@ -303,7 +303,7 @@ def test_any_number_may_be_kept_by_a_hold_whatever_one_call_touches(client: Any,
     gone = world.submit(gpu=1, memory_mb=9)
     world.cancel(gone)
     assert (world.status(big, *kept), world.get_pool().unfinished) == (["queued"] * 6, False)
-    world.resize(gpu=9)
+    world.update_pool(gpu=9)
     assert (world.status(big, *kept), world.get_pool().unfinished) == (["queued"] * 6, False)
     world.release(holder)
     assert world.status(big, *kept) == ["allocated", "allocated", *["queued"] * 4]

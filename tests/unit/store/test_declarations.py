@@ -99,19 +99,21 @@ WAYS: dict[str, list[Act]] = {
         lambda w: w.group("y", "new", parent="x", reserved={"gpu": 1}, weight=4),
         lambda w: w.policy("c", "new", group="y", reserved={"gpu": 1}, limit={"gpu": 2}, priority=9),
     ],
-    "grown": [lambda w: w.resize(gpu=12)],
-    "shrunk below its use": [lambda w: w.resize(gpu=7)],
+    "grown": [lambda w: w.update_pool(gpu=12)],
+    "shrunk below its use": [lambda w: w.update_pool(gpu=7)],
     "another key, and one less": [
         lambda w: w.policy("idle", group="g", reserved={"gpu": 1}),
-        lambda w: w.resize(tpu=0, npu=5),
+        lambda w: w.update_pool(tpu=0, npu=5),
     ],
-    "settings": [lambda w: w.resize(settings={"order": "priority_first", "patience_s": None})],
+    "settings": [lambda w: w.update_pool(settings={"order": "priority_first", "patience_s": None})],
     "settings of taking back": [
-        lambda w: w.resize(settings={"requeue_failed_checkpoint": False, "max_victims": 0, "cost_key": "tpu", "backoff_s": 1})
+        lambda w: w.update_pool(
+            settings={"requeue_failed_checkpoint": False, "max_victims": 0, "cost_key": "tpu", "backoff_s": 1}
+        )
     ],
     "settings of fair share": [
-        lambda w: w.resize(settings={"discipline": "fair_share", "preemption_threshold": 0.5, "over_limit": "keep"}),
-        lambda w: w.resize(settings={"non_preemptible_usage_threshold": {"gpu": 2}, "aggressive_starvation": True}),
+        lambda w: w.update_pool(settings={"discipline": "fair_share", "preemption_threshold": 0.5, "over_limit": "keep"}),
+        lambda w: w.update_pool(settings={"non_preemptible_usage_threshold": {"gpu": 2}, "aggressive_starvation": True}),
     ],
     "settings of a group and a policy": [
         lambda w: w.group("g", reserved={"gpu": 4}, mode="fifo", settings={"fair_share_tolerance": 0.5}),
@@ -119,7 +121,7 @@ WAYS: dict[str, list[Act]] = {
         lambda w: w.policy("a", group="h", reserved={"gpu": 2}),
     ],
     "a profile alone": [lambda w: w.policy("idle", group="g", reserved={"gpu": 1, "tpu": 0}, profile="sensitive")],
-    "a queue that is strict": [lambda w: w.resize(settings={"queueing": "strict"})],
+    "a queue that is strict": [lambda w: w.update_pool(settings={"queueing": "strict"})],
     "numbers of policies and groups": [
         lambda w: w.policy("b", reserved={"gpu": 2}, limit={"gpu": 7}, priority=5, weight=2, profile="training"),
         lambda w: w.group("g", reserved={"gpu": 5}, limit={"gpu": 6}),
@@ -145,7 +147,7 @@ WAYS: dict[str, list[Act]] = {
         lambda w: w.policy("idle", group="e", reserved={"gpu": 1}),
     ],
     "a component in one more pool": [lambda w: w.policy("b", "q", reserved={"gpu": 2})],
-    "nobody fits any more": [lambda w: w.policy("b", limit={"gpu": 3}, priority=1), lambda w: w.resize(gpu=6)],
+    "nobody fits any more": [lambda w: w.policy("b", limit={"gpu": 3}, priority=1), lambda w: w.update_pool(gpu=6)],
 }
 
 
@@ -256,7 +258,9 @@ def test_it_is_gone_on_with_when_its_caller_dies(world: World) -> None:
     for team in "abc":
         world.policy(team)
     held, *waiting = [world.submit(team, gpu=1) for team in "aabc"]
-    step = DeclarationStep(export_pool(world.get_pool()), export_pool(world.get_pool()).model_copy(update={"capacity": {"gpu": 4}}))
+    step = DeclarationStep(
+        export_pool(world.get_pool()), export_pool(world.get_pool()).model_copy(update={"capacity": {"gpu": 4}})
+    )
     reply = world.call("declare", chunk=1, op="o", changes=declaration_codec.encode_steps([step]))
     assert (reply.fields["more"], world.status(*waiting)) == ("1", ["queued"] * 3)
     while world.ledger.resume_unfinished(world.workspace):
@@ -317,9 +321,9 @@ def test_a_key_that_is_held_is_not_removed(world: World) -> None:
 
 
 CHANGES: dict[str, Act] = {
-    "capacity": lambda w: w.resize(gpu=9),
-    "a key": lambda w: w.resize(npu=1),
-    "a setting": lambda w: w.resize(settings={"patience_s": 1}),
+    "capacity": lambda w: w.update_pool(gpu=9),
+    "a key": lambda w: w.update_pool(npu=1),
+    "a setting": lambda w: w.update_pool(settings={"patience_s": 1}),
     "the description": lambda w: w.ledger.update_pool(w.workspace, "p", PoolUpdate(description="new")),
     "a policy": lambda w: w.policy("idle", weight=2),
     "a policy's priority": lambda w: w.policy("idle", priority=1),
@@ -331,8 +335,8 @@ CHANGES: dict[str, Act] = {
     "a group's mode": lambda w: w.group("g", reserved={"gpu": 4}, mode="fifo"),
     "a group's settings": lambda w: w.group("g", reserved={"gpu": 4}, settings={"preemption_threshold": 2}),
     "a policy's settings": lambda w: w.policy("idle", settings={"starvation_timeout_s": 1}),
-    "a setting that is null now": lambda w: w.resize(settings={"patience_s": None}),
-    "a setting that is not null any more": lambda w: w.resize(settings={"over_limit": "keep"}),
+    "a setting that is null now": lambda w: w.update_pool(settings={"patience_s": None}),
+    "a setting that is not null any more": lambda w: w.update_pool(settings={"over_limit": "keep"}),
     "a new group": lambda w: w.group("h"),
     "a pool taken away": lambda w: w.ledger.delete_pool(w.workspace, "empty"),
     "a pool of that name": lambda w: w.pool("new", gpu=1),

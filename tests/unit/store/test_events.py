@@ -116,6 +116,6 @@ def test_what_changes_nothing_tells_nothing(world: World) -> None:
     world.ledger.heartbeat(world.workspace, a.id, 1)
     world.get(b, poll=True)
     world.policy(priority=7)
-    world.resize(gpu=1, settings={"queueing": "strict"})
+    world.update_pool(gpu=1, settings={"queueing": "strict"})
     world.pass_time(1)
     assert world.events() == before

@@ -17,7 +17,11 @@ def test_the_largest_amount_is_held_and_given_back(world: World) -> None:
     world.policy(reserved={"gpu": EXACT}, limit={"gpu": EXACT})
     a = world.submit(gpu=EXACT, preemptible=False)
     b = world.submit(gpu=1)
-    assert (world.status(a, b), world.get_pool().used["gpu"], world.get_pool().free) == (["allocated", "queued"], EXACT, {"gpu": 0})
+    assert (world.status(a, b), world.get_pool().used["gpu"], world.get_pool().free) == (
+        ["allocated", "queued"],
+        EXACT,
+        {"gpu": 0},
+    )
     world.release(a)
     assert (world.status(b), world.get_pool().free) == (["allocated"], {"gpu": EXACT - 1})
 
@@ -49,7 +53,7 @@ def test_promises_of_the_largest_amounts_are_summed_exactly(world: World) -> Non
     with pytest.raises(Exception, match=f"children of pool would reserve {EXACT + 1} of gpu in all; it has {EXACT} to give"):
         world.policy("c", reserved={"gpu": 1})
     with pytest.raises(Exception, match=f"{EXACT} of gpu are reserved in all; the pool would have {EXACT - 1}"):
-        world.resize(gpu=EXACT - 1)
+        world.update_pool(gpu=EXACT - 1)
 
 
 def test_a_hold_of_the_largest_amount(world: World) -> None:
@@ -89,7 +93,7 @@ def test_as_many_keys_as_may_be_with_names_as_long_as_may_be(world: World) -> No
     assert (world.status(b, c), world.get(c).position) == (["allocated", "queued"], {"p": 1})
     assert world.get(b).resources == {**dict.fromkeys(keys, 2), "step_run": 1}
     capacity[keys[0]] = 4
-    world.resize(**capacity)
+    world.update_pool(**capacity)
     world.release(b)
     assert world.status(c) == ["allocated"]
 

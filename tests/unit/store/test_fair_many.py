@@ -12,7 +12,7 @@ from app.domain.models import Request
 from app.domain.plan_steps import AccountUpdate, Publication
 from app.domain.queue_score import CLASSES, EXACT, SHARE
 from tests.support.audit_findings import findings
-from tests.support.world import World, full
+from tests.support.world import World, full_component
 
 POLICIES = 90
 CAPACITY = 200
@@ -62,8 +62,8 @@ def test_the_first_of_many_is_the_first(world: World, seed: int, alike: bool) ->
         asked = world.submit(name, gpu=units, preemption_class=preemption_class)
         books.waiting.append((name, units, preemption_class, asked))
     seen = world.snapshot()
-    rows = tuple(AccountUpdate(f"policy:{full(name)}", (("fair:gpu", str(books.fair[name])),), ()) for name in names)
-    assert world.planning.publish(world.workspace, seen, Publication(rows, is_watched=False)).applied
+    rows = tuple(AccountUpdate(f"policy:{full_component(name)}", (("fair:gpu", str(books.fair[name])),), ()) for name in names)
+    assert world.plan_store.publish(world.workspace, seen, Publication(rows, is_watched=False)).applied
     assert world.queue()[:10] == [
         one[3].id for one in sorted(books.waiting, key=lambda one: (0, CLASSES - one[2], books.waiting.index(one)))[:10]
     ]

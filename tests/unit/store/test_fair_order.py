@@ -15,7 +15,7 @@ from app.service.reconcile import Reconciler
 from app.store.keys import key, prefix
 from app.store.scripts import RedisClient
 from tests.support.audit_findings import findings
-from tests.support.world import World, full
+from tests.support.world import World, full_component
 
 FAIR = {"discipline": "fair_share", "patience_s": None}
 
@@ -27,19 +27,19 @@ def publish(world: World, pool: str = "p", sated: dict[str, tuple[str, ...]] | N
         fair = share if isinstance(share, dict) else {"gpu": share}
         said = [(f"fair:{key}", str(round(part * SHARE))) for key, part in fair.items()]
         said += [(f"sated:{key}", "1") for key in (sated or {}).get(name, ())]
-        rows.append(AccountUpdate(f"policy:{full(name)}", tuple(said), ()))
+        rows.append(AccountUpdate(f"policy:{full_component(name)}", tuple(said), ()))
     seen = world.snapshot(pool, anyway=True)
-    assert world.planning.publish(world.workspace, seen, Publication(tuple(rows), is_watched=False)).applied
+    assert world.plan_store.publish(world.workspace, seen, Publication(tuple(rows), is_watched=False)).applied
 
 
 def published(world: World, name: str, pool: str = "p") -> PublishedStatus:
     """What is kept of a policy."""
-    return world.snapshot(pool, anyway=True).accounts[f"policy:{full(name)}"].published
+    return world.snapshot(pool, anyway=True).accounts[f"policy:{full_component(name)}"].published
 
 
 def reconcile(world: World) -> None:
     """Decide, until nothing is left to be decided."""
-    while Reconciler(world.planning, world.ledger).run(world.workspace):
+    while Reconciler(world.plan_store, world.ledger).run(world.workspace):
         pass
 
 
@@ -420,7 +420,7 @@ def test_switching_back_and_forth_loses_nobody_and_leaves_nothing_behind(client:
     before = {each.id: world.get(each) for each in asked}
     queue, events = world.queue(), len(world.events())
     for discipline in ("fair_share", "classes", "fair_share", "reserved"):
-        world.resize(settings={"discipline": discipline})
+        world.update_pool(settings={"discipline": discipline})
         assert findings(world) == []
         assert sorted(world.queue()) == sorted(queue)
         assert [world.get(each).position["p"] for each in world.queue()] == list(range(1, len(queue) + 1))
@@ -463,7 +463,18 @@ def test_who_comes_while_work_is_left_is_told_what_became_of_it(world: World) ->
     world.call("update_pool", chunk=1, name="p", description="", capacity="gpu=4", settings="{}")
     while "reviewing" in world.client.hgetall(key("pool", "test", "p")):
         assert world.call("resume_unfinished", chunk=1).fields["more"] == "1"
-    fields = ["component", full("b"), "resources", "gpu=1,step_run=1", "preemptible", "1", "class", "5", "checkpoint", "none"]
+    fields = [
+        "component",
+        full_component("b"),
+        "resources",
+        "gpu=1,step_run=1",
+        "preemptible",
+        "1",
+        "class",
+        "5",
+        "checkpoint",
+        "none",
+    ]
     asks = json.dumps([{"id": "came", "fields": [*fields, "retries", "3"]}])
     ((_, told),) = world.call("submit", chunk=1, asks=asks, remember_s=60).fields["outcomes"]
     assert "queued" in told
@@ -484,8 +495,8 @@ def test_a_pool_that_is_emptied_and_deleted_leaves_no_key(world: World) -> None:
     for holder in dict(world.client.hgetall(key("pool_allocation_records", "test", "p"))):
         world.ledger.drop(world.workspace, str(holder))
     for team in ("a", "d"):
-        world.ledger.delete_policy(world.workspace, "p", full(team))
-        assert world.client.zscore(key("pool_satisfaction", "test", "p"), full(team)) is None
+        world.ledger.delete_policy(world.workspace, "p", full_component(team))
+        assert world.client.zscore(key("pool_satisfaction", "test", "p"), full_component(team)) is None
     world.ledger.delete_pool(world.workspace, "p")
     start = prefix("test") + "pool:"
     assert [each for each in world.state() if each.startswith(start)] == []

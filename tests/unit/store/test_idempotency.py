@@ -63,7 +63,11 @@ def test_any_printable_key_does(world: World, key: str) -> None:
 def test_keys_of_one_batch_count_among_each_other(world: World) -> None:
     world.pool(gpu=4)
     world.policy()
-    asks = [("a" * 20, world.request_spec(gpu=1), "k"), ("b" * 20, world.request_spec(gpu=1), "k"), ("c" * 20, world.request_spec(gpu=2), "k")]
+    asks = [
+        ("a" * 20, world.request_spec(gpu=1), "k"),
+        ("b" * 20, world.request_spec(gpu=1), "k"),
+        ("c" * 20, world.request_spec(gpu=2), "k"),
+    ]
     first, second, third = world.ledger.submit_all(world.workspace, asks)
     assert isinstance(first, Request)
     assert (first, getattr(third, "code", None), world.used()) == (second, "idempotency_conflict", {"gpu": 1})
@@ -157,15 +161,15 @@ def taking_back(world: World) -> dict[str, Request]:
     world.call("begin_reconcile", token="a", ttl_ms=60_000, why="tick")
     story = {name: world.submit("low-leave", gpu=2, checkpoint=how) for name, how in (("leaving", "none"), ("stray", "auto"))}
     story |= {"served": world.submit("high-leave", gpu=2), "gone": world.submit("high-leave", gpu=2)}
-    world.stop(story["served"], story["leaving"], pool="leave")
-    world.stop(story["gone"], story["stray"], pool="leave")
+    world.preempt(story["served"], story["leaving"], pool="leave")
+    world.preempt(story["gone"], story["stray"], pool="leave")
     world.cancel(story["gone"])
     story |= {"lost": world.submit("low-want", gpu=1), "wants": world.submit("low-want", gpu=1)}
     story["wanting"] = world.submit("high-want", gpu=1)
-    world.stop(story["wanting"], story["lost"], pool="want")
-    world.resize("want", gpu=1)
+    world.preempt(story["wanting"], story["lost"], pool="want")
+    world.update_pool("want", gpu=1)
     story["over"] = world.submit("low-over", gpu=2)
-    world.resize("over", gpu=1)
+    world.update_pool("over", gpu=1)
     return story | {"prey": world.submit("low-prey", gpu=2), "hunter": world.submit("high-prey", gpu=2)}
 
 

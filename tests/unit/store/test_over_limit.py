@@ -15,7 +15,7 @@ from app.service.reconcile import Reconciler
 from app.store.keys import key
 from app.store.plan_store import StepResult
 from tests.support.audit_findings import findings
-from tests.support.world import World, full
+from tests.support.world import World, full_component
 
 EVICT = {"discipline": "fair_share", "patience_s": None, "grace_s": 30}
 
@@ -23,7 +23,7 @@ EVICT = {"discipline": "fair_share", "patience_s": None, "grace_s": 30}
 def reconcile(world: World, after_s: float = 0) -> None:
     """Let time pass, and decide until nothing is left to be decided; nothing is wrong then."""
     world.clock.advance(after_s)
-    while Reconciler(world.planning, world.ledger).run(world.workspace):
+    while Reconciler(world.plan_store, world.ledger).run(world.workspace):
         pass
     assert findings(world) == []
 
@@ -49,7 +49,7 @@ def test_a_shrunk_pool_has_its_newest_stopped_after_its_time_and_not_before(worl
     held = four_of_two(world)
     reconcile(world)
     assert not world.snapshot(anyway=True).is_watched
-    world.resize(gpu=5)
+    world.update_pool(gpu=5)
     reconcile(world)
     assert noted(world).over_ms == world.clock.now_ms()
     assert world.snapshot(anyway=True).is_watched, "nobody waits, and yet time will tell"
@@ -60,7 +60,7 @@ def test_a_shrunk_pool_has_its_newest_stopped_after_its_time_and_not_before(worl
     before = world.state()
     reconcile(world, after_s=1)
     assert world.state() == before, "who leaves already is counted"
-    world.depart(30)
+    world.enforce_deadlines(30)
     assert world.used() == {"gpu": 4}
     assert world.status(*held) == ["allocated", "allocated", "queued", "queued"]
     reconcile(world)
@@ -117,10 +117,10 @@ def test_what_may_not_be_stopped_is_not_and_stays_over_the_limit(world: World) -
     reconcile(world)
     reconcile(world, after_s=30)
     assert told(world, *held) == ["stays", "preempting", "stays"]
-    world.depart(30)
+    world.enforce_deadlines(30)
     reconcile(world, after_s=60)
     assert told(world, *held) == ["stays", "queued", "stays"]
-    assert noted(world, f"policy:{full('t')}").over_ms is not None
+    assert noted(world, f"policy:{full_component('t')}").over_ms is not None
 
 
 # when, and whether
@@ -149,7 +149,7 @@ def test_it_is_the_nearest_that_says_whether_anything_is_stopped(
     reconcile(world)
     reconcile(world, after_s=1000)
     assert told(world, held) == ["preempting" if stopped else "stays"]
-    assert (noted(world, f"policy:{full('t')}").over_ms is not None) == stopped
+    assert (noted(world, f"policy:{full_component('t')}").over_ms is not None) == stopped
 
 
 @pytest.mark.parametrize(("of_pool", "own", "after_s"), [(0, None, 0), (90, None, 90), (90, 5, 5), (0, 60, 60)])
@@ -170,13 +170,13 @@ def test_it_is_the_nearest_that_says_how_long_it_is_left_alone(
 
 def test_raised_again_in_time_nothing_happens_and_the_next_time_counts_anew(world: World) -> None:
     held = four_of_two(world)
-    world.resize(gpu=7)
+    world.update_pool(gpu=7)
     reconcile(world)
     reconcile(world, after_s=29)
-    world.resize(gpu=8)
+    world.update_pool(gpu=8)
     reconcile(world, after_s=2)
     assert (told(world, *held), noted(world).over_ms) == (["stays"] * 4, None)
-    world.resize(gpu=7)
+    world.update_pool(gpu=7)
     reconcile(world)
     reconcile(world, after_s=29)
     assert told(world, *held) == ["stays"] * 4
@@ -186,25 +186,25 @@ def test_raised_again_in_time_nothing_happens_and_the_next_time_counts_anew(worl
 
 def test_raised_while_they_leave_those_are_called_back_that_need_not_go(world: World) -> None:
     held = four_of_two(world)
-    world.resize(gpu=4)
+    world.update_pool(gpu=4)
     reconcile(world)
     reconcile(world, after_s=30)
     assert told(world, *held) == ["stays"] * 2 + ["preempting"] * 2
-    world.resize(gpu=6)
+    world.update_pool(gpu=6)
     reconcile(world)
     assert told(world, *held) == ["stays"] * 3 + ["preempting"]
     assert [event.event for event in world.events()][-1] == "reprieved"
-    world.depart(30)
+    world.enforce_deadlines(30)
     assert world.status(*held) == ["allocated"] * 3 + ["queued"]
 
 
 def test_who_was_called_back_and_has_left_before_it_heard_of_it_has_left(world: World) -> None:
     held = four_of_two(world)
-    world.resize(gpu=6)
+    world.update_pool(gpu=6)
     reconcile(world)
     reconcile(world, after_s=30)
     fence = world.get(held[3]).fence or 0
-    world.resize(gpu=8)
+    world.update_pool(gpu=8)
     reconcile(world)
     assert told(world, *held) == ["stays"] * 4
     world.ledger.release(world.workspace, held[3].id, fence, "vacated")
@@ -214,7 +214,7 @@ def test_who_was_called_back_and_has_left_before_it_heard_of_it_has_left(world: 
 
 def test_who_ends_in_time_saves_the_others(world: World) -> None:
     held = four_of_two(world)
-    world.resize(gpu=6)
+    world.update_pool(gpu=6)
     reconcile(world)
     reconcile(world, after_s=29)
     world.release(held[0])
@@ -224,7 +224,7 @@ def test_who_ends_in_time_saves_the_others(world: World) -> None:
 
 def test_what_keeps_somebody_running_for_a_while_keeps_it_here(world: World) -> None:
     held = four_of_two(world, min_runtime_s=100)
-    world.resize(gpu=6)
+    world.update_pool(gpu=6)
     reconcile(world)
     reconcile(world, after_s=99)
     assert told(world, *held) == ["stays"] * 4
@@ -234,7 +234,7 @@ def test_what_keeps_somebody_running_for_a_while_keeps_it_here(world: World) -> 
 
 def test_no_more_are_stopped_in_a_minute_than_may_be(world: World) -> None:
     held = four_of_two(world, max_preemptions_per_minute=1, grace_s=3600)
-    world.resize(gpu=2)
+    world.update_pool(gpu=2)
     reconcile(world)
     reconcile(world, after_s=30)
     assert told(world, *held) == ["stays"] * 3 + ["preempting"]
@@ -251,7 +251,7 @@ def test_no_more_are_stopped_in_a_minute_than_may_be(world: World) -> None:
 
 def test_everything_is_told_of_who_is_stopped_for_a_limit(world: World) -> None:
     held = four_of_two(world)
-    world.resize(gpu=6)
+    world.update_pool(gpu=6)
     reconcile(world)
     reconcile(world, after_s=30)
     gone = world.get(held[3])
@@ -269,13 +269,13 @@ def test_everything_is_told_of_who_is_stopped_for_a_limit(world: World) -> None:
 
 def test_without_grace_it_is_stopped_at_once_and_stands_in_the_queue(world: World) -> None:
     held = four_of_two(world, grace_s=0, over_limit_after_s=0)
-    world.resize(gpu=6)
+    world.update_pool(gpu=6)
     reconcile(world)
     assert world.status(*held) == ["allocated"] * 3 + ["queued"]
     assert world.client.hgetall(key("pool_victims", "test", "p")) == {}
     assert world.used() == {"gpu": 6}
     reconcile(world, after_s=100)
-    world.resize(gpu=8)
+    world.update_pool(gpu=8)
     assert world.status(*held) == ["allocated"] * 4
     assert world.get(held[3]).reason is None
 
@@ -285,9 +285,9 @@ def test_who_was_there_too_often_ends_preempted_for_its_reason(world: World, gra
     world.pool(gpu=4, settings={**EVICT, "grace_s": grace_s, "over_limit_after_s": 0})
     world.policy()
     held = world.submit(gpu=4, retries=0)
-    world.resize(gpu=3)
+    world.update_pool(gpu=3)
     reconcile(world)
-    world.depart(5)
+    world.enforce_deadlines(5)
     gone = world.get(held)
     assert (gone.status, gone.reason and gone.reason.code, gone.preemptions) == ("preempted", "limit", 1)
     assert world.used() == {"gpu": 0}
@@ -297,9 +297,9 @@ def test_who_no_longer_fits_anywhere_is_rejected_when_it_has_left(world: World) 
     world.pool(gpu=4, settings={**EVICT, "over_limit_after_s": 0})
     world.policy()
     held = world.submit(gpu=4)
-    world.resize(gpu=3)
+    world.update_pool(gpu=3)
     reconcile(world)
-    world.depart(30)
+    world.enforce_deadlines(30)
     gone = world.get(held)
     assert (gone.status, gone.reason and gone.reason.code) == ("rejected", "exceeds_capacity")
 
@@ -309,7 +309,7 @@ def test_work_is_saved_before_it_leaves(world: World) -> None:
     world.policy()
     world.submit(gpu=2)
     held = world.submit(gpu=2, checkpoint="manual")
-    world.resize(gpu=3)
+    world.update_pool(gpu=3)
     reconcile(world)
     assert world.get(held).directive == "checkpoint"
     world.checkpoint(held, "started", seconds=20)
@@ -328,7 +328,7 @@ def test_what_leaves_for_a_limit_is_there_for_who_may_have_it(world: World) -> N
     world.policy("a", limit={"gpu": 2})
     reconcile(world)
     assert world.status(*held, waits) == ["allocated", "preempting", "queued"]
-    world.depart(30)
+    world.enforce_deadlines(30)
     assert world.status(*held, waits) == ["allocated", "queued", "allocated"]
     world.release(waits)
     assert world.status(*held) == ["allocated", "queued"]
@@ -340,11 +340,11 @@ def test_it_is_the_same_in_a_pool_by_ranks_beside_decisions_for_waiters(world: W
     world.policy("high", priority=1)
     held = [world.submit("low", gpu=2) for _ in range(3)]
     waits = world.submit("high", gpu=2)
-    world.resize(gpu=4)
+    world.update_pool(gpu=4)
     reconcile(world)
     assert world.status(*held, waits) == ["allocated", "preempting", "preempting", "queued"]
     assert sorted(world.client.hvals(key("pool_victims", "test", "p"))) == sorted(["!", waits.id])
-    world.depart(30)
+    world.enforce_deadlines(30)
     assert world.status(*held, waits) == ["allocated", "queued", "queued", "allocated"]
 
 
@@ -367,14 +367,14 @@ def stale(why: str) -> Callable[[Make], Make]:
 def over(world: World) -> tuple[list[Request], PoolSnapshot]:
     """Four of two in a pool of five."""
     held = four_of_two(world)
-    world.resize(gpu=5)
+    world.update_pool(gpu=5)
     return held, world.snapshot(anyway=True)
 
 
 def evict(world: World, seen: PoolSnapshot, *victims: Request, account: str = "pool", fence: int = 0) -> StepResult:
     """The step that has these stopped."""
     rows = tuple(OverLimitVictim(each.id, (world.get(each).fence or 0) + fence, account) for each in victims)
-    return world.planning.apply_step(world.workspace, seen, EvictOverLimit(rows))
+    return world.plan_store.apply_step(world.workspace, seen, EvictOverLimit(rows))
 
 
 @stale("pool")
@@ -386,7 +386,7 @@ def _no_such_pool(world: World) -> StepResult:
 @stale("rules")
 def _the_rules_are_others(world: World) -> StepResult:
     held, seen = over(world)
-    world.resize(gpu=6)
+    world.update_pool(gpu=6)
     return evict(world, seen, held[3])
 
 
@@ -404,7 +404,7 @@ def _it_runs_no_more(world: World) -> StepResult:
     held, seen = over(world)
     fence = world.get(held[3]).fence or 0
     world.release(held[3])
-    return world.planning.apply_step(world.workspace, seen, EvictOverLimit((OverLimitVictim(held[3].id, fence, "pool"),)))
+    return world.plan_store.apply_step(world.workspace, seen, EvictOverLimit((OverLimitVictim(held[3].id, fence, "pool"),)))
 
 
 @stale("victim")
@@ -451,7 +451,7 @@ def _others_leave_already(world: World) -> StepResult:
 @stale("limit")
 def _the_account_is_not_over(world: World) -> StepResult:
     held, seen = over(world)
-    return evict(world, seen, held[3], account=f"policy:{full('t')}")
+    return evict(world, seen, held[3], account=f"policy:{full_component('t')}")
 
 
 @stale("limit")
@@ -467,13 +467,13 @@ def _it_is_not_below_that_account(world: World) -> StepResult:
         world.policy(team)
     _, innocent = world.submit("a", gpu=2), world.submit("b", gpu=2)
     world.policy("a", limit={"gpu": 1})
-    return evict(world, world.snapshot(anyway=True), innocent, account=f"policy:{full('a')}")
+    return evict(world, world.snapshot(anyway=True), innocent, account=f"policy:{full_component('a')}")
 
 
 @stale("budget")
 def _too_many_in_a_minute(world: World) -> StepResult:
     held = four_of_two(world, max_preemptions_per_minute=1)
-    world.resize(gpu=5)
+    world.update_pool(gpu=5)
     return evict(world, world.snapshot(anyway=True), held[3], held[2])
 
 

@@ -147,7 +147,7 @@ def test_an_unset_limit_follows_resizes_and_a_set_one_stays(world: World) -> Non
     world.pool(gpu=4)
     world.policy("free")
     world.policy("bound", limit={"gpu": 4})
-    world.resize(gpu=8)
+    world.update_pool(gpu=8)
     assert world.submit("free", gpu=5).status == "allocated"
     assert world.submit("bound", gpu=5).status == "rejected"
 
@@ -158,7 +158,7 @@ def test_a_limit_as_large_as_the_pool_is_none_until_the_pool_grows(world: World)
     world.policy("b")
     world.submit("a", gpu=3)
     first = world.submit("a", gpu=2)
-    world.resize(gpu=8)
+    world.update_pool(gpu=8)
     assert world.status(first) == ["queued"]
     assert world.submit("b", gpu=5).status == "allocated"
 

@@ -63,11 +63,11 @@ def test_a_name_is_taken_once(world: World) -> None:
 
 def test_an_update_is_a_merge(world: World) -> None:
     world.pool(gpu=8, tpu=2, seats=1, settings={"patience_s": 5})
-    world.resize(tpu=0, seats=3, fpga=1)
+    world.update_pool(tpu=0, seats=3, fpga=1)
     assert world.get_pool().capacity == {"gpu": 8, "seats": 3, "fpga": 1}
-    world.resize(settings={"queueing": "strict"})
+    world.update_pool(settings={"queueing": "strict"})
     assert (world.get_pool().settings["queueing"], world.get_pool().settings["patience_s"]) == ("strict", 5)
-    world.resize(settings={"patience_s": None})
+    world.update_pool(settings={"patience_s": None})
     assert world.get_pool().settings["patience_s"] is None
     for described, expected in ((None, ""), ("new", "new"), (None, "new"), ("", "")):
         world.ledger.update_pool(world.workspace, "p", PoolUpdate(description=described))
@@ -77,19 +77,19 @@ def test_an_update_is_a_merge(world: World) -> None:
 def test_what_would_break_a_policy_is_refused_and_nothing_changes(world: World) -> None:
     world.pool(gpu=8, tpu=2)
     world.policy("a", priority=1, reserved={"gpu": 5}, limit={"gpu": 6})
-    no = refusal(world, lambda: world.resize(gpu=4))
+    no = refusal(world, lambda: world.update_pool(gpu=4))
     assert (type(no), no.code) == (Conflict, "breaks_policy")
     assert str(no) == "policy orchestrator/a counts on 6 of gpu; the pool would have 4"
     held = world.submit("a", tpu=1)
     for act, code in (
-        (lambda: world.resize(tpu=0), "key_in_use"), (lambda: world.resize(gpu=0), "breaks_policy"),
+        (lambda: world.update_pool(tpu=0), "key_in_use"), (lambda: world.update_pool(gpu=0), "breaks_policy"),
         (lambda: world.ledger.delete_pool("test", "p"), "in_use"),
         (lambda: world.ledger.delete_policy("test", "p", "orchestrator/a"), "in_use"),
     ):  # fmt: skip
         assert refusal(world, act).code == code
     assert world.get_pool().capacity == {"gpu": 8, "tpu": 2}
     world.release(held)
-    world.resize(tpu=0)
+    world.update_pool(tpu=0)
     world.ledger.delete_policy("test", "p", "orchestrator/a")
     world.ledger.delete_pool("test", "p")
     with pytest.raises(NotFound):
@@ -100,23 +100,23 @@ def test_shares_promised_in_all_bound_a_shrink(world: World) -> None:
     world.pool(gpu=8)
     world.policy("a", reserved={"gpu": 3})
     world.policy("b", reserved={"gpu": 3})
-    no = refusal(world, lambda: world.resize(gpu=5))
+    no = refusal(world, lambda: world.update_pool(gpu=5))
     assert (type(no), no.code, str(no)) == (Conflict, "breaks_promises", "6 of gpu are reserved in all; the pool would have 5")
-    world.resize(gpu=6)
+    world.update_pool(gpu=6)
 
 
 def test_a_groups_numbers_bound_a_shrink(world: World) -> None:
     world.pool(gpu=8)
     world.group("g", limit={"gpu": 6})
-    assert str(refusal(world, lambda: world.resize(gpu=5))) == "group g counts on 6 of gpu; the pool would have 5"
+    assert str(refusal(world, lambda: world.update_pool(gpu=5))) == "group g counts on 6 of gpu; the pool would have 5"
 
 
 def test_a_key_a_policy_names_cannot_go_even_if_it_is_limited_to_nothing(world: World) -> None:
     world.pool(gpu=8, tpu=1)
     world.policy(limit={"tpu": 0})
-    assert refusal(world, lambda: world.resize(tpu=0)).code == "breaks_policy"
+    assert refusal(world, lambda: world.update_pool(tpu=0)).code == "breaks_policy"
     world.policy(limit={})
-    world.resize(tpu=0)
+    world.update_pool(tpu=0)
 
 
 def test_use_is_protected_of_keys_the_pool_has(world: World) -> None:
@@ -127,10 +127,10 @@ def test_use_is_protected_of_keys_the_pool_has(world: World) -> None:
     assert (type(no), no.code) == (RuleViolation, "unknown_threshold_key")
     assert str(no) == "pool would protect 1 of tpu in use; the pool has no tpu"
     world.pool(gpu=8, settings=protecting(gpu=9))
-    assert str(refusal(world, lambda: world.resize(settings=protecting(tpu=2)))) == str(no).replace("1", "2")
-    world.resize(tpu=1, settings=protecting(tpu=2))
-    assert refusal(world, lambda: world.resize(tpu=0)).code == "unknown_threshold_key"
-    world.resize(tpu=0, settings=protecting())
+    assert str(refusal(world, lambda: world.update_pool(settings=protecting(tpu=2)))) == str(no).replace("1", "2")
+    world.update_pool(tpu=1, settings=protecting(tpu=2))
+    assert refusal(world, lambda: world.update_pool(tpu=0)).code == "unknown_threshold_key"
+    world.update_pool(tpu=0, settings=protecting())
     assert world.get_pool().settings["non_preemptible_usage_threshold"] == {}
 
 
@@ -139,28 +139,28 @@ def test_a_key_of_which_an_account_protects_its_use_cannot_go(world: World, kind
     world.pool(gpu=8, tpu=1)
     put: Any = {"policy": world.policy, "group": world.group}[kind]
     put("g", settings={"non_preemptible_usage_threshold": {"tpu": 3}})
-    no = refusal(world, lambda: world.resize(tpu=0))
+    no = refusal(world, lambda: world.update_pool(tpu=0))
     assert (type(no), no.code, "counts on 3 of tpu; the pool would have 0" in str(no)) == (Conflict, "breaks_policy", True)
-    world.resize(gpu=4)
+    world.update_pool(gpu=4)
     put("g", settings={"non_preemptible_usage_threshold": {"gpu": 3}})
-    world.resize(tpu=0)
+    world.update_pool(tpu=0)
 
 
 def test_a_pool_keeps_at_least_one_key_and_at_most_as_many_as_may_be_asked(world: World) -> None:
     world.pool(gpu=8)
-    no = refusal(world, lambda: world.resize(gpu=0))
+    no = refusal(world, lambda: world.update_pool(gpu=0))
     assert (type(no), no.code) == (RuleViolation, "no_capacity_left")
     more: dict[str, Any] = {f"k{number}": 1 for number in range(31)}
-    world.resize(**more)
-    no = refusal(world, lambda: world.resize(one_more=1))
+    world.update_pool(**more)
+    no = refusal(world, lambda: world.update_pool(one_more=1))
     assert (type(no), no.code) == (RuleViolation, "too_many_keys")
-    world.resize(one_more=1, gpu=0)
+    world.update_pool(one_more=1, gpu=0)
 
 
 def test_the_first_of_several_changes_that_is_refused_refuses_all(world: World) -> None:
     world.pool(gpu=8, tpu=1)
     world.policy(reserved={"tpu": 1})
-    assert refusal(world, lambda: world.resize(gpu=16, tpu=0, settings={"queueing": "strict"})).code == "breaks_policy"
+    assert refusal(world, lambda: world.update_pool(gpu=16, tpu=0, settings={"queueing": "strict"})).code == "breaks_policy"
 
 
 def test_a_pool_is_deleted_with_all_that_is_its_own(world: World) -> None:
@@ -199,7 +199,7 @@ def test_a_deleted_pool_leaves_those_who_wait_elsewhere_alone(world: World) -> N
 def test_what_is_not_there_is_not_found(world: World) -> None:
     acts: list[tuple[Callable[[], Any], str]] = [
         (lambda: world.get_pool(), "no_such_pool"), (lambda: world.queue(), "no_such_pool"),
-        (lambda: world.resize(gpu=1), "no_such_pool"), (lambda: world.ledger.delete_pool("test", "p"), "no_such_pool"),
+        (lambda: world.update_pool(gpu=1), "no_such_pool"), (lambda: world.ledger.delete_pool("test", "p"), "no_such_pool"),
         (lambda: world.policy(), "no_such_pool"), (lambda: world.group("g"), "no_such_pool"),
         (lambda: world.ledger.delete_policy("test", "p", "x/y"), "no_such_policy"),
         (lambda: world.ledger.delete_group("test", "p", "g"), "no_such_group"),
@@ -212,10 +212,10 @@ def test_growing_grants_and_shrinking_keeps_what_runs(world: World) -> None:
     world.pool(gpu=4)
     world.policy(priority=1)
     a, b = world.submit(gpu=4), world.submit(gpu=4)
-    world.resize(gpu=8)
+    world.update_pool(gpu=8)
     assert world.status(b) == ["allocated"]
     c, d = world.submit(gpu=8), world.submit(gpu=2)
-    world.resize(gpu=4)
+    world.update_pool(gpu=4)
     rejected = world.get(c)
     assert (world.status(a, b, c, d), rejected.reason and rejected.reason.code) == (
         ["allocated", "allocated", "rejected", "queued"], "exceeds_capacity",

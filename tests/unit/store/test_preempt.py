@@ -52,7 +52,7 @@ def plain(world: World) -> tuple[Request, Request, PoolSnapshot]:
 @stale("pool")
 def _no_such_pool(world: World) -> StepResult:
     victim, waiter, seen = plain(world)
-    return world.stop(waiter, victim, seen=replace(seen, pool="gone"))
+    return world.preempt(waiter, victim, seen=replace(seen, pool="gone"))
 
 
 @stale("unfinished")
@@ -62,14 +62,14 @@ def _work_is_left(world: World) -> StepResult:
     world.call("update_pool", chunk=1, name="p", description="", capacity="", settings='{"patience_s":"1"}')
     with pytest.raises(UnfinishedWork):
         world.snapshot()
-    return world.stop(waiter, victim, seen=seen)
+    return world.preempt(waiter, victim, seen=seen)
 
 
 def _ruled(change: Callable[[World], object]) -> Make:
     def make(world: World) -> StepResult:
         victim, waiter, seen = plain(world)
         change(world)
-        return world.stop(waiter, victim, seen=seen)
+        return world.preempt(waiter, victim, seen=seen)
 
     return make
 
@@ -83,7 +83,7 @@ STALE |= {
     "a policy changed": ("rules", _ruled(lambda world: world.policy("low", priority=3))),
     "a group changed": ("rules", _ruled(lambda world: world.group("new"))),
     "a group went": ("rules", _ruled(_make_and_delete_a_group)),
-    "the pool changed": ("rules", _ruled(lambda world: world.resize(settings={"backoff_s": 0}))),
+    "the pool changed": ("rules", _ruled(lambda world: world.update_pool(settings={"backoff_s": 0}))),
     "the waiter left": ("waiter", _ruled(lambda world: world.cancel(world.get(world.queue()[0])))),
 }
 
@@ -94,7 +94,7 @@ def _the_waiter_is_granted(world: World) -> StepResult:
     other = world.submit("high", gpu=1)
     world.release(victim)
     assert world.status(waiter, other) == ["allocated", "allocated"]
-    return world.stop(waiter, other, seen=seen)
+    return world.preempt(waiter, other, seen=seen)
 
 
 @stale("waiter")
@@ -106,7 +106,7 @@ def _the_waiter_is_gone(world: World) -> StepResult:
 @stale("waiter")
 def _the_waiter_has_no_policy_here(world: World) -> StepResult:
     victim, _, seen = plain(world)
-    return world.stop(elsewhere(world), victim, seen=seen)
+    return world.preempt(elsewhere(world), victim, seen=seen)
 
 
 def elsewhere(world: World) -> Request:
@@ -121,7 +121,7 @@ def elsewhere(world: World) -> Request:
 def _the_waiter_is_not_eligible_here(world: World) -> StepResult:
     victim, _, _ = plain(world)
     world.policy("other", limit={"gpu": 1})
-    return world.stop(elsewhere(world), victim)
+    return world.preempt(elsewhere(world), victim)
 
 
 @stale("hold elsewhere")
@@ -131,8 +131,8 @@ def _its_way_is_cleared_elsewhere(world: World) -> StepResult:
     world.policy("low", "q")
     other = world.submit("low", gpu=4)
     world.policy("high", "q")
-    assert world.stop(waiter, other, pool="q").applied
-    return world.stop(waiter, victim)
+    assert world.preempt(waiter, other, pool="q").applied
+    return world.preempt(waiter, victim)
 
 
 def _lost(change: Callable[[World, Request], object]) -> Make:
@@ -141,14 +141,14 @@ def _lost(change: Callable[[World, Request], object]) -> Make:
         waiter = world.submit("high", gpu=8)
         seen, victims = world.snapshot(), (world.victim(small), world.victim(large))
         change(world, small)
-        return world.stop(waiter, *victims, seen=seen)
+        return world.preempt(waiter, *victims, seen=seen)
 
     return make
 
 
 def _runs_anew(world: World, victim: Request) -> None:
     first = world.submit("low", gpu=4, preemption_class=9)
-    world.stop(first, victim)
+    world.preempt(first, victim)
     world.release(victim, outcome="vacated")
     world.release(first)
     assert (world.status(victim), world.get(victim).fence) == (["allocated"], 4)
@@ -156,7 +156,7 @@ def _runs_anew(world: World, victim: Request) -> None:
 
 STALE |= {
     "a victim ended": ("victim", _lost(lambda world, victim: world.release(victim))),
-    "a victim is leaving": ("victim", _lost(lambda world, victim: world.stop(world.submit("high", gpu=4), victim))),
+    "a victim is leaving": ("victim", _lost(lambda world, victim: world.preempt(world.submit("high", gpu=4), victim))),
     "a victim runs anew": ("victim", _lost(_runs_anew)),
 }
 
@@ -164,27 +164,27 @@ STALE |= {
 @stale("victim")
 def _a_victim_is_gone(world: World) -> StepResult:
     _, waiter, _ = plain(world)
-    return world.stop(waiter, Victim("0" * 20, 1, Trigger.PRIORITY))
+    return world.preempt(waiter, Victim("0" * 20, 1, Trigger.PRIORITY))
 
 
 @stale("victim")
 def _a_victim_is_named_twice(world: World) -> StepResult:
     victim, _ = scene(world, 4, 4)
-    return world.stop(world.submit("high", gpu=8), victim, victim)
+    return world.preempt(world.submit("high", gpu=8), victim, victim)
 
 
 @stale("nothing")
 def _there_are_no_victims(world: World) -> StepResult:
     victim, waiter, _ = plain(world)
-    assert world.stop(waiter, victim).applied
-    return world.stop(waiter)
+    assert world.preempt(waiter, victim).applied
+    return world.preempt(waiter)
 
 
 @stale("victim")
 def _a_victim_is_fixed(world: World) -> StepResult:
     scene(world, 4)
     fixed = world.submit("high", gpu=4, preemptible=False)
-    return world.stop(world.submit("high", gpu=4), fixed)
+    return world.preempt(world.submit("high", gpu=4), fixed)
 
 
 @stale("victim")
@@ -193,7 +193,7 @@ def _a_victim_is_of_another_pool(world: World) -> StepResult:
     world.policy("low", "q")
     there = world.submit("low", gpu=4)
     _, waiter, _ = plain(world)
-    return world.stop(waiter, there)
+    return world.preempt(waiter, there)
 
 
 @stale("share")
@@ -202,29 +202,29 @@ def _what_was_borrowed_lies_in_a_share_now(world: World) -> StepResult:
     waiter = world.submit("high", gpu=4)
     back = world.snapshot().accounts["policy:orchestrator/low"].stack_exits.get("gpu", 0)
     borrowed = [BorrowedCondition("policy:orchestrator/low", "gpu", back)]
-    world.stop(world.submit("high", gpu=2, preemption_class=9), first)
-    return world.stop(waiter, second, borrowed=borrowed)
+    world.preempt(world.submit("high", gpu=2, preemption_class=9), first)
+    return world.preempt(waiter, second, borrowed=borrowed)
 
 
 @stale("share")
 def _a_policy_it_was_borrowed_above_is_gone(world: World) -> StepResult:
     victim, waiter, _ = plain(world)
-    return world.stop(waiter, victim, borrowed=[BorrowedCondition("policy:orchestrator/gone", "gpu", 9)])
+    return world.preempt(waiter, victim, borrowed=[BorrowedCondition("policy:orchestrator/gone", "gpu", 9)])
 
 
 @stale("share")
 def _the_waiter_does_not_fit_into_the_unused_share(world: World) -> StepResult:
     (victim,) = scene(world, 6)
     world.submit("high", gpu=2)
-    return world.stop(world.submit("high", gpu=4), victim, reason="reclaim", unused=["policy:orchestrator/high"])
+    return world.preempt(world.submit("high", gpu=4), victim, reason="reclaim", unused=["policy:orchestrator/high"])
 
 
 @stale("share")
 def _the_unused_share_is_claimed(world: World) -> StepResult:
     one, other = scene(world, 4, 4)
     unused = ["policy:orchestrator/high"]
-    assert world.stop(world.submit("high", gpu=3), one, reason="reclaim", unused=unused).applied
-    return world.stop(world.submit("high", gpu=2), other, reason="reclaim", unused=unused)
+    assert world.preempt(world.submit("high", gpu=3), one, reason="reclaim", unused=unused).applied
+    return world.preempt(world.submit("high", gpu=2), other, reason="reclaim", unused=unused)
 
 
 @stale("share")
@@ -233,36 +233,36 @@ def _the_fixed_share_is_used_up(world: World) -> StepResult:
     world.submit("high", gpu=1, preemptible=False)
     world.submit("high", gpu=1, preemptible=False)
     waiter = world.submit("high", gpu=3, preemptible=False)
-    return world.stop(waiter, victim)
+    return world.preempt(waiter, victim)
 
 
 @stale("share")
 def _the_fixed_share_is_claimed(world: World) -> StepResult:
     one, other = scene(world, 4, 4)
-    assert world.stop(world.submit("high", gpu=3, preemptible=False), one, reason="reclaim").applied
-    return world.stop(world.submit("high", gpu=2, preemptible=False), other, reason="reclaim")
+    assert world.preempt(world.submit("high", gpu=3, preemptible=False), one, reason="reclaim").applied
+    return world.preempt(world.submit("high", gpu=2, preemptible=False), other, reason="reclaim")
 
 
 @stale("unjudged")
 def _somebody_leaves_for_nobody(world: World) -> StepResult:
     one, other = scene(world, 4, 4)
     first = world.submit("high", gpu=4)
-    world.stop(first, one)
+    world.preempt(first, one)
     world.cancel(first)
-    return world.stop(world.submit("high", gpu=4), other)
+    return world.preempt(world.submit("high", gpu=4), other)
 
 
 @stale("not enough")
 def _it_would_not_fit(world: World) -> StepResult:
     victim, _ = scene(world, 4, 4)
-    return world.stop(world.submit("high", gpu=6), victim)
+    return world.preempt(world.submit("high", gpu=6), victim)
 
 
 @stale("not enough")
 def _an_earlier_hold_takes_what_they_bring(world: World) -> StepResult:
     one, other, third = scene(world, 4, 2, 2)
-    assert world.stop(world.submit("high", gpu=6), one, other).applied
-    return world.stop(world.submit("high", gpu=4), third)
+    assert world.preempt(world.submit("high", gpu=6), one, other).applied
+    return world.preempt(world.submit("high", gpu=4), third)
 
 
 @stale("not enough")
@@ -271,7 +271,7 @@ def _it_would_not_fit_below_the_limit_of_its_group(world: World) -> StepResult:
     world.group("g", limit={"gpu": 4})
     world.policy("in", group="g")
     world.submit("in", gpu=4)
-    return world.stop(world.submit("in", gpu=4, preemption_class=9), outside)
+    return world.preempt(world.submit("in", gpu=4, preemption_class=9), outside)
 
 
 @stale("not enough")
@@ -279,49 +279,49 @@ def _it_would_not_lie_within_its_share(world: World) -> StepResult:
     scene(world, 2)
     one, _ = world.submit("high", gpu=3), world.submit("high", gpu=3)
     waiter = world.submit("high", gpu=3, preemption_class=9)
-    return world.stop(waiter, one, within=["policy:orchestrator/high"])
+    return world.preempt(waiter, one, within=["policy:orchestrator/high"])
 
 
 @stale("superfluous")
 def _one_would_do(world: World) -> StepResult:
     one, other = scene(world, 4, 4)
-    return world.stop(world.submit("high", gpu=4), one, other)
+    return world.preempt(world.submit("high", gpu=4), one, other)
 
 
 @stale("superfluous")
 def _enough_are_leaving_for_it(world: World) -> StepResult:
     one, other = scene(world, 4, 4)
     waiter = world.submit("high", gpu=4)
-    assert world.stop(waiter, one).applied
-    return world.stop(waiter, other)
+    assert world.preempt(waiter, one).applied
+    return world.preempt(waiter, other)
 
 
 @stale("budget")
 def _too_many_in_a_minute(world: World) -> StepResult:
     one, other = scene(world, 4, 4, settings={"max_preemptions_per_minute": 1})
-    return world.stop(world.submit("high", gpu=8), one, other)
+    return world.preempt(world.submit("high", gpu=8), one, other)
 
 
 @stale("backoff")
 def _too_soon(world: World) -> StepResult:
     one, other = scene(world, 4, 4, settings={"backoff_s": 5})
-    assert world.stop(world.submit("high", gpu=4), one).applied
+    assert world.preempt(world.submit("high", gpu=4), one).applied
     world.clock.advance(4.999)
-    return world.stop(world.submit("high", gpu=4), other)
+    return world.preempt(world.submit("high", gpu=4), other)
 
 
 @pytest.mark.parametrize("case", sorted(STALE))
 def test_a_step_that_is_stale_says_why_and_changes_nothing(world: World, case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     why, make = STALE[case]
     before: dict[str, Any] = {}
-    take = world.planning.apply_step
+    take = world.plan_store.apply_step
 
     def noting(*args: Any) -> StepResult:
         before.clear()
         before.update(world.state())
         return take(*args)
 
-    monkeypatch.setattr(world.planning, "apply_step", noting)
+    monkeypatch.setattr(world.plan_store, "apply_step", noting)
     assert make(world) == StepResult(applied=False, has_progressed=False, is_unfinished=False, reason=why)
     assert world.state() == before
 
@@ -333,37 +333,37 @@ def test_so_many_in_a_minute(world: World) -> None:
     one, other, third = scene(world, 2, 2, 2, settings={"max_preemptions_per_minute": 2})
     world.submit("low", gpu=2)
     first, second, last = (world.submit("high", gpu=2) for _ in range(3))
-    assert world.stop(first, one) == APPLIED
+    assert world.preempt(first, one) == APPLIED
     world.clock.advance(20)
-    assert world.stop(second, other) == APPLIED
+    assert world.preempt(second, other) == APPLIED
     assert world.snapshot().preemptions_last_minute == 2
     world.clock.advance(39.999)
-    assert (world.stop(last, third).reason, world.snapshot().preemptions_last_minute) == ("budget", 2)
+    assert (world.preempt(last, third).reason, world.snapshot().preemptions_last_minute) == ("budget", 2)
     world.clock.advance(0.001)
-    assert (world.snapshot().preemptions_last_minute, world.stop(last, third)) == (1, APPLIED)
+    assert (world.snapshot().preemptions_last_minute, world.preempt(last, third)) == (1, APPLIED)
     assert world.snapshot().last_decision_ms == world.clock.now_ms()
 
 
 def test_none_is_nobody_ever(world: World) -> None:
     victim, waiter, _ = plain(world)
-    world.resize(settings={"max_preemptions_per_minute": 0})
-    assert world.stop(waiter, victim).reason == "budget"
-    world.resize(settings={"max_preemptions_per_minute": None})
-    assert world.stop(waiter, victim) == APPLIED
+    world.update_pool(settings={"max_preemptions_per_minute": 0})
+    assert world.preempt(waiter, victim).reason == "budget"
+    world.update_pool(settings={"max_preemptions_per_minute": None})
+    assert world.preempt(waiter, victim) == APPLIED
 
 
 def test_a_pause_between_decisions(world: World) -> None:
     one, other = scene(world, 4, 4, settings={"backoff_s": 5})
     first, second = world.submit("high", gpu=4), world.submit("high", gpu=4)
-    world.stop(first, one)
+    world.preempt(first, one)
     world.clock.advance(5)
-    assert world.stop(second, other) == APPLIED
+    assert world.preempt(second, other) == APPLIED
 
 
 def test_a_pool_that_is_deleted_takes_its_decisions_along(world: World) -> None:
     (victim,) = scene(world, 8, settings={"grace_s": 0})
     waiter = world.submit("high", gpu=4)
-    world.stop(waiter, victim)
+    world.preempt(waiter, victim)
     world.cancel(victim)
     world.release(waiter)
     world.ledger.delete_pool(world.workspace, "p")
@@ -376,21 +376,21 @@ def test_a_pool_that_is_deleted_takes_its_decisions_along(world: World) -> None:
 def test_where_no_grace_is_given_the_waiter_has_it_at_once(world: World) -> None:
     one, other = scene(world, 4, 4, settings={"grace_s": 0})
     waiter = world.submit("high", gpu=8)
-    assert world.stop(waiter, one, other) == APPLIED._replace(has_progressed=True)
+    assert world.preempt(waiter, one, other) == APPLIED._replace(has_progressed=True)
     assert (world.status(waiter, one, other), world.get_pool().holds) == (["allocated", "queued", "queued"], ())
 
 
 def test_units_that_are_free_count_first(world: World) -> None:
     (victim,) = scene(world, 6)
     waiter = world.submit("high", gpu=4)
-    assert world.stop(waiter, victim) == APPLIED
+    assert world.preempt(waiter, victim) == APPLIED
 
 
 def test_own_work_makes_room_within_the_share(world: World) -> None:
     scene(world, 4)
     own = world.submit("high", gpu=3)
     waiter = world.submit("high", gpu=3, preemption_class=9)
-    assert world.stop(waiter, own, within=["policy:orchestrator/high"]) == APPLIED
+    assert world.preempt(waiter, own, within=["policy:orchestrator/high"]) == APPLIED
     world.release(own, outcome="vacated")
     assert world.status(waiter) == ["allocated"]
 
@@ -399,7 +399,7 @@ def test_a_fixed_waiter_is_judged_by_what_of_its_share_is_fixed(world: World) ->
     scene(world, 4)
     own = world.submit("high", gpu=4)
     waiter = world.submit("high", gpu=4, preemptible=False)
-    assert world.stop(waiter, own, reason="reclaim") == APPLIED
+    assert world.preempt(waiter, own, reason="reclaim") == APPLIED
     world.release(own, outcome="vacated")
     assert (world.status(waiter), world.get_pool().used_fixed) == (["allocated"], {"gpu": 4, "step_run": 1})
 
@@ -408,9 +408,9 @@ def test_who_has_a_hold_may_ask_for_more_and_its_own_claim_does_not_bind_it(worl
     one, other = scene(world, 4, 4)
     waiter = world.submit("high", gpu=4)
     unused = ["policy:orchestrator/high"]
-    world.stop(waiter, one, reason="reclaim", unused=unused)
-    world.resize(gpu=4)
-    assert world.stop(waiter, other, reason="reclaim", unused=unused) == APPLIED
+    world.preempt(waiter, one, reason="reclaim", unused=unused)
+    world.update_pool(gpu=4)
+    assert world.preempt(waiter, other, reason="reclaim", unused=unused) == APPLIED
     assert [hold.request for hold in world.get_pool().holds] == [waiter.id]
 
 
@@ -433,7 +433,7 @@ def test_what_a_call_cannot_finish_is_left_for_the_next(client: RedisClient) -> 
     (victim,) = scene(world, 8, settings={"grace_s": 0})
     others = [world.submit("low", gpu=1, memory_mb=size) for size in (1, 2, 3)]
     waiter = world.submit("high", gpu=4)
-    taken = world.stop(waiter, victim)
+    taken = world.preempt(waiter, victim)
     assert (taken.applied, taken.has_progressed, taken.is_unfinished) == (True, True, True)
     with pytest.raises(UnfinishedWork):
         world.snapshot()
@@ -454,7 +454,7 @@ def test_who_took_from_whom_and_why_is_told_on_both_sides_with_both_ranks(world:
     one, other = scene(world, 4, 4)
     waiter = world.submit("high", gpu=8, preemption_class=7)
     world.clock.advance(3)
-    world.stop(waiter, one, other, reason="sensitive")
+    world.preempt(waiter, one, other, reason="sensitive")
     for victim in (one, other):
         (told,) = of(world, victim)
         assert (told.event, told.from_status, told.to_status, told.pool, told.fence, told.at_ms) == (
@@ -475,8 +475,8 @@ def test_who_took_from_whom_and_why_is_told_on_both_sides_with_both_ranks(world:
 def test_each_line_of_a_story_is_an_event_of_the_stream(world: World) -> None:
     one, other = scene(world, 4, 4)
     waiter, second = world.submit("high", gpu=4), world.submit("high", gpu=4)
-    world.stop(waiter, one)
-    world.stop(second, other)
+    world.preempt(waiter, one)
+    world.preempt(second, other)
     world.cancel(waiter)
     world.pass_on(one, second)
     world.release(other, outcome="vacated")
@@ -495,8 +495,8 @@ def test_it_is_counted_by_pool_profile_and_reason(world: World) -> None:
     one, other = scene(world, 4, 2)
     world.policy("team", profile="training")
     third = world.submit("team", gpu=2)
-    world.stop(world.submit("high", gpu=4), one, reason="reclaim")
-    world.stop(world.submit("high", gpu=4), other, third)
+    world.preempt(world.submit("high", gpu=4), one, reason="reclaim")
+    world.preempt(world.submit("high", gpu=4), other, third)
     assert world.counters("preemptions") == {
         "preemptions|p|batch|reclaim": 1, "preemptions|p|batch|priority": 1, "preemptions|p|training|priority": 1,
     }  # fmt: skip

@@ -31,7 +31,7 @@ def scene(world: World, settings: dict[str, Any] | None = None, **wanted: Any) -
 def told(world: World, settings: dict[str, Any] | None = None, **wanted: Any) -> tuple[Request, Request]:
     """The same when the holder has been told to leave for the other."""
     victim, waiter = scene(world, settings, **wanted)
-    assert world.stop(waiter, victim).applied
+    assert world.preempt(waiter, victim).applied
     return victim, waiter
 
 
@@ -83,7 +83,7 @@ def test_a_heartbeat_and_a_look_tell_it_what_to_do_and_until_when(
     assert (until(world, victim), until(world, waiter)) == (("continue", None), (None, None))
     assert world.heartbeat(victim) == HeartbeatResult(RequestState.ALLOCATED, world.clock.now_ms() + 60_000)
     world.clock.advance(10)
-    world.stop(waiter, victim)
+    world.preempt(waiter, victim)
     now = world.clock.now_ms()
     world.clock.advance(20)
     beat = HeartbeatResult(RequestState.PREEMPTING, now + 80_000, directive, now + seconds * 1000)
@@ -95,7 +95,7 @@ def test_a_heartbeat_and_a_look_tell_it_what_to_do_and_until_when(
 def test_how_long_is_a_setting_of_the_pool(world: World) -> None:
     victim, _ = told(world, {"checkpoint_timeout_s": 7, "grace_s": 3}, **SAVES)
     assert until(world, victim) == ("checkpoint", 7)
-    world.depart(7)
+    world.enforce_deadlines(7)
     assert until(world, victim) == ("terminate", 3)
 
 
@@ -104,11 +104,11 @@ def test_how_long_is_a_setting_of_the_pool(world: World) -> None:
 
 def test_silence_ends_the_first_step_and_then_the_second(world: World) -> None:
     victim, waiter = told(world, **SAVES)
-    assert (world.depart(599.999), until(world, victim)) == (0, ("checkpoint", 0.001))
+    assert (world.enforce_deadlines(599.999), until(world, victim)) == (0, ("checkpoint", 0.001))
     world.heartbeat(victim)  # which is no answer
-    assert (world.depart(0.001), until(world, victim)) == (1, ("terminate", 30))
-    assert (world.depart(29.999), world.status(victim)) == (0, ["preempting"])
-    assert (world.depart(0.001), world.status(victim, waiter)) == (1, ["queued", "allocated"])
+    assert (world.enforce_deadlines(0.001), until(world, victim)) == (1, ("terminate", 30))
+    assert (world.enforce_deadlines(29.999), world.status(victim)) == (0, ["preempting"])
+    assert (world.enforce_deadlines(0.001), world.status(victim, waiter)) == (1, ["queued", "allocated"])
     assert tale(world, victim) == [
         ("preempting", RequestState.ALLOCATED, RequestState.PREEMPTING),
         ("terminating", RequestState.PREEMPTING, RequestState.PREEMPTING),
@@ -123,10 +123,10 @@ def test_who_is_at_it_gets_half_as_long_again_and_once(world: World, state: str)
     assert world.checkpoint(victim, state) == HeartbeatResult(RequestState.PREEMPTING, None, "checkpoint", now + 9000), (
         "not before the deadline"
     )
-    world.depart(9)
+    world.enforce_deadlines(9)
     assert until(world, victim) == ("checkpoint", 4.5)
     world.checkpoint(victim, state)
-    assert (world.depart(4.499), world.depart(0.001), until(world, victim)) == (0, 1, ("terminate", 30))
+    assert (world.enforce_deadlines(4.499), world.enforce_deadlines(0.001), until(world, victim)) == (0, 1, ("terminate", 30))
 
 
 def test_it_may_put_it_off_for_so_long_in_all(world: World) -> None:
@@ -138,7 +138,7 @@ def test_it_may_put_it_off_for_so_long_in_all(world: World) -> None:
     before = world.get(victim)
     assert world.checkpoint(victim, "defer", 1).deadline_ms == now + 900_000
     assert world.get(victim) == before
-    assert (world.depart(199.999), world.depart(0.001), until(world, victim)) == (0, 1, ("terminate", 30))
+    assert (world.enforce_deadlines(199.999), world.enforce_deadlines(0.001), until(world, victim)) == (0, 1, ("terminate", 30))
     assert world.checkpoint(victim, "defer", 1).directive == "terminate", "which is not put off"
     assert until(world, victim) == ("terminate", 30)
 
@@ -147,7 +147,7 @@ def test_who_put_it_off_and_then_is_at_it_gets_both(world: World) -> None:
     victim, _ = told(world, {"checkpoint_timeout_s": 10, "max_deferral_s": 5}, **SAVES)
     world.checkpoint(victim, "defer", 99)
     world.checkpoint(victim, "progress")
-    assert (world.depart(14.999), world.depart(0.001), until(world, victim)) == (0, 0, ("checkpoint", 5))
+    assert (world.enforce_deadlines(14.999), world.enforce_deadlines(0.001), until(world, victim)) == (0, 0, ("checkpoint", 5))
 
 
 def test_nobody_puts_off_what_was_not_asked(world: World) -> None:
@@ -182,10 +182,10 @@ def test_a_routine_checkpoint_is_kept_and_does_not_say_that_it_has_left(world: W
         beat = world.checkpoint(victim, "completed", reference="step 7", routine=True)
         assert beat == HeartbeatResult(RequestState.PREEMPTING, None, "checkpoint", asked_until)
     assert world.status(victim, waiter) == ["preempting", "queued"]
-    world.depart(600)
+    world.enforce_deadlines(600)
     assert until(world, victim) == ("terminate", 30), "it is no answer to what was asked"
     world.checkpoint(victim, "completed", reference="step 8", routine=True)
-    assert (world.depart(30), world.status(victim, waiter)) == (1, ["queued", "allocated"])
+    assert (world.enforce_deadlines(30), world.status(victim, waiter)) == (1, ["queued", "allocated"])
     at = world.get(victim)
     assert (at.resume, at.checkpoint_reference, at.preemptions) == (True, "step 8", 1)
 
@@ -199,14 +199,14 @@ def test_whose_checkpoint_failed_is_told_to_end_at_once(world: World) -> None:
     before = world.state()
     assert world.checkpoint(victim, "failed").deadline_ms == now + 30_000
     assert world.state() == before, "once"
-    assert world.depart(21) == 1
+    assert world.enforce_deadlines(21) == 1
     assert [event for event, _, _ in tale(world, victim)] == ["preempting", "terminating", "forced"]
     assert world.counters(*ENDS) == {"preemptions|p|batch|priority": 1, "failed_checkpoints|p": 1, "requeued|p": 1}
 
 
 def test_who_saves_at_the_last_moment_has_saved(world: World) -> None:
     victim, _ = told(world, {"requeue_failed_checkpoint": False}, **SAVES)
-    world.depart(600)
+    world.enforce_deadlines(600)
     world.clock.advance(29)
     assert world.checkpoint(victim, "completed", reference="r").status == "queued"
     assert (world.get(victim).resume, world.ledger.read_counters(world.workspace)["checkpoints|p|inf"]) == (True, 1)
@@ -223,13 +223,13 @@ def test_no_grace_is_one_event_and_the_units_at_once(world: World) -> None:
     assert (event.reason, event.by, event.rank, event.by_rank) == ("priority", waiter.id, "0,5", "1,5")
     at = world.get(victim)
     assert (at.preemptions, at.resume, at.reason and at.reason.by) == (1, False, waiter.id)
-    assert (world.depart(10_000), world.client.exists(key("preemption_deadlines", world.workspace))) == (0, 0)
+    assert (world.enforce_deadlines(10_000), world.client.exists(key("preemption_deadlines", world.workspace))) == (0, 0)
     assert_void(world, victim, 1)
 
 
 def test_who_is_forced_has_lost_its_fence(world: World) -> None:
     victim, waiter = told(world)
-    assert (world.depart(30), world.status(victim, waiter)) == (1, ["queued", "allocated"])
+    assert (world.enforce_deadlines(30), world.status(victim, waiter)) == (1, ["queued", "allocated"])
     assert tale(world, victim)[-1] == ("forced", RequestState.PREEMPTING, RequestState.QUEUED)
     assert_void(world, victim, 1)
 
@@ -245,9 +245,9 @@ def test_who_left_once_by_itself_is_forced_the_next_time_all_the_same(world: Wor
         world.release(waiter)
         again = world.submit("high", gpu=4)
         fence = world.get(victim).fence
-        assert world.stop(again, victim).applied
-        world.depart(600)
-        world.depart(30)
+        assert world.preempt(again, victim).applied
+        world.enforce_deadlines(600)
+        world.enforce_deadlines(30)
         assert fence is not None
         assert_void(world, victim, fence)
 
@@ -258,7 +258,7 @@ def test_all_of_one_decision_are_told_at_once_and_the_waiter_starts_when_the_las
     world.policy("high", priority=1)
     one, other = world.submit("low", gpu=3), world.submit("low", gpu=1, **SAVES)
     waiter = world.submit("high", gpu=4)
-    world.stop(waiter, one, other)
+    world.preempt(waiter, one, other)
     now = world.clock.now_ms()
     assert [(event.request, event.at_ms) for event in world.events() if event.event == "preempting"] == [
         (one.id, now), (other.id, now),
@@ -276,9 +276,9 @@ def test_however_many_are_due_a_call_goes_through_a_part_of_them(client: RedisCl
     world.policy("low")
     world.policy("high", priority=1)
     victims = [world.submit("low", gpu=1) for _ in range(5)]
-    world.stop(world.submit("high", gpu=5), *victims)
+    world.preempt(world.submit("high", gpu=5), *victims)
     world.clock.advance(30)
-    calls = [world.planning.enforce_deadlines(world.workspace) for _ in range(4)]
+    calls = [world.plan_store.enforce_deadlines(world.workspace) for _ in range(4)]
     assert calls == [(2, True), (2, True), (1, False), (0, False)]
     assert world.status(*victims) == ["queued"] * 5
 
@@ -292,7 +292,7 @@ def test_who_finishes_by_itself_meanwhile_is_released(world: World) -> None:
     assert (released.status, released.outcome, released.reason, released.preempted_by) == ("released", "succeeded", None, None)
     assert (released.preemptions, released.directive, released.deadline_ms) == (0, None, None)
     assert tale(world, victim)[1:] == [("released", RequestState.PREEMPTING, RequestState.RELEASED)]
-    assert (world.status(waiter), world.depart(10_000)) == (["allocated"], 0)
+    assert (world.status(waiter), world.enforce_deadlines(10_000)) == (["allocated"], 0)
     assert world.counters(*ENDS) == {"preemptions|p|batch|priority": 1}
 
 
@@ -305,7 +305,7 @@ def test_a_lease_may_lapse_on_the_way_out(world: World) -> None:
     world.pass_time(0.001)
     at = world.get(victim)
     assert (at.status, at.reason, at.preempted_by) == ("expired", Reason(ReasonCode.LEASE_LAPSED), None)
-    assert (world.status(waiter), world.depart(10_000)) == (["allocated"], 0)
+    assert (world.status(waiter), world.enforce_deadlines(10_000)) == (["allocated"], 0)
     assert_void(world, victim, 1)
 
 
@@ -313,7 +313,7 @@ def test_an_operator_may_drop_it_on_the_way_out(world: World) -> None:
     victim, waiter = told(world, **SAVES)
     dropped = world.drop(victim)
     assert (dropped.status, dropped.reason, dropped.preempted_by) == ("released", Reason(ReasonCode.DROPPED), None)
-    assert (world.status(waiter), world.depart(10_000)) == (["allocated"], 0)
+    assert (world.status(waiter), world.enforce_deadlines(10_000)) == (["allocated"], 0)
 
 
 # ---- vacated
@@ -368,7 +368,7 @@ def test_who_was_called_back_too_late_may_still_say_it_has_left(world: World) ->
 def test_it_goes_back_to_the_queue_as_often_as_it_may(world: World, retries: int, ways: list[str]) -> None:
     victim, waiter = scene(world, {"grace_s": 0}, retries=retries)
     for times, way in enumerate(ways, 1):
-        assert world.stop(waiter, victim).applied
+        assert world.preempt(waiter, victim).applied
         at = world.get(victim)
         assert (at.status, at.preemptions, at.retries) == (way, times, retries)
         assert at.reason == Reason(ReasonCode.PRIORITY, by=waiter.id)
@@ -391,7 +391,7 @@ def test_it_keeps_its_age_and_its_place(world: World) -> None:
     victim, waiter = scene(world)
     world.clock.advance(100)
     later, first = world.submit("low", gpu=4), world.submit("low", gpu=4, preemption_class=9)
-    world.stop(waiter, victim)
+    world.preempt(waiter, victim)
     world.release(victim, outcome="vacated")
     at = world.get(victim)
     assert (at.submitted_ms, at.number) == (victim.submitted_ms, victim.number)
@@ -448,8 +448,8 @@ def test_who_saved_nothing_goes_back_only_if_the_pool_lets_it(world: World, way:
     elif way == "vacated":
         world.release(victim, outcome="vacated")
     else:
-        world.depart(600)
-        world.depart(30)
+        world.enforce_deadlines(600)
+        world.enforce_deadlines(30)
     assert world.status(victim, waiter) == [becomes, "allocated"]
     assert (tale(world, victim)[-1][0], world.get(victim).preemptions) == (
         "forced" if way in ("forced", "silent") else "preempted",
@@ -468,7 +468,7 @@ def test_who_is_tied_to_no_pool_may_save_as_well(world: World) -> None:
 def test_a_long_story_keeps_its_beginning_and_its_end(world: World) -> None:
     victim, waiter = scene(world, {"grace_s": 0}, retries=-1)
     for _ in range(33):
-        world.stop(waiter, victim)
+        world.preempt(waiter, victim)
         world.release(waiter)
         waiter = world.submit("high", gpu=4)
     story = [line.event for line in world.get(victim).timeline]
@@ -486,12 +486,12 @@ def test_a_checkpoint_of_any_time_is_where_it_goes_on_from(world: World) -> None
     saved = world.clock.now_ms()
     assert [(one.checkpointed_ms, one.id) for one in world.snapshot().allocations] == [(saved, victim.id)]
     world.clock.advance(60)
-    world.stop(waiter, victim)
+    world.preempt(waiter, victim)
     at = world.get(victim)
     assert (at.resume, at.checkpoint_reference) == (True, "half")
     world.release(waiter)
     other = world.submit("high", gpu=4)
     assert [one.checkpointed_ms for one in world.snapshot().allocations] == [None], "this time it has saved nothing yet"
-    world.stop(other, victim)
+    world.preempt(other, victim)
     at = world.get(victim)
     assert (at.resume, at.checkpoint_reference, at.preemptions) == (True, "half", 2)

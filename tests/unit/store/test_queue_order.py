@@ -80,7 +80,7 @@ def test_in_share_goes_before_a_higher_rank_unless_priority_goes_first(world: Wo
     holder = world.submit("rich", gpu=4)
     waiting = {"rich": world.submit("rich", gpu=4), "owner": world.submit("owner", gpu=2), "over": world.submit("owner", gpu=3)}
     assert names(world, **waiting) == ["owner", "rich", "over"]
-    world.resize(settings={"order": "priority_first"})
+    world.update_pool(settings={"order": "priority_first"})
     assert names(world, **waiting) == ["rich", "owner", "over"]
     world.release(holder)
     assert world.status(*waiting.values()) == ["allocated", "queued", "queued"]
@@ -166,9 +166,9 @@ def test_a_change_of_discipline_ranks_every_member_of_a_lane_again(world: World)
     waiting = {f"a{each}": world.submit("a", gpu=1, preemption_class=each) for each in (10, 5, 0)}
     waiting["b9"] = world.submit("b", gpu=1, preemption_class=9)
     assert names(world, **waiting) == ["a10", "a5", "a0", "b9"]
-    world.resize(settings={"discipline": "classes"})
+    world.update_pool(settings={"discipline": "classes"})
     assert names(world, **waiting) == ["a10", "b9", "a5", "a0"]
-    world.resize(settings={"discipline": "reserved"})
+    world.update_pool(settings={"discipline": "reserved"})
     assert names(world, **waiting) == ["a10", "a5", "a0", "b9"]
 
 

@@ -178,9 +178,9 @@ def test_whoever_was_lost_of_a_preemption_stops_no_pool(client: RedisClient) -> 
         world.policy("high", priority=1)
         victim, waiter = world.submit("low", gpu=4, retries=0), world.submit("high", gpu=4)
         other = world.submit("high", gpu=2)
-        world.stop(waiter, victim)
+        world.preempt(waiter, victim)
         client.delete(f"pk:{{test}}:request:{(victim if lost == 'victim' else waiter).id}")
-        world.depart(30)
+        world.enforce_deadlines(30)
         audit = Audit(world.ledger, AuditStore(client, world.clock, 3))
         assert audit.run("test", repair=True)
         assert audit.run("test") == []
@@ -216,7 +216,7 @@ def test_a_hold_whose_owner_was_lost_stops_no_change(client: RedisClient) -> Non
         if change == "move":
             world.policy(group="g")
         elif change == "strict":
-            world.resize(settings={"queueing": "strict"})
+            world.update_pool(settings={"queueing": "strict"})
         else:
             world.policy(limit={"gpu": 1})
         assert world.get_pool().holds == ()

@@ -176,7 +176,7 @@ def evict(world: World, *, over: bool) -> ScriptReply:
     """Has the one who runs leave, whose pool was shrunk below what it uses, or was not."""
     held = world.submit(gpu=2)
     if over:
-        world.resize(gpu=1)
+        world.update_pool(gpu=1)
     victims = json.dumps([[held.id, str(held.fence), "pool"]])
     return world.call("evict_over_limit", pool="p", victims=victims, rules=world.snapshot(anyway=True).rules_version)
 
@@ -309,7 +309,7 @@ def blocked(world: World) -> tuple[Request, Request]:
 def told(world: World) -> tuple[Request, Request]:
     """The same when the holder has been told to leave."""
     victim, waiter = blocked(world)
-    assert world.stop(waiter, victim).applied
+    assert world.preempt(waiter, victim).applied
     return victim, waiter
 
 
@@ -341,8 +341,8 @@ def _(world: World) -> ScriptReply:
 def _(world: World) -> ScriptReply:
     victim, _ = world.submit(gpu=1), world.submit(gpu=1)
     waiter = world.submit(gpu=1, preemption_class=9)
-    assert world.stop(waiter, victim).applied
-    world.resize(gpu=1)
+    assert world.preempt(waiter, victim).applied
+    world.update_pool(gpu=1)
     return world.call("end_hold", pool="p", owner=waiter.id)
 
 

@@ -59,7 +59,7 @@ def test_a_growing_pool_grants_in_order_what_fits(small: World) -> None:
     small.policy()
     small.submit(gpu=1)
     waiting = fill(small, count=7, gpu=1)
-    small.resize(gpu=5)
+    small.update_pool(gpu=5)
     assert small.status(*waiting) == ["allocated"] * 4 + ["queued"] * 3
     assert [small.get(each).fence for each in waiting[:4]] == [2, 3, 4, 5]
 
@@ -73,11 +73,11 @@ def test_a_shrinking_pool_rejects_those_that_fit_nowhere_any_more(small: World) 
     small.submit("u", gpu=4)
     small.submit("u", gpu=3)
     gone, stay, here = fill(small, gpu=4), fill(small, "u", gpu=3), fill(small, gpu=2)
-    small.resize(gpu=2)
+    small.update_pool(gpu=2)
     assert small.status(*gone, *stay, *here) == ["rejected"] * 5 + ["queued"] * 10
     assert [small.get(each).position for each in stay] == [{"q": place} for place in range(1, 6)]
     assert small.queue() == [each.id for each in here]
-    small.resize(gpu=4)
+    small.update_pool(gpu=4)
     assert small.get(stay[0]).position == {"p": 1, "q": 1}
     assert len(small.queue()) == 10
 
@@ -87,9 +87,9 @@ def test_a_key_that_is_new_or_gone_decides_who_may_wait(small: World) -> None:
     small.policy()
     small.submit(gpu=1)
     with_tpu, with_cpu = small.submit(gpu=1, tpu=1), small.submit(gpu=1, mcpu=5)
-    small.resize(tpu=0)
+    small.update_pool(tpu=0)
     assert small.status(with_tpu, with_cpu) == ["rejected", "queued"]
-    small.resize(mcpu=4)
+    small.update_pool(mcpu=4)
     rejected = small.get(with_cpu)
     assert (rejected.status, rejected.reason and rejected.reason.code) == ("rejected", "exceeds_capacity")
 
@@ -128,7 +128,7 @@ def test_components_that_share_a_beginning_are_all_looked_at(small: World) -> No
             small.policy(component_id(kind, name))
     small.submit("a", gpu=1)
     waiting = [small.submit(component_id(kind, name), gpu=1) for kind in ("orchestrator", "orchestrator.x") for name in names]
-    small.resize(gpu=1 + len(waiting))
+    small.update_pool(gpu=1 + len(waiting))
     assert small.status(*waiting) == ["allocated"] * len(waiting)
 
 
@@ -224,7 +224,7 @@ def test_a_change_of_discipline_and_back_before_it_was_done(client: RedisClient)
     once(world, "update_pool", name="p", description="", capacity="", settings='{"discipline": "classes"}')
     for _ in range(3):
         once(world, "resume_unfinished")
-    world.resize(settings={"discipline": "reserved"})
+    world.update_pool(settings={"discipline": "reserved"})
     assert world.client.zrange("pk:{test}:pool:p:queue", 0, -1, withscores=True) == before
     assert world.queue() == [each.id for each in members]
     assert findings(world) == []

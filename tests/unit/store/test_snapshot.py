@@ -15,21 +15,21 @@ STEP = {"step_run": 1}
 
 
 def test_where_nobody_waits_and_nobody_leaves_there_is_nothing_to_see(world: World) -> None:
-    assert world.planning.snapshot(world.workspace, "p") is None
+    assert world.plan_store.snapshot(world.workspace, "p") is None
     world.pool(gpu=4)
     world.policy("low")
     world.policy("high", priority=1)
     victim = world.submit("low", gpu=4)
     assert world.snapshot().is_watched  # it has changed
     world.settle()
-    assert world.planning.snapshot(world.workspace, "p") is None
+    assert world.plan_store.snapshot(world.workspace, "p") is None
     waiter = world.submit("high", gpu=4)
     assert [one.id for one in world.snapshot().waiters] == [waiter.id]
-    world.stop(waiter, victim)
+    world.preempt(waiter, victim)
     world.cancel(waiter)
     assert (world.snapshot().waiters, [one.leaving_for for one in world.snapshot().allocations]) == ((), [""])
     world.reprieve(victim)
-    assert world.planning.snapshot(world.workspace, "p") is None
+    assert world.plan_store.snapshot(world.workspace, "p") is None
 
 
 def test_nothing_is_decided_while_work_is_left(world: World) -> None:
@@ -60,7 +60,7 @@ def test_it_is_what_is_there(world: World) -> None:
     saved = world.clock.now_ms()
     waiter = world.submit("high", gpu=3, preemption_class=7)
     small = world.submit("low", gpu=1, labels={"preemption_group": "one"})
-    world.stop(waiter, last)
+    world.preempt(waiter, last)
     world.clock.advance(1)
     seen = world.snapshot()
     assert (seen.pool, seen.now_ms, seen.rules_version) == (
@@ -127,7 +127,7 @@ def test_what_ever_left_a_stack_is_counted_where_there_are_shares(world: World) 
     one, other = world.submit("low", gpu=3, tpu=1), world.submit("low", gpu=5)
     waiter = world.submit("high", gpu=3)
     assert back() == {}
-    world.stop(waiter, one)
+    world.preempt(waiter, one)
     assert back() == {"g": 3, "orchestrator/low": 3}
     world.release(one, outcome="vacated")
     assert back() == {"g": 6, "orchestrator/low": 6}, "when it was told, and when it had left"
@@ -146,7 +146,7 @@ def test_waiters_come_in_queue_order(world: World) -> None:
     for name, gpu, class_ in asks:
         world.submit(name, gpu=gpu, preemption_class=class_)
     assert [one.id for one in world.snapshot().waiters] == world.queue()
-    world.resize(settings={"discipline": "classes", "order": "priority_first"})
+    world.update_pool(settings={"discipline": "classes", "order": "priority_first"})
     assert [one.id for one in world.snapshot().waiters] == world.queue()
 
 
@@ -159,7 +159,7 @@ def test_where_the_owner_of_a_hold_stands_among_those_who_wait_is_shown(world: W
         world.submit(name, gpu=gpu)
     owner = world.submit("high", gpu=4)
     world.submit("high", gpu=4, preemption_class=1)
-    world.stop(owner, victim)
+    world.preempt(owner, victim)
     seen = world.snapshot()
     everybody = [*seen.waiters, *(hold.owner for hold in seen.holds)]
     assert [one.id for one in sorted(everybody, key=lambda one: (one.queue_position, one.submission_number))] == world.queue()
@@ -182,7 +182,7 @@ def test_who_has_a_hold_anywhere_is_no_waiter_and_whose_fixed_share_is_used_up_i
     there, here = world.submit("low", gpu=2), world.submit("low", gpu=2)
     assert (there.pool, here.pool) == ("p", "q")
     owner, other = world.submit("high", gpu=2), world.submit("high", gpu=1)
-    world.stop(owner, here, pool="q")
+    world.preempt(owner, here, pool="q")
     for pool, owners in (("p", []), ("q", [owner.id])):
         seen = world.snapshot(pool)
         assert ([one.id for one in seen.waiters], [hold.owner.id for hold in seen.holds]) == ([other.id], owners)
@@ -201,7 +201,7 @@ def test_what_was_brought_is_shown_account_by_account(world: World) -> None:
     outside, inside = world.submit("low", gpu=4, mcpu=5), world.submit("in", gpu=3)
     last = world.submit("low", gpu=1)
     waiter = world.submit("high", gpu=8)
-    world.stop(waiter, outside, inside, last)
+    world.preempt(waiter, outside, inside, last)
     assert world.snapshot().holds[0].freed_units == {}
     world.release(inside)
     assert world.snapshot().holds[0].freed_units == {"group:g": {"gpu": 3, **STEP}, "pool": {"gpu": 3, **STEP}}
@@ -216,7 +216,7 @@ def test_holds_come_in_the_order_in_which_they_were_given(world: World) -> None:
     victims = [world.submit("low", gpu=2) for _ in range(3)]
     waiters = [world.submit("high", gpu=2, preemption_class=rank) for rank in (3, 9, 6)]
     for waiter, victim in zip(waiters, victims, strict=True):
-        world.stop(waiter, victim)
+        world.preempt(waiter, victim)
     assert [hold.owner.id for hold in world.snapshot().holds] == [waiter.id for waiter in waiters]
 
 
@@ -240,7 +240,7 @@ def test_when_somebody_was_preempted_last_is_shown_by_the_newest_fence_of_then(w
     victim, _ = world.submit("low", gpu=2), world.submit("elsewhere", gpu=2)
     waiter = world.submit("high", gpu=2)
     assert [one.preempted_fence for one in world.snapshot().waiters] == [None]
-    world.stop(waiter, victim)
+    world.preempt(waiter, victim)
     assert [(one.id, one.preempted_fence) for one in world.snapshot().waiters] == [(victim.id, 2)]
 
 

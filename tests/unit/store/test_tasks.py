@@ -171,7 +171,7 @@ def test_a_request_of_no_task_may_be_begun_too_by_one_runner_a_fence(tasks: Task
     assert begun.lease_expires_ms == beat.lease_expires_ms, "who is not the runner prolongs nothing"
     assert [told.event for told in begun.timeline].count("started") == 1
     waiter = world.submit(gpu=2, preemption_class=8)
-    assert world.stop(waiter, plain).applied
+    assert world.preempt(waiter, plain).applied
     world.release(plain, outcome="vacated")
     world.release(waiter)
     again = world.get(plain)
@@ -275,7 +275,7 @@ def test_a_task_that_had_to_leave_is_sent_again_with_what_it_goes_on_from(tasks:
     sent = tasks.begun(checkpoint="auto", resources={"gpu": 2})
     tasks.world.policy(reserved={})
     waiter = tasks.world.submit("high", gpu=2)
-    tasks.world.stop(waiter, tasks.world.get(str(sent.request)))
+    tasks.world.preempt(waiter, tasks.world.get(str(sent.request)))
     tasks.world.ledger.checkpoint(tasks.world.workspace, str(sent.request), 1, "completed", reference="s3://9")
     assert tasks.status("a") == ["parked"]
     assert tasks.send() == []
@@ -292,7 +292,7 @@ def test_a_task_that_has_not_begun_leaves_at_once(tasks: Tasks) -> None:
     tasks.park(checkpoint="auto")
     (sent,) = tasks.send()
     waiter = tasks.world.submit("high", gpu=2)
-    tasks.world.stop(waiter, tasks.world.get(str(sent.request)))
+    tasks.world.preempt(waiter, tasks.world.get(str(sent.request)))
     assert tasks.world.status(waiter) == ["allocated"]
     assert tasks.status("a") == ["parked"]
     with pytest.raises(StaleFence):
@@ -308,7 +308,7 @@ def test_to_leave_before_it_has_begun_uses_up_no_retry(tasks: Tasks) -> None:
     for _ in range(2):
         (sent,) = tasks.send()
         waiter = tasks.world.submit("high", gpu=2)
-        tasks.world.stop(waiter, tasks.world.get(str(sent.request)))
+        tasks.world.preempt(waiter, tasks.world.get(str(sent.request)))
         assert tasks.status("a") == ["parked"]
         tasks.world.release(tasks.world.get(waiter))
     (sent,) = tasks.send()
@@ -321,7 +321,7 @@ def test_a_lost_worker_of_one_that_has_to_leave_has_left(tasks: Tasks) -> None:
     sent = tasks.begun(checkpoint="auto")
     tasks.world.policy(reserved={})
     waiter = tasks.world.submit("high", gpu=2)
-    tasks.world.stop(waiter, tasks.world.get(str(sent.request)))
+    tasks.world.preempt(waiter, tasks.world.get(str(sent.request)))
     for _ in range(2):
         assert tasks.over(sent, "lost").status == "queued"
     assert tasks.world.status(waiter) == ["allocated"]

@@ -18,7 +18,7 @@ def test_what_has_begun_may_wait_for_ever_to_go_on(tasks: Tasks) -> None:
     sent = tasks.begun(queue_ttl_s=5)
     assert not sent.started
     higher = tasks.world.submit(gpu=2, preemption_class=8)
-    assert tasks.world.stop(higher, tasks.world.get(str(sent.request))).applied
+    assert tasks.world.preempt(higher, tasks.world.get(str(sent.request))).applied
     tasks.over(sent, "vacated")
     tasks.world.get(str(sent.request), poll=True)
     tasks.world.pass_time(3600)

@@ -39,7 +39,7 @@ def assert_strays(world: World, *victims: Request, pool: str = "p") -> None:
     assert world.client.hgetall(key("pool_victims", place, pool)) == {victim.id: "-" for victim in victims}
     assert {one.id for one in world.snapshot(pool).allocations if one.leaving_for == ""} == {victim.id for victim in victims}
     assert (world.client.exists(key("preemption_deadlines", place)), world.client.get(key("nudge", place))) == (0, "asked")
-    assert (world.depart(10_000), set(world.status(*victims))) == (0, {"preempting"})
+    assert (world.enforce_deadlines(10_000), set(world.status(*victims))) == (0, {"preempting"})
 
 
 def small(world: World, *sizes: int, **pool: Any) -> list[Request]:
@@ -59,7 +59,7 @@ def test_it_keeps_its_amount_less_what_is_still_coming_at_every_account(world: W
     world.policy("inside", group="g")
     inside = world.submit("inside", gpu=4, retries=0)
     waiter = world.submit("high", gpu=8)
-    world.stop(waiter, inside, outside)
+    world.preempt(waiter, inside, outside)
     assert (cleared(world), holds(world)) == ({"pool": 2, "g": 4, "high": 8}, {waiter.id: "victims"})
     assert (world.get_pool().on_hold["gpu"], world.used()) == (2, {"gpu": 6})
     leaves(world, inside)
@@ -73,7 +73,7 @@ def test_each_key_is_kept_for_itself(world: World) -> None:
     (victim,) = small(world, 2, gpu=4, tpu=2)
     busy = world.submit("low", tpu=1, retries=0)
     waiter = world.submit("high", gpu=4, tpu=2)
-    world.stop(waiter, victim, busy)
+    world.preempt(waiter, victim, busy)
     assert (cleared(world), cleared(world, of="tpu")) == ({"pool": 2, "g": 4, "high": 4}, {"pool": 1, "g": 2, "high": 2})
     leaves(world, victim)
     assert (cleared(world), cleared(world, of="tpu")) == ({"pool": 4, "g": 4, "high": 4}, {"pool": 1, "g": 2, "high": 2})
@@ -84,7 +84,7 @@ def test_each_key_is_kept_for_itself(world: World) -> None:
 def test_others_have_what_is_free_beyond_it(world: World) -> None:
     (victim,) = small(world, 4, gpu=8)
     waiter = world.submit("high", gpu=6)
-    world.stop(waiter, victim)
+    world.preempt(waiter, victim)
     three, two, one = (world.submit("low", gpu=gpu) for gpu in (3, 2, 1))
     assert (world.status(three, two, one), cleared(world)["pool"]) == (["queued", "allocated", "queued"], 2)
     world.cancel(waiter)
@@ -94,7 +94,7 @@ def test_others_have_what_is_free_beyond_it(world: World) -> None:
 def test_victims_may_bring_more_than_is_asked_and_the_rest_is_for_others(world: World) -> None:
     (victim,) = small(world, 8, gpu=8)
     waiter, other = world.submit("high", gpu=3), world.submit("low", gpu=5)
-    world.stop(waiter, victim)
+    world.preempt(waiter, victim)
     assert cleared(world) == {"g": 3, "high": 3}
     leaves(world, victim)
     assert (world.status(waiter, other), cleared(world)) == (["allocated", "allocated"], {})
@@ -108,7 +108,7 @@ def test_it_keeps_its_place_below_the_limit_of_its_policy_and_group(world: World
     else:
         world.group("g", limit={"gpu": 5})
     busy, waiter = world.submit("low", gpu=1), world.submit("high", gpu=4)
-    world.stop(waiter, victim)
+    world.preempt(waiter, victim)
     second, other = world.submit("high", gpu=2), world.submit("low", gpu=2)
     assert (world.status(waiter, second, other), cleared(world)) == (["queued", "queued", "allocated"], {"g": 4, "high": 4})
     world.cancel(waiter)
@@ -123,8 +123,8 @@ def test_it_keeps_its_place_below_the_limit_of_its_policy_and_group(world: World
 def test_each_owner_is_served_by_those_who_leave_for_it(world: World) -> None:
     a, b = small(world, 4, 4, gpu=8)
     first, second = world.submit("high", gpu=4), world.submit("high", gpu=4)
-    world.stop(first, a)
-    world.stop(second, b)
+    world.preempt(first, a)
+    world.preempt(second, b)
     assert cleared(world) == {"g": 8, "high": 8}
     leaves(world, b)
     assert (world.status(first, second), cleared(world)) == (["queued", "allocated"], {"g": 4, "high": 4})
@@ -135,10 +135,10 @@ def test_each_owner_is_served_by_those_who_leave_for_it(world: World) -> None:
 def test_an_earlier_hold_binds_the_later_owner_by_all_it_keeps(world: World) -> None:
     a, b = small(world, 4, 2, gpu=8)
     first = world.submit("high", gpu=6)
-    world.stop(first, a)
+    world.preempt(first, a)
     second = world.submit("high", gpu=2, preemption_class=9)
     assert world.status(second) == ["queued"], "two are free, and kept"
-    world.stop(second, b)
+    world.preempt(second, b)
     assert cleared(world) == {"pool": 2, "g": 8, "high": 8}
     leaves(world, b)
     assert (world.status(first, second), cleared(world)) == (["queued", "allocated"], {"pool": 2, "g": 6, "high": 6})
@@ -149,8 +149,8 @@ def test_an_earlier_hold_binds_the_later_owner_by_all_it_keeps(world: World) -> 
 def test_a_later_hold_binds_the_earlier_owner_by_what_its_victims_have_brought(world: World) -> None:
     a, b, c = small(world, 2, 2, 4, gpu=8)
     first, second = world.submit("high", gpu=2), world.submit("high", gpu=6)
-    world.stop(first, a)
-    world.stop(second, b, c)
+    world.preempt(first, a)
+    world.preempt(second, b, c)
     leaves(world, b)
     assert (world.status(first, second), world.used()) == (["queued", "queued"], {"gpu": 6}), "though two are free"
     assert cleared(world) == {"pool": 2, "g": 8, "high": 8}
@@ -163,11 +163,11 @@ def test_a_later_hold_binds_the_earlier_owner_by_what_its_victims_have_brought(w
 def test_a_later_hold_does_not_bind_the_earlier_owner_by_what_nobody_brought(world: World) -> None:
     a, b, c = small(world, 2, 2, 2, gpu=8)
     first = world.submit("high", gpu=4)
-    world.stop(first, a)
+    world.preempt(first, a)
     second = world.submit("high", gpu=4)
-    world.stop(second, b, c)
+    world.preempt(second, b, c)
     assert cleared(world) == {"pool": 2, "g": 8, "high": 8}
-    world.resize(gpu=10)
+    world.update_pool(gpu=10)
     assert (world.status(first, second), cleared(world)) == (["allocated", "queued"], {"g": 4, "high": 4})
     assert world.client.hgetall(key("pool_victims", world.workspace, "p")) == {a.id: "-", b.id: second.id, c.id: second.id}
 
@@ -178,7 +178,7 @@ def test_the_owner_of_a_hold_passes_who_stands_before_it_and_lost_patience(world
     patient = world.submit("high", gpu=2)
     world.pass_time(5)
     waiter = world.submit("owner", gpu=4)
-    world.stop(waiter, first, second, reason="reclaim")
+    world.preempt(waiter, first, second, reason="reclaim")
     assert holds(world) == {patient.id: "patience", waiter.id: "victims"}
     assert (world.get_pool().on_hold["gpu"], cleared(world)) == (2, {"owner": 4})
     leaves(world, first)
@@ -192,7 +192,7 @@ def test_whose_way_is_cleared_has_no_hold_of_patience(world: World) -> None:
     waiter = world.submit("high", gpu=4)
     world.pass_time(5)
     assert holds(world) == {waiter.id: "patience"}
-    world.stop(waiter, victim)
+    world.preempt(waiter, victim)
     assert (holds(world), world.get_pool().on_hold) == ({waiter.id: "victims"}, {})
     world.pass_time(5)
     assert (holds(world), cleared(world)) == ({waiter.id: "victims"}, {"g": 4, "high": 4})
@@ -203,7 +203,7 @@ def test_whose_way_is_cleared_has_no_hold_of_patience(world: World) -> None:
 def test_of_one_shape_patience_is_lost_by_the_first_whose_way_is_not_cleared(world: World) -> None:
     victim, _ = small(world, 2, 2, gpu=4, settings={"patience_s": 5})
     first, second = world.submit("high", gpu=2), world.submit("high", gpu=2)
-    world.stop(first, victim)
+    world.preempt(first, victim)
     world.pass_time(5)
     assert holds(world) == {first.id: "victims", second.id: "patience"}
 
@@ -211,7 +211,7 @@ def test_of_one_shape_patience_is_lost_by_the_first_whose_way_is_not_cleared(wor
 def test_strict_nobody_passes_but_the_owner_of_a_hold(world: World) -> None:
     a, b = small(world, 2, 2, gpu=4, settings={"queueing": "strict"})
     owner = world.submit("low", gpu=2)
-    world.stop(owner, a)
+    world.preempt(owner, a)
     before, behind = world.submit("high", gpu=3), world.submit("low", gpu=1)
     leaves(world, a)
     assert (world.status(before, owner, behind), cleared(world)) == (["queued", "allocated", "queued"], {})
@@ -223,8 +223,8 @@ def test_strict_nobody_passes_but_the_owner_of_a_hold(world: World) -> None:
 
 End = Callable[[World, Request], object]
 ENDS: dict[str, End] = {
-    "granted here": lambda world, _: world.resize(gpu=8),
-    "granted elsewhere": lambda world, _: world.resize("q", gpu=5),
+    "granted here": lambda world, _: world.update_pool(gpu=8),
+    "granted elsewhere": lambda world, _: world.update_pool("q", gpu=5),
     "cancelled": lambda world, owner: world.cancel(owner),
     "dropped": lambda world, owner: world.drop(owner),
     "expired": lambda world, _: world.pass_time(60),
@@ -250,7 +250,7 @@ def test_a_hold_ends(world: World, end: str) -> None:
     world.policy("high", "q")
     world.submit("elsewhere", gpu=1)
     waiter, other = world.submit("high", gpu=4, queue_ttl_s=60), world.submit("low", gpu=1)
-    assert (world.stop(waiter, victim).applied, cleared(world)) == (True, {"g": 4, "high": 4})
+    assert (world.preempt(waiter, victim).applied, cleared(world)) == (True, {"g": 4, "high": 4})
     ENDS[end](world, waiter)
     at = world.get(waiter)
     assert (str(at.status), at.pool) == BECOMES.get(end, ("queued", None))
@@ -262,7 +262,7 @@ def test_a_hold_ends(world: World, end: str) -> None:
 def test_a_hold_ends_when_its_owner_fits_nowhere_any_more(world: World) -> None:
     (victim,) = small(world, 4, gpu=4)
     waiter = world.submit("high", gpu=4)
-    world.stop(waiter, victim)
+    world.preempt(waiter, victim)
     world.policy("high", priority=1, group="g", limit={"gpu": 3})
     assert (world.status(waiter), cleared(world), holds(world)) == (["rejected"], {}, {})
     assert_strays(world, victim)
@@ -272,7 +272,7 @@ def test_a_hold_ends_when_its_owners_fixed_share_is_used_up(world: World) -> Non
     (victim,) = small(world, 4, gpu=6)
     world.policy("high", priority=1, reserved={"gpu": 4})
     waiter = world.submit("high", gpu=4, preemptible=False)
-    world.stop(waiter, victim, reason="reclaim")
+    world.preempt(waiter, victim, reason="reclaim")
     assert cleared(world) == {"high": 4}
     rival = world.submit("high", gpu=2, preemptible=False)
     assert (world.status(waiter, rival), cleared(world), holds(world)) == (["queued", "allocated"], {}, {})
@@ -283,7 +283,7 @@ def test_a_limit_ends_no_hold_with_victims(world: World) -> None:
     (victim,) = small(world, 2, gpu=4)
     busy = world.submit("high", gpu=2)
     waiter = world.submit("high", gpu=2)
-    world.stop(waiter, victim)
+    world.preempt(waiter, victim)
     world.policy("high", priority=1, group="g", limit={"gpu": 3})
     assert holds(world) == {waiter.id: "victims"}
     leaves(world, victim)
@@ -295,11 +295,11 @@ def test_a_limit_ends_no_hold_with_victims(world: World) -> None:
 def test_numbers_that_change_leave_a_hold_as_it_is(world: World) -> None:
     a, b = small(world, 2, 2, gpu=4)
     waiter = world.submit("high", gpu=4)
-    world.stop(waiter, a, b)
+    world.preempt(waiter, a, b)
     leaves(world, a)
     kept = cleared(world)
     world.policy("high", priority=7, group="g", reserved={"gpu": 0}, limit={"gpu": 4})
-    world.resize(gpu=5, settings={"discipline": "classes"})
+    world.update_pool(gpu=5, settings={"discipline": "classes"})
     assert (cleared(world), holds(world)) == (kept, {waiter.id: "victims"})
     leaves(world, b)
     assert world.status(waiter) == ["allocated"]
@@ -313,7 +313,7 @@ def strayed(world: World, **wanted: Any) -> Request:
     small(world, gpu=4)
     victim = world.submit("low", gpu=4, **wanted)
     waiter = world.submit("high", gpu=4)
-    world.stop(waiter, victim)
+    world.preempt(waiter, victim)
     world.cancel(waiter)
     return victim
 
@@ -328,10 +328,10 @@ def test_a_stray_is_called_back(world: World) -> None:
         "allocated", before.fence, "continue", None, None, None,
     )  # fmt: skip
     assert [line.event for line in at.timeline] == ["submitted", "allocated", "preempting", "reprieved"]
-    assert (at.preemptions, world.heartbeat(victim).directive, world.depart(10_000)) == (0, "continue", 0)
+    assert (at.preemptions, world.heartbeat(victim).directive, world.enforce_deadlines(10_000)) == (0, "continue", 0)
     waiter = world.submit("high", gpu=4)
-    assert world.stop(waiter, victim).applied, "and may be told again"
-    world.depart(600)
+    assert world.preempt(waiter, victim).applied, "and may be told again"
+    world.enforce_deadlines(600)
     assert world.get(victim).directive == "terminate", "its answer of before is no answer now"
 
 
@@ -350,13 +350,13 @@ def test_no_deadline_counts_for_a_stray_whatever_it_says(world: World) -> None:
     assert world.client.exists(key("preemption_deadlines", world.workspace)) == 0
     world.checkpoint(victim, "failed")
     assert world.client.exists(key("preemption_deadlines", world.workspace)) == 0
-    assert (world.depart(10_000), world.status(victim)) == (0, ["preempting"])
+    assert (world.enforce_deadlines(10_000), world.status(victim)) == (0, ["preempting"])
 
 
 def test_a_stray_is_passed_on_with_the_time_it_had(world: World) -> None:
     a, b = small(world, 2, 2, gpu=5)
     gone, heir = world.submit("high", gpu=2), world.submit("high", gpu=3)
-    assert (world.stop(gone, a).applied, world.stop(heir, b).applied) == (True, True)
+    assert (world.preempt(gone, a).applied, world.preempt(heir, b).applied) == (True, True)
     assert cleared(world) == {"pool": 1, "g": 5, "high": 5}
     world.clock.advance(10)
     deadline = world.get(a).deadline_ms
@@ -370,14 +370,14 @@ def test_a_stray_is_passed_on_with_the_time_it_had(world: World) -> None:
         "passed_on", heir.id, "0,5", "1,5",
     )  # fmt: skip
     assert world.get(heir).timeline[-1].victims == ((a.id, "0,5"),)
-    assert (world.depart(20), world.status(heir, a, b)) == (2, ["allocated", "preempted", "preempted"])
+    assert (world.enforce_deadlines(20), world.status(heir, a, b)) == (2, ["allocated", "preempted", "preempted"])
 
 
 def test_the_owner_is_granted_as_soon_as_it_can_be_and_who_is_still_leaving_strays(world: World) -> None:
     a, b = small(world, 2, 2, gpu=5)
     gone, heir = world.submit("high", gpu=2), world.submit("high", gpu=3)
-    world.stop(gone, a)
-    world.stop(heir, b)
+    world.preempt(gone, a)
+    world.preempt(heir, b)
     world.cancel(gone)
     world.pass_on(a, heir)
     leaves(world, a)
@@ -389,8 +389,8 @@ def test_the_owner_is_granted_as_soon_as_it_can_be_and_who_is_still_leaving_stra
 def test_only_strays_are_judged_and_each_once(world: World) -> None:
     a, b, c = small(world, 2, 2, 2, gpu=6)
     first, second, none = (world.submit("high", gpu=2) for _ in range(3))
-    world.stop(first, a)
-    world.stop(second, b)
+    world.preempt(first, a)
+    world.preempt(second, b)
     before = world.state()
     assert [world.reprieve(a).reason, world.pass_on(a, second).reason, world.reprieve(c).reason] == ["victim"] * 3
     assert world.state() == before
@@ -409,7 +409,7 @@ def test_only_strays_are_judged_and_each_once(world: World) -> None:
 def test_a_hold_that_will_be_filled_is_not_ended(world: World) -> None:
     a, b = small(world, 2, 2, gpu=4)
     waiter, none = world.submit("high", gpu=4), world.submit("high", gpu=1)
-    world.stop(waiter, a, b)
+    world.preempt(waiter, a, b)
     leaves(world, a)
     before = world.state()
     assert (world.end_hold(waiter).reason, world.end_hold(none).reason, world.state()) == ("enough", "hold", before)
@@ -420,12 +420,12 @@ def test_a_hold_that_cannot_be_filled_is_ended_or_asks_again(world: World) -> No
         world.client.flushall()
         a, b = small(world, 2, 2, gpu=4)
         waiter = world.submit("high", gpu=2)
-        world.stop(waiter, a)
+        world.preempt(waiter, a)
         since = world.get_pool().holds
         world.clock.advance(1)
-        world.resize(gpu=3)
+        world.update_pool(gpu=3)
         if way == "asks again":
-            assert world.stop(waiter, b).applied
+            assert world.preempt(waiter, b).applied
             assert (world.get_pool().holds, cleared(world)) == (since, {"g": 2, "high": 2})
             leaves(world, b)
             assert (world.status(waiter), cleared(world)) == (["queued"], {"g": 2, "high": 2})
@@ -440,10 +440,10 @@ def test_a_hold_that_cannot_be_filled_is_ended_or_asks_again(world: World) -> No
 def test_before_strays_are_judged_no_hold_ends_for_want(world: World) -> None:
     a, b = small(world, 2, 2, gpu=4)
     first, second = world.submit("high", gpu=2), world.submit("high", gpu=2)
-    world.stop(first, a)
-    world.stop(second, b)
+    world.preempt(first, a)
+    world.preempt(second, b)
     world.cancel(first)
-    world.resize(gpu=3)
+    world.update_pool(gpu=3)
     assert world.end_hold(second).reason == "unjudged"
     world.reprieve(a)
     assert world.end_hold(second).applied

@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from app.celery_brokers import Destination
+from app.celery_brokers import TaskBroker
 from app.domain.tasks import OutboxBatch, TaskDispatch
 from app.store.connection import StoreUnavailable
 from tests.live.workers.broker import dispatch
 from tests.support.backends import wait_until
 from workers import outbox_dispatcher
 from workers.broker_publisher import BrokerUnavailable, Message, MessageRejected
-from workers.outbox_dispatcher import FIRST_PAUSE_S, LONGEST_PAUSE_S, QUIET_S, BrokerRoute, DispatchLoop, Pause
+from workers.outbox_dispatcher import MIN_PAUSE_S, IDLE_TIMEOUT_S, MAX_PAUSE_S, BrokerRoute, DispatchLoop, Pause
 
 DEADLINE_S = 5.0
 NOW_MS = 1_700_000_000_000
@@ -34,7 +34,7 @@ class Outgoing:
     sent: list[str] = field(default_factory=list)
     back: list[tuple[list[str], float]] = field(default_factory=list)
 
-    def take(self, workspace: str, claim_s: float, start_s: float, start_tries: int) -> OutboxBatch:
+    def take_batch(self, workspace: str, claim_s: float, start_s: float, start_tries: int) -> OutboxBatch:
         """The next batch."""
         self.asked.append((workspace, claim_s, start_s, start_tries))
         if self.wrong:
@@ -42,12 +42,12 @@ class Outgoing:
         due_ms = None if self.due_in_s is None else NOW_MS + int(self.due_in_s * 1000)
         return OutboxBatch(tuple(self.batches.pop(0) if self.batches else ()), self.more, due_ms, NOW_MS)
 
-    def done(self, workspace: str, dispatches: Sequence[TaskDispatch], start_s: float) -> None:
+    def mark_sent(self, workspace: str, dispatches: Sequence[TaskDispatch], start_s: float) -> None:
         """Noted."""
         assert start_s == DEADLINE_S
         self.sent += [one.task for one in dispatches]
 
-    def failed(self, workspace: str, dispatches: Sequence[TaskDispatch], again_s: float) -> None:
+    def mark_failed(self, workspace: str, dispatches: Sequence[TaskDispatch], again_s: float) -> None:
         """Noted."""
         self.back.append(([one.task for one in dispatches], again_s))
 
@@ -74,7 +74,7 @@ class Post:
 
 def a_loop(outgoing: Outgoing, post: Post) -> DispatchLoop:
     """As a worker makes it."""
-    return DispatchLoop("w", BrokerRoute(Destination("the file: w", "memory://", {}, DEADLINE_S, 4), post), outgoing)
+    return DispatchLoop("w", BrokerRoute(TaskBroker("the file: w", "memory://", {}, DEADLINE_S, 4), post), outgoing)
 
 
 def tasks(names: str) -> list[TaskDispatch]:
@@ -94,10 +94,10 @@ def test_what_is_due_is_sent_in_the_order_it_was_granted_and_said_to_be(caplog: 
     ("batches", "more", "due_in_s", "seconds"),
     [
         ([tasks("a")], True, 0.0, 0.0),
-        ([], True, 0.0, outbox_dispatcher.SHORTLY_S),
-        ([], False, None, QUIET_S),
+        ([], True, 0.0, outbox_dispatcher.MORE_DUE_S),
+        ([], False, None, IDLE_TIMEOUT_S),
         ([], False, 2.5, 2.5),
-        ([], False, 3600.0, QUIET_S),
+        ([], False, 3600.0, IDLE_TIMEOUT_S),
         ([], False, -1.0, 0.0),
     ],
 )
@@ -114,14 +114,14 @@ def test_while_the_broker_is_away_everything_is_put_back_and_tried_ever_more_rar
     assert [back for back, _ in outgoing.back] == [["b", "c"]] * 10
     assert [pause.seconds for pause in pauses] == [again_s for _, again_s in outgoing.back], "nothing is due sooner"
     assert all(pause.ignores_wakeups for pause in pauses)
-    wanted = [min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2**number) for number in range(10)]
+    wanted = [min(MAX_PAUSE_S, MIN_PAUSE_S * 2**number) for number in range(10)]
     assert wanted[0] == 0.5
     assert wanted[-1] == 30
     assert all(0.75 * most <= pause.seconds <= most for pause, most in zip(pauses, wanted, strict=True))
     assert [record.getMessage() for record in caplog.records] == ["the broker of workspace w is away, tasks are kept: gone"]
 
     caplog.clear()
-    assert loop.run_once() == Pause(outbox_dispatcher.SHORTLY_S), "another worker may have them"
+    assert loop.run_once() == Pause(outbox_dispatcher.MORE_DUE_S), "another worker may have them"
     post.fails.clear()
     outgoing.batches, outgoing.more = [tasks("bc")], False
     assert loop.run_once() == Pause(DEADLINE_S)
@@ -129,13 +129,13 @@ def test_while_the_broker_is_away_everything_is_put_back_and_tried_ever_more_rar
     assert [record.getMessage() for record in caplog.records] == ["the broker of workspace w takes tasks again"]
     post.fails["d"] = BrokerUnavailable("gone")
     outgoing.batches = [tasks("d")]
-    assert loop.run_once().seconds <= FIRST_PAUSE_S, "it begins anew"
+    assert loop.run_once().seconds <= MIN_PAUSE_S, "it begins anew"
 
 
 def test_what_is_not_taken_keeps_no_other(caplog: pytest.LogCaptureFixture) -> None:
     outgoing, post = Outgoing([tasks("abc")]), Post({"b": MessageRejected("no such vhost")})
     assert a_loop(outgoing, post).run_once() == Pause(DEADLINE_S)
-    assert (outgoing.sent, outgoing.back) == (["a", "c"], [(["b"], LONGEST_PAUSE_S)])
+    assert (outgoing.sent, outgoing.back) == (["a", "c"], [(["b"], MAX_PAUSE_S)])
     assert [record.getMessage() for record in caplog.records] == ["task b of workspace w is not taken: no such vhost"]
 
 
@@ -169,7 +169,7 @@ def running(loop: DispatchLoop) -> Iterator[Callable[[], None]]:
     try:
         yield loop.wake
     finally:
-        loop.end()
+        loop.stop()
         loop.join()
         assert not loop._thread.is_alive()
 

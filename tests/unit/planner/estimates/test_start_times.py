@@ -8,10 +8,17 @@ from typing import Any
 import pytest
 
 from app.planner.estimates import start_times
-from app.planner.estimates.pool_state import SimulatedHold, LeavingDeadline, SimulatedAllocation, SimulationState, SimulatedWaiter, fixed_share_account
+from app.planner.estimates.pool_state import (
+    LeavingDeadline,
+    SimulatedAllocation,
+    SimulatedHold,
+    SimulatedWaiter,
+    SimulationState,
+    fixed_share_account,
+)
 from app.planner.estimates.run_times import RunTimes, shortest_of, step_of
 from app.planner.estimates.simulation import QueueSimulation
-from app.planner.estimates.start_times import StartEstimate, NoEstimate, estimate_starts
+from app.planner.estimates.start_times import NoEstimate, StartEstimate, estimate_starts
 
 NOTHING = RunTimes({})
 HOUR = 3600.0

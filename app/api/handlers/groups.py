@@ -1,0 +1,32 @@
+"""Groups: the inner accounts between a pool and its policies."""
+
+from __future__ import annotations
+
+from app.api.pagination import page_of
+from app.api.routing import Call
+from app.api.schemas.inputs import PageQuery
+from app.api.schemas.pools import GroupListResponse, GroupResponse
+from app.domain.specs import GroupSpec
+
+
+def list_groups(call: Call, pool: str, query: PageQuery) -> GroupListResponse:
+    """A pool's groups, by name."""
+    view = call.services.pools.get(call.workspace, pool)
+    items, next_cursor = page_of([GroupResponse.of(view, view.groups[name]) for name in sorted(view.groups)], query)
+    return GroupListResponse(items=list(items), next_cursor=next_cursor)
+
+
+def put_group(call: Call, pool: str, group: str, body: GroupSpec) -> tuple[int, GroupResponse]:
+    """Make a group, or replace its numbers and parent: what is not given is as if it were new."""
+    created = call.services.pools.set_group(call.workspace, pool, group, body)
+    return 201 if created else 200, get_group(call, pool, group)
+
+
+def get_group(call: Call, pool: str, group: str) -> GroupResponse:
+    """A group of a pool."""
+    return GroupResponse.of(*call.services.pools.get_group(call.workspace, pool, group))
+
+
+def delete_group(call: Call, pool: str, group: str) -> None:
+    """Delete a group without children."""
+    call.services.pools.delete_group(call.workspace, pool, group)

@@ -1,0 +1,49 @@
+"""Which requests and components a token may see and act for."""
+
+from __future__ import annotations
+
+from app.api.errors import HttpRefusal
+from app.api.routing import Call
+from app.domain.models import Request
+from app.domain.queue_score import CLASSES
+from app.domain.specs import RequestSpec
+from app.domain.tokens import Permission, Token
+
+
+def require_submittable(call: Call, spec: RequestSpec) -> None:
+    """Raise unless the token may submit the request for its component, in its preemption class."""
+    if not call.token.can_act_for(spec.component_type, spec.component):
+        raise forbidden_component(spec.component_type, spec.component)
+    require_class_permitted(call, spec)
+
+
+def require_class_permitted(call: Call, spec: RequestSpec) -> None:
+    """Raise 403 if class 10 is requested without the permission `sensitive`."""
+    if spec.preemption_class == CLASSES - 1 and not call.token.has_permission(Permission.SENSITIVE):
+        raise HttpRefusal(403, "not_permitted", "this token may not ask for class 10: it lacks the permission sensitive")
+
+
+def require_request_id_visible(call: Call, request: str) -> None:
+    """Raise unless the token may see the component of the request, and so act for it.
+
+    The request is read only if the token is limited to components.
+    """
+    if call.token.is_limited:
+        visible_request(call, call.services.requests.get(call.workspace, request))
+
+
+def visible_request(call: Call, request: Request) -> Request:
+    """Return the request, or raise if the token may not see it."""
+    require_visible(call.token, request)
+    return request
+
+
+def require_visible(token: Token, request: Request) -> None:
+    """Raise unless the token may see the component of the request."""
+    if not token.can_see(request.component_type, request.component):
+        raise HttpRefusal(403, "other_component", "this request is of a component that this token is not for")
+
+
+def forbidden_component(kind: str, component: str) -> HttpRefusal:
+    """Return the refusal of a component that the token is not for."""
+    return HttpRefusal(403, "other_component", f"this token is not for component {kind}/{component}")

@@ -1,0 +1,13 @@
+"""The response model of the health checks."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from app.api.schemas.base import ResponseModel
+
+
+class HealthResponse(ResponseModel):
+    """A word."""
+
+    status: Literal["ok"]
