@@ -1,41 +1,47 @@
-"""Who is preempted for whom: a snapshot of one pool in, a plan out. Pure: no Redis, no clock, no chance.
+"""The planner: a snapshot of one pool in, a plan of preemptions out. Pure: no Redis, no clock, no randomness but a seed.
 
-The plan is made in one pass (`plan.py`), in numbered steps: those who leave for nobody any more, what is over a limit, the
-holds that will not suffice, the waiters in queue order. Each step is simulated before the next is judged, in books of their own
-(`books.py`): nobody has left yet who is told to leave, but all are judged as it will be when they have, so no shortage is paid
-for twice.
+The plan is made in one pass (`planning_pass.py`) of numbered steps: orphaned victims, accounts over a limit, holds that
+do not suffice, waiters in queue order. Each step is applied to a projection of the pool before the next one is judged
+(`projection.py`). A victim has not left yet, but every request is judged as it will be when all victims have left. So no
+shortage is paid for twice.
 
-What is judged is cut small:
+One concern a module:
 
-- `tree.py`    who is below whom, which limits count, where two policies meet
-- `stacks.py`  one account's allocations as they fill its reserved, and the edge between share and borrowed
-- `kinds.py`   allocations that no rule tells apart
-- `shares.py`  the stacks and kinds of the whole pool, as people leave and come back
-- `books.py`   the accounts as they are and as they will be: what an ask is short of, what of a share is unused, who has holds
-- `protection.py`  what keeps an allocation from being stopped whoever asks
-- `rules.py`   one small object per rule: who may take from whom, else the reason why not; a discipline is a list of them
-- `cost.py`    what stopping somebody costs, in GPU-minutes
-- `court.py`   what a waiter may take of each policy, judged once for all who stand to it alike
-- `case.py`    one ask laid before the rules: how the waiter stands to each policy, and who could be taken
-- `victims.py` who of those it is: take in order, give back what is not needed, look at other sets if the first may not be
-- `budget.py`  how often a pool preempts, and how many at a time
-- `limits.py`  who is over a limit, since when, and what has to leave for it, for nobody's sake
-- `verdicts.py`  every "no" with its name and its sentence
+- `account_tree.py`   paths, effective limits, the lowest common account of two policies
+- `reserved_stack.py`  the allocations of one account as they fill its reserved amounts, and the edge between share and borrowed
+- `allocation_classes.py`  allocations that no rule can tell apart
+- `borrowing.py`      the stacks and classes of the whole pool, kept up to date as victims leave and come back
+- `projection.py`     the accounts now and when all victims have left: shortages, unused shares, holds
+- `decisions.py`      every outcome and every reason, each with its sentence
 
-By fair share other rules decide, over the same books:
+`preemption/` holds the disciplines `reserved` and `classes`:
 
-- `fairness/`   who is due what part of a pool, how satisfied it is, whether it starves, what of its work may be taken: numbers
-- `parts.py`    the division of this pool, for one state of it: as it is, or as it will be
-- `publishing.py`  what of it is kept beside the accounts, for the scripts that grant and for the next look
-- `starving.py` who may take, and what of others: one state of the pool as a scene
-- `fair_case.py`  one ask laid before these rules, as `case.py` does before the others
+- `rules.py`          one object per rule: a permit, or the reason why not; a discipline is a list of rules
+- `protection.py`     what protects an allocation from every waiter
+- `candidates.py`     what each waiter may take of each policy, judged once for all policies that look alike to it
+- `ordering.py`       the order of candidates of each discipline
+- `attempt.py`        one waiter's attempt: its view of each policy, its candidates
+- `victim_selection.py`  the set of victims: take in order, give back, search other sets
+- `cost.py`           what stopping an allocation costs, in GPU-minutes
+- `budget.py`         how often a pool preempts, and how many victims a decision may have
+- `over_limit.py`     what has to leave because an account is over its limit
 
-A rule sees nothing but a `Standing` (all that it may know of the waiter and of where the two policies meet) and a `Kind`. So it
-is asked once per pair of them, not once per allocation, and its answer is kept. When somebody leaves, the edge of a stack moves
-past the few whose side changes, and only those become another kind. What a policy could give at most is summed up per kind, so
-a waiter without hope is refused before any candidate is put in order; candidates come in order lazily, and only as many as are
-needed. Nothing here grows with the square of what runs.
+`fair_share/` decides the same question by fair shares, over the same projection:
 
-Reasons are not thrown away: a plan keeps a `Decision` for everybody who was judged, and each can still say, for every
-allocation, which rule allowed it or why none did.
+- `water_filling.py`  the division of the pool (the package's docstring explains it)
+- `pool_shares.py`    the fair shares of this pool, for one state of it: as it is, or as it will be
+- `publication.py`    the statuses kept beside the accounts, for the scripts that grant and for the next pass
+- `rules.py`          the rule of starvation
+- `attempt.py`        one waiter's attempt
+
+`estimates/` simulates the queue to tell when a waiter may start.
+
+A rule sees a `PreemptorView` (all that it may know of the waiter and of the accounts between the two policies) and the
+`VictimTraits`. So a rule is asked once per pair of them, not once per allocation, and the answer is kept. When an
+allocation leaves, the edge of a stack moves past the few allocations whose side changes; only those get another class.
+The units that a policy could give are summed per class, so a waiter without any chance is refused before a candidate is
+put in order. Candidates come in order lazily. No cost grows with the square of the number of allocations.
+
+Reasons are kept: a plan has a `Decision` for every waiter that was judged, and each can list, for every allocation, the
+rule that allowed it or why none did.
 """

@@ -1,4 +1,4 @@
-"""The accounts of a pool as a tree: paths, the limits that count, and where two policies meet."""
+"""The accounts of a pool as a tree: paths, effective limits, and the lowest common account of two policies."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class AccountTree:
         self.accounts = accounts
         self.paths: dict[str, tuple[str, ...]] = {}
         self.components_below: dict[str, list[str]] = defaultdict(list)
-        """Account → the components whose policies are it or are below it."""
+        """Account → the components whose policies are the account or lie below it."""
         for name in accounts:
             if name.startswith(POLICY):
                 self._add_policy(name)
@@ -26,7 +26,7 @@ class AccountTree:
         self.has_groups = any(len(path) > 2 for path in self.paths.values())
         self._limits: dict[tuple[str, str], int | None] = {}
         self._meeting_levels: dict[tuple[str, str], int] = {}
-        """By the accounts that two policies stand below."""
+        """By the parents of the two policies."""
 
     def _add_policy(self, policy: str) -> None:
         component, path, parent = policy.removeprefix(POLICY), [policy], self.accounts[policy].parent
@@ -38,11 +38,11 @@ class AccountTree:
             self.components_below[account].append(component)
 
     def policy(self, component: str) -> AccountSnapshot:
-        """The policy of a component."""
+        """Return the policy of a component."""
         return self.accounts[POLICY + component]
 
     def limit(self, account: str, key: str) -> int | None:
-        """The limit that counts; None is no bound. One as large as the pool is none."""
+        """Return the effective limit; None is no bound. A limit as large as the pool is none."""
         limit = self._limits.get((account, key), -1)
         if limit == -1:
             limit = self._limits[account, key] = self._effective_limit(self.accounts[account], key)
@@ -56,7 +56,8 @@ class AccountTree:
         return None if limit is None or (capacity is not None and limit >= capacity) else limit
 
     def meeting_level(self, component: str, other: str) -> int:
-        """How far up the path of `component` its lowest account is that is on the path of `other` too (0: the same policy)."""
+        """Return the level, on the path of `component`, of the lowest account that is on the path of `other` too; 0 if both
+        are one policy."""
         if component == other:
             return 0
         path, other_path = self.paths[component], self.paths[other]

@@ -1,4 +1,4 @@
-"""Kinds: the running allocations of one policy, sorted so that no rule tells those of one kind apart.
+"""Equivalence classes of the running allocations of one policy: no rule tells two members of a class apart.
 
 Sets of keys are masks: one bit per key.
 """
@@ -14,10 +14,10 @@ from app.planner.decisions import RefusalReason
 
 
 class VictimTraits(NamedTuple):
-    """What the rules may know of a holder."""
+    """The properties of an allocation that the rules may know."""
 
     keys: int
-    """The keys it holds."""
+    """The keys that it holds."""
     share_keys: int
     """The share keys of the pool."""
     borrowed: tuple[int, ...]
@@ -28,12 +28,12 @@ class VictimTraits(NamedTuple):
     is_service: bool
 
     def is_in_share(self, level: int) -> bool:
-        """Whether it asks a share key and is borrowed on none, at the account that far up its path."""
+        """True if it holds a share key and is borrowed on none, at the account of that level of its path."""
         return bool(self.keys & self.share_keys) and not self.borrowed[level]
 
     def is_borrowed(self, short_keys: int, level: int) -> bool:
-        """Whether it is borrowed in the sense of the rules, at its policy and that far up: on a short share key that it holds;
-        or it holds a short key that is none and is not in share."""
+        """True if it is borrowed in the sense of the rules, at its policy and at that level: on a short share key that it
+        holds; or it holds a short key that is no share key, and it is not in share."""
         return self._is_borrowed_at(0, short_keys) and (level == 0 or self._is_borrowed_at(level, short_keys))
 
     def _is_borrowed_at(self, level: int, short_keys: int) -> bool:
@@ -49,12 +49,12 @@ class AllocationClass:
     traits: VictimTraits
     _allocations: dict[str, Allocation] = field(default_factory=dict)
     _grant_order: Mapping[str, int] | None = None
-    """The order of grant, if somebody came who may be out of it."""
+    """The order of grant, if an allocation was added that may be out of it."""
     _totals: dict[str, int] = field(default_factory=dict)
 
     @property
     def members(self) -> dict[str, Allocation]:
-        """By id, in order of grant: put into it when somebody asks, as many may come at once."""
+        """The allocations by id, in order of grant. They are put in order on reading, as many may be added at once."""
         if self._grant_order is not None:
             self._allocations = {
                 name: self._allocations[name] for name in sorted(self._allocations, key=self._grant_order.__getitem__)
@@ -63,35 +63,35 @@ class AllocationClass:
         return self._allocations
 
     def total(self, key: str) -> int:
-        """How many units of a key all of them hold."""
+        """Return how many units of a key all of them hold."""
         total = self._totals.get(key)
         if total is None:
             total = self._totals[key] = sum(allocation.amounts.get(key, 0) for allocation in self.members.values())
         return total
 
     def add(self, allocation: Allocation, grant_order: Mapping[str, int]) -> None:
-        """One more."""
+        """Add an allocation."""
         self._allocations[allocation.id] = allocation
         self._grant_order = grant_order
         self._totals.clear()
 
     def remove(self, allocation: Allocation) -> None:
-        """One less."""
+        """Remove an allocation."""
         del self._allocations[allocation.id]
         self._totals.clear()
 
 
 class PolicyAllocations:
-    """What runs under one policy."""
+    """The running allocations of one policy, by class."""
 
     def __init__(self) -> None:
         self.classes: list[AllocationClass] = []
-        """Only ever longer; one may be empty."""
+        """Classes are only ever appended; a class may be empty."""
         self.version = 0
         self._classes_by_traits: dict[VictimTraits, AllocationClass] = {}
 
     def class_of(self, traits: VictimTraits) -> AllocationClass:
-        """The kind with these traits."""
+        """Return the class with these traits."""
         allocation_class = self._classes_by_traits.get(traits)
         if allocation_class is None:
             allocation_class = self._classes_by_traits[traits] = AllocationClass(traits)
@@ -99,11 +99,11 @@ class PolicyAllocations:
         return allocation_class
 
     def remove(self, allocation: Allocation, allocation_class: AllocationClass) -> None:
-        """Somebody is not of this kind any more."""
+        """Remove an allocation from its class."""
         allocation_class.remove(allocation)
         self.version += 1
 
     def insert(self, allocation: Allocation, allocation_class: AllocationClass, grant_order: Mapping[str, int]) -> None:
-        """Somebody is of this kind now."""
+        """Put an allocation into a class."""
         allocation_class.add(allocation, grant_order)
         self.version += 1

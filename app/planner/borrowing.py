@@ -1,7 +1,9 @@
-"""Who is borrowed on which key at which account: the stacks of all policies and groups, and who runs, by kinds.
+"""Which allocation is borrowed on which key at which account: the stacks of all policies and groups, and allocations by
+class.
 
-An account's running allocations are stacked: 1. fixed work 2. in a group, what is in share at its own policy 3. in order of
-grant. One that lies at least partly beyond `reserved` is borrowed on that key. Those who are leaving are left out.
+The running allocations of an account are stacked in layers: 1. non-preemptible 2. in a group, those in share at their own
+policy 3. the others; each in order of grant. An allocation that lies at least partly beyond `reserved` is borrowed on
+that key. Victims that are leaving are left out.
 """
 
 from __future__ import annotations
@@ -18,17 +20,17 @@ from app.planner.decisions import RefusalReason
 from app.planner.reserved_stack import NO_EDGE, ReservedStack
 
 ProtectionCheck: TypeAlias = Callable[[Allocation, str], RefusalReason | None]
-"""Why an allocation of a policy with that profile may not be stopped by anybody."""
+"""Returns why no waiter may preempt an allocation of a policy with that profile."""
 
 LASTING_PROTECTIONS = frozenset({RefusalReason.FIXED, RefusalReason.CLASS_TEN, RefusalReason.SENSITIVE})
-"""What forbids to take somebody even if it is leaving already."""
+"""The protections that hold for a victim that is leaving already."""
 
 LAYER_SIZE = 1 << 40
-"""A place in a stack is a band and an age."""
+"""A position in a stack is a layer and a place in the order of grant."""
 
 
 class BorrowingIndex:
-    """All stacks of a pool, and the running allocations of each policy by kinds; each made when somebody asks about it."""
+    """All stacks of a pool, and the running allocations of each policy by class; each is built on first use."""
 
     def __init__(
         self, snapshot: PoolSnapshot, tree: AccountTree, find_protection: ProtectionCheck, chains: frozenset[str]
@@ -41,16 +43,16 @@ class BorrowingIndex:
         share_keys = {key for reserved in reserving for key, units in reserved.items() if units > 0}
         self._bits: dict[str, int] = {}
         self._share_key_bits = {key: self._bit(key) for key in sorted(share_keys)}
-        self.keys = self.mask(self._share_key_bits)
+        self.share_keys = self.mask(self._share_key_bits)
         """The share keys."""
         self.class_of: dict[str, AllocationClass] = {}
-        """Who runs, as far as its policy was asked about → its kind."""
+        """Running allocation of the policies used so far → its class."""
         self.grant_order: dict[str, int] = {}
         self._allocations: dict[str, dict[str, Allocation]] = {component: {} for component in tree.paths}
         self.changed_policies: list[str] = []
-        """The policies of which somebody left, came back or is of another kind now, one after the other."""
+        """The policies of which an allocation left, came back or changed its class, one after the other."""
         self._policies_out_of_order: set[str] = set()
-        """Policies to whom somebody came back, out of the order of grant."""
+        """Policies with a restored allocation, out of the order of grant."""
         for position, allocation in enumerate(_in_grant_order(snapshot.allocations)):
             self.grant_order[allocation.id] = position
             if allocation.leaving_for is None:
@@ -61,18 +63,18 @@ class BorrowingIndex:
         self._policy_allocations: dict[str, PolicyAllocations] = {}
 
     def mask(self, keys: Iterable[str]) -> int:
-        """A set of keys as a mask."""
+        """Return a set of keys as a mask."""
         mask = 0
         for key in keys:
             mask |= self._bit(key)
         return mask
 
     def share_amounts(self, amounts: Amounts) -> list[tuple[str, int]]:
-        """The share keys among those asked."""
+        """Return the share keys among these amounts, with their units."""
         return [(key, units) for key, units in amounts.items() if key in self._share_key_bits]
 
     def policy_allocations(self, component: str) -> PolicyAllocations:
-        """Who runs under a policy, by kinds."""
+        """Return the running allocations of a policy, by class."""
         policy_allocations = self._policy_allocations.get(component)
         if policy_allocations is None:
             policy_allocations = self._policy_allocations[component] = PolicyAllocations()
@@ -80,21 +82,22 @@ class BorrowingIndex:
         return policy_allocations
 
     def running(self, component: str) -> list[Allocation]:
-        """Who runs under a policy and is not leaving, in order of grant."""
+        """Return the running allocations of a policy that are not leaving, in order of grant."""
         running = list(self._allocations[component].values())
         if component in self._policies_out_of_order:
             running.sort(key=lambda allocation: self.grant_order[allocation.id])
         return running
 
     def traits_if_reprieved(self, allocation: Allocation) -> VictimTraits:
-        """The traits of one who is leaving, if it came back; what protects from being told to leave matters no more."""
+        """Return the traits that a victim would have if it came back. Protections that only forbid to preempt it are left
+        out."""
         self.restore(allocation)
         traits = self.class_of[allocation.id].traits
         self.remove(allocation)
         return traits._replace(protection=traits.protection if traits.protection in LASTING_PROTECTIONS else None)
 
     def units_beyond_reserved(self, allocation: Allocation, account: str) -> dict[str, int]:
-        """The share keys on which one who runs is borrowed at an account, and by how many units."""
+        """Return the share keys on which a running allocation is borrowed at an account, and by how many units."""
         stack, position = self._stack(account), self._position(allocation, account)
         keys = (key for key, _ in self.share_amounts(allocation.amounts))
         return {key: stack.units_beyond(key, position) for key in keys if position >= stack.edges[key]}
@@ -102,7 +105,7 @@ class BorrowingIndex:
     # Leaving and coming back
 
     def remove(self, allocation: Allocation) -> None:
-        """It is told to leave: those above it move down."""
+        """Remove an allocation that starts to leave: the allocations above it move down."""
         policy_allocations = self.policy_allocations(allocation.component)
         policy_allocations.remove(allocation, self.class_of.pop(allocation.id))
         self.changed_policies.append(allocation.component)
@@ -114,7 +117,7 @@ class BorrowingIndex:
         self._update_neighbours(groups, changed)
 
     def restore(self, allocation: Allocation) -> None:
-        """It is called back to its old place: those above it move up."""
+        """Put a victim back into its old position: the allocations above it move up."""
         policy_allocations = self.policy_allocations(allocation.component)
         self._allocations[allocation.component][allocation.id] = allocation
         self._policies_out_of_order.add(allocation.component)
@@ -129,7 +132,8 @@ class BorrowingIndex:
         self._update_neighbours(groups, changed)
 
     def _update_neighbours(self, groups: Sequence[str], changed: list[Allocation]) -> None:
-        """Those whose side changed at a policy get their new place in its groups; then all of them their new kind."""
+        """Move allocations whose side changed at a policy to their new layer in its groups, then give all of them their new
+        class."""
         for allocation in list(changed) if groups else ():
             old, new = self._layers[allocation.id], self._layer(allocation)
             if old != new and self._tree.paths[allocation.component][1 : len(groups) + 1] == tuple(groups):
@@ -176,23 +180,23 @@ class BorrowingIndex:
         return ReservedStack(self._tree.accounts[account].reserved, self._share_key_bits, allocations_by_position)
 
     def _position(self, allocation: Allocation, account: str) -> int:
-        """Where it stands in a stack."""
+        """Return the position of an allocation in a stack."""
         if account == self._tree.paths[allocation.component][0]:
             return self.grant_order[allocation.id] + LAYER_SIZE if allocation.preemptible else self.grant_order[allocation.id]
         return self.grant_order[allocation.id] + LAYER_SIZE * self._layers[allocation.id]
 
     def _layer(self, allocation: Allocation) -> int:
-        """1. fixed 2. in share at its own policy 3. the others."""
+        """Return the layer: 0 non-preemptible, 1 in share at its own policy, 2 the others."""
         if not allocation.preemptible:
             return 0
         stack, position = self._stack(self._tree.paths[allocation.component][0]), self.grant_order[allocation.id] + LAYER_SIZE
         share_amounts = self.share_amounts(allocation.amounts)
         return 1 if share_amounts and all(position < stack.edges[key] for key, _ in share_amounts) else 2
 
-    # Kinds
+    # Classes
 
     def _classify(self, component: str, policy_allocations: PolicyAllocations) -> None:
-        """Sort all who run under a policy; every allocation of the pool passes here once."""
+        """Classify all running allocations of a policy; every allocation of the pool passes here once."""
         kind_of, find_protection, chains = self.class_of, self._find_protection, self._chains
         profile, borrowed_by = self._tree.policy(component).profile, self._borrowed_by(component)
         classes_by_signature: dict[tuple[object, ...], AllocationClass] = {}
@@ -212,7 +216,7 @@ class BorrowingIndex:
         profile = self._tree.policy(allocation.component).profile
         return VictimTraits(
             keys=self._mask_of(tuple(allocation.amounts)),
-            share_keys=self.keys,
+            share_keys=self.share_keys,
             borrowed=borrowed,
             preemption_class=allocation.preemption_class,
             protection=self._find_protection(allocation, profile),
@@ -224,7 +228,8 @@ class BorrowingIndex:
         return self._traits(allocation, self._borrowed_by(allocation.component)(allocation))
 
     def _borrowed_by(self, component: str) -> Callable[[Allocation], tuple[int, ...]]:
-        """What tells on which share keys one under a policy is borrowed, at the policy and at each group above."""
+        """Return the function that tells on which share keys an allocation of a policy is borrowed, at the policy and at
+        each group."""
         policy, *groups = self._tree.paths[component][:-1]
         grant_order, policy_edges = self.grant_order, self._edges(policy)
         group_edges = [self._edges(group) for group in groups]
@@ -262,7 +267,7 @@ def _borrowed(allocation: Allocation, position: int, edges: Iterable[tuple[str, 
 
 
 def _in_grant_order(allocations: Sequence[Allocation]) -> Sequence[Allocation]:
-    """In order of grant."""
+    """Return the allocations in order of grant."""
     if all(older.fence < newer.fence for older, newer in pairwise(allocations)):
         return allocations
     by_id = sorted(allocations, key=lambda allocation: allocation.id, reverse=True)

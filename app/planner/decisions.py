@@ -1,4 +1,4 @@
-"""What was decided about whom, and why: every code there is, with its sentence for people."""
+"""The decisions of a pass and their reasons: every code there is, each with its sentence."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Outcome(StrEnum):
 
 
 class DecisionReason(StrEnum):
-    """Why a waiter has somebody stopped, has not, or loses its hold."""
+    """Why a waiter preempts, does not preempt, or loses its hold."""
 
     FITS_THEN = "fits_then"
     NO_SHORTAGE = "no_shortage"
@@ -40,7 +40,9 @@ class DecisionReason(StrEnum):
 
 DECISION_SENTENCES: dict[DecisionReason, str] = {
     DecisionReason.FITS_THEN: "it fits when those who are stopped for it have left",
-    DecisionReason.NO_SHORTAGE: "nothing is short for it once those who are leaving have left: it waits for them, or for its turn",
+    DecisionReason.NO_SHORTAGE: (
+        "nothing is short for it once those who are leaving have left: it waits for them, or for its turn"
+    ),
     DecisionReason.PREFERS_ANOTHER: "it would rather have another pool, which is judged first",
     DecisionReason.NO_POLICY: "its component has no policy in this pool",
     DecisionReason.FIXED_SHARE_USED_UP: "it is not preemptible, and the fixed share of its policy is used up",
@@ -49,11 +51,15 @@ DECISION_SENTENCES: dict[DecisionReason, str] = {
     DecisionReason.MINUTE_USED_UP: "the pool has preempted as many in this minute as it may",
     DecisionReason.NOT_ENOUGH: "all that it may take would not make it fit",
     DecisionReason.TOO_MANY: "it would take more victims than one decision may have",
-    DecisionReason.NOT_WITHIN: "it would not lie within its policy's reserved, so it may not take from its own policy what is in share",
+    DecisionReason.NOT_WITHIN: (
+        "it would not lie within its policy's reserved, so it may not take from its own policy what is in share"
+    ),
     DecisionReason.TOO_DEAR: "stopping them would cost more than it is worth",
     DecisionReason.NOT_STARVING: "neither its policy nor a group above it starves, or others leave for it already",
     DecisionReason.ONE_AT_A_TIME: "somebody else is served by preemption first, and then it is looked again who has how much",
-    DecisionReason.WOULD_BE_TAKEN_BACK: "those it would stop would then be below their fair share, and could take from it in turn",
+    DecisionReason.WOULD_BE_TAKEN_BACK: (
+        "those it would stop would then be below their fair share, and could take from it in turn"
+    ),
     DecisionReason.NOT_WEIGHED: "in this look there was no time left to weigh whom to stop for it",
 }
 
@@ -109,21 +115,21 @@ REFUSAL_SENTENCES: dict[RefusalReason, str] = {
 
 @dataclass(frozen=True, slots=True)
 class CandidateVerdict:
-    """What the rules say about taking one allocation: the rule that allows it, or why each of them does not.
+    """The answer of the rules about one allocation: the rule that allows it, or why each rule does not.
 
-    Where no rule was asked, since it is protected or holds nothing that is short, the one reason stands under no rule.
+    If no rule was asked, as the allocation is protected or holds no short key, the one reason has no rule.
     """
 
     allocation: str
     rule: str | None
     trigger: Trigger | None
     conditional: bool
-    """Allowed only if the waiter lies within its policy's reserved when all that were chosen have left."""
+    """Allowed only if the waiter lies within its policy's reserved amounts when all victims of the set have left."""
     refusals: tuple[tuple[str | None, RefusalReason], ...]
 
     @property
     def allowed(self) -> bool:
-        """Whether it could be taken."""
+        """True if the allocation could be taken."""
         return self.rule is not None
 
     @property
@@ -136,13 +142,13 @@ class CandidateVerdict:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What the pass decided about one waiter, or one owner of a hold."""
+    """The decision of the pass about one waiter, or one owner of a hold."""
 
     waiter: str
     outcome: Outcome
     reason: DecisionReason
     list_verdicts: Callable[[], Iterator[CandidateVerdict]] | None = field(default=None, repr=False, compare=False)
-    """Works out what the rules said about each allocation; None where it did not come to that."""
+    """Works out the answers of the rules about each allocation; None if no rule was asked."""
 
     @property
     def sentence(self) -> str:
@@ -150,5 +156,5 @@ class Decision:
         return DECISION_SENTENCES[self.reason]
 
     def verdicts(self) -> Iterator[CandidateVerdict]:
-        """What the rules say about each allocation that was not leaving when this was decided, worked out only now."""
+        """Yield the answers of the rules about each allocation that was not leaving then, worked out only now."""
         return iter(()) if self.list_verdicts is None else self.list_verdicts()

@@ -1,4 +1,4 @@
-"""The pass over one pool: who is stopped for whom, who goes on leaving for somebody else, who is called back."""
+"""The pass over one pool: which allocations are preempted for which waiter, and what becomes of orphaned victims."""
 
 from __future__ import annotations
 
@@ -28,32 +28,32 @@ from app.planner.projection import Deficits, HoldsAhead, Projection, VictimHold
 from app.planner.replay import apply_steps
 
 Shape: TypeAlias = tuple[object, ...]
-"""What of a waiter matters: equal shapes are decided alike as long as nothing moves."""
+"""The properties of a waiter that matter: equal shapes get equal decisions as long as no step was planned between."""
 
 QueuePosition: TypeAlias = tuple[int, int, str]
-"""Where somebody stands in the queue: 1. place 2. age 3. id."""
+"""A position in the queue: 1. position 2. submission number 3. id."""
 
 
 @dataclass(frozen=True, slots=True)
 class PoolPlan:
-    """The steps to take, in order, and what was decided about everybody who waits, with its reasons."""
+    """The steps to take, in order, and the decision about every waiter, with its reasons."""
 
     steps: tuple[PlanStep, ...]
     decisions: Mapping[str, Decision]
-    """Waiter, or owner of a hold → what was decided."""
+    """Waiter, or owner of a hold → the decision."""
     publication: Publication | None = None
-    """What was found about the accounts and is to be kept, before any step is taken."""
+    """The statuses to publish before any step is taken."""
 
 
 def plan_pool(snapshot: PoolSnapshot, skip: Set[str] = frozenset(), until: str | None = None) -> PoolPlan:
-    """What to do in one pool. The waiters in `skip` may not ask yet: they would rather have a pool that was not judged yet.
-    With `until` no waiter is heard after that one: what is decided before does not depend on it."""
+    """Return the plan for one pool. The waiters in `skip` may not preempt yet: they prefer a pool that has not been judged.
+    With `until` no waiter is judged after that one; the decisions before do not depend on it."""
     return PlanningPass(snapshot, skip).run(until)
 
 
 @dataclass(slots=True)
 class _Refusal:
-    """A shape that got nothing, and when."""
+    """The decision that a shape got nothing, and the state in which it was made."""
 
     version: int
     deficits: Deficits
@@ -84,26 +84,26 @@ class PlanningPass:
         self._budget = PreemptionBudget(snapshot)
         self._refusals: dict[Shape, _Refusal] = {}
         self._waiters_behind: Set[str] = frozenset()
-        """Strict queueing with fair share: who stands behind one that is, in the order of the queue."""
+        """Strict queueing with fair share: the waiters behind a blocked one, in the order of the queue."""
         self._is_queue_blocked = False
-        """Strict queueing: a waiter was blocked by the pool's capacity."""
+        """Strict queueing: the pool's capacity blocks a waiter."""
         self._first_blocked_position: QueuePosition | None = None
-        """Strict queueing: where the first owner of a hold stands that is."""
+        """Strict queueing: the position of the first owner of a hold that capacity blocks."""
         self._owners_without_hold: list[Waiter] = []
-        """Whose hold ended in this pass: they wait on without it."""
+        """The owners whose hold ended in this pass; they wait on without it."""
         self._steps: list[PlanStep] = []
         self._decisions: dict[str, Decision] = {}
 
     def run(self, until: str | None = None) -> PoolPlan:
-        """The pass."""
-        # 1. Those who are leaving for nobody any more go on for the next who needs them, or are called back.
+        """Run the pass."""
+        # 1. Orphaned victims go to the next hold that needs them, or are called back.
         self._settle_orphaned_victims()
-        # 2. What is over a limit leaves, for nobody.
+        # 2. What is over a limit is evicted, without a waiter.
         self._settle_over_limit()
-        # 3. Holds that will not suffice ask again; one that nothing can fill ends, and its victims are settled as in 1.
+        # 3. Owners of holds that do not suffice preempt again; a hold that cannot be filled ends, and its victims are orphaned.
         while any(self._refill_hold(hold, holds_ahead) for hold, holds_ahead in self._projection.holds_in_order()):
             self._settle_orphaned_victims()
-        # 4. The others ask, in queue order; with fair share the most urgent first, until one of them is served.
+        # 4. The waiters preempt in queue order; with fair share the most urgent first, until one of them is served.
         if self._settings.queueing == "strict":
             self._first_blocked_position = self._find_first_blocked_owner()
         for waiter in self._waiters_in_order() if until not in self._decisions else ():
@@ -113,10 +113,11 @@ class PlanningPass:
         publication = build_publication(self._snapshot, self._projection.tree, self._shares, self._starvation)
         return PoolPlan(tuple(self._steps), self._decisions, publication)
 
-    # 1. Strays
+    # 1. Orphaned victims
 
     def _settle_orphaned_victims(self) -> None:
-        """The newest first: to the first hold that is short without it and whose owner may take it; else it is called back."""
+        """Reassign or reprieve the orphaned victims, the newest first: to the first hold that is short without the victim
+        and whose owner may take it."""
         projection, grant_order = self._projection, self._projection.borrowing.grant_order
         short_attempts = list(self._owners_short()) if projection.orphaned_victims else []
         for orphan in sorted(projection.orphaned_victims.values(), key=lambda orphan: -grant_order[orphan.id]):
@@ -158,7 +159,7 @@ class PlanningPass:
     # 3. Holds
 
     def _refill_hold(self, hold: VictimHold, holds_ahead: HoldsAhead) -> bool:
-        """Let the owner of a hold that will not suffice ask again. Says whether the hold ended and left strays behind."""
+        """Let the owner of a hold that does not suffice preempt again. True if the hold ended and left orphaned victims."""
         owner = hold.owner
         decision = self._decide(owner, holds_ahead)
         if decision.reason in _ENDS_HOLD or (
@@ -174,7 +175,7 @@ class PlanningPass:
         return decision.outcome is Outcome.ENDS and bool(hold.victims)
 
     def _has_victims_without_pauses(self, owner: Waiter, holds_ahead: HoldsAhead) -> bool:
-        """Whether there is a set of victims if the pool's pauses are left aside."""
+        """True if there is a set of victims when the pool's pauses are ignored."""
         attempt = self._attempt(owner, holds_ahead, self._projection.deficits(owner, holds_ahead))
         choice = choose_victims(attempt, VictimBounds(self._budget.max_victims_ever, waiter_value(self._settings, owner)))
         return choice is DecisionReason.NOT_WEIGHED or not isinstance(choice, DecisionReason)
@@ -209,7 +210,7 @@ class PlanningPass:
         return waiter.id in self._waiters_behind if self._fair_share_rules else self._is_behind_blocked(waiter)
 
     def _is_behind_blocked(self, waiter: Waiter) -> bool:
-        """Strict queueing: whether one before it, maybe the owner of a hold, is blocked by the pool's capacity."""
+        """Strict queueing: True if the pool's capacity blocks a request before this one, owners of holds included."""
         first_blocked_position = self._snapshot.first_blocked_position
         if first_blocked_position is not None and waiter.queue_position > first_blocked_position:
             return True
@@ -234,11 +235,11 @@ class PlanningPass:
         return min(owners + former_owners, default=None)
 
     def _is_blocked_by_capacity(self, waiter: Waiter, holds_ahead: HoldsAhead) -> bool:
-        """Whether it is the pool's capacity that keeps it at present; whom a limit or its fixed share keeps blocks nobody."""
+        """True if the pool's capacity blocks it now. A waiter that a limit or its fixed share blocks does not block others."""
         return self._projection.lacks_capacity(waiter, holds_ahead) and not self._projection.is_blocked_by_limit(waiter)
 
     def _decide_once_per_shape(self, waiter: Waiter) -> Decision:
-        """Decide about a shape once as long as nothing moves that could help it."""
+        """Decide about a shape once, as long as no step could help it."""
         shape = (
             waiter.component,
             frozenset(waiter.amounts.items()),
@@ -256,7 +257,8 @@ class PlanningPass:
         return decision
 
     def _is_still_refused(self, refusal: _Refusal, waiter: Waiter) -> bool:
-        """Nothing moved; or too little could be taken, and without groups there is ever less of it as others are stopped."""
+        """True if no step was planned since, or too little could be taken. Without groups the takeable units only shrink as
+        others preempt."""
         if refusal.version == self._projection.version:
             return True
         if refusal.decision.reason is not DecisionReason.NOT_ENOUGH or self._projection.tree.has_groups:
@@ -266,7 +268,7 @@ class PlanningPass:
             deficits[account_key] >= units for account_key, units in refusal.deficits.items()
         )
 
-    # An ask
+    # The decision about one waiter
 
     def _decide(self, waiter: Waiter, holds_ahead: HoldsAhead) -> Decision:
         projection = self._projection
@@ -296,7 +298,7 @@ class PlanningPass:
         return Decision(waiter.id, Outcome.PREEMPTS, DecisionReason.FITS_THEN, list_verdicts)
 
     def _fair_share_refusal(self, attempt: FairShareAttempt) -> DecisionReason | None:
-        """With fair share: why it may not take anything, whatever there is."""
+        """Return why, by fair share, the waiter may not take any allocation; None if it may."""
         if attempt.level is StarvationLevel.NONE:
             return DecisionReason.NOT_STARVING
         if any(isinstance(step, Preempt) for step in self._steps):
@@ -313,10 +315,10 @@ class PlanningPass:
         self._budget.count_decision(len(victims))
         self._projection.preempt(attempt.waiter, [allocation for _, allocation, _ in victims])
 
-    # Explaining
+    # Explanations
 
     def verdicts(self, steps: Sequence[PlanStep], waiter: Waiter) -> Iterator[CandidateVerdict]:
-        """What the rules say when these steps are taken and a waiter, or the owner of a hold, asks."""
+        """Return the answers of the rules for a waiter, or the owner of a hold, when these steps have been taken."""
         apply_steps(self._projection, self._snapshot, steps)
         positions = (holds_ahead for hold, holds_ahead in self._projection.holds_in_order() if hold.owner.id == waiter.id)
         holds_ahead = next(positions, self._projection.all_holds)
@@ -332,7 +334,7 @@ def _candidate_verdicts(
 _PASSES_WITH_TIME = frozenset(
     {DecisionReason.BACKOFF, DecisionReason.MINUTE_USED_UP, DecisionReason.ONE_AT_A_TIME, DecisionReason.NOT_WEIGHED}
 )
-"""What passes with time."""
+"""The reasons that pass with time."""
 
 _ENDS_HOLD = frozenset(
     {
@@ -345,7 +347,7 @@ _ENDS_HOLD = frozenset(
         DecisionReason.WOULD_BE_TAKEN_BACK,
     }
 )
-"""What ends a hold that will not suffice."""
+"""The reasons that end a hold that does not suffice."""
 
 
 def _queue_position(waiter: Waiter) -> QueuePosition:

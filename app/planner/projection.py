@@ -1,6 +1,6 @@
-"""The accounts as they are and as they will be when all who are leaving have left, moved along by each step that is planned.
+"""The accounts of a pool now, and as they will be when all victims have left. Each planned step moves the projection along.
 
-Nobody has left before the ledger says so: `used` stays as it was seen, and what is leaving is counted apart.
+A victim has left only when the ledger says so: `used` stays as the snapshot has it, and leaving units are counted apart.
 """
 
 from __future__ import annotations
@@ -24,38 +24,38 @@ Deficits: TypeAlias = Mapping[tuple[str, str], int]
 
 @dataclass(slots=True)
 class VictimHold:
-    """A waiter's way being cleared: a hold with victims, as it stands in the simulation."""
+    """A hold with victims, as it stands in the projection."""
 
     owner: Waiter
     freed_units: Mapping[str, Amounts]
     victims: dict[str, Allocation] = field(default_factory=dict)
     pending_units: UnitsByAccountKey = field(default_factory=lambda: defaultdict(int))
-    """What those who are leaving for it still bring."""
+    """The units that its victims still have to free."""
 
 
 @dataclass(slots=True)
 class HoldsAhead:
-    """What the holds of others count for somebody, by where it stands among them."""
+    """What the holds of others count for a request, by its own position among them."""
 
     claimed_units: UnitsByAccountKey = field(default_factory=lambda: defaultdict(int))
-    """What they will use of an account when all have left."""
+    """The units that they will use of an account when all victims have left."""
     kept_units: UnitsByAccountKey = field(default_factory=lambda: defaultdict(int))
-    """What they keep of it now."""
+    """The units that they keep of it now."""
     fixed_units: UnitsByAccountKey = field(default_factory=lambda: defaultdict(int))
-    """What of `claimed` is not preemptible, of those before it."""
+    """The non-preemptible part of `claimed_units`, of the earlier holds."""
 
 
 class Projection:
-    """One pool in the simulation."""
+    """One pool as it will be after the steps planned so far."""
 
     def __init__(self, snapshot: PoolSnapshot, tree: AccountTree, borrowing: BorrowingIndex) -> None:
         self.tree = tree
         self.borrowing = borrowing
         self.holds: dict[str, VictimHold] = {}
         self.orphaned_victims: dict[str, Allocation] = {}
-        """Who is leaving for nobody any more."""
+        """The victims whose waiter needs them no longer."""
         self.all_holds = HoldsAhead()
-        """The line as it is for those who have no hold."""
+        """The holds as they count for a request without a hold."""
         self.version = 0
         """Grows with every step."""
         self._leaving_units: UnitsByAccountKey = defaultdict(int)
@@ -81,10 +81,10 @@ class Projection:
         else:
             self.orphaned_victims[allocation.id] = allocation
 
-    # What will be short, and what of a share is unused
+    # Shortages and unused shares
 
     def deficits(self, waiter: Waiter, holds_ahead: HoldsAhead) -> dict[tuple[str, str], int]:
-        """What is short for a waiter when all who are leaving, strays not among them, have left."""
+        """Return what is short for a waiter when all victims have left, orphaned ones not counted."""
         deficits = {}
         for account in self.tree.paths[waiter.component]:
             for key, units in waiter.amounts.items():
@@ -96,7 +96,7 @@ class Projection:
         return deficits
 
     def is_fixed_share_used_up(self, waiter: Waiter, holds_ahead: HoldsAhead) -> bool:
-        """Whether a waiter that is not preemptible has to wait for others of its policy that are not either."""
+        """True if a non-preemptible waiter has to wait for other non-preemptible work of its policy."""
         if waiter.preemptible:
             return False
         policy, listed = self.tree.policy(waiter.component), self.tree.pool.limit
@@ -108,7 +108,7 @@ class Projection:
         )
 
     def fits_unused_share(self, waiter: Waiter, account: str, holds_ahead: HoldsAhead) -> bool:
-        """Whether a waiter fits into the unused share of an account, on every share key it asks, of which there must be one."""
+        """True if a waiter fits into the unused share of an account, on every share key it asks, of which there must be one."""
         share_amounts, account_snapshot = self.borrowing.share_amounts(waiter.amounts), self.tree.accounts[account]
         used, kept_units = (
             (account_snapshot.used, holds_ahead.kept_units)
@@ -121,8 +121,8 @@ class Projection:
         )
 
     def excess_over_reserved(self, waiter: Waiter, holds_ahead: HoldsAhead) -> list[tuple[str, int]] | None:
-        """What more of its own policy has to leave for a waiter to lie within its reserved, per share key it asks; None if
-        nothing could make it."""
+        """Return what more of its own policy has to leave for a waiter to lie within reserved, per share key it asks; None
+        if nothing could make it fit."""
         policy, share_amounts = self.tree.policy(waiter.component), self.borrowing.share_amounts(waiter.amounts)
         if not share_amounts or any(units > policy.reserved.get(key, 0) for key, units in share_amounts):
             return None
@@ -132,11 +132,11 @@ class Projection:
         ]
 
     def lacks_capacity(self, waiter: Waiter, holds_ahead: HoldsAhead) -> bool:
-        """Whether it does not fit into the pool at present."""
+        """True if it does not fit into the pool now."""
         return self._is_short_at(waiter, self.tree.pool.name, holds_ahead)
 
     def is_blocked_by_limit(self, waiter: Waiter) -> bool:
-        """Whether a limit below the pool keeps it at present, or its policy's fixed share: it blocks nobody then."""
+        """True if a limit below the pool, or its policy's fixed share, blocks it now: then it blocks no other request."""
         no_holds = HoldsAhead()
         return self.is_fixed_share_used_up(waiter, no_holds) or any(
             self._is_short_at(waiter, account, no_holds) for account in self.tree.paths[waiter.component][:-1]
@@ -151,7 +151,7 @@ class Projection:
         )
 
     def projected_use(self, account: str, key: str, holds_ahead: HoldsAhead) -> int:
-        """What an account will use when all who are leaving have left and those of the line have what their holds are for."""
+        """Return what an account will use when all victims have left and the owners of these holds run."""
         account_key = (account, key)
         return (
             self.tree.accounts[account].used.get(key, 0)
@@ -160,14 +160,14 @@ class Projection:
         )
 
     def stack_exits(self, account: str, key: str) -> int:
-        """How many units will have left the stack of an account when the steps so far are taken."""
+        """Return how many units will have left the stack of an account after the steps so far."""
         return self.tree.accounts[account].stack_exits.get(key, 0) + self._new_stack_exits.get((account, key), 0)
 
-    # The line of those who have holds
+    # The order of holds
 
     def holds_in_order(self) -> Iterator[tuple[VictimHold, HoldsAhead]]:
-        """Those who have holds, in order, each with the line as it is for it: all of those before it, and of those behind it
-        what their victims bring. Between two of them the first may get more victims or lose its hold, and nobody else."""
+        """Yield the holds in order, each with the holds as they count for its owner: every earlier hold in full, and of the
+        later ones what their victims bring. Before it is resumed, only the hold just yielded may get more victims or end."""
         holds_ahead = HoldsAhead()
         for hold in self.holds.values():
             self._count_as_later_hold(holds_ahead, hold, 1)
@@ -178,14 +178,15 @@ class Projection:
                 self._count_as_earlier_hold(holds_ahead, hold, 1)
 
     def _count_as_later_hold(self, holds_ahead: HoldsAhead, hold: VictimHold, sign: int) -> None:
-        """Count a hold for those before it: they are kept only from what its victims bring, at most its amount."""
+        """Count a hold for the owners of earlier holds: it binds them only up to the units that its victims bring, at most
+        its amount."""
         for account_key, units in self._units_on_path(hold):
             freed_units = hold.freed_units.get(account_key[0], {}).get(account_key[1], 0)
             holds_ahead.claimed_units[account_key] += sign * min(units, freed_units + hold.pending_units[account_key])
             holds_ahead.kept_units[account_key] += sign * min(units, freed_units)
 
     def _count_as_earlier_hold(self, holds_ahead: HoldsAhead, hold: VictimHold, sign: int) -> None:
-        """Count a hold for those behind it, or without one."""
+        """Count a hold for the owners of later holds, and for requests without one."""
         for account_key, units in self._units_on_path(hold):
             holds_ahead.claimed_units[account_key] += sign * units
             holds_ahead.kept_units[account_key] += sign * max(0, units - hold.pending_units[account_key])
@@ -197,10 +198,10 @@ class Projection:
             for key, units in hold.owner.amounts.items():
                 yield (account, key), units
 
-    # The steps
+    # Steps
 
     def preempt(self, waiter: Waiter, victims: Iterable[Allocation]) -> None:
-        """Victims are told to leave for a waiter: it gets a hold behind all others, or keeps the one it has."""
+        """Let victims leave for a waiter: it gets a hold behind all others, or keeps the one it has."""
         hold = self.holds.get(waiter.id)
         if hold is None:
             hold = self.holds[waiter.id] = VictimHold(waiter, {})
@@ -213,7 +214,7 @@ class Projection:
         self.version += 1
 
     def evict(self, victims: Iterable[Allocation]) -> None:
-        """These are told to leave for nobody."""
+        """Let these leave without a waiter."""
         for victim in victims:
             self._start_leaving(victim)
             self._add_units(self._leaving_units, victim, 1)
@@ -226,11 +227,11 @@ class Projection:
                 self._new_stack_exits[account, key] += units
 
     def units_leaving(self, account: str, key: str) -> int:
-        """How many units those will bring who are leaving, strays not among them."""
+        """Return how many units the victims will free, orphaned ones not counted."""
         return self._leaving_units.get((account, key), 0)
 
     def reassign(self, orphan: Allocation, hold: VictimHold) -> None:
-        """A stray goes on leaving for the owner of another hold."""
+        """Let an orphaned victim leave for the owner of another hold."""
         del self.orphaned_victims[orphan.id]
         self._count_as_earlier_hold(self.all_holds, hold, -1)
         self._assign(orphan, hold)
@@ -238,25 +239,25 @@ class Projection:
         self.version += 1
 
     def reprieve(self, orphan: Allocation) -> None:
-        """A stray is called back."""
+        """Call an orphaned victim back."""
         del self.orphaned_victims[orphan.id]
         self._restore(orphan)
 
     def cancel_eviction(self, allocation: Allocation) -> None:
-        """One who was leaving for a limit is called back."""
+        """Call back a victim that was leaving for a limit."""
         self._add_units(self._leaving_units, allocation, -1)
         self._restore(allocation)
 
     def _restore(self, allocation: Allocation) -> None:
         policy, *groups = self.tree.paths[allocation.component][:-1]
-        for group in groups:  # as the ledger counts it: as much may be borrowed now that was in share
+        for group in groups:  # as the ledger counts it: so much that was in share may be borrowed now
             for key, units in self.tree.accounts[policy].reserved.items():
                 self._new_stack_exits[group, key] += units
         self.borrowing.restore(allocation)
         self.version += 1
 
     def end_hold(self, hold: VictimHold) -> None:
-        """A hold ends; those who are leaving for it are strays from now on."""
+        """End a hold; its victims are orphaned."""
         self._count_as_earlier_hold(self.all_holds, hold, -1)
         del self.holds[hold.owner.id]
         for allocation in hold.victims.values():

@@ -1,7 +1,7 @@
-"""A stack: one account's running allocations as they fill its reserved, one upon the other.
+"""The stack of one account: its running allocations as they fill its reserved amounts, one on top of the other.
 
-On every key there is an edge: what lies below it is in share, what lies at it or beyond is borrowed. When somebody leaves or
-comes back, the edge moves past those few whose side changes; nobody else is looked at.
+Every key has an edge: an allocation below it is in share, one at it or beyond it is borrowed. When an allocation is
+removed or inserted, the edge moves past the few allocations whose side changes; no other allocation is read.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from app.domain.amounts import Amounts
 from app.domain.snapshot import Allocation
 
 NO_EDGE = 1 << 62
-"""A place beyond all others: the edge of a key on which nobody is borrowed."""
+"""A position beyond all others: the edge of a key on which nothing is borrowed."""
 
 
 class ReservedStack:
-    """Allocations by their places, and the edge of every share key."""
+    """Allocations by position, and the edge of every share key."""
 
     def __init__(self, reserved: Amounts, keys: Iterable[str], allocations: Mapping[int, Allocation]) -> None:
         self._reserved = {key: reserved.get(key, 0) for key in keys}
@@ -25,13 +25,14 @@ class ReservedStack:
         self._positions = sorted(allocations)
         self._units_below: dict[str, int] = {}
         self.edges: dict[str, int] = {}
-        """Share key → the place from which on all are borrowed on it."""
+        """Share key → the position from which on every allocation is borrowed on it."""
         for key in self._reserved:
             self._units_below[key], self.edges[key] = 0, NO_EDGE
             self._raise_edge(key, 0)
 
     def insert(self, position: int, allocation: Allocation) -> list[Allocation]:
-        """Somebody comes in at a place. Answers who is borrowed now and was not, itself maybe among them."""
+        """Insert an allocation. Return the allocations that are borrowed now and were not, maybe the inserted one among
+        them."""
         insort(self._positions, position)
         self._allocations[position] = allocation
         changed = []
@@ -42,7 +43,7 @@ class ReservedStack:
         return changed
 
     def remove(self, position: int) -> list[Allocation]:
-        """Somebody leaves its place. Answers who is in share now and was not, on some key."""
+        """Remove the allocation at a position. Return the allocations that are in share now and were not, on some key."""
         index = bisect_left(self._positions, position)
         allocation = self._allocations.pop(position)
         del self._positions[index]
@@ -55,7 +56,7 @@ class ReservedStack:
         return changed
 
     def units_beyond(self, key: str, position: int) -> int:
-        """By how many units somebody, with all that lies below it, is beyond reserved."""
+        """Return by how many units the allocation at a position, with all that lies below it, is beyond reserved."""
         first = bisect_left(self._positions, self.edges[key])
         last = bisect_left(self._positions, position)
         units_above_edge = sum(self._allocations[each].amounts.get(key, 0) for each in self._positions[first : last + 1])

@@ -1,4 +1,4 @@
-"""A pool at one moment, as it is played through to see when those who wait may start."""
+"""The input of a simulation: a pool at one moment, as it is played through to estimate when its waiters may start."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from app.domain.amounts import Amounts
 from app.planner.estimates.run_times import RunTimes
 
 AccountKey: TypeAlias = tuple[str, str]
-"""Account and key."""
+"""Account and resource key."""
 
 POOL = "pool"
 
 
 def fixed_share_account(policy: str) -> str:
-    """What a policy has reserved, as an account of its own: on the paths of those not preemptible, before the policy."""
+    """Return the account of a policy's reserved amounts, before the policy on the paths of non-preemptible requests."""
     return f"fixed {policy}"
 
 
 @dataclass(frozen=True, slots=True)
 class LeavingDeadline:
-    """Somebody has been told to leave: when its present step ends, by when it is gone whatever it does, and for which of the
-    holds of the scene it leaves, if for any."""
+    """The times of a victim: when its present step ends, by when it has left at the latest, and the number of the hold that
+    it leaves for, if any."""
 
     due_s: float
     gone_s: float
@@ -32,21 +32,21 @@ class LeavingDeadline:
 
 @dataclass(frozen=True, slots=True)
 class SimulatedAllocation:
-    """What holds units: for how long already, until when it promised to at most, and by when it has to leave."""
+    """A running allocation: its age, its promised walltime, and its deadline if it has to leave."""
 
     component: str
     path: tuple[str, ...]
     amounts: Amounts
     age_s: float
     batch: int
-    """Those of one batch came together, and run much alike."""
+    """Allocations of one batch were submitted together, and run for similar times."""
     walltime_s: float | None = None
     leaving: LeavingDeadline | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class SimulatedWaiter:
-    """What waits, in the order of the queue."""
+    """A queued request; waiters are in queue order."""
 
     component: str
     path: tuple[str, ...]
@@ -57,10 +57,10 @@ class SimulatedWaiter:
 
 @dataclass(frozen=True, slots=True)
 class SimulatedHold:
-    """Units kept for one who waits: less what those who leave for it still bring, beside what they have `brought`."""
+    """Units kept for a waiter: less what its victims still have to free, beside what they have freed."""
 
     owner: int
-    """Which of those who wait."""
+    """The index of the waiter."""
     path: tuple[str, ...]
     freed_units: Mapping[AccountKey, int] = field(default_factory=dict)
 
@@ -70,7 +70,7 @@ class SimulationState:
     """One pool at one moment."""
 
     free_units: Mapping[AccountKey, int]
-    """What is left at each account that has a limit, the pool among them."""
+    """The free units of each account that has a limit, the pool included."""
     allocations: Sequence[SimulatedAllocation]
     waiters: Sequence[SimulatedWaiter]
     run_times: Mapping[str, RunTimes]
@@ -78,6 +78,6 @@ class SimulationState:
     all_run_times: RunTimes
     is_strict: bool = False
     holds: Sequence[SimulatedHold] = ()
-    """Those with victims, in their order."""
+    """The holds with victims, in their order."""
     patience_hold: SimulatedHold | None = None
-    """That of patience, which binds those behind its owner."""
+    """The patience hold, which binds the waiters behind its owner."""

@@ -1,4 +1,4 @@
-"""How long allocations run, as far as it is known: counted in steps, those that still run among them."""
+"""The distribution of run times: counted in steps, running allocations included."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from collections.abc import Iterable, Mapping
 from math import log2
 
 STEPS_PER_DOUBLING = 4
-"""How finely run times are told apart: two beside each other differ by less than a fifth."""
+"""The number of steps in which a run time doubles: neighbours differ by less than a fifth."""
 
 
 def step_of(seconds: float) -> int:
-    """The step in which a run time is counted."""
+    """Return the step in which a run time is counted."""
     return int(STEPS_PER_DOUBLING * log2(1 + max(0.0, seconds)))
 
 
 def shortest_of(step: int) -> float:
-    """The shortest run time of a step."""
+    """Return the shortest run time of a step."""
     return float(2 ** (step / STEPS_PER_DOUBLING) - 1)
 
 
 class RunTimes:
-    """How long allocations run: of those that have ended how many in each step, and of those that run how far they are, which
-    says as much of the long ones (Kaplan and Meier's estimate, in steps)."""
+    """How long allocations run: the number that ended in each step, and the age of those that run, which tell of the long
+    run times (the estimate of Kaplan and Meier, in steps)."""
 
     def __init__(self, ended: Mapping[int, int], running: Iterable[int] = ()) -> None:
         ages = Counter(running)
@@ -36,8 +36,8 @@ class RunTimes:
             at_risk -= ended_in_step + ages[step]
 
     def draw(self, quantile: float, age_s: float) -> float | None:
-        """The run time in all of one that has run so long and of whose kind a part of `rank` ends sooner; None if it is longer
-        than anything that is known."""
+        """Return the whole run time of an allocation of that age, at that quantile of its kind; None if it is longer than
+        any observed run time."""
         step = step_of(age_s)
         survived = self._survival[min(step, self._step_count)]
         survivors = (1 - quantile) * survived
@@ -52,7 +52,7 @@ class RunTimes:
         return begin + min(1.0, max(0.0, part)) * max(0.0, end - begin)
 
     def guess(self, quantile: float, age_s: float) -> float:
-        """The same of one that runs longer than anything that is known: as much longer again in every second case."""
+        """Return the same for an allocation that runs longer than any observed run time: each doubling is half as likely."""
         longest = max(1.0, age_s, shortest_of(self._step_count) if self.total else 0.0)
         survived, rest = self._survival[min(step_of(age_s), self._step_count)], self._survival[-1]
         part = min(1.0, (1 - quantile) * survived / rest) if rest else 1 - quantile

@@ -1,4 +1,4 @@
-"""A pool's queue played through once, as the rules that grant would have it if what runs ended so and so."""
+"""One simulation of a pool's queue: the rules of granting, applied to random ends of what runs."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from app.planner.estimates.pool_state import (
 )
 
 ENOUGH_RUN_TIMES = 5
-"""Run times of a component from which on those of others do not matter."""
+"""From so many run times of a component on, those of others do not matter."""
 BATCH_CORRELATION = 0.95
-"""How much alike those of a batch run, as a correlation: parts of one experiment end, or fail, together."""
+"""The correlation of run times of a batch: parts of one experiment end, or fail, together."""
 
 
 @dataclass(frozen=True, slots=True)
 class SimulatedStart:
-    """When somebody starts, and whether that rests on a guess."""
+    """When a waiter starts, and whether that rests on a guess."""
 
     seconds: float
     is_guess: bool
@@ -36,7 +36,7 @@ class SimulatedStart:
 
 @dataclass(slots=True)
 class _ActiveHold:
-    """A hold with victims that is in force: what those leaving for it still bring, and what they have brought."""
+    """A hold with victims that is in force: what its victims still have to free, and what they have freed."""
 
     amounts: Amounts
     account_keys: frozenset[AccountKey]
@@ -45,7 +45,7 @@ class _ActiveHold:
     has_ended: bool = False
 
     def kept_units(self, account_key: AccountKey) -> int:
-        """What it keeps there."""
+        """Return what it keeps there."""
         return (
             max(0, self.amounts[account_key[1]] - self.pending_units[account_key])
             if account_key in self.account_keys and not self.has_ended
@@ -53,13 +53,13 @@ class _ActiveHold:
         )
 
     def kept_from_earlier_owners(self, account_key: AccountKey) -> int:
-        """What it keeps there from the owners of earlier ones."""
+        """Return what it keeps there from the owners of earlier holds."""
         return min(self.kept_units(account_key), self.freed_units[account_key])
 
 
 @dataclass(slots=True)
 class _Lane:
-    """Those who wait with one shape; the owner of a hold with victims is in one alone."""
+    """Waiters of one shape; the owner of a hold with victims has a lane of its own."""
 
     amounts: Amounts
     account_keys: tuple[AccountKey, ...]
@@ -73,7 +73,7 @@ class _Lane:
 
 
 class _Release(NamedTuple):
-    """What somebody gives back as it ends, and of one who leaves when it would end if it were called back."""
+    """What an allocation frees at its end; of a victim also when it would end if it were reprieved."""
 
     account_keys: tuple[AccountKey, ...]
     amounts: Amounts
@@ -83,24 +83,24 @@ class _Release(NamedTuple):
 
 
 class WorkLimitExceeded(Exception):  # noqa: N818
-    """It takes more work to play this through than was allowed."""
+    """The simulation takes more work than was allowed."""
 
 
 class QueueSimulation:
-    """One future. In one that is `dawdling` whoever leaves takes all the time that it may have."""
+    """One possible future. With `slow_victims` every victim takes all the time that it may have."""
 
     def __init__(self, state: SimulationState, count: int, random: Random, *, slow_victims: bool = False) -> None:
         self._state, self._random, self._slow_victims = state, random, slow_victims
         self.work = len(state.allocations)
-        """How many have run, have ended, or were looked at as they waited."""
+        """The number of allocations that ran, ended, or were examined as waiters."""
         self._free_units = dict(state.free_units)
-        """For those who have no hold with victims: less what these keep."""
+        """The free units for requests without a hold: less what holds keep."""
         self._has_guessed = False
         self._batch_factors = defaultdict[int, float](lambda: random.gauss(0, BATCH_CORRELATION**0.5))
         self._holds = [self._active_hold(hold) for hold in state.holds]
         self._patience_hold = state.patience_hold if state.patience_hold and state.patience_hold.owner < count else None
         self._patience_units = self._units_of(self._patience_hold) if self._patience_hold else {}
-        """What is kept for who was passed for too long, from those behind it."""
+        """What the patience hold keeps from the waiters behind its owner."""
         self._releases: dict[int, _Release] = {}
         self._ends: list[tuple[float, int, bool]] = []
         for number, allocation in enumerate(state.allocations):
@@ -111,13 +111,13 @@ class QueueSimulation:
                 self._free_units[account_key] -= hold.kept_units(account_key)
         self._lanes, self._owner_lanes = self._build_lanes(count)
         self._ready = [(head, number) for number, lane in enumerate(self._lanes) if (head := lane.head) is not None]
-        """Those who may fit, the first of the queue first."""
+        """Lanes that may fit, the first of the queue first."""
         heapify(self._ready)
         self._parked = defaultdict[AccountKey, list[tuple[int, int]]](list)
-        """Place → those who do not fit for want of room there: how much there has to be, the least first, and who."""
+        """Account and key → the lanes that do not fit there: the units that must be free, the least first, and the lane."""
 
     def starts(self, max_work: float = inf) -> Iterator[tuple[int, SimulatedStart]]:
-        """Who starts when, in the order in which they do; TooMuch if that takes more work."""
+        """Yield the waiters in the order in which they start. Raise WorkLimitExceeded if that takes more work."""
         now, waiter_count = 0.0, sum(len(lane.members) for lane in (*self._lanes, *self._owner_lanes))
         while True:
             for index in self._start_fitting():
@@ -133,7 +133,7 @@ class QueueSimulation:
             self._has_guessed |= is_guess
             self._end(number, now)
 
-    # those who run
+    # Allocations
 
     def _add_running(self, number: int, allocation: SimulatedAllocation) -> None:
         remaining_s, is_guess = self._remaining_s(allocation, allocation.age_s)
@@ -155,7 +155,7 @@ class QueueSimulation:
             self._ends.append((remaining_s, number, is_guess))
 
     def _remaining_s(self, work: SimulatedAllocation | SimulatedWaiter, age_s: float) -> tuple[float, bool]:
-        """How much longer something runs, and whether that is a guess."""
+        """Return how much longer an allocation runs, and whether that is a guess."""
         own_run_times = self._state.run_times.get(work.component)
         run_times = own_run_times if own_run_times and own_run_times.total >= ENOUGH_RUN_TIMES else self._state.all_run_times
         quantile = _normal_cdf(self._batch_factors[work.batch] + self._random.gauss(0, (1 - BATCH_CORRELATION) ** 0.5))
@@ -181,7 +181,8 @@ class QueueSimulation:
             heappush(self._ends, (now + remaining_s, number, is_guess))
 
     def _end(self, number: int, now: float) -> None:
-        """Its units come back, unless the hold that it was leaving for has ended: then it is called back, and goes on."""
+        """End an allocation: its units become free. If the hold that a victim leaves for has ended, it is reprieved and goes
+        on."""
         release = self._releases[number]
         hold = None if release.hold is None else self._holds[release.hold]
         if hold and hold.has_ended and release.end_if_reprieved_s > now:
@@ -198,7 +199,7 @@ class QueueSimulation:
                 freed -= hold.kept_units(account_key) - kept_before
             self._add_free_units(account_key, freed)
 
-    # those who wait
+    # Waiters
 
     def _active_hold(self, hold: SimulatedHold) -> _ActiveHold:
         return _ActiveHold(self._state.waiters[hold.owner].amounts, frozenset(self._units_of(hold)), Counter(hold.freed_units))
@@ -208,7 +209,7 @@ class QueueSimulation:
         return {account_key: amounts[account_key[1]] for account_key in _bounded_keys(hold.path, amounts, self._free_units)}
 
     def _build_lanes(self, count: int) -> tuple[list[_Lane], list[_Lane]]:
-        """By shape; and the owners of holds with victims, wherever they stand."""
+        """Return the lanes by shape; and those of owners of holds with victims."""
         owners = {hold.owner: number for number, hold in enumerate(self._state.holds)}
         lanes: dict[tuple[object, ...], _Lane] = {}
         for index, waiter in enumerate(self._state.waiters):
@@ -225,7 +226,7 @@ class QueueSimulation:
         return [lane for lane in all_lanes if lane.hold is None], [lane for lane in all_lanes if lane.hold is not None]
 
     def _start_fitting(self) -> Iterator[int]:
-        """Those who can start now, one after the other; each takes its room."""
+        """Yield the waiters that can start now, one after the other; each takes its units."""
         may_fit_more = True
         while may_fit_more:
             self._end_unfillable_holds()
@@ -253,7 +254,7 @@ class QueueSimulation:
             yield head
 
     def _park(self, number: int, head: int, shortage: AccountKey) -> None:
-        """Nobody has to look at it before there is room for it where there is none now. In a strict line it stays the first."""
+        """Park a lane until enough units are free where it is short. In a strict queue it stays the first."""
         if self._state.is_strict and shortage[0] == POOL:
             heappush(self._ready, (head, number))
             return
@@ -274,7 +275,7 @@ class QueueSimulation:
                 heappush(self._ready, (head, number))
 
     def _first_shortage(self, lane: _Lane, head: int) -> AccountKey | None:
-        """The first place on its way where it does not fit."""
+        """Return the first account and key of its path where it does not fit."""
         free_units, amounts = self._free_units, lane.amounts
         if lane.hold is not None:
             return next(
@@ -300,7 +301,8 @@ class QueueSimulation:
         )
 
     def _free_units_of_owner(self, number: int, account_key: AccountKey) -> int:
-        """An earlier hold binds an owner by all that it keeps, a later one only by what its own victims have brought."""
+        """Return the free units for the owner of a hold. An earlier hold binds it in full, a later one only by what its own
+        victims have freed."""
         kept_by_later = sum(
             later_hold.kept_units(account_key) - later_hold.kept_from_earlier_owners(account_key)
             for later_hold in self._holds[number + 1 :]
@@ -317,14 +319,14 @@ class QueueSimulation:
             self._end_hold(lane.hold)
 
     def _end_hold(self, number: int) -> None:
-        """A hold ends, and what it keeps is there for all."""
+        """End a hold: what it keeps becomes free for all."""
         hold = self._holds[number]
         for account_key in hold.account_keys:
             self._add_free_units(account_key, hold.kept_units(account_key))
         hold.has_ended = True
 
     def _end_unfillable_holds(self) -> None:
-        """Holds end whose owners' fixed share is used up; these wait as the others do."""
+        """End the holds of owners whose fixed share is used up; these wait as the others do."""
         for lane in [lane for lane in self._owner_lanes if lane.hold is not None and lane.head is not None]:
             other_keys = [
                 account_key for account_key in lane.account_keys if account_key not in self._holds[lane.hold or 0].account_keys
@@ -337,7 +339,7 @@ class QueueSimulation:
                 heappush(self._ready, (lane.members[lane.next_member], len(self._lanes) - 1))
 
     def _ends_blocked_patience(self) -> bool:
-        """The hold of patience ends if a limit keeps its owner by now."""
+        """End the patience hold if a limit blocks its owner. True if it ended."""
         if self._patience_hold is None:
             return False
         owner = self._state.waiters[self._patience_hold.owner]
@@ -356,7 +358,7 @@ class QueueSimulation:
 
 
 def _normal_cdf(value: float) -> float:
-    """The part of a normal distribution that lies below."""
+    """Return the part of a normal distribution that lies below a value."""
     return 0.5 * (1 + erf(value / 2**0.5))
 
 

@@ -1,9 +1,9 @@
-"""When those who wait may start: the queue is played through many times, each time with other run times.
+"""When queued requests may start: the queue is simulated many times, each time with other run times.
 
-How long something runs is drawn from how long others of its component have run, given that it runs so long already; a promised
-walltime and the time to leave bound it. Whoever fits is started in the order of the queue, under the limits of its accounts,
-what is reserved for fixed work and what is kept by the holds there are. Nobody new comes, nobody is preempted and nobody gets
-a hold: so what is said holds as far as the future is like the past.
+A run time is drawn from those of the component, given the age of the allocation; a promised walltime and the deadline of
+a victim bound it. A waiter that fits is started in queue order, under the limits of its accounts, its fixed share and the
+units that existing holds keep. No request is submitted, preempted or given a hold meanwhile: an estimate is right as far
+as the future is like the past.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from app.planner.estimates.simulation import QueueSimulation, WorkLimitExceeded
 
 MAX_DRAWS, MIN_DRAWS = 200, 10
 MAX_WORK = 200_000
-"""How often somebody who runs or waits is looked at in all, about."""
+"""The number of allocations and waiters examined in all simulations, about."""
 EARLIEST_QUANTILE, LIKELY_QUANTILE, LATEST_QUANTILE = 0.02, 0.5, 0.98
 
 
 @dataclass(frozen=True, slots=True)
 class StartEstimate:
-    """When it starts, in seconds from now; the latest is None where a guess was needed."""
+    """When a waiter starts, in seconds from now; the latest is None if it rests on a guess."""
 
     earliest_s: float
     likely_s: float
@@ -33,7 +33,7 @@ class StartEstimate:
 
 
 class NoEstimate(StrEnum):
-    """Why nothing can be said of somebody."""
+    """Why there is no estimate for a waiter."""
 
     NOTHING_KNOWN = "nothing is known of how long those run that it waits for"
     NOT_IN_SIGHT = "in most of the futures played through, nothing that ends lets it in"
@@ -41,7 +41,7 @@ class NoEstimate(StrEnum):
 
 
 def estimate_starts(state: SimulationState, seed: int = 0) -> list[StartEstimate | NoEstimate]:
-    """When each of those who wait may start, or why nothing can be said of it."""
+    """Return, for each waiter, when it may start, or why there is no estimate."""
     count, draws = _find_affordable(state, seed)
     random = Random(seed)
     start_times, known_start_times = defaultdict[int, list[float]](list), defaultdict[int, list[float]](list)
@@ -59,7 +59,7 @@ def estimate_starts(state: SimulationState, seed: int = 0) -> list[StartEstimate
 
 
 def _find_affordable(state: SimulationState, seed: int) -> tuple[int, int]:
-    """How many of those who wait, the first ones, can be played through in bounded time, and how often: found by trying."""
+    """Return how many waiters, the first ones, can be simulated in bounded time, and how often: found by trying."""
     count = len(state.waiters)
     while True:
         simulation = QueueSimulation(state, count, Random(seed))
@@ -73,7 +73,7 @@ def _find_affordable(state: SimulationState, seed: int) -> tuple[int, int]:
 
 
 def _estimate(times: list[float], known_times: list[float], draws: int) -> StartEstimate | None:
-    """What is common of the times in all plays; those that rest on a guess are as good as never for the latest."""
+    """Return the quantiles of the start times of all simulations; for the latest, those that rest on a guess count as never."""
     all_times, known_times = [
         sorted([*times_found, *[inf] * (draws - len(times_found))]) for times_found in (times, known_times)
     ]

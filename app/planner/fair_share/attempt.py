@@ -1,4 +1,4 @@
-"""One ask laid before the rules of fair share: what is short for it, and who could be taken."""
+"""The attempt of one waiter to preempt by fair share: what it is short of, and its candidates."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from app.planner.projection import Deficits, HoldsAhead
 
 @dataclass(frozen=True, slots=True)
 class FairShareCandidates:
-    """What somebody may take, in order, and what all of it brings to each need."""
+    """The candidates of a waiter, in order, and the units that all of them free for each need."""
 
     candidates: list[Candidate]
     units_for_needs: list[int]
 
 
 class FairShareAttempt:
-    """One waiter's ask as the pool stands now."""
+    """One waiter's attempt, as the pool stands now."""
 
     def __init__(
         self, rules: FairShareRules, costs: PreemptionCosts, waiter: Waiter, holds_ahead: HoldsAhead, deficits: Deficits
@@ -49,41 +49,41 @@ class FairShareAttempt:
 
     @property
     def may_weigh_more(self) -> bool:
-        """Whether there is time in this pass to weigh another set for it."""
+        """True if this pass has time to weigh another set for it."""
         return self._rules.may_weigh_more(self._weighed_before)
 
     def could_suffice(self) -> bool:
-        """Whether all it may take covers what is short."""
+        """True if all its candidates together cover its needs."""
         return all(
             units <= most for (_, _, units), most in zip(self.needs, self._all_candidates().units_for_needs, strict=True)
         )
 
     def candidates(self) -> Iterator[Candidate]:
-        """Those it may take: 1. the preemptible before the aggressively preemptible 2. the newest 3. id."""
+        """Yield its candidates: 1. preemptible before aggressively preemptible 2. newest 3. id."""
         return iter(self._all_candidates().candidates)
 
     def units_for_needs(self, allocation: Allocation) -> list[int]:
-        """What one brings to each need."""
+        """Return the units that an allocation frees for each need."""
         meeting_level = self._tree.meeting_level(self.waiter.component, allocation.component)
         return [allocation.amounts.get(key, 0) if level >= meeting_level else 0 for level, key, _ in self.needs]
 
     def units_for_excess(self, allocation: Allocation) -> list[int]:
-        """No condition rests on what one brings."""
+        """Return nothing: no condition rests on an excess."""
         return []
 
     def cost(self, allocation: Allocation) -> Fraction:
-        """What stopping it costs."""
+        """Return the cost of preempting an allocation."""
         return self._costs.exact(allocation)
 
     def allows(self, candidates: Sequence[Candidate]) -> bool:
-        """Whether nobody on the victims' side would be below its fair share then and could take straight back."""
+        """True if no policy of the victims would then be below its fair share and could take straight back."""
         victims = [allocation for _, allocation, _ in candidates]
         after = self._rules.scenario_after(self._scenario, self.waiter, victims)
         self.policies_taking_back = frozenset(victim.component for victim in victims if self._can_take_back(after, victim))
         return not self.policies_taking_back
 
     def may_take_over(self, orphan: Allocation) -> bool:
-        """Whether it may take one who is leaving already."""
+        """True if it may take an orphaned victim."""
         if self.level is StarvationLevel.NONE or orphan.component == self.waiter.component:
             return False
         if self._rules.is_starving(POLICY + orphan.component):
@@ -94,7 +94,7 @@ class FairShareAttempt:
         )
 
     def preempt_step(self, candidates: Sequence[Candidate]) -> Preempt:
-        """The step that has these stopped, and what of the pool it rests on."""
+        """Return the step that preempts these, and the conditions of the choice."""
         own_account = POLICY + self.waiter.component
         accounts = dict.fromkeys([own_account, *(POLICY + allocation.component for _, allocation, _ in candidates)])
         usage_conditions = []
@@ -113,7 +113,7 @@ class FairShareAttempt:
         )
 
     def verdicts(self) -> Iterator[CandidateVerdict]:
-        """What the rules say about each allocation that is not leaving."""
+        """Yield the answer of the rule about each allocation that is not leaving."""
         candidate_ids = {allocation.id for _, allocation, _ in self.candidates()}
         for component in self._tree.paths:
             for allocation in self._rules.projection.borrowing.running(component):
@@ -123,7 +123,7 @@ class FairShareAttempt:
                     yield CandidateVerdict(allocation.id, None, None, False, ((None, self._refusal(allocation)),))
 
     def _all_candidates(self) -> FairShareCandidates:
-        """What it may take, which is the same for all who are short of the same."""
+        """Return the candidates, which are the same for all waiters of the policy with the same short keys."""
         if self._candidates is None:
             short_keys = frozenset((level, key) for level, key, _ in self.needs)
             stays_within = self.level is StarvationLevel.AGGRESSIVE and self._stays_within_fair_share()
@@ -238,7 +238,7 @@ class FairShareAttempt:
         return settings.may_starve_aggressively and after.shares.fits_within(victim.component, victim.amounts)
 
     def _shortages_after(self, after: ShareScenario, victim: Allocation) -> dict[tuple[int, str], int]:
-        """What it would be short of: (how far up its path, key) → units."""
+        """Return what the victim would be short of after the exchange: (level of its path, key) → units."""
         shortages = {}
         for level, account in enumerate(self._tree.paths[victim.component]):
             components = self._tree.components_below[account]

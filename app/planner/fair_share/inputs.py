@@ -1,4 +1,4 @@
-"""What of a tree is given, in shares: usage, demand, limits and guarantees of every node."""
+"""The inputs of a division as shares: usage, demand, limit and guarantee of every account of a tree."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Share: TypeAlias = tuple[int, ...]
 """A number for each key, in 1/scale of the pool's capacity."""
 
 SHARE_BITS = 72
-"""How many bits a share has at least; what must be rounded is rounded that far down."""
+"""The least number of bits of a share; what must be rounded is rounded that far down."""
 
 
 class NormalisedShares:
-    """The shares of every node, by name. The scale is such that every amount is an exact share."""
+    """The shares of every account, by name. The scale is such that every amount is an exact share."""
 
     def __init__(self, capacity: Amounts, root: Branch) -> None:
         common = lcm(*(units for units in capacity.values() if units))
@@ -61,11 +61,11 @@ class NormalisedShares:
         )
 
     def total(self, shares: Sequence[Share]) -> Share:
-        """Shares added."""
+        """Return the sum of shares."""
         return tuple(map(sum, zip(*shares, strict=True))) if shares else self.nothing
 
     def _infer_guarantees(self, account: Branch) -> None:
-        """A key that a child does not name while it names others: its part of what its parent is guaranteed of it."""
+        """Give a child that guarantees other keys, but not this one, its part of what its parent is guaranteed of it."""
         above = self.guarantee[account.name]
         child_guarantees = [(child, self._share(child.guarantee)) for child in account.children]
         shares = [list(own) for _, own in child_guarantees]
@@ -89,7 +89,7 @@ class NormalisedShares:
                 self._infer_guarantees(child)
 
     def _largest_guaranteed_part(self, guarantee: Amounts, own: Share, above: Share) -> Fraction:
-        """The largest part of its parent's guarantee that a child names."""
+        """Return the largest part of its parent's guarantee that a child has."""
         parts = [
             Fraction(own_share, parent_share)
             for key, own_share, parent_share in zip(self.keys, own, above, strict=True)

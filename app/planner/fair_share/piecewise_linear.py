@@ -1,9 +1,9 @@
-"""Piecewise linear functions of a level, a vector at each: how they are added, and how a node answers what it is offered.
+"""Piecewise linear functions of a level, a vector at each: how they are added, and how an account answers an offer.
 
-A function is two things of equal length: the levels of its points, which never fall, and per key a column of values, which
-never fall either. A level that stands twice is a jump, and at a jump the lower value counts. All numbers are whole. What
-should be equal may differ by rounding, so whatever is very close is the same: two jumps that fall together in truth are not
-parted by the last digit.
+A function is two things of equal length: the levels of its points, which never fall, and per key a column of values,
+which never fall either. A level that stands twice is a jump, and at a jump the lower value counts. All numbers are whole.
+Equal numbers may differ by rounding, so numbers that are very close count as equal: the last digit must not separate two
+jumps at the same level.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ Numbers: TypeAlias = list[int]
 """One number for each point."""
 
 TOLERANCE = 1 << 20
-"""What is no more than this apart is the same; a rounding is off by 1."""
+"""Numbers that differ by at most this are equal; a rounding is off by 1."""
 
 
 @dataclass(slots=True)
 class Polyline:
-    """What a node takes at its own level."""
+    """What an account takes at its own level."""
 
     levels: Numbers
     columns: list[Numbers]
@@ -33,18 +33,19 @@ class Polyline:
 
 @dataclass(slots=True)
 class Curve:
-    """What a node takes, and at which level of its own, when it is offered so much; later: at such a level of the one above."""
+    """What an account takes, and the level of its own that it reaches, at an offer. Once stretched, `offers` are levels of
+    its parent."""
 
     offers: Numbers
     levels: Numbers
     columns: list[Numbers]
     begins_after: bool = False
-    """Its first point lies just behind a jump of the node's own function."""
+    """True if its first point lies just behind a jump of the account's own function."""
 
 
 @dataclass(frozen=True, slots=True)
 class CurvePoint:
-    """A point of a curve. `after`: the level is a jump, and what comes behind it counts."""
+    """A point of a curve. `after`: the level is a jump, and the value behind it counts."""
 
     level: int
     values: tuple[int, ...]
@@ -52,7 +53,7 @@ class CurvePoint:
 
 
 def evaluate(curve: Curve, level: int, after: bool = False) -> CurvePoint:
-    """Where a curve is at a level of the one above, or just behind it."""
+    """Return the point of a curve at a level of the parent, or just behind it."""
     offers = curve.offers
     if after:
         index = max(0, bisect_right(offers, level) - 1)
@@ -85,7 +86,7 @@ def _point(curve: Curve, index: int, after: bool = False) -> CurvePoint:
 
 
 def leaf_polyline(usage: Sequence[int], demand: Sequence[int], scale: int) -> Polyline:
-    """First all keys alike until each has what runs, then on a straight line to all that is wanted."""
+    """Return the function of a leaf: all keys alike until each has what runs, then a straight line to the whole demand."""
     steps = sorted({0, *usage})
     columns = [[min(used, step) for step in steps] for used in usage]
     if demand != usage:
@@ -96,7 +97,7 @@ def leaf_polyline(usage: Sequence[int], demand: Sequence[int], scale: int) -> Po
 
 
 def add_curves(curves: Sequence[Curve], top: int, width: int) -> Polyline:
-    """The sum of curves that share their levels, up to the level `top`."""
+    """Return the sum of curves that share their levels, up to the level `top`."""
     places = [level for curve in curves for level in curve.offers]
     order = sorted(range(len(places)), key=places.__getitem__)
     jumps = {here for curve in curves for here, there in pairwise(curve.offers) if here == there}
@@ -119,10 +120,10 @@ def add_curves(curves: Sequence[Curve], top: int, width: int) -> Polyline:
 
 
 def _add_columns(lines: Sequence[tuple[Numbers, Numbers]], order: Sequence[int], levels: Numbers, counts: Numbers) -> Numbers:
-    """One key of a sum: each point of a curve is where it goes on as another straight line, and these lines are added.
+    """Return one key of a sum: at each of its points a curve goes on as another straight line, and these lines are added.
 
-    A line is its rise per level and its value at level 0, with so many bits behind the point that what is lost is less than
-    half of 1 in all.
+    A line is its rise per level and its value at level 0, with so many bits behind the point that all rounding together
+    is less than half of 1.
     """
     fraction = levels[-1].bit_length() + 24
     rises: Numbers = []
@@ -143,7 +144,7 @@ def _add_columns(lines: Sequence[tuple[Numbers, Numbers]], order: Sequence[int],
 
 
 def concatenate_curves(curves: Sequence[Curve], top: int, width: int) -> Polyline:
-    """One after the other: the later ones are where they begin, the earlier ones where they end."""
+    """Return the curves one after the other: later ones are where they begin, earlier ones where they end."""
     levels: Numbers = [0]
     columns = [[sum(curve.columns[key][0] for curve in curves)] for key in range(width)]
     for curve in curves:
@@ -162,7 +163,7 @@ def concatenate_curves(curves: Sequence[Curve], top: int, width: int) -> Polylin
 
 
 def offer_curve(own: Polyline, guarantee: Sequence[int], limit: Sequence[int], scale: int) -> Curve:
-    """What a node takes of an offer on top of its guarantee, from nothing to the whole, within its limit."""
+    """Return what an account takes of an offer on top of its guarantee, from nothing to the whole, within its limit."""
     ends = [(column[0], min(column[-1], max(column[0], most))) for column, most in zip(own.columns, limit, strict=True)]
     levels, columns = _stop_at_limit(own, [most for _, most in ends])
     assured = [min(most, max(least, guaranteed)) for (least, most), guaranteed in zip(ends, guarantee, strict=True)]
@@ -176,12 +177,13 @@ def offer_curve(own: Polyline, guarantee: Sequence[int], limit: Sequence[int], s
 
 
 def stretch(curve: Curve, part: int, whole: int, begin: int = 0) -> None:
-    """Make a curve of offers one of levels of the node above: `part` of the `whole` of an offer is the level, from `begin`."""
+    """Make a curve of offers one of the parent's levels: `part` of the `whole` of an offer is the level, counted from
+    `begin`."""
     curve.offers = [(offer * part + whole // 2) // whole + begin for offer in curve.offers]
 
 
 def align(curves: Sequence[Curve]) -> None:
-    """Make levels of siblings the same that differ by rounding only, and leave out what lies inside a jump."""
+    """Make levels of siblings equal that differ by rounding only, and leave out the points inside a jump."""
     levels = sorted({level for curve in curves for level in curve.offers})
     same: dict[int, int] = {}
     for level, after in pairwise(levels):
@@ -209,7 +211,7 @@ def _drop_duplicate_points(curve: Curve) -> None:
 
 
 def _stop_at_limit(own: Polyline, most: Sequence[int]) -> tuple[Numbers, list[Numbers]]:
-    """A node's function up to where it would exceed its limit on some key."""
+    """Return an account's function up to where it would exceed its limit on some key."""
     end = min(bisect_right(column, top) for column, top in zip(own.columns, most, strict=True))
     if end == len(own.levels):
         return own.levels, own.columns
@@ -237,7 +239,7 @@ def _stop_at_limit(own: Polyline, most: Sequence[int]) -> tuple[Numbers, list[Nu
 
 
 def _add_bends(curve: Curve, lines: Sequence[Numbers]) -> None:
-    """Put in the points at which another key becomes the one that costs the offer."""
+    """Add the points at which another key becomes the dominant one."""
     offers, levels = curve.offers, curve.levels
     marks = [0] * len(offers)
     for bit, line in enumerate([[0] * len(offers), *lines]):
@@ -264,7 +266,7 @@ def _add_bends(curve: Curve, lines: Sequence[Numbers]) -> None:
 
 
 def _cut_at_whole(curve: Curve, scale: int) -> None:
-    """End where the whole is offered."""
+    """End the curve where the whole is offered."""
     offers, levels = curve.offers, curve.levels
     end = bisect_left(offers, scale - TOLERANCE)
     if end == len(offers):
@@ -279,7 +281,7 @@ def _cut_at_whole(curve: Curve, scale: int) -> None:
 
 
 def _crossings(ends: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """At which parts of the way another of these straight lines becomes the highest."""
+    """Return the parts of the way at which another of these straight lines becomes the highest."""
     low, high = max(ends, key=lambda line: (line[0], line[1] - line[0]))
     parts: list[tuple[int, int]] = []
     while True:

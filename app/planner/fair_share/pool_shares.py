@@ -1,7 +1,7 @@
-"""Each one's part of a pool by fair shares, as somebody uses and asks so much: as it is, or as it will be.
+"""The fair shares of one pool, for one state of it: as it is, or as it will be.
 
-`Parts` is the division of the pool for one state of it. What is there of a state is only who uses how much, and of whom how
-much runs in which order; what all of them ask is the same in every state, as who is stopped asks again.
+A state is only the usage of each policy and its allocations in order of grant. The demand is the same in every state, as
+a preempted request queues again.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from app.planner.fair_share.starvation import StarvationSettings, inherit_settin
 from app.planner.fair_share.water_filling import AccountShares, Division, divide
 
 UsageByComponent: TypeAlias = Mapping[str, Amounts]
-"""Component → what it uses of each key of the pool."""
+"""Component → its usage of each key of the pool."""
 
 
 class FairShareInputs:
-    """What does not change as a pool is judged: who is below whom, what everybody asks, and how patient they are."""
+    """What does not change while a pool is judged: the tree, the demand and the starvation settings of every account."""
 
     def __init__(self, snapshot: PoolSnapshot, tree: AccountTree) -> None:
         self.tree = tree
@@ -40,13 +40,13 @@ class FairShareInputs:
         self.usage = {component: self._of_pool_keys(tree.policy(component).used) for component in tree.paths}
         self.queued_requests = {component: demand.requests for component, demand in snapshot.demand.items()}
         self.demand: dict[str, Amounts] = {}
-        """What each policy asks: what it uses and what waits."""
+        """The demand of each policy: what it uses and what it has queued."""
         for component, used in self.usage.items():
             queued_units = snapshot.demand[component].units if component in snapshot.demand else {}
             self.demand[component] = {key: used.get(key, 0) + queued_units.get(key, 0) for key in self.capacity}
 
     def share_tree(self, usage: UsageByComponent) -> Branch:
-        """The whole pool as it is divided."""
+        """Return the tree of the pool for a division."""
         return self._branch(self.tree.pool, usage)
 
     def _inherit(self, account: AccountSnapshot, own: StarvationSettings) -> None:
@@ -79,7 +79,7 @@ class FairShareInputs:
 
 
 class FairShares:
-    """Everybody's part in one state of a pool."""
+    """The fair share of every account in one state of a pool."""
 
     def __init__(self, inputs: FairShareInputs, usage: UsageByComponent) -> None:
         self.inputs = inputs
@@ -88,24 +88,24 @@ class FairShares:
 
     @property
     def scale(self) -> int:
-        """What the whole pool is."""
+        """The share of the whole pool."""
         return self.division.scale
 
     def account(self, account: str) -> AccountShares:
-        """The shares of the pool, a group or a policy."""
+        """Return the shares of the pool, a group or a policy."""
         return self.division.accounts[account]
 
     def is_below(self, account: str) -> bool:
-        """Whether it has less than it is due."""
+        """True if an account is below its fair share."""
         tolerance = self.inputs.starvation_settings[account].tolerance
         return satisfaction.is_below(self.account(account), tolerance, self.scale, account.startswith(POLICY))
 
     def share(self, amounts: Amounts) -> tuple[int, ...]:
-        """Amounts as shares."""
+        """Return amounts as shares."""
         return self.division.share(amounts)
 
     def fits_within(self, component: str, amounts: Amounts) -> bool:
-        """Whether so much more of a policy still lies within its fair share."""
+        """True if a policy with so much more still lies within its fair share."""
         account_shares, slack = self.account(POLICY + component), self.scale // satisfaction.EQUAL_WITHIN
         more = self.share(amounts)
         return all(
@@ -115,19 +115,19 @@ class FairShares:
         )
 
     def split(self, component: str, running: Sequence[Allocation]) -> PreemptibleSplit:
-        """How what a policy runs is split."""
+        """Return how the allocations of a policy are split."""
         account = POLICY + component
         return split_allocations(running, self.account(account), self.division, self.inputs.starvation_settings[account])
 
 
 def add_usage(usage: UsageByComponent, component: str, amounts: Amounts, sign: int) -> UsageByComponent:
-    """The same, but for one policy, which uses so much more or less."""
+    """Return the same usage with the amounts of one policy added (sign 1) or subtracted (sign -1)."""
     changed = {key: units + sign * amounts.get(key, 0) for key, units in usage[component].items()}
     return {**usage, component: changed}
 
 
 def allocations_by_component(allocations: Iterable[Allocation]) -> dict[str, list[Allocation]]:
-    """Who runs and is not leaving, by policy, in order of grant."""
+    """Return the running allocations that are not leaving, by policy, in order of grant."""
     allocations_by_component: dict[str, list[Allocation]] = defaultdict(list)
     for allocation in allocations:
         if allocation.leaving_for is None:
@@ -136,7 +136,7 @@ def allocations_by_component(allocations: Iterable[Allocation]) -> dict[str, lis
 
 
 def _fifo_order(account: AccountSnapshot) -> tuple[int, int, str]:
-    """The order of a fifo group's children: 1. the greatest weight 2. the eldest 3. name."""
+    """Return the key of a child of a fifo group: 1. greatest weight 2. oldest 3. name."""
     return -account.weight, account.creation_number, account.name
 
 

@@ -1,4 +1,4 @@
-"""What of a leaf's running work may be taken for those who starve."""
+"""The split of a leaf's running allocations: which of them starving accounts may preempt."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from app.planner.fair_share.water_filling import AccountShares, Division
 
 @dataclass(frozen=True, slots=True)
 class PreemptibleSplit:
-    """Ids of a leaf's running allocations in the order of the walk: one after the other, the three are all of them."""
+    """Ids of a leaf's running allocations in the order of the walk: one after the other, the three lists are all of them."""
 
     non_preemptible: tuple[str, ...]
     aggressively_preemptible: tuple[str, ...]
     preemptible: tuple[str, ...]
     usage_before: Mapping[str, Share]
-    """The leaf's usage share before each, in that same order."""
+    """The leaf's usage share before each, in the same order."""
 
 
 def split_allocations(
     allocations: Sequence[Allocation], account: AccountShares, division: Division, settings: StarvationSettings
 ) -> PreemptibleSplit:
-    """How a leaf's running allocations, given in order of grant, are split.
+    """Return the split of a leaf's running allocations, which are in order of grant.
 
-    The walk: 1. those that completed no checkpoint 2. those that did; each in order of grant. Where aggressive preemption is
-    not allowed, what only that could take is not preemptible.
+    The walk: 1. allocations without a completed checkpoint 2. allocations with one; each in order of grant. If aggressive
+    preemption is not allowed, what only that could take is non-preemptible.
     """
     walk = sorted(allocations, key=lambda allocation: allocation.checkpointed_ms is not None)
     usage_before = _usage_before(walk)
@@ -65,7 +65,7 @@ def split_allocations(
 
 
 def _usage_before(walk: Sequence[Allocation]) -> list[Amounts]:
-    """What the leaf holds before each."""
+    """Return the leaf's usage before each allocation."""
     usage_before: list[Amounts] = []
     so_far: dict[str, int] = {}
     for allocation in walk:
@@ -79,5 +79,5 @@ def _is_protected(usage: Amounts, protected_usage: Amounts) -> bool:
 
 
 def _bound(fair: Share, threshold: Fraction, scale: int) -> Share:
-    """A part of the fair share, less what rounding may have added."""
+    """Return a part of the fair share, less what rounding may have added."""
     return tuple(units * threshold.numerator // threshold.denominator - scale // EQUAL_WITHIN for units in fair)

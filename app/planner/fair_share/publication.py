@@ -1,7 +1,8 @@
-"""What is found about the accounts of a pool and kept beside them: fair shares, who starves, who is over a limit; since when.
+"""The statuses that the planner keeps beside the accounts of a pool: fair shares, starvation, limits exceeded, and since
+when.
 
-The scripts grant by the shares that are kept, so they are told only as far as the order needs it: of policies, and of those who
-ask for something. Times are kept because no process remembers anything between two looks.
+The scripts grant by the published shares, so only what their order needs is published: of policies with demand. Times are
+published because no process remembers anything between two passes.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from app.planner.preemption.over_limit import OverLimitCheck
 
 
 def starvation_states(snapshot: PoolSnapshot, shares: FairShares) -> dict[str, StarvationState]:
-    """Who starves by now: account → state, of every group and policy."""
+    """Return the starvation state of every group and policy: account → state."""
     return {
         name: _state(snapshot, shares, account) for name, account in snapshot.accounts.items() if account.parent is not None
     }
@@ -41,7 +42,7 @@ def _state(snapshot: PoolSnapshot, shares: FairShares, account: AccountSnapshot)
 def build_publication(
     snapshot: PoolSnapshot, tree: AccountTree, shares: FairShares | None, states: Mapping[str, StarvationState]
 ) -> Publication | None:
-    """What of it differs from what is kept; None if nothing does. `parts` is None where no fair shares count."""
+    """Return what differs from the published statuses; None if nothing does. `shares` is None in other disciplines."""
     check = OverLimitCheck(snapshot, tree)
     current = {name: _current_status(check, shares, states, account) for name, account in snapshot.accounts.items()}
     updates = tuple(
@@ -77,7 +78,7 @@ def _published_shares(shares: FairShares, account: AccountSnapshot) -> tuple[dic
 
 
 def _texts(published: PublishedStatus) -> dict[str, str]:
-    """As it is kept, field → text."""
+    """Return the fields of a published status as texts."""
     texts = {f"fair:{key}": str(due) for key, due in published.fair_shares.items()}
     texts |= {f"sated:{key}": "1" for key in sorted(published.demand_met)}
     texts |= {"status": published.starvation_status} if published.starvation_status else {}

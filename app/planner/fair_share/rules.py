@@ -1,15 +1,15 @@
-"""Who may take from whom by fair shares: who has been short of its part for too long, from who has more than its own.
+"""Which waiter may take which allocation by fair share: starving policies from policies beyond their fair share.
 
-A waiter may take if its policy, or a group above it, starves, and would still be below its fair share if all who have holds
-had what those bring. What it may take is judged in the state of the pool when all who are leaving have left (`Parts`):
+A waiter may preempt if its policy, or a group above it, starves and would still be below its fair share if all holds were
+filled. Its candidates are judged in the state of the pool when all victims have left (`FairShares`):
 
 1. of another policy that does not starve itself
 2. what is `preemptible` there, if it lies wholly beyond the policy's fair share on a short key
-3. for who starves aggressively also what is `aggressively_preemptible`, if it lies partly beyond it, and if the waiter then
-   lies within its own fair share
-4. no set after which somebody of the victims' side would be below its fair share and could take straight back
+3. for an aggressively starving waiter also what is `aggressively_preemptible`, if it lies partly beyond that share, and if
+   the waiter then lies within its own fair share
+4. no set after which a policy of the victims would be below its fair share and could take straight back
 
-Fair shares move with what runs, which is why 4 is judged by the division of the pool after the exchange.
+Fair shares move with what runs, so 4 is judged by the division of the pool after the exchange.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ProtectionOf: TypeAlias = Callable[[Allocation], RefusalReason | None]
 
 
 class StarvationLevel(IntEnum):
-    """How urgently somebody may take."""
+    """How urgently a waiter may preempt."""
 
     NONE = 0
     ORDINARY = 1
@@ -50,25 +50,26 @@ TRIGGERS = {StarvationLevel.ORDINARY: Trigger.STARVATION, StarvationLevel.AGGRES
 
 
 WEIGHED_POLICIES, LEAST_WEIGHED, MOST_WEIGHED = 20_000, 8, 400
-"""In one pass so many exchanges are weighed that their divisions are of so many policies in all; at least and at most."""
+"""A pass weighs so many exchanges that their divisions have this many policies in all; at least and at most so many
+exchanges."""
 
 HASH_MULTIPLIER = 2_654_435_761
-"""Multiplied by it, moments that follow each other lie far apart."""
+"""Multiplied by it, consecutive moments lie far apart."""
 
 
 @dataclass(frozen=True, slots=True)
 class PreemptibleWork:
-    """Somebody who runs, as far as it may be taken at all."""
+    """An allocation, as far as it may be taken at all."""
 
     allocation: Allocation
     aggressive_only: bool
-    """Only by who starves aggressively."""
+    """Only aggressively starving policies may take it."""
     keys_beyond: frozenset[str]
-    """The keys it holds on which it lies so far beyond its policy's fair share."""
+    """The keys on which it lies far enough beyond its policy's fair share."""
 
 
 class ShareScenario:
-    """One state of a pool: everybody's part, who runs, and what of it may be taken."""
+    """One state of a pool: the fair shares, what runs, and what of it may be taken."""
 
     def __init__(
         self, shares: FairShares, allocations: Mapping[str, Sequence[Allocation]], protection_of: ProtectionOf
@@ -79,17 +80,17 @@ class ShareScenario:
         self._work: dict[tuple[str, bool], list[PreemptibleWork]] = {}
         self._splits: dict[str, PreemptibleSplit] = {}
         self.candidates: dict[object, Any] = {}
-        """What those may take who are short of the same, as far as it was asked."""
+        """The candidates of waiters with equal needs, as far as they were worked out."""
 
     def preemptible_work(self, component: str, *, aggressively: bool) -> list[PreemptibleWork]:
-        """What of a policy may be taken, in order of grant: the preemptible, or also the aggressively preemptible."""
+        """Return what of a policy may be taken, in order of grant: the preemptible, or also the aggressively preemptible."""
         all_work = self._work.get((component, aggressively))
         if all_work is None:
             all_work = self._work[component, aggressively] = list(self._find_preemptible_work(component, aggressively))
         return all_work
 
     def refusal(self, allocation: Allocation) -> RefusalReason | None:
-        """What keeps one who runs from being taken, be the waiter who it may; None if there may be one who takes it."""
+        """Return why no waiter may take a running allocation; None if some waiter may."""
         protection = self._protection_of(allocation)
         if protection is not None:
             return protection
@@ -129,7 +130,7 @@ class ShareScenario:
 
 
 class FairShareRules:
-    """The fair shares of one pool as it is judged, through all the steps that are planned."""
+    """The fair shares of one pool in one pass, through all the steps that are planned."""
 
     def __init__(
         self, projection: Projection, shares: FairShares, states: Mapping[str, StarvationState], protection_of: ProtectionOf
@@ -141,13 +142,13 @@ class FairShareRules:
         self._protection_of = protection_of
         self._scenario: tuple[int, ShareScenario] | None = None
         self.weighed_exchanges = 0
-        """How many exchanges were weighed so far."""
+        """The number of exchanges weighed so far."""
         self._shares_by_state: dict[object, FairShares] = {}
-        """The division for each state that was looked at, after some exchange."""
+        """The division of each state that was weighed."""
         self._max_weighed = max(LEAST_WEIGHED, min(MOST_WEIGHED, WEIGHED_POLICIES // max(1, len(self.inputs.tree.paths))))
 
     def scenario(self, holds_ahead: HoldsAhead) -> ShareScenario:
-        """The pool when all who are leaving have left, and all who have holds have what those are for."""
+        """Return the pool when all victims have left and the owners of these holds run."""
         if holds_ahead is not self.projection.all_holds:
             return self._build_scenario(holds_ahead)
         if self._scenario is None or self._scenario[0] != self.projection.version:
@@ -155,11 +156,12 @@ class FairShareRules:
         return self._scenario[1]
 
     def is_starving(self, account: str) -> bool:
-        """Whether it has been below its fair share for too long."""
+        """True if an account has been below its fair share for too long."""
         return LEVELS[self._states[account].status] is not StarvationLevel.NONE
 
     def level(self, component: str, scenario: ShareScenario) -> StarvationLevel:
-        """How urgent a policy's want is: its own or that of a group above it, if those are below their fair share here, too."""
+        """Return the most urgent starvation level of a policy and the groups above it that are below their fair share in
+        this scenario too."""
         path = self.inputs.tree.paths[component][:-1]
         levels = ((LEVELS[self._states[account].status], account) for account in path)
         return max(
@@ -167,18 +169,17 @@ class FairShareRules:
         )
 
     def may_weigh_more(self, weighed_before: int) -> bool:
-        """Whether there is time in this pass to weigh another exchange, for somebody who began when so many had been weighed.
-
-        An eighth of all is for one."""
+        """True if this pass has time to weigh another exchange for a waiter that began at that count. An eighth of all is
+        for one waiter."""
         return self.weighed_exchanges < self._max_weighed and self.weighed_exchanges - weighed_before < max(
             2, self._max_weighed // 8
         )
 
     def waiters_in_order(self, waiters: Iterable[Waiter], now_ms: int) -> Iterator[Waiter]:
-        """1. the more urgent 2. the least satisfied policy 3. the higher class 4. the older 5. id.
+        """Yield the waiters: 1. most urgent 2. least satisfied policy 3. higher class 4. older 5. id.
 
-        When half of what a pass may weigh was weighed in vain, it goes on with anybody as urgent, each time with another, so
-        that those who are refused at every look keep nobody from ever being heard.
+        After half of a pass's exchanges were weighed in vain, it goes on with any waiter of the same urgency, each time
+        with another one. So waiters that are refused in every pass keep no other waiter from being judged.
         """
         ordered = self._sorted_waiters(waiters)
         scenario = self.scenario(self.projection.all_holds)
@@ -210,7 +211,7 @@ class FairShareRules:
         )
 
     def scenario_after(self, scenario: ShareScenario, waiter: Waiter, victims: Sequence[Allocation]) -> ShareScenario:
-        """The state when these have left and the waiter runs."""
+        """Return the state when these victims have left and the waiter runs."""
         self.weighed_exchanges += 1
         usage = add_usage(scenario.shares.usage, waiter.component, waiter.amounts, 1)
         for victim in victims:
@@ -227,7 +228,7 @@ class FairShareRules:
         return ShareScenario(shares, allocations, self._lasting_protection)
 
     def scenario_with(self, scenario: ShareScenario, orphan: Allocation) -> ShareScenario:
-        """The state with one who was leaving among those who run; it is counted in what its policy uses as it is."""
+        """Return the state with an orphaned victim among the running allocations; its policy's usage counts it as it is."""
         allocations = self._allocations()
         allocations[orphan.component] = sorted(
             [*allocations[orphan.component], orphan], key=lambda allocation: allocation.fence
@@ -235,7 +236,7 @@ class FairShareRules:
         return ShareScenario(scenario.shares, allocations, self._lasting_protection)
 
     def _lasting_protection(self, allocation: Allocation) -> RefusalReason | None:
-        """What protects somebody that time does not change."""
+        """Return the protection that time does not change."""
         protection = self._protection_of(allocation)
         return None if protection in (RefusalReason.NEAR_COMPLETION, RefusalReason.JUST_STARTED) else protection
 
@@ -257,7 +258,7 @@ class FairShareRules:
 
 
 def allocation_of(waiter: Waiter) -> Allocation:
-    """A waiter as it would run, the newest of all."""
+    """Return a waiter as it would run, the newest of all."""
     return Allocation(
         id=waiter.id,
         component=waiter.component,

@@ -1,4 +1,4 @@
-"""Who shares a pool: the pool at the root, groups below it, policies as leaves; amounts in whole units."""
+"""The tree of a pool: the pool at the root, groups below it, policies as leaves; amounts in whole units."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """A group, or the pool. The children of a fifo branch come in their order, the first to be served first."""
+    """A group, or the pool. The children of a fifo branch are in their order, the first is served first."""
 
     name: str
     weight: int = 1

@@ -1,4 +1,4 @@
-"""Who has been below its fair share for too long, and the settings that say what too long is."""
+"""Starvation: an account that is below its fair share for too long, and the settings that say how long that is."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from app.domain.amounts import Amounts, decode
 
 
 class StarvationStatus(StrEnum):
-    """How urgent a node's want is."""
+    """How urgent an account's demand is."""
 
     NON_STARVING = "non_starving"
     STARVING = "starving"
@@ -21,26 +21,26 @@ class StarvationStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StarvationSettings:
-    """How long a node waits for its fair share, and how much of what runs there is protected."""
+    """How long an account waits for its fair share, and how much of its running work is protected."""
 
     tolerance: Fraction = Fraction(8, 10)
-    """It is below its fair share when it has less than this part of it."""
+    """The account is below its fair share if it has less than this part of it."""
     timeout_s: int = 30
     may_starve_aggressively: bool = False
-    """Whether it may starve aggressively."""
+    """True if it may starve aggressively."""
     aggressive_timeout_s: int = 120
     threshold: Fraction = Fraction(1)
     """What runs beyond this part of the fair share is preemptible."""
     aggressive_threshold: Fraction = Fraction(2, 10)
-    """What runs beyond this part of it is preemptible by those who starve aggressively."""
+    """What runs beyond this part of the fair share is preemptible by aggressively starving accounts."""
     allow_aggressive: bool = True
     protected_usage: Amounts = field(default_factory=dict)
-    """So much that runs is never preemptible; empty is nothing."""
+    """So much running work is never preemptible; empty is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class StarvationState:
-    """A node's status, and since when it is below its fair share; None if it is not."""
+    """An account's status, and since when it is below its fair share; None if it is not."""
 
     status: StarvationStatus = StarvationStatus.NON_STARVING
     below_ms: int | None = None
@@ -56,16 +56,16 @@ _READERS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "allow_aggressive_preemption": ("allow_aggressive", lambda text: text == "1"),
     "non_preemptible_usage_threshold": ("protected_usage", decode),
 }
-"""Setting as it stands in Redis → the field, and how it is read."""
+"""Setting as it stands in Redis → the field, and the function that reads it."""
 
 
 def read_pool_settings(texts: Mapping[str, str]) -> StarvationSettings:
-    """A pool's own patience; what it does not say is as usual."""
+    """Return a pool's own settings; those that are not set have their defaults."""
     return replace(StarvationSettings(), **_read(texts))
 
 
 def inherit_settings(inherited: StarvationSettings, texts: Mapping[str, str], is_policy: bool) -> StarvationSettings:
-    """What counts below a node: a group replaces what it says, a policy can only be more patient."""
+    """Return the settings of an account below another: a group replaces what it sets, a policy can only become more patient."""
     own = _read(texts)
     return replace(inherited, **(_more_patient(inherited, own) if is_policy else own))
 
@@ -90,16 +90,17 @@ def _more_patient(inherited: StarvationSettings, own: dict[str, Any]) -> dict[st
 
 
 def _smaller(left: Amounts, right: Amounts) -> Amounts:
-    """Per key the smaller; a key that only one names is as that one says."""
+    """Return per key the smaller amount; a key that only one side names has that amount."""
     return {key: min(amounts[key] for amounts in (left, right) if key in amounts) for key in sorted({*left, *right})}
 
 
 def next_state(
     state: StarvationState, is_below: bool, now_ms: int, settings: StarvationSettings, queued: int | None
 ) -> StarvationState:
-    """A node's state now. `queued`: how many requests of a leaf wait, as who has none waits for nothing; None of a group.
+    """Return an account's state now. `queued` is the number of queued requests of a leaf: one without any starves for
+    nothing. It is None for a group.
 
-    One who was below since a time that is yet to come is below since now, so a clock that was set back makes nobody starve.
+    A time below that lies in the future counts as now, so a clock that was set back makes no account starve.
     """
     if not is_below:
         return StarvationState()

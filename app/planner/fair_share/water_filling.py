@@ -1,4 +1,4 @@
-"""Dividing a pool's capacity among those under it: curves from the leaves up, then levels from the root down."""
+"""The division of a pool's capacity among its accounts: curves from the leaves up, then levels from the root down."""
 
 from __future__ import annotations
 
@@ -28,36 +28,36 @@ from app.planner.fair_share.share_tree import Branch
 
 @dataclass(frozen=True, slots=True)
 class AccountShares:
-    """Shares of one node, aligned to the keys of its division, in 1/scale of the pool's capacity."""
+    """Shares of one account, aligned to the keys of its division, in 1/scale of the pool's capacity."""
 
     fair: Share
     usage: Share
     demand: Share
     """At least the usage."""
     guarantee: Share
-    """As it counts, so with what is inferred."""
+    """The effective guarantee, inferred parts included."""
     limit: Share
-    """The whole where it is unset."""
+    """The whole if it is unset."""
 
 
 @dataclass(frozen=True, slots=True)
 class Division:
-    """What everybody is due: nodes by name."""
+    """The fair share of every account, by name."""
 
     scale: int
-    """What 1 is."""
+    """The share of the whole pool."""
     keys: tuple[str, ...]
     accounts: Mapping[str, AccountShares]
     units: Mapping[str, int]
-    """What one unit of a key is; 0 where the pool has none."""
+    """The share of one unit of a key; 0 if the pool has none."""
 
     def share(self, amounts: Amounts) -> Share:
-        """Amounts as a share."""
+        """Return amounts as a share."""
         return tuple(amounts.get(key, 0) * unit for key, unit in self.units.items())
 
 
 def divide(capacity: Amounts, root: Branch) -> Division:
-    """The fair shares of a whole tree."""
+    """Return the fair shares of a whole tree."""
     inputs = NormalisedShares(capacity, root)
     fair_shares = _WaterFilling(inputs).divide(root)
     nodes = {
@@ -68,7 +68,7 @@ def divide(capacity: Amounts, root: Branch) -> Division:
 
 
 class _WaterFilling:
-    """One division. A curve tells what a node takes at a level of the one above, and which level of its own that is."""
+    """One division. A curve gives what an account takes at a level of its parent, and which level of its own that is."""
 
     def __init__(self, inputs: NormalisedShares) -> None:
         self._inputs = inputs
@@ -77,7 +77,7 @@ class _WaterFilling:
         self._fair: dict[str, Share] = {}
 
     def divide(self, root: Branch) -> dict[str, Share]:
-        """The fair share of every node."""
+        """Return the fair share of every account."""
         self._build_curves(root)
         least = self._sum([self._curves[child.name] for child in root.children], 0)
         most = tuple(map(max, least, self._inputs.limit[root.name]))
@@ -103,7 +103,7 @@ class _WaterFilling:
         align([self._curves[child.name] for child in branch.children])
 
     def _top(self, branch: Branch) -> int:
-        """The level at which every child is offered the whole."""
+        """Return the level at which every child is offered the whole."""
         return len(branch.children) * self._scale if branch.mode == "fifo" else self._scale
 
     def _polyline_of(self, branch: Branch) -> Polyline:
@@ -116,7 +116,7 @@ class _WaterFilling:
     # Down
 
     def _root_level(self, root: Branch, most: Share) -> int:
-        """The level at which the root has nothing more to give: as far as it exceeds its limit on no key."""
+        """Return the level at which the root has nothing more to give: the highest at which no key exceeds its limit."""
         curves = [self._curves[child.name] for child in root.children]
         levels = sorted({0, self._top(root), *chain.from_iterable(curve.offers for curve in curves)})
 
@@ -137,7 +137,7 @@ class _WaterFilling:
         return self._inputs.total([evaluate(curve, level, after).values for curve in curves])
 
     def _assign(self, branch: Branch, point: CurvePoint) -> Share:
-        """Give everybody below a branch what is due to it when the branch is at a level; the sum is at most the promised."""
+        """Give every account below a branch its share when the branch is at a level; the sum is at most the branch's share."""
         level, after, step = point.level, point.after, 1
         while True:
             points = [evaluate(self._curves[child.name], level, after) for child in branch.children]

@@ -1,4 +1,4 @@
-"""One ask laid before the rules: what is short for it, how its waiter stands to each policy, and who could be taken."""
+"""The attempt of one waiter to preempt: what it is short of, its view of each policy, and its candidates."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from app.planner.projection import Deficits, HoldsAhead
 
 
 class PreemptionAttempt:
-    """One waiter's ask as the pool stands now."""
+    """One waiter's attempt, as the pool stands now."""
 
     def __init__(self, index: CandidateIndex, waiter: Waiter, holds_ahead: HoldsAhead, deficits: Deficits) -> None:
         self.index = index
@@ -31,9 +31,9 @@ class PreemptionAttempt:
         self.must_weigh_sets, self.may_weigh_more = False, True
         self.path = self._tree.paths[waiter.component]
         self.needs = [(self.path.index(account), key, units) for (account, key), units in deficits.items()]
-        """(How far up its path, key, units) of what is short."""
+        """(Level of its path, key, units) of each shortage."""
         self.excess = index.projection.excess_over_reserved(waiter, holds_ahead)
-        """What of its own policy has to leave for it to lie within its reserved."""
+        """What of its own policy has to leave for it to lie within its reserved amounts."""
         self._fits_unused_share = [
             index.projection.fits_unused_share(waiter, account, holds_ahead) for account in self.path[:-1]
         ]
@@ -43,7 +43,7 @@ class PreemptionAttempt:
         self._candidate_stream: Iterator[Candidate] | None = None
 
     def preemptor_view(self, component: str) -> PreemptorView:
-        """How the waiter stands to a policy."""
+        """Return what the rules may know of the waiter towards a policy."""
         meeting_level = self._tree.meeting_level(self.waiter.component, component)
         borrow_level = self._tree.meeting_level(component, self.waiter.component) - 1
         return self._view(meeting_level, max(0, borrow_level), self._tree.policy(component).priority)
@@ -74,7 +74,7 @@ class PreemptionAttempt:
         )
 
     def _class_bounds(self, priority: int) -> tuple[int, int]:
-        """Below which class holders of a policy rank lower, and do not rank higher."""
+        """Return the classes below which allocations of a policy rank lower, and below which they do not rank higher."""
         own_class, own_priority = self.waiter.preemption_class, self._policy.priority
         if self.index.ranks_by_class:
             return own_class, own_class + 1 if priority <= own_priority else own_class
@@ -83,7 +83,7 @@ class PreemptionAttempt:
         return own_class, own_class + 1
 
     def could_suffice(self) -> bool:
-        """Whether all it may take, its own policy's conditions left aside, covers what is short."""
+        """True if all its candidates, the conditions of its own policy ignored, cover its needs."""
         open_needs = list(self.needs)
         for meeting_level, total in self._totals():
             open_needs = [
@@ -95,15 +95,16 @@ class PreemptionAttempt:
         return False
 
     def _totals(self) -> Iterator[tuple[int, Callable[[str], int]]]:
-        """What it may take of its own policy, and of all those at once to whom it stands alike: how far up its path they meet,
-        and how many units of a key."""
+        """Yield the takeable units of its own policy, and of each set of policies with the same view: the level where they
+        meet, and a function from key to units."""
         yield 0, self.policy_candidates(self.waiter.component).total
         for meeting_level in range(1, len(self.path)):
             for distance, priority in self.index.policies_by_distance_and_priority(self.path[meeting_level]):
                 yield meeting_level, partial(self._total, meeting_level, distance, priority)
 
     def _total(self, meeting_level: int, distance: int, priority: int, key: str) -> int:
-        """What all of a bench bring, but for those whom it meets further down its path."""
+        """Return the takeable units of all policies of one distance and priority, without those that it meets further down
+        its path."""
         index, view = self.index, self._view(meeting_level, distance, priority)
         total = index.total(self.path[meeting_level], (distance, priority), view, key)
         if meeting_level > 1:
@@ -113,14 +114,14 @@ class PreemptionAttempt:
         return total
 
     def policy_candidates(self, component: str) -> PolicyCandidates:
-        """What it may take of a policy."""
+        """Return what it may take of a policy."""
         candidates = self._candidates.get(component)
         if candidates is None:
             candidates = self._candidates[component] = self.index.policy_candidates(component, self.preemptor_view(component))
         return candidates
 
     def candidates(self) -> Iterator[Candidate]:
-        """Those it may take, in order, worked out as far as they are asked for."""
+        """Yield its candidates in order, worked out only as far as they are read."""
         if self._candidate_stream is None:
             self._candidate_stream = self.index.candidates(self.policy_candidates)
         number = 0
@@ -134,21 +135,21 @@ class PreemptionAttempt:
             number += 1
 
     def units_for_needs(self, allocation: Allocation) -> list[int]:
-        """What one brings to each need."""
+        """Return the units that an allocation frees for each need."""
         meeting_level = self._tree.meeting_level(self.waiter.component, allocation.component)
         return [allocation.amounts.get(key, 0) if level >= meeting_level else 0 for level, key, _ in self.needs]
 
     def units_for_excess(self, allocation: Allocation) -> list[int]:
-        """What one brings towards lying within its policy's reserved."""
+        """Return the units that an allocation frees of each excess over its policy's reserved."""
         is_own = allocation.component == self.waiter.component
         return [allocation.amounts.get(key, 0) if is_own else 0 for key, _ in self.excess or ()]
 
     def cost(self, allocation: Allocation) -> Fraction:
-        """What stopping it costs."""
+        """Return the cost of preempting an allocation."""
         return self.index.costs.exact(allocation)
 
     def allows(self, victims: Sequence[Candidate]) -> bool:
-        """Whether those among them who may be taken only on a condition may be."""
+        """True if the candidates among them that may only be taken on a condition may be taken."""
         if not any(permit.requires_entering_share for _, _, permit in victims):
             return True
         excess = [units for _, units in self.excess or ()]
@@ -157,14 +158,14 @@ class PreemptionAttempt:
         return all(units <= 0 for units in excess)
 
     def may_take_over(self, orphan: Allocation) -> bool:
-        """Whether it may take one who is leaving already."""
+        """True if it may take an orphaned victim."""
         traits = self._borrowing.traits_if_reprieved(orphan)
         permits = list_permits(self.index.rules, self.preemptor_view(orphan.component), traits)
         valid_permits = (permit for permit in permits if permit.granted_after is None or orphan.fence > permit.granted_after)
         return any(self.allows([((0, 0, 0), orphan, permit)]) for permit in valid_permits)
 
     def preempt_step(self, victims: Sequence[Candidate]) -> Preempt:
-        """The step that has these stopped, and what of the pool it rests on."""
+        """Return the step that preempts these, and the conditions of the choice."""
         unused_share_accounts = (
             account
             for _, allocation, permit in victims
@@ -187,15 +188,16 @@ class PreemptionAttempt:
         )
 
     def unused_share_accounts(self, allocation: Allocation) -> tuple[str, str]:
-        """The accounts in whose unused share it has to fit to reclaim from a holder."""
+        """Return the accounts into whose unused share it has to fit to reclaim from an allocation."""
         return self.path[0], self.path[max(0, self._tree.meeting_level(self.waiter.component, allocation.component) - 1)]
 
     def borrowed_conditions(self, allocation: Allocation) -> Iterator[BorrowedCondition]:
-        """What the holder's being borrowed rests on: at each account that matters, the key on which it is so by most."""
+        """Yield the conditions of the allocation being borrowed: at each account that matters, the key with most units
+        beyond."""
         view = self.preemptor_view(allocation.component)
         path = self._tree.paths[allocation.component]
         keys = self._borrowing.mask(allocation.amounts)
-        any_key = bool(view.short_keys & keys & ~self._borrowing.keys)
+        any_key = bool(view.short_keys & keys & ~self._borrowing.share_keys)
         for account in dict.fromkeys((path[0], path[view.borrow_level])):
             units_beyond = self._borrowing.units_beyond_reserved(allocation, account)
             largest_first = [
@@ -206,7 +208,7 @@ class PreemptionAttempt:
                 yield BorrowedCondition(account, key, self.index.projection.stack_exits(account, key) - units - 1)
 
     def verdicts(self) -> Iterator[CandidateVerdict]:
-        """What the rules say about each allocation that is not leaving."""
+        """Yield the answers of the rules about each allocation that is not leaving."""
         for component in self._tree.paths:
             for allocation_class in self._borrowing.policy_allocations(component).classes:
                 answers = ask_rules(self.index.rules, self.preemptor_view(component), allocation_class.traits)

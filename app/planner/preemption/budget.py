@@ -1,4 +1,4 @@
-"""What a pool allows itself: how often it preempts, and how many at a time."""
+"""The limits of a pool on its preemptions: how often it decides, and how many victims a decision may have."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from app.domain.snapshot import PoolSnapshot
 
 
 class PreemptionBudget:
-    """What is left of it, as steps are planned."""
+    """The rest of the budget, as steps are planned."""
 
     def __init__(self, snapshot: PoolSnapshot) -> None:
         settings = snapshot.settings
         self.max_victims_ever = _least(settings.max_victims, settings.max_preemptions_per_minute)
-        """How many a decision may have, if nobody else was preempted lately; None is no bound."""
+        """The most victims of a decision if nothing was preempted lately; None is no bound."""
         self._max_victims = settings.max_victims
         self.left_this_minute: int | None = None
-        """How many may be preempted yet; None is no bound."""
+        """The preemptions left in this minute; None is no bound."""
         if settings.max_preemptions_per_minute is not None:
             self.left_this_minute = max(0, settings.max_preemptions_per_minute - snapshot.preemptions_last_minute)
         self._has_backoff = settings.backoff_s > 0
@@ -22,21 +22,21 @@ class PreemptionBudget:
         since_ms = snapshot.now_ms - last_decision_ms if last_decision_ms is not None else -1
         self.is_backing_off = (
             self._has_backoff and 0 <= since_ms < settings.backoff_s * 1000
-        )  # a clock that was set back pauses nobody
+        )  # a clock that was set back is no reason to pause
 
     def count_evictions(self, victims: int) -> None:
-        """Count those who go for nobody along: nothing pauses for them."""
+        """Count evictions for a limit: no backoff follows them."""
         if self.left_this_minute is not None:
             self.left_this_minute -= victims
 
     def count_decision(self, victims: int) -> None:
-        """Count a decision along."""
+        """Count a preemptive decision: the backoff begins."""
         self.is_backing_off = self._has_backoff
         self.count_evictions(victims)
 
     @property
     def max_victims_now(self) -> int | None:
-        """How many the next decision may have at most."""
+        """The most victims of the next decision; None is no bound."""
         return _least(self._max_victims, self.left_this_minute)
 
 

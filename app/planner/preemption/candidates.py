@@ -1,4 +1,4 @@
-"""The rules of one pool at one moment: what waiters may take of each policy, judged once for all who stand to it alike."""
+"""The candidates of one pool at one moment: what waiters may take of each policy, judged once for all views that are equal."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from app.planner.preemption.rules import Permit, PreemptorView, Rule, list_permi
 from app.planner.projection import Projection
 
 CandidatePosition: TypeAlias = tuple[float, int, int]
-"""Where an allocation stands in the order of candidates."""
+"""The position of an allocation in the order of candidates."""
 
 Candidate: TypeAlias = tuple[CandidatePosition, Allocation, Permit]
-"""Who may be taken: its place, the allocation, and on what grounds."""
+"""A candidate: its position, the allocation, and the permit to take it."""
 
 Permits: TypeAlias = tuple[Permit, ...]
-"""The grounds there are, those to stand on first."""
+"""The permits of an allocation class, the preferred first."""
 
 
 @dataclass(slots=True)
 class PolicyCandidates:
-    """What a waiter of some standing may take of one policy."""
+    """What a waiter with one view may take of one policy."""
 
     permits: dict[AllocationClass, Permits] = field(default_factory=dict)
     _class_count: int = 0
@@ -36,7 +36,7 @@ class PolicyCandidates:
     _version: int = -1
 
     def is_fresh(self, policy_allocations: PolicyAllocations) -> bool:
-        """Whether nothing moved since the last time."""
+        """True if nothing changed since the last refresh."""
         return self._version == policy_allocations.version
 
     def refresh(
@@ -45,7 +45,7 @@ class PolicyCandidates:
         permits_by_traits: dict[VictimTraits, Permits],
         judge: Callable[[VictimTraits], Permits],
     ) -> None:
-        """Take in the kinds that are new since the last time, and forget the totals."""
+        """Judge the classes that are new since the last refresh, and forget the totals."""
         for allocation_class in policy_allocations.classes[self._class_count :]:
             permits = permits_by_traits.get(allocation_class.traits)
             if permits is None:
@@ -57,7 +57,7 @@ class PolicyCandidates:
         self._version = policy_allocations.version
 
     def total(self, key: str) -> int:
-        """How many units of a key all of it holds."""
+        """Return how many units of a key all candidates hold."""
         total = self._totals.get(key)
         if total is None:
             total = self._totals[key] = sum(
@@ -68,16 +68,16 @@ class PolicyCandidates:
 
 @dataclass(slots=True)
 class _TakeableUnits:
-    """How many units of a key a waiter of some standing may take of several policies."""
+    """How many units of a key a waiter with one view may take of several policies."""
 
     by_component: dict[str, int]
     total: int
     applied_changes: int
-    """How much of what moved is in it."""
+    """How many of the changed policies are counted in."""
 
 
 class CandidateIndex:
-    """The rules of one pool, and the answers they have given."""
+    """The rules of one pool, and the permits that they gave."""
 
     def __init__(self, snapshot: PoolSnapshot, projection: Projection, costs: PreemptionCosts) -> None:
         self.rules: tuple[Rule, ...] = rules_of(snapshot.settings)
@@ -91,7 +91,7 @@ class CandidateIndex:
         self._units_by_policies: dict[tuple[str, int, int, PreemptorView, str], _TakeableUnits] = {}
         self._policies_by_account: dict[str, dict[tuple[int, int], frozenset[str]]] = {}
         self.chains = {allocation.chain for allocation in snapshot.allocations}
-        """Those of whom somebody runs."""
+        """The chains of the running allocations."""
         policies = ((projection.tree.policy(component).priority, component) for component in projection.tree.paths)
         self._policies_by_priority = [
             (priority, [component for _, component in policies_alike])
@@ -99,7 +99,7 @@ class CandidateIndex:
         ]
 
     def policy_candidates(self, component: str, view: PreemptorView) -> PolicyCandidates:
-        """What a waiter may take of a policy now."""
+        """Return what a waiter may take of a policy now."""
         candidates_by_component = self._candidates[view]
         candidates = candidates_by_component.get(component)
         if candidates is None:
@@ -112,8 +112,8 @@ class CandidateIndex:
         return candidates
 
     def policies_by_distance_and_priority(self, account: str) -> Mapping[tuple[int, int], frozenset[str]]:
-        """(How many accounts lie between, priority) → the components of which that is so, of those below an account. Whoever
-        meets them there stands to all of them alike."""
+        """Return (number of accounts between, priority) → the components, of those below an account. A waiter that meets
+        them there has the same view of all components of one entry."""
         policies = self._policies_by_account.get(account)
         if policies is None:
             tree, components_by_key = self.projection.tree, defaultdict(list)
@@ -126,7 +126,7 @@ class CandidateIndex:
         return policies
 
     def total(self, account: str, distance_and_priority: tuple[int, int], view: PreemptorView, key: str) -> int:
-        """How many units of a key a waiter of some standing may take of all policies of a bench."""
+        """Return how many units of a key a waiter with a view may take of all policies of one distance and priority."""
         components = self.policies_by_distance_and_priority(account).get(distance_and_priority, frozenset())
         sum_key, changed_policies = (account, *distance_and_priority, view, key), self.projection.borrowing.changed_policies
         units = self._units_by_policies.get(sum_key)
@@ -142,7 +142,7 @@ class CandidateIndex:
         return units.total
 
     def candidates(self, candidates_of: Callable[[str], PolicyCandidates]) -> Iterator[Candidate]:
-        """Who may be taken of each policy, one by one and in order, worked out as far as they are asked for.
+        """Yield the candidates of all policies in order, worked out only as far as they are read.
 
         `reserved`: 1. lowest rank 2. newest 3. id. `classes`: 1. lowest cost 2. lowest class 3. newest 4. id.
         """
@@ -162,7 +162,7 @@ class CandidateIndex:
         if not self._allocations_by_cost:
             grant_order, class_of = self.projection.borrowing.grant_order, self.projection.borrowing.class_of
             for component in self.projection.tree.paths:
-                self.projection.borrowing.policy_allocations(component)  # only who was asked about has a kind
+                self.projection.borrowing.policy_allocations(component)  # a policy is classified on first use
             allocation_classes = ((allocation, class_of.get(allocation.id)) for allocation in self._allocations)
             candidates = [
                 allocation
@@ -199,12 +199,12 @@ class CandidateIndex:
 
 
 def position(candidate: Candidate) -> CandidatePosition:
-    """Where a candidate stands in the order."""
+    """Return the position of a candidate in the order."""
     return candidate[0]
 
 
 def _first_valid_permit(permits: Permits, allocation: Allocation) -> Permit | None:
-    """The first grounds that hold for this one."""
+    """Return the first permit that is valid for this allocation."""
     return next((permit for permit in permits if permit.granted_after is None or allocation.fence > permit.granted_after), None)
 
 

@@ -1,6 +1,7 @@
-"""What it costs to stop somebody, in GPU-minutes: units of the pool's cost key, at least one, times minutes.
+"""The cost of preempting an allocation, in GPU-minutes: units of the pool's cost key, at least one, times minutes.
 
-A cost is a ratio of whole numbers. It is put in order as the nearest float, so equal costs are equal; sums are of the ratios.
+A cost is a ratio of whole numbers. Candidates are ordered by the nearest float, so equal costs are equal; sums are of
+ratios.
 """
 
 from __future__ import annotations
@@ -11,17 +12,17 @@ from fractions import Fraction
 from app.domain.snapshot import Allocation, PlannerSettings, Waiter
 
 AUTO_MINUTES = 5
-"""How long an automatic checkpoint takes that does not say."""
+"""The minutes of an automatic checkpoint whose request does not give any."""
 MANUAL_MINUTES = 10
 
 TRAINING_CHECKPOINT = 3
-"""How often the checkpoint of a `training` policy counts; of an `interactive` one everything counts by half."""
+"""How often the checkpoint of a `training` policy counts. For an `interactive` policy everything counts half."""
 
 MINUTE_MS = 60_000
 
 
 class PreemptionCosts:
-    """The costs at one moment, each worked out once, and only for those somebody asks about."""
+    """The costs at one moment, each worked out once and on demand."""
 
     def __init__(self, settings: PlannerSettings, now_ms: int, profiles: Mapping[str, str]) -> None:
         self._key = settings.cost_key
@@ -30,7 +31,7 @@ class PreemptionCosts:
         self._approximate_costs: dict[str, float] = {}
 
     def approximate(self, allocation: Allocation) -> float:
-        """What stopping it costs, to put it in order."""
+        """Return the cost of preempting it, to put candidates in order."""
         cost = self._approximate_costs.get(allocation.id)
         if cost is None:
             numerator, denominator = self._ratio(allocation)
@@ -38,7 +39,7 @@ class PreemptionCosts:
         return cost
 
     def exact(self, allocation: Allocation) -> Fraction:
-        """What stopping it costs, to add it up."""
+        """Return the cost of preempting it, to add costs up."""
         return Fraction(*self._ratio(allocation))
 
     def _ratio(self, allocation: Allocation) -> tuple[int, int]:
@@ -64,7 +65,8 @@ def _checkpoint_minutes(allocation: Allocation) -> int:
 
 
 def _walltime_value_ms(ran_ms: int, walltime_s: int) -> tuple[int, int]:
-    """What the rest of the walltime is worth a unit, in milliseconds: little at its start, much at its end, nothing past it."""
+    """Return the value of the rest of the walltime per unit, in milliseconds: little at its start, much at its end, 0 past
+    it."""
     if ran_ms >= walltime_s * 1000:
         return 0, 1
     if ran_ms < walltime_s * 100:
@@ -73,7 +75,7 @@ def _walltime_value_ms(ran_ms: int, walltime_s: int) -> tuple[int, int]:
 
 
 def waiter_value(settings: PlannerSettings, waiter: Waiter) -> int | None:
-    """What stopping others for a waiter has to stay below; None is no bound."""
+    """Return the bound that the cost of its victims has to stay below; None is no bound."""
     if settings.discipline != "classes" or settings.value_per_class is None:
         return None
     return settings.value_per_class * waiter.preemption_class * max(1, waiter.amounts.get(settings.cost_key, 0))

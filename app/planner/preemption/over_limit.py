@@ -1,8 +1,8 @@
-"""Who is over a limit, since when, and what has to leave for it.
+"""Accounts over a limit: since when, and what has to leave for it.
 
-That comes of a limit, or the pool, that was lowered below what is used. Where it is to be evicted, as much of the preemptible
-work as is over is preempted, the newest first, for no waiter's sake. If the limit is raised while they leave, those are called
-back that need not go.
+An account is over its limit after the limit, or the pool, was lowered below its use. With `over_limit: evict`, as much of
+the preemptible work as is over is preempted, the newest first, without a waiter. If the limit is raised while victims
+leave, the victims that need not go are called back.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from app.planner.account_tree import AccountTree
 from app.planner.projection import Projection
 
 LEAVING_FOR_LIMIT = "!"
-"""For whom those leave who leave for nobody, but for a limit."""
+"""The value of `leaving_for` of a victim that leaves because of a limit."""
 
 MAX_EVICTIONS_PER_STEP = 200
-"""How many have to leave in one step; the others follow in the next."""
+"""The most victims of one step; further ones follow in the next pass."""
 
 DEFAULT_AFTER_S = 30
-"""How long somebody may be over its limit, where nothing is said."""
+"""How long an account may be over its limit if no setting says otherwise."""
 
 
 class OverLimitCheck:
@@ -33,7 +33,7 @@ class OverLimitCheck:
         self._tree = tree
 
     def units_over(self, account: AccountSnapshot, units_leaving: Callable[[str, str], int]) -> dict[str, int]:
-        """Key → how much more an account uses than it may, when that much (by account and key) is gone."""
+        """Return key → units of an account above its limit, after these units (by account and key) have left."""
         units = (
             (key, used - units_leaving(account.name, key), self._tree.limit(account.name, key))
             for key, used in account.used.items()
@@ -41,20 +41,20 @@ class OverLimitCheck:
         return {key: used - limit for key, used, limit in units if limit is not None and used > limit}
 
     def over_since(self, account: AccountSnapshot) -> int | None:
-        """Since when an account is over its limit that may not stay so; None if it is not, or may."""
+        """Return since when an account is over a limit that has to be restored; None if it is not."""
         if not self._evicts(account) or not self.units_over(account, lambda *_: 0):
             return None
         since = account.published.over_ms
         return self._snapshot.now_ms if since is None else min(since, self._snapshot.now_ms)
 
     def is_due(self, account: AccountSnapshot) -> bool:
-        """Whether it has been over its limit for as long as it may."""
+        """True if it has been over its limit for as long as it may."""
         since = self.over_since(account)
         after_s = int(self._setting(account, "over_limit_after_s") or DEFAULT_AFTER_S)
         return since is not None and self._snapshot.now_ms - since >= after_s * 1000
 
     def must_leave(self, projection: Projection, allocation: Allocation, account: AccountSnapshot) -> bool:
-        """Whether an account would be over a limit it may not be over, if one who leaves stayed and all others went."""
+        """True if an account would be over a limit that has to be kept, if this victim stayed and all others left."""
         if not self._evicts(account):
             return False
         bounds = ((key, units, self._tree.limit(account.name, key)) for key, units in allocation.amounts.items())
@@ -68,7 +68,7 @@ class OverLimitCheck:
         return over_limit == "evict" if over_limit else self._snapshot.settings.discipline == "fair_share"
 
     def _setting(self, account: AccountSnapshot, setting: str) -> str:
-        """What the nearest account that says anything does."""
+        """Return the value of a setting at the nearest account that has it."""
         ancestor: AccountSnapshot | None = account
         while ancestor is not None:
             if setting in ancestor.settings:
@@ -78,8 +78,8 @@ class OverLimitCheck:
 
 
 def find_cancelable_evictions(snapshot: PoolSnapshot, projection: Projection) -> Iterator[Allocation]:
-    """Those leaving for a limit that would not be exceeded if they stayed, the oldest first; the caller counts each as staying
-    before it asks for the next."""
+    """Yield the victims of a limit that would not be exceeded if they stayed, the oldest first. The caller counts each as
+    staying before it reads the next."""
     limits = OverLimitCheck(snapshot, projection.tree)
     for allocation in snapshot.allocations:
         if allocation.leaving_for == LEAVING_FOR_LIMIT and not any(
@@ -91,7 +91,8 @@ def find_cancelable_evictions(snapshot: PoolSnapshot, projection: Projection) ->
 def plan_evictions(
     snapshot: PoolSnapshot, projection: Projection, protection_of: Callable[[Allocation], object], max_victims: int | None
 ) -> EvictOverLimit | None:
-    """Who has to leave now, the newest first, so many at a time; None if nobody."""
+    """Return the step that evicts what is over its limit now, the newest first, a bounded number at a time; None if nothing
+    is."""
     tree, limits = projection.tree, OverLimitCheck(snapshot, projection.tree)
     due = [account for account in snapshot.accounts.values() if limits.is_due(account)]
     if not due:
@@ -123,9 +124,7 @@ def plan_evictions(
         for allocation in _take_until_within_limit(candidates_below, limits.units_over(account, units_leaving)):
             victims[allocation.id] = allocation, account
             count(allocation, 1)
-    for allocation, _ in sorted(
-        victims.values(), key=lambda victim: victim[0].fence
-    ):  # given back: who is not needed after all
+    for allocation, _ in sorted(victims.values(), key=lambda victim: victim[0].fence):  # give back what is not needed after all
         count(allocation, -1)
         accounts_above = (account for account in due if account.name in tree.paths[allocation.component])
         if any(limits.units_over(account, units_leaving).keys() & allocation.amounts.keys() for account in accounts_above):
@@ -154,7 +153,7 @@ def _depth(account: AccountSnapshot, tree: AccountTree) -> int:
 
 
 def _take_until_within_limit(newest: Iterable[Allocation], over: dict[str, int]) -> Iterator[Allocation]:
-    """In order, those that hold something of what is over, until nothing is."""
+    """Yield, in order, those that hold something of what is over, until nothing is."""
     units_left = dict(over)
     for allocation in newest:
         if not units_left:

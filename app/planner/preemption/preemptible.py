@@ -1,4 +1,4 @@
-"""Who lies beyond its share, so that others could take from it."""
+"""The allocations that lie beyond their share, so that other policies could take them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from app.planner.preemption.protection import Protection
 
 
 def find_preemptible(snapshot: PoolSnapshot) -> frozenset[str]:
-    """The allocations that lie beyond their policy's share, and are not safe from everybody."""
+    """Return the ids of the allocations that lie beyond their policy's share and have no lasting protection."""
     tree = AccountTree(snapshot.accounts)
     if snapshot.settings.discipline == "fair_share":
         return frozenset(_find_by_fair_share(snapshot, tree))

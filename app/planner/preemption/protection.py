@@ -1,4 +1,4 @@
-"""What keeps an allocation from being stopped, whoever asks."""
+"""What protects an allocation from every waiter."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ SENSITIVE_CLASS = CLASSES - 1
 """The class that is never a victim."""
 
 PROTECTED_WITHOUT_CHECKPOINT = 7
-"""From this class on, what cannot checkpoint is left alone (in discipline `classes`)."""
+"""Discipline `classes`: from this class on, an allocation that cannot checkpoint is protected."""
 
 
 class Protection:
-    """The protected, by the terms of one pool at one moment."""
+    """The protections of one pool at one moment."""
 
     def __init__(self, settings: PlannerSettings, now_ms: int) -> None:
         self._now_ms = now_ms
@@ -24,7 +24,7 @@ class Protection:
         self._timed = self._near_ms > 0 or self._least_ms > 0
 
     def reason(self, allocation: Allocation, profile: str) -> RefusalReason | None:
-        """Why it may not be stopped, None if nothing protects it."""
+        """Return why the allocation may not be preempted; None if nothing protects it."""
         if not allocation.preemptible:
             return RefusalReason.FIXED
         if allocation.preemption_class >= SENSITIVE_CLASS:

@@ -1,8 +1,8 @@
-"""Who may take from whom: one small object per rule, and a discipline is a list of them.
+"""Which waiter may take which allocation: one small object per rule; a discipline is a list of rules.
 
-A rule knows two things only: how the waiter stands to the holder's policy, and the kind of holder. It answers with the grounds
-on which the holder may be taken, or with the reason why this rule does not allow it. What protects a holder from everybody is
-not here (`protection.py`).
+The rules are those of the section "Preemption: who may take from whom" of the specification. A rule knows two things: the
+waiter's view of the victim's policy, and the traits of the victim. It answers with a permit, or with the reason why this
+rule does not allow it. Protection from every waiter is in `protection.py`.
 """
 
 from __future__ import annotations
@@ -17,68 +17,69 @@ from app.planner.decisions import RefusalReason
 
 
 class PreemptorView(NamedTuple):
-    """How a waiter stands to one policy: all that a rule may know of the waiter. Equal standings get equal answers."""
+    """A waiter as the rules see it towards one policy. Equal views get equal answers."""
 
     same_policy: bool
-    """It is the waiter's own policy."""
+    """The victim's policy is the waiter's own."""
     borrow_level: int
-    """How far up the holder's path the account is that has to be borrowed beside its policy; 0 is the policy itself."""
+    """The level of the victim's path at which it has to be borrowed too; 0 is its policy itself."""
     short_keys: int
-    """What is short where both are, as a mask of keys."""
+    """The keys that are short at accounts of both paths, as a mask."""
     fits_unused_share: bool
-    """The waiter fits into the unused share of its policy, and of its side where the two meet."""
+    """The waiter fits into the unused share of its policy, and of the child of the lowest common account on its side."""
     may_enter_share: bool
-    """The waiter's ask could lie within its policy's reserved, if others leave."""
+    """The waiter's amounts fit within its policy's reserved, if other allocations leave."""
     classes_below: int
-    """Holders below this class rank lower than the waiter."""
+    """Allocations below this class rank lower than the waiter."""
     classes_not_above: int
-    """Holders below this class do not rank higher."""
+    """Allocations below this class do not rank higher than the waiter."""
     is_fixed: bool
-    """The waiter is not preemptible."""
+    """The waiter is non-preemptible."""
     ignores_shares: bool
     """The waiter may take what is in share as well."""
     is_sensitive: bool
     granted_after: int | None
-    """It may take by rank only what was granted with a later fence."""
+    """The waiter may take by rank only what was granted with a higher fence; None is no bound."""
     chain: str | None
 
 
 class Permit(NamedTuple):
-    """On what grounds a holder may be taken."""
+    """The permission of one rule to take an allocation, and its conditions."""
 
     rule: str
     trigger: Trigger
     requires_borrowed: bool = False
-    """They rest on the holder's being borrowed."""
+    """The permit rests on the victim being borrowed."""
     requires_unused_share: bool = False
-    """They rest on the waiter's unused share."""
+    """The permit rests on the waiter's unused share."""
     requires_entering_share: bool = False
-    """They hold only if the waiter lies within its policy's reserved when all that were chosen have left."""
+    """The permit is valid only if the waiter lies within its policy's reserved when all victims of the set have left."""
     granted_after: int | None = None
-    """They hold only for what was granted with a later fence."""
+    """The permit is valid only for allocations with a higher fence; None is no bound."""
 
 
 class Rule(Protocol):
-    """A reason to take from somebody."""
+    """A reason to take an allocation."""
 
     @property
     def name(self) -> str:
-        """What explanations call it."""
+        """The name of the rule in explanations."""
 
     def judge(self, waiter: PreemptorView, traits: VictimTraits) -> Permit | RefusalReason:
-        """The grounds on which the waiter may take from the holder by this rule, or why it may not."""
+        """Return the permit of the waiter to take the victim by this rule, or the reason why it may not."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reclaim:
-    """Whose share is unused takes what others borrowed, whatever their rank."""
+    """Rule `reclaim` of "Who may take from whom": a waiter that fits into its unused share takes what other policies
+    borrowed, whatever their rank."""
 
     name: str = "reclaim"
     not_from_higher: bool = False
-    """With `priority_first`: not from a higher rank."""
+    """`order: priority_first`: only from allocations of equal or lower rank."""
 
     def judge(self, waiter: PreemptorView, traits: VictimTraits) -> Permit | RefusalReason:
-        """See the class."""
+        """Return the permit or the refusal of this rule."""
         if waiter.same_policy:
             return RefusalReason.SAME_POLICY
         if not waiter.fits_unused_share:
@@ -92,14 +93,15 @@ class Reclaim:
 
 @dataclass(frozen=True, slots=True)
 class HigherRank:
-    """A higher rank takes what others borrowed: `priority`, or `class` where the class alone is the rank."""
+    """Rules `priority` and `class` of "Who may take from whom": a higher rank takes what other policies borrowed. In
+    `classes` the class alone is the rank."""
 
     name: str
     takes_in_share: bool = False
-    """With `priority_first`: whether it is borrowed or not."""
+    """`order: priority_first`: also what is in share."""
 
     def judge(self, waiter: PreemptorView, traits: VictimTraits) -> Permit | RefusalReason:
-        """See the class."""
+        """Return the permit or the refusal of this rule."""
         if waiter.same_policy:
             return RefusalReason.SAME_POLICY
         if traits.preemption_class >= waiter.classes_below:
@@ -117,15 +119,16 @@ class HigherRank:
 
 @dataclass(frozen=True, slots=True)
 class OwnPolicy:
-    """Within a policy a higher class takes what is borrowed, and what is in share if it then lies in share itself; fixed work
-    takes its unused fixed share from all who do not rank higher."""
+    """Rule `own` of "Who may take from whom", within one policy. A higher class takes what is borrowed, and what is in share
+    if the waiter then lies in share itself. Non-preemptible work takes its unused fixed share from all that does not rank
+    higher."""
 
     name: str = "own"
     takes_in_share: bool = False
-    """With `priority_first`: whether it is borrowed or not."""
+    """`order: priority_first`: also what is in share."""
 
     def judge(self, waiter: PreemptorView, traits: VictimTraits) -> Permit | RefusalReason:
-        """See the class."""
+        """Return the permit or the refusal of this rule."""
         if not waiter.same_policy:
             return RefusalReason.OTHER_POLICY
         if waiter.is_fixed and waiter.fits_unused_share:
@@ -164,7 +167,7 @@ class OwnPolicy:
 
 
 def rules_of(settings: PlannerSettings) -> tuple[Rule, ...]:
-    """The rules of a pool."""
+    """Return the rules of a pool."""
     priority_first = settings.order == "priority_first"
     return (
         Reclaim(not_from_higher=priority_first),
@@ -174,11 +177,11 @@ def rules_of(settings: PlannerSettings) -> tuple[Rule, ...]:
 
 
 TRIGGER_PRECEDENCE = (Trigger.SENSITIVE, Trigger.RECLAIM, Trigger.PRIORITY)
-"""Which trigger it is where several rules allow it: the first."""
+"""If several rules allow it, the trigger that comes first here."""
 
 
 def permit_preference(permit: Permit) -> tuple[bool, int, int]:
-    """Which grounds to stand on where several rules allow it: 1. unconditional 2. by trigger 3. those that rest on least."""
+    """Return the key of a permit if several rules allow it: 1. unconditional 2. by trigger 3. the fewest conditions."""
     return (
         permit.requires_entering_share,
         TRIGGER_PRECEDENCE.index(permit.trigger),
@@ -187,11 +190,11 @@ def permit_preference(permit: Permit) -> tuple[bool, int, int]:
 
 
 RuleAnswers: TypeAlias = tuple[tuple[Rule, Permit | RefusalReason], ...]
-"""What each rule said."""
+"""The answer of each rule."""
 
 
 def ask_rules(rules: tuple[Rule, ...], waiter: PreemptorView, traits: VictimTraits) -> RuleAnswers | RefusalReason:
-    """What each rule says; or the one reason why none is asked."""
+    """Return the answer of each rule; or the one reason why no rule is asked."""
     if traits.protection is not None:
         return traits.protection
     if waiter.chain is not None and waiter.chain == traits.chain:
@@ -202,7 +205,7 @@ def ask_rules(rules: tuple[Rule, ...], waiter: PreemptorView, traits: VictimTrai
 
 
 def list_permits(rules: tuple[Rule, ...], waiter: PreemptorView, traits: VictimTraits) -> list[Permit]:
-    """The grounds on which a waiter may take from a kind of holder, those to stand on first; none if it may not."""
+    """Return the permits of a waiter for allocations with these traits, the preferred first; empty if it may not take them."""
     answers = ask_rules(rules, waiter, traits)
     if isinstance(answers, RefusalReason):
         return []

@@ -1,4 +1,4 @@
-"""All sets of a size that bring enough, without looking at those that cannot."""
+"""Search of all sets of one size that cover the needs, without trying those that cannot."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 
 
 class SubsetSearch:
-    """Sets of members, each of which brings something to every need."""
+    """Sets of members, each of which contributes units to every need."""
 
     def __init__(self, members: Sequence[int], contributions: Sequence[Sequence[int]], needs: Sequence[int]) -> None:
         self._members = members
         self._contributions = contributions
         self._needs = needs
         self._upper_bounds = [self._bounds_from(start) for start in range(len(members) + 1)]
-        """First member → need → what so many of the largest from there on bring together."""
+        """First member → need → size → what that many of the largest contributions from there on sum up to."""
 
     def _bounds_from(self, start: int) -> list[list[int]]:
         tops = []
@@ -25,7 +25,7 @@ class SubsetSearch:
         return tops
 
     def of_size(self, size: int) -> Iterator[tuple[int, ...]]:
-        """The names of the members of every set of a size that covers all needs, in order."""
+        """Yield the members of every set of a size that covers all needs, in order."""
         return self._extend(0, size, self._needs)
 
     def _extend(self, start: int, size: int, open_needs: Sequence[int]) -> Iterator[tuple[int, ...]]:

@@ -1,4 +1,5 @@
-"""Which of those who may be taken are: take in order, give back what is not needed; if that may not be, look at other sets."""
+"""The choice of victims among the candidates: take in order, give back what is not needed; if that set is refused, search
+others."""
 
 from __future__ import annotations
 
@@ -16,10 +17,10 @@ from app.planner.preemption.candidates import Candidate, CandidatePosition
 from app.planner.preemption.subset_search import SubsetSearch
 
 MAX_WEIGHED_SETS = 1000
-"""How many sets of the first candidates are weighed for one waiter at most, where each has to be."""
+"""The most sets of the first candidates that are weighed for one waiter, where each set has to be weighed as a whole."""
 
 EXACT_CANDIDATES = 12
-"""Of how many candidates, the first ones, every set is looked at."""
+"""The number of first candidates of which every set is tried."""
 
 
 class _WholeCosts(NamedTuple):
@@ -31,54 +32,54 @@ SetPreference: TypeAlias = tuple[int, Fraction, tuple[CandidatePosition, ...]]
 
 
 class VictimSearch(Protocol):
-    """An ask as far as choosing its victims goes."""
+    """An attempt as far as the choice of its victims goes."""
 
     needs: list[tuple[int, str, int]]
-    """(How far up its path, key, units) of what is short."""
+    """(Level of its path, key, units) of each shortage."""
     excess: list[tuple[str, int]] | None
-    """What of its own policy has to leave for those to be taken who may be on that condition only."""
+    """What of its own policy has to leave before candidates that are allowed on this condition may be taken."""
     policies_taking_back: frozenset[str]
-    """Of the set that was last asked about: the policies that could take it straight back."""
+    """Of the set weighed last: the policies that could take it straight back."""
     must_weigh_sets: bool
-    """Whether every set has to be weighed as a whole before it may be taken."""
+    """True if every set has to be weighed as a whole before it may be taken."""
     set_refusal: DecisionReason
-    """Why a set is refused that the rules do not allow as a whole."""
+    """The reason if the rules do not allow a set as a whole."""
 
     @property
     def may_weigh_more(self) -> bool:
-        """Whether there is time in this pass to weigh another one for it."""
+        """True if this pass has time to weigh another set for it."""
 
     def could_suffice(self) -> bool:
-        """Whether all it may take covers what is short."""
+        """True if all its candidates together cover its needs."""
 
     def candidates(self) -> Iterator[Candidate]:
-        """Those it may take, in order."""
+        """Yield its candidates in order."""
 
     def units_for_needs(self, allocation: Allocation) -> list[int]:
-        """What one brings to each need."""
+        """Return the units that an allocation frees for each need."""
 
     def units_for_excess(self, allocation: Allocation) -> list[int]:
-        """What one brings towards the condition."""
+        """Return the units that an allocation frees of each excess."""
 
     def cost(self, allocation: Allocation) -> Fraction:
-        """What stopping one costs."""
+        """Return the cost of preempting an allocation."""
 
     def allows(self, victims: Sequence[Candidate]) -> bool:
-        """Whether a set may be taken as a whole."""
+        """True if a set may be taken as a whole."""
 
 
 @dataclass(frozen=True, slots=True)
 class VictimBounds:
-    """What a set of victims has to keep to."""
+    """The bounds of a set of victims."""
 
     max_victims: int | None = None
-    """How many it may have."""
+    """The most victims; None is no bound."""
     cost_below: int | None = None
-    """What it may not cost, in GPU-minutes."""
+    """The GPU-minutes that its cost has to stay below; None is no bound."""
 
 
 def choose_victims(search: VictimSearch, bounds: VictimBounds) -> tuple[Candidate, ...] | DecisionReason:
-    """The victims, in the order of candidates; or why there is no allowed set."""
+    """Return the victims in the order of candidates, or the reason why no set is allowed."""
     if not search.could_suffice():
         return DecisionReason.NOT_ENOUGH
     prefix = _take_in_order(search, search.candidates())
@@ -97,8 +98,8 @@ def choose_victims(search: VictimSearch, bounds: VictimBounds) -> tuple[Candidat
 def _choose_by_weighing(
     search: VictimSearch, bounds: VictimBounds, fault: DecisionReason, refused: Sequence[Candidate]
 ) -> tuple[Candidate, ...] | DecisionReason:
-    """Another set, where each has to be weighed as a whole: what is taken in order if those policies are spared that could take
-    it back; else the best of all sets of the first candidates, as far as there is time for it."""
+    """Return another set, where each has to be weighed as a whole: what is taken in order when the policies that could take
+    it back are spared; else the best set of the first candidates, as far as there is time."""
     refused_signatures = {_signature(refused)} if fault is search.set_refusal else set[frozenset[object]]()
     for victims in chain(_sets_sparing_policies(search, bounds), islice(_sets_by_preference(search, bounds), MAX_WEIGHED_SETS)):
         if _signature(victims) in refused_signatures:
@@ -112,7 +113,7 @@ def _choose_by_weighing(
 
 
 def _signature(victims: Iterable[Candidate]) -> frozenset[object]:
-    """The same for sets that differ only in who it is, and not in what is taken of whom."""
+    """Return the same value for sets that differ only in ids, and not in what is taken of which policy."""
     allocations = (allocation for _, allocation, _ in victims)
     traits = (
         (allocation.component, tuple(sorted(allocation.amounts.items())), allocation.checkpointed_ms is None, allocation.chain)
@@ -122,7 +123,8 @@ def _signature(victims: Iterable[Candidate]) -> frozenset[object]:
 
 
 def _sets_by_preference(search: VictimSearch, bounds: VictimBounds) -> Iterator[tuple[Candidate, ...]]:
-    """The sets of the first candidates of whom nobody could stay: 1. the fewest 2. the cheapest 3. the first in order."""
+    """Yield the sets of the first candidates without a superfluous victim: 1. the fewest 2. the cheapest 3. the first in
+    order."""
     first = tuple(islice(search.candidates(), EXACT_CANDIDATES))
     needs = [units for _, _, units in search.needs]
     contributions = [search.units_for_needs(allocation) for _, allocation, _ in first]
@@ -137,7 +139,8 @@ def _sets_by_preference(search: VictimSearch, bounds: VictimBounds) -> Iterator[
 
 
 def _sets_sparing_policies(search: VictimSearch, bounds: VictimBounds) -> Iterator[tuple[Candidate, ...]]:
-    """What is taken in order if those policies are spared that could take back what was weighed last, one after the other."""
+    """Yield what is taken in order when the policies are spared that could take back the set weighed last, one after the
+    other."""
     spared_components = set[str]()
     while search.policies_taking_back - spared_components:
         spared_components |= search.policies_taking_back
@@ -153,7 +156,7 @@ def _sets_sparing_policies(search: VictimSearch, bounds: VictimBounds) -> Iterat
 
 
 def _take_in_order(search: VictimSearch, candidates: Iterable[Candidate]) -> list[Candidate] | None:
-    """In order until it fits; None if all of them do not suffice."""
+    """Take in order until the needs are covered; None if all candidates do not suffice."""
     open_needs, victims = [units for _, _, units in search.needs], []
     for candidate in candidates:
         victims.append(candidate)
@@ -166,7 +169,7 @@ def _take_in_order(search: VictimSearch, candidates: Iterable[Candidate]) -> lis
 
 
 def _give_back(search: VictimSearch, victims: Sequence[Candidate]) -> tuple[Candidate, ...]:
-    """Without those, the last first, but for whom it fits all the same."""
+    """Return the victims without those, the last first, that are not needed."""
     surplus, remaining = _surplus(search, victims), []
     for candidate in reversed(victims):
         surplus_without = [units - freed for units, freed in zip(surplus, search.units_for_needs(candidate[1]), strict=True)]
@@ -178,7 +181,7 @@ def _give_back(search: VictimSearch, victims: Sequence[Candidate]) -> tuple[Cand
 
 
 def _surplus(search: VictimSearch, victims: Iterable[Candidate]) -> list[int]:
-    """What they bring beyond each need."""
+    """Return the units that they free beyond each need."""
     surplus = [-units for _, _, units in search.needs]
     for _, allocation, _ in victims:
         surplus = [units + freed for units, freed in zip(surplus, search.units_for_needs(allocation), strict=True)]
@@ -196,7 +199,7 @@ def _find_fault(search: VictimSearch, victims: Sequence[Candidate], bounds: Vict
 
 
 def _search_first_candidates(search: VictimSearch, bounds: VictimBounds) -> Iterator[tuple[Candidate, ...]]:
-    """The best of all sets of the first candidates: the fewest, then the cheapest, then the first in order."""
+    """Yield the best of all sets of the first candidates: the fewest, then the cheapest, then the first in order."""
     first = tuple(islice(search.candidates(), EXACT_CANDIDATES))
     needs = [units for _, _, units in search.needs]
     contributions = [search.units_for_needs(allocation) for _, allocation, _ in first]
@@ -226,7 +229,7 @@ def _search_first_candidates(search: VictimSearch, bounds: VictimBounds) -> Iter
 
 
 def _all_needed(positions: Sequence[int], contributions: Sequence[Sequence[int]], needs: Sequence[int]) -> bool:
-    """Whether none could stay: stopping one only so that the waiter lies within its share could go on for ever."""
+    """True if no victim is superfluous. To preempt only so that the waiter lies within its share could go on for ever."""
     surplus = [sum(contributions[position][need] for position in positions) - units for need, units in enumerate(needs)]
     return all(
         any(spare < units for spare, units in zip(surplus, contributions[position], strict=True)) for position in positions
@@ -236,7 +239,7 @@ def _all_needed(positions: Sequence[int], contributions: Sequence[Sequence[int]]
 def _without_condition(
     search: VictimSearch, first: Iterable[Candidate], bounds: VictimBounds
 ) -> Iterator[tuple[Candidate, ...]]:
-    """What is taken in order from those who may be taken without a condition, if there was one."""
+    """Yield what is taken in order from unconditional candidates, if a conditional one was among the first."""
     if not any(permit.requires_entering_share for _, _, permit in first):
         return
     prefix = _take_in_order(
@@ -249,7 +252,7 @@ def _without_condition(
 
 
 def _preference(search: VictimSearch, victims: Sequence[Candidate]) -> SetPreference:
-    """1. fewer victims 2. lower total cost 3. the order of candidates."""
+    """Return the key of a set: 1. fewer victims 2. lower total cost 3. the order of candidates."""
     return len(victims), _cost(search, victims), tuple(position for position, _, _ in victims)
 
 
@@ -258,6 +261,6 @@ def _cost(search: VictimSearch, victims: Iterable[Candidate]) -> Fraction:
 
 
 def _as_whole_numbers(costs: Sequence[Fraction], cost_below: int | None) -> _WholeCosts:
-    """Costs, and what they have to stay below, as whole numbers of one small coin."""
+    """Return the costs, and their bound, as whole numbers of one small unit."""
     unit = lcm(*(cost.denominator for cost in costs))
     return _WholeCosts([int(cost * unit) for cost in costs], None if cost_below is None else cost_below * unit)
