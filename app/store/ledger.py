@@ -242,7 +242,7 @@ class Ledger:
     def sweep(self, workspace: str) -> CleanupCounts:
         """End what time has ended: lapsed leases, waiters nobody polls for, requests kept long enough. One bounded call."""
         reply = self._change("clean_up", workspace, retention_s=self._limits.retention_s)
-        return CleanupCounts(**{name: int(reply.fields[name]) for name in ("lapsed", "forgotten", "pruned")})
+        return CleanupCounts(**{name: int(reply.fields[name]) for name in ("expired_leases", "expired_waiters", "pruned_requests")})
 
     def give_patience_hold(self, workspace: str, pool: str) -> str | None:
         """Give the pool's hold to the first who lost patience; says to whom."""

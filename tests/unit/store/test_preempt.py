@@ -100,7 +100,7 @@ def _the_waiter_is_granted(world: World) -> StepResult:
 @stale("waiter")
 def _the_waiter_is_gone(world: World) -> StepResult:
     victim, _, seen = plain(world)
-    return world.apply(Preempt("0" * 20, (world.victim(victim),)), seen)
+    return world.apply_step(Preempt("0" * 20, (world.victim(victim),)), seen)
 
 
 @stale("waiter")
@@ -419,13 +419,13 @@ def test_of_two_planners_at_once_the_second_changes_nothing(world: World) -> Non
     first, second = world.submit("high", gpu=4), world.submit("high", gpu=4)
     seen = world.snapshot()
     steps = [Preempt(first.id, (world.victim(one),)), Preempt(second.id, (world.victim(other),))]
-    assert [world.apply(step, seen) for step in steps] == [APPLIED, APPLIED], (
+    assert [world.apply_step(step, seen) for step in steps] == [APPLIED, APPLIED], (
         "steps of one plan do not stand in each other's way"
     )
     before = world.state()
-    assert [world.apply(step, seen).reason for step in steps] == ["victim", "victim"]
+    assert [world.apply_step(step, seen).reason for step in steps] == ["victim", "victim"]
     rival = Preempt(second.id, (world.victim(one),))
-    assert (world.apply(rival, seen).reason, world.state()) == ("victim", before)
+    assert (world.apply_step(rival, seen).reason, world.state()) == ("victim", before)
 
 
 def test_what_a_call_cannot_finish_is_left_for_the_next(client: RedisClient) -> None:

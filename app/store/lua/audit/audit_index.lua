@@ -21,8 +21,8 @@ local key, belongs = unpack(({
   lane = {keys.lane(args.part), shaped},
   lane_walltimes = {keys.lane_walltimes(args.part), shaped},
   pool_queue = {keys.pool_queue(args.part), waits},
-  pool_active = {keys.pool_allocations(args.part), holds_here},
-  pool_ends = {keys.pool_walltime_ends(args.part), holds_here},
+  pool_allocations = {keys.pool_allocations(args.part), holds_here},
+  pool_walltime_ends = {keys.pool_walltime_ends(args.part), holds_here},
 })[args.kind])
 
 local scanned = redis.call('ZSCAN', key, args.cursor, 'COUNT', args.count)

@@ -2,7 +2,7 @@
 -- @use amounts clock grant_loop grants lanes requests
 -- @keys leases waiting ended requests request meta
 -- @args now kept chunk retention_s
--- @reply swept lapsed forgotten pruned more
+-- @reply cleaned expired_leases expired_waiters pruned_requests more
 
 clock.start(args.now)
 requests.set_stream_length(args.kept)
@@ -40,4 +40,4 @@ end
 
 local more = grant_loop.settle(count)
 if #lapsed == count or #forgotten == count or #pruned == count then more = 1 end
-return reply.swept(#lapsed, #forgotten, #pruned, more)
+return reply.cleaned(#lapsed, #forgotten, #pruned, more)
