@@ -16,11 +16,10 @@ from app.service.dry_run import DryRun
 from app.service.estimates import Estimator
 from app.service.explain import Explainer
 from app.service.long_poll import LongPolls, WaitSlots
-from app.service.measuring import MetricQueries
 from app.service.periodic_jobs import PeriodicJobs, ReconcileLock
 from app.service.pool_shares import PoolShares
 from app.service.pools import Pools
-from app.service.queries import RequestQueries
+from app.service.queries import MetricQueries, RequestQueries
 from app.service.reconcile import Reconciler
 from app.service.requests import Requests
 from app.service.tasks import Tasks
@@ -29,7 +28,7 @@ from app.service.usage_history import UsageHistories
 from app.settings import Settings
 from app.store.audit import AuditStore
 from app.store.change_notifications import ChangeNotifications
-from app.store.connection import check_server, connect
+from app.store.connection import RedisClient, check_server, connect
 from app.store.embedded_redis import EmbeddedRedis, FolderInUse, require_ledger
 from app.store.ledger import Ledger, LedgerLimits
 from app.store.metrics import MetricsStore
@@ -37,7 +36,6 @@ from app.store.nudges import Nudges
 from app.store.plan_store import PlanStore
 from app.store.queries import QueryStore
 from app.store.queue_status import QueueStatusStore
-from app.store.scripts import RedisClient
 from app.store.task_outbox import TaskStore
 from app.store.tokens import TokenStore
 from app.store.usage_samples import UsageSampleStore
@@ -74,34 +72,34 @@ def make_services(
 ) -> Services:
     """The services on a Redis; things are tried out where `scratch` says, else on a server of this process's own."""
     limits = _limits(settings)
-    ledger, registry = Ledger(client, clock, limits), WorkspaceRegistry(client)
-    housekeeping, audit = Cleanup(ledger, registry), Audit(ledger, AuditStore(client, clock, settings.chunk))
-    reconciling = Reconciler(PlanStore(client, clock, limits), ledger)
-    turns = ReconcileLock(Nudges(client, clock), reconciling)
-    requests = Requests(ledger, registry)
-    house = WaitSlots(polls=settings.api_threads * 3 // 4, streams=settings.api_threads // 8)
-    standings, lists = QueueStatusStore(client, clock), QueryStore(client)
-    history = UsageHistories(UsageSampleStore(client, settings.history_interval_s, settings.history_kept, clock), ledger)
-    foreseeing = Estimator(PlanStore(client, clock, limits), ledger, lists, standings)
+    ledger, workspaces = Ledger(client, clock, limits), WorkspaceRegistry(client)
+    cleanup, audit = Cleanup(ledger, workspaces), Audit(ledger, AuditStore(client, clock, settings.chunk))
+    reconciler = Reconciler(PlanStore(client, clock, limits), ledger)
+    reconcile_lock = ReconcileLock(Nudges(client, clock), reconciler)
+    requests = Requests(ledger, workspaces)
+    slots = WaitSlots(polls=settings.api_threads * 3 // 4, streams=settings.api_threads // 8)
+    queue_status, query_store = QueueStatusStore(client, clock), QueryStore(client)
+    usage_history = UsageHistories(UsageSampleStore(client, settings.history_interval_s, settings.history_kept, clock), ledger)
+    estimator = Estimator(PlanStore(client, clock, limits), ledger, query_store, queue_status)
     return Services(
         requests=requests,
-        tasks=Tasks(make_task_store(client, settings, clock), registry, celery_brokers.read_brokers(settings)),
-        pools=Pools(ledger, registry),
-        queries=RequestQueries(ledger, lists),
-        cleanup=housekeeping,
+        tasks=Tasks(make_task_store(client, settings, clock), workspaces, celery_brokers.read_brokers(settings)),
+        pools=Pools(ledger, workspaces),
+        queries=RequestQueries(ledger, query_store),
+        cleanup=cleanup,
         audit=audit,
-        periodic_jobs=PeriodicJobs(ledger, registry, housekeeping, audit, history, turns),
+        periodic_jobs=PeriodicJobs(ledger, workspaces, cleanup, audit, usage_history, reconcile_lock),
         tokens=Tokens(TokenStore(client, clock), settings.rate_per_s),
-        long_polls=LongPolls(requests, ChangeNotifications(client), house),
-        declarations=Declarations(ledger, registry),
+        long_polls=LongPolls(requests, ChangeNotifications(client), slots),
+        declarations=Declarations(ledger, workspaces),
         pool_shares=PoolShares(PlanStore(client, clock, limits), ledger),
-        explain=Explainer(standings, PlanStore(client, clock, limits), ledger, foreseeing),
-        estimates=foreseeing,
+        explain=Explainer(queue_status, PlanStore(client, clock, limits), ledger, estimator),
+        estimates=estimator,
         dry_run=DryRun(WorkspaceCopier(client, redis_provider or ThrowawayRedis(), clock), limits),
-        dashboard_queries=DashboardQueries(standings, ledger, history),
-        usage_history=history,
+        dashboard_queries=DashboardQueries(queue_status, ledger, usage_history),
+        usage_history=usage_history,
         metrics=MetricQueries(MetricsStore(client, clock), ledger),
-        workspaces=registry,
+        workspaces=workspaces,
     )
 
 

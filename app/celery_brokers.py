@@ -16,26 +16,26 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from app import settings
-from app.domain.names import NAME_PATTERN, RULES, is_name
-from app.settings import BadSetting, Kind, Settings, accepted, read_toml, seconds, whole
-from app.store.celery_url import STALL_S, broker
+from app.domain.names import NAME_PATTERN, PATTERN_TEXTS, is_name
+from app.settings import InvalidSetting, SettingKind, Settings, int_setting, parse_setting, read_toml, seconds_setting
+from app.store.celery_url import STALL_TIMEOUT_S, celery_broker
 from app.store.connection import StoreMisconfigured
 
 FILE_NAME: Final = "brokers.toml"
 
-_FIELDS: Final[dict[str, Kind]] = {"start_deadline_s": seconds(1), "start_tries": whole("tries", 1000)}
+_FIELDS: Final[dict[str, SettingKind]] = {"start_deadline_s": seconds_setting(1), "start_tries": int_setting("tries", 1000)}
 _KNOWN: Final = ("url", "transport_options", *_FIELDS)
-_OURS: Final = ("redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel")
+_REDIS_SCHEMES: Final = ("redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel")
 """Schemes that are written as the ledger's URL is; any other is kombu's to understand."""
-_PATIENCE_WITH_REDIS: Final[Mapping[str, Any]] = {"socket_timeout": STALL_S, "health_check_interval": STALL_S}
-_PATIENCE_WITH_AMQP: Final[Mapping[str, Any]] = {  # what is not confirmed counts as sent, though no broker ever took it
+_REDIS_TIMEOUTS: Final[Mapping[str, Any]] = {"socket_timeout": STALL_TIMEOUT_S, "health_check_interval": STALL_TIMEOUT_S}
+_AMQP_TIMEOUTS: Final[Mapping[str, Any]] = {  # what is not confirmed counts as sent, though no broker ever took it
     "confirm_publish": True,
-    "read_timeout": STALL_S,
-    "write_timeout": STALL_S,
+    "read_timeout": STALL_TIMEOUT_S,
+    "write_timeout": STALL_TIMEOUT_S,
 }
-_PATIENCE: Final[Mapping[str, Mapping[str, Any]]] = {
-    **dict.fromkeys(("redis", "rediss", "sentinel", "redis+socket"), _PATIENCE_WITH_REDIS),
-    **dict.fromkeys(("amqp", "amqps", "pyamqp"), _PATIENCE_WITH_AMQP),
+_TIMEOUTS: Final[Mapping[str, Mapping[str, Any]]] = {
+    **dict.fromkeys(("redis", "rediss", "sentinel", "redis+socket"), _REDIS_TIMEOUTS),
+    **dict.fromkeys(("amqp", "amqps", "pyamqp"), _AMQP_TIMEOUTS),
 }
 """By scheme, what keeps a connection that says nothing from being waited for."""
 _VARIABLE: Final = re.compile(r"\$\{(\w+)\}", re.ASCII)
@@ -44,7 +44,7 @@ _QUOTED: Final = re.compile(r"'[^']*'|\"[^\"]*\"")
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class BrokerAddress:
     """A broker in the words of kombu; none of them is shown, as each may hold a password."""
 
     url: str = field(repr=False)
@@ -53,96 +53,98 @@ class Address:
 
 
 @dataclass(frozen=True, slots=True)
-class Destination:
+class TaskBroker:
     """Where the tasks of a workspace are sent, how soon each has to be begun there, and how often it is sent for that."""
 
-    where: str
+    location: str
     """The file and the workspace, for errors."""
     url: str = field(repr=False)
     transport_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     start_deadline_s: float = 60.0
     start_tries: int = 3
 
-    def address(self, environ: Mapping[str, str] = os.environ) -> Address:
+    def address(self, environ: Mapping[str, str] = os.environ) -> BrokerAddress:
         """The broker, its variables filled in; BadSetting if one is not set, or it cannot be a broker."""
-        options = _filled(self.transport_options, f"{self.where}: transport_options", environ)
-        return _address(_filled(self.url, f"{self.where}: url", environ), options, f"{self.where}: url")
+        options = _expand_variables(self.transport_options, f"{self.location}: transport_options", environ)
+        return _broker_address(_expand_variables(self.url, f"{self.location}: url", environ), options, f"{self.location}: url")
 
 
-def read(chosen: Settings) -> dict[str, Destination]:
+def read_brokers(chosen: Settings) -> dict[str, TaskBroker]:
     """By workspace, where tasks are sent; BadSetting if the file cannot be used. The one beside the defaults may be absent."""
     path = chosen.brokers or settings.DEFAULT_FILE.with_name(FILE_NAME)
     if not chosen.brokers and not path.exists():
         return {}
-    return {name: _destination(path, name, said) for name, said in read_toml(path).items()}
+    return {name: _parse_broker(path, name, table) for name, table in read_toml(path).items()}
 
 
-def check(chosen: Settings) -> None:
+def check_brokers(chosen: Settings) -> None:
     """BadSetting if one of them cannot be used as it is named."""
-    for destination in read(chosen).values():
+    for destination in read_brokers(chosen).values():
         destination.address()
 
 
-def _destination(path: Path, workspace: str, said: Any) -> Destination:
-    where = f"{path}: {workspace}"
-    if not isinstance(said, dict):  # and not what it is: it may be a URL
-        raise BadSetting(f"{where}: expected a table, the name of a workspace in brackets before what belongs to it")
+def _parse_broker(path: Path, workspace: str, table: Any) -> TaskBroker:
+    location = f"{path}: {workspace}"
+    if not isinstance(table, dict):  # and not what it is: it may be a URL
+        raise InvalidSetting(f"{location}: expected a table, the name of a workspace in brackets before what belongs to it")
     if not is_name(workspace):
-        raise BadSetting(f"{path}: {workspace!r} cannot be a workspace: its name {RULES[NAME_PATTERN]}")
-    for key in said.keys() - set(_KNOWN):
-        raise BadSetting(f"{where}: {key}: there is no such setting; known are {', '.join(_KNOWN)}")
-    url, options = said.get("url"), said.get("transport_options", {})
+        raise InvalidSetting(f"{path}: {workspace!r} cannot be a workspace: its name {PATTERN_TEXTS[NAME_PATTERN]}")
+    for key in table.keys() - set(_KNOWN):
+        raise InvalidSetting(f"{location}: {key}: there is no such setting; known are {', '.join(_KNOWN)}")
+    url, options = table.get("url"), table.get("transport_options", {})
     if not isinstance(url, str) or not url.strip():
-        raise BadSetting(f"{where}: url: expected the URL of the broker, or ${{VARIABLE}}")
+        raise InvalidSetting(f"{location}: url: expected the URL of the broker, or ${{VARIABLE}}")
     if not isinstance(options, dict):
-        raise BadSetting(f"{where}: transport_options: expected a table")
-    rest = {key: accepted(f"{where}: {key}", kind, said[key]) for key, kind in _FIELDS.items() if key in said}
-    return Destination(where, url.strip(), options, **rest)
+        raise InvalidSetting(f"{location}: transport_options: expected a table")
+    limits = {key: parse_setting(f"{location}: {key}", kind, table[key]) for key, kind in _FIELDS.items() if key in table}
+    return TaskBroker(location, url.strip(), options, **limits)
 
 
-def _filled(said: Any, where: str, environ: Mapping[str, str]) -> Any:
+def _expand_variables(value: Any, location: str, environ: Mapping[str, str]) -> Any:
     """The same with its variables filled in, however deep they are."""
-    if isinstance(said, dict):
-        return {name: _filled(part, where, environ) for name, part in said.items()}
-    if isinstance(said, list):
-        return [_filled(part, where, environ) for part in said]
-    if not isinstance(said, str):
-        return said
-    for name in _VARIABLE.findall(said):
+    if isinstance(value, dict):
+        return {name: _expand_variables(part, location, environ) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_expand_variables(part, location, environ) for part in value]
+    if not isinstance(value, str):
+        return value
+    for name in _VARIABLE.findall(value):
         if not environ.get(name):
-            raise BadSetting(f"{where}: the variable {name} is not set")
-    return _VARIABLE.sub(lambda found: environ[found[1]], said)
+            raise InvalidSetting(f"{location}: the variable {name} is not set")
+    return _VARIABLE.sub(lambda match: environ[match[1]], value)
 
 
-def _address(url: str, options: Mapping[str, Any], where: str) -> Address:
+def _broker_address(url: str, options: Mapping[str, Any], location: str) -> BrokerAddress:
     scheme = url.partition("://")[0]
     if scheme.endswith("+cluster"):
-        raise BadSetting(f"{where}: Celery cannot use a cluster as its broker; name a Redis that stands alone")
-    if scheme not in _OURS or ";" in url:
-        return Address(_understood(url, where), {**_PATIENCE.get(scheme, {}), **options}, {})
+        raise InvalidSetting(f"{location}: Celery cannot use a cluster as its broker; name a Redis that stands alone")
+    if scheme not in _REDIS_SCHEMES or ";" in url:
+        return BrokerAddress(_check_kombu_url(url, location), {**_TIMEOUTS.get(scheme, {}), **options}, {})
     try:
-        known = broker(url)
-    except StoreMisconfigured as wrong:
-        raise BadSetting(f"{where}: {_QUOTED.sub('…', str(wrong))}") from None
-    ours = {name: value for name, value in known.options.items() if name != "global_keyprefix"}  # that is for our own queue
-    tls = {name: _as_python(value) if name == "ssl_cert_reqs" else value for name, value in known.ssl.items()}
-    return Address(known.url, {**ours, **options}, tls)
+        parsed = celery_broker(url)
+    except StoreMisconfigured as error:
+        raise InvalidSetting(f"{location}: {_QUOTED.sub('…', str(error))}") from None
+    timeouts = {name: value for name, value in parsed.options.items() if name != "global_keyprefix"}  # that is for our own queue
+    tls = {name: _tls_requirement(value) if name == "ssl_cert_reqs" else value for name, value in parsed.ssl.items()}
+    return BrokerAddress(parsed.url, {**timeouts, **options}, tls)
 
 
-def _as_python(requirement: str) -> str:
+def _tls_requirement(requirement: str) -> str:
     """Celery's own URLs say CERT_REQUIRED."""
     return requirement.removeprefix("CERT_").lower()
 
 
-def _understood(url: str, where: str) -> str:
+def _check_kombu_url(url: str, location: str) -> str:
     """A URL that is kombu's to understand, if it can be one: what a library says of another may show half a password."""
     if "://" not in url:
-        raise BadSetting(f"{where}: expected the URL of a broker, such as redis://host:6379/0 or amqp://user:password@host//")
-    for one in url.split(";"):
+        raise InvalidSetting(
+            f"{location}: expected the URL of a broker, such as redis://host:6379/0 or amqp://user:password@host//"
+        )
+    for part in url.split(";"):
         try:
-            sound = not urlsplit(one).fragment and (urlsplit(one).port or True)
+            is_valid = not urlsplit(part).fragment and (urlsplit(part).port or True)
         except ValueError:
-            sound = False
-        if not sound:
-            raise BadSetting(f"{where}: it makes no sense; a password writes # as %23, / as %2F, ? as %3F and @ as %40")
+            is_valid = False
+        if not is_valid:
+            raise InvalidSetting(f"{location}: it makes no sense; a password writes # as %23, / as %2F, ? as %3F and @ as %40")
     return url

@@ -10,38 +10,38 @@ from typing import Any
 
 from app.settings import Settings
 
-_LEFT_OUT = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "data"}
+_OMITTED_FIELDS = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "data"}
 """What every record has, and what Celery repeats of each task."""
 
 
-class JsonLine(logging.Formatter):
+class JsonFormatter(logging.Formatter):
     """An entry as one line of JSON: when, how bad, who, what, and whatever was given as `extra`."""
 
     def format(self, record: logging.LogRecord) -> str:
         """The line."""
-        at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        time_text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
         line: dict[str, Any] = {
-            "at": f"{at}.{int(record.msecs):03}Z",
+            "at": f"{time_text}.{int(record.msecs):03}Z",
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
         }
-        line |= {name: value for name, value in vars(record).items() if name not in _LEFT_OUT and name[0] != "_"}
+        line |= {name: value for name, value in vars(record).items() if name not in _OMITTED_FIELDS and name[0] != "_"}
         if record.exc_info:
             line["error"] = self.formatException(record.exc_info)
         return json.dumps(line, default=str, ensure_ascii=False)
 
 
-class TextLine(logging.Formatter):
+class TextFormatter(logging.Formatter):
     """An entry for people; an error's trace follows on lines of its own."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
 
 
-def logging_for(settings: Settings) -> dict[str, Any]:
+def logging_config(settings: Settings) -> dict[str, Any]:
     """The configuration for `dictConfig`: every logger goes through the root; what each tick says is left out."""
-    line = JsonLine if settings.log_format == "json" else TextLine
+    line = JsonFormatter if settings.log_format == "json" else TextFormatter
     return {
         "version": 1,
         "disable_existing_loggers": False,
@@ -55,6 +55,6 @@ def logging_for(settings: Settings) -> dict[str, Any]:
     }
 
 
-def begin(settings: Settings) -> None:
+def configure_logging(settings: Settings) -> None:
     """This process writes its log so."""
-    dictConfig(logging_for(settings))
+    dictConfig(logging_config(settings))

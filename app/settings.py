@@ -14,50 +14,50 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-NO_SETTINGS = ("CONFIG", "URL", "TOKEN", "WORKSPACE")
+OTHER_VARIABLES = ("CONFIG", "URL", "TOKEN", "WORKSPACE")
 """What variables POOLKEEPER_… there are beside settings: where they are, and what the client wants to know."""
-YEARS_S = 10 * 365 * 86_400
+TEN_YEARS_S = 10 * 365 * 86_400
 DEFAULT_FILE = Path(__file__).resolve().parent.parent / "config" / "default.toml"
 
 
-class BadSetting(ValueError):  # noqa: N818 - names what is wrong, as the other refusals do
+class InvalidSetting(ValueError):  # noqa: N818 - names what is wrong, as the other refusals do
     """A setting that cannot be used; the message is one line for the person who wrote it."""
 
 
 @dataclass(frozen=True)
-class Kind:
+class SettingKind:
     """What a setting may be: in words, from a file (typed already), and from the text of a variable."""
 
     expected: str
-    accept: Callable[[Any], Any]  # the value, or ValueError
+    validate: Callable[[Any], Any]  # the value, or ValueError
     parse: Callable[[str], Any] = str
 
 
-def _text(value: object) -> str:
+def _validate_text(value: object) -> str:
     if not isinstance(value, str):
         raise ValueError
     return value
 
 
-def _number(value: object, least: float, most: float) -> float:
+def _validate_number(value: object, least: float, most: float) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= most:
         raise ValueError
     return value
 
 
-def _whole(value: object, least: int, most: float) -> int:
+def _validate_int(value: object, least: int, most: float) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise ValueError
     return value
 
 
-def _path(value: object) -> Path:
-    if not _text(value):
+def _validate_path(value: object) -> Path:
+    if not _validate_text(value):
         raise ValueError
-    return Path(_text(value)).expanduser()
+    return Path(_validate_text(value)).expanduser()
 
 
-def one_of(*words: str) -> Kind:
+def choice_setting(*words: str) -> SettingKind:
     """One of a few words."""
 
     def accept(value: object) -> str:
@@ -65,20 +65,26 @@ def one_of(*words: str) -> Kind:
             raise ValueError
         return str(value)
 
-    return Kind("one of " + ", ".join(words), accept)
+    return SettingKind("one of " + ", ".join(words), accept)
 
 
-def seconds(least: float) -> Kind:
+def seconds_setting(least: float) -> SettingKind:
     """A duration, in seconds and parts of them."""
-    return Kind(f"a number of seconds, from {least:g} to {YEARS_S}", lambda value: float(_number(value, least, YEARS_S)), float)
+    return SettingKind(
+        f"a number of seconds, from {least:g} to {TEN_YEARS_S}",
+        lambda value: float(_validate_number(value, least, TEN_YEARS_S)),
+        float,
+    )
 
 
-def whole(what: str, most: int, least: int = 1) -> Kind:
+def int_setting(unit: str, most: int, least: int = 1) -> SettingKind:
     """A whole number of something."""
-    return Kind(f"a whole number of {what}, from {least} to {most}", lambda value: _whole(value, least, most), int)
+    return SettingKind(
+        f"a whole number of {unit}, from {least} to {most}", lambda value: _validate_int(value, least, most), int
+    )
 
 
-def _flag(value: object) -> bool:
+def _validate_flag(value: object) -> bool:
     if not isinstance(value, bool):
         raise ValueError
     return value
@@ -93,14 +99,14 @@ def _parse_flag(text: str) -> bool:
     return _FLAGS[text.strip().lower()]
 
 
-def _host(value: object) -> str:
-    if not _text(value).strip() or len(_text(value).split()) != 1:
+def _validate_host(value: object) -> str:
+    if not _validate_text(value).strip() or len(_validate_text(value).split()) != 1:
         raise ValueError
-    return _text(value).strip()
+    return _validate_text(value).strip()
 
 
-def _traces(value: object) -> bool:
-    if _flag(value) and not all(map(_is_installed, OTEL)):
+def _validate_traces(value: object) -> bool:
+    if _validate_flag(value) and not all(map(_is_installed, OTEL_MODULES)):
         raise ValueError
     return bool(value)
 
@@ -112,78 +118,81 @@ def _is_installed(module: str) -> bool:
         return False
 
 
-OTEL = ("opentelemetry.sdk", "opentelemetry.exporter.otlp", "opentelemetry.instrumentation")
+OTEL_MODULES = ("opentelemetry.sdk", "opentelemetry.exporter.otlp", "opentelemetry.instrumentation")
 """What the extra `otel` brings."""
-FLAG = Kind("true or false", _flag, _parse_flag)
-TRACES = Kind("true or false, and true only with the extra: pip install 'poolkeeper-server[otel]'", _traces, _parse_flag)
-HOST = Kind("a host name or address", _host)
-URL = Kind("a URL, or nothing for the embedded server", lambda value: _text(value).strip() or None)
-BROKER = Kind("a URL, or nothing for the Redis of the ledger", lambda value: _text(value).strip() or None)
-FOLDER = Kind("the path of a folder", _path)
-FILE = Kind(
-    "the path of a file, or nothing for the one beside the defaults", lambda value: _path(value) if _text(value) else None
+FLAG = SettingKind("true or false", _validate_flag, _parse_flag)
+TRACES = SettingKind(
+    "true or false, and true only with the extra: pip install 'poolkeeper-server[otel]'", _validate_traces, _parse_flag
+)
+HOST = SettingKind("a host name or address", _validate_host)
+URL = SettingKind("a URL, or nothing for the embedded server", lambda value: _validate_text(value).strip() or None)
+BROKER = SettingKind("a URL, or nothing for the Redis of the ledger", lambda value: _validate_text(value).strip() or None)
+FOLDER = SettingKind("the path of a folder", _validate_path)
+FILE = SettingKind(
+    "the path of a file, or nothing for the one beside the defaults",
+    lambda value: _validate_path(value) if _validate_text(value) else None,
 )
 
 
-def setting(default: Any, kind: Kind, *, shown: bool = True) -> Any:
+def setting(default: Any, kind: SettingKind, *, in_repr: bool = True) -> Any:
     """A field of Settings that knows what it may be."""
-    return field(default=default, metadata={"kind": kind}, repr=shown)
+    return field(default=default, metadata={"kind": kind}, repr=in_repr)
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     """Everything that can be set; `config/default.toml` explains each in the same order."""
 
-    redis_url: str | None = setting(None, URL, shown=False)  # there may be a password in it
+    redis_url: str | None = setting(None, URL, in_repr=False)  # there may be a password in it
     data_dir: Path = setting(Path("data"), FOLDER)  # noqa: RUF009 - a field, and paths do not change
-    appendfsync: str = setting("everysec", one_of("everysec", "always", "no"))
-    redis_timeout_s: float = setting(5.0, seconds(0.1))
-    reconcile_interval_s: float = setting(2.0, seconds(0.1))
-    shares_interval_s: float = setting(1.0, seconds(0.1))
-    cleanup_interval_s: float = setting(5.0, seconds(0.1))
-    audit_interval_s: float = setting(600.0, seconds(1))
-    history_interval_s: float = setting(60.0, seconds(1))
-    history_kept: int = setting(720, whole("samples", most=10_000))
-    retention_s: int = setting(7 * 24 * 3600, whole("seconds", least=0, most=YEARS_S))
-    events_kept: int = setting(100_000, whole("events", most=10**9))
-    idempotency_ttl_s: int = setting(24 * 3600, whole("seconds", most=YEARS_S))
-    chunk: int = setting(200, whole("requests", most=1000))  # Lua cannot unpack much more
-    log_level: str = setting("info", one_of("debug", "info", "warning", "error"))
-    log_format: str = setting("json", one_of("json", "text"))
+    appendfsync: str = setting("everysec", choice_setting("everysec", "always", "no"))
+    redis_timeout_s: float = setting(5.0, seconds_setting(0.1))
+    reconcile_interval_s: float = setting(2.0, seconds_setting(0.1))
+    shares_interval_s: float = setting(1.0, seconds_setting(0.1))
+    cleanup_interval_s: float = setting(5.0, seconds_setting(0.1))
+    audit_interval_s: float = setting(600.0, seconds_setting(1))
+    history_interval_s: float = setting(60.0, seconds_setting(1))
+    history_kept: int = setting(720, int_setting("samples", most=10_000))
+    retention_s: int = setting(7 * 24 * 3600, int_setting("seconds", least=0, most=TEN_YEARS_S))
+    events_kept: int = setting(100_000, int_setting("events", most=10**9))
+    idempotency_ttl_s: int = setting(24 * 3600, int_setting("seconds", most=TEN_YEARS_S))
+    chunk: int = setting(200, int_setting("requests", most=1000))  # Lua cannot unpack much more
+    log_level: str = setting("info", choice_setting("debug", "info", "warning", "error"))
+    log_format: str = setting("json", choice_setting("json", "text"))
     traces: bool = setting(False, TRACES)
     host: str = setting("127.0.0.1", HOST)
-    port: int = setting(8080, whole("a port", least=0, most=65535))
+    port: int = setting(8080, int_setting("a port", least=0, most=65535))
     require_token: bool = setting(False, FLAG)
-    rate_per_s: int = setting(0, whole("requests a second", least=0, most=10**6))
-    max_body_bytes: int = setting(4 * 2**20, whole("bytes", least=1024, most=2**30))
-    api_processes: int = setting(2, whole("processes", most=64))
-    api_threads: int = setting(640, whole("threads", least=8, most=10_000))
-    broker_url: str | None = setting(None, BROKER, shown=False)
-    worker_processes: int = setting(2, whole("processes", most=64))
+    rate_per_s: int = setting(0, int_setting("requests a second", least=0, most=10**6))
+    max_body_bytes: int = setting(4 * 2**20, int_setting("bytes", least=1024, most=2**30))
+    api_processes: int = setting(2, int_setting("processes", most=64))
+    api_threads: int = setting(640, int_setting("threads", least=8, most=10_000))
+    broker_url: str | None = setting(None, BROKER, in_repr=False)
+    worker_processes: int = setting(2, int_setting("processes", most=64))
     brokers: Path | None = setting(None, FILE)  # noqa: RUF009 - a field, and paths do not change
 
     @classmethod
     def read(cls, path: Path | None = None, environ: Mapping[str, str] = os.environ) -> Settings:
         """The settings of `path` (else of POOLKEEPER_CONFIG, else of the file beside the package), then of the variables."""
-        kinds = {each.name: each.metadata["kind"] for each in fields(cls)}
-        values = _from_file(path or _file_to_read(environ), kinds)
+        kinds = {setting_field.name: setting_field.metadata["kind"] for setting_field in fields(cls)}
+        values = _from_file(path or _settings_file(environ), kinds)
         return cls(**(values | _from_variables(environ, kinds)))
 
 
-def _file_to_read(environ: Mapping[str, str]) -> Path | None:
+def _settings_file(environ: Mapping[str, str]) -> Path | None:
     named = environ.get("POOLKEEPER_CONFIG")
     if named:
         return Path(named).expanduser()
     return DEFAULT_FILE if DEFAULT_FILE.exists() else None
 
 
-def _from_file(path: Path | None, kinds: Mapping[str, Kind]) -> dict[str, Any]:
+def _from_file(path: Path | None, kinds: Mapping[str, SettingKind]) -> dict[str, Any]:
     if path is None:
         return {}
-    found = read_toml(path)
-    for key in found.keys() - kinds.keys():
-        raise BadSetting(f"{path}: {key}: there is no such setting; known are {', '.join(kinds)}")
-    return {key: accepted(f"{path}: {key}", kinds[key], value) for key, value in found.items()}
+    table = read_toml(path)
+    for key in table.keys() - kinds.keys():
+        raise InvalidSetting(f"{path}: {key}: there is no such setting; known are {', '.join(kinds)}")
+    return {key: parse_setting(f"{path}: {key}", kinds[key], value) for key, value in table.items()}
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -191,37 +200,37 @@ def read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
-        raise BadSetting(f"{path}: cannot be read: {error.strerror}") from error
+        raise InvalidSetting(f"{path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise BadSetting(f"{path}: is not UTF-8 text") from error
+        raise InvalidSetting(f"{path}: is not UTF-8 text") from error
     except tomllib.TOMLDecodeError as error:
-        raise BadSetting(f"{path}: is not TOML: {error}") from error
+        raise InvalidSetting(f"{path}: is not TOML: {error}") from error
 
 
-def _from_variables(environ: Mapping[str, str], kinds: Mapping[str, Kind]) -> dict[str, Any]:
+def _from_variables(environ: Mapping[str, str], kinds: Mapping[str, SettingKind]) -> dict[str, Any]:
     values = {}
-    _refuse_near_misses(environ, kinds)
+    _reject_misspelt_variables(environ, kinds)
     for key, kind in kinds.items():
         name = f"POOLKEEPER_{key.upper()}"
         if name in environ:
-            values[key] = accepted(name, kind, environ[name], parse=kind.parse)
+            values[key] = parse_setting(name, kind, environ[name], parse=kind.parse)
     return values
 
 
-def _refuse_near_misses(environ: Mapping[str, str], kinds: Mapping[str, Kind]) -> None:
+def _reject_misspelt_variables(environ: Mapping[str, str], kinds: Mapping[str, SettingKind]) -> None:
     """A variable that is no setting but nearly one was meant to be it, and POOLKEEPER_REQUIRE_TOKENS may not mean nothing."""
     names = [key.upper() for key in kinds]
     for variable in environ:
         _, prefix, name = variable.rpartition("POOLKEEPER_")
-        if not prefix or variable != prefix + name or name in names or name in NO_SETTINGS:
+        if not prefix or variable != prefix + name or name in names or name in OTHER_VARIABLES:
             continue
         for near in get_close_matches(name, names, 1, 0.8):
-            raise BadSetting(f"{variable}: there is no such setting; POOLKEEPER_{near} was meant?")
+            raise InvalidSetting(f"{variable}: there is no such setting; POOLKEEPER_{near} was meant?")
 
 
-def accepted(where: str, kind: Kind, value: Any, parse: Callable[[Any], Any] = lambda value: value) -> Any:
+def parse_setting(location: str, kind: SettingKind, value: Any, parse: Callable[[Any], Any] = lambda value: value) -> Any:
     """The value, if it is of this kind; BadSetting, which shows it, if not."""
     try:
-        return kind.accept(parse(value))
+        return kind.validate(parse(value))
     except ValueError as error:
-        raise BadSetting(f"{where}: expected {kind.expected}, not {value!r}") from error
+        raise InvalidSetting(f"{location}: expected {kind.expected}, not {value!r}") from error

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export import SpanExporter
     from opentelemetry.trace import Span
 
-NOT_TRACED = r"^https?://[^/]+/(?:healthz|readyz|metrics)(?:\?|$)"
+UNTRACED_URLS = r"^https?://[^/]+/(?:healthz|readyz|metrics)(?:\?|$)"
 """What machines ask every few seconds, as it is looked for in whole addresses."""
 
 
-class Traces:
+class Tracing:
     """The spans of one process. They are sent by OTLP over HTTP, unless another exporter is given."""
 
     def __init__(self, service: str, exporter: SpanExporter | None = None) -> None:
@@ -30,11 +30,11 @@ class Traces:
 
         named = {} if os.environ.get("OTEL_SERVICE_NAME") else {"service.name": service}
         self.provider: TracerProvider = TracerProvider(resource=Resource.create(named))
-        self._processor = BatchSpanProcessor(exporter or _otlp())
+        self._processor = BatchSpanProcessor(exporter or _otlp_exporter())
         self.provider.add_span_processor(self._processor)
         self._tracer = self.provider.get_tracer("poolkeeper")
 
-    def script(self, name: str) -> AbstractContextManager[Span]:
+    def script_span(self, name: str) -> AbstractContextManager[Span]:
         """A script is being called, for as long as the context."""
         from opentelemetry.trace import SpanKind
 
@@ -48,20 +48,20 @@ class Traces:
         """What has ended is sent now."""
         self.provider.force_flush()
 
-    def of_app(self, app: Any) -> None:
+    def instrument_app(self, app: Any) -> None:
         """From now on every request of a Flask application is a span; a caller's `traceparent` is its parent."""
         from opentelemetry.instrumentation.flask import FlaskInstrumentor
 
-        FlaskInstrumentor().instrument_app(app, tracer_provider=self.provider, excluded_urls=NOT_TRACED)
+        FlaskInstrumentor().instrument_app(app, tracer_provider=self.provider, excluded_urls=UNTRACED_URLS)
 
-    def of_tasks(self) -> None:
+    def instrument_celery(self) -> None:
         """From now on every Celery task of this process is a span."""
         from opentelemetry.instrumentation.celery import CeleryInstrumentor
 
         CeleryInstrumentor().instrument(tracer_provider=self.provider)
 
 
-def _otlp() -> SpanExporter:
+def _otlp_exporter() -> SpanExporter:
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
     return OTLPSpanExporter()

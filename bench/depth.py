@@ -13,7 +13,8 @@ from statistics import median
 from redis import Redis
 
 from app.domain.ids import request_id
-from app.domain.specs import PolicySpec, PoolSettings, PoolSpec, RequestSpec
+from app.domain.pool_settings import PoolSettings
+from app.domain.specs import PolicySpec, PoolSpec, RequestSpec
 from app.planner.planning_pass import plan_pool
 from app.store.keys import key
 from app.store.ledger import Ledger

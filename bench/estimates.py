@@ -68,7 +68,7 @@ class Replay:
         self._start_ms = self._clock.now_ms()
         self._services: Services = make_services(client, Settings(), self._clock)
         ledger, planning = Ledger(client, self._clock), PlanStore(client, self._clock)
-        self._foreseeing = Estimator(planning, ledger, QueryStore(client), QueueStatusStore(client, self._clock), kept_s=0)
+        self._foreseeing = Estimator(planning, ledger, QueryStore(client), QueueStatusStore(client, self._clock), ttl_s=0)
         self._jobs = list(_jobs(folder))[:most]
         self._ends: list[tuple[int, str, int]] = []
         self._told: dict[str, Told] = {}

@@ -15,7 +15,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from app.store.scripts import RedisClient
+from app.store.connection import RedisClient
 from tests.support.backends import BACKENDS
 from tests.support.paths import ROOT
 from tests.support.servers import Servers

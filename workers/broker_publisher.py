@@ -19,8 +19,8 @@ from kombu.transport import resolve_transport
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from app.celery_brokers import BrokerAddress
-from app.domain.specs import field_errors
 from app.domain.tasks import TaskDispatch
+from app.domain.validation_errors import field_errors
 from app.settings import InvalidSetting
 
 CONNECT_TIMEOUT_S = 5
@@ -41,7 +41,7 @@ class MessageRejected(Exception):  # noqa: N818 - an answer
     """The broker is there, and does not take this message."""
 
 
-def _decoded(text: object) -> bytes:
+def _decode_base64(text: object) -> bytes:
     if not isinstance(text, str):
         raise ValueError("must be base64")
     return base64.b64decode(text, validate=True)
@@ -53,7 +53,7 @@ class _MessagePart(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
 
-class _Entity(_MessagePart):
+class _EntityOptions(_MessagePart):
     """What an exchange and a queue have in common; null is as kombu has it."""
 
     durable: bool | None = None
@@ -61,16 +61,16 @@ class _Entity(_MessagePart):
     no_declare: bool | None = None
 
 
-class _Exchange(_Entity):
+class _ExchangeOptions(_EntityOptions):
     name: str = ""
     type: str = "direct"
     arguments: dict[str, Any] | None = None
     delivery_mode: int | str | None = None
 
 
-class _Queue(_Entity):
+class _QueueOptions(_EntityOptions):
     name: str
-    exchange: _Exchange | None = None
+    exchange: _ExchangeOptions | None = None
     routing_key: str | None = None
     exclusive: bool | None = None
     queue_arguments: dict[str, Any] | None = None
@@ -81,7 +81,7 @@ class _Queue(_Entity):
     max_length_bytes: int | None = None
     max_priority: int | None = None
 
-    def entity(self) -> Queue:
+    def to_kombu(self) -> Queue:
         """As kombu has it."""
         exchange = Exchange(**self.exchange.model_dump(exclude_none=True)) if self.exchange else None
         return Queue(**self.model_dump(exclude_none=True, exclude={"exchange"}), exchange=exchange)
@@ -90,27 +90,27 @@ class _Queue(_Entity):
 class Message(_MessagePart):
     """A message, ready to be sent."""
 
-    body: Annotated[bytes, BeforeValidator(_decoded)]
+    body: Annotated[bytes, BeforeValidator(_decode_base64)]
     content_type: str
     content_encoding: str
     headers: dict[str, Any] = {}
     properties: dict[str, Any] = {}
     exchange: str = ""
     routing_key: str
-    queues: tuple[_Queue, ...] = ()
+    queues: tuple[_QueueOptions, ...] = ()
 
     @classmethod
     def from_dispatch(cls, dispatch: TaskDispatch) -> Message:
         """What is sent of a task: its own message, and beside its headers the one that says what it was granted."""
         try:
-            made = cls.model_validate(dispatch.message)
+            message = cls.model_validate(dispatch.message)
         except ValidationError as wrong:
             (field, reason), *_ = field_errors(wrong)
             raise InvalidMessage(f"{field} {reason}") from None
-        return made.model_copy(update={"headers": {**made.headers, "poolkeeper": _granted(dispatch)}})
+        return message.model_copy(update={"headers": {**message.headers, "poolkeeper": _allocation_header(dispatch)}})
 
 
-def _granted(dispatch: TaskDispatch) -> dict[str, Any]:
+def _allocation_header(dispatch: TaskDispatch) -> dict[str, Any]:
     """What a worker is told: under which fence it runs what it was sent, or why that will never run."""
     ended = dispatch.end
     return {
@@ -137,79 +137,90 @@ class Publisher:
         except (KeyError, ImportError):
             raise InvalidSetting(f"{where}: url: there is no transport {scheme}, or what it needs is not installed") from None
         self._address, self._hosts = address, address.url.count(";") + 1
-        self._connection = self._made()
+        self._connection = self._new_connection()
         self._channel: Any = None
-        self._away: tuple[type[BaseException], ...] = (OSError, OperationalError, *self._connection.connection_errors)
+        self._connection_errors: tuple[type[BaseException], ...] = (
+            OSError,
+            OperationalError,
+            *self._connection.connection_errors,
+        )
         self._declared: set[str] = set()
 
     def publish(self, message: Message) -> None:
         """Returns when the broker has it; else BrokerAway or NotTaken, in one line that shows nothing secret."""
-        idle, begun = self._channel is not None, time.monotonic()
+        was_open, started_s = self._channel is not None, time.monotonic()
         try:
             self._publish(message)
-        except self._away as error:
+        except self._connection_errors as error:
             self.close()
-            if not idle or time.monotonic() - begun > RECONNECT_WITHIN_S:
-                raise BrokerUnavailable(self._plain(error)) from None
+            if not was_open or time.monotonic() - started_s > RECONNECT_WITHIN_S:
+                raise BrokerUnavailable(self._redacted(error)) from None
             self.publish(message)
         except Exception as error:
             self.close()  # some brokers close the channel along with what they refuse
-            raise MessageRejected(self._plain(error)) from None
+            raise MessageRejected(self._redacted(error)) from None
 
     def close(self) -> None:
         """Drop the connection; the next message makes another."""
         with suppress(Exception):
             self._connection.release()
-        self._connection, self._channel = self._made(), None
+        self._connection, self._channel = self._new_connection(), None
         self._declared.clear()
 
-    def _made(self) -> Connection:
-        at = self._address
-        return Connection(at.url, transport_options=dict(at.options), ssl=dict(at.ssl) or False, connect_timeout=CONNECT_TIMEOUT_S)
+    def _new_connection(self) -> Connection:
+        address = self._address
+        return Connection(
+            address.url,
+            transport_options=dict(address.options),
+            ssl=dict(address.ssl) or False,
+            connect_timeout=CONNECT_TIMEOUT_S,
+        )
 
     def _publish(self, message: Message) -> None:
         if self._channel is None:
-            self._channel = self._opened()
+            self._channel = self._open_channel()
         self._declare(message.queues)
         properties = dict(message.properties)
         priority, expiration = properties.pop("priority", None), properties.get("expiration")
         properties["delivery_mode"] = maybe_delivery_mode(properties.get("delivery_mode"))
         if isinstance(expiration, (int, float)):  # seconds, as callers write it; what a broker is told is milliseconds
             properties["expiration"] = str(int(expiration * 1000))
-        words = (message.content_type, message.content_encoding, dict(message.headers), properties)
-        made = self._channel.prepare_message(message.body, priority, *words)
-        self._channel.basic_publish(made, exchange=message.exchange, routing_key=message.routing_key)
+        arguments = (message.content_type, message.content_encoding, dict(message.headers), properties)
+        prepared = self._channel.prepare_message(message.body, priority, *arguments)
+        self._channel.basic_publish(prepared, exchange=message.exchange, routing_key=message.routing_key)
 
-    def _opened(self) -> Any:
-        once: dict[str, Any] = {"max_retries": self._hosts - 1, "interval_start": 0, "interval_step": 0}
-        self._connection.ensure_connection(reraise_as_library_errors=False, **once)
+    def _open_channel(self) -> Any:
+        retry_policy: dict[str, Any] = {"max_retries": self._hosts - 1, "interval_start": 0, "interval_step": 0}
+        self._connection.ensure_connection(reraise_as_library_errors=False, **retry_policy)
         return self._connection.channel()
 
-    def _declare(self, queues: Sequence[_Queue]) -> None:
+    def _declare(self, queues: Sequence[_QueueOptions]) -> None:
         for queue in queues:
-            said = queue.model_dump_json()
-            if said not in self._declared and not queue.exclusive:  # one that is exclusive is its own connection's to declare
-                queue.entity()(self._channel).declare()
-                self._declared.add(said)
+            declaration = queue.model_dump_json()
+            if (
+                declaration not in self._declared and not queue.exclusive
+            ):  # one that is exclusive is its own connection's to declare
+                queue.to_kombu()(self._channel).declare()
+                self._declared.add(declaration)
 
-    def _plain(self, error: BaseException) -> str:
+    def _redacted(self, error: BaseException) -> str:
         """The error in one line, without anything of the URL that nobody is to see."""
-        said = " ".join(f"{type(error).__name__}: {error}".split())
+        text = " ".join(f"{type(error).__name__}: {error}".split())
         for secret in _secrets(self._address, self._connection):
-            said = said.replace(secret, "***")
-        return said[:300]
+            text = text.replace(secret, "***")
+        return text[:300]
 
 
 def _secrets(address: BrokerAddress, connection: Connection) -> list[str]:
-    hidden = [address.url, connection.password, *_passwords(address.options)]
-    return [text for text in hidden if isinstance(text, str) and text]
+    candidates = [address.url, connection.password, *_passwords(address.options)]
+    return [text for text in candidates if isinstance(text, str) and text]
 
 
 def _passwords(options: Mapping[str, Any]) -> list[str]:
-    found = []
+    passwords = []
     for name, value in options.items():
         if isinstance(value, Mapping):
-            found += _passwords(value)
+            passwords += _passwords(value)
         elif "password" in name and isinstance(value, str):
-            found.append(value)
-    return found
+            passwords.append(value)
+    return passwords

@@ -13,9 +13,10 @@ from celery.exceptions import CPendingDeprecationWarning
 
 from app import celery_brokers, logging_config
 from app.bootstrap import make_task_store
+from app.domain.errors import StoreUnavailable
 from app.settings import InvalidSetting, Settings
 from app.store.celery_url import celery_broker
-from app.store.connection import StoreMisconfigured, StoreUnavailable, connect
+from app.store.connection import StoreMisconfigured, connect
 from app.store.nudges import Nudges
 from workers.nudge_listener import NudgeListener
 from workers.outbox_dispatcher import BrokerRoute, OutboxDispatcher, broker_routes
@@ -34,13 +35,15 @@ def make_celery_app(settings: Settings) -> Celery:
     url = settings.broker_url or settings.redis_url
     if not url:
         raise StoreMisconfigured("set POOLKEEPER_REDIS_URL (or let `poolkeeperd up` start a Redis and the workers)")
-    through = celery_broker(url)
-    made = Celery("poolkeeper", broker=through.url, include=["workers.tasks"], set_as_current=False)
-    made.conf.update(_how(settings), broker_transport_options=dict(through.options), broker_use_ssl=dict(through.ssl) or None)
-    return made
+    address = celery_broker(url)
+    celery = Celery("poolkeeper", broker=address.url, include=["workers.tasks"], set_as_current=False)
+    celery.conf.update(
+        _configuration(settings), broker_transport_options=dict(address.options), broker_use_ssl=dict(address.ssl) or None
+    )
+    return celery
 
 
-def _how(settings: Settings) -> dict[str, Any]:
+def _configuration(settings: Settings) -> dict[str, Any]:
     return {
         "task_default_queue": QUEUE,
         "task_ignore_result": True,
@@ -95,12 +98,12 @@ def _begin(**_: object) -> None:
 
 
 def _start_threads() -> None:
-    while not _over.is_set():
+    while not _stopping.is_set():
         try:
             client = connect(str(_settings.redis_url), _settings.redis_timeout_s)
         except StoreUnavailable as away:  # a cluster has to be there before it can be used
             log.warning("nothing is heard of nudges, and no task is sent: %s", away)
-            _over.wait(RETRY_S)
+            _stopping.wait(RETRY_S)
             continue
         _threads.extend((NudgeListener(Nudges(client), _send), OutboxDispatcher(make_task_store(client, _settings), _senders)))
         for each in _threads:
@@ -110,7 +113,7 @@ def _start_threads() -> None:
 
 @signals.worker_shutdown.connect
 def _end(**_: object) -> None:
-    _over.set()
+    _stopping.set()
     while _threads:
         _threads.pop().stop()
 
@@ -121,6 +124,6 @@ def _send(workspace: str) -> None:
 
 _senders: dict[str, BrokerRoute] = {}
 _threads: list[NudgeListener | OutboxDispatcher] = []
-_over = Event()
+_stopping = Event()
 _settings = Settings.read()
 app = make_celery_app(_settings)

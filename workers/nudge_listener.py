@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from threading import Event, Thread
 
-from app.store.connection import StoreUnavailable
+from app.domain.errors import StoreUnavailable
 from app.store.nudges import Nudges
 
 log = logging.getLogger(__name__)
@@ -27,9 +27,9 @@ class NudgeListener:
     """Hears nudges, claims them, and sends each when its time has come."""
 
     def __init__(self, nudges: Nudges, send: Callable[[str], object]) -> None:
-        self._nudges, self._ears, self._send = nudges, nudges.subscribe(), send
+        self._nudges, self._subscription, self._send = nudges, nudges.subscribe(), send
         self._due: dict[str, float] = {}
-        self._ended = Event()
+        self._stopping = Event()
         self._thread = Thread(target=self._run, name="nudges", daemon=True)
 
     def start(self) -> None:
@@ -38,23 +38,23 @@ class NudgeListener:
 
     def stop(self) -> None:
         """Hear nothing any more; what was to be sent is left to the tick."""
-        self._ended.set()
-        self._ears.close()
+        self._stopping.set()
+        self._subscription.close()
         self._thread.join(JOIN_TIMEOUT_S)
 
     def _run(self) -> None:
-        with self._ears:
-            while not self._ended.is_set():
+        with self._subscription:
+            while not self._stopping.is_set():
                 try:
-                    self._turn()
+                    self._run_once()
                 except StoreUnavailable as away:
                     log.debug("a nudge is left to the tick: %s", away)
                 except Exception as error:  # of any library below; without this thread nothing would be heard any more
                     log.warning("a nudge is left to the tick: %s", error)
-                    self._ended.wait(RETRY_S)
+                    self._stopping.wait(RETRY_S)
 
-    def _turn(self) -> None:
-        for workspace in self._ears.wait(self._until_due()):
+    def _run_once(self) -> None:
+        for workspace in self._subscription.wait(self._seconds_until_due()):
             wait_s = self._nudges.claim(workspace)
             if wait_s is not None:
                 self._due.setdefault(workspace, time.monotonic() + wait_s)
@@ -63,5 +63,5 @@ class NudgeListener:
             del self._due[workspace]
             self._send(workspace)
 
-    def _until_due(self) -> float:
+    def _seconds_until_due(self) -> float:
         return max(0.0, min(self._due.values(), default=time.monotonic() + IDLE_TIMEOUT_S) - time.monotonic())

@@ -16,8 +16,8 @@ from threading import Event, Thread
 from typing import NamedTuple, Protocol
 
 from app.celery_brokers import TaskBroker
+from app.domain.errors import StoreUnavailable
 from app.domain.tasks import OutboxBatch, TaskDispatch
-from app.store.connection import StoreUnavailable
 from app.store.nudges import ChannelSubscription
 from workers.broker_publisher import BrokerUnavailable, InvalidMessage, Message, MessageRejected, Publisher
 
@@ -29,7 +29,7 @@ IDLE_TIMEOUT_S = 10.0
 """How long nobody looks when nothing was heard, at most."""
 MIN_PAUSE_S, MAX_PAUSE_S = 0.5, 30.0
 """How soon a broker that is away is tried again: the first time, and at most."""
-PAUSE_S = 1.0
+STORE_RETRY_S = 1.0
 """How soon Redis is asked again when it was away."""
 MORE_DUE_S = 0.05
 """When more is due, but there was nothing to send."""
@@ -93,11 +93,11 @@ class _SendResults:
 class DispatchLoop:
     """Sends the tasks of one workspace, in order, until it is stopped."""
 
-    def __init__(self, workspace: str, sender: BrokerRoute, outgoing: Outbox) -> None:
-        self._workspace, self._outgoing = workspace, outgoing
-        self._to, self._publisher = sender
+    def __init__(self, workspace: str, route: BrokerRoute, outbox: Outbox) -> None:
+        self._workspace, self._outbox = workspace, outbox
+        self._destination, self._publisher = route
         self._failures = 0
-        self._woken, self._ended = Event(), Event()
+        self._wakeup, self._stopping = Event(), Event()
         self._thread = Thread(target=self._run, name=f"dispatch {workspace}", daemon=True)
 
     def start(self) -> None:
@@ -106,12 +106,12 @@ class DispatchLoop:
 
     def wake(self) -> None:
         """There is something to send."""
-        self._woken.set()
+        self._wakeup.set()
 
     def stop(self) -> None:
         """Take nothing any more; what was taken is still sent."""
-        self._ended.set()
-        self._woken.set()
+        self._stopping.set()
+        self._wakeup.set()
 
     def join(self) -> None:
         """Returns when it has ended, or not much later."""
@@ -119,45 +119,47 @@ class DispatchLoop:
             self._thread.join(JOIN_TIMEOUT_S)
 
     def _run(self) -> None:
-        while not self._ended.is_set():
+        while not self._stopping.is_set():
             try:
                 pause = self.run_once()
             except StoreUnavailable as away:
                 log.debug("nothing is taken from the outbox of workspace %s: %s", self._workspace, away)
-                self._ended.wait(PAUSE_S)
+                self._stopping.wait(STORE_RETRY_S)
             except Exception:  # of any library below; without this thread nothing of the workspace would be sent any more
                 log.exception("nothing of workspace %s was sent; it is tried again", self._workspace)
-                self._ended.wait(IDLE_TIMEOUT_S)
+                self._stopping.wait(IDLE_TIMEOUT_S)
             else:
-                if not self._ended.is_set():
-                    (self._ended if pause.ignores_wakeups else self._woken).wait(pause.seconds)
+                if not self._stopping.is_set():
+                    (self._stopping if pause.ignores_wakeups else self._wakeup).wait(pause.seconds)
         self._publisher.close()
 
     def run_once(self) -> Pause:
         """Take what is due and send it; says when to do so again."""
-        self._woken.clear()  # before it is looked: what is put there from now on is said again
-        taken = self._outgoing.take_batch(self._workspace, CLAIM_S, self._to.start_deadline_s, self._to.start_tries)
-        became = self._send(sorted(taken.dispatches, key=lambda dispatch: dispatch.fence or 0))  # as they were granted
-        if became.sent:
-            self._outgoing.mark_sent(self._workspace, became.sent, self._to.start_deadline_s)
-        if became.left or (became.refused and not became.sent):
-            return self._keep_away(became)
-        if became.refused:  # by a broker that takes others: it will hardly take these soon
-            self._outgoing.mark_failed(self._workspace, became.refused, MAX_PAUSE_S)
-        if self._failures and became.sent:
+        self._wakeup.clear()  # before it is looked: what is put there from now on is said again
+        batch = self._outbox.take_batch(
+            self._workspace, CLAIM_S, self._destination.start_deadline_s, self._destination.start_tries
+        )
+        results = self._send(sorted(batch.dispatches, key=lambda dispatch: dispatch.fence or 0))  # as they were granted
+        if results.sent:
+            self._outbox.mark_sent(self._workspace, results.sent, self._destination.start_deadline_s)
+        if results.left or (results.refused and not results.sent):
+            return self._back_off(results)
+        if results.refused:  # by a broker that takes others: it will hardly take these soon
+            self._outbox.mark_failed(self._workspace, results.refused, MAX_PAUSE_S)
+        if self._failures and results.sent:
             self._failures = 0
             log.warning("the broker of workspace %s takes tasks again", self._workspace)
-        until_due_s = _until_due(taken)  # as it was before this was sent, which is due again when nobody has begun it
-        return Pause(min(until_due_s, self._to.start_deadline_s) if became.sent else until_due_s)
+        until_due_s = _seconds_until_due(batch)  # as it was before this was sent, which is due again when nobody has begun it
+        return Pause(min(until_due_s, self._destination.start_deadline_s) if results.sent else until_due_s)
 
-    def _keep_away(self, became: _SendResults) -> Pause:
-        self._failures = 1 if became.sent else self._failures + 1
+    def _back_off(self, results: _SendResults) -> Pause:
+        self._failures = 1 if results.sent else self._failures + 1
         pause_s = min(MAX_PAUSE_S, MIN_PAUSE_S * 2.0 ** min(self._failures - 1, 16)) * uniform(0.75, 1.0)
-        self._outgoing.mark_failed(self._workspace, [*became.refused, *became.left], pause_s)
-        return Pause(pause_s, ignores_wakeups=bool(became.left))  # what is refused keeps no other
+        self._outbox.mark_failed(self._workspace, [*results.refused, *results.left], pause_s)
+        return Pause(pause_s, ignores_wakeups=bool(results.left))  # what is refused keeps no other
 
     def _send(self, dispatches: Sequence[TaskDispatch]) -> _SendResults:
-        became = _SendResults()
+        results = _SendResults()
         for number, dispatch in enumerate(dispatches):
             try:
                 self._publisher.publish(Message.from_dispatch(dispatch))
@@ -166,20 +168,24 @@ class DispatchLoop:
             except BrokerUnavailable as away:
                 level = logging.DEBUG if self._failures else logging.WARNING
                 log.log(level, "the broker of workspace %s is away, tasks are kept: %s", self._workspace, away)
-                became.left = list(dispatches[number:])
+                results.left = list(dispatches[number:])
                 break
             except MessageRejected as why:
                 log.warning("task %s of workspace %s is not taken: %s", dispatch.task, self._workspace, why)
-                became.refused.append(dispatch)
+                results.refused.append(dispatch)
                 continue
-            became.sent.append(dispatch)
-        return became
+            results.sent.append(dispatch)
+        return results
 
 
-def _until_due(taken: OutboxBatch) -> float:
-    if taken.more:
-        return 0.0 if taken.dispatches else MORE_DUE_S
-    return IDLE_TIMEOUT_S if taken.next_due_ms is None else max(0.0, min(IDLE_TIMEOUT_S, (taken.next_due_ms - taken.now_ms) / 1000))
+def _seconds_until_due(batch: OutboxBatch) -> float:
+    if batch.more:
+        return 0.0 if batch.dispatches else MORE_DUE_S
+    return (
+        IDLE_TIMEOUT_S
+        if batch.next_due_ms is None
+        else max(0.0, min(IDLE_TIMEOUT_S, (batch.next_due_ms - batch.now_ms) / 1000))
+    )
 
 
 class BrokerRoute(NamedTuple):
@@ -197,11 +203,11 @@ def broker_routes(destinations: Mapping[str, TaskBroker], environ: Mapping[str, 
 class OutboxDispatcher:
     """All of it: a loop for each workspace that has a broker, and an ear that wakes them."""
 
-    def __init__(self, outgoing: WatchedOutbox, through: Mapping[str, BrokerRoute]) -> None:
-        self._loops = {workspace: DispatchLoop(workspace, sender, outgoing) for workspace, sender in through.items()}
-        self._ears = outgoing.subscribe()
-        self._ended = Event()
-        self._thread = Thread(target=self._hear, name="posts", daemon=True)
+    def __init__(self, outbox: WatchedOutbox, routes: Mapping[str, BrokerRoute]) -> None:
+        self._loops = {workspace: DispatchLoop(workspace, route, outbox) for workspace, route in routes.items()}
+        self._subscription = outbox.subscribe()
+        self._stopping = Event()
+        self._thread = Thread(target=self._listen, name="posts", daemon=True)
 
     def start(self) -> None:
         """Send from now on; without any broker there is nothing to do."""
@@ -212,8 +218,8 @@ class OutboxDispatcher:
 
     def stop(self) -> None:
         """Take nothing any more. What is being sent is, and what takes too long comes back when its claim lapses."""
-        self._ended.set()
-        self._ears.close()
+        self._stopping.set()
+        self._subscription.close()
         for loop in self._loops.values():
             loop.stop()
         for loop in self._loops.values():
@@ -221,13 +227,13 @@ class OutboxDispatcher:
         if self._thread.is_alive():
             self._thread.join(JOIN_TIMEOUT_S)
 
-    def _hear(self) -> None:
-        with self._ears:
-            while not self._ended.is_set():
+    def _listen(self) -> None:
+        with self._subscription:
+            while not self._stopping.is_set():
                 try:
-                    for workspace in self._ears.wait(IDLE_TIMEOUT_S):
+                    for workspace in self._subscription.wait(IDLE_TIMEOUT_S):
                         if loop := self._loops.get(workspace):
                             loop.wake()
                 except Exception as error:  # of any library below; who is not woken looks a little later
                     log.warning("nobody hears what there is to send: %s", error)
-                    self._ended.wait(PAUSE_S)
+                    self._stopping.wait(STORE_RETRY_S)

@@ -22,15 +22,15 @@ CLOCK_SKEW_S = 30
 def schedule(settings: Settings) -> dict[str, dict[str, Any]]:
     """The ticks these settings ask for."""
     return {
-        "reconcile": _every(settings.reconcile_interval_s, "workers.tasks.reconcile"),
-        "update_fair_shares": _every(settings.shares_interval_s, "workers.tasks.update_fair_shares"),
-        "cleanup": _every(settings.cleanup_interval_s, "workers.tasks.cleanup"),
-        "record_usage": _every(settings.history_interval_s, "workers.tasks.record_usage"),
-        "audit": _every(settings.audit_interval_s, "workers.tasks.audit"),
+        "reconcile": _periodic(settings.reconcile_interval_s, "workers.tasks.reconcile"),
+        "update_fair_shares": _periodic(settings.shares_interval_s, "workers.tasks.update_fair_shares"),
+        "cleanup": _periodic(settings.cleanup_interval_s, "workers.tasks.cleanup"),
+        "record_usage": _periodic(settings.history_interval_s, "workers.tasks.record_usage"),
+        "audit": _periodic(settings.audit_interval_s, "workers.tasks.audit"),
     }
 
 
-def _every(interval_s: float, task: str) -> dict[str, Any]:
+def _periodic(interval_s: float, task: str) -> dict[str, Any]:
     return {"task": task, "schedule": interval_s, "options": {"expires": max(interval_s, CLOCK_SKEW_S)}}
 
 

@@ -28,9 +28,9 @@ def services() -> Services:
 @cache
 def traces() -> Tracing:
     """The spans of this process, each task one of them from the next on."""
-    begun = Tracing("poolkeeper-worker")
-    begun.instrument_celery()
-    return begun
+    worker_traces = Tracing("poolkeeper-worker")
+    worker_traces.instrument_celery()
+    return worker_traces
 
 
 @app.task(soft_time_limit=TIME_LIMIT_S, time_limit=TIME_LIMIT_S + 10)

@@ -11,12 +11,11 @@ from pydantic import ValidationError
 from werkzeug.exceptions import HTTPException
 
 from app.api.schemas.problems import FieldError, Problem
-from app.domain.errors import Conflict, NotFound, Refusal, RuleViolation, StaleFence
-from app.domain.specs import field_errors
+from app.domain.dry_run import DryRunUnavailable
+from app.domain.errors import UNAVAILABLE_REASONS, Conflict, NotFound, Refusal, RuleViolation, StaleFence, StoreUnavailable
 from app.domain.states import RequestState
+from app.domain.validation_errors import field_errors
 from app.service.long_poll import TooManyWaiters
-from app.store.connection import UNAVAILABLE_REASONS, StoreUnavailable
-from app.store.workspace_copy import DryRunUnavailable
 
 PROBLEM_TYPE = "application/problem+json"
 RETRY_SOON = {"Retry-After": "1"}
@@ -91,7 +90,7 @@ def problem_reply(error: Exception, request_id: str | None = None) -> ProblemRep
     if isinstance(error, StoreUnavailable):
         return _reply(status, f"redis_{error.reason}", f"Redis {UNAVAILABLE_REASONS[error.reason]}", request_id, RETRY_SOON)
     if isinstance(error, TooManyWaiters):
-        return _reply(status, "house_full", str(error), request_id, RETRY_SOON)
+        return _reply(status, "too_many_waiters", str(error), request_id, RETRY_SOON)
     assert isinstance(error, Refusal)
     if isinstance(error, StaleFence):  # the work has to stop: its units may be granted to another request by now
         request_status = error.status if error.status in set(RequestState) else None  # None: the request is not kept any more

@@ -24,10 +24,10 @@ from app.api.metrics.process_metrics import ProcessMetrics
 from app.api.routing import EVENT_STREAM, Call, Route, path_pattern
 from app.api.server import io_deadlines
 from app.bootstrap import Services
+from app.domain.errors import StoreUnavailable
+from app.domain.field_types import StrictModel
 from app.domain.names import PATTERN_TEXTS
-from app.domain.specs import StrictModel
 from app.domain.tokens import ANONYMOUS, Permission, Token
-from app.store.connection import StoreUnavailable
 
 access_log = logging.getLogger("poolkeeper.access")
 log = logging.getLogger("poolkeeper.api")

@@ -14,8 +14,8 @@ from werkzeug.datastructures import Headers
 from app.api.metrics.process_metrics import ProcessMetrics
 from app.api.schemas.inputs import EmptyBody, NoQuery, QueryModel
 from app.bootstrap import Services
+from app.domain.field_types import StrictModel
 from app.domain.names import NAME_PATTERN, TASK_PATTERN
-from app.domain.specs import StrictModel
 from app.domain.tokens import Permission, Token
 
 EVENT_STREAM = "text/event-stream"

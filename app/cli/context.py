@@ -11,9 +11,9 @@ from pathlib import Path
 import click
 
 from app.bootstrap import ServiceContext
-from app.domain.errors import Refusal
+from app.domain.errors import Refusal, StoreUnavailable
 from app.settings import InvalidSetting, Settings
-from app.store.connection import StoreMisconfigured, StoreUnavailable, redact_url
+from app.store.connection import StoreMisconfigured, redact_url
 
 CONFIG = click.option(
     "--config", type=click.Path(path_type=Path, dir_okay=False), help="Settings file; POOLKEEPER_* variables go before it."

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from app.settings import InvalidSetting, Settings
 
-_WHY = {
+_BIND_ERRORS = {
     errno.EADDRINUSE: "port {port} of {host} is in use: stop who listens there, or set POOLKEEPER_PORT to another",
     errno.EADDRNOTAVAIL: "POOLKEEPER_HOST: {host} is not an address of this machine",
     errno.EACCES: "port {port} needs more rights than this user has: set POOLKEEPER_PORT to one above 1023",
@@ -19,30 +19,30 @@ _WHY = {
 
 def is_loopback(host: str) -> bool:
     """Whether nobody but this machine can reach the address."""
-    return all(ipaddress.ip_address(address).is_loopback for _, (address, _) in _addresses(host, 0))
+    return all(ipaddress.ip_address(address).is_loopback for _, (address, _) in _resolve(host, 0))
 
 
 def check_bindable(host: str, port: int) -> int:
     """The port, or a free one for 0; ValueError in one line if nobody can listen there."""
-    family, address = _addresses(host, port)[0]
+    family, address = _resolve(host, port)[0]
     with socket.socket(family) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(address)
             probe.listen(1)
         except OSError as error:
-            why = _WHY.get(error.errno or 0, "cannot listen on port {port} of {host}: " + os.strerror(error.errno or 0))
+            why = _BIND_ERRORS.get(error.errno or 0, "cannot listen on port {port} of {host}: " + os.strerror(error.errno or 0))
             raise ValueError(why.format(host=host, port=port)) from error
         return int(probe.getsockname()[1])
 
 
-def _addresses(host: str, port: int) -> list[tuple[socket.AddressFamily, tuple[str, int]]]:
+def _resolve(host: str, port: int) -> list[tuple[socket.AddressFamily, tuple[str, int]]]:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET  # as gunicorn has it
     try:
-        found = socket.getaddrinfo(host, port, family, socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        addresses = socket.getaddrinfo(host, port, family, socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as error:
         raise ValueError(f"POOLKEEPER_HOST: {host} cannot be resolved: {error.strerror}") from error
-    return [(family, (str(address[4][0]), int(address[4][1]))) for address in found]
+    return [(family, (str(address[4][0]), int(address[4][1]))) for address in addresses]
 
 
 def require_token_if_reachable(settings: Settings, tokens_exist: Callable[[], bool]) -> None:

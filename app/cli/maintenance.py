@@ -20,18 +20,18 @@ def audit(config: Path | None, workspaces: tuple[str, ...], repair: bool) -> Non
 
     Exit code 0: nothing differs, or it was repaired. 3: something does.
     """
-    differ = 0
-    with report_errors(), open_services(read_settings(config), existing=True) as here:
-        known = here.services.workspaces.list_names()
-        if unknown := [workspace for workspace in workspaces if workspace not in known]:
-            raise ValueError(f"there is no workspace {', '.join(unknown)}; there are: {', '.join(known) or 'none'}")
-        for workspace in workspaces or known:
-            found = here.services.audit.run(workspace, repair=repair)
-            for difference in found:
+    difference_count = 0
+    with report_errors(), open_services(read_settings(config), existing=True) as context:
+        existing = context.services.workspaces.list_names()
+        if unknown := [workspace for workspace in workspaces if workspace not in existing]:
+            raise ValueError(f"there is no workspace {', '.join(unknown)}; there are: {', '.join(existing) or 'none'}")
+        for workspace in workspaces or existing:
+            findings = context.services.audit.run(workspace, repair=repair)
+            for difference in findings:
                 click.echo(f"{workspace}: {difference}")
-            click.echo(f"{workspace}: {len(found)} differences{' repaired' if found and repair else ''}")
-            differ += len(found)
-    if differ and not repair:
+            click.echo(f"{workspace}: {len(findings)} differences{' repaired' if findings and repair else ''}")
+            difference_count += len(findings)
+    if difference_count and not repair:
         sys.exit(3)
 
 
@@ -39,9 +39,12 @@ def audit(config: Path | None, workspaces: tuple[str, ...], repair: bool) -> Non
 @CONFIG
 def tidy(config: Path | None) -> None:
     """Do one round of the housekeeping: lapsed leases, forgotten waiters, lost patience, old requests, unfinished work."""
-    with report_errors(), open_services(read_settings(config), existing=True) as here:
-        done = here.services.cleanup.run_all()
-        for workspace, swept in done.items():
-            click.echo(f"{workspace}: {swept.expired_leases} leases lapsed, {swept.expired_waiters} waiters forgotten, {swept.pruned_requests} pruned")
-        if len(done) < len(here.services.workspaces.list_names()):
+    with report_errors(), open_services(read_settings(config), existing=True) as context:
+        counts_by_workspace = context.services.cleanup.run_all()
+        for workspace, counts in counts_by_workspace.items():
+            click.echo(
+                f"{workspace}: {counts.expired_leases} leases lapsed, "
+                f"{counts.expired_waiters} waiters forgotten, {counts.pruned_requests} pruned"
+            )
+        if len(counts_by_workspace) < len(context.services.workspaces.list_names()):
             raise ValueError("not every workspace could be tidied; see above")

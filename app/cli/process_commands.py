@@ -38,12 +38,12 @@ def commands() -> dict[str, tuple[str, ...]]:
     }
 
 
-def environment(settings: Settings, config: Path | None, **more: object) -> dict[str, str]:
+def environment(settings: Settings, config: Path | None, **overrides: object) -> dict[str, str]:
     """What a process is to know: the settings of here, with every path in full, and then `more` of them."""
-    known = {name: value for name, value in os.environ.items() if name != "GUNICORN_CMD_ARGS"}  # it would go before ours
-    if named := config or known.get("POOLKEEPER_CONFIG"):
-        known["POOLKEEPER_CONFIG"] = str(Path(named).expanduser().absolute())
-    known["POOLKEEPER_DATA_DIR"] = str(settings.data_dir.absolute())
+    variables = {name: value for name, value in os.environ.items() if name != "GUNICORN_CMD_ARGS"}  # it would go before ours
+    if named := config or variables.get("POOLKEEPER_CONFIG"):
+        variables["POOLKEEPER_CONFIG"] = str(Path(named).expanduser().absolute())
+    variables["POOLKEEPER_DATA_DIR"] = str(settings.data_dir.absolute())
     if settings.brokers:
-        known["POOLKEEPER_BROKERS"] = str(settings.brokers.absolute())
-    return known | {f"POOLKEEPER_{name.upper()}": str(value) for name, value in more.items()}
+        variables["POOLKEEPER_BROKERS"] = str(settings.brokers.absolute())
+    return variables | {f"POOLKEEPER_{name.upper()}": str(value) for name, value in overrides.items()}

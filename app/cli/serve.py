@@ -14,9 +14,10 @@ from app.bootstrap import make_services
 from app.cli.context import CONFIG, read_settings, report_errors
 from app.cli.listen_address import check_bindable, is_loopback, require_token_if_reachable
 from app.cli.process_commands import ROOT, commands, environment
+from app.domain.errors import StoreUnavailable
 from app.settings import InvalidSetting, Settings
 from app.store.celery_url import celery_broker
-from app.store.connection import StoreUnavailable, check_server, connect, parse_url
+from app.store.connection import check_server, connect, parse_url
 
 
 @click.command()
@@ -28,11 +29,11 @@ def api(config: Path | None) -> None:
         _needs_redis(settings, "api")
         parse_url(str(settings.redis_url))
         check_bindable(settings.host, settings.port)
-        _say_if_away(settings)
+        _report_unavailable_redis(settings)
         reachable = not is_loopback(settings.host)
-        _refuse_strangers(settings)
+        _require_safe_address(settings)
     # Should the last token be revoked later, a service that others can reach must not open to everybody.
-    _become("api", environment(settings, config, **({"require_token": 1} if reachable else {})))
+    _replace_process("api", environment(settings, config, **({"require_token": 1} if reachable else {})))
 
 
 @click.command()
@@ -44,8 +45,8 @@ def worker(config: Path | None) -> None:
         _needs_redis(settings, "worker")
         celery_broker(str(settings.broker_url or settings.redis_url))
         celery_brokers.check_brokers(settings)
-        _say_if_away(settings)
-    _become("worker", environment(settings, config))
+        _report_unavailable_redis(settings)
+    _replace_process("worker", environment(settings, config))
 
 
 @click.command()
@@ -56,7 +57,7 @@ def beat(config: Path | None) -> None:
     with report_errors():
         _needs_redis(settings, "beat")
         celery_broker(str(settings.broker_url or settings.redis_url))
-    _become("beat", environment(settings, config))
+    _replace_process("beat", environment(settings, config))
 
 
 def _needs_redis(settings: Settings, name: str) -> None:
@@ -65,7 +66,7 @@ def _needs_redis(settings: Settings, name: str) -> None:
         sys.exit(2)
 
 
-def _say_if_away(settings: Settings) -> None:
+def _report_unavailable_redis(settings: Settings) -> None:
     try:
         client = connect(str(settings.redis_url), settings.redis_timeout_s)
         check_server(client, str(settings.redis_url))
@@ -73,7 +74,7 @@ def _say_if_away(settings: Settings) -> None:
         click.echo(f"poolkeeperd: {away}; waiting for it", err=True)
 
 
-def _refuse_strangers(settings: Settings) -> None:
+def _require_safe_address(settings: Settings) -> None:
     try:
         require_token_if_reachable(settings, lambda: _tokens_exist(settings))
     except InvalidSetting as wrong:
@@ -90,7 +91,7 @@ def _tokens_exist(settings: Settings) -> bool:
         return True
 
 
-def _become(name: str, known: Mapping[str, str]) -> None:
+def _replace_process(name: str, environ: Mapping[str, str]) -> None:
     command = commands()[name]
     os.chdir(ROOT)
-    os.execve(command[0], command, known)
+    os.execve(command[0], command, environ)

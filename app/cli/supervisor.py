@@ -16,8 +16,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from app.domain.errors import StoreUnavailable
 from app.store.child_process import ChildProcess
-from app.store.connection import StoreMisconfigured, StoreUnavailable
+from app.store.connection import StoreMisconfigured
 from app.store.embedded_redis import EmbeddedRedis
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
@@ -40,26 +41,26 @@ class RestartBackoff:
 
     def __init__(self, name: str, now: Callable[[], float] = time.monotonic) -> None:
         self._name, self._now = name, now
-        self._ends: deque[float] = deque(maxlen=ENDS)
-        self._begun = now()
-        self._in_a_row, self.stood = 0, False
+        self._end_times: deque[float] = deque(maxlen=ENDS)
+        self._started_s = now()
+        self._failures, self.stood = 0, False
 
     def begin(self) -> None:
         """It runs."""
-        self._begun = self._now()
+        self._started_s = self._now()
 
     def look(self) -> None:
         """It still runs."""
-        if self._now() - self._begun >= STANDS_AFTER_S:
-            self.stood, self._in_a_row = True, 0
+        if self._now() - self._started_s >= STANDS_AFTER_S:
+            self.stood, self._failures = True, 0
 
     def end(self, why: str) -> float:
         """It has ended; the seconds until it should run again, or GaveUp."""
-        self._ends.append(self._now())
-        if not self.stood and len(self._ends) == ENDS and self._ends[-1] - self._ends[0] <= WITHIN_S:
+        self._end_times.append(self._now())
+        if not self.stood and len(self._end_times) == ENDS and self._end_times[-1] - self._end_times[0] <= WITHIN_S:
             raise RestartsExhausted(f"{self._name} failed {ENDS} times in a row and never stood; at last it {why}")
-        self._in_a_row += 1
-        return float(min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** (self._in_a_row - 1)))
+        self._failures += 1
+        return float(min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2 ** (self._failures - 1)))
 
 
 class ManagedProcess:
@@ -69,7 +70,7 @@ class ManagedProcess:
         self.name, self._command, self._env, self._cwd, self.log = name, command, env, cwd, log
         self._child: ChildProcess | None = None
         self._due = 0.0
-        self.pauses = RestartBackoff(name)
+        self.backoff = RestartBackoff(name)
         if log.exists():
             log.replace(log.with_suffix(".log.1"))
 
@@ -83,30 +84,30 @@ class ManagedProcess:
         """The process that runs, if one does."""
         return self._child.pid if self._child and self._child.alive else None
 
-    def watch(self, say: Callable[[str], None]) -> None:
+    def watch(self, report: Callable[[str], None]) -> None:
         """Start it if it is due, and notice if it has ended."""
         if self._child and self._child.alive:
-            return self.pauses.look()
+            return self.backoff.look()
         if self._child:
-            ended, self._child = self._child, None
-            ended.kill()  # what it left behind holds its port, or its place in a queue
-            said = _one_line(ended.output_tail(1))
-            self._lament(f"ended, exit code {ended.exit_code}, log {self.log}, last words: {said}", say)
+            child, self._child = self._child, None
+            child.kill()  # what it left behind holds its port, or its place in a queue
+            last_line = _one_line(child.output_tail(1))
+            self._schedule_restart(f"ended, exit code {child.exit_code}, log {self.log}, last words: {last_line}", report)
         elif time.monotonic() >= self._due:
-            self._start(say)
+            self._start(report)
         return None
 
-    def _start(self, say: Callable[[str], None]) -> None:
-        self.pauses.begin()
+    def _start(self, report: Callable[[str], None]) -> None:
+        self.backoff.begin()
         try:
             self._child = ChildProcess(self._command, self.log, env=self._env, cwd=self._cwd)
         except OSError as error:
-            self._lament(f"could not be started: {error}", say)
+            self._schedule_restart(f"could not be started: {error}", report)
 
-    def _lament(self, what: str, say: Callable[[str], None]) -> None:
-        pause = self.pauses.end(what)
+    def _schedule_restart(self, failure: str, report: Callable[[str], None]) -> None:
+        pause = self.backoff.end(failure)
         self._due = time.monotonic() + pause
-        say(f"{self.name} {what}; it is started again in {pause:g} s")
+        report(f"{self.name} {failure}; it is started again in {pause:g} s")
 
     def cut_log(self) -> None:
         """Keep what it wrote from filling the disk: the last part moves aside, and the file begins anew."""
@@ -132,72 +133,74 @@ class ManagedProcess:
 class Supervisor:
     """The parts of the service, the embedded Redis (if it is ours), and how they are kept."""
 
-    def __init__(self, parts: Sequence[ManagedProcess], server: EmbeddedRedis | None, say: Callable[[str], None]) -> None:
-        self._parts = {part.name: part for part in parts}
-        self._server, self._say = server, say
-        self._server_pauses = RestartBackoff("the embedded Redis")
-        self._server_due: float | None = None
-        self._unwell = ""
+    def __init__(
+        self, processes: Sequence[ManagedProcess], server: EmbeddedRedis | None, report: Callable[[str], None]
+    ) -> None:
+        self._processes = {process.name: process for process in processes}
+        self._server, self._report = server, report
+        self._server_backoff = RestartBackoff("the embedded Redis")
+        self._server_restart_s: float | None = None
+        self._server_problem = ""
         self._examined = time.monotonic()
 
     def watch(self) -> None:
         """Look once after everything; GaveUp if there is no point in going on."""
         self._watch_server()
-        for part in self._parts.values():
-            part.watch(self._say)
+        for process in self._processes.values():
+            process.watch(self._report)
         if time.monotonic() - self._examined > EXAMINED_EVERY_S:
             self._examined = time.monotonic()
             self._examine()
 
     def _examine(self) -> None:
         """What is slow to go wrong: logs that fill the disk, and a Redis that cannot write to it."""
-        for part in self._parts.values():
-            part.cut_log()
+        for process in self._processes.values():
+            process.cut_log()
         try:
             if self._server and self._server.alive:
                 self._server.check_health()
-            unwell = ""
+            problem = ""
         except StoreUnavailable as why:
-            unwell = _one_line(str(why))
-        if unwell != self._unwell:
-            self._say(unwell or "the embedded Redis is well again")
-        self._unwell = unwell
+            problem = _one_line(str(why))
+        if problem != self._server_problem:
+            self._report(problem or "the embedded Redis is well again")
+        self._server_problem = problem
 
     def stands(self, name: str) -> None:
         """It has been seen to work."""
-        self._parts[name].pauses.stood = True
+        self._processes[name].backoff.stood = True
 
     def pids(self) -> dict[str, int | None]:
         """Who runs."""
-        return {name: part.pid for name, part in self._parts.items()}
+        return {name: process.pid for name, process in self._processes.items()}
 
     def _watch_server(self) -> None:
         if not self._server:
             return
         if self._server.alive:
-            self._server_pauses.look()
-        elif self._server_due is None:
-            pause = self._server_pauses.end(f"ended; its log is in {self._server.data_dir}")
-            self._server_due = time.monotonic() + pause
-            self._say(f"the embedded Redis ended; it is started again in {pause:g} s with its data")
-        elif time.monotonic() >= self._server_due:
-            self._server_due = None
+            self._server_backoff.look()
+        elif self._server_restart_s is None:
+            pause = self._server_backoff.end(f"ended; its log is in {self._server.data_dir}")
+            self._server_restart_s = time.monotonic() + pause
+            self._report(f"the embedded Redis ended; it is started again in {pause:g} s with its data")
+        elif time.monotonic() >= self._server_restart_s:
+            self._server_restart_s = None
             try:
                 self._server.start()
-                self._server_pauses.begin()
+                self._server_backoff.begin()
             except (StoreMisconfigured, StoreUnavailable) as wrong:
-                self._say(f"the embedded Redis cannot be started: {_one_line(str(wrong))}")
+                self._report(f"the embedded Redis cannot be started: {_one_line(str(wrong))}")
 
     def stop(self) -> None:
         """End all parts: the API first, whose requests are finished; beat; the worker. Redis is for the caller to stop."""
-        self._parts["api"].stop(API_PATIENCE_S)
-        self._parts["beat"].stop(BEAT_PATIENCE_S)
-        self._parts["worker"].stop(WORKER_PATIENCE_S)
+        self._processes["api"].stop(API_PATIENCE_S)
+        self._processes["beat"].stop(BEAT_PATIENCE_S)
+        self._processes["worker"].stop(WORKER_PATIENCE_S)
 
     def kill(self) -> None:
         """End all parts at once; safe in a handler of signals, for it waits for nothing."""
-        for part in self._parts.values():
-            part.tell(signal.SIGKILL)
+        for process in self._processes.values():
+            process.tell(signal.SIGKILL)
 
 
 def _one_line(text: str) -> str:

@@ -24,10 +24,10 @@ class Duration(click.ParamType[int]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Seconds; the usage error names the units."""
-        written = re.fullmatch(r"(\d{1,9})([smhdw])", str(value), re.ASCII)
-        if not written:
+        match = re.fullmatch(r"(\d{1,9})([smhdw])", str(value), re.ASCII)
+        if not match:
             self.fail(f"{value!r} is not a number and one of s, m, h, d, w: 90d, say", param, ctx)
-        return int(written[1]) * _UNITS_S[written[2]]
+        return int(match[1]) * _UNITS_S[match[2]]
 
 
 @click.group()
@@ -70,13 +70,15 @@ def create(
     poolkeeperd token create nightly --role requester --component team-ml --expires 90d
     """
     settings = read_settings(config)
-    with report_errors(), open_services(settings) as here:
-        made, secret = here.services.tokens.create(
+    with report_errors(), open_services(settings) as context:
+        token, secret = context.services.tokens.create(
             name, role, workspaces, components, sensitive=sensitive, rate=rate, expires_s=expires
         )
-        says = f"token {made.name}, id {made.id}: {_role(made)} in {_workspaces(made)}; on {describe_redis(here, settings)}"
-        click.echo(says, err=True)
-        if len(here.services.tokens.list_tokens()) == 1:
+        summary = (
+            f"token {token.name}, id {token.id}: {_role(token)} in {_workspaces(token)}; on {describe_redis(context, settings)}"
+        )
+        click.echo(summary, err=True)
+        if len(context.services.tokens.list_tokens()) == 1:
             click.echo("It is the first: from now on every call there needs a token.", err=True)
         click.echo("Its secret, shown only now:", err=True)
         click.echo(secret)
@@ -86,8 +88,8 @@ def create(
 @CONFIG
 def show(config: Path | None) -> None:
     """Show every token, the oldest first, without its secret, which nobody knows."""
-    with report_errors(), open_services(read_settings(config), existing=True) as here:
-        tokens = here.services.tokens.list_tokens()
+    with report_errors(), open_services(read_settings(config), existing=True) as context:
+        tokens = context.services.tokens.list_tokens()
     for line in _aligned([_HEAD, *map(_row, tokens)]):
         click.echo(line)
 
@@ -97,10 +99,10 @@ def show(config: Path | None) -> None:
 @click.argument("name_or_id")
 def revoke(config: Path | None, name_or_id: str) -> None:
     """Make the token NAME_OR_ID worthless, within a second."""
-    with report_errors(), open_services(read_settings(config), existing=True) as here:
-        revoked, left = here.services.tokens.revoke(name_or_id), here.services.tokens.list_tokens()
-    click.echo(f"token {revoked.name}, id {revoked.id}, is revoked", err=True)
-    if not left:
+    with report_errors(), open_services(read_settings(config), existing=True) as context:
+        token, remaining = context.services.tokens.revoke(name_or_id), context.services.tokens.list_tokens()
+    click.echo(f"token {token.name}, id {token.id}, is revoked", err=True)
+    if not remaining:
         click.echo("It was the last: unless require_token is set, whoever is on that machine may do everything.", err=True)
 
 

@@ -85,33 +85,33 @@ def up(config: Path | None, file: Path | None, no_pools: bool) -> None:
     POOLKEEPER_REDIS_URL=redis://127.0.0.1:6379/0 poolkeeperd up --pools our-pools.yaml
     """
     settings = read_settings(config)
-    with report_errors(), stopping() as stop, _place(settings) as counters:
+    with report_errors(), stopping() as stop_signal, _runtime_folder(settings) as counters:
         pools = None if no_pools else _pools(file)
         port = check_bindable(settings.host, settings.port)
         if settings.redis_url:
             celery_broker(settings.broker_url or settings.redis_url)
         celery_brokers.check_brokers(settings)
-        with open_services(settings, serving=True) as here:
-            _refuse_strangers(settings, here)
-            _declare(here, pools)
-            secret = _first_token(settings, here)
-            known = environment(settings, config, redis_url=here.url, port=port)
-            parts = _parts(settings, {multiprocess_dir.ENVIRONMENT_VARIABLE: str(counters)} | known)
-            supervisor = Supervisor(parts, here.server, lambda line: click.echo(line, err=True))
-            _serve(supervisor, stop, _Endpoint(settings, port, here, secret))
+        with open_services(settings, serving=True) as context:
+            _require_safe_address(settings, context)
+            _declare(context, pools)
+            secret = _first_token(settings, context)
+            environ = environment(settings, config, redis_url=context.url, port=port)
+            processes = _managed_processes(settings, {multiprocess_dir.ENVIRONMENT_VARIABLE: str(counters)} | environ)
+            supervisor = Supervisor(processes, context.server, lambda line: click.echo(line, err=True))
+            _serve(supervisor, stop_signal, _Endpoint(settings, port, context, secret))
     click.echo("stopped")
 
 
 @contextmanager
 def stopping() -> Iterator[StopSignal]:
     """What Ctrl-C and SIGTERM mean; one that comes before anything serves just ends it."""
-    stop = StopSignal()
+    stop_signal = StopSignal()
     numbers = [signal.SIGINT, signal.SIGTERM]
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup has it
         numbers.append(signal.SIGHUP)
-    before = {number: signal.signal(number, stop.on_signal) for number in numbers}
+    before = {number: signal.signal(number, stop_signal.on_signal) for number in numbers}
     try:
-        yield stop
+        yield stop_signal
     except KeyboardInterrupt:
         pass
     finally:
@@ -130,31 +130,31 @@ def _pools(file: Path | None) -> Declaration:
         raise ValueError(f"{file}: {error}") from error
 
 
-def _refuse_strangers(settings: Settings, here: ServiceContext) -> None:
+def _require_safe_address(settings: Settings, context: ServiceContext) -> None:
     try:
-        require_token_if_reachable(settings, here.services.tokens.any_exist)
+        require_token_if_reachable(settings, context.services.tokens.any_exist)
     except InvalidSetting as wrong:
         click.echo(f"poolkeeperd: {wrong}", err=True)
         sys.exit(2)
 
 
-def _declare(here: ServiceContext, pools: Declaration | None) -> None:
-    if pools and not here.services.pools.list_names("default"):
+def _declare(context: ServiceContext, pools: Declaration | None) -> None:
+    if pools and not context.services.pools.list_names("default"):
         try:
-            here.services.declarations.apply("default", pools)
+            context.services.declarations.apply("default", pools)
         except Refusal as why:
             raise ValueError(f"the pools cannot be declared: {why}; begin without them by --no-pools") from why
 
 
-def _first_token(settings: Settings, here: ServiceContext) -> str | None:
+def _first_token(settings: Settings, context: ServiceContext) -> str | None:
     """Somebody must be able to begin."""
-    if not settings.require_token or here.services.tokens.any_exist():
+    if not settings.require_token or context.services.tokens.any_exist():
         return None
-    return here.services.tokens.create("up", "admin", ["*"])[1]
+    return context.services.tokens.create("up", "admin", ["*"])[1]
 
 
 @contextmanager
-def _place(settings: Settings) -> Iterator[Path]:
+def _runtime_folder(settings: Settings) -> Iterator[Path]:
     """Where the API's processes count, in memory if that can be had; and the data folder is ours, for the logs at least."""
     lock = None
     if settings.redis_url:  # else the embedded server has it
@@ -172,10 +172,10 @@ def _place(settings: Settings) -> Iterator[Path]:
             lock.release()
 
 
-def _parts(settings: Settings, known: dict[str, str]) -> list[ManagedProcess]:
+def _managed_processes(settings: Settings, environ: dict[str, str]) -> list[ManagedProcess]:
     logs = settings.data_dir.absolute() / "log"
     logs.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return [ManagedProcess(name, command, known, ROOT, logs / f"{name}.log") for name, command in commands().items()]
+    return [ManagedProcess(name, command, environ, ROOT, logs / f"{name}.log") for name, command in commands().items()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +184,7 @@ class _Endpoint:
 
     settings: Settings
     port: int
-    here: ServiceContext
+    context: ServiceContext
     secret: str | None
 
     @property
@@ -207,7 +207,7 @@ class _Endpoint:
     def sign(self) -> str:
         """What is said when it is open."""
         data = self.settings.data_dir.absolute()
-        redis = f"embedded, data in {data}" if self.here.server else redact_url(self.here.url)
+        redis = f"embedded, data in {data}" if self.context.server else redact_url(self.context.url)
         lines = [f"Poolkeeper is ready at {self.url} (documentation: {self.url}/docs)", f"Redis: {redis}; logs: {data / 'log'}"]
         if self.secret:
             lines.append("An admin token was made; it is shown only now.")
@@ -217,41 +217,41 @@ class _Endpoint:
 
     def tries(self) -> list[str]:
         """What somebody may type first."""
-        known = {"POOLKEEPER_URL": self.url if self.url != USUAL else None, "POOLKEEPER_TOKEN": self.secret}
-        exports = [f"export {name}={value}" for name, value in known.items() if value]
+        client_environ = {"POOLKEEPER_URL": self.url if self.url != USUAL else None, "POOLKEEPER_TOKEN": self.secret}
+        exports = [f"export {name}={value}" for name, value in client_environ.items() if value]
         return exports + [f"{_command_line()} {words}" for words in TRY]
 
 
 def _command_line() -> str:
     """How `poolkeeper` is called from here: by its name if that finds the one that came with us, else by its path."""
-    ours = Path(sys.executable).with_name("poolkeeper")
-    found = shutil.which("poolkeeper")
-    if not ours.exists() or (found and Path(found).samefile(ours)):
+    installed = Path(sys.executable).with_name("poolkeeper")
+    on_path = shutil.which("poolkeeper")
+    if not installed.exists() or (on_path and Path(on_path).samefile(installed)):
         return "poolkeeper"
-    return str(ours.relative_to(Path.cwd()) if ours.is_relative_to(Path.cwd()) else ours)
+    return str(installed.relative_to(Path.cwd()) if installed.is_relative_to(Path.cwd()) else installed)
 
 
-def _serve(supervisor: Supervisor, stop: StopSignal, door: _Endpoint) -> None:
-    stop.supervisor = supervisor
+def _serve(supervisor: Supervisor, stop_signal: StopSignal, endpoint: _Endpoint) -> None:
+    stop_signal.supervisor = supervisor
     try:
-        _open(supervisor, stop, door)
-        while not stop.asked.wait(LOOK_EVERY_S):
+        _open(supervisor, stop_signal, endpoint)
+        while not stop_signal.asked.wait(LOOK_EVERY_S):
             supervisor.watch()
     finally:
         supervisor.stop()
 
 
-def _open(supervisor: Supervisor, stop: StopSignal, door: _Endpoint) -> None:
+def _open(supervisor: Supervisor, stop_signal: StopSignal, endpoint: _Endpoint) -> None:
     """Returns when it is ready, or is to stop."""
     late = time.monotonic() + NOT_YET_S
-    while not stop.asked.is_set():
+    while not stop_signal.asked.is_set():
         supervisor.watch()
-        why = door.answers()
+        why = endpoint.answers()
         if not why:
             supervisor.stands("api")
-            return click.echo(door.sign())
+            return click.echo(endpoint.sign())
         if time.monotonic() > late:
             late = float("inf")
             click.echo(f"not ready yet: {why}", err=True)
-        stop.asked.wait(LOOK_EVERY_S)
+        stop_signal.asked.wait(LOOK_EVERY_S)
     return None

@@ -25,8 +25,9 @@ from app.domain.dry_run import ChangeOutcome
 from app.domain.errors import Conflict, Refusal
 from app.domain.models import Policy, Pool, Request
 from app.domain.names import component_id
-from app.domain.specs import PolicySpec, PoolUpdate, field_errors
+from app.domain.specs import PolicySpec, PoolUpdate
 from app.domain.states import FINAL_STATES, RequestState
+from app.domain.validation_errors import field_errors
 
 TOLD = 20
 """Requests of one kind that are named."""

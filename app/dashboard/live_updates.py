@@ -11,10 +11,9 @@ from flask import Response
 from app.api.request_handler import event_stream, is_disconnected
 from app.dashboard.page_context import Look
 from app.dashboard.pages import POOLS, page_of
-from app.domain.errors import NotFound
+from app.domain.errors import NotFound, StoreUnavailable
 from app.domain.models import Event
 from app.domain.names import is_name
-from app.store.connection import StoreUnavailable
 
 LOOK_S = 0.7
 """How often is looked for what makes no event: a pool, a group or a policy that is other than it was."""
@@ -34,7 +33,9 @@ def stream(look: Look) -> Response:
             raise NotFound("pool", ascii(pool)[:80])
     sock = look.asked.environ.get("gunicorn.socket")
     last = look.services.requests.get_last_event_id(look.workspace)
-    events = look.services.long_polls.stream_events(look.workspace, last, LOOK_S, lambda: is_disconnected(sock) or not look.stays())
+    events = look.services.long_polls.stream_events(
+        look.workspace, last, LOOK_S, lambda: is_disconnected(sock) or not look.stays()
+    )
     next(events)  # what is wrong is known now, while there is still a status to say it with
     return event_stream(_told(look, events))
 

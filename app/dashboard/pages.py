@@ -76,7 +76,7 @@ def pool(look: Look, pool: str) -> Response:
         running=running,
         unseen=len(queued) - len(waiting),
         reasons=look.services.dashboard_queries.list_reasons(
-            look.workspace, pool, [row.request.id for row in waiting], named=not look.visitor.token.is_limited
+            look.workspace, pool, [row.request.id for row in waiting], with_ids=not look.visitor.token.is_limited
         ),
         estimates=look.services.estimates.list_estimates(look.workspace, pool) if waiting else {},
         queue_follows=queue_follows,

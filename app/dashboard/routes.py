@@ -18,10 +18,9 @@ from app.dashboard import actions, live_updates, pages, sign_in
 from app.dashboard.assets import Assets
 from app.dashboard.page_context import Look, Paper
 from app.dashboard.session import Door, check_may, greet
-from app.domain.errors import NotFound
+from app.domain.errors import NotFound, StoreUnavailable
 from app.domain.names import is_name
 from app.domain.tokens import Permission
-from app.store.connection import StoreUnavailable
 
 log = logging.getLogger("poolkeeper.dashboard")
 

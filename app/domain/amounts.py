@@ -74,10 +74,10 @@ def mcpu(cpu_count: float) -> int:
 
 def memory_mb(memory: str) -> int:
     """Megabytes (10^6 bytes), rounded up, of a text like `16GiB` or `1.5GB`; ValueError for any other."""
-    written = _MEMORY.fullmatch(memory)
-    if written is None:
+    match = _MEMORY.fullmatch(memory)
+    if match is None:
         raise ValueError(f"must be a number and one of {' '.join(BYTES)}, such as 16GiB")
-    number, unit = written.groups()
+    number, unit = match.groups()
     megabytes = ceil(Fraction(number) * BYTES[unit] / 10**6)
     if megabytes > EXACT:
         raise ValueError(f"must be at most {EXACT} megabytes")
@@ -87,10 +87,10 @@ def memory_mb(memory: str) -> int:
 def merge_resources(resources: Amounts, settings: TypedResources) -> dict[str, int]:
     """What a request asks: typed fields over `pool_resources` over `resources`; a typed 0 removes its key; `step_run` is 1."""
     merged = {**resources, **settings.pool_resources, **_typed_amounts(settings)}
-    asked = {key: amount for key, amount in merged.items() if amount > 0 and key != STEP_RUN}
-    if len(asked) > MAX_KEYS:
-        raise ValueError(f"must ask, with resources, for at most {MAX_KEYS} keys, not {len(asked)}")
-    return {**asked, STEP_RUN: 1}
+    requested = {key: amount for key, amount in merged.items() if amount > 0 and key != STEP_RUN}
+    if len(requested) > MAX_KEYS:
+        raise ValueError(f"must ask, with resources, for at most {MAX_KEYS} keys, not {len(requested)}")
+    return {**requested, STEP_RUN: 1}
 
 
 def _typed_amounts(settings: TypedResources) -> dict[str, int]:

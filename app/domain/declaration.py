@@ -11,9 +11,11 @@ from typing import cast, get_args
 
 from pydantic import Field, field_validator
 
+from app.domain.field_types import StrictModel
 from app.domain.models import Group, Policy, Pool
 from app.domain.names import Name, component_id
-from app.domain.specs import AccountSettings, GroupSpec, PolicySpec, PoolSettings, PoolSpec, Profile, SharingMode, StrictModel
+from app.domain.pool_settings import AccountSettings, PoolSettings
+from app.domain.specs import GroupSpec, PolicySpec, PoolSpec, Profile, SharingMode
 
 
 class _NamedSpec(StrictModel):
@@ -98,9 +100,9 @@ def export_pool(pool: Pool) -> DeclaredPool:
 
 def _export_settings(pool: Pool) -> PoolSettings:
     """A setting that is not told has its default, and so has one that is null and may not be."""
-    known = PoolSettings.model_fields
-    said = {name: value for name, value in pool.settings.items() if value is not None or _is_nullable(name)}
-    return PoolSettings.model_validate({name: value for name, value in said.items() if name in known})
+    fields = PoolSettings.model_fields
+    values = {name: value for name, value in pool.settings.items() if value is not None or _is_nullable(name)}
+    return PoolSettings.model_validate({name: value for name, value in values.items() if name in fields})
 
 
 def _is_nullable(setting: str) -> bool:

@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeAlias
 from app.domain import decimals
 from app.domain.amounts import encode
 from app.domain.declaration import Declaration, DeclaredGroup, DeclaredPolicy, DeclaredPool
-from app.domain.specs import PoolSettings
+from app.domain.pool_settings import PoolSettings
 
 Action: TypeAlias = Literal["create", "update", "delete"]
 AccountKind: TypeAlias = Literal["pool", "group", "policy"]
@@ -84,16 +84,16 @@ class DeclarationPlan:
         return f"{create} to create, {change} to change, {delete} to delete"
 
 
-def plan_declaration(present: Mapping[str, DeclaredPool], wanted: Declaration, *, prune: bool = False) -> DeclarationPlan:
+def plan_declaration(present: Mapping[str, DeclaredPool], declaration: Declaration, *, prune: bool = False) -> DeclarationPlan:
     """What makes the present pools (by name) the wanted ones; with `prune`, those not wanted go."""
-    steps = [DeclarationStep(present.get(pool.name), pool) for pool in wanted.pools]
+    steps = [DeclarationStep(present.get(pool.name), pool) for pool in declaration.pools]
     if prune:
-        kept = {pool.name for pool in wanted.pools}
-        steps += [DeclarationStep(present[name], None) for name in sorted(present) if name not in kept]
-    told = [(step, tuple(_step_changes(step))) for step in steps]
+        names = {pool.name for pool in declaration.pools}
+        steps += [DeclarationStep(present[name], None) for name in sorted(present) if name not in names]
+    step_changes = [(step, tuple(_step_changes(step))) for step in steps]
     return DeclarationPlan(
-        changes=tuple(change for _, changes in told for change in changes),
-        steps=tuple(step for step, changes in told if changes),
+        changes=tuple(change for _, changes in step_changes for change in changes),
+        steps=tuple(step for step, changes in step_changes if changes),
     )
 
 
@@ -101,10 +101,10 @@ def diff_accounts(
     before: Sequence[DeclaredAccount], after: Sequence[DeclaredAccount]
 ) -> tuple[list[DeclaredAccount], list[DeclaredAccount]]:
     """Of the groups, or the policies, of a pool: those to be set, and those to be deleted."""
-    then, now = {account.name: account for account in before}, {account.name for account in after}
+    old, new_names = {account.name: account for account in before}, {account.name for account in after}
     return (
-        [account for account in after if account != then.get(account.name)],
-        [then[name] for name in sorted(then) if name not in now],
+        [account for account in after if account != old.get(account.name)],
+        [old[name] for name in sorted(old) if name not in new_names],
     )
 
 
@@ -123,13 +123,13 @@ def _step_changes(step: DeclarationStep) -> Iterator[DeclarationChange]:
 def _account_changes(
     kind: AccountKind, pool: str, before: Sequence[DeclaredAccount], after: Sequence[DeclaredAccount]
 ) -> Iterator[DeclarationChange]:
-    known = {account.name: account for account in before}
-    wanted, gone = diff_accounts(before, after)
-    for account in wanted:
-        was = known.get(account.name)
-        lines = _changed_lines(kind, _account_facts(was) if was else None, _account_facts(account))
-        yield DeclarationChange("update" if was else "create", kind, pool, account.name, lines)
-    for account in gone:
+    accounts_before = {account.name: account for account in before}
+    updated, deleted = diff_accounts(before, after)
+    for account in updated:
+        account_before = accounts_before.get(account.name)
+        lines = _changed_lines(kind, _account_facts(account_before) if account_before else None, _account_facts(account))
+        yield DeclarationChange("update" if account_before else "create", kind, pool, account.name, lines)
+    for account in deleted:
         yield DeclarationChange("delete", kind, pool, account.name, _fact_lines(_account_facts(account)))
 
 
@@ -142,23 +142,23 @@ def _pool_contents(pool: DeclaredPool | None) -> tuple[str, ...]:
 
 
 def _pool_facts(pool: DeclaredPool) -> dict[str, str]:
-    said = pool.model_dump(exclude={"name", "groups", "policies"}, exclude_defaults=True)
-    if "description" in said:
-        said["description"] = json.dumps(said["description"], ensure_ascii=False)
-    return _labelled(said)
+    values = pool.model_dump(exclude={"name", "groups", "policies"}, exclude_defaults=True)
+    if "description" in values:
+        values["description"] = json.dumps(values["description"], ensure_ascii=False)
+    return _labelled(values)
 
 
 def _account_facts(account: DeclaredAccount) -> dict[str, str]:
     return _labelled(account.model_dump(exclude={"name", "component", "component_type"}, exclude_defaults=True))
 
 
-def _labelled(said: Mapping[str, Any]) -> dict[str, str]:
+def _labelled(values: Mapping[str, Any]) -> dict[str, str]:
     """What is said beyond the defaults, label → value, the keys of a mapping each for itself and in order."""
     facts = {}
-    for name, value in said.items():
+    for name, value in values.items():
         field = "setting" if name == "settings" else name
-        of = {f"{field} {key}": value[key] for key in sorted(value)} if isinstance(value, Mapping) else {field: value}
-        facts.update({label: _text(one) for label, one in of.items()})
+        items = {f"{field} {key}": value[key] for key in sorted(value)} if isinstance(value, Mapping) else {field: value}
+        facts.update({label: _text(item) for label, item in items.items()})
     return facts
 
 
@@ -178,9 +178,9 @@ def _changed_lines(kind: AccountKind, before: Mapping[str, str] | None, after: M
     labels = sorted({*after, *before}, key=lambda label: (FIELD_ORDER.index(label.partition(" ")[0]), label))
     pairs = ((label, before.get(label), after.get(label)) for label in labels)
     return tuple(
-        f"{label}: {_default_text(kind, label) if was is None else was} -> {_default_text(kind, label, gone=True) if now is None else now}"
-        for label, was, now in pairs
-        if was != now
+        f"{label}: {_default_text(kind, label) if old is None else old} -> {_default_text(kind, label, is_deleted=True) if new is None else new}"
+        for label, old, new in pairs
+        if old != new
     )
 
 
@@ -188,15 +188,15 @@ def _fact_lines(facts: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(f"{label}: {value}" for label, value in facts.items())
 
 
-def _default_text(kind: AccountKind, label: str, *, gone: bool = False) -> str:
+def _default_text(kind: AccountKind, label: str, *, is_deleted: bool = False) -> str:
     """What goes without saying."""
-    field, _, of = label.partition(" ")
+    field, _, name = label.partition(" ")
     if field == "setting" and kind != "pool":
         return "inherited"
-    if of in AS_THE_DISCIPLINE:
+    if name in AS_THE_DISCIPLINE:
         return "as the discipline"
     if field == "setting":
-        return _text(PoolSettings.model_fields[of].default)
-    if field == "capacity" and gone:
+        return _text(PoolSettings.model_fields[name].default)
+    if field == "capacity" and is_deleted:
         return "removed"
     return DEFAULT_TEXTS.get(field, "none")

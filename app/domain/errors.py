@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 
 class Refusal(Exception):  # noqa: N818
     """Poolkeeper says no, and why: a stable code and a sentence for people."""
@@ -57,3 +59,26 @@ def rule_refusal(code: str, account: str, key: str, wants: str, bound: str) -> R
     """The error of a refusal the ledger answered: which account, which key, and the two numbers that do not agree."""
     kind, sentence = _RULE_REFUSALS[code]
     return kind(code, sentence.format(account=account.replace(":", " ", 1), key=key, wants=wants, bound=bound))
+
+
+UNAVAILABLE_REASONS: Final = {
+    "unreachable": "cannot be reached",
+    "timeout": "does not answer in time",
+    "denied": "refuses the user or password",
+    "unsuitable": "is not what this needs",
+    "loading": "is still loading its data",
+    "busy": "is busy with something else",
+    "failing_over": "has no working master at the moment",
+    "read_only": "is read-only",
+    "out_of_memory": "is out of memory",
+    "not_persisting": "cannot keep what is written safe",
+}
+"""Why Redis cannot serve, and what it is then said to be."""
+
+
+class StoreUnavailable(Exception):  # noqa: N818 - a state of the world
+    """Redis cannot serve now; `reason` is a word of REASONS, the message a line for people."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason

@@ -49,8 +49,8 @@ class QueueState(StrEnum):
 class Shortfall:
     """A constraint of an account that it does not meet: how much of a key it needs there, and how much room there is.
 
-    The kind is `limit`, `fixed` (what is reserved for those that are not preemptible), `cleared` (kept by holds with victims)
-    or `held` (by that of patience).
+    The kind is `limit`, `fixed` (what is reserved for those that are not preemptible), `victim_held` (kept by holds with victims)
+    or `patience_held` (by that of patience).
     """
 
     kind: str
@@ -67,7 +67,7 @@ class Shortfall:
     @property
     def wait_reason(self) -> WaitReason:
         """What is said of it."""
-        if self.kind in ("cleared", "held"):
+        if self.kind in ("victim_held", "patience_held"):
             return WaitReason.HELD
         if self.kind == "fixed":
             return WaitReason.OVER_RESERVED
@@ -118,18 +118,18 @@ class QueueStatus:
         """The first that applies."""
         if self.state is QueueState.OWNER:
             return WaitReason.WAITING_FOR_VICTIMS
-        found = {lack.wait_reason for lack in self.shortfalls}
-        return next((verdict for verdict in WaitReason if verdict in found), WaitReason.BEHIND)
+        reasons = {lack.wait_reason for lack in self.shortfalls}
+        return next((verdict for verdict in WaitReason if verdict in reasons), WaitReason.BEHIND)
 
     @property
     def blocking(self) -> Shortfall | None:
         """What keeps it: of the lacks of its verdict the one that lacks most of what it needs."""
-        some = [lack for lack in self.shortfalls if lack.wait_reason is self.wait_reason]
-        return max(some, key=lambda lack: lack.missing / lack.needed, default=None)
+        shortfalls = [lack for lack in self.shortfalls if lack.wait_reason is self.wait_reason]
+        return max(shortfalls, key=lambda lack: lack.missing / lack.needed, default=None)
 
     def usage_of(self, lack: Shortfall) -> AccountUsage:
         """Where it lacks that."""
-        return next(one for one in self.usages if (one.account, one.key) == (lack.account, lack.key))
+        return next(usage for usage in self.usages if (usage.account, usage.key) == (lack.account, lack.key))
 
 
 @dataclass(frozen=True, slots=True)

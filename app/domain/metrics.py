@@ -62,8 +62,8 @@ class WorkspaceMetrics:
     @cached_property
     def by_name(self) -> Mapping[str, Mapping[tuple[str, ...], int]]:
         """Name → what follows it → count, in order."""
-        found: dict[str, dict[tuple[str, ...], int]] = {}
-        for counted in sorted(self.counts):
-            name, *of = counted.split("|")
-            found.setdefault(name, {})[tuple(of)] = self.counts[counted]
-        return found
+        counters: dict[str, dict[tuple[str, ...], int]] = {}
+        for name_and_labels in sorted(self.counts):
+            name, *labels = name_and_labels.split("|")
+            counters.setdefault(name, {})[tuple(labels)] = self.counts[name_and_labels]
+        return counters

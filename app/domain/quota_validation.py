@@ -15,32 +15,32 @@ from collections import Counter
 from app.domain.amounts import Amounts
 from app.domain.declaration import Declaration, DeclaredGroup, DeclaredPolicy, DeclaredPool
 from app.domain.errors import NotFound, Refusal, RuleViolation, rule_refusal
-from app.domain.specs import AccountSettings, PoolSettings
+from app.domain.pool_settings import AccountSettings, PoolSettings
 
 MAX_GROUP_DEPTH = 8
 """How many groups may stand one above the other."""
 
 
-def validate_quotas(wanted: Declaration) -> None:
+def validate_quotas(declaration: Declaration) -> None:
     """Raise what the ledger would say, with the pool it is about, unless all of it can be."""
-    for pool in wanted.pools:
+    for pool in declaration.pools:
         if refusal := _pool_refusal(pool):
             raise RuleViolation(refusal.code, f"pool {pool.name}: {refusal}")
 
 
 def _pool_refusal(pool: DeclaredPool) -> Refusal | None:
     groups = {group.name: group for group in pool.groups}
-    for _, above in _accounts(pool):
-        if above is not None and above not in groups:
-            return NotFound("group", above)
+    for _, parent in _accounts(pool):
+        if parent is not None and parent not in groups:
+            return NotFound("group", parent)
     for group in pool.groups:
-        if no := _parent_refusal(group, groups):
-            return no
-    if no := threshold_refusal("pool", pool.settings, pool.capacity):
-        return no
+        if refusal := _parent_refusal(group, groups):
+            return refusal
+    if refusal := threshold_refusal("pool", pool.settings, pool.capacity):
+        return refusal
     for account, _ in _accounts(pool):
-        if no := _account_refusal(account, pool.capacity):
-            return no
+        if refusal := _account_refusal(account, pool.capacity):
+            return refusal
     return _sum_refusal(pool, groups)
 
 
@@ -54,13 +54,13 @@ def _label(account: DeclaredGroup | DeclaredPolicy) -> str:
 
 
 def _parent_refusal(group: DeclaredGroup, groups: dict[str, DeclaredGroup]) -> Refusal | None:
-    way, above = {group.name: None}, group.parent
-    while above is not None:
-        if above in way:
-            return rule_refusal("circle", f"group:{above}", "-", "0", "0")
-        way[above], above = None, groups[above].parent
-    if len(way) > MAX_GROUP_DEPTH:
-        return rule_refusal("too_deep", _label(group), "-", str(len(way)), str(MAX_GROUP_DEPTH))
+    path, parent = {group.name: None}, group.parent
+    while parent is not None:
+        if parent in path:
+            return rule_refusal("circle", f"group:{parent}", "-", "0", "0")
+        path[parent], parent = None, groups[parent].parent
+    if len(path) > MAX_GROUP_DEPTH:
+        return rule_refusal("too_deep", _label(group), "-", str(len(path)), str(MAX_GROUP_DEPTH))
     return None
 
 
@@ -89,12 +89,12 @@ def _account_refusal(account: DeclaredGroup | DeclaredPolicy, capacity: Amounts)
 
 def _sum_refusal(pool: DeclaredPool, groups: dict[str, DeclaredGroup]) -> Refusal | None:
     sums: dict[str | None, Counter[str]] = {}
-    for account, above in _accounts(pool):
-        sums.setdefault(above, Counter()).update(account.reserved)
-    for above, promised in sums.items():
-        given = pool.capacity if above is None else groups[above].reserved
-        for key, total in sorted(promised.items()):
-            if total > given.get(key, 0):
-                label = "pool" if above is None else f"group:{above}"
-                return rule_refusal("overpromised", label, key, str(total), str(given.get(key, 0)))
+    for account, parent in _accounts(pool):
+        sums.setdefault(parent, Counter()).update(account.reserved)
+    for parent, reserved_sum in sums.items():
+        available = pool.capacity if parent is None else groups[parent].reserved
+        for key, total in sorted(reserved_sum.items()):
+            if total > available.get(key, 0):
+                label = "pool" if parent is None else f"group:{parent}"
+                return rule_refusal("overpromised", label, key, str(total), str(available.get(key, 0)))
     return None

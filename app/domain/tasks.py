@@ -18,10 +18,11 @@ from typing import Annotated, Any
 from pydantic import AwareDatetime, Field, field_validator
 
 from app.domain.amounts import Amounts
+from app.domain.field_types import StrictModel
 from app.domain.models import Request
 from app.domain.names import TASK_PATTERN
 from app.domain.queue_score import EXACT
-from app.domain.specs import RequestSpec, StrictModel
+from app.domain.specs import RequestSpec
 
 MAX_MESSAGE_BYTES = 256 * 1024
 """The longest message that is kept; what is larger belongs into a store of its own, and its address into the message."""
@@ -67,14 +68,14 @@ class TaskSpec(StrictModel):
 
     @field_validator("not_before")
     @classmethod
-    def _check_year(cls, at: datetime | None) -> datetime | None:
+    def _check_year(cls, time: datetime | None) -> datetime | None:
         try:
-            at = at and at.astimezone(UTC)
+            time = time and time.astimezone(UTC)
         except OverflowError:
-            at = None if at is None else at.replace(year=LAST_YEAR + 1)
-        if at and at.year > LAST_YEAR:
+            time = None if time is None else time.replace(year=LAST_YEAR + 1)
+        if time and time.year > LAST_YEAR:
             raise ValueError(f"must be in a year from 1 to {LAST_YEAR}")
-        return at
+        return time
 
     def request_spec(self) -> RequestSpec:
         """The request, with what goes without saying for a task."""
@@ -84,8 +85,8 @@ class TaskSpec(StrictModel):
 
     def digest(self) -> str:
         """Equal for asks that say the same."""
-        said = self.model_dump(mode="json", exclude_defaults=True)
-        return hashlib.sha256(json.dumps(said, sort_keys=True, separators=(",", ":")).encode()).hexdigest()[:32]
+        values = self.model_dump(mode="json", exclude_defaults=True)
+        return hashlib.sha256(json.dumps(values, sort_keys=True, separators=(",", ":")).encode()).hexdigest()[:32]
 
 
 class TaskStatus(StrEnum):

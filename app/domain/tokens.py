@@ -82,8 +82,8 @@ class Token:
     @property
     def default_workspace(self) -> str:
         """Which one is meant if nothing is said: `default`, unless it is for one other only."""
-        (first, *others) = self.workspaces
-        return first if not others and first != ALL_WORKSPACES else "default"
+        (first, *rest) = self.workspaces
+        return first if not rest and first != ALL_WORKSPACES else "default"
 
     def can_access(self, workspace: str) -> bool:
         """Whether it is good in this workspace."""

@@ -16,16 +16,16 @@ class Audit:
     def run(self, workspace: str, *, repair: bool = False) -> list[AuditFinding]:
         """Every difference found. With `repair` each has been put right, and what then could be granted has been."""
         pools = self._ledger.list_pools(workspace)
-        found = [*self._auditor.check_indexes(workspace, pools, repair=repair)]
-        found += self._auditor.check_requests(workspace, repair=repair)
+        findings = [*self._auditor.check_indexes(workspace, pools, repair=repair)]
+        findings += self._auditor.check_requests(workspace, repair=repair)
         for pool in pools:
-            found += self._auditor.check_holds(workspace, pool, repair=repair)
-            found += self._auditor.check_accounts(workspace, pool, repair=repair)
+            findings += self._auditor.check_holds(workspace, pool, repair=repair)
+            findings += self._auditor.check_accounts(workspace, pool, repair=repair)
         self._finish(workspace, repair)
         for pool in pools:
-            found += self._auditor.check_lanes(workspace, pool, repair=repair)
+            findings += self._auditor.check_lanes(workspace, pool, repair=repair)
         self._finish(workspace, repair)
-        return found
+        return findings
 
     def _finish(self, workspace: str, repaired: bool) -> None:
         while repaired and self._ledger.resume_unfinished(workspace):

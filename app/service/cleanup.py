@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import logging
 
+from app.domain.errors import StoreUnavailable
 from app.domain.models import CleanupCounts
-from app.store.connection import StoreUnavailable
 from app.store.ledger import Ledger
 from app.store.workspaces import WorkspaceRegistry
 

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field, replace
 from heapq import nsmallest
 from threading import Lock
 
+from app.domain.errors import StoreUnavailable
 from app.domain.explanations import PreemptionCandidate, QueueState, QueueStatus
 from app.domain.snapshot import Allocation, PoolSnapshot, Waiter
 from app.planner.decisions import CandidateVerdict, Decision
 from app.planner.planning_pass import plan_pool
 from app.service.long_poll import TooManyWaiters
 from app.service.single_flight import acquire
-from app.store.connection import StoreUnavailable
 from app.store.ledger import Ledger
 from app.store.plan_store import PlanStore, UnfinishedWork
 
@@ -28,7 +28,7 @@ MAX_CALLS = 50
 MAX_CANDIDATES = 100
 """Candidates that are told at most."""
 BUSY = "others look at it just now, and that takes long"
-BETWEEN = "?"
+NO_SINGLE_EVENT = "?"
 """In place of the newest event, where something happened while the pool was looked at."""
 
 
@@ -52,63 +52,67 @@ class PoolDecisions:
     """What had happened last in the workspace."""
     until_s: float
     _decisions: dict[str, Decision] = field(default_factory=dict)
-    _asked: dict[str, PreemptionOutcome] = field(default_factory=dict)
+    _outcomes: dict[str, PreemptionOutcome] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
 
-    def matches(self, standing: QueueStatus) -> bool:
+    def matches(self, status: QueueStatus) -> bool:
         """Whether it was seen when somebody stood so there."""
-        return self.event == standing.last_event and (self.snapshot is None or self.snapshot.rules_version == standing.rules_version)
+        return self.event == status.last_event and (
+            self.snapshot is None or self.snapshot.rules_version == status.rules_version
+        )
 
-    def decide(self, standing: QueueStatus) -> PreemptionOutcome:
+    def decide(self, status: QueueStatus) -> PreemptionOutcome:
         """What came of the ask of one who stands there; the pass over the pool is made no further than to that one."""
-        if self.snapshot is None or standing.state is QueueState.ELSEWHERE:
+        if self.snapshot is None or status.state is QueueState.ELSEWHERE:
             return PreemptionOutcome(None)
-        with acquire(self._lock) as mine:
-            request = standing.waiter.id
-            if not mine:
-                raise TooManyWaiters(f"pool {standing.pool}: {BUSY}")
-            if request not in self._asked:
-                self._asked[request] = self._decided(self.snapshot, standing)
-            return self._asked[request]
+        with acquire(self._lock) as acquired:
+            request = status.waiter.id
+            if not acquired:
+                raise TooManyWaiters(f"pool {status.pool}: {BUSY}")
+            if request not in self._outcomes:
+                self._outcomes[request] = self._outcome(self.snapshot, status)
+            return self._outcomes[request]
 
-    def _decided(self, seen: PoolSnapshot, standing: QueueStatus) -> PreemptionOutcome:
-        request = standing.waiter.id
+    def _outcome(self, snapshot: PoolSnapshot, status: QueueStatus) -> PreemptionOutcome:
+        request = status.waiter.id
         if request not in self._decisions:
-            owners = {hold.owner.id for hold in seen.holds}
-            shown = seen if request in owners else _with(seen, standing.waiter)
-            self._decisions.update(plan_pool(shown, until=request).decisions)
+            owners = {hold.owner.id for hold in snapshot.holds}
+            completed = snapshot if request in owners else _with_waiter(snapshot, status.waiter)
+            self._decisions.update(plan_pool(completed, until=request).decisions)
         decision = self._decisions.get(request)
         if decision is None or decision.list_verdicts is None:
             return PreemptionOutcome(decision)
-        candidates, more = _candidates(decision, {one.id: one for one in seen.allocations})
+        candidates, more = _list_candidates(decision, {allocation.id: allocation for allocation in snapshot.allocations})
         return PreemptionOutcome(decision, candidates, more)
 
 
-def _with(seen: PoolSnapshot, asker: Waiter) -> PoolSnapshot:
+def _with_waiter(snapshot: PoolSnapshot, waiter_to_add: Waiter) -> PoolSnapshot:
     """A pool of which not all waiters are shown, with one of them."""
-    if any(waiter.id == asker.id for waiter in seen.waiters):
-        return seen
-    waiters = sorted((*seen.waiters, asker), key=lambda waiter: (waiter.queue_position, waiter.submission_number))
-    return replace(seen, waiters=tuple(waiters))
+    if any(waiter.id == waiter_to_add.id for waiter in snapshot.waiters):
+        return snapshot
+    waiters = sorted((*snapshot.waiters, waiter_to_add), key=lambda waiter: (waiter.queue_position, waiter.submission_number))
+    return replace(snapshot, waiters=tuple(waiters))
 
 
-def _candidates(decision: Decision, running: dict[str, Allocation]) -> tuple[tuple[PreemptionCandidate, ...], int]:
+def _list_candidates(decision: Decision, allocations: dict[str, Allocation]) -> tuple[tuple[PreemptionCandidate, ...], int]:
     verdicts = list(decision.verdicts())
-    first = nsmallest(MAX_CANDIDATES, verdicts, key=lambda verdict: (not verdict.allowed, -running[verdict.allocation].fence))
-    told = tuple(_candidate(verdict, running[verdict.allocation]) for verdict in first)
-    return told, len(verdicts) - len(told)
+    ranked = nsmallest(
+        MAX_CANDIDATES, verdicts, key=lambda verdict: (not verdict.allowed, -allocations[verdict.allocation].fence)
+    )
+    candidates = tuple(_build_candidate(verdict, allocations[verdict.allocation]) for verdict in ranked)
+    return candidates, len(verdicts) - len(candidates)
 
 
-def _candidate(verdict: CandidateVerdict, one: Allocation) -> PreemptionCandidate:
-    return PreemptionCandidate(one.id, one.component, verdict.rule, None if verdict.allowed else verdict.sentence)
+def _build_candidate(verdict: CandidateVerdict, allocation: Allocation) -> PreemptionCandidate:
+    return PreemptionCandidate(allocation.id, allocation.component, verdict.rule, None if verdict.allowed else verdict.sentence)
 
 
 @dataclass(slots=True)
-class _Place:
+class _DecisionEntry:
     """Where a pool is looked at by one after the other."""
 
     lock: Lock = field(default_factory=Lock)
-    sight: PoolDecisions | None = None
+    decisions: PoolDecisions | None = None
 
 
 class DecisionCache:
@@ -116,52 +120,54 @@ class DecisionCache:
 
     def __init__(
         self,
-        planning: PlanStore,
+        plan_store: PlanStore,
         ledger: Ledger,
         monotonic: Callable[[], float] = time.monotonic,
-        kept_s: float = TTL_S,
+        ttl_s: float = TTL_S,
     ) -> None:
-        self._planning, self._ledger = planning, ledger
-        self._monotonic, self._kept_s = monotonic, kept_s
-        self._places: OrderedDict[tuple[str, str], _Place] = OrderedDict()
+        self._plan_store, self._ledger = plan_store, ledger
+        self._monotonic, self._ttl_s = monotonic, ttl_s
+        self._entries: OrderedDict[tuple[str, str], _DecisionEntry] = OrderedDict()
         self._lock = Lock()
 
     @property
     def size(self) -> int:
         """Pools of which something is kept."""
-        return len(self._places)
+        return len(self._entries)
 
-    def get(self, workspace: str, standing: QueueStatus, *, anyhow: bool = False) -> PoolDecisions:
+    def get(self, workspace: str, status: QueueStatus, *, allow_stale: bool = False) -> PoolDecisions:
         """The pool where somebody stands: as it was then if it can be had; `anyhow` as it was a moment ago."""
-        place = self._place(workspace, standing.pool)
-        with acquire(place.lock) as mine:
-            if not mine:
-                raise TooManyWaiters(f"pool {standing.pool}: {BUSY}")
-            kept = place.sight
-            if kept and self._monotonic() < kept.until_s and (anyhow or kept.matches(standing)):
-                return kept
-            place.sight = self._seen(workspace, standing.pool)
-            return place.sight
+        entry = self._entry(workspace, status.pool)
+        with acquire(entry.lock) as acquired:
+            if not acquired:
+                raise TooManyWaiters(f"pool {status.pool}: {BUSY}")
+            cached = entry.decisions
+            if cached and self._monotonic() < cached.until_s and (allow_stale or cached.matches(status)):
+                return cached
+            entry.decisions = self._read(workspace, status.pool)
+            return entry.decisions
 
-    def _place(self, workspace: str, pool: str) -> _Place:
+    def _entry(self, workspace: str, pool: str) -> _DecisionEntry:
         with self._lock:
-            place = self._places.setdefault((workspace, pool), _Place())
-            self._places.move_to_end((workspace, pool))
-            for key, other in [*self._places.items()]:
-                aged = other.sight is not None and other.sight.until_s <= self._monotonic() and not other.lock.locked()
-                if other is not place and (aged or len(self._places) > MAX_POOLS):
-                    del self._places[key]
-            return place
+            entry = self._entries.setdefault((workspace, pool), _DecisionEntry())
+            self._entries.move_to_end((workspace, pool))
+            for key, other in [*self._entries.items()]:
+                aged = other.decisions is not None and other.decisions.until_s <= self._monotonic() and not other.lock.locked()
+                if other is not entry and (aged or len(self._entries) > MAX_POOLS):
+                    del self._entries[key]
+            return entry
 
-    def _seen(self, workspace: str, pool: str) -> PoolDecisions:
-        before = self._ledger.get_last_event_id(workspace)
+    def _read(self, workspace: str, pool: str) -> PoolDecisions:
+        event_before = self._ledger.get_last_event_id(workspace)
         for _ in range(MAX_CALLS):
             try:
-                seen = self._planning.snapshot(workspace, pool, anyway=True)
+                snapshot = self._plan_store.snapshot(workspace, pool, anyway=True)
             except UnfinishedWork:
-                before = BETWEEN
+                event_before = NO_SINGLE_EVENT
                 self._ledger.resume_unfinished(workspace)
             else:
-                event = self._ledger.get_last_event_id(workspace)
-                return PoolDecisions(seen, event if event == before else BETWEEN, self._monotonic() + self._kept_s)
+                event_after = self._ledger.get_last_event_id(workspace)
+                return PoolDecisions(
+                    snapshot, event_after if event_after == event_before else NO_SINGLE_EVENT, self._monotonic() + self._ttl_s
+                )
         raise StoreUnavailable("busy", f"pool {pool} was changed, and its queue is still being put in order")

@@ -15,7 +15,7 @@ from app.domain import quota_validation
 from app.domain.declaration import Declaration, DeclaredPool, export_pool
 from app.domain.declaration_diff import DeclarationPlan, plan_declaration
 from app.domain.errors import Conflict, NotFound, RuleViolation
-from app.domain.specs import field_errors
+from app.domain.validation_errors import field_errors
 from app.service.validation import checked_name
 from app.service.yaml_loader import InvalidYaml, load
 from app.store.ledger import Ledger
@@ -49,9 +49,9 @@ def read(text: str) -> Declaration:
         raise InvalidDeclaration(f"{field or 'the file'}: {reason}{more}", faults) from error
 
 
-def write(wanted: Declaration) -> str:
+def write(declaration: Declaration) -> str:
     """The YAML text that `read` makes the same of; what has its default is left out."""
-    return yaml.safe_dump(wanted.model_dump(exclude_defaults=True), sort_keys=False, allow_unicode=True)
+    return yaml.safe_dump(declaration.model_dump(exclude_defaults=True), sort_keys=False, allow_unicode=True)
 
 
 class Declarations:
@@ -63,20 +63,22 @@ class Declarations:
     def export(self, workspace: str) -> Declaration:
         """The workspace as it is; applied, it changes nothing."""
         pools = self._ledger.list_pools(checked_name(workspace))
-        return Declaration(pools=list(self._present(workspace, pools).values()))
+        return Declaration(pools=list(self._current_pools(workspace, pools).values()))
 
-    def plan(self, workspace: str, wanted: Declaration, prune: bool = False) -> DeclarationPlan:
+    def plan(self, workspace: str, declaration: Declaration, prune: bool = False) -> DeclarationPlan:
         """What `apply` would change."""
-        if len(wanted.pools) > MAX_CHANGES:
-            raise RuleViolation("too_many_changes", f"this declares {len(wanted.pools)} pools; {MAX_CHANGES} are most at once")
-        quota_validation.validate_quotas(wanted)
-        present = self._present(checked_name(workspace), self._concerned(workspace, wanted, prune))
-        return _bounded(plan_declaration(present, wanted, prune=prune))
+        if len(declaration.pools) > MAX_CHANGES:
+            raise RuleViolation(
+                "too_many_changes", f"this declares {len(declaration.pools)} pools; {MAX_CHANGES} are most at once"
+            )
+        quota_validation.validate_quotas(declaration)
+        current = self._current_pools(checked_name(workspace), self._affected_pools(workspace, declaration, prune))
+        return _bounded(plan_declaration(current, declaration, prune=prune))
 
-    def apply(self, workspace: str, wanted: Declaration, prune: bool = False) -> DeclarationPlan:
+    def apply(self, workspace: str, declaration: Declaration, prune: bool = False) -> DeclarationPlan:
         """Make it so, all of it or nothing, and say what was changed. With `prune`, pools that are not listed go."""
         for _ in range(ATTEMPTS):
-            plan = self.plan(workspace, wanted, prune)
+            plan = self.plan(workspace, declaration, prune)
             if not plan.steps:
                 return plan
             self._registry.add(workspace)
@@ -84,23 +86,25 @@ class Declarations:
                 return plan
         raise Conflict("changed_meanwhile", "others keep changing these pools; nothing was done")
 
-    def _concerned(self, workspace: str, wanted: Declaration, prune: bool) -> Iterable[str]:
-        listed = [pool.name for pool in wanted.pools]
-        return dict.fromkeys([*listed, *self._ledger.list_pools(workspace)]) if prune else listed
+    def _affected_pools(self, workspace: str, declaration: Declaration, prune: bool) -> Iterable[str]:
+        names = [pool.name for pool in declaration.pools]
+        return dict.fromkeys([*names, *self._ledger.list_pools(workspace)]) if prune else names
 
-    def _present(self, workspace: str, pools: Iterable[str]) -> dict[str, DeclaredPool]:
+    def _current_pools(self, workspace: str, pools: Iterable[str]) -> dict[str, DeclaredPool]:
         """Those of the pools that are there, each as of one moment."""
-        present = {}
+        current = {}
         for pool in pools:
             try:
-                present[pool] = export_pool(self._ledger.get_pool(workspace, pool))
+                current[pool] = export_pool(self._ledger.get_pool(workspace, pool))
             except NotFound:
                 continue
-        return present
+        return current
 
 
 def _bounded(plan: DeclarationPlan) -> DeclarationPlan:
     touched = sum(step.change_count for step in plan.steps)
     if touched > MAX_CHANGES:
-        raise RuleViolation("too_many_changes", f"this changes {touched} pools, groups and policies; {MAX_CHANGES} are most at once")
+        raise RuleViolation(
+            "too_many_changes", f"this changes {touched} pools, groups and policies; {MAX_CHANGES} are most at once"
+        )
     return plan

@@ -41,130 +41,142 @@ EVENTS_KEPT = 10**9
 
 
 @dataclass(slots=True)
-class _Bench:
+class _CopyServices:
     """The services on a copy."""
 
     workspace: str
     ledger: Ledger
-    planning: PlanStore
+    plan_store: PlanStore
     requests: Requests
     pools: Pools
-    declaring: Declarations
-    explaining: Explainer
+    declarations: Declarations
+    explainer: Explainer
 
     @classmethod
-    def on(cls, workspace: str, scratch: WorkspaceCopy, limits: LedgerLimits) -> _Bench:
+    def on(cls, workspace: str, workspace_copy: WorkspaceCopy, limits: LedgerLimits) -> _CopyServices:
         """All that is needed, at the copy's own time."""
-        client, clock = scratch
-        ledger, planning, registry = Ledger(client, clock, limits), PlanStore(client, clock, limits), WorkspaceRegistry(client)
-        standings = QueueStatusStore(client, clock)
+        client, clock = workspace_copy
+        ledger, plan_store, registry = (
+            Ledger(client, clock, limits),
+            PlanStore(client, clock, limits),
+            WorkspaceRegistry(client),
+        )
+        queue_status = QueueStatusStore(client, clock)
         return cls(
             workspace=workspace,
             ledger=ledger,
-            planning=planning,
+            plan_store=plan_store,
             requests=Requests(ledger, registry),
             pools=Pools(ledger, registry),
-            declaring=Declarations(ledger, registry),
-            explaining=Explainer(standings, planning, ledger, Estimator(planning, ledger, QueryStore(client), standings)),
+            declarations=Declarations(ledger, registry),
+            explainer=Explainer(
+                queue_status, plan_store, ledger, Estimator(plan_store, ledger, QueryStore(client), queue_status)
+            ),
         )
 
     def settle(self) -> None:
         """What workers would decide until nothing is left to be decided."""
-        reconciling = Reconciler(self.planning, self.ledger)
+        reconciler = Reconciler(self.plan_store, self.ledger)
         for _ in range(MAX_PASSES):
             before = self.ledger.get_last_event_id(self.workspace)
-            if not reconciling.run(self.workspace) and self.ledger.get_last_event_id(self.workspace) == before:
+            if not reconciler.run(self.workspace) and self.ledger.get_last_event_id(self.workspace) == before:
                 return
 
-    def since(self, event: str) -> Iterator[Event]:
+    def list_events_since(self, event: str) -> Iterator[Event]:
         """What has happened since."""
-        while some := self.ledger.list_events(self.workspace, event, PAGE_SIZE):
-            yield from some
-            event = some[-1].id
+        while events := self.ledger.list_events(self.workspace, event, PAGE_SIZE):
+            yield from events
+            event = events[-1].id
 
-    def exposed(self) -> frozenset[str]:
+    def find_preemptible(self) -> frozenset[str]:
         """Who lies beyond its share."""
-        snapshots = (self.planning.snapshot(self.workspace, pool, anyway=True) for pool in self.ledger.list_pools(self.workspace))
-        return frozenset(one for seen in snapshots if seen for one in find_preemptible(seen))
+        snapshots = (
+            self.plan_store.snapshot(self.workspace, pool, anyway=True) for pool in self.ledger.list_pools(self.workspace)
+        )
+        return frozenset(allocation for snapshot in snapshots if snapshot for allocation in find_preemptible(snapshot))
 
 
 class DryRun:
     """Tries things out."""
 
-    def __init__(self, copying: WorkspaceCopier, limits: LedgerLimits) -> None:
-        self._copying, self._limits = copying, replace(limits, events_kept=EVENTS_KEPT)
+    def __init__(self, copier: WorkspaceCopier, limits: LedgerLimits) -> None:
+        self._copier, self._limits = copier, replace(limits, events_kept=EVENTS_KEPT)
 
-    def submit(self, workspace: str, wanted: RequestSpec) -> SubmitOutcome:
+    def submit(self, workspace: str, spec: RequestSpec) -> SubmitOutcome:
         """What a submit of this would come to."""
-        with self._bench(workspace) as bench:
-            before, own = bench.ledger.get_last_event_id(workspace), request_id()
-            bench.ledger.submit(workspace, wanted, own_id=own)
-            bench.settle()
-            happened = list(bench.since(before))
+        with self._copy_services(workspace) as copy:
+            before, own_request = copy.ledger.get_last_event_id(workspace), request_id()
+            copy.ledger.submit(workspace, spec, own_id=own_request)
+            copy.settle()
+            events = list(copy.list_events_since(before))
             # Last, as it ends with the estimate: what is known is not lost to that.
-            told = bench.explaining.explain(workspace, own)
-            return _asked(told.request, happened, told.pools)
+            explanation = copy.explainer.explain(workspace, own_request)
+            return _submit_outcome(explanation.request, events, explanation.pools)
 
     def update_pool(self, workspace: str, name: str, change: PoolUpdate) -> ChangeOutcome:
         """What a change of a pool would come to."""
-        return self._changed(workspace, lambda bench: bench.pools.update(workspace, name, change))
+        return self._try_change(workspace, lambda copy: copy.pools.update(workspace, name, change))
 
-    def set_policy(self, workspace: str, pool: str, wanted: DeclaredPolicy) -> ChangeOutcome:
+    def set_policy(self, workspace: str, pool: str, declared_policy: DeclaredPolicy) -> ChangeOutcome:
         """What a policy that is put would come to."""
-        ask = PolicySpec.model_validate(wanted.model_dump(include=set(PolicySpec.model_fields), exclude_unset=True))
-        named = wanted.component, ask, wanted.component_type
-        return self._changed(workspace, lambda bench: bench.pools.set_policy(workspace, pool, *named))
+        spec = PolicySpec.model_validate(declared_policy.model_dump(include=set(PolicySpec.model_fields), exclude_unset=True))
+        policy_arguments = declared_policy.component, spec, declared_policy.component_type
+        return self._try_change(workspace, lambda copy: copy.pools.set_policy(workspace, pool, *policy_arguments))
 
-    def set_group(self, workspace: str, pool: str, wanted: DeclaredGroup) -> ChangeOutcome:
+    def set_group(self, workspace: str, pool: str, declared_group: DeclaredGroup) -> ChangeOutcome:
         """What a group that is put would come to."""
-        ask = GroupSpec.model_validate(wanted.model_dump(include=set(GroupSpec.model_fields), exclude_unset=True))
-        return self._changed(workspace, lambda bench: bench.pools.set_group(workspace, pool, wanted.name, ask))
+        spec = GroupSpec.model_validate(declared_group.model_dump(include=set(GroupSpec.model_fields), exclude_unset=True))
+        return self._try_change(workspace, lambda copy: copy.pools.set_group(workspace, pool, declared_group.name, spec))
 
-    def apply(self, workspace: str, wanted: Declaration, *, prune: bool = False) -> ChangeOutcome:
+    def apply(self, workspace: str, declaration: Declaration, *, prune: bool = False) -> ChangeOutcome:
         """What applying a declaration would come to."""
-        return self._changed(workspace, lambda bench: bench.declaring.apply(workspace, wanted, prune))
+        return self._try_change(workspace, lambda copy: copy.declarations.apply(workspace, declaration, prune))
 
     def cancel(self, workspace: str, request: str) -> ChangeOutcome:
         """What would come of it if somebody left the queue."""
-        return self._changed(workspace, lambda bench: bench.requests.cancel(workspace, request), checked_id(request))
+        return self._try_change(workspace, lambda copy: copy.requests.cancel(workspace, request), checked_id(request))
 
     def drop(self, workspace: str, request: str) -> ChangeOutcome:
         """What would come of it if a request were ended."""
-        return self._changed(workspace, lambda bench: bench.requests.drop(workspace, request), checked_id(request))
+        return self._try_change(workspace, lambda copy: copy.requests.drop(workspace, request), checked_id(request))
 
-    def _changed(self, workspace: str, change: Callable[[_Bench], object], of: str = "") -> ChangeOutcome:
-        with self._bench(workspace, of) as bench:
-            before, exposed = bench.ledger.get_last_event_id(workspace), bench.exposed()
-            made = change(bench)
-            bench.settle()
-            moves = _moves(bench.since(before))
+    def _try_change(self, workspace: str, change: Callable[[_CopyServices], object], own_request: str = "") -> ChangeOutcome:
+        with self._copy_services(workspace, own_request) as copy:
+            before, preemptible_before = copy.ledger.get_last_event_id(workspace), copy.find_preemptible()
+            result = change(copy)
+            copy.settle()
+            moves = _moves(copy.list_events_since(before))
             return ChangeOutcome(
-                granted=_those(moves, lambda was, now: was == RequestState.QUEUED and now in HOLDING_STATES),
-                preempted=_those(moves, lambda was, now: was == RequestState.ALLOCATED and now in _GONE),
-                preemptible=tuple(sorted(bench.exposed() - exposed - moves.keys())),
-                reprieved=_those(moves, lambda was, now: was == RequestState.PREEMPTING and now == RequestState.ALLOCATED),
-                rejected=_those(moves, lambda was, now: now == RequestState.REJECTED),
-                ended=_those(moves, lambda was, now: now in _OVER),
-                plan=made if isinstance(made, DeclarationPlan) else None,
+                granted=_select(moves, lambda before, after: before == RequestState.QUEUED and after in HOLDING_STATES),
+                preempted=_select(
+                    moves, lambda before, after: before == RequestState.ALLOCATED and after in _NO_LONGER_ALLOCATED
+                ),
+                preemptible=tuple(sorted(copy.find_preemptible() - preemptible_before - moves.keys())),
+                reprieved=_select(
+                    moves, lambda before, after: before == RequestState.PREEMPTING and after == RequestState.ALLOCATED
+                ),
+                rejected=_select(moves, lambda before, after: after == RequestState.REJECTED),
+                ended=_select(moves, lambda before, after: after in _ENDED),
+                plan=result if isinstance(result, DeclarationPlan) else None,
             )
 
     @contextmanager
-    def _bench(self, workspace: str, also: str = "") -> Iterator[_Bench]:
-        with self._copying.copy(checked_name(workspace), also) as scratch:
-            bench = _Bench.on(workspace, scratch, self._limits)
-            bench.settle()
-            yield bench
+    def _copy_services(self, workspace: str, also: str = "") -> Iterator[_CopyServices]:
+        with self._copier.copy(checked_name(workspace), also) as workspace_copy:
+            copy = _CopyServices.on(workspace, workspace_copy, self._limits)
+            copy.settle()
+            yield copy
 
 
-_GONE = (RequestState.PREEMPTING, RequestState.PREEMPTED, RequestState.QUEUED)
-_OVER = (RequestState.CANCELLED, RequestState.RELEASED, RequestState.EXPIRED)
+_NO_LONGER_ALLOCATED = (RequestState.PREEMPTING, RequestState.PREEMPTED, RequestState.QUEUED)
+_ENDED = (RequestState.CANCELLED, RequestState.RELEASED, RequestState.EXPIRED)
 
 
-def _asked(request: Request, events: list[Event], pools: tuple[PoolExplanation, ...]) -> SubmitOutcome:
-    left = {event.request: event for event in events if event.by == request.id and event.request != request.id}
-    if left:
-        pool = request.pool or next(iter(left.values())).pool
-        return SubmitOutcome("preempts", request, pool, tuple((id_, event.component) for id_, event in left.items()), pools)
+def _submit_outcome(request: Request, events: list[Event], pools: tuple[PoolExplanation, ...]) -> SubmitOutcome:
+    victims = {event.request: event for event in events if event.by == request.id and event.request != request.id}
+    if victims:
+        pool = request.pool or next(iter(victims.values())).pool
+        return SubmitOutcome("preempts", request, pool, tuple((id_, event.component) for id_, event in victims.items()), pools)
     if request.status in HOLDING_STATES:
         return SubmitOutcome("allocated", request, request.pool, (), ())
     return SubmitOutcome("rejected" if request.status == RequestState.REJECTED else "queued", request, None, (), pools)
@@ -174,10 +186,13 @@ def _moves(events: Iterator[Event]) -> dict[str, tuple[RequestState | None, Requ
     """Request → where it was before, and where it is afterwards."""
     moves: dict[str, tuple[RequestState | None, RequestState]] = {}
     for event in events:
-        was = moves[event.request][0] if event.request in moves else event.from_status
-        moves[event.request] = was, event.to_status
-    return {request: (was, now) for request, (was, now) in moves.items() if was != now}
+        before = moves[event.request][0] if event.request in moves else event.from_status
+        moves[event.request] = before, event.to_status
+    return {request: (before, now) for request, (before, now) in moves.items() if before != now}
 
 
-def _those(moves: Mapping[str, tuple[RequestState | None, RequestState]], are_so: Callable[[RequestState | None, RequestState], bool]) -> tuple[str, ...]:
-    return tuple(request for request, (was, now) in moves.items() if are_so(was, now))
+def _select(
+    moves: Mapping[str, tuple[RequestState | None, RequestState]],
+    condition: Callable[[RequestState | None, RequestState], bool],
+) -> tuple[str, ...]:
+    return tuple(request for request, (before, after) in moves.items() if condition(before, after))

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from app.domain.models import Request
 from app.domain.names import component_id
 from app.domain.snapshot import Allocation, PoolSnapshot
-from app.domain.snapshot import HoldSnapshot as HoldSeen
+from app.domain.snapshot import HoldSnapshot as HoldSnapshot
 from app.planner.account_tree import POLICY, AccountTree
 from app.planner.estimates.pool_state import (
     POOL,
@@ -23,125 +23,149 @@ from app.planner.estimates.pool_state import (
 from app.planner.estimates.run_times import RunTimes, step_of
 from app.service.explain_text import join_words
 
-TOGETHER_MS = 300_000
+BATCH_GAP_MS = 300_000
 """Those who come no further apart belong together."""
-LOOK_S = 2.0
+REACTION_S = 2.0
 """How long a deadline may be over before somebody looks."""
 
 
-def build_run_times(counts: Mapping[str, Mapping[int, int]], seen: PoolSnapshot) -> tuple[dict[str, RunTimes], RunTimes]:
+def build_run_times(counts: Mapping[str, Mapping[int, int]], snapshot: PoolSnapshot) -> tuple[dict[str, RunTimes], RunTimes]:
     """How long others have run, by component, and of all of them."""
-    together: Counter[int] = Counter()
+    all_counts: Counter[int] = Counter()
     for steps in counts.values():
-        together.update(steps)
+        all_counts.update(steps)
     ages: dict[str, list[int]] = {}
-    for one in seen.allocations:
-        ages.setdefault(one.component, []).append(step_of((seen.now_ms - one.granted_ms) / 1000))
-    past = {component: RunTimes(counts.get(component, {}), ages.get(component, ())) for component in counts.keys() | ages.keys()}
-    return past, RunTimes(together, [age for some in ages.values() for age in some])
+    for allocation in snapshot.allocations:
+        ages.setdefault(allocation.component, []).append(step_of((snapshot.now_ms - allocation.granted_ms) / 1000))
+    run_times = {
+        component: RunTimes(counts.get(component, {}), ages.get(component, ())) for component in counts.keys() | ages.keys()
+    }
+    return run_times, RunTimes(all_counts, [age for component_ages in ages.values() for age in component_ages])
 
 
-def describe_basis(running: Iterable[Allocation], waiting: Iterable[Request], everybody: RunTimes) -> str:
+def describe_basis(allocations: Iterable[Allocation], waiters: Iterable[Request], all_run_times: RunTimes) -> str:
     """What an estimate rests on, in words."""
-    running = tuple(running)
-    promised = sum(one.walltime_s is not None for one in running) + sum(one.walltime_s is not None for one in waiting)
-    leaving = sum(one.leaving_for is not None for one in running)
-    told = [f"{promised} promised walltime{'s' if promised > 1 else ''}"] if promised else []
-    told += [f"{leaving} time{'s' if leaving > 1 else ''} to leave"] if leaving else []
-    told += [f"{everybody.total} run time{'s' if everybody.total > 1 else ''} measured in this pool"] if everybody.total else []
-    return join_words(told) or "what is free now"
+    allocations = tuple(allocations)
+    promised = sum(item.walltime_s is not None for item in allocations) + sum(item.walltime_s is not None for item in waiters)
+    leaving = sum(item.leaving_for is not None for item in allocations)
+    parts = [f"{promised} promised walltime{'s' if promised > 1 else ''}"] if promised else []
+    parts += [f"{leaving} time{'s' if leaving > 1 else ''} to leave"] if leaving else []
+    parts += (
+        [f"{all_run_times.total} run time{'s' if all_run_times.total > 1 else ''} measured in this pool"]
+        if all_run_times.total
+        else []
+    )
+    return join_words(parts) or "what is free now"
 
 
 def build_pool_state(
-    seen: PoolSnapshot, waiting: Sequence[Request], told: Mapping[str, Request], past: Mapping[str, RunTimes], everybody: RunTimes
+    snapshot: PoolSnapshot,
+    waiters: Sequence[Request],
+    victims: Mapping[str, Request],
+    run_times: Mapping[str, RunTimes],
+    all_run_times: RunTimes,
 ) -> SimulationState:
     """The pool, with those who wait, and those who were told to leave as they stand."""
-    tree, places = AccountTree(seen.accounts), {one.id: at for at, one in enumerate(waiting)}
-    batches = _batches(seen.allocations, waiting)
-    holds = [hold for hold in seen.holds if hold.owner.id in places]
+    tree, indexes = AccountTree(snapshot.accounts), {item.id: index for index, item in enumerate(waiters)}
+    batches = _batch_numbers(snapshot.allocations, waiters)
+    holds = [hold for hold in snapshot.holds if hold.owner.id in indexes]
     numbers = {hold.owner.id: number for number, hold in enumerate(holds)}
-    patient = next((one for one in waiting if one.id == seen.patience_hold_owner), None)
-    leaving = {one.id: _leaving(told.get(one.id), one, seen, numbers) for one in seen.allocations}
+    patience_owner = next((item for item in waiters if item.id == snapshot.patience_hold_owner), None)
+    leaving = {item.id: _leaving_deadline(victims.get(item.id), item, snapshot, numbers) for item in snapshot.allocations}
     return SimulationState(
-        free_units=_rooms(seen, tree),
-        allocations=[_running(one, seen, tree, leaving[one.id], batches[one.id]) for one in seen.allocations],
-        waiters=[_wait(one, tree, batches[one.id]) for one in waiting],
-        run_times=past,
-        all_run_times=everybody,
-        is_strict=seen.settings.queueing == "strict",
-        holds=[_hold(hold, places[hold.owner.id], tree) for hold in holds],
-        patience_hold=SimulatedHold(places[patient.id], _path(tree, _component(patient), preemptible=True)) if patient else None,
+        free_units=_free_units(snapshot, tree),
+        allocations=[
+            _simulated_allocation(item, snapshot, tree, leaving[item.id], batches[item.id]) for item in snapshot.allocations
+        ],
+        waiters=[_simulated_waiter(item, tree, batches[item.id]) for item in waiters],
+        run_times=run_times,
+        all_run_times=all_run_times,
+        is_strict=snapshot.settings.queueing == "strict",
+        holds=[_simulated_hold(hold, indexes[hold.owner.id], tree) for hold in holds],
+        patience_hold=SimulatedHold(
+            indexes[patience_owner.id], _account_path(tree, _component_of(patience_owner), preemptible=True)
+        )
+        if patience_owner
+        else None,
     )
 
 
-def _rooms(seen: PoolSnapshot, tree: AccountTree) -> dict[AccountKey, int]:
-    rooms = {}
-    for name, account in seen.accounts.items():
+def _free_units(snapshot: PoolSnapshot, tree: AccountTree) -> dict[AccountKey, int]:
+    free_units = {}
+    for name, account in snapshot.accounts.items():
         for key in tree.pool.limit:
             limit = tree.limit(name, key)
             if limit is not None:
-                rooms[name, key] = limit - account.used.get(key, 0)
+                free_units[name, key] = limit - account.used.get(key, 0)
             if name.startswith(POLICY):
-                rooms[fixed_share_account(name), key] = account.reserved.get(key, 0) - account.used_fixed.get(key, 0)
-    return rooms
+                free_units[fixed_share_account(name), key] = account.reserved.get(key, 0) - account.used_fixed.get(key, 0)
+    return free_units
 
 
-def _batches(running: Iterable[Allocation], waiting: Iterable[Request]) -> dict[str, int]:
+def _batch_numbers(allocations: Iterable[Allocation], waiters: Iterable[Request]) -> dict[str, int]:
     """Whose number is the same came one soon after the other, from the same component and asking the same: as what was granted
     at once came when it was granted."""
-    came: dict[tuple[object, ...], list[tuple[int, str]]] = {}
-    for held in running:
-        came.setdefault((held.component, tuple(held.amounts.items())), []).append((held.granted_ms, held.id))
-    for one in waiting:
-        came.setdefault((_component(one), tuple(one.resources.items())), []).append((one.submitted_ms, one.id))
+    arrivals: dict[tuple[object, ...], list[tuple[int, str]]] = {}
+    for allocation in allocations:
+        arrivals.setdefault((allocation.component, tuple(allocation.amounts.items())), []).append(
+            (allocation.granted_ms, allocation.id)
+        )
+    for waiter in waiters:
+        arrivals.setdefault((_component_of(waiter), tuple(waiter.resources.items())), []).append(
+            (waiter.submitted_ms, waiter.id)
+        )
     batches, number = {}, 0
-    for times in came.values():
-        before = None
-        for at, request in sorted(times):
-            number += before is None or at - before > TOGETHER_MS
-            batches[request], before = number, at
+    for times in arrivals.values():
+        previous_ms = None
+        for time_ms, request in sorted(times):
+            number += previous_ms is None or time_ms - previous_ms > BATCH_GAP_MS
+            batches[request], previous_ms = number, time_ms
     return batches
 
 
-def _running(one: Allocation, seen: PoolSnapshot, tree: AccountTree, leaving: LeavingDeadline | None, batch: int) -> SimulatedAllocation:
+def _simulated_allocation(
+    allocation: Allocation, snapshot: PoolSnapshot, tree: AccountTree, leaving: LeavingDeadline | None, batch: int
+) -> SimulatedAllocation:
     return SimulatedAllocation(
-        component=one.component,
-        path=_path(tree, one.component, preemptible=one.preemptible),
-        amounts=one.amounts,
-        age_s=max(0.0, (seen.now_ms - one.granted_ms) / 1000),
+        component=allocation.component,
+        path=_account_path(tree, allocation.component, preemptible=allocation.preemptible),
+        amounts=allocation.amounts,
+        age_s=max(0.0, (snapshot.now_ms - allocation.granted_ms) / 1000),
         batch=batch,
-        walltime_s=one.walltime_s,
+        walltime_s=allocation.walltime_s,
         leaving=leaving,
     )
 
 
-def _leaving(told: Request | None, one: Allocation, seen: PoolSnapshot, holds: Mapping[str, int]) -> LeavingDeadline | None:
+def _leaving_deadline(
+    victim: Request | None, allocation: Allocation, snapshot: PoolSnapshot, holds: Mapping[str, int]
+) -> LeavingDeadline | None:
     """By when it goes. Who is told to save its work may put that off, may be given more time once, and then has its grace."""
-    if told is None or told.deadline_ms is None or not one.leaving_for:
+    if victim is None or victim.deadline_ms is None or not allocation.leaving_for:
         return None
-    due_s = max(0.0, (told.deadline_ms - seen.now_ms) / 1000) + LOOK_S
-    gone_s, terms = due_s, seen.settings
-    if told.directive == "checkpoint":
-        more_s = 0 if told.extended else terms.checkpoint_timeout_s / 2
-        gone_s += more_s + max(0, terms.max_deferral_s - told.deferred_s) + terms.grace_s + 2 * LOOK_S
-    return LeavingDeadline(due_s, gone_s, holds.get(one.leaving_for))
+    due_s = max(0.0, (victim.deadline_ms - snapshot.now_ms) / 1000) + REACTION_S
+    latest_s, settings = due_s, snapshot.settings
+    if victim.directive == "checkpoint":
+        more_s = 0 if victim.extended else settings.checkpoint_timeout_s / 2
+        latest_s += more_s + max(0, settings.max_deferral_s - victim.deferred_s) + settings.grace_s + 2 * REACTION_S
+    return LeavingDeadline(due_s, latest_s, holds.get(allocation.leaving_for))
 
 
-def _wait(one: Request, tree: AccountTree, batch: int) -> SimulatedWaiter:
-    component = _component(one)
-    path = _path(tree, component, preemptible=one.preemptible)
-    return SimulatedWaiter(component, path, one.resources, batch, one.walltime_s)
+def _simulated_waiter(request: Request, tree: AccountTree, batch: int) -> SimulatedWaiter:
+    component = _component_of(request)
+    path = _account_path(tree, component, preemptible=request.preemptible)
+    return SimulatedWaiter(component, path, request.resources, batch, request.walltime_s)
 
 
-def _hold(hold: HoldSeen, owner: int, tree: AccountTree) -> SimulatedHold:
-    brought = {(account, key): units for account, some in hold.freed_units.items() for key, units in some.items()}
-    return SimulatedHold(owner, _path(tree, hold.owner.component, preemptible=True), brought)
+def _simulated_hold(hold: HoldSnapshot, owner: int, tree: AccountTree) -> SimulatedHold:
+    freed_units = {(account, key): units for account, amounts in hold.freed_units.items() for key, units in amounts.items()}
+    return SimulatedHold(owner, _account_path(tree, hold.owner.component, preemptible=True), freed_units)
 
 
-def _path(tree: AccountTree, component: str, *, preemptible: bool) -> tuple[str, ...]:
+def _account_path(tree: AccountTree, component: str, *, preemptible: bool) -> tuple[str, ...]:
     path = tree.paths.get(component, (POOL,))
     return path if preemptible or len(path) == 1 else (fixed_share_account(path[0]), *path)
 
 
-def _component(one: Request) -> str:
-    return component_id(one.component_type, one.component)
+def _component_of(request: Request) -> str:
+    return component_id(request.component_type, request.component)

@@ -45,7 +45,7 @@ class EstimateResult:
 
 
 @dataclass(frozen=True, slots=True)
-class _View:
+class _PoolEstimates:
     """What was worked out of a pool, and when."""
 
     at_s: float = 0.0
@@ -57,12 +57,12 @@ class _View:
 
 
 @dataclass(slots=True)
-class _Slot:
+class _EstimateEntry:
     """Of one pool. Who works it out has the lock; the others who ask meanwhile wait for that, as `users` of it."""
 
     lock: Lock = field(default_factory=Lock)
     users: int = 0
-    view: _View | None = None
+    pool_estimates: _PoolEstimates | None = None
 
 
 class Estimator:
@@ -70,113 +70,115 @@ class Estimator:
 
     def __init__(
         self,
-        planning: PlanStore,
+        plan_store: PlanStore,
         ledger: Ledger,
-        lists: QueryStore,
-        standings: QueueStatusStore,
+        query_store: QueryStore,
+        queue_status: QueueStatusStore,
         monotonic: Callable[[], float] = time.monotonic,
-        kept_s: float = TTL_S,
+        ttl_s: float = TTL_S,
     ) -> None:
-        self._planning, self._ledger, self._lists, self._standings = planning, ledger, lists, standings
-        self._monotonic, self._kept_s = monotonic, kept_s
-        self._kept: OrderedDict[tuple[str, str], _Slot] = OrderedDict()
+        self._plan_store, self._ledger, self._query_store, self._queue_status = plan_store, ledger, query_store, queue_status
+        self._monotonic, self._ttl_s = monotonic, ttl_s
+        self._entries: OrderedDict[tuple[str, str], _EstimateEntry] = OrderedDict()
         self._lock = Lock()
 
     @property
     def size(self) -> int:
         """Pools of which an outlook is kept."""
-        return len(self._kept)
+        return len(self._entries)
 
     def list_estimates(self, workspace: str, pool: str) -> Mapping[str, Estimate]:
         """Request → when it may start; of those who wait in a pool and of whom anything can be said."""
-        return self._view(workspace, pool, "").estimates
+        return self._get_pool_estimates(workspace, pool, "").estimates
 
     def get(self, workspace: str, pool: str, request: str, position: int) -> EstimateResult:
         """When one of those who wait in a pool may start, by its place in the queue; or why that is not said."""
-        view = self._view(workspace, pool, request if position <= MAX_WAITERS else "")
-        if found := view.estimates.get(request):
-            return EstimateResult(found, None)
-        if view.missing:
-            return EstimateResult(None, view.missing)
-        late = NoEstimate.TOO_FAR if position > MAX_WAITERS else JUST_QUEUED
-        return EstimateResult(None, str(view.unforeseen.get(request, late)))
+        pool_estimates = self._get_pool_estimates(workspace, pool, request if position <= MAX_WAITERS else "")
+        if estimate := pool_estimates.estimates.get(request):
+            return EstimateResult(estimate, None)
+        if pool_estimates.missing:
+            return EstimateResult(None, pool_estimates.missing)
+        default = NoEstimate.TOO_FAR if position > MAX_WAITERS else JUST_QUEUED
+        return EstimateResult(None, str(pool_estimates.unforeseen.get(request, default)))
 
-    def _view(self, workspace: str, pool: str, asked: str) -> _View:
+    def _get_pool_estimates(self, workspace: str, pool: str, request: str) -> _PoolEstimates:
         """As it was worked out last, or anew: if that is long ago, or does not know somebody who is asked about."""
         key = workspace, pool
         with self._lock:
-            slot = self._kept.setdefault(key, _Slot())
-            self._kept.move_to_end(key)
-            slot.users += 1
+            entry = self._entries.setdefault(key, _EstimateEntry())
+            self._entries.move_to_end(key)
+            entry.users += 1
         try:
-            with acquire(slot.lock) as mine:
-                if not mine:
-                    return slot.view or _View(missing=BUSY)
-                if not (slot.view and self._serves(slot.view, asked)):
+            with acquire(entry.lock) as acquired:
+                if not acquired:
+                    return entry.pool_estimates or _PoolEstimates(missing=BUSY)
+                if not (entry.pool_estimates and self._is_fresh(entry.pool_estimates, request)):
                     began_s = self._monotonic()
-                    view = self._worked_out(workspace, pool)
-                    slot.view = replace(view, took_s=view.at_s - began_s)
-                return slot.view
+                    estimates = self._compute(workspace, pool)
+                    entry.pool_estimates = replace(estimates, took_s=estimates.at_s - began_s)
+                return entry.pool_estimates
         finally:
-            self._leave(slot)
+            self._release(entry)
 
-    def _leave(self, slot: _Slot) -> None:
+    def _release(self, entry: _EstimateEntry) -> None:
         with self._lock:
-            slot.users -= 1
-            for key, other in [*self._kept.items()]:
-                aged = other.view is not None and self._monotonic() - other.view.at_s >= MAX_AGE_S
-                if not other.users and (aged or len(self._kept) > MAX_POOLS):
-                    del self._kept[key]
+            entry.users -= 1
+            for key, other in [*self._entries.items()]:
+                aged = other.pool_estimates is not None and self._monotonic() - other.pool_estimates.at_s >= MAX_AGE_S
+                if not other.users and (aged or len(self._entries) > MAX_POOLS):
+                    del self._entries[key]
 
-    def _serves(self, view: _View, asked: str) -> bool:
+    def _is_fresh(self, view: _PoolEstimates, request: str) -> bool:
         age_s = self._monotonic() - view.at_s
-        knows = not asked or asked in view.estimates or asked in view.unforeseen
-        fresh_s = self._kept_s if knows else min(NEWCOMER_TTL_S, self._kept_s)
-        return age_s < max(fresh_s, IDLE_FACTOR * view.took_s if self._kept_s else 0.0)
+        knows = not request or request in view.estimates or request in view.unforeseen
+        fresh_s = self._ttl_s if knows else min(NEWCOMER_TTL_S, self._ttl_s)
+        return age_s < max(fresh_s, IDLE_FACTOR * view.took_s if self._ttl_s else 0.0)
 
-    def _worked_out(self, workspace: str, pool: str) -> _View:
+    def _compute(self, workspace: str, pool: str) -> _PoolEstimates:
         try:
-            seen = self._planning.snapshot(workspace, pool, anyway=True)
+            snapshot = self._plan_store.snapshot(workspace, pool, anyway=True)
         except UnfinishedWork:
-            return _View(self._monotonic(), missing=CHANGING)
-        if seen is None:
-            return _View(self._monotonic())
-        waiting = self._waiting(workspace, seen)
-        leaving = {one.id: one for one in self._lists.get_requests(workspace, _leaving(seen))}
-        components = [name.removeprefix("policy:") for name in seen.accounts if name.startswith("policy:")]
-        past, everybody = build_run_times(self._standings.read_run_times(workspace, pool, components), seen)
-        found = estimate_starts(build_pool_state(seen, waiting, leaving, past, everybody))
-        basis = describe_basis(seen.allocations, waiting, everybody)
-        estimates, unforeseen = {}, {}
-        for one, outlook in zip(waiting, found, strict=True):
-            if isinstance(outlook, StartEstimate):
-                estimates[one.id] = _estimate(outlook, seen.now_ms, basis)
+            return _PoolEstimates(self._monotonic(), missing=CHANGING)
+        if snapshot is None:
+            return _PoolEstimates(self._monotonic())
+        waiters = self._list_waiters(workspace, snapshot)
+        victims = {waiter.id: waiter for waiter in self._query_store.get_requests(workspace, _victim_ids(snapshot))}
+        components = [name.removeprefix("policy:") for name in snapshot.accounts if name.startswith("policy:")]
+        run_times, all_run_times = build_run_times(self._queue_status.read_run_times(workspace, pool, components), snapshot)
+        results = estimate_starts(build_pool_state(snapshot, waiters, victims, run_times, all_run_times))
+        basis = describe_basis(snapshot.allocations, waiters, all_run_times)
+        estimates, no_estimates = {}, {}
+        for waiter, result in zip(waiters, results, strict=True):
+            if isinstance(result, StartEstimate):
+                estimates[waiter.id] = _estimate(result, snapshot.now_ms, basis)
             else:
-                unforeseen[one.id] = outlook
-        return _View(self._monotonic(), estimates, unforeseen)
+                no_estimates[waiter.id] = result
+        return _PoolEstimates(self._monotonic(), estimates, no_estimates)
 
-    def _waiting(self, workspace: str, seen: PoolSnapshot) -> list[Request]:
+    def _list_waiters(self, workspace: str, snapshot: PoolSnapshot) -> list[Request]:
         """The first of the queue, and behind them whoever has a hold."""
         ids: list[str] = []
         after: int | None = None
         while len(ids) < MAX_WAITERS:
-            some, after = self._ledger.list_queue(workspace, seen.pool, after, MAX_WAITERS - len(ids))
-            ids += some
+            page, after = self._ledger.list_queue(workspace, snapshot.pool, after, MAX_WAITERS - len(ids))
+            ids += page
             if after is None:
                 break
-        owners = [hold.owner.id for hold in seen.holds] + ([seen.patience_hold_owner] if seen.patience_hold_owner else [])
-        return self._lists.get_requests(workspace, list(dict.fromkeys([*ids, *owners])))
+        owners = [hold.owner.id for hold in snapshot.holds] + (
+            [snapshot.patience_hold_owner] if snapshot.patience_hold_owner else []
+        )
+        return self._query_store.get_requests(workspace, list(dict.fromkeys([*ids, *owners])))
 
 
-def _leaving(seen: PoolSnapshot) -> list[str]:
-    return [one.id for one in seen.allocations if one.leaving_for]
+def _victim_ids(snapshot: PoolSnapshot) -> list[str]:
+    return [allocation.id for allocation in snapshot.allocations if allocation.leaving_for]
 
 
-def _estimate(outlook: StartEstimate, now_ms: int, basis: str) -> Estimate:
+def _estimate(estimate: StartEstimate, now_ms: int, basis: str) -> Estimate:
     """Who cannot start now is not told that it can, be it that something ends at any moment."""
 
-    def at(seconds: float) -> int:
+    def time_ms(seconds: float) -> int:
         return now_ms + ceil(seconds * 1000)
 
-    latest = None if outlook.latest_s is None else at(outlook.latest_s)
-    return Estimate(at(outlook.earliest_s), at(outlook.likely_s), latest, basis)
+    latest = None if estimate.latest_s is None else time_ms(estimate.latest_s)
+    return Estimate(time_ms(estimate.earliest_s), time_ms(estimate.likely_s), latest, basis)

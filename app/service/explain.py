@@ -22,7 +22,7 @@ from app.domain.models import Request
 from app.domain.names import component_id
 from app.domain.queue_score import EXACT
 from app.domain.snapshot import PoolSnapshot
-from app.domain.states import RequestState as Status
+from app.domain.states import RequestState as RequestState
 from app.planner.account_tree import POLICY, AccountTree
 from app.planner.decisions import DecisionReason
 from app.service import explain_text
@@ -43,109 +43,121 @@ class Explainer:
 
     def __init__(
         self,
-        standings: QueueStatusStore,
-        planning: PlanStore,
+        queue_status: QueueStatusStore,
+        plan_store: PlanStore,
         ledger: Ledger,
-        foreseeing: Estimator | None = None,
-        looking: DecisionCache | None = None,
+        estimator: Estimator | None = None,
+        decision_cache: DecisionCache | None = None,
     ) -> None:
-        self._standings, self._foreseeing = standings, foreseeing
-        self._looking = looking or DecisionCache(planning, ledger)
+        self._queue_status, self._estimator = queue_status, estimator
+        self._decision_cache = decision_cache or DecisionCache(plan_store, ledger)
 
     def explain(self, workspace: str, request: str) -> Explanation:
         """Why a request is where it is, of one that waits for each pool in whose queue it stands."""
         checked_name(workspace)
         checked_id(request)
-        found, pools = self._looked(workspace, request)
-        if found.status is not Status.QUEUED:
-            return Explanation(found, explain_text.describe_state(found))
-        views = tuple(self._view(workspace, found, standing, sight) for standing, sight in pools)
-        told = tuple(view for view in views if view is not None)
-        return Explanation(found, explain_text.describe_waiting(found, told), told)
+        record, pools = self._read_consistently(workspace, request)
+        if record.status is not RequestState.QUEUED:
+            return Explanation(record, explain_text.describe_state(record))
+        all_views = tuple(self._explain_pool(workspace, record, status, decisions) for status, decisions in pools)
+        pool_views = tuple(view for view in all_views if view is not None)
+        return Explanation(record, explain_text.describe_waiting(record, pool_views), pool_views)
 
     def list_estimates(self, workspace: str, request: Request) -> dict[str, EstimateResult]:
         """When a request that was looked at may start in each pool in whose queue it stands: nothing else is worked out."""
-        return {pool: self._foreseen(workspace, pool, request, position) for pool, position in request.position.items()}
+        return {pool: self._estimate(workspace, pool, request, position) for pool, position in request.position.items()}
 
-    def _foreseen(self, workspace: str, pool: str, request: Request, position: int) -> EstimateResult:
-        return self._foreseeing.get(workspace, pool, request.id, position) if self._foreseeing else EstimateResult(None, NO_ESTIMATOR)
+    def _estimate(self, workspace: str, pool: str, request: Request, position: int) -> EstimateResult:
+        return (
+            self._estimator.get(workspace, pool, request.id, position)
+            if self._estimator
+            else EstimateResult(None, NO_ESTIMATOR)
+        )
 
-    def _looked(self, workspace: str, request: str) -> tuple[Request, list[tuple[QueueStatus, PoolDecisions]]]:
+    def _read_consistently(self, workspace: str, request: str) -> tuple[Request, list[tuple[QueueStatus, PoolDecisions]]]:
         """The request, how it stands in each pool, and the pool, all of one moment if that can be had."""
-        tries = 0
+        reads = 0
         while True:
-            tries += 1
-            found, standings = self._standings.list_statuses(workspace, request)
-            pools = [(one, self._looking.get(workspace, one, anyhow=tries == MAX_READS)) for one in standings]
-            if tries == MAX_READS or all(sight.matches(standing) for standing, sight in pools):
-                return found, pools
+            reads += 1
+            record, queue_status = self._queue_status.list_statuses(workspace, request)
+            pools = [
+                (status, self._decision_cache.get(workspace, status, allow_stale=reads == MAX_READS)) for status in queue_status
+            ]
+            if reads == MAX_READS or all(decisions.matches(status) for status, decisions in pools):
+                return record, pools
 
-    def _view(self, workspace: str, request: Request, standing: QueueStatus, sight: PoolDecisions) -> PoolExplanation | None:
-        if sight.snapshot is None:
+    def _explain_pool(
+        self, workspace: str, request: Request, status: QueueStatus, decisions: PoolDecisions
+    ) -> PoolExplanation | None:
+        if decisions.snapshot is None:
             return None
-        told = self._foreseen(workspace, standing.pool, request, standing.position)
-        holders = _holders(request, standing, sight.snapshot)
+        result = self._estimate(workspace, status.pool, request, status.position)
+        holdings = _list_holdings(request, status, decisions.snapshot)
         return PoolExplanation(
-            status=standing,
-            keys=_keys(request, standing),
-            holders=holders[:MAX_CANDIDATES],
-            preemption=_preemption(standing, sight, sight.snapshot),
-            would_start_if=explain_text.start_condition(standing),
-            more_holders=max(0, len(holders) - MAX_CANDIDATES),
-            estimate=told.estimate,
-            no_estimate=told.why_not,
+            status=status,
+            keys=_describe_keys(request, status),
+            holders=holdings[:MAX_CANDIDATES],
+            preemption=_describe_preemption(status, decisions, decisions.snapshot),
+            would_start_if=explain_text.start_condition(status),
+            more_holders=max(0, len(holdings) - MAX_CANDIDATES),
+            estimate=result.estimate,
+            no_estimate=result.why_not,
         )
 
 
-def _keys(request: Request, standing: QueueStatus) -> dict[str, KeyView]:
-    at = {(one.account, one.key): one for one in standing.usages}
-    own = POLICY + component_id(request.component_type, request.component)
+def _describe_keys(request: Request, status: QueueStatus) -> dict[str, KeyView]:
+    usages = {(usage.account, usage.key): usage for usage in status.usages}
+    own_account = POLICY + component_id(request.component_type, request.component)
     keys = {}
     for key, needed in request.resources.items():
-        pool, policy = at["pool", key], at[own, key]
+        pool, policy = usages["pool", key], usages[own_account, key]
         if pool.limit is not None:
             free = max(0, pool.limit - pool.used)
             keys[key] = KeyView(needed, free, min(free, pool.held_for_others), policy.limit, policy.reserved)
     return keys
 
 
-def _holders(request: Request, standing: QueueStatus, seen: PoolSnapshot) -> tuple[PolicyHolding, ...]:
+def _list_holdings(request: Request, status: QueueStatus, snapshot: PoolSnapshot) -> tuple[PolicyHolding, ...]:
     """Who holds what it lacks, where that is what keeps it: of its policy, of the group, or of the pool; most first."""
-    blocking, tree = standing.blocking, AccountTree(seen.accounts)
+    blocking, tree = status.blocking, AccountTree(snapshot.accounts)
     account = blocking.account if blocking else "pool"
-    short = {lack.key for lack in standing.shortfalls if lack.account == account}
-    lacking = short or request.resources.keys() & tree.pool.limit.keys()
-    found, ends = [], _next_ends(seen, lacking)
+    short_keys = {shortfall.key for shortfall in status.shortfalls if shortfall.account == account}
+    missing_keys = short_keys or request.resources.keys() & tree.pool.limit.keys()
+    holdings, ends = [], _next_ends(snapshot, missing_keys)
     for component, path in tree.paths.items():
         policy = tree.policy(component)
         used = {key: policy.used[key] for key in request.resources if policy.used.get(key) and key in tree.pool.limit}
-        if account in path and not lacking.isdisjoint(used):
+        if account in path and not missing_keys.isdisjoint(used):
             in_share = {key: min(units, policy.reserved.get(key, 0)) for key, units in used.items()}
             borrowed = {key: units - in_share[key] for key, units in used.items()}
-            found.append(PolicyHolding(component, used, in_share, borrowed, ends.get(component)))
-    found.sort(key=lambda holder: (-sum(units for key, units in holder.used.items() if key in lacking), holder.component))
-    return tuple(found)
+            holdings.append(PolicyHolding(component, used, in_share, borrowed, ends.get(component)))
+    holdings.sort(
+        key=lambda holding: (-sum(units for key, units in holding.used.items() if key in missing_keys), holding.component)
+    )
+    return tuple(holdings)
 
 
-def _next_ends(seen: PoolSnapshot, keys: Set[str]) -> dict[str, int]:
+def _next_ends(snapshot: PoolSnapshot, keys: Set[str]) -> dict[str, int]:
     """When the next allocation of each component ends that holds any of these keys and has promised to."""
     ends: dict[str, int] = {}
-    for one in seen.allocations:
-        if one.walltime_s is not None and not keys.isdisjoint(one.amounts):
-            end = one.granted_ms + one.walltime_s * 1000
-            if end > seen.now_ms:
-                ends[one.component] = min(end, ends.get(one.component, EXACT))
+    for allocation in snapshot.allocations:
+        if allocation.walltime_s is not None and not keys.isdisjoint(allocation.amounts):
+            end = allocation.granted_ms + allocation.walltime_s * 1000
+            if end > snapshot.now_ms:
+                ends[allocation.component] = min(end, ends.get(allocation.component, EXACT))
     return ends
 
 
-def _preemption(standing: QueueStatus, sight: PoolDecisions, seen: PoolSnapshot) -> PreemptionView:
-    leaving = tuple(one.id for one in seen.allocations if one.leaving_for == standing.waiter.id)
-    if standing.state is QueueState.ELSEWHERE:
-        return PreemptionView(False, "elsewhere", explain_text.describe_elsewhere(standing))
-    asked = sight.decide(standing)
-    decision = asked.decision
-    if standing.state is QueueState.OWNER and (decision is None or decision.reason is DecisionReason.NO_SHORTAGE):
+def _describe_preemption(status: QueueStatus, decisions: PoolDecisions, snapshot: PoolSnapshot) -> PreemptionView:
+    leaving = tuple(allocation.id for allocation in snapshot.allocations if allocation.leaving_for == status.waiter.id)
+    if status.state is QueueState.ELSEWHERE:
+        return PreemptionView(False, "elsewhere", explain_text.describe_elsewhere(status))
+    outcome = decisions.decide(status)
+    decision = outcome.decision
+    if status.state is QueueState.OWNER and (decision is None or decision.reason is DecisionReason.NO_SHORTAGE):
         return PreemptionView(True, "leaving", explain_text.describe_victims(len(leaving)), leaving=leaving)
     if decision is None:
         return PreemptionView(False, "not_asked", "it was not its turn to ask")
-    return PreemptionView(decision.list_verdicts is not None, decision.reason, decision.sentence, asked.candidates, asked.more, leaving)
+    return PreemptionView(
+        decision.list_verdicts is not None, decision.reason, decision.sentence, outcome.candidates, outcome.more, leaving
+    )

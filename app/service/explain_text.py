@@ -8,14 +8,14 @@ from dataclasses import replace
 from app.domain.explanations import AccountUsage, Explanation, PoolExplanation, QueueState, QueueStatus, Shortfall, WaitReason
 from app.domain.models import Request
 from app.domain.states import HOLDING_STATES
-from app.domain.states import RequestState as Status
+from app.domain.states import RequestState as RequestState
 
-ENDED: Mapping[Status, str] = {
-    Status.RELEASED: "has ended, and its units were given back",
-    Status.PREEMPTED: "has ended, as it has no retries left",
-    Status.EXPIRED: "has expired",
-    Status.CANCELLED: "left the queue",
-    Status.REJECTED: "was rejected, as it could never be granted",
+ENDED: Mapping[RequestState, str] = {
+    RequestState.RELEASED: "has ended, and its units were given back",
+    RequestState.PREEMPTED: "has ended, as it has no retries left",
+    RequestState.EXPIRED: "has expired",
+    RequestState.CANCELLED: "left the queue",
+    RequestState.REJECTED: "was rejected, as it could never be granted",
 }
 
 
@@ -23,7 +23,7 @@ def describe_state(request: Request) -> str:
     """Of a request that does not wait: where it is, and why."""
     why = f": {request.reason.message}" if request.reason else ""
     if request.status in HOLDING_STATES:
-        leaves = " and has to leave" if request.status is Status.PREEMPTING else ""
+        leaves = " and has to leave" if request.status is RequestState.PREEMPTING else ""
         where = f"in {request.pool}" if request.pool else "outside all pools"
         return f"Request {request.id} holds {format_units(request.resources.items())} {where}{leaves}{why}."
     return f"Request {request.id} {ENDED[request.status]}{why}."
@@ -33,43 +33,47 @@ def describe_waiting(request: Request, pools: Sequence[PoolExplanation]) -> str:
     """Of one that waits: where, and what keeps it there."""
     if not pools:
         return f"Request {request.id} waits in no pool just now: the pools of its component are being changed."
-    told = [f"{_place(pool.status)}: {_why(pool)}" for pool in pools]
-    return f"Request {request.id} waits {'; and '.join(told)}."
+    sentences = [f"{_position(pool.status)}: {_wait_reason_text(pool)}" for pool in pools]
+    return f"Request {request.id} waits {'; and '.join(sentences)}."
 
 
-def anonymize(told: Explanation) -> Explanation:
+def anonymize(explanation: Explanation) -> Explanation:
     """The same for somebody who is not to learn the ids of others' requests."""
-    if not told.pools:
-        by = told.request.preempted_by
-        return replace(told, sentence=told.sentence.replace(f"request {by}", "another request")) if by else told
-    pools = tuple(anonymize_view(pool) for pool in told.pools)
-    return replace(told, pools=pools, sentence=describe_waiting(told.request, pools))
+    if not explanation.pools:
+        preemptor = explanation.request.preempted_by
+        return (
+            replace(explanation, sentence=explanation.sentence.replace(f"request {preemptor}", "another request"))
+            if preemptor
+            else explanation
+        )
+    pools = tuple(anonymize_view(pool) for pool in explanation.pools)
+    return replace(explanation, pools=pools, sentence=describe_waiting(explanation.request, pools))
 
 
 def anonymize_view(view: PoolExplanation) -> PoolExplanation:
     """Why it waits in one pool, in the same way."""
-    standing = _unnamed(view.status)
-    return replace(view, status=standing, would_start_if=start_condition(standing))
+    status = _anonymize_status(view.status)
+    return replace(view, status=status, would_start_if=start_condition(status))
 
 
-def _unnamed(at: QueueStatus) -> QueueStatus:
-    return replace(at, patience_owner="", blocker="" if at.state is QueueState.LINE else at.blocker)
+def _anonymize_status(status: QueueStatus) -> QueueStatus:
+    return replace(status, patience_owner="", blocker="" if status.state is QueueState.LINE else status.blocker)
 
 
 def format_units(amounts: Iterable[tuple[str, int]], *, all_keys: bool = False) -> str:
     """`2 gpu and 4000 mcpu`; unless `all_keys` are told, the slot that everybody holds is left out."""
-    some = [f"{number} {key}" for key, number in amounts if all_keys or key != "step_run"]
-    return join_words(some) or "its slot"
+    texts = [f"{number} {key}" for key, number in amounts if all_keys or key != "step_run"]
+    return join_words(texts) or "its slot"
 
 
-def join_words(some: Sequence[str]) -> str:
+def join_words(words: Sequence[str]) -> str:
     """`this, that and more`."""
-    return " and ".join([", ".join(some[:-1]), some[-1]] if len(some) > 1 else some)
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
-def describe_elsewhere(standing: QueueStatus) -> str:
+def describe_elsewhere(status: QueueStatus) -> str:
     """Of one for whom others leave in another pool: why nobody is stopped for it in this one."""
-    return f"others are leaving for it in {standing.blocker}, so nobody is stopped for it here"
+    return f"others are leaving for it in {status.blocker}, so nobody is stopped for it here"
 
 
 def describe_victims(count: int) -> str:
@@ -79,121 +83,136 @@ def describe_victims(count: int) -> str:
     return f"{count} {'other is' if count == 1 else 'others are'} leaving for it"
 
 
-def start_condition(standing: QueueStatus) -> str:
+def start_condition(status: QueueStatus) -> str:
     """What would have to happen for it to be granted."""
-    if standing.state is QueueState.OWNER:
+    if status.state is QueueState.OWNER:
         return "all who are leaving for it, and for those who are served before it, have left"
     steps = []
-    if standing.state is QueueState.LINE:
-        steps.append(f"{_request(standing.blocker)}, the first in the line, is granted or leaves the queue")
-    elif standing.state is QueueState.SETTLING:
+    if status.state is QueueState.LINE:
+        steps.append(f"{_request_name(status.blocker)}, the first in the line, is granted or leaves the queue")
+    elif status.state is QueueState.SETTLING:
         steps.append("the queue has been put in order")
-    elif standing.position > 1:
-        steps.append(_before(standing))
-    steps += [_would(standing, account, lacks) for account, lacks in _by_account(standing.shortfalls).items()]
+    elif status.position > 1:
+        steps.append(_waiters_ahead(status))
+    steps += [
+        _needed_release(status, account, shortfalls) for account, shortfalls in _largest_by_account(status.shortfalls).items()
+    ]
     return ", and ".join(steps) or "it is looked at again"
 
 
-def _before(standing: QueueStatus) -> str:
+def _waiters_ahead(status: QueueStatus) -> str:
     """Of those who stand before it."""
-    count = standing.position - 1
+    count = status.position - 1
     if count == 1:
-        return f"the one before it is served or {'leaves the queue' if standing.strict else 'does not fit'}"
-    return f"the {count} before it are served or {'leave the queue' if standing.strict else 'do not fit'}"
+        return f"the one before it is served or {'leaves the queue' if status.strict else 'does not fit'}"
+    return f"the {count} before it are served or {'leave the queue' if status.strict else 'do not fit'}"
 
 
-def _by_account(lacks: Sequence[Shortfall]) -> dict[str, list[Shortfall]]:
+def _largest_by_account(shortfalls: Sequence[Shortfall]) -> dict[str, list[Shortfall]]:
     """By account what lacks most of each key, whatever for."""
-    most: dict[tuple[str, str, bool], Shortfall] = {}
-    for lack in lacks:
-        at = (lack.account, lack.key, lack.kind == "fixed")
-        if at not in most or most[at].missing < lack.missing:
-            most[at] = lack
-    found: dict[str, list[Shortfall]] = {}
-    for lack in most.values():
-        found.setdefault(lack.account, []).append(lack)
-    return found
+    largest: dict[tuple[str, str, bool], Shortfall] = {}
+    for shortfall in shortfalls:
+        key = (shortfall.account, shortfall.key, shortfall.kind == "fixed")
+        if key not in largest or largest[key].missing < shortfall.missing:
+            largest[key] = shortfall
+    by_account: dict[str, list[Shortfall]] = {}
+    for shortfall in largest.values():
+        by_account.setdefault(shortfall.account, []).append(shortfall)
+    return by_account
 
 
-def _would(standing: QueueStatus, account: str, lacks: Sequence[Shortfall]) -> str:
-    fixed, others = [one for one in lacks if one.kind == "fixed"], [one for one in lacks if one.kind != "fixed"]
-    told = []
-    if fixed:
-        told.append(f"others of {_named(account)} that are not preemptible give back {_lacking(fixed)}")
-    if others:
-        beyond = " beyond what is kept for others" if any(one.kind != "limit" for one in others) else ""
-        comes = "comes" if [one.missing for one in others] == [1] else "come"
-        told.append(f"{_lacking(others)} {comes} free in {_named(account, standing.pool)}{beyond}")
-    return " and ".join(told)
+def _needed_release(status: QueueStatus, account: str, shortfalls: Sequence[Shortfall]) -> str:
+    fixed_shortfalls, other_shortfalls = (
+        [shortfall for shortfall in shortfalls if shortfall.kind == "fixed"],
+        [shortfall for shortfall in shortfalls if shortfall.kind != "fixed"],
+    )
+    texts = []
+    if fixed_shortfalls:
+        texts.append(
+            f"others of {_account_name(account)} that are not preemptible give back {_missing_units(fixed_shortfalls)}"
+        )
+    if other_shortfalls:
+        beyond = " beyond what is kept for others" if any(shortfall.kind != "limit" for shortfall in other_shortfalls) else ""
+        comes = "comes" if [shortfall.missing for shortfall in other_shortfalls] == [1] else "come"
+        texts.append(f"{_missing_units(other_shortfalls)} {comes} free in {_account_name(account, status.pool)}{beyond}")
+    return " and ".join(texts)
 
 
-def _lacking(lacks: Sequence[Shortfall]) -> str:
-    return format_units(((lack.key, lack.missing) for lack in lacks), all_keys=True)
+def _missing_units(shortfalls: Sequence[Shortfall]) -> str:
+    return format_units(((shortfall.key, shortfall.missing) for shortfall in shortfalls), all_keys=True)
 
 
-def _request(id_: str) -> str:
+def _request_name(id_: str) -> str:
     return f"request {id_}" if id_ else "another request"
 
 
-def _named(account: str, pool: str = "the pool") -> str:
+def _account_name(account: str, pool: str = "the pool") -> str:
     return pool if account == "pool" else account.replace(":", " ", 1)
 
 
-def describe_briefly(standing: QueueStatus, *, named: bool) -> str:
+def describe_briefly(status: QueueStatus, *, with_ids: bool) -> str:
     """Why it waits in one pool, where there is no room for more, with the ids of others or without."""
-    standing = standing if named else _unnamed(standing)
-    if standing.wait_reason is WaitReason.WAITING_FOR_VICTIMS:
+    status = status if with_ids else _anonymize_status(status)
+    if status.wait_reason is WaitReason.WAITING_FOR_VICTIMS:
         return "others are leaving for it"
-    return _kept_back(standing)
+    return _blocked_reason(status)
 
 
-def _place(standing: QueueStatus) -> str:
-    return f"in {standing.pool} as number {standing.position} of {standing.waiter_count}"
+def _position(status: QueueStatus) -> str:
+    return f"in {status.pool} as number {status.position} of {status.waiter_count}"
 
 
-def _why(view: PoolExplanation) -> str:
-    standing = view.status
-    if standing.wait_reason is WaitReason.WAITING_FOR_VICTIMS:
+def _wait_reason_text(view: PoolExplanation) -> str:
+    status = view.status
+    if status.wait_reason is WaitReason.WAITING_FOR_VICTIMS:
         count = len(view.preemption.leaving)
-        rest = "" if count else f", and {'more has to come free' if standing.shortfalls else 'it is about to be granted'}"
+        rest = "" if count else f", and {'more has to come free' if status.shortfalls else 'it is about to be granted'}"
         return describe_victims(count) + rest
-    return _kept_back(standing)
+    return _blocked_reason(status)
 
 
-def _kept_back(standing: QueueStatus) -> str:
-    verdict = standing.wait_reason
-    if verdict is WaitReason.BEHIND:
-        return _behind(standing)
-    lack = standing.blocking
-    assert lack is not None
-    at = standing.usage_of(lack)
-    needs = f"it needs {lack.needed} {lack.key}"
-    if verdict is WaitReason.NO_CAPACITY:
-        return f"{needs}, and {_free(lack, at, standing.pool)}{_kept_for_it(standing)}"
-    if verdict is WaitReason.HELD:
-        whom = _request(standing.patience_owner) if lack.kind == "held" else "requests that others are leaving for"
-        return f"{needs}, and what is free in {_named(lack.account, standing.pool)} is kept for {whom}"
-    if verdict is WaitReason.OVER_RESERVED:
-        taken = f"of the {at.reserved} reserved for {_named(lack.account)}, others that are not preemptible hold {at.fixed}"
-        return f"it is not preemptible and needs {lack.needed} {lack.key}, but {taken}"
-    return f"{needs}, and {_named(lack.account)} uses {at.used} of the {at.limit} that it may use at most"
+def _blocked_reason(status: QueueStatus) -> str:
+    wait_reason = status.wait_reason
+    if wait_reason is WaitReason.BEHIND:
+        return _behind_text(status)
+    shortfall = status.blocking
+    assert shortfall is not None
+    usage = status.usage_of(shortfall)
+    needs = f"it needs {shortfall.needed} {shortfall.key}"
+    if wait_reason is WaitReason.NO_CAPACITY:
+        return f"{needs}, and {_free_text(shortfall, usage, status.pool)}{_patience_text(status)}"
+    if wait_reason is WaitReason.HELD:
+        beneficiary = (
+            _request_name(status.patience_owner) if shortfall.kind == "patience_held" else "requests that others are leaving for"
+        )
+        return f"{needs}, and what is free in {_account_name(shortfall.account, status.pool)} is kept for {beneficiary}"
+    if wait_reason is WaitReason.OVER_RESERVED:
+        account = _account_name(shortfall.account)
+        allocations = f"others that are not preemptible hold {usage.fixed}"
+        needs = f"it is not preemptible and needs {shortfall.needed} {shortfall.key}"
+        return f"{needs}, but of the {usage.reserved} reserved for {account}, {allocations}"
+    return f"{needs}, and {_account_name(shortfall.account)} uses {usage.used} of the {usage.limit} that it may use at most"
 
 
-def _free(lack: Shortfall, at: AccountUsage, pool: str) -> str:
-    if at.limit is not None:
-        return f"{max(0, lack.available)} of {at.limit} {'is' if lack.available == 1 else 'are'} free"
-    return f"there is none in {pool}" if lack.available <= 0 else f"no more than {lack.available} can be counted in {pool}"
+def _free_text(shortfall: Shortfall, usage: AccountUsage, pool: str) -> str:
+    if usage.limit is not None:
+        return f"{max(0, shortfall.available)} of {usage.limit} {'is' if shortfall.available == 1 else 'are'} free"
+    return (
+        f"there is none in {pool}"
+        if shortfall.available <= 0
+        else f"no more than {shortfall.available} can be counted in {pool}"
+    )
 
 
-def _kept_for_it(standing: QueueStatus) -> str:
-    return "; what comes free is kept for it" if standing.state is QueueState.PATIENT else ""
+def _patience_text(status: QueueStatus) -> str:
+    return "; what comes free is kept for it" if status.state is QueueState.PATIENT else ""
 
 
-def _behind(standing: QueueStatus) -> str:
-    if standing.state is QueueState.LINE:
-        return f"there is room for it, but the queue is strict and {_request(standing.blocker)} is before it"
-    if standing.state is QueueState.ELSEWHERE:
-        return f"others are leaving for it in {standing.blocker}"
-    if standing.state is QueueState.SETTLING:
+def _behind_text(status: QueueStatus) -> str:
+    if status.state is QueueState.LINE:
+        return f"there is room for it, but the queue is strict and {_request_name(status.blocker)} is before it"
+    if status.state is QueueState.ELSEWHERE:
+        return f"others are leaving for it in {status.blocker}"
+    if status.state is QueueState.SETTLING:
         return "the pool was changed just now, and its queue is being put in order"
     return "there is room for it, and it is about to be looked at"

@@ -13,12 +13,12 @@ from contextlib import contextmanager
 from threading import Lock
 from typing import Final, Literal, NamedTuple, TypeAlias
 
+from app.domain.errors import StoreUnavailable
 from app.domain.models import Event, Request
 from app.domain.states import RequestState
 from app.service.requests import Requests
 from app.service.validation import MAX_PAGE_ROWS, checked_name
 from app.store.change_notifications import ChangeNotifications, ChangeWatch
-from app.store.connection import StoreUnavailable
 
 SlotKind: TypeAlias = Literal["poll", "stream"]
 
@@ -50,10 +50,10 @@ class KnownState(NamedTuple):
     directive: str | None
     """None: it is no matter."""
 
-    def differs_from(self, now: Request) -> bool:
+    def differs_from(self, request: Request) -> bool:
         """Whether there is something new to tell."""
-        told = self.directive is not None and now.directive is not None
-        return now.status != self.state or (told and now.directive != self.directive)
+        comparable = self.directive is not None and request.directive is not None
+        return request.status != self.state or (comparable and request.directive != self.directive)
 
 
 class WaitSlots:
@@ -61,7 +61,7 @@ class WaitSlots:
 
     def __init__(self, polls: int, streams: int) -> None:
         self.capacity, self.stream_capacity = polls, streams
-        self._taken: dict[SlotKind, int] = {"poll": 0, "stream": 0}
+        self._used: dict[SlotKind, int] = {"poll": 0, "stream": 0}
         self._refused: dict[SlotKind, int] = {"poll": 0, "stream": 0}
         self._lock = Lock()
         self.on_change: Callable[[SlotKind, int], None] = lambda kind, change: None
@@ -70,29 +70,29 @@ class WaitSlots:
     @contextmanager
     def slot(self, kind: SlotKind) -> Iterator[bool]:
         """A seat for as long as the context; False if there is none."""
-        seated = self._take(kind)
+        acquired = self._acquire(kind)
         try:
-            yield seated
+            yield acquired
         finally:
-            if seated:
+            if acquired:
                 with self._lock:
-                    self._taken[kind] -= 1
+                    self._used[kind] -= 1
                 self.on_change(kind, -1)
 
     def used(self) -> dict[SlotKind, int]:
         """How many sit there now, by what they wait for."""
         with self._lock:
-            return dict(self._taken)
+            return dict(self._used)
 
     def refused(self) -> dict[SlotKind, int]:
         """How many found no seat so far."""
         with self._lock:
             return dict(self._refused)
 
-    def _take(self, kind: SlotKind) -> bool:
+    def _acquire(self, kind: SlotKind) -> bool:
         with self._lock:
-            full = sum(self._taken.values()) >= self.capacity or (kind == "stream" and self._taken[kind] >= self.stream_capacity)
-            (self._refused if full else self._taken)[kind] += 1
+            full = sum(self._used.values()) >= self.capacity or (kind == "stream" and self._used[kind] >= self.stream_capacity)
+            (self._refused if full else self._used)[kind] += 1
         if not full:
             self.on_change(kind, 1)
         return not full
@@ -101,9 +101,9 @@ class WaitSlots:
 class LongPolls:
     """Long polls and streams of one process."""
 
-    def __init__(self, requests: Requests, wakeups: ChangeNotifications, house: WaitSlots) -> None:
-        self.slots = house
-        self._requests, self._wakeups = requests, wakeups
+    def __init__(self, requests: Requests, notifications: ChangeNotifications, slots: WaitSlots) -> None:
+        self.slots = slots
+        self._requests, self._notifications = requests, notifications
 
     def wait_for_change(
         self,
@@ -119,27 +119,33 @@ class LongPolls:
         Or as it is when time is up, the client has gone, the process ends, or there is no seat. To wait is to poll: the
         request does not go stale meanwhile.
         """
-        until = time.monotonic() + wait_s
-        now = self._requests.poll(workspace, request)
-        known = KnownState(now.status if known_state is None else known_state, known_directive)
-        if known.differs_from(now) or wait_s <= 0:
-            return PollResult(now)
-        with self.slots.slot("poll") as seated:
-            if not seated:
-                return PollResult(now, no_slot=True)
-            with self._wakeups.watch(workspace, request) as watch:
-                return PollResult(self._awaited(watch, workspace, request, known, until, is_disconnected))
+        deadline = time.monotonic() + wait_s
+        record = self._requests.poll(workspace, request)
+        baseline = KnownState(record.status if known_state is None else known_state, known_directive)
+        if baseline.differs_from(record) or wait_s <= 0:
+            return PollResult(record)
+        with self.slots.slot("poll") as acquired:
+            if not acquired:
+                return PollResult(record, no_slot=True)
+            with self._notifications.watch(workspace, request) as watch:
+                return PollResult(self._poll_until_changed(watch, workspace, request, baseline, deadline, is_disconnected))
 
-    def _awaited(
-        self, watch: ChangeWatch, workspace: str, request: str, known: KnownState, until: float, gone: Callable[[], bool]
+    def _poll_until_changed(
+        self,
+        watch: ChangeWatch,
+        workspace: str,
+        request: str,
+        baseline: KnownState,
+        deadline: float,
+        is_disconnected: Callable[[], bool],
     ) -> Request:
         while True:
-            now = self._requests.poll(workspace, request)
-            if known.differs_from(now) or watch.closed or time.monotonic() >= until:
-                return now
-            look_again_s = min(POLL_INTERVAL_S, now.queue_ttl_s / 3) if now.queue_ttl_s else POLL_INTERVAL_S
-            if not _stays(watch, min(until, time.monotonic() + look_again_s), gone):
-                return now
+            record = self._requests.poll(workspace, request)
+            if baseline.differs_from(record) or watch.closed or time.monotonic() >= deadline:
+                return record
+            interval_s = min(POLL_INTERVAL_S, record.queue_ttl_s / 3) if record.queue_ttl_s else POLL_INTERVAL_S
+            if not _wait_connected(watch, min(deadline, time.monotonic() + interval_s), is_disconnected):
+                return record
 
     def stream_events(
         self, workspace: str, after: str, keepalive_s: float = KEEPALIVE_S, is_disconnected: Callable[[], bool] = lambda: False
@@ -150,32 +156,40 @@ class LongPolls:
         or id) is raised in its place. Later None is a sign of life after so long a silence, and a Redis that is away is waited
         for.
         """
-        with self.slots.slot("stream") as seated:
-            if not seated:
+        with self.slots.slot("stream") as acquired:
+            if not acquired:
                 raise TooManyWaiters("there are as many streams as there may be")
-            with self._wakeups.watch(checked_name(workspace)) as watch:
+            with self._notifications.watch(checked_name(workspace)) as watch:
                 page = self._requests.list_events(workspace, after, MAX_PAGE_ROWS)
                 yield None
                 yield from self._stream(watch, workspace, after, page, keepalive_s, is_disconnected)
 
     def _stream(
-        self, watch: ChangeWatch, workspace: str, after: str, page: list[Event], alive_every_s: float, gone: Callable[[], bool]
+        self,
+        watch: ChangeWatch,
+        workspace: str,
+        after: str,
+        page: list[Event],
+        keepalive_s: float,
+        is_disconnected: Callable[[], bool],
     ) -> Iterator[Event | None]:
-        told = time.monotonic()
+        last_sent = time.monotonic()
         while not watch.closed:
             yield from page
             if page:
-                after, told = page[-1].id, time.monotonic()
-            elif time.monotonic() >= told + alive_every_s:
+                after, last_sent = page[-1].id, time.monotonic()
+            elif time.monotonic() >= last_sent + keepalive_s:
                 yield None
-                told = time.monotonic()
+                last_sent = time.monotonic()
             if len(page) < MAX_PAGE_ROWS:
                 time.sleep(BATCH_DELAY_S)
-                if not _stays(watch, min(time.monotonic() + POLL_INTERVAL_S, told + alive_every_s), gone):
+                if not _wait_connected(
+                    watch, min(time.monotonic() + POLL_INTERVAL_S, last_sent + keepalive_s), is_disconnected
+                ):
                     return
-            page = self._next(workspace, after)
+            page = self._read_next_page(workspace, after)
 
-    def _next(self, workspace: str, after: str) -> list[Event]:
+    def _read_next_page(self, workspace: str, after: str) -> list[Event]:
         try:
             return self._requests.list_events(workspace, after, MAX_PAGE_ROWS)
         except StoreUnavailable:
@@ -183,14 +197,14 @@ class LongPolls:
 
     def close(self) -> None:
         """Let everybody go, for good."""
-        self._wakeups.close()
+        self._notifications.close()
 
 
-def _stays(watch: ChangeWatch, until: float, gone: Callable[[], bool]) -> bool:
+def _wait_connected(watch: ChangeWatch, deadline: float, is_disconnected: Callable[[], bool]) -> bool:
     """Wait until something is said, or until then; False as soon as it is seen that the client has gone."""
-    said = False
-    while not said and (left := until - time.monotonic()) > 0:
-        said = watch.wait(min(left, DISCONNECT_CHECK_S))
-        if gone():
+    notified = False
+    while not notified and (remaining_s := deadline - time.monotonic()) > 0:
+        notified = watch.wait(min(remaining_s, DISCONNECT_CHECK_S))
+        if is_disconnected():
             return False
     return True

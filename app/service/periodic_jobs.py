@@ -23,10 +23,10 @@ from contextlib import contextmanager, suppress
 from threading import Event, Thread
 from typing import Literal, Protocol
 
+from app.domain.errors import StoreUnavailable
 from app.service.audit import Audit
 from app.service.cleanup import Cleanup
 from app.service.usage_history import UsageHistories
-from app.store.connection import StoreUnavailable
 from app.store.ledger import Ledger
 from app.store.nudges import Nudges, PassResult, PassTrigger
 from app.store.workspaces import WorkspaceRegistry

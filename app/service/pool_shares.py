@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from app.domain.amounts import Amounts
-from app.domain.errors import NotFound
+from app.domain.errors import NotFound, StoreUnavailable
 from app.domain.pool_shares import ShareAccount
 from app.domain.snapshot import AccountSnapshot, PoolSnapshot
 from app.planner.account_tree import POLICY, AccountTree
@@ -16,7 +16,6 @@ from app.planner.fair_share.preemptible_split import PreemptibleSplit
 from app.planner.fair_share.publication import starvation_states
 from app.planner.fair_share.starvation import StarvationState
 from app.planner.preemption.protection import Protection
-from app.store.connection import StoreUnavailable
 from app.store.ledger import Ledger
 from app.store.plan_store import PlanStore, UnfinishedWork
 
@@ -27,74 +26,74 @@ MAX_CALLS = 50
 class PoolShares:
     """Tells what is whose."""
 
-    def __init__(self, planning: PlanStore, ledger: Ledger) -> None:
-        self._planning, self._ledger = planning, ledger
+    def __init__(self, plan_store: PlanStore, ledger: Ledger) -> None:
+        self._plan_store, self._ledger = plan_store, ledger
 
     def get(self, workspace: str, pool: str) -> tuple[ShareAccount, ...]:
         """The pool, its groups and policies, depth first: groups before policies, by name; of a pool that was changed just now
         when that is through. StoreUnavailable if it takes long."""
         for _ in range(MAX_CALLS):
             try:
-                seen = self._planning.snapshot(workspace, pool, anyway=True)
+                snapshot = self._plan_store.snapshot(workspace, pool, anyway=True)
             except UnfinishedWork:
                 self._ledger.resume_unfinished(workspace)
                 continue
-            if seen is None:
+            if snapshot is None:
                 raise NotFound("pool", pool)
-            return tuple(_Table(pool, seen).rows())
+            return tuple(_SharesTable(pool, snapshot).rows())
         raise StoreUnavailable("busy", f"pool {pool} was changed, and its queue is still being put in order")
 
 
-class _Table:
-    def __init__(self, pool: str, seen: PoolSnapshot) -> None:
-        self._pool, self._seen = pool, seen
-        tree = AccountTree(seen.accounts)
+class _SharesTable:
+    def __init__(self, pool: str, snapshot: PoolSnapshot) -> None:
+        self._pool, self._snapshot = pool, snapshot
+        tree = AccountTree(snapshot.accounts)
         self._root = tree.pool
-        self._ground = FairShareInputs(seen, tree)
-        self._parts = FairShares(self._ground, self._ground.usage)
-        self._states = starvation_states(seen, self._parts) if seen.settings.discipline == "fair_share" else {}
-        self._running = allocations_by_component(seen.allocations)
+        self._inputs = FairShareInputs(snapshot, tree)
+        self._shares = FairShares(self._inputs, self._inputs.usage)
+        self._states = starvation_states(snapshot, self._shares) if snapshot.settings.discipline == "fair_share" else {}
+        self._allocations = allocations_by_component(snapshot.allocations)
         self._satisfaction: dict[str, float | None] = {}
-        self._protects = Protection(seen.settings, seen.now_ms).reason
+        self._protection_reason = Protection(snapshot.settings, snapshot.now_ms).reason
 
     def rows(self) -> Iterator[ShareAccount]:
         """All, depth first."""
-        yield from self._below(self._root)
+        yield from self._rows_below(self._root)
 
-    def _below(self, account: AccountSnapshot) -> Iterator[ShareAccount]:
-        children = sorted(self._ground.children[account.name], key=_by_name)
-        rows = [row for child in children for row in self._below(child)]
+    def _rows_below(self, account: AccountSnapshot) -> Iterator[ShareAccount]:
+        children = sorted(self._inputs.children[account.name], key=_display_order)
+        rows = [row for child in children for row in self._rows_below(child)]
         ratios = [self._satisfaction[child.name] for child in children]
-        self._satisfaction[account.name] = self._satisfied(account, ratios)
+        self._satisfaction[account.name] = self._satisfaction_of(account, ratios)
         yield self._row(account)
         yield from rows
 
-    def _satisfied(self, account: AccountSnapshot, below: list[float | None]) -> float | None:
+    def _satisfaction_of(self, account: AccountSnapshot, below: list[float | None]) -> float | None:
         """Of a policy its own; of others the least below it. None is infinite."""
         if not account.name.startswith(POLICY):
             return min((ratio for ratio in below if ratio is not None), default=None)
-        ratio = satisfaction.satisfaction_ratio(self._parts.account(account.name), self._parts.scale)
+        ratio = satisfaction.satisfaction_ratio(self._shares.account(account.name), self._shares.scale)
         return None if ratio is None else float(ratio)
 
     def _row(self, account: AccountSnapshot) -> ShareAccount:
-        node, state = self._parts.account(account.name), self._states.get(account.name, StarvationState())
-        kind, _, own = account.name.partition(":")
-        component = own if kind == "policy" else None
+        account_shares, state = self._shares.account(account.name), self._states.get(account.name, StarvationState())
+        kind, _, name = account.name.partition(":")
+        component = name if kind == "policy" else None
         split = self._split(component) if component else PreemptibleSplit((), (), (), {})
         return ShareAccount(
-            name=own.rpartition("/")[2] if component else own or self._pool,
+            name=name.rpartition("/")[2] if component else name or self._pool,
             kind=kind,
             component_type=component.partition("/")[0] if component else None,
             parent=(account.parent or "").partition(":")[2] or None,
             weight=account.weight,
             mode=None if component else account.mode,
-            demand=self._units(node.demand),
-            usage=self._units(node.usage),
-            usage_share=self._fractions(node.usage),
-            demand_share=self._fractions(node.demand),
-            fair_share=self._fractions(node.fair),
-            guarantee_share=self._fractions(node.guarantee),
-            limit_share=self._fractions(node.limit),
+            demand=self._units(account_shares.demand),
+            usage=self._units(account_shares.usage),
+            usage_share=self._fractions(account_shares.usage),
+            demand_share=self._fractions(account_shares.demand),
+            fair_share=self._fractions(account_shares.fair),
+            guarantee_share=self._fractions(account_shares.guarantee),
+            limit_share=self._fractions(account_shares.limit),
             satisfaction=self._satisfaction[account.name],
             status=state.status,
             below_since_ms=state.below_ms,
@@ -105,26 +104,28 @@ class _Table:
 
     def _split(self, component: str) -> PreemptibleSplit:
         """As decisions see it; what may never be stopped is told as that, wherever it lies."""
-        running = self._running.get(component, [])
-        cut = self._parts.split(component, running)
-        profile = self._seen.accounts[POLICY + component].profile
-        never = {holder.id for holder in running if self._protects(holder, profile) in LASTING_PROTECTIONS} | set(cut.non_preemptible)
-        parts = (cut.non_preemptible, cut.aggressively_preemptible, cut.preemptible)
+        allocations = self._allocations.get(component, [])
+        split = self._shares.split(component, allocations)
+        profile = self._snapshot.accounts[POLICY + component].profile
+        never_preemptible = {
+            allocation.id for allocation in allocations if self._protection_reason(allocation, profile) in LASTING_PROTECTIONS
+        } | set(split.non_preemptible)
+        groups = (split.non_preemptible, split.aggressively_preemptible, split.preemptible)
         return PreemptibleSplit(
-            tuple(one for part in parts for one in part if one in never),
-            tuple(one for one in cut.aggressively_preemptible if one not in never),
-            tuple(one for one in cut.preemptible if one not in never),
-            cut.usage_before,
+            tuple(allocation for group in groups for allocation in group if allocation in never_preemptible),
+            tuple(allocation for allocation in split.aggressively_preemptible if allocation not in never_preemptible),
+            tuple(allocation for allocation in split.preemptible if allocation not in never_preemptible),
+            split.usage_before,
         )
 
     def _units(self, shares: tuple[int, ...]) -> Amounts:
-        keys, capacity, scale = self._parts.division.keys, self._ground.capacity, self._parts.scale
+        keys, capacity, scale = self._shares.division.keys, self._inputs.capacity, self._shares.scale
         return {key: share * capacity[key] // scale for key, share in zip(keys, shares, strict=True)}
 
     def _fractions(self, shares: tuple[int, ...]) -> Mapping[str, float]:
-        return {key: share / self._parts.scale for key, share in zip(self._parts.division.keys, shares, strict=True)}
+        return {key: share / self._shares.scale for key, share in zip(self._shares.division.keys, shares, strict=True)}
 
 
-def _by_name(account: AccountSnapshot) -> tuple[bool, str, str]:
+def _display_order(account: AccountSnapshot) -> tuple[bool, str, str]:
     """1. groups before policies 2. the name 3. the type."""
     return account.name.startswith(POLICY), account.name.rpartition("/")[2], account.name

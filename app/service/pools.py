@@ -21,12 +21,12 @@ class Pools:
     def __init__(self, ledger: Ledger, registry: WorkspaceRegistry) -> None:
         self._ledger, self._registry = ledger, registry
 
-    def create(self, workspace: str, ask: PoolSpec, key: str | None = None) -> Pool:
+    def create(self, workspace: str, spec: PoolSpec, key: str | None = None) -> Pool:
         """Make a pool; a caller that gives a key may repeat it with the same ask."""
         self._registry.add(checked_name(workspace))
-        operation = key and hashlib.sha256(f"{body_digest(ask)} {key}".encode()).hexdigest()
-        self._ledger.create_pool(workspace, ask, operation)
-        return self._ledger.get_pool(workspace, ask.name)
+        operation = key and hashlib.sha256(f"{body_digest(spec)} {key}".encode()).hexdigest()
+        self._ledger.create_pool(workspace, spec, operation)
+        return self._ledger.get_pool(workspace, spec.name)
 
     def list_names(self, workspace: str) -> list[str]:
         """The pools there are."""
@@ -51,33 +51,33 @@ class Pools:
         """Delete a pool that nobody waits for or holds anything of."""
         self._ledger.delete_pool(checked_name(workspace), checked_name(pool))
 
-    def set_policy(self, workspace: str, pool: str, component: str, ask: PolicySpec, kind: str = "orchestrator") -> bool:
+    def set_policy(self, workspace: str, pool: str, component: str, spec: PolicySpec, kind: str = "orchestrator") -> bool:
         """Connect a component to a pool, or replace how it is; says whether it is new."""
-        named = component_id(checked_name(kind), checked_name(component))
-        return self._ledger.set_policy(checked_name(workspace), checked_name(pool), named, ask)
+        component_name = component_id(checked_name(kind), checked_name(component))
+        return self._ledger.set_policy(checked_name(workspace), checked_name(pool), component_name, spec)
 
     def get_policy(self, workspace: str, pool: str, component: str, kind: str = "orchestrator") -> tuple[Pool, Policy]:
         """A component's policy, with the pool it is in."""
-        named = component_id(checked_name(kind), checked_name(component))
+        component_name = component_id(checked_name(kind), checked_name(component))
         view = self.get(workspace, pool)
-        if found := view.policies.get(named):
-            return view, found
-        raise NotFound("policy", f"{named} in pool {pool}")
+        if policy := view.policies.get(component_name):
+            return view, policy
+        raise NotFound("policy", f"{component_name} in pool {pool}")
 
     def delete_policy(self, workspace: str, pool: str, component: str, kind: str = "orchestrator") -> None:
         """Part a component from a pool."""
-        named = component_id(checked_name(kind), checked_name(component))
-        self._ledger.delete_policy(checked_name(workspace), checked_name(pool), named)
+        component_name = component_id(checked_name(kind), checked_name(component))
+        self._ledger.delete_policy(checked_name(workspace), checked_name(pool), component_name)
 
-    def set_group(self, workspace: str, pool: str, group: str, ask: GroupSpec) -> bool:
+    def set_group(self, workspace: str, pool: str, group: str, spec: GroupSpec) -> bool:
         """Make a group, or replace its numbers and parent; says whether it is new."""
-        return self._ledger.set_group(checked_name(workspace), checked_name(pool), checked_name(group), ask)
+        return self._ledger.set_group(checked_name(workspace), checked_name(pool), checked_name(group), spec)
 
     def get_group(self, workspace: str, pool: str, group: str) -> tuple[Pool, Group]:
         """A group, with the pool it is in."""
         view = self.get(workspace, pool)
-        if found := view.groups.get(checked_name(group)):
-            return view, found
+        if policy := view.groups.get(checked_name(group)):
+            return view, policy
         raise NotFound("group", f"{group} in pool {pool}")
 
     def delete_group(self, workspace: str, pool: str, group: str) -> None:

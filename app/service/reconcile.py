@@ -18,10 +18,10 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from app.domain.errors import StoreUnavailable
 from app.domain.plan_steps import PlanStep, Publication
 from app.domain.snapshot import PoolSnapshot
 from app.planner.planning_pass import plan_pool
-from app.store.connection import StoreUnavailable
 from app.store.ledger import Ledger
 from app.store.plan_store import PlanStore, UnfinishedWork
 
@@ -59,43 +59,47 @@ class UndecidedPools:
 class Reconciler:
     """Decides what scripts cannot, and has it done."""
 
-    def __init__(self, planning: PlanStore, ledger: Ledger, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._planning, self._ledger, self._monotonic = planning, ledger, monotonic
-        self._said: dict[tuple[str, str], float] = {}
+    def __init__(self, plan_store: PlanStore, ledger: Ledger, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._plan_store, self._ledger, self._monotonic = plan_store, ledger, monotonic
+        self._logged_until: dict[tuple[str, str], float] = {}
 
     def run(self, workspace: str) -> bool:
         """One bounded look at everything; True if something is left to be done at once."""
-        left = self._apart(workspace, "-", lambda at, _: self._depart(at)) is True
+        has_more = (
+            self._isolate_failures(workspace, "-", lambda workspace_name, _: self._enforce_deadlines(workspace_name)) is True
+        )
         pools = self._ledger.list_pools(workspace)
-        left |= self._decide(workspace, pools)
+        has_more |= self._decide_pools(workspace, pools)
         for pool in pools:
-            self._apart(workspace, pool, self._ledger.give_patience_hold)
-        return left
+            self._isolate_failures(workspace, pool, self._ledger.give_patience_hold)
+        return has_more
 
-    def _depart(self, workspace: str) -> bool:
+    def _enforce_deadlines(self, workspace: str) -> bool:
         for _ in range(MAX_CALLS):
-            done, more = self._planning.enforce_deadlines(workspace)
+            done, more = self._plan_store.enforce_deadlines(workspace)
             if more and not done:
-                self._finish(workspace)
+                self._resume_unfinished(workspace)
             elif not more:
                 return False
         return True
 
-    def _decide(self, workspace: str, pools: list[str]) -> bool:
-        still = UndecidedPools(set(pools))
-        left, ready = False, list(pools)
+    def _decide_pools(self, workspace: str, pools: list[str]) -> bool:
+        undecided = UndecidedPools(set(pools))
+        has_more, ready = False, list(pools)
         for _ in pools:
             for pool in ready:
-                if self._apart(workspace, pool, lambda at, name: self._pool(at, name, still)):
-                    left = True
+                if self._isolate_failures(
+                    workspace, pool, lambda workspace_name, name: self._decide_pool(workspace_name, name, undecided)
+                ):
+                    has_more = True
                 else:
-                    still.pools.discard(pool)
-            ready = [pool for pool in ready if still.skipped.get(pool)]
+                    undecided.pools.discard(pool)
+            ready = [pool for pool in ready if undecided.skipped.get(pool)]
             if not ready:
                 break
-        return left
+        return has_more
 
-    def _apart(self, workspace: str, pool: str, work: Callable[[str, str], object]) -> object:
+    def _isolate_failures(self, workspace: str, pool: str, work: Callable[[str, str], object]) -> object:
         """Whatever is wrong with one pool is not wrong with the others."""
         try:
             return work(workspace, pool)
@@ -103,63 +107,63 @@ class Reconciler:
             raise
         except Exception:
             where, now = (workspace, pool), self._monotonic()
-            if now >= self._said.get(where, now):
-                self._said[where] = now + LOG_INTERVAL_S
+            if now >= self._logged_until.get(where, now):
+                self._logged_until[where] = now + LOG_INTERVAL_S
                 log.exception("pool %s of workspace %s could not be reconciled", pool, workspace)
             return False
 
-    def _pool(self, workspace: str, pool: str, still: UndecidedPools) -> bool:
+    def _decide_pool(self, workspace: str, pool: str, undecided: UndecidedPools) -> bool:
         """Decide one pool until its plan is empty; True if it is not."""
-        stale, again = 0, False
+        stale_plans, replanned = 0, False
         for _ in range(MAX_SNAPSHOTS):
             try:
-                seen = self._planning.snapshot(workspace, pool)
+                snapshot = self._plan_store.snapshot(workspace, pool)
             except UnfinishedWork:
-                if not self._finish(workspace):
+                if not self._resume_unfinished(workspace):
                     return True
                 continue
-            skip = still.deferred_waiters(seen) if seen else frozenset[str]()
-            still.skipped[pool] = skip
-            if not seen:
+            deferred = undecided.deferred_waiters(snapshot) if snapshot else frozenset[str]()
+            undecided.skipped[pool] = deferred
+            if not snapshot:
                 return False
-            planned = plan_pool(seen, skip)
-            if planned.publication and not self._publish(workspace, seen, planned.publication):
-                stale += 1
-            elif planned.publication and _is_line_of_shares(seen) and not again:
-                again = True  # who stands behind whom may be another by what was kept just now
+            pool_plan = plan_pool(snapshot, deferred)
+            if pool_plan.publication and not self._publish_shares(workspace, snapshot, pool_plan.publication):
+                stale_plans += 1
+            elif pool_plan.publication and _is_strict_fair_share(snapshot) and not replanned:
+                replanned = True  # who stands behind whom may be another by what was kept just now
                 continue
-            elif not planned.steps:
+            elif not pool_plan.steps:
                 return False
             else:
-                stale, again = (0 if self._take(workspace, seen, planned.steps) else stale + 1), False
-            if stale == MAX_STALE_PLANS:
+                stale_plans, replanned = (0 if self._apply(workspace, snapshot, pool_plan.steps) else stale_plans + 1), False
+            if stale_plans == MAX_STALE_PLANS:
                 return True
         return True
 
-    def _publish(self, workspace: str, seen: PoolSnapshot, found: Publication) -> bool:
+    def _publish_shares(self, workspace: str, snapshot: PoolSnapshot, publication: Publication) -> bool:
         """Keep what was found about the accounts; False if the pool's rules are others by now."""
-        written = self._planning.publish(workspace, seen, found)
-        if written.is_unfinished:
-            self._finish(workspace)
-        return written.applied
+        result = self._plan_store.publish(workspace, snapshot, publication)
+        if result.is_unfinished:
+            self._resume_unfinished(workspace)
+        return result.applied
 
-    def _take(self, workspace: str, seen: PoolSnapshot, steps: Sequence[PlanStep]) -> bool:
+    def _apply(self, workspace: str, snapshot: PoolSnapshot, steps: Sequence[PlanStep]) -> bool:
         """Take steps while they hold and the pool is as it was foreseen; False if not even the first did."""
         for number, step in enumerate(steps):
-            taken = self._planning.apply_step(workspace, seen, step)
-            if taken.is_unfinished:
-                self._finish(workspace)
-            if not taken.applied:
-                log.debug("pool %s of workspace %s: %s is stale: %s", seen.pool, workspace, step, taken.reason)
+            result = self._plan_store.apply_step(workspace, snapshot, step)
+            if result.is_unfinished:
+                self._resume_unfinished(workspace)
+            if not result.applied:
+                log.debug("pool %s of workspace %s: %s is stale: %s", snapshot.pool, workspace, step, result.reason)
                 return number > 0
-            if taken.has_progressed:
+            if result.has_progressed:
                 return True
         return True
 
-    def _finish(self, workspace: str) -> bool:
+    def _resume_unfinished(self, workspace: str) -> bool:
         return any(not self._ledger.resume_unfinished(workspace) for _ in range(MAX_CALLS))
 
 
-def _is_line_of_shares(seen: PoolSnapshot) -> bool:
+def _is_strict_fair_share(snapshot: PoolSnapshot) -> bool:
     """Whether nobody may pass the first, who is so by what is published."""
-    return seen.settings.discipline == "fair_share" and seen.settings.queueing == "strict"
+    return snapshot.settings.discipline == "fair_share" and snapshot.settings.queueing == "strict"

@@ -6,13 +6,12 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from app.domain.errors import Refusal
+from app.domain.errors import Refusal, StoreUnavailable
 from app.domain.ids import request_id
 from app.domain.models import Event, HeartbeatResult, Request
 from app.domain.specs import RequestSpec
 from app.domain.states import RequestState
 from app.service.validation import checked_count, checked_id, checked_key, checked_name, checked_number
-from app.store.connection import StoreUnavailable
 from app.store.keys import OWN
 from app.store.ledger import Ledger
 from app.store.workspaces import WorkspaceRegistry
@@ -30,25 +29,25 @@ class Requests:
     def __init__(self, ledger: Ledger, registry: WorkspaceRegistry) -> None:
         self._ledger, self._registry = ledger, registry
 
-    def submit(self, workspace: str, ask: RequestSpec, key: str | None = None) -> Request:
+    def submit(self, workspace: str, spec: RequestSpec, key: str | None = None) -> Request:
         """Take in one ask: allocated, queued (with its places) or rejected when this returns."""
-        self._enter(workspace)
-        taken = self._ledger.submit(workspace, ask, checked_key(key))
-        if taken.status == RequestState.QUEUED:
+        self._register_workspace(workspace)
+        record = self._ledger.submit(workspace, spec, checked_key(key))
+        if record.status == RequestState.QUEUED:
             with suppress(StoreUnavailable):  # it is taken in, and that has to be said
-                return self._ledger.get_request(workspace, taken.id)
-        return taken
+                return self._ledger.get_request(workspace, record.id)
+        return record
 
     def submit_batch(
-        self, workspace: str, asks: Sequence[RequestSpec], keys: Sequence[str | None] = ()
+        self, workspace: str, specs: Sequence[RequestSpec], keys: Sequence[str | None] = ()
     ) -> list[Request | Refusal]:
         """Take in many, in order, each wholly or not at all."""
-        self._enter(workspace)
-        given = [checked_key(key) for key in keys] or [None] * len(asks)
-        named = [(request_id(), ask, key) for ask, key in zip(asks, given, strict=True)]
+        self._register_workspace(workspace)
+        checked_keys = [checked_key(key) for key in keys] or [None] * len(specs)
+        submissions = [(request_id(), spec, key) for spec, key in zip(specs, checked_keys, strict=True)]
         answers: list[Request | Refusal] = []
-        for first in range(0, len(named), MAX_BATCH):
-            answers += self._ledger.submit_all(workspace, named[first : first + MAX_BATCH])
+        for first in range(0, len(submissions), MAX_BATCH):
+            answers += self._ledger.submit_all(workspace, submissions[first : first + MAX_BATCH])
         return answers
 
     def poll(self, workspace: str, request: str) -> Request:
@@ -86,8 +85,8 @@ class Requests:
             raise ValueError(f"the state of a checkpoint is one of {', '.join(CHECKPOINT_STATES)}")
         if state == "defer":
             checked_number("seconds", seconds)
-        held = (checked_name(workspace), checked_id(request), checked_number("fence", fence))
-        return self._ledger.checkpoint(*held, state, seconds, reference, routine=routine)
+        allocation = (checked_name(workspace), checked_id(request), checked_number("fence", fence))
+        return self._ledger.checkpoint(*allocation, state, seconds, reference, routine=routine)
 
     def cancel(self, workspace: str, request: str) -> Request:
         """Leave the queue."""
@@ -107,7 +106,7 @@ class Requests:
         """What the ledger counts for the metrics."""
         return self._ledger.read_counters(checked_name(workspace))
 
-    def _enter(self, workspace: str) -> None:
+    def _register_workspace(self, workspace: str) -> None:
         self._registry.add(checked_name(workspace))
 
     def check_ready(self) -> None:

@@ -1,21 +1,46 @@
-"""For how long one waits for another in the same process to work out what both want to know."""
+"""Share one computation between the threads of a process: a lock with a timeout, and a cache with a time to live."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Lock
+from typing import Generic, TypeVar
 
 TIMEOUT_S = 5.0
-"""Where Redis hangs, those who wait would else run into its time limit one after the other."""
+"""How long a thread waits for the lock. Otherwise, while Redis hangs, waiting threads would run into its timeout in turn."""
+
+Value = TypeVar("Value")
+CacheKey = tuple[str, ...]
 
 
 @contextmanager
 def acquire(lock: Lock) -> Iterator[bool]:
-    """Whether it is one's turn; if so, others wait until the context ends."""
-    got = lock.acquire(timeout=TIMEOUT_S)
+    """Yield True with the lock held until the context ends, or False if it was not free in time."""
+    acquired = lock.acquire(timeout=TIMEOUT_S)
     try:
-        yield got
+        yield acquired
     finally:
-        if got:
+        if acquired:
             lock.release()
+
+
+class TtlCache(Generic[Value]):
+    """Values by key, each for some seconds. One thread computes a value, and the others wait for it."""
+
+    def __init__(self, ttl_s: float, max_entries: int, monotonic: Callable[[], float]) -> None:
+        self._ttl_s, self._max_entries, self._monotonic = ttl_s, max_entries, monotonic
+        self._entries: dict[CacheKey, tuple[float, Value]] = {}
+        self._lock = Lock()
+
+    def get(self, key: CacheKey, compute: Callable[[], Value]) -> Value:
+        """Return the cached value, or compute it. An empty value is not cached."""
+        with self._lock:
+            if key in self._entries and self._monotonic() < self._entries[key][0]:
+                return self._entries[key][1]
+            value = compute()
+            if len(self._entries) >= self._max_entries:
+                self._entries.clear()
+            if value:
+                self._entries[key] = self._monotonic() + self._ttl_s, value
+            return value

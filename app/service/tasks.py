@@ -21,27 +21,27 @@ _NO_BROKER = (
 class Tasks:
     """The tasks of every workspace; only those that have a broker take any in."""
 
-    def __init__(self, store: TaskStore, registry: WorkspaceRegistry, with_broker: Container[str]) -> None:
-        self._store, self._registry, self._with_broker = store, registry, with_broker
+    def __init__(self, store: TaskStore, registry: WorkspaceRegistry, workspaces_with_broker: Container[str]) -> None:
+        self._store, self._registry, self._workspaces_with_broker = store, registry, workspaces_with_broker
 
-    def park_task(self, workspace: str, ask: TaskSpec, key: str | None = None) -> Task:
+    def park_task(self, workspace: str, spec: TaskSpec, key: str | None = None) -> Task:
         """Keep a task until its request is granted, and send it off then."""
-        if checked_name(workspace) not in self._with_broker:
+        if checked_name(workspace) not in self._workspaces_with_broker:
             raise RuleViolation("no_broker", _NO_BROKER.format(workspace))
         self._registry.add(workspace)
-        return self._store.park_task(workspace, ask, checked_key(key))
+        return self._store.park_task(workspace, spec, checked_key(key))
 
     def get(self, workspace: str, task: str) -> Task:
         """A task as it stands."""
-        return self._store.get_task(checked_name(workspace), _checked_task(task))
+        return self._store.get_task(checked_name(workspace), checked_task(task))
 
     def cancel(self, workspace: str, task: str) -> Task:
         """Give up a task that has not begun."""
-        return self._store.cancel_task(checked_name(workspace), _checked_task(task))
+        return self._store.cancel_task(checked_name(workspace), checked_task(task))
 
     def acknowledge_end(self, workspace: str, task: str, request: str | None = None) -> None:
         """A worker of the task has heard that it will never run, and need not be told again."""
-        self._store.acknowledge_end(checked_name(workspace), _checked_task(task), request and checked_id(request))
+        self._store.acknowledge_end(checked_name(workspace), checked_task(task), request and checked_id(request))
 
     def start(self, workspace: str, request: str, fence: int, runner: str) -> HeartbeatResult:
         """Begin what was granted: from now on its lease runs, and nobody else may begin it under this fence."""
@@ -52,7 +52,7 @@ class Tasks:
         return self._store.get_outbox_status(checked_name(workspace))
 
 
-def _checked_task(task: str) -> str:
+def checked_task(task: str) -> str:
     if not is_task_name(task):
         raise NotFound("task", ascii(task)[:80])
     return task

@@ -24,7 +24,7 @@ MAX_CACHED = 1000
 
 MAX_RATE_PER_S = 10**6
 MAX_LIFETIME_S = 10 * 365 * 86_400
-_LONG_AGO = False, float("-inf")
+_EXPIRED = False, float("-inf")
 _SECRET = re.compile(r"pk_[A-Za-z0-9_-]{43}")
 
 
@@ -33,8 +33,8 @@ class Tokens:
 
     def __init__(self, store: TokenStore, default_rate: int = 0, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._store, self._default_rate, self._monotonic = store, default_rate, monotonic
-        self._remembered: dict[str, tuple[Token, float]] = {}
-        self._exist = _LONG_AGO
+        self._cache: dict[str, tuple[Token, float]] = {}
+        self._existence = _EXPIRED
         self._lock = Lock()
 
     def create(
@@ -51,18 +51,18 @@ class Tokens:
         """A new token and its secret, which nobody can tell again. ValueError says what cannot be."""
         token = Token(
             id=secrets.token_hex(6),
-            name=_named("a token", name),
-            role=_role(role),
-            workspaces=_workspaces(workspaces),
-            components=_components(role, components),
+            name=_checked_name("a token", name),
+            role=_checked_role(role),
+            workspaces=_checked_workspaces(workspaces),
+            components=_checked_components(role, components),
             sensitive=sensitive,
-            rate_per_s=_within("requests a second", rate, 0, MAX_RATE_PER_S),
+            rate_per_s=_checked_range("requests a second", rate, 0, MAX_RATE_PER_S),
         )
-        lasts_s = _within("seconds it lasts", expires_s, 1, MAX_LIFETIME_S)
+        lifetime_s = _checked_range("seconds it lasts", expires_s, 1, MAX_LIFETIME_S)
         secret = "pk_" + secrets.token_urlsafe(32)
-        made = self._store.create_token(_digest(secret), token, lasts_s)
-        self._exist = _LONG_AGO
-        return made, secret
+        created = self._store.create_token(_digest(secret), token, lifetime_s)
+        self._existence = _EXPIRED
+        return created, secret
 
     def list_tokens(self) -> list[Token]:
         """Every token, the oldest first; those that have expired are among them until they are revoked."""
@@ -70,40 +70,40 @@ class Tokens:
 
     def revoke(self, id_or_name: str) -> Token:
         """Make a token worthless: here at once, in other processes within a second."""
-        revoked = self._store.revoke_token(id_or_name)
+        token = self._store.revoke_token(id_or_name)
         with self._lock:
-            self._remembered.clear()
-            self._exist = _LONG_AGO
-        return revoked
+            self._cache.clear()
+            self._existence = _EXPIRED
+        return token
 
     def authenticate(self, secret: str) -> Token | None:
         """Whose secret this is; None if it is nobody's, or that of a token that has expired or was revoked."""
         if not _SECRET.fullmatch(secret):
             return None
         digest, now = _digest(secret), self._monotonic()
-        token, until = self._remembered.get(digest, (None, now))
+        token, until = self._cache.get(digest, (None, now))
         if token and now < until:
             return token
         token = self._store.find_token(digest)
-        self._remember(digest, token, now + CACHE_TTL_S)
+        self._cache_token(digest, token, now + CACHE_TTL_S)
         return token
 
-    def _remember(self, digest: str, token: Token | None, until: float) -> None:
+    def _cache_token(self, digest: str, token: Token | None, until: float) -> None:
         with self._lock:
-            self._remembered.pop(digest, None)
+            self._cache.pop(digest, None)
             if token:
-                self._remembered[digest] = token, until
-            if len(self._remembered) > MAX_CACHED:
-                del self._remembered[next(iter(self._remembered))]
+                self._cache[digest] = token, until
+            if len(self._cache) > MAX_CACHED:
+                del self._cache[next(iter(self._cache))]
 
     def any_exist(self) -> bool:
         """Whether there is any token, also one that has expired; as of a second ago."""
-        there_are, until = self._exist
+        exists, until = self._existence
         now = self._monotonic()
         if now >= until:
-            there_are = bool(self._store.list_tokens())
-            self._exist = there_are, now + CACHE_TTL_S
-        return there_are
+            exists = bool(self._store.list_tokens())
+            self._existence = exists, now + CACHE_TTL_S
+        return exists
 
     def throttle(self, token: Token) -> float | None:
         """Count a request of a token: None if it may pass, else the seconds until one may."""
@@ -116,28 +116,28 @@ def _digest(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
-def _named(what: str, name: str) -> str:
+def _checked_name(subject: str, name: str) -> str:
     if not is_name(name):
-        raise ValueError(f"{what} cannot be called {name!r}: it {PATTERN_TEXTS[NAME_PATTERN]}")
+        raise ValueError(f"{subject} cannot be called {name!r}: it {PATTERN_TEXTS[NAME_PATTERN]}")
     return name
 
 
-def _role(role: str) -> Role:
+def _checked_role(role: str) -> Role:
     if role not in list(Role):
         raise ValueError(f"there is no role {role!r}; there are: {', '.join(Role)}")
     return Role(role)
 
 
-def _workspaces(names: Iterable[str]) -> tuple[str, ...]:
+def _checked_workspaces(names: Iterable[str]) -> tuple[str, ...]:
     workspaces = tuple(dict.fromkeys(names))
     if not workspaces:
         raise ValueError(f"a token is for one workspace at least, or for all: {ALL_WORKSPACES}")
     if ALL_WORKSPACES in workspaces:
         return (ALL_WORKSPACES,)
-    return tuple(_named("a workspace", name) for name in workspaces)
+    return tuple(_checked_name("a workspace", name) for name in workspaces)
 
 
-def _components(role: str, names: Iterable[str]) -> tuple[str, ...]:
+def _checked_components(role: str, names: Iterable[str]) -> tuple[str, ...]:
     components = tuple(dict.fromkeys(names))
     if role == Role.REQUESTER and not components:
         raise ValueError("a requester acts for the components it lists: name one at least")
@@ -146,12 +146,12 @@ def _components(role: str, names: Iterable[str]) -> tuple[str, ...]:
     for component in components:
         kind, slash, name = component.rpartition("/")
         if slash:
-            _named("a component type", kind)
-        _named("a component", name)
+            _checked_name("a component type", kind)
+        _checked_name("a component", name)
     return components
 
 
-def _within(what: str, number: int | None, least: int, most: int) -> int | None:
-    if number is not None and not least <= number <= most:
-        raise ValueError(f"{number} {what}: it must be from {least} to {most}")
+def _checked_range(unit: str, number: int | None, minimum: int, maximum: int) -> int | None:
+    if number is not None and not minimum <= number <= maximum:
+        raise ValueError(f"{number} {unit}: it must be from {minimum} to {maximum}")
     return number

@@ -27,7 +27,7 @@ class UsageHistories:
 
     def get(self, workspace: str, pool: str) -> UsageHistory:
         """What was used of a pool at each time that was noted: in all, and by the policies it has now."""
-        samples = _in_order(self._samples.list_samples(checked_name(workspace), checked_name(pool)))
+        samples = _drop_clock_jumps(self._samples.list_samples(checked_name(workspace), checked_name(pool)))
         keys = sorted({key for sample in samples for key in sample.keys})
 
         def columns(rows: Iterable[Sequence[int | None]]) -> dict[str, UnitSeries]:
@@ -38,28 +38,28 @@ class UsageHistories:
             times_ms=tuple(sample.at_ms for sample in samples),
             capacity=columns(sample.capacity for sample in samples),
             series={POOL_SERIES: columns(sample.used for sample in samples)}
-            | {component: columns(_used(component, sample) for sample in samples) for component in _most(samples)},
+            | {component: columns(_usage_of(component, sample) for sample in samples) for component in _largest_users(samples)},
         )
 
 
-def _used(component: str, sample: UsageSample) -> Sequence[int | None]:
+def _usage_of(component: str, sample: UsageSample) -> Sequence[int | None]:
     """Who is not in a note used nothing; one that is not whole leaves open what it did."""
     return sample.policies.get(component) or (0 if sample.is_complete else None,) * len(sample.keys)
 
 
-def _in_order(samples: Sequence[UsageSample]) -> list[UsageSample]:
+def _drop_clock_jumps(samples: Sequence[UsageSample]) -> list[UsageSample]:
     """Times only rise: what a clock that was wrong has noted ahead of them is left out."""
-    kept: list[UsageSample] = []
+    ordered: list[UsageSample] = []
     for sample in reversed(samples):
-        if not kept or sample.at_ms < kept[-1].at_ms:
-            kept.append(sample)
-    return kept[::-1]
+        if not ordered or sample.at_ms < ordered[-1].at_ms:
+            ordered.append(sample)
+    return ordered[::-1]
 
 
-def _most(samples: Sequence[UsageSample]) -> list[str]:
+def _largest_users(samples: Sequence[UsageSample]) -> list[str]:
     """1. Who used the largest parts of the pool 2. the name; those few by name."""
     parts = defaultdict[str, float](float)
     for sample in samples:
         for component, used in sample.policies.items():
-            parts[component] += sum(units / most for units, most in zip(used, sample.capacity, strict=True) if most)
+            parts[component] += sum(units / capacity for units, capacity in zip(used, sample.capacity, strict=True) if capacity)
     return sorted(sorted(parts, key=lambda component: (-parts[component], component))[:MAX_COMPONENTS])

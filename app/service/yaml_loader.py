@@ -23,19 +23,19 @@ class InvalidYaml(ValueError):  # noqa: N818
     """What is wrong with a document, in one line."""
 
 
-class _Once(_Loader):  # type: ignore[misc]  # the C one where it is built in, and ten times as fast
+class _UniqueKeyLoader(_Loader):  # type: ignore[misc]  # the C one where it is built in, and ten times as fast
     """Refuses a key that is there twice."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        seen: set[Hashable] = set()
+        keys: set[Hashable] = set()
         for key_node, _ in node.value:
             if key_node.tag == "tag:yaml.org,2002:merge":
                 raise InvalidYaml(f"line {key_node.start_mark.line + 1}: merge keys are not allowed")
             key = self.construct_object(key_node, deep=True)
             if isinstance(key, Hashable):  # what is not is refused below
-                if key in seen:
+                if key in keys:
                     raise InvalidYaml(f"line {key_node.start_mark.line + 1}: {key} is there twice")
-                seen.add(key)
+                keys.add(key)
         return super().construct_mapping(node, deep)  # type: ignore[no-any-return]
 
 
@@ -45,7 +45,7 @@ def load(text: str) -> Any:
         raise InvalidYaml(f"must have at most {MAX_CHARACTERS} characters")
     try:
         _inspect(text)
-        return yaml.load(text, _Once)
+        return yaml.load(text, _UniqueKeyLoader)
     except InvalidYaml:
         raise
     except yaml.MarkedYAMLError as error:

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from app.domain.clock import Clock, RedisClock
 from app.domain.models import AuditFinding
-from app.store.scripts import RedisClient, ScriptReply, Scripts
+from app.store.connection import RedisClient
+from app.store.scripts import ScriptReply, Scripts
 
 INDEXES = ("requests", "waiting", "leases", "preemption_deadlines", "ended")
 POOL_INDEXES = ("pool_queue", "pool_allocations", "pool_walltime_ends")
@@ -66,4 +67,4 @@ class AuditStore:
 
 
 def _findings(reply: ScriptReply) -> list[AuditFinding]:
-    return [AuditFinding(*found) for found in reply.fields.get("differences", [])]
+    return [AuditFinding(*row) for row in reply.fields.get("differences", [])]

@@ -29,8 +29,8 @@ from redis.cluster import RedisCluster
 from redis.connection import ConnectionInterface
 from redis.retry import Retry
 
+from app.store.connection import RedisClient
 from app.store.keys import key
-from app.store.scripts import RedisClient
 
 log = logging.getLogger(__name__)
 
@@ -74,10 +74,10 @@ class ChangeWatch:
 
     def wait(self, timeout_s: float) -> bool:
         """True as soon as something was said since the last wait, or all is closed; False when the time is up."""
-        said = self.closed or self._notified.wait(timeout_s)
-        if said:
+        is_notified = self.closed or self._notified.wait(timeout_s)
+        if is_notified:
             self._notified.clear()
-        return said or self.closed
+        return is_notified or self.closed
 
     def notify(self) -> None:
         """Something was said."""
@@ -184,12 +184,12 @@ class ChangeNotifications:
     def _run(self) -> None:
         failures = 0
         while not self._closed.wait(RECONNECT_DELAYS_S[min(failures, len(RECONNECT_DELAYS_S) - 1)]):
-            begun = time.monotonic()
+            started_s = time.monotonic()
             try:
                 self._run_connection(failures)
-            except Exception as broken:  # whatever it is: without this thread nobody would hear anything any more
-                failures = 1 if time.monotonic() - begun > STABLE_AFTER_S else failures + 1
-                log.log(logging.WARNING if failures == 1 else logging.DEBUG, "nothing is heard of changes: %s", broken)
+            except Exception as error:  # whatever it is: without this thread nobody would hear anything any more
+                failures = 1 if time.monotonic() - started_s > STABLE_AFTER_S else failures + 1
+                log.log(logging.WARNING if failures == 1 else logging.DEBUG, "nothing is heard of changes: %s", error)
 
     def _run_connection(self, failures: int) -> None:
         """Connect, subscribe, and hear what is said until all is closed; what breaks on the way is raised."""
@@ -217,9 +217,9 @@ class ChangeNotifications:
             nodes = [default, *(other for other in node.get_nodes() if other is not default)]  # type: ignore[no-untyped-call]
             node = node.get_redis_connection(nodes[failures % len(nodes)])
         pool = node.connection_pool
-        own = {"socket_timeout": self._quiet_s, "retry": Retry(NoBackoff(), 0), "health_check_interval": 0}
-        more = {"decode_responses": True, "protocol": 2, "client_name": CLIENT_NAME}
-        connection: ConnectionInterface = pool.connection_class(**pool.connection_kwargs | own | more)
+        timeouts = {"socket_timeout": self._quiet_s, "retry": Retry(NoBackoff(), 0), "health_check_interval": 0}
+        protocol = {"decode_responses": True, "protocol": 2, "client_name": CLIENT_NAME}
+        connection: ConnectionInterface = pool.connection_class(**pool.connection_kwargs | timeouts | protocol)
         return connection
 
     def _reset(self) -> None:
@@ -235,15 +235,15 @@ class ChangeNotifications:
         """One thing that is said. Read under the lock, as a connection with TLS must not be read and written at once."""
         with self._lock:
             try:
-                said = connection.read_response(timeout=READ_TIMEOUT_S, disconnect_on_error=False)
+                message = connection.read_response(timeout=READ_TIMEOUT_S, disconnect_on_error=False)
             except errors.TimeoutError:
                 return  # the rest of it is still to come
-            except errors.ResponseError as refusal:
-                log.log(logging.DEBUG if self._is_refused else logging.WARNING, "nothing is heard of changes: %s", refusal)
-                self._is_refused, said = True, ["refused"]
-            if said[0] not in ("message", "pmessage"):
+            except errors.ResponseError as error:
+                log.log(logging.DEBUG if self._is_refused else logging.WARNING, "nothing is heard of changes: %s", error)
+                self._is_refused, message = True, ["refused"]
+            if message[0] not in ("message", "pmessage"):
                 self._acknowledge(self._pending.popleft().subscription)
-            elif subscription := self._subscriptions.get(said[1]):
+            elif subscription := self._subscriptions.get(message[1]):
                 subscription.notify()
 
     def _acknowledge(self, subscription: _Subscription | None) -> None:

@@ -111,6 +111,8 @@ class ChildProcess:
 
     def output_tail(self, lines: int = 10) -> str:
         """The end of what it wrote."""
-        said = self._output.read_bytes()
-        said = said[self._output_before :] if len(said) >= self._output_before else said  # the log may have been cut since
-        return "\n".join(said.decode(errors="replace").splitlines()[-lines:])
+        output = self._output.read_bytes()
+        output = (
+            output[self._output_before :] if len(output) >= self._output_before else output
+        )  # the log may have been cut since
+        return "\n".join(output.decode(errors="replace").splitlines()[-lines:])

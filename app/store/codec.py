@@ -12,9 +12,11 @@ from pydantic.fields import FieldInfo
 from app.domain import amounts, decimals
 from app.domain.models import Event, Group, HeartbeatResult, Policy, Pool, PoolHold, Request, Setting, TimelineEntry, Victims
 from app.domain.names import component_id
+from app.domain.pool_settings import AccountSettings, PoolSettings
 from app.domain.queue_score import EXACT
 from app.domain.reasons import PoolRefusal, Reason, ReasonCode
-from app.domain.specs import AccountSettings, GroupSpec, PolicySpec, PoolSettings, RequestSpec, body_digest
+from app.domain.request_filter import RequestFilter
+from app.domain.specs import GroupSpec, PolicySpec, RequestSpec, body_digest
 from app.domain.states import HOLDING_STATES, RequestState
 
 DEFAULT_MODE = "fair_share"
@@ -35,68 +37,68 @@ def to_mapping(flat: FlatHash) -> dict[str, str]:
     return dict(zip(flat[::2], flat[1::2], strict=True))
 
 
-def encode_request(request_id: str, wanted: RequestSpec, key: str | None) -> dict[str, Any]:
+def encode_request(request_id: str, spec: RequestSpec, key: str | None) -> dict[str, Any]:
     """What the submit script takes: the fields to write, and what it needs beside them."""
     fields = [
-        "component", component_id(wanted.component_type, wanted.component),
-        "resources", amounts.encode(wanted.amounts()),
-        "preemptible", "1" if wanted.preemptible else "0",
-        "class", str(wanted.preemption_class),
-        "checkpoint", wanted.checkpoint,
-        "retries", str(wanted.retries),
+        "component", component_id(spec.component_type, spec.component),
+        "resources", amounts.encode(spec.amounts()),
+        "preemptible", "1" if spec.preemptible else "0",
+        "class", str(spec.preemption_class),
+        "checkpoint", spec.checkpoint,
+        "retries", str(spec.retries),
     ]  # fmt: skip
     for name in ("checkpoint_minutes", "walltime_s", "lease_s", "queue_ttl_s"):
-        if (value := getattr(wanted, name)) is not None:
+        if (value := getattr(spec, name)) is not None:
             fields += [name, str(value)]
-    if PREEMPTION_GROUP_LABEL in wanted.labels:
-        fields += ["chain", hashlib.sha256(wanted.labels[PREEMPTION_GROUP_LABEL].encode()).hexdigest()[:16]]
-    if wanted.labels:
-        fields += ["labels", json.dumps(wanted.labels, sort_keys=True)]
-    taken = {"id": request_id, "fields": fields}
-    return {**taken, "key": key, "digest": body_digest(wanted)} if key else taken
+    if PREEMPTION_GROUP_LABEL in spec.labels:
+        fields += ["preemption_group", hashlib.sha256(spec.labels[PREEMPTION_GROUP_LABEL].encode()).hexdigest()[:16]]
+    if spec.labels:
+        fields += ["labels", json.dumps(spec.labels, sort_keys=True)]
+    row = {"id": request_id, "fields": fields}
+    return {**row, "key": key, "digest": body_digest(spec)} if key else row
 
 
-def decode_request(at: Mapping[str, str], lapses: str = "", places: FlatHash | None = None) -> Request:
+def decode_request(fields: Mapping[str, str], lapses: str = "", places: FlatHash | None = None) -> Request:
     """A request out of its hash and the end of its lease; of one that was looked at also its places and its story."""
-    kind, _, name = at["component"].partition("/")
-    status = RequestState(at["status"])
+    kind, _, name = fields["component"].partition("/")
+    status = RequestState(fields["status"])
     leaving = status is RequestState.PREEMPTING
     return Request(
-        id=at["id"],
+        id=fields["id"],
         component=name,
         component_type=kind,
         status=status,
-        resources=amounts.decode(at["resources"]),
-        preemptible=at["preemptible"] == "1",
-        preemption_class=int(at["class"]),
-        checkpoint=at["checkpoint"],
-        checkpoint_minutes=_optional_int(at.get("checkpoint_minutes")),
-        walltime_s=_optional_int(at.get("walltime_s")),
-        retries=int(at["retries"]),
-        lease_s=_optional_int(at.get("lease_s")),
-        queue_ttl_s=_optional_int(at.get("queue_ttl_s")),
-        labels=json.loads(at["labels"]) if "labels" in at else {},
-        submitted_ms=int(at["submitted_ms"]),
-        number=int(at["seq"]),
-        reason=_decode_reason(at),
-        pool=at.get("pool") or None,
-        fence=_optional_int(at.get("fence")),
-        granted_ms=_optional_int(at.get("granted_ms")),
-        ended_ms=_optional_int(at.get("ended_ms")),
-        outcome=at.get("outcome") or None,
-        preemptions=int(at.get("preemptions") or 0),
-        resume=at.get("resume") == "1",
-        checkpoint_reference=at.get("reference") or None,
-        directive=((leaving and at.get("directive")) or "continue") if status in HOLDING_STATES else None,
-        deadline_ms=_optional_int(at.get("deadline_ms")) if leaving else None,
-        extended=at.get("extended") == "1",
-        deferred_s=int(at.get("deferred_s") or 0),
-        preempted_by=at.get("preempted_by") or None,
+        resources=amounts.decode(fields["resources"]),
+        preemptible=fields["preemptible"] == "1",
+        preemption_class=int(fields["class"]),
+        checkpoint=fields["checkpoint"],
+        checkpoint_minutes=_optional_int(fields.get("checkpoint_minutes")),
+        walltime_s=_optional_int(fields.get("walltime_s")),
+        retries=int(fields["retries"]),
+        lease_s=_optional_int(fields.get("lease_s")),
+        queue_ttl_s=_optional_int(fields.get("queue_ttl_s")),
+        labels=json.loads(fields["labels"]) if "labels" in fields else {},
+        submitted_ms=int(fields["submitted_ms"]),
+        number=int(fields["seq"]),
+        reason=_decode_reason(fields),
+        pool=fields.get("pool") or None,
+        fence=_optional_int(fields.get("fence")),
+        granted_ms=_optional_int(fields.get("granted_ms")),
+        ended_ms=_optional_int(fields.get("ended_ms")),
+        outcome=fields.get("outcome") or None,
+        preemptions=int(fields.get("preemptions") or 0),
+        resume=fields.get("resume") == "1",
+        checkpoint_reference=fields.get("reference") or None,
+        directive=((leaving and fields.get("directive")) or "continue") if status in HOLDING_STATES else None,
+        deadline_ms=_optional_int(fields.get("deadline_ms")) if leaving else None,
+        extended=fields.get("extended") == "1",
+        deferred_s=int(fields.get("deferred_s") or 0),
+        preempted_by=fields.get("preempted_by") or None,
         lease_expires_ms=None if lapses == NEVER_LAPSES else _optional_int(lapses),
         position={pool: int(place) for pool, place in to_mapping(places or ()).items()},
-        timeline=() if places is None else tuple(_decode_timeline(at)),
-        task=at.get("task"),
-        started_ms=_optional_int(at.get("started_ms")),
+        timeline=() if places is None else tuple(_decode_timeline(fields)),
+        task=fields.get("task"),
+        started_ms=_optional_int(fields.get("started_ms")),
     )
 
 
@@ -104,61 +106,73 @@ def _optional_int(text: str | None) -> int | None:
     return int(text) if text else None
 
 
-def _decode_reason(at: Mapping[str, str]) -> Reason | None:
-    if not at.get("reason"):
+def _decode_reason(fields: Mapping[str, str]) -> Reason | None:
+    if not fields.get("reason"):
         return None
-    refusals = [text.split(" ") for text in at.get("reasons", "").split(";") if text]
+    refusals = [text.split(" ") for text in fields.get("reasons", "").split(";") if text]
     return Reason(
-        ReasonCode(at["reason"]),
+        ReasonCode(fields["reason"]),
         tuple(
-            PoolRefusal(pool, ReasonCode(code), key, int(asked), int(bound), account)
-            for pool, code, key, asked, bound, account in refusals
+            PoolRefusal(pool, ReasonCode(code), key, int(requested), int(bound), account)
+            for pool, code, key, requested, bound, account in refusals
         ),
-        by=at.get("preempted_by") or None,
+        by=fields.get("preempted_by") or None,
     )
 
 
-def _decode_timeline(at: Mapping[str, str]) -> Iterable[TimelineEntry]:
-    for number in range(1, int(at.get("events", 0)) + 1):
-        if told := at.get(f"e{number}"):
-            entry, event, at_ms, *rest = told.split(" ")
+def _decode_timeline(fields: Mapping[str, str]) -> Iterable[TimelineEntry]:
+    for number in range(1, int(fields.get("events", 0)) + 1):
+        if line := fields.get(f"e{number}"):
+            entry, event, at_ms, *rest = line.split(" ")
             pool, reason, by, rank, by_rank, victims = [None if word in ("", "-") else word for word in (*rest, *"------")[:6]]
             yield TimelineEntry(entry, event, int(at_ms), pool, reason, by, rank, by_rank, _decode_victims(victims))
 
 
 def _decode_victims(text: str | None) -> Victims:
     """`id@rank;id@rank`."""
-    pairs_of = (one.partition("@") for one in (text or "").split(";") if one)
-    return tuple((victim, rank) for victim, _, rank in pairs_of)
+    entries = (entry.partition("@") for entry in (text or "").split(";") if entry)
+    return tuple((victim, rank) for victim, _, rank in entries)
 
 
 def decode_heartbeat(fields: Mapping[str, str]) -> HeartbeatResult:
     """What a holder is answered that is alive."""
     status = RequestState(fields["status"])
-    told = status == RequestState.PREEMPTING
-    directive, deadline = (fields["directive"], fields["deadline"]) if told else ("continue", "")
+    is_preempting = status == RequestState.PREEMPTING
+    directive, deadline = (fields["directive"], fields["deadline"]) if is_preempting else ("continue", "")
     return HeartbeatResult(status, _optional_int(fields["lapses"]), directive or "continue", _optional_int(deadline))
 
 
-def decode_event(entry_id: str, at: Mapping[str, str]) -> Event:
+def decode_event(entry_id: str, fields: Mapping[str, str]) -> Event:
     """An entry of the workspace's stream."""
     return Event(
         id=entry_id,
-        event=at["event"],
-        request=at["request"],
-        at_ms=int(at["at"]),
-        component=at["component"],
-        resources=amounts.decode(at["resources"]),
-        from_status=RequestState(at["from"]) if at["from"] else None,
-        to_status=RequestState(at["to"]),
-        pool=at["pool"] or None,
-        fence=_optional_int(at["fence"]),
-        reason=at["reason"] or None,
-        by=at["by"] or None,
-        rank=at.get("rank") or None,
-        by_rank=at.get("by_rank") or None,
-        victims=_decode_victims(at.get("victims")),
+        event=fields["event"],
+        request=fields["request"],
+        at_ms=int(fields["at"]),
+        component=fields["component"],
+        resources=amounts.decode(fields["resources"]),
+        from_status=RequestState(fields["from"]) if fields["from"] else None,
+        to_status=RequestState(fields["to"]),
+        pool=fields["pool"] or None,
+        fence=_optional_int(fields["fence"]),
+        reason=fields["reason"] or None,
+        by=fields["by"] or None,
+        rank=fields.get("rank") or None,
+        by_rank=fields.get("by_rank") or None,
+        victims=_decode_victims(fields.get("victims")),
     )
+
+
+def encode_filter(conditions: RequestFilter) -> str:
+    """Return a filter as the script `list_requests` takes it: the conditions that count, as JSON."""
+    fields = {
+        "status": dict.fromkeys(map(str, conditions.status), True),
+        "name": conditions.component,
+        "kind": conditions.component_type,
+        "pool": conditions.pool,
+        "labels": dict(conditions.labels or {}),
+    }
+    return json.dumps({name: value for name, value in fields.items() if value})
 
 
 def encode_settings(changed: Mapping[str, Any]) -> str:
@@ -166,18 +180,18 @@ def encode_settings(changed: Mapping[str, Any]) -> str:
     return json.dumps({name: encode_setting(value) for name, value in changed.items()})
 
 
-def encode_new_settings(wanted: PoolSettings) -> str:
+def encode_new_settings(settings: PoolSettings) -> str:
     """A new pool's settings, name and value in turn: every one is written, but for those that are null."""
-    given = {name: encode_setting(value) for name, value in wanted.model_dump().items()}
-    return json.dumps([word for pair in given.items() if pair[1] for word in pair])
+    texts = {name: encode_setting(value) for name, value in settings.model_dump().items()}
+    return json.dumps([word for pair in texts.items() if pair[1] for word in pair])
 
 
 def encode_account_settings(account: GroupSpec | PolicySpec) -> list[tuple[str, str]]:
     """What a group or a policy says for itself, (name, text) of every setting there is; what it does not say is empty."""
-    own = [(name, encode_setting(value)) for name, value in account.settings.model_dump().items()]
+    rows = [(name, encode_setting(value)) for name, value in account.settings.model_dump().items()]
     if isinstance(account, GroupSpec):
-        own.append(("mode", "" if account.mode == DEFAULT_MODE else account.mode))
-    return own
+        rows.append(("mode", "" if account.mode == DEFAULT_MODE else account.mode))
+    return rows
 
 
 def encode_setting(value: Setting) -> str:
@@ -200,14 +214,14 @@ def unset_value(name: str) -> Setting:
 
 def _decode_pool_settings(at: Mapping[str, str]) -> dict[str, Setting]:
     """A pool's settings."""
-    fields = PoolSettings.model_fields.items()
-    return {name: _decode_setting(at[name], field) if name in at else unset_value(name) for name, field in fields}
+    models = PoolSettings.model_fields.items()
+    return {name: _decode_setting(at[name], field) if name in at else unset_value(name) for name, field in models}
 
 
 def _decode_account_settings(at: Mapping[str, str]) -> dict[str, Setting]:
     """The settings that a group or a policy says for itself."""
-    fields = AccountSettings.model_fields.items()
-    return {name: _decode_setting(at[name], field) for name, field in fields if name in at}
+    models = AccountSettings.model_fields.items()
+    return {name: _decode_setting(at[name], field) for name, field in models if name in at}
 
 
 def _decode_setting(text: str, field: FieldInfo) -> Setting:
@@ -220,16 +234,16 @@ def _decode_setting(text: str, field: FieldInfo) -> Setting:
 
 def decode_pool(name: str, fields: Mapping[str, Any]) -> Pool:
     """A pool and its accounts out of what `get_pool` answers."""
-    at = to_mapping(fields["pool"])
-    columns = _amount_columns(at)
+    account = to_mapping(fields["pool"])
+    columns = _amount_columns(account)
     return Pool(
         name=name,
         description=fields["description"],
         capacity=columns["limit"],
         used=columns["used"],
         used_fixed=columns["fixed"],
-        on_hold=_sum_amounts(columns["kept"], columns["cleared"]),
-        settings=_decode_pool_settings(at),
+        on_hold=_sum_amounts(columns["patience_held"], columns["victim_held"]),
+        settings=_decode_pool_settings(account),
         queue_length=int(fields["queued"]),
         active_count=int(fields["active"]),
         groups={group: _decode_group(group, to_mapping(flat)) for group, flat in fields["groups"]},
@@ -238,43 +252,45 @@ def decode_pool(name: str, fields: Mapping[str, Any]) -> Pool:
             for component, flat, queued in fields["policies"]
         },
         holds=tuple(_decode_hold(request_id, text) for request_id, text in to_mapping(fields["holds"]).items()),
-        unfinished="reviewing" in at or "unsettled" in at,
+        unfinished="reviewing" in account or "unsettled" in account,
     )
 
 
-def _amount_columns(at: Mapping[str, str]) -> dict[str, dict[str, int]]:
-    columns: dict[str, dict[str, int]] = {name: {} for name in ("limit", "reserved", "used", "fixed", "kept", "cleared")}
-    for field, value in at.items():
+def _amount_columns(fields: Mapping[str, str]) -> dict[str, dict[str, int]]:
+    columns: dict[str, dict[str, int]] = {
+        name: {} for name in ("limit", "reserved", "used", "fixed", "patience_held", "victim_held")
+    }
+    for field, value in fields.items():
         column, _, key = field.partition(":")
         if key and column in columns and (column in ("limit", "reserved") or value != "0"):
             columns[column][key] = int(value)
     return columns
 
 
-def _sum_amounts(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
-    return {key: one.get(key, 0) + other.get(key, 0) for key in {**one, **other}}
+def _sum_amounts(left: Mapping[str, int], right: Mapping[str, int]) -> dict[str, int]:
+    return {key: left.get(key, 0) + right.get(key, 0) for key in {**left, **right}}
 
 
-def _decode_group(group: str, at: Mapping[str, str]) -> Group:
-    return Group(**_account_fields(group, at, "parent"), mode=at.get("mode") or DEFAULT_MODE)
+def _decode_group(group: str, fields: Mapping[str, str]) -> Group:
+    return Group(**_account_fields(group, fields, "parent"), mode=fields.get("mode") or DEFAULT_MODE)
 
 
-def _decode_policy(component: str, at: Mapping[str, str], queued: int) -> Policy:
-    own = _account_fields(component, at, "group")
-    return Policy(**own, priority=int(at["priority"]), queued=queued, profile=at.get("profile") or "batch")
+def _decode_policy(component: str, fields: Mapping[str, str], queued: int) -> Policy:
+    account = _account_fields(component, fields, "group")
+    return Policy(**account, priority=int(fields["priority"]), queued=queued, profile=fields.get("profile") or "batch")
 
 
-def _account_fields(name: str, at: Mapping[str, str], parent: str) -> dict[str, Any]:
-    columns = _amount_columns(at)
+def _account_fields(name: str, fields: Mapping[str, str], parent: str) -> dict[str, Any]:
+    columns = _amount_columns(fields)
     return {
         "name": name,
-        "parent": at.get(parent),
-        "weight": int(at["weight"]),
+        "parent": fields.get(parent),
+        "weight": int(fields["weight"]),
         "reserved": columns["reserved"],
         "limit": columns["limit"],
         "used": columns["used"],
         "used_fixed": columns["fixed"],
-        "settings": _decode_account_settings(at),
+        "settings": _decode_account_settings(fields),
     }
 
 

@@ -20,6 +20,8 @@ from redis.cluster import ClusterNode, RedisCluster
 from redis.retry import Retry
 from redis.sentinel import MasterNotFoundError, Sentinel
 
+from app.domain.errors import UNAVAILABLE_REASONS, StoreUnavailable
+
 RedisClient: TypeAlias = Redis | RedisCluster
 
 CONNECT_TIMEOUT_S: Final = 1.0
@@ -31,31 +33,9 @@ URL_FORMS: Final = (  # with TLS the last two begin with rediss+
     "redis+sentinel://host:port,host:port/service/db, redis+cluster://host:port,host:port"
 )
 
-UNAVAILABLE_REASONS: Final = {
-    "unreachable": "cannot be reached",
-    "timeout": "does not answer in time",
-    "denied": "refuses the user or password",
-    "unsuitable": "is not what this needs",
-    "loading": "is still loading its data",
-    "busy": "is busy with something else",
-    "failing_over": "has no working master at the moment",
-    "read_only": "is read-only",
-    "out_of_memory": "is out of memory",
-    "not_persisting": "cannot keep what is written safe",
-}
-"""Why Redis cannot serve, and what it is then said to be."""
-
 
 class StoreMisconfigured(Exception):  # noqa: N818 - a state of the world
     """Where the data should be was said in a way that cannot work; the message is one line for the person who said it."""
-
-
-class StoreUnavailable(Exception):  # noqa: N818 - a state of the world
-    """Redis cannot serve now; `reason` is a word of REASONS, the message a line for people."""
-
-    def __init__(self, reason: str, message: str) -> None:
-        super().__init__(message)
-        self.reason = reason
 
 
 @dataclass(frozen=True)
@@ -81,17 +61,17 @@ _HOST = re.compile(r"(?:\[(?P<v6>[0-9a-fA-F:.]+)\]|(?P<name>[^\s:\[\]]+))(?::(?P
 def redact_url(url: str) -> str:
     """The URL without what may be secret: anything before an @ and any password in the query."""
     shown = re.sub(r"(password=)[^&]*", r"\1***", url)
-    before, at, after = shown.rpartition("@")
+    before, separator_at, after = shown.rpartition("@")
     scheme, separator, _ = before.partition("://")
-    return f"{scheme if separator else ''}{separator}***@{after}" if at else shown
+    return f"{scheme if separator else ''}{separator}***@{after}" if separator_at else shown
 
 
 def parse_url(url: str) -> RedisTarget:
     """What the URL says, or StoreMisconfigured in one line that shows no password."""
     try:
         return _parse_target(url)
-    except ValueError as wrong:
-        raise StoreMisconfigured(f"cannot use the Redis URL {redact_url(url)!r}: {wrong}. It can be: {URL_FORMS}") from None
+    except ValueError as error:
+        raise StoreMisconfigured(f"cannot use the Redis URL {redact_url(url)!r}: {error}. It can be: {URL_FORMS}") from None
 
 
 def _parse_target(url: str) -> RedisTarget:
@@ -153,13 +133,13 @@ def _hosts(parts: SplitResult, kind: str) -> tuple[tuple[str, int], ...]:
 
 
 def _host(text: str, default_port: int) -> tuple[str, int]:
-    found = _HOST.fullmatch(text)
-    if not text or not found:
+    match = _HOST.fullmatch(text)
+    if not text or not match:
         raise ValueError(f"{text!r} is not a host, or host:port with the port a number" if text else "a host is missing")
-    port = int(found["port"] or default_port)
+    port = int(match["port"] or default_port)
     if not 0 < port < 65536:
         raise ValueError(f"the port {port} is not between 1 and 65535")
-    return found["v6"] or found["name"], port
+    return match["v6"] or match["name"], port
 
 
 def _database(text: str) -> int:
@@ -247,10 +227,10 @@ def check_server(client: RedisClient, url: str) -> None:
         if isinstance(client, RedisCluster):
             node = client.get_redis_connection(client.get_default_node())  # type: ignore[no-untyped-call]
         node.ping()
-        known = node.execute_command("COMMAND INFO", "GETEX", "ZRANGESTORE")  # and not the version: forks say another
+        commands = node.execute_command("COMMAND INFO", "GETEX", "ZRANGESTORE")  # and not the version: forks say another
     except (errors.RedisError, errors.RedisClusterException) as error:
         raise translate_error(error, url) or _unavailable("unsuitable", url, error) from error
-    if not all(known):
+    if not all(commands):
         raise StoreUnavailable("unsuitable", f"Redis at {redact_url(url)} is too old: version 6.2 or later is needed")
 
 
@@ -297,5 +277,5 @@ def _translate_cluster_error(error: errors.RedisClusterException, url: str) -> S
 
 
 def _unavailable(reason: str, url: str, error: Exception) -> StoreUnavailable:
-    said = str(error).partition(" : ")[0] if isinstance(error, MasterNotFoundError) else str(error)  # then it prints clients
-    return StoreUnavailable(reason, f"Redis at {redact_url(url)} {UNAVAILABLE_REASONS[reason]}: {' '.join(said.split())[:300]}")
+    text = str(error).partition(" : ")[0] if isinstance(error, MasterNotFoundError) else str(error)  # then it prints clients
+    return StoreUnavailable(reason, f"Redis at {redact_url(url)} {UNAVAILABLE_REASONS[reason]}: {' '.join(text.split())[:300]}")

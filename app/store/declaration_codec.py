@@ -10,7 +10,7 @@ from app.domain import amounts
 from app.domain.declaration import DeclaredGroup, DeclaredPolicy, DeclaredPool
 from app.domain.declaration_diff import DeclarationStep, diff_accounts
 from app.domain.errors import Conflict, rule_refusal
-from app.domain.specs import PoolSettings
+from app.domain.pool_settings import PoolSettings
 from app.store import codec
 from app.store.scripts import ScriptReply
 
@@ -23,16 +23,19 @@ def encode_steps(steps: Iterable[DeclarationStep]) -> str:
 
 
 def _encode_step(step: DeclarationStep) -> dict[str, Any]:
-    was, wanted = step.before, step.after
-    said: dict[str, Any] = {"name": step.name, "gone": {"groups": [], "policies": []}}
-    if was:
-        said["before"] = _encode_pool(was, was.groups, was.policies)
-    if wanted:
-        groups, lost_groups = diff_accounts(was.groups if was else (), wanted.groups)
-        policies, lost_policies = diff_accounts(was.policies if was else (), wanted.policies)
-        said["after"] = _encode_pool(wanted, groups, policies)
-        said["gone"] = {"groups": [one.name for one in lost_groups], "policies": [one.name for one in lost_policies]}
-    return said
+    before, after = step.before, step.after
+    row: dict[str, Any] = {"name": step.name, "gone": {"groups": [], "policies": []}}
+    if before:
+        row["before"] = _encode_pool(before, before.groups, before.policies)
+    if after:
+        groups, lost_groups = diff_accounts(before.groups if before else (), after.groups)
+        policies, lost_policies = diff_accounts(before.policies if before else (), after.policies)
+        row["after"] = _encode_pool(after, groups, policies)
+        row["gone"] = {
+            "groups": [account.name for account in lost_groups],
+            "policies": [account.name for account in lost_policies],
+        }
+    return row
 
 
 def _encode_pool(pool: DeclaredPool, groups: Sequence[DeclaredAccount], policies: Sequence[DeclaredAccount]) -> dict[str, Any]:
@@ -72,6 +75,6 @@ def was_applied(reply: ScriptReply) -> bool:
         used = f"{fields['queued']} queued, {fields['active']} active"
         raise Conflict("in_use", f"pool {fields['pool']}{inside} is in use: {used}")
     if reply.tag == "refused":
-        no = rule_refusal(**{name: value for name, value in fields.items() if name != "pool"})
-        raise Conflict(no.code, f"pool {fields['pool']}: {no}")
+        refusal = rule_refusal(**{name: value for name, value in fields.items() if name != "pool"})
+        raise Conflict(refusal.code, f"pool {fields['pool']}: {refusal}")
     return reply.tag == "declared"

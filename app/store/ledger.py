@@ -23,7 +23,8 @@ from app.domain.quota_validation import threshold_refusal
 from app.domain.specs import GroupSpec, PolicySpec, PoolSpec, PoolUpdate, RequestSpec, WorkspaceSettings
 from app.domain.states import HOLDING_STATES, RequestState
 from app.store import codec, declaration_codec
-from app.store.scripts import RedisClient, ScriptReply, Scripts
+from app.store.connection import RedisClient
+from app.store.scripts import ScriptReply, Scripts
 
 MAX_RESUMES = 100_000
 """Rounds a caller goes on with unfinished work: enough for millions of waiters, and an end if the books are broken."""
@@ -49,18 +50,18 @@ class Ledger:
 
     # requests
 
-    def submit(self, workspace: str, wanted: RequestSpec, key: str | None = None, own_id: str | None = None) -> Request:
+    def submit(self, workspace: str, spec: RequestSpec, key: str | None = None, own_id: str | None = None) -> Request:
         """Take in one ask. The same idempotency key and body give the same request, another body a conflict."""
-        answer = self.submit_all(workspace, [(own_id or request_id(), wanted, key)])[0]
+        answer = self.submit_all(workspace, [(own_id or request_id(), spec, key)])[0]
         if isinstance(answer, Refusal):
             raise answer
         return answer
 
     def submit_all(self, workspace: str, asks: Sequence[tuple[str, RequestSpec, str | None]]) -> list[Request | Refusal]:
         """Take in asks (id, ask, idempotency key) one after the other in one call, each wholly or not at all."""
-        taken = [codec.encode_request(*one) for one in asks]
-        reply = self._change("submit", workspace, remember_s=self._limits.idempotency_ttl_s, asks=json.dumps(taken))
-        answers = [_submit_outcome(tag, ask, flat) for ask, (tag, flat) in zip(taken, reply.fields["outcomes"], strict=True)]
+        rows = [codec.encode_request(*request) for request in asks]
+        reply = self._change("submit", workspace, remember_s=self._limits.idempotency_ttl_s, specs=json.dumps(rows))
+        answers = [_submit_outcome(tag, ask, flat) for ask, (tag, flat) in zip(rows, reply.fields["outcomes"], strict=True)]
         if reply.fields["more"] != "1":
             return answers
         return [self._refreshed(workspace, answer) for answer in answers]
@@ -105,8 +106,8 @@ class Ledger:
         routine: bool = False,
     ) -> HeartbeatResult:
         """What a holder says of its checkpoint; with one `completed` on its way out it has left, unless it is `routine`."""
-        said = {"state": state, "seconds": seconds, "reference": reference, "routine": "1" if routine else None}
-        args = {"op": _new_operation_id(), "id": request, "fence": fence, **said}
+        report = {"state": state, "seconds": seconds, "reference": reference, "routine": "1" if routine else None}
+        args = {"op": _new_operation_id(), "id": request, "fence": fence, **report}
         reply = self._change("checkpoint", workspace, **args)
         if reply.tag == "left":
             status = RequestState(reply.fields["status"])  # said again, it may be granted again, but not to this holder
@@ -124,16 +125,16 @@ class Ledger:
 
     def read_counters(self, workspace: str) -> dict[str, int]:
         """What the metrics count in a workspace."""
-        counted = codec.to_mapping(self._scripts.call("read_counters", workspace).fields["counts"])
-        return {what: int(count) for what, count in counted.items()}
+        counters = codec.to_mapping(self._scripts.call("read_counters", workspace).fields["counts"])
+        return {name: int(count) for name, count in counters.items()}
 
     def release_all(
-        self, workspace: str, held: Sequence[tuple[str, int]], outcome: str = "succeeded"
+        self, workspace: str, allocations: Sequence[tuple[str, int]], outcome: str = "succeeded"
     ) -> list[Request | Refusal]:
         """Give allocations (id, fence) back one after the other in one call, each for itself."""
-        taken = json.dumps([(request, str(fence), outcome) for request, fence in held])
-        outcomes = self._change("release", workspace, held=taken).fields["outcomes"]
-        return [_release_outcome(one, *returned) for (one, _), returned in zip(held, outcomes, strict=True)]
+        rows = json.dumps([(request, str(fence), outcome) for request, fence in allocations])
+        outcomes = self._change("release", workspace, allocations=rows).fields["outcomes"]
+        return [_release_outcome(one, *returned) for (one, _), returned in zip(allocations, outcomes, strict=True)]
 
     def cancel(self, workspace: str, request: str) -> Request:
         """Leave the queue."""
@@ -149,21 +150,21 @@ class Ledger:
 
     # pools, groups, policies
 
-    def create_pool(self, workspace: str, wanted: PoolSpec, operation: str | None = None) -> None:
+    def create_pool(self, workspace: str, spec: PoolSpec, operation: str | None = None) -> None:
         """Make a pool. A caller that names the operation may repeat it, as with the deletions."""
-        if no := threshold_refusal("pool", wanted.settings, wanted.capacity):
-            raise no
+        if refusal := threshold_refusal("pool", spec.settings, spec.capacity):
+            raise refusal
         reply = self._scripts.call(
             "create_pool",
             workspace,
             op=operation or _new_operation_id(),
-            name=wanted.name,
-            description=wanted.description,
-            capacity=amounts.encode(wanted.capacity),
-            settings=codec.encode_new_settings(wanted.settings),
+            name=spec.name,
+            description=spec.description,
+            capacity=amounts.encode(spec.capacity),
+            settings=codec.encode_new_settings(spec.settings),
         )
         if reply.tag == "exists":
-            raise Conflict("pool_exists", f"there is a pool {wanted.name} already")
+            raise Conflict("pool_exists", f"there is a pool {spec.name} already")
 
     def update_pool(self, workspace: str, name: str, change: PoolUpdate) -> None:
         """Merge a change into a pool; waiters have been looked at again when this returns."""
@@ -200,10 +201,10 @@ class Ledger:
         fields = _require_found(reply, "pool", name).fields
         return fields["ids"], int(fields["last"]) if fields["last"] else None
 
-    def set_policy(self, workspace: str, pool: str, component: str, wanted: PolicySpec) -> bool:
+    def set_policy(self, workspace: str, pool: str, component: str, spec: PolicySpec) -> bool:
         """Connect a component (`type/name`) to a pool or replace how it is; says whether it is new."""
-        own = {"component": component, "priority": wanted.priority, "profile": wanted.profile}
-        return self._set_account("set_policy", workspace, pool, wanted.group, wanted, **own)
+        fields = {"component": component, "priority": spec.priority, "profile": spec.profile}
+        return self._set_account("set_policy", workspace, pool, spec.group, spec, **fields)
 
     def delete_policy(self, workspace: str, pool: str, component: str, operation: str | None = None) -> None:
         """Part a component from a pool while nothing of it waits or runs there."""
@@ -214,9 +215,9 @@ class Ledger:
             reply = self._change("delete_policy", workspace, **args)
         _require_unused(_require_found(reply, "policy", f"{component} in pool {pool}"), f"policy {component}")
 
-    def set_group(self, workspace: str, pool: str, group: str, wanted: GroupSpec) -> bool:
+    def set_group(self, workspace: str, pool: str, group: str, spec: GroupSpec) -> bool:
         """Make a group or replace its numbers and parent; says whether it is new."""
-        return self._set_account("set_group", workspace, pool, wanted.parent, wanted, own_group=group)
+        return self._set_account("set_group", workspace, pool, spec.parent, spec, own_group=group)
 
     def delete_group(self, workspace: str, pool: str, group: str, operation: str | None = None) -> None:
         """Delete a group without children."""
@@ -242,7 +243,9 @@ class Ledger:
     def sweep(self, workspace: str) -> CleanupCounts:
         """End what time has ended: lapsed leases, waiters nobody polls for, requests kept long enough. One bounded call."""
         reply = self._change("clean_up", workspace, retention_s=self._limits.retention_s)
-        return CleanupCounts(**{name: int(reply.fields[name]) for name in ("expired_leases", "expired_waiters", "pruned_requests")})
+        return CleanupCounts(
+            **{name: int(reply.fields[name]) for name in ("expired_leases", "expired_waiters", "pruned_requests")}
+        )
 
     def give_patience_hold(self, workspace: str, pool: str) -> str | None:
         """Give the pool's hold to the first who lost patience; says to whom."""
@@ -265,7 +268,7 @@ class Ledger:
     # how it is called
 
     def _frame(self) -> dict[str, int | None]:
-        return {"now": self._clock.now_ms(), "kept": self._limits.events_kept, "chunk": self._limits.chunk}
+        return {"now": self._clock.now_ms(), "events_kept": self._limits.events_kept, "chunk": self._limits.chunk}
 
     def _change(self, command: str, workspace: str, **args: Any) -> ScriptReply:
         reply = self._scripts.call(command, workspace, **self._frame(), **args)
@@ -281,19 +284,19 @@ class Ledger:
         raise RuntimeError(f"unfinished work of workspace {workspace} makes no progress; run poolkeeperd audit --repair")
 
     def _set_account(
-        self, command: str, workspace: str, pool: str, parent: str | None, wanted: GroupSpec | PolicySpec, **names: Any
+        self, command: str, workspace: str, pool: str, parent: str | None, spec: GroupSpec | PolicySpec, **names: Any
     ) -> bool:
-        over = {"group": names.pop("own_group"), "parent": parent} if "own_group" in names else {"group": parent}
+        parent_field = {"group": names.pop("own_group"), "parent": parent} if "own_group" in names else {"group": parent}
         reply = self._change(
             command,
             workspace,
             op=_new_operation_id(),
             pool=pool,
-            reserved=amounts.encode(wanted.reserved),
-            limit=amounts.encode(wanted.limit),
-            weight=wanted.weight,
-            settings=json.dumps(codec.encode_account_settings(wanted)),
-            **over,
+            reserved=amounts.encode(spec.reserved),
+            limit=amounts.encode(spec.limit),
+            weight=spec.weight,
+            settings=json.dumps(codec.encode_account_settings(spec)),
+            **parent_field,
             **names,
         )
         if reply.tag == "not_found":
@@ -352,7 +355,7 @@ def _require_allowed(reply: ScriptReply) -> ScriptReply:
     return reply
 
 
-def _require_unused(reply: ScriptReply, what: str) -> None:
+def _require_unused(reply: ScriptReply, subject: str) -> None:
     if reply.tag == "in_use":
         queued, active = reply.fields["queued"], reply.fields["active"]
-        raise Conflict("in_use", f"{what} is in use: {queued} queued, {active} active")
+        raise Conflict("in_use", f"{subject} is in use: {queued} queued, {active} active")

@@ -43,42 +43,44 @@ def resolve_constants(text: str, file: str) -> str:
 
     Most commands use the same libraries: each is worked out once.
     """
-    silent = blank_comments(text)
-    for mention in reversed([*_CONSTANT.finditer(silent)]):
-        table, name, (start, end) = mention[1], mention[2], mention.span()
+    code = blank_comments(text)
+    for match in reversed([*_CONSTANT.finditer(code)]):
+        table, name, (start, end) = match[1], match[2], match.span()
         if table == "keys":
-            inside, end = _arguments(file, silent, text, end)
-            if len(inside) != len(KEYS[name].parameters):
+            arguments, end = _arguments(file, code, text, end)
+            if len(arguments) != len(KEYS[name].parameters):
                 line = text.count("\n", 0, start) + 1
-                raise LuaContractError(file, line, f"keys.{name} takes {len(KEYS[name].parameters)} values, not {len(inside)}")
-            known = _key_expression(name, inside)
+                raise LuaContractError(
+                    file, line, f"keys.{name} takes {len(KEYS[name].parameters)} values, not {len(arguments)}"
+                )
+            value = _key_expression(name, arguments)
         else:
-            known = f"'{name}'" if table == "states" else CONSTANTS[name]
-            if not known.isdigit() and table == "const":
+            value = f"'{name}'" if table == "states" else CONSTANTS[name]
+            if not value.isdigit() and table == "const":
                 continue
-        text, silent = text[:start] + known + text[end:], silent[:start] + blank_comments(known) + silent[end:]
+        text, code = text[:start] + value + text[end:], code[:start] + blank_comments(value) + code[end:]
     return text
 
 
-def _arguments(file: str, silenced: str, text: str, at: int) -> tuple[list[str], int]:
+def _arguments(file: str, silenced: str, text: str, start: int) -> tuple[list[str], int]:
     """What stands between the brackets that begin at `at`, split at its commas, and where they end."""
-    if silenced[at : at + 1] != "(":
-        raise LuaContractError(file, text.count("\n", 0, at) + 1, "a key is always called: keys.name(…)")
-    depth, parts, begun = 1, [], at + 1
-    for place in range(at + 1, len(silenced)):
+    if silenced[start : start + 1] != "(":
+        raise LuaContractError(file, text.count("\n", 0, start) + 1, "a key is always called: keys.name(…)")
+    depth, parts, part_start = 1, [], start + 1
+    for place in range(start + 1, len(silenced)):
         depth += (silenced[place] in "([{") - (silenced[place] in ")]}")
         if depth == 0 or (depth == 1 and silenced[place] == ","):
-            parts.append(text[begun:place].strip())
-            begun = place + 1
+            parts.append(text[part_start:place].strip())
+            part_start = place + 1
         if depth == 0:
             return [part for part in parts if part], place + 1
-    raise LuaContractError(file, text.count("\n", 0, at) + 1, "a bracket is not closed")
+    raise LuaContractError(file, text.count("\n", 0, start) + 1, "a bracket is not closed")
 
 
-def _key_expression(name: str, given: list[str]) -> str:
+def _key_expression(name: str, arguments: list[str]) -> str:
     """The key, built from what its shape has to be given."""
     pieces, parts = re.split(r"<(\w+)>", KEYS[name].shape), ["prefix"]
-    values = iter(value if re.fullmatch(r"[\w.]+", value) else f"({value})" for value in given)
+    values = iter(value if re.fullmatch(r"[\w.]+", value) else f"({value})" for value in arguments)
     for place, piece in enumerate(pieces):
         if place % 2:
             parts.append(next(values))

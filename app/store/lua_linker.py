@@ -183,9 +183,9 @@ def _check_library(source: LuaSource) -> None:
         raise LuaContractError(source.file, line, "args belongs to the command, which hands a library what it needs")
 
 
-def _require_existing(source: LuaSource, kind: str, names: Mapping[str, int], known: Iterable[str]) -> None:
+def _require_existing(source: LuaSource, kind: str, names: Mapping[str, int], existing: Iterable[str]) -> None:
     for name, line in names.items():
-        if name not in known:
+        if name not in existing:
             raise LuaContractError(source.file, line, f"there is no {kind} {name}")
 
 

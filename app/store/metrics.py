@@ -8,7 +8,8 @@ from app.domain.clock import Clock, RedisClock
 from app.domain.metrics import PolicyMetrics, PoolMetrics, WorkspaceMetrics
 from app.domain.queue_score import EXACT
 from app.store import codec
-from app.store.scripts import RedisClient, Scripts
+from app.store.connection import RedisClient
+from app.store.scripts import Scripts
 
 BILLION = 10**9
 """What a satisfaction is counted in."""
@@ -24,9 +25,9 @@ class MetricsStore:
 
     def get_workspace(self, workspace: str) -> WorkspaceMetrics:
         """What was counted in a workspace."""
-        at = self._scripts.call("read_counters", workspace).fields
-        counts = {name: int(count) for name, count in codec.to_mapping(at["counts"]).items() if count.isdecimal()}
-        numbers = {name: int(at[name]) for name in ("submitted", "queued", "live", "leaving")}
+        fields = self._scripts.call("read_counters", workspace).fields
+        counts = {name: int(count) for name, count in codec.to_mapping(fields["counts"]).items() if count.isdecimal()}
+        numbers = {name: int(fields[name]) for name in ("submitted", "queued", "live", "leaving")}
         return WorkspaceMetrics(**numbers, counts=counts)
 
     def get_pool(self, workspace: str, pool: str) -> PoolMetrics | None:
@@ -34,24 +35,24 @@ class MetricsStore:
         reply = self._scripts.call("read_pool_metrics", workspace, now=self._clock.now_ms(), pool=pool)
         if reply.tag == "not_found":
             return None
-        at = reply.fields
-        keys, now_ms = at["keys"], int(at["now"])
-        capacity, used, reserved, kept, cleared = _columns(keys, at["pool"])
+        fields = reply.fields
+        keys, now_ms = fields["keys"], int(fields["now"])
+        capacity, used, reserved, patience_hold, victim_holds = _columns(keys, fields["pool"])
         return PoolMetrics(
             name=pool,
             capacity=capacity,
             used=used,
             reserved=reserved,
-            on_hold={key: kept.get(key, 0) + cleared.get(key, 0) for key in keys},
-            queued=int(at["queued"]),
-            active=int(at["active"]),
-            leaving=int(at["leaving"]),
-            policies=tuple(_policy(keys, now_ms, row) for row in at["policies"]),
+            on_hold={key: patience_hold.get(key, 0) + victim_holds.get(key, 0) for key in keys},
+            queued=int(fields["queued"]),
+            active=int(fields["active"]),
+            leaving=int(fields["leaving"]),
+            policies=tuple(_policy(keys, now_ms, row) for row in fields["policies"]),
         )
 
 
 def _columns(keys: Sequence[str], flat: Sequence[str]) -> list[dict[str, int]]:
-    columns = [flat[at : at + len(keys)] for at in range(0, len(flat), len(keys))]
+    columns = [flat[start : start + len(keys)] for start in range(0, len(flat), len(keys))]
     return [{key: int(units) for key, units in zip(keys, column, strict=True) if units} for column in columns]
 
 

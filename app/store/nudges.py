@@ -22,8 +22,9 @@ from redis.connection import ConnectionInterface
 
 from app.domain.clock import Clock, RedisClock
 from app.store.change_notifications import QUIET_TIMEOUT_S, ChangeNotifications, ChangeWatch
+from app.store.connection import RedisClient
 from app.store.keys import key
-from app.store.scripts import RedisClient, Scripts
+from app.store.scripts import Scripts
 
 BeginOutcome = Literal["begun", "idle", "held", "seen"]
 PassTrigger = Literal["tick", "shares", "nudge", "missed"]
@@ -46,8 +47,8 @@ class Nudges:
 
     def begin_pass(self, workspace: str, token: str, lease_s: float, why: PassTrigger = "tick") -> BeginOutcome:
         """Take the lease and begin to look, if there is anything to look at, and it has not been seen by others."""
-        begun = self._scripts.call("begin_reconcile", workspace, token=token, ttl_ms=_ms(lease_s), why=why)
-        return cast(BeginOutcome, begun.tag)
+        reply = self._scripts.call("begin_reconcile", workspace, token=token, ttl_ms=_ms(lease_s), why=why)
+        return cast(BeginOutcome, reply.tag)
 
     def extend_lock(self, workspace: str, token: str, lease_s: float) -> bool:
         """Keep the lease while looking; False if another has it."""
@@ -56,10 +57,10 @@ class Nudges:
         )
 
     def finish_pass(
-        self, workspace: str, token: str, then: str | None, lease_s: float, took_s: float, found: PassResult
+        self, workspace: str, token: str, then: str | None, lease_s: float, took_s: float, result: PassResult
     ) -> bool:
         """The end of a look; True if the next one is to begin now, under the token `then`."""
-        args = {"token": token, "next": then, "ttl_ms": _ms(lease_s), "took_ms": _ms(took_s), "found": found}
+        args = {"token": token, "next": then, "ttl_ms": _ms(lease_s), "took_ms": _ms(took_s), "found": result}
         return self._scripts.call("finish_reconcile", workspace, **args).tag == "again"
 
     def subscribe(self, quiet_s: float = QUIET_TIMEOUT_S) -> ChannelSubscription:

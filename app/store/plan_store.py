@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeAlias
 from app.domain import amounts
 from app.domain.clock import Clock, RedisClock
 from app.domain.plan_steps import EndHold, EvictOverLimit, PlanStep, Preempt, Publication, ReassignVictim
+from app.domain.pool_settings import AccountSettings
 from app.domain.queue_score import EXACT
 from app.domain.snapshot import (
     AccountSnapshot,
@@ -26,10 +27,10 @@ from app.domain.snapshot import (
     PublishedStatus,
     Waiter,
 )
-from app.domain.specs import AccountSettings
 from app.store.codec import FlatHash, to_mapping
+from app.store.connection import RedisClient
 from app.store.ledger import LedgerLimits
-from app.store.scripts import RedisClient, ScriptReply, Scripts
+from app.store.scripts import ScriptReply, Scripts
 
 MAX_WAITERS = 1000
 """Waiters that are asked in one look at a pool, and shapes of them."""
@@ -76,45 +77,45 @@ class PlanStore:
     def snapshot(self, workspace: str, pool: str, *, anyway: bool = False) -> PoolSnapshot | None:
         """The pool, if there is anything to decide about (somebody waits or leaves, or it is watched), or `anyway` if it is
         there. Unfinished while scripts left work."""
-        seen = {"now": self._clock.now_ms(), "pool": pool, "most": MAX_WAITERS, "anyway": anyway}
-        reply = self._scripts.call("read_snapshot", workspace, **seen)
+        args = {"now": self._clock.now_ms(), "pool": pool, "most": MAX_WAITERS, "anyway": anyway}
+        reply = self._scripts.call("read_snapshot", workspace, **args)
         if reply.tag == "unfinished":
             raise UnfinishedWork(pool)
         if reply.tag != "found":
             self._allocations.pop((workspace, pool), None)
             return None
-        running = _decode_allocations(reply.fields["held"], self._allocations.get((workspace, pool), {}))
-        self._allocations[workspace, pool] = running
-        demand = _decode_demand(reply.fields["wanted"], self._remaining_demand(workspace, pool, reply.fields["rest"]))
-        return _decode_snapshot(pool, reply.fields, [one for _, one in running.values()], demand)
+        allocations = _decode_allocations(reply.fields["allocations"], self._allocations.get((workspace, pool), {}))
+        self._allocations[workspace, pool] = allocations
+        demand = _decode_demand(reply.fields["demand"], self._remaining_demand(workspace, pool, reply.fields["next_page"]))
+        return _decode_snapshot(pool, reply.fields, [allocation for _, allocation in allocations.values()], demand)
 
     def _remaining_demand(self, workspace: str, pool: str, after: str) -> Rows:
         """What is asked by shapes that one look does not show."""
         rows: list[Sequence[str]] = []
         while after:
             reply = self._scripts.call("read_demand", workspace, pool=pool, after=after, count=MAX_WAITERS)
-            if reply.tag != "wanted":
+            if reply.tag != "read":
                 break
             rows += reply.fields["rows"]
-            after = reply.fields["rest"]
+            after = reply.fields["next_page"]
         return rows
 
-    def publish(self, workspace: str, snapshot: PoolSnapshot, found: Publication) -> StepResult:
+    def publish(self, workspace: str, snapshot: PoolSnapshot, publication: Publication) -> StepResult:
         """Write what was found about a pool beside its accounts, unless its rules have changed since; bounded calls."""
         more = False
-        for first in range(0, max(1, len(found.updates)), PUBLISH_ROWS):
-            rows = found.updates[first : first + PUBLISH_ROWS]
+        for first in range(0, max(1, len(publication.updates)), PUBLISH_ROWS):
+            rows = publication.updates[first : first + PUBLISH_ROWS]
             reply = self._scripts.call(
                 "write_fair_shares",
                 workspace,
                 now=self._clock.now_ms(),
-                kept=self._limits.events_kept,
+                events_kept=self._limits.events_kept,
                 chunk=self._limits.chunk,
                 pool=snapshot.pool,
                 rows=json.dumps(
                     [(row.account, [word for pair in row.values for word in pair], row.removed_fields) for row in rows]
                 ),
-                watched=_watched_text(snapshot, found, last=first + PUBLISH_ROWS >= len(found.updates)),
+                watched=_watched_text(snapshot, publication, last=first + PUBLISH_ROWS >= len(publication.updates)),
                 rules=snapshot.rules_version,
             )
             if reply.tag != "published":
@@ -129,7 +130,7 @@ class PlanStore:
         return StepResult(reply.tag == "applied", reply.fields.get("granted") == "1" or more, more, reply.fields.get("why", ""))
 
     def _call_step(self, workspace: str, snapshot: PoolSnapshot, step: PlanStep) -> ScriptReply:
-        pool, frame = snapshot.pool, {"now": self._clock.now_ms(), "kept": self._limits.events_kept}
+        pool, frame = snapshot.pool, {"now": self._clock.now_ms(), "events_kept": self._limits.events_kept}
         if isinstance(step, Preempt):
             return self._scripts.call(
                 "preempt",
@@ -139,12 +140,12 @@ class PlanStore:
                 pool=pool,
                 waiter=step.waiter,
                 victims=json.dumps([(victim.request, str(victim.fence), victim.trigger) for victim in step.victims]),
-                unused=json.dumps(step.unused_share_accounts),
-                within=json.dumps(step.reserved_accounts),
-                borrowed=json.dumps(
-                    [(still.account, still.key, str(still.max_stack_exits)) for still in step.borrowed_conditions]
+                unused_share_accounts=json.dumps(step.unused_share_accounts),
+                reserved_accounts=json.dumps(step.reserved_accounts),
+                stack_exits=json.dumps(
+                    [(borrowed.account, borrowed.key, str(borrowed.max_stack_exits)) for borrowed in step.borrowed_conditions]
                 ),
-                uses=json.dumps(
+                used_ranges=json.dumps(
                     [(use.account, use.key, str(use.min_units), str(use.max_units)) for use in step.usage_conditions]
                 ),
                 rules=snapshot.rules_version,
@@ -158,30 +159,30 @@ class PlanStore:
         if isinstance(step, EndHold):
             return self._scripts.call("end_hold", workspace, **frame, chunk=self._limits.chunk, pool=pool, owner=step.owner)
         owner = step.owner if isinstance(step, ReassignVictim) else ""
-        judged = {"id": step.request, "owner": owner, "pool": pool}
+        target = {"id": step.request, "owner": owner, "pool": pool}
         return self._scripts.call(
-            "reassign_or_reprieve", workspace, **frame, chunk=self._limits.chunk, fence=step.fence, **judged
+            "reassign_or_reprieve", workspace, **frame, chunk=self._limits.chunk, fence=step.fence, **target
         )
 
     def enforce_deadlines(self, workspace: str) -> tuple[int, bool]:
         """Those whose time to leave is up: how many were told to end or made to, and whether more is left. One bounded call."""
         chunk = min(self._limits.chunk, MAX_DEADLINES)
-        frame = {"now": self._clock.now_ms(), "kept": self._limits.events_kept, "chunk": chunk}
+        frame = {"now": self._clock.now_ms(), "events_kept": self._limits.events_kept, "chunk": chunk}
         fields = self._scripts.call("enforce_deadlines", workspace, **frame).fields
         return int(fields["told"]) + int(fields["forced"]), fields["more"] == "1"
 
 
-def _watched_text(snapshot: PoolSnapshot, found: Publication, *, last: bool) -> str:
+def _watched_text(snapshot: PoolSnapshot, publication: Publication, *, last: bool) -> str:
     """What is written with a part of what was found: if it should be all that ever is, the rest is found by the next look."""
     if not last:
         return WATCHED_ANEW if snapshot.has_void_starvation else "1"
-    return "1" if found.is_watched else "0"
+    return "1" if publication.is_watched else "0"
 
 
-def _decode_allocations(held: FlatHash, known: AllocationCache) -> AllocationCache:
-    lines = iter(held)
+def _decode_allocations(flat: FlatHash, cache: AllocationCache) -> AllocationCache:
+    lines = iter(flat)
     return {
-        id_: seen if (seen := known.get(id_)) and seen[0] == line else (line, _decode_allocation(id_, line))
+        id_: entry if (entry := cache.get(id_)) and entry[0] == line else (line, _decode_allocation(id_, line))
         for id_, line in zip(lines, lines, strict=True)
     }
 
@@ -189,79 +190,82 @@ def _decode_allocations(held: FlatHash, known: AllocationCache) -> AllocationCac
 def _decode_demand(*parts: Rows) -> dict[str, PolicyDemand]:
     """What is asked by policy; of one that comes in several parts the sum."""
     sums: dict[str, tuple[int, dict[str, int]]] = {}
-    for component, waiting, *asked in (row for rows in parts for row in rows):
+    for component, waiting, *flat in (row for rows in parts for row in rows):
         count, units = sums.get(component, (0, {}))
-        for key, amount in to_mapping(asked).items():
+        for key, amount in to_mapping(flat).items():
             units[key] = min(EXACT, units.get(key, 0) + int(amount))
         sums[component] = count + int(waiting), units
     return {component: PolicyDemand(count, units) for component, (count, units) in sums.items()}
 
 
 def _decode_snapshot(
-    pool: str, fields: Mapping[str, Any], running: list[Allocation], demand: Mapping[str, PolicyDemand]
+    pool: str, fields: Mapping[str, Any], allocations: list[Allocation], demand: Mapping[str, PolicyDemand]
 ) -> PoolSnapshot:
-    at, leaving = to_mapping(fields["pool"]), to_mapping(fields["leaving"])
+    settings, leaving = to_mapping(fields["pool"]), to_mapping(fields["victims"])
     accounts = {"pool": _decode_account("pool", fields["pool"], None)}
     for group, flat in fields["groups"]:
         accounts[f"group:{group}"] = _decode_account(f"group:{group}", flat, "parent")
     for component, flat in fields["policies"]:
         accounts[f"policy:{component}"] = _decode_account(f"policy:{component}", flat, "group")
     if leaving:
-        running = [replace(one, leaving_for=leaving[one.id].strip("-")) if one.id in leaving else one for one in running]
-    running.sort(key=attrgetter("fence"))
+        allocations = [
+            replace(allocation, leaving_for=leaving[allocation.id].strip("-")) if allocation.id in leaving else allocation
+            for allocation in allocations
+        ]
+    allocations.sort(key=attrgetter("fence"))
     waiting = sorted(fields["waiters"], key=lambda row: (int(row[6]), int(row[3])))
     return PoolSnapshot(
         pool=pool,
         now_ms=int(fields["now"]),
-        rules_version=at.get("rules", "0"),
-        settings=_terms(at),
+        rules_version=settings.get("rules", "0"),
+        settings=_terms(settings),
         accounts=accounts,
-        allocations=tuple(running),
+        allocations=tuple(allocations),
         waiters=tuple(decode_waiter(row) for row in waiting),
-        holds=tuple(HoldSnapshot(decode_waiter(row), _decode_brought(brought)) for row, brought in fields["holds"] if row),
-        preemptions_last_minute=int(fields["stops"]),
-        last_decision_ms=int(at["decided_ms"]) if "decided_ms" in at else None,
+        holds=tuple(HoldSnapshot(decode_waiter(row), _decode_brought(units)) for row, units in fields["holds"] if row),
+        preemptions_last_minute=int(fields["preemptions"]),
+        last_decision_ms=int(settings["decided_ms"]) if "decided_ms" in settings else None,
         first_blocked_position=int(fields["line"]) if fields["line"] else None,
         demand=demand,
-        is_watched=at.get("watched", "0") != "0",
-        has_void_starvation=at.get("watched") == WATCHED_ANEW,
-        patience_hold_owner=at.get("patience", ""),
+        is_watched=settings.get("watched", "0") != "0",
+        has_void_starvation=settings.get("watched") == WATCHED_ANEW,
+        patience_hold_owner=settings.get("patience", ""),
         preferred_pools={component: tuple(before) for component, *before in fields["preferred"]},
     )
 
 
-def _decode_account(name: str, flat: FlatHash, above: str | None) -> AccountSnapshot:
-    at = iter(flat)
+def _decode_account(name: str, flat: FlatHash, parent_field: str | None) -> AccountSnapshot:
+    words = iter(flat)
     columns: dict[str, dict[str, int]] = {name: {} for name in AMOUNT_COLUMNS}
-    said: dict[str, str] = {}
-    for field, value in zip(at, at, strict=True):
+    fields: dict[str, str] = {}
+    for field, value in zip(words, words, strict=True):
         column, _, key = field.partition(":")
         if not key:
-            said[field] = value
+            fields[field] = value
         elif column in columns:
             columns[column][key] = int(value)
-    parent = said.get(above) if above else None
+    parent = fields.get(parent_field) if parent_field else None
     return AccountSnapshot(
         name=name,
-        parent=f"group:{parent}" if parent else "pool" if above else None,
+        parent=f"group:{parent}" if parent else "pool" if parent_field else None,
         reserved=columns["reserved"],
         limit=columns["limit"],
         used=columns["used"],
         used_fixed=columns["fixed"],
-        units_on_hold=columns["cleared"],
-        stack_exits=columns["back"],
-        priority=int(said.get("priority", 0)),
-        profile=said.get("profile", "batch"),
-        weight=int(said.get("weight", 1)),
-        mode=said.get("mode", "fair_share"),
-        creation_number=int(said.get("born", 0)),
-        settings={name: said[name] for name in said.keys() & AccountSettings.model_fields.keys()},
+        units_on_hold=columns["victim_held"],
+        stack_exits=columns["stack_exits"],
+        priority=int(fields.get("priority", 0)),
+        profile=fields.get("profile", "batch"),
+        weight=int(fields.get("weight", 1)),
+        mode=fields.get("mode", "fair_share"),
+        creation_number=int(fields.get("creation_number", 0)),
+        settings={name: fields[name] for name in fields.keys() & AccountSettings.model_fields.keys()},
         published=PublishedStatus(
-            fair_shares=columns["fair"],
-            demand_met=frozenset(columns["sated"]),
-            starvation_status=said.get("status", ""),
-            below_ms=_optional_int(said.get("below_ms", "")),
-            over_ms=_optional_int(said.get("over_ms", "")),
+            fair_shares=columns["fair_share"],
+            demand_met=frozenset(columns["demand_met"]),
+            starvation_status=fields.get("status", ""),
+            below_ms=_optional_int(fields.get("below_ms", "")),
+            over_ms=_optional_int(fields.get("over_ms", "")),
         ),
     )
 
@@ -302,42 +306,42 @@ def decode_waiter(row: Sequence[str]) -> Waiter:
 
 
 def _decode_brought(rows: Sequence[tuple[str, str, str]]) -> dict[str, dict[str, int]]:
-    brought: dict[str, dict[str, int]] = {}
+    units_by_account: dict[str, dict[str, int]] = {}
     for account, key, units in rows:
-        brought.setdefault(account, {})[key] = int(units)
-    return brought
+        units_by_account.setdefault(account, {})[key] = int(units)
+    return units_by_account
 
 
 def _optional_int(text: str) -> int | None:
     return int(text) if text and text != "-" else None
 
 
-AMOUNT_COLUMNS = ("limit", "reserved", "used", "fixed", "cleared", "back", "fair", "sated")
+AMOUNT_COLUMNS = ("limit", "reserved", "used", "fixed", "victim_held", "stack_exits", "fair_share", "demand_met")
 """What of an account is told by key."""
 
 BY_DISCIPLINE = {"classes": {"near_completion_s": 300, "max_victims": 3}, "fair_share": {"backoff_s": 5}}
 """What holds in a discipline where nothing is set."""
 
 
-def _terms(at: Mapping[str, str]) -> PlannerSettings:
-    discipline = at.get("discipline", "reserved")
-    own = BY_DISCIPLINE.get(discipline, {})
+def _terms(settings: Mapping[str, str]) -> PlannerSettings:
+    discipline = settings.get("discipline", "reserved")
+    defaults = BY_DISCIPLINE.get(discipline, {})
 
     def number(setting: str) -> int | None:
-        return int(at[setting]) if at.get(setting) else own.get(setting)
+        return int(settings[setting]) if settings.get(setting) else defaults.get(setting)
 
     return PlannerSettings(
         discipline=discipline,
-        order=at.get("order", "share_first"),
-        queueing=at.get("queueing", "best_effort"),
+        order=settings.get("order", "share_first"),
+        queueing=settings.get("queueing", "best_effort"),
         near_completion_s=number("near_completion_s") or 0,
         min_runtime_s=number("min_runtime_s") or 0,
         max_victims=number("max_victims") or None,
         max_preemptions_per_minute=number("max_preemptions_per_minute"),
         backoff_s=number("backoff_s") or 0,
-        cost_key=at.get("cost_key", "gpu"),
+        cost_key=settings.get("cost_key", "gpu"),
         value_per_class=number("value_per_class"),
-        grace_s=int(at.get("grace_s") or 30),
-        checkpoint_timeout_s=int(at.get("checkpoint_timeout_s") or 600),
-        max_deferral_s=int(at.get("max_deferral_s") or 300),
+        grace_s=int(settings.get("grace_s") or 30),
+        checkpoint_timeout_s=int(settings.get("checkpoint_timeout_s") or 600),
+        max_deferral_s=int(settings.get("max_deferral_s") or 300),
     )

@@ -3,42 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 
 from app.domain.errors import NotFound
 from app.domain.models import Event, Request
 from app.domain.queue_score import EXACT
-from app.domain.states import RequestState
+from app.domain.request_filter import RequestFilter
 from app.store import codec
-from app.store.scripts import RedisClient, ScriptReply, Scripts
+from app.store.connection import RedisClient
+from app.store.scripts import ScriptReply, Scripts
 
 SCAN_SIZE = 200
 """Requests one call looks at."""
 MAX_SCANS = 10
 """Calls one page may take: a rare kind among many is found in several pages, some of them empty."""
-
-
-@dataclass(frozen=True, slots=True)
-class RequestFilter:
-    """Which requests; what is not said does not matter."""
-
-    status: Sequence[RequestState] = ()
-    component: str | None = None
-    component_type: str | None = None
-    pool: str | None = None
-    labels: Mapping[str, str] | None = None
-
-    def encode(self) -> str:
-        """As the script takes it."""
-        said = {
-            "status": dict.fromkeys(map(str, self.status), True),
-            "name": self.component,
-            "kind": self.component_type,
-            "pool": self.pool,
-            "labels": dict(self.labels or {}),
-        }
-        return json.dumps({name: value for name, value in said.items() if value})
 
 
 class QueryStore:
@@ -48,29 +26,34 @@ class QueryStore:
         self._scripts = Scripts(client)
 
     def list_requests(
-        self, workspace: str, wanted: RequestFilter, before: int | None, count: int
+        self, workspace: str, request_filter: RequestFilter, before: int | None, count: int
     ) -> tuple[list[Request], int | None]:
         """A page of requests, newest first; and the number to ask for those before it (None: that was all)."""
-        found: list[Request] = []
+        requests: list[Request] = []
         for _ in range(MAX_SCANS):
-            left = count - len(found)
+            missing = count - len(requests)
             start = EXACT if before is None else before
             reply = self._scripts.call(
-                "list_requests", workspace, before=start, count=left, scan=SCAN_SIZE, wanted=wanted.encode()
+                "list_requests",
+                workspace,
+                before=start,
+                count=missing,
+                scan=SCAN_SIZE,
+                filter=codec.encode_filter(request_filter),
             )
-            found += _decode_requests(reply.fields["found"])
+            requests += _decode_requests(reply.fields["found"])
             before = int(reply.fields["last"]) if reply.fields["last"] else None
-            if before is None or len(found) == count:
+            if before is None or len(requests) == count:
                 break
-        return found, before
+        return requests, before
 
     def get_requests(self, workspace: str, ids: Sequence[str]) -> list[Request]:
         """Requests by their ids, in that order, without their places; those there are no more are left out."""
-        found: list[Request] = []
+        requests: list[Request] = []
         for first in range(0, len(ids), SCAN_SIZE):
             reply = self._scripts.call("get_requests", workspace, ids=json.dumps(ids[first : first + SCAN_SIZE]))
-            found += _decode_requests(reply.fields["requests"])
-        return found
+            requests += _decode_requests(reply.fields["requests"])
+        return requests
 
     def list_active(self, workspace: str, pool: str, after: int, count: int) -> tuple[list[Request], int | None]:
         """A page of those who hold units of a pool, in order of grant, and the fence to go on after (None: that was all)."""
@@ -95,8 +78,8 @@ class QueryStore:
 
 
 def _decode_requests(flats: Iterable[codec.FlatHash]) -> list[Request]:
-    found = []
+    requests = []
     for flat in flats:
-        at = codec.to_mapping(flat)
-        found.append(codec.decode_request(at, at.get("lapses", "")))
-    return found
+        fields = codec.to_mapping(flat)
+        requests.append(codec.decode_request(fields, fields.get("lapses", "")))
+    return requests

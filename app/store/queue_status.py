@@ -10,8 +10,9 @@ from app.domain.errors import NotFound
 from app.domain.explanations import AccountUsage, QueueState, QueueStatus, Shortfall
 from app.domain.models import Request
 from app.store import codec
+from app.store.connection import RedisClient
 from app.store.plan_store import decode_waiter
-from app.store.scripts import RedisClient, Scripts
+from app.store.scripts import Scripts
 
 RUN_TIMES_BATCH = 200
 """Policies whose run times one call reads."""
@@ -29,9 +30,9 @@ class QueueStatusStore:
         reply = self._scripts.call("explain", workspace, now=self._clock.now_ms(), id=request)
         if reply.tag == "not_found":
             raise NotFound("request", request)
-        at, rows = reply.fields, reply.fields["pools"]
+        fields, rows = reply.fields, reply.fields["pools"]
         places = [text for row in rows for text in row[:2]]
-        return codec.decode_request(codec.to_mapping(at["request"]), at["lapses"], places), tuple(
+        return codec.decode_request(codec.to_mapping(fields["request"]), fields["lapses"], places), tuple(
             _decode_status(row) for row in rows
         )
 
@@ -41,16 +42,16 @@ class QueueStatusStore:
 
     def read_run_times(self, workspace: str, pool: str, components: Sequence[str]) -> dict[str, dict[int, int]]:
         """Component → step of run time → how many have run so long in a pool; of those of whom any is known. Bounded calls."""
-        found: dict[str, dict[int, int]] = {}
+        run_times: dict[str, dict[int, int]] = {}
         for first in range(0, len(components), RUN_TIMES_BATCH):
-            some = components[first : first + RUN_TIMES_BATCH]
-            counts = self._scripts.call("read_run_times", workspace, pool=pool, components=json.dumps(some)).fields["counts"]
-            for component, flat in zip(some, counts, strict=True):
+            batch = components[first : first + RUN_TIMES_BATCH]
+            counts = self._scripts.call("read_run_times", workspace, pool=pool, components=json.dumps(batch)).fields["counts"]
+            for component, flat in zip(batch, counts, strict=True):
                 if flat:
-                    found[component] = {
+                    run_times[component] = {
                         int(step): int(count) for step, count in codec.to_mapping(flat).items() if step != "all"
                     }
-        return found
+        return run_times
 
 
 def _decode_status(row: Sequence[Sequence[Sequence[str]]]) -> QueueStatus:
@@ -72,5 +73,5 @@ def _decode_status(row: Sequence[Sequence[Sequence[str]]]) -> QueueStatus:
 
 
 def _decode_usage(row: Sequence[str]) -> AccountUsage:
-    account, key, limit, reserved, used, fixed, kept = row
-    return AccountUsage(account, key, int(limit) if limit else None, int(reserved), int(used), int(fixed), int(kept))
+    account, key, limit, reserved, used, fixed, held_for_others = row
+    return AccountUsage(account, key, int(limit) if limit else None, int(reserved), int(used), int(fixed), int(held_for_others))

@@ -13,16 +13,14 @@ from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import quote
 from weakref import WeakKeyDictionary
 
-from redis import Redis
 from redis.cluster import RedisCluster
 from redis.exceptions import NoScriptError, OutOfMemoryError, ReadOnlyError, RedisClusterException, RedisError, ResponseError
 from redis.sentinel import SentinelConnectionPool
 
-from app.store.connection import translate_error
+from app.store.connection import RedisClient, translate_error
 from app.store.keys import key, prefix
 from app.store.lua_linker import LuaCommand, load_commands
 
-RedisClient: TypeAlias = Redis | RedisCluster
 CallWrapper: TypeAlias = Callable[[str], AbstractContextManager[object]]
 """What a call of a script takes place in; it is given the name of the script."""
 Arg: TypeAlias = str | bytes | int | bool | None

@@ -23,10 +23,11 @@ from app.domain.states import FINAL_STATES, HOLDING_STATES, RequestState
 from app.domain.tasks import OutboxBatch, OutboxStatus, Task, TaskDispatch, TaskEnd, TaskSpec, TaskStatus
 from app.store import codec
 from app.store.change_notifications import QUIET_TIMEOUT_S
+from app.store.connection import RedisClient
 from app.store.keys import key
 from app.store.ledger import Ledger, LedgerLimits
 from app.store.nudges import ChannelSubscription
-from app.store.scripts import RedisClient, ScriptReply, Scripts
+from app.store.scripts import ScriptReply, Scripts
 
 BATCH_SIZE = 50
 """Tasks one look at the outbox takes."""
@@ -42,36 +43,36 @@ class TaskStore:
 
     # for whoever parks
 
-    def park_task(self, workspace: str, wanted: TaskSpec, key: str | None = None) -> Task:
+    def park_task(self, workspace: str, spec: TaskSpec, key: str | None = None) -> Task:
         """Keep a task until its request is granted. The same key and body give the same answer; one of its name that is not
         over is a conflict, unless it is the task itself that gives up its present allocation by this."""
-        new_id, held = request_id(), wanted.instead_of
-        fields = [*codec.encode_request(new_id, wanted.request_spec(), None)["fields"], "task", wanted.task]
+        new_id, replaced = request_id(), spec.instead_of
+        fields = [*codec.encode_request(new_id, spec.request_spec(), None)["fields"], "task", spec.task]
         reply = self._change(
             "park_task",
             workspace,
             remember_s=self._limits.idempotency_ttl_s,
-            task=wanted.task,
-            name=wanted.name,
+            task=spec.task,
+            name=spec.name,
             id=new_id,
-            ask=json.dumps(fields),
+            spec=json.dumps(fields),
             key=key or new_id,  # so a call that comes twice is known
-            digest=wanted.digest(),
-            message=_pack_message(wanted.message),
-            due_ms=None if wanted.not_before is None else math.ceil(wanted.not_before.timestamp() * 1000),
-            most=wanted.redeliveries,
-            held=held.request if held else None,
-            fence=held.fence if held else None,
+            digest=spec.digest(),
+            message=_pack_message(spec.message),
+            due_ms=None if spec.not_before is None else math.ceil(spec.not_before.timestamp() * 1000),
+            most=spec.redeliveries,
+            replaced=replaced.request if replaced else None,
+            fence=replaced.fence if replaced else None,
         )
         if reply.tag == "conflict":
             raise Conflict("idempotency_conflict", "this idempotency key was sent with another body before")
         if reply.tag == "exists":
-            raise Conflict("task_exists", f"there is a task {wanted.task} already, and it is not over")
-        if reply.tag == "stale_fence" and held:
-            raise StaleFence(held.request, reply.fields["status"], reply.fields["reason"])
+            raise Conflict("task_exists", f"there is a task {spec.task} already, and it is not over")
+        if reply.tag == "stale_fence" and replaced:
+            raise StaleFence(replaced.request, reply.fields["status"], reply.fields["reason"])
         if reply.fields["more"] == "1":  # while work was unfinished it may not have been granted yet
             with suppress(NotFound):
-                return self.get_task(workspace, wanted.task)
+                return self.get_task(workspace, spec.task)
         return _decode_task(reply)
 
     def get_task(self, workspace: str, task: str) -> Task:
@@ -96,7 +97,7 @@ class TaskStore:
 
     def start_task(self, workspace: str, request: str, fence: int, runner: str) -> HeartbeatResult:
         """Begin what was granted: its lease runs from now on, and no other runner may begin it under this fence."""
-        frame = {"now": self._clock.now_ms(), "kept": self._limits.events_kept}
+        frame = {"now": self._clock.now_ms(), "events_kept": self._limits.events_kept}
         reply = self._scripts.call("start", workspace, **frame, id=request, fence=fence, runner=runner)
         if reply.tag == "stale_fence":
             raise StaleFence(request, reply.fields["status"], reply.fields["reason"])
@@ -130,20 +131,25 @@ class TaskStore:
     def mark_sent(self, workspace: str, dispatches: Sequence[TaskDispatch], start_s: float) -> None:
         """These were sent off. A task is looked after again in `start_s` unless it has begun; what was told to be over is."""
         sent = json.dumps(
-            [(one.task, "" if one.end else str(one.fence), one.attempts, one.request or "") for one in dispatches]
+            [
+                (dispatch.task, "" if dispatch.end else str(dispatch.fence), dispatch.attempts, dispatch.request or "")
+                for dispatch in dispatches
+            ]
         )
         self._scripts.call("mark_dispatched", workspace, now=self._clock.now_ms(), sent=sent, start_ms=_ms(start_s))
 
     def mark_failed(self, workspace: str, dispatches: Sequence[TaskDispatch], again_s: float) -> None:
         """These could not be sent off; they are due again after so long."""
-        tasks = json.dumps([one.task for one in dispatches])
+        tasks = json.dumps([dispatch.task for dispatch in dispatches])
         self._scripts.call("mark_dispatch_failed", workspace, now=self._clock.now_ms(), tasks=tasks, again_ms=_ms(again_s))
 
     def get_outbox_status(self, workspace: str) -> OutboxStatus:
         """How the outbox stands."""
-        at = self._scripts.call("measure_outbox", workspace, now=self._clock.now_ms()).fields
-        oldest = int(at["oldest"]) if at["oldest"] else None
-        return OutboxStatus(int(at["waiting"]), int(at["delayed"]), int(at["unstarted"]), oldest, int(at["now"]))
+        fields = self._scripts.call("measure_outbox", workspace, now=self._clock.now_ms()).fields
+        oldest = int(fields["oldest"]) if fields["oldest"] else None
+        return OutboxStatus(
+            int(fields["waiting"]), int(fields["delayed"]), int(fields["unstarted"]), oldest, int(fields["now"])
+        )
 
     def subscribe(self, quiet_s: float = QUIET_TIMEOUT_S) -> ChannelSubscription:
         """To hear in which workspaces there is something to send."""
@@ -152,7 +158,7 @@ class TaskStore:
     # how it is called
 
     def _change(self, command: str, workspace: str, **args: Any) -> ScriptReply:
-        frame = {"now": self._clock.now_ms(), "kept": self._limits.events_kept, "chunk": self._limits.chunk}
+        frame = {"now": self._clock.now_ms(), "events_kept": self._limits.events_kept, "chunk": self._limits.chunk}
         reply = self._scripts.call(command, workspace, **frame, **args)
         if reply.fields.get("more") == "1":
             self._ledger.resume_all_unfinished(workspace)
@@ -161,20 +167,22 @@ class TaskStore:
 
 def _decode_task(reply: ScriptReply) -> Task:
     """The task of an answer and its request, which is not told where it stands in the queues."""
-    at, flat = codec.to_mapping(reply.fields["task"]), reply.fields["request"]
-    asked = codec.to_mapping(flat)
-    request = codec.decode_request(asked, asked["lapses"]) if asked else None
-    sent = int(at.get("sent") or 0) if request and at.get("sent_fence") == str(request.fence) else 0
-    due = int(at["due_ms"]) if "due_ms" in at else None
-    kind, _, component = at.get("component", "").partition("/")
-    lost = int(at.get("lost") or 0)
-    return Task(at["id"], at.get("name", ""), component, kind, _task_status(at, request, sent), request, due, sent, lost)
+    fields, flat = codec.to_mapping(reply.fields["task"]), reply.fields["request"]
+    request_fields = codec.to_mapping(flat)
+    request = codec.decode_request(request_fields, request_fields["lapses"]) if request_fields else None
+    sent = int(fields.get("sent") or 0) if request and fields.get("sent_fence") == str(request.fence) else 0
+    due = int(fields["due_ms"]) if "due_ms" in fields else None
+    kind, _, component = fields.get("component", "").partition("/")
+    lost = int(fields.get("lost") or 0)
+    return Task(
+        fields["id"], fields.get("name", ""), component, kind, _task_status(fields, request, sent), request, due, sent, lost
+    )
 
 
-def _task_status(at: Mapping[str, str], request: Request | None, sent: int) -> TaskStatus:
-    if "ended" in at or "name" not in at:
+def _task_status(fields: Mapping[str, str], request: Request | None, sent: int) -> TaskStatus:
+    if "ended" in fields or "name" not in fields:
         return TaskStatus.ENDED
-    if "due_ms" in at:
+    if "due_ms" in fields:
         return TaskStatus.DELAYED
     if request is None or request.status in FINAL_STATES:
         return TaskStatus.ENDED
@@ -185,10 +193,10 @@ def _task_status(at: Mapping[str, str], request: Request | None, sent: int) -> T
     return TaskStatus.SENT if sent else TaskStatus.GRANTED
 
 
-def _decode_dispatch(what: str, task: str, message: str, tries: str, ended: str, flat: list[str]) -> TaskDispatch:
-    at = codec.to_mapping(flat)
-    request = codec.decode_request(at) if at else None
-    holds = what == "run" and request is not None and request.status in HOLDING_STATES
+def _decode_dispatch(kind: str, task: str, message: str, attempts: str, end: str, flat: list[str]) -> TaskDispatch:
+    fields = codec.to_mapping(flat)
+    request = codec.decode_request(fields) if fields else None
+    holds = kind == "run" and request is not None and request.status in HOLDING_STATES
     return TaskDispatch(
         task=task,
         request=request.id if request else None,
@@ -199,15 +207,15 @@ def _decode_dispatch(what: str, task: str, message: str, tries: str, ended: str,
         lease_s=request.lease_s if request else None,
         resume=bool(request and request.resume),
         reference=request.checkpoint_reference if request else None,
-        attempts=int(tries) + 1,
-        started=at.get("begun") == "1",
-        end=None if holds else _task_end(request, ended),
+        attempts=int(attempts) + 1,
+        started=fields.get("begun") == "1",
+        end=None if holds else _task_end(request, end),
     )
 
 
-def _task_end(request: Request | None, ended: str) -> TaskEnd:
+def _task_end(request: Request | None, status: str) -> TaskEnd:
     if request is None:
-        return TaskEnd(ended or "gone", None, "it was cancelled before its time" if ended else "its request is kept no more")
+        return TaskEnd(status or "gone", None, "it was cancelled before its time" if status else "its request is kept no more")
     if request.reason is None:
         return TaskEnd(request.status.value, None, f"its request was {request.status.value}")
     return TaskEnd(request.status.value, request.reason.code.value, request.reason.message)

@@ -10,8 +10,9 @@ from typing import Any
 from app.domain.clock import Clock, RedisClock
 from app.domain.errors import Conflict, NotFound
 from app.domain.tokens import Role, Token
+from app.store.connection import RedisClient
 from app.store.keys import OWN
-from app.store.scripts import RedisClient, Scripts
+from app.store.scripts import Scripts
 
 
 class TokenStore:

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from app.domain.clock import Clock, RedisClock
 from app.domain.errors import NotFound
 from app.store import codec
-from app.store.scripts import RedisClient, Scripts
+from app.store.connection import RedisClient
+from app.store.scripts import Scripts
 
 MAX_POLICIES = 100
 """Policies a note tells of, so that a note stays short however many there are."""
@@ -37,9 +38,9 @@ class UsageSample:
 class UsageSampleStore:
     """The notes on one Redis."""
 
-    def __init__(self, client: RedisClient, interval_s: float, kept: int, clock: Clock | None = None) -> None:
+    def __init__(self, client: RedisClient, interval_s: float, max_samples: int, clock: Clock | None = None) -> None:
         self._scripts = Scripts(client)
-        self._apart_ms, self._kept = round(interval_s * MIN_INTERVAL_PART * 1000), kept
+        self._apart_ms, self._kept = round(interval_s * MIN_INTERVAL_PART * 1000), max_samples
         self._clock = clock or RedisClock()
 
     def record_sample(self, workspace: str, pool: str) -> bool:
@@ -57,11 +58,11 @@ class UsageSampleStore:
 
 
 def _decode_sample(line: str, names: dict[str, str]) -> UsageSample:
-    at, keys, capacity, used, *rows = line.split(" ")
+    at_ms, keys, capacity, used, *rows = line.split(" ")
     named = ((names.get(number), units) for number, _, units in (row.partition(":") for row in rows))
     policies = {component: _decode_units(units) for component, units in named if component}
     return UsageSample(
-        int(at), tuple(keys.split(",")), _decode_units(capacity), _decode_units(used), policies, rows[-1:] != ["+"]
+        int(at_ms), tuple(keys.split(",")), _decode_units(capacity), _decode_units(used), policies, rows[-1:] != ["+"]
     )
 
 

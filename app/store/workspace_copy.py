@@ -20,18 +20,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from threading import Lock
-from typing import Final, NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 from weakref import WeakSet, finalize
 
 from redis.exceptions import RedisError
 
 from app.domain.clock import Clock, ManualClock, RedisClock
-from app.domain.errors import RuleViolation
+from app.domain.dry_run import RUN_TIMEOUT_S, DryRunUnavailable
+from app.domain.errors import RuleViolation, StoreUnavailable
 from app.store.codec import FlatHash, to_mapping
-from app.store.connection import StoreMisconfigured, StoreUnavailable, connect
+from app.store.connection import RedisClient, StoreMisconfigured, connect
 from app.store.embedded_redis import LOCK_FILE, SOCKET_FILE, SOCKET_PATH_LIMIT, EmbeddedRedis
 from app.store.keys import KEYS
-from app.store.scripts import RedisClient, ScriptReply, Scripts, observe, translated_errors
+from app.store.scripts import ScriptReply, Scripts, observe, translated_errors
 
 log = logging.getLogger(__name__)
 
@@ -39,9 +40,6 @@ MAX_REQUESTS = 20_000
 """Requests that wait or hold units in a workspace that can be tried out; with more, few trials would come to an end in time."""
 WAIT_TIMEOUT_S = 2.0
 """How long to wait for those who try something out in this process."""
-RUN_TIMEOUT_S = 6.0
-"""How long a trial may take from when it begins. With the wait before it that is less than the ten seconds for which a client
-waits for an answer by default, and leaves something for the step that is under way when the time is up."""
 START_TIMEOUT_S = 4.0
 """How long the server may take to start; mostly it is a tenth of a second."""
 WRITE_CHUNK = 2_000
@@ -56,22 +54,6 @@ FOLDER_PREFIX = "poolkeeper-trial-"
 """How the folders of servers are called, in the folder for temporary files."""
 ORPHANED_AFTER_S = 60.0
 """From when on a folder that nobody has locked is taken for one that was left behind."""
-
-DRY_RUN_REASONS: Final = {
-    "impossible": "nothing can be tried out here: the API has no throwaway server. It needs redis-server or valkey-server "
-    "7.0 or later on its PATH, or the extra poolkeeper-server[embedded], and a folder for temporary files",
-    "busy": "others try things out just now, or the workspace changes faster than it can be read",
-    "late": f"it could not be tried out within {RUN_TIMEOUT_S:g} s, so it is not known what would come of it",
-    "lost": "the throwaway server on which things are tried out has failed; the next try starts another",
-}
-"""Why there is no trial, and what is then said of it; none of it is about the Redis of the service."""
-
-
-class DryRunUnavailable(StoreUnavailable):
-    """Nothing can be tried out just now; `reason` is a word of WHY, and the message what is said of it. The ledger is well."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason, DRY_RUN_REASONS[reason])
 
 
 class WorkspaceCopy(NamedTuple):
@@ -140,10 +122,10 @@ class ThrowawayRedis:
                 self._client = connect(self._server.url, RUN_TIMEOUT_S)
             self._server.start()
             assert self._client is not None
-        except (StoreMisconfigured, StoreUnavailable, OSError) as none:
-            log.warning("nothing can be tried out: %s", none)
+        except (StoreMisconfigured, StoreUnavailable, OSError) as error:
+            log.warning("nothing can be tried out: %s", error)
             self._stop()
-            raise DryRunUnavailable("impossible") from none
+            raise DryRunUnavailable("impossible") from error
         return self._client
 
     def _flush(self) -> None:
@@ -173,8 +155,8 @@ _INSTANCES: WeakSet[ThrowawayRedis] = WeakSet()
 
 
 def _reset_all_after_fork() -> None:
-    for one in list(_INSTANCES):
-        one._reset_after_fork()
+    for instance in list(_INSTANCES):
+        instance._reset_after_fork()
 
 
 os.register_at_fork(after_in_child=_reset_all_after_fork)
@@ -198,9 +180,9 @@ def _new_folder() -> Path:
 def _remove_orphaned_folders() -> None:
     """Removes folders of processes that were killed: nobody has them locked any more."""
     for folder in {Path(tempfile.gettempdir()), Path("/tmp")}:
-        for left in folder.glob(f"{FOLDER_PREFIX}*"):
-            if _is_orphaned(left):
-                shutil.rmtree(left, ignore_errors=True)
+        for orphan in folder.glob(f"{FOLDER_PREFIX}*"):
+            if _is_orphaned(orphan):
+                shutil.rmtree(orphan, ignore_errors=True)
 
 
 def _is_orphaned(folder: Path) -> bool:
@@ -263,28 +245,30 @@ class WorkspaceCopier:
                 observe(client, lambda _: self._time_limit(until))
                 yield WorkspaceCopy(client, ManualClock(now))
 
-    def _read(self, workspace: str, also: str, until: float) -> tuple[int, list[KeyRow]]:
+    def _read(self, workspace: str, extra_request: str, until: float) -> tuple[int, list[KeyRow]]:
         for _ in range(MAX_READS):
-            known: dict[str, _CopiedRequest] = {}
+            requests: dict[str, _CopiedRequest] = {}
             after, ids = self._list_ids(workspace)
-            ids += [also] if also else []
+            ids += [extra_request] if extra_request else []
             for first in range(0, len(ids), READ_BATCH):
                 with self._time_limit(until):
-                    some = json.dumps(ids[first : first + READ_BATCH])
-                    _add_requests(known, self._scripts.call("copy_requests", workspace, ids=some))
+                    batch = json.dumps(ids[first : first + READ_BATCH])
+                    _add_requests(requests, self._scripts.call("copy_requests", workspace, ids=batch))
             reply = self._scripts.call("copy_workspace", workspace, now=self._clock.now_ms(), after=after, most=MAX_CHANGES)
             if reply.tag == "copied":
-                for one in known.values():
-                    one.fields.pop("cleared_in", None)  # this may go without an event; who has a hold is read with the holds
-                _add_requests(known, reply)
-                return int(reply.fields["now"]), [*reply.fields["rows"], *_key_rows(workspace, known, also)]
+                for request in requests.values():
+                    request.fields.pop(
+                        "victim_hold_pool", None
+                    )  # this may go without an event; who has a hold is read with the holds
+                _add_requests(requests, reply)
+                return int(reply.fields["now"]), [*reply.fields["rows"], *_key_rows(workspace, requests, extra_request)]
         raise DryRunUnavailable("busy")
 
     def _list_ids(self, workspace: str) -> tuple[str, list[str]]:
         reply = self._scripts.call("list_live_ids", workspace, most=MAX_REQUESTS)
         if reply.tag == "too_many":
-            told = f"{reply.fields['live']} requests wait or hold units; things can be tried out with {MAX_REQUESTS} at most"
-            raise RuleViolation("too_many_requests_live", told)
+            message = f"{reply.fields['live']} requests wait or hold units; things can be tried out with {MAX_REQUESTS} at most"
+            raise RuleViolation("too_many_requests_live", message)
         return reply.fields["last"], reply.fields["ids"]
 
     @contextmanager
@@ -301,42 +285,44 @@ def _copy_errors() -> Iterator[None]:
         yield
     except DryRunUnavailable:
         raise
-    except StoreUnavailable as wrong:
-        log.warning("a dry run failed: %s", wrong)
-        raise DryRunUnavailable("late" if wrong.reason in ("timeout", "busy") else "lost") from wrong
-    except RedisError as wrong:
-        log.warning("a dry run failed: %s", wrong)
-        raise DryRunUnavailable("lost") from wrong
+    except StoreUnavailable as error:
+        log.warning("a dry run failed: %s", error)
+        raise DryRunUnavailable("late" if error.reason in ("timeout", "busy") else "lost") from error
+    except RedisError as error:
+        log.warning("a dry run failed: %s", error)
+        raise DryRunUnavailable("lost") from error
 
 
-def _add_requests(known: dict[str, _CopiedRequest], reply: ScriptReply) -> None:
+def _add_requests(requests: dict[str, _CopiedRequest], reply: ScriptReply) -> None:
     for request, flat, *rest in reply.fields["found"]:
-        known[request] = _CopiedRequest(to_mapping(flat), *rest)
+        requests[request] = _CopiedRequest(to_mapping(flat), *rest)
 
 
-def _key_rows(workspace: str, known: Mapping[str, _CopiedRequest], also: str) -> Iterator[KeyRow]:
+def _key_rows(workspace: str, requests: Mapping[str, _CopiedRequest], extra_request: str) -> Iterator[KeyRow]:
     """All that is kept of the requests that wait or hold units, and of the one that is named."""
-    there = {request: one for request, one in known.items() if one.waiting or one.live or request == also}
-    yield from ((KEYS["request"].of(workspace, request), "hash", _flat(one.fields)) for request, one in there.items())
+    copied = {
+        request: record for request, record in requests.items() if record.waiting or record.live or request == extra_request
+    }
+    yield from ((KEYS["request"].of(workspace, request), "hash", _flat(record.fields)) for request, record in copied.items())
     lists: dict[tuple[str, str], dict[str, str]] = {}
-    for request, one in there.items():
-        whole = ("requests", "", one.number), ("waiting", "", one.waiting), ("leases", "", one.live)
-        of_lane = ("lane", one.lane_or_pool, one.place), ("lane_walltimes", one.lane_or_pool, one.walltime)
+    for request, record in copied.items():
+        whole = ("requests", "", record.number), ("waiting", "", record.waiting), ("leases", "", record.live)
+        of_lane = ("lane", record.lane_or_pool, record.place), ("lane_walltimes", record.lane_or_pool, record.walltime)
         of_pool = (
-            ("pool_allocations", one.lane_or_pool, one.fence),
-            ("pool_allocation_records", one.lane_or_pool, one.line),
-            ("pool_walltime_ends", one.lane_or_pool, one.end),
+            ("pool_allocations", record.lane_or_pool, record.fence),
+            ("pool_allocation_records", record.lane_or_pool, record.line),
+            ("pool_walltime_ends", record.lane_or_pool, record.end),
         )
-        for name, where, text in (*whole, *of_lane, *of_pool):
+        for name, part, text in (*whole, *of_lane, *of_pool):
             if text:
-                lists.setdefault((name, where), {})[request] = text
-    for (name, where), members in lists.items():
+                lists.setdefault((name, part), {})[request] = text
+    for (name, part), members in lists.items():
         key = KEYS[name]
-        yield key.of(workspace, *([where] if key.parameters else [])), key.type, _flat(members)
+        yield key.of(workspace, *([part] if key.parameters else [])), key.type, _flat(members)
 
 
-def _flat(of: Mapping[str, str]) -> list[str]:
-    return [word for pair in of.items() for word in pair]
+def _flat(mapping: Mapping[str, str]) -> list[str]:
+    return [word for pair in mapping.items() for word in pair]
 
 
 def _write(client: RedisClient, rows: Sequence[KeyRow]) -> None:

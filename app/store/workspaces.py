@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 
+from app.store.connection import RedisClient
 from app.store.keys import WORKSPACES
-from app.store.scripts import RedisClient, translated_errors
+from app.store.scripts import translated_errors
 
 _REWRITE_AFTER_S = 30
 """How soon a process writes a name again, should the key be lost."""

@@ -16,7 +16,7 @@ STEPS = {"preempt", "evict_over_limit", "reassign_or_reprieve", "end_hold"}
 """Steps of a plan: who takes one that was taken already is told that it is stale."""
 PASSING = {"more", "created"}
 """What is said of the call and not of the thing."""
-LATER = {"lapses", "cleared_in"}
+LATER = {"lapses", "victim_hold_pool"}
 """What is told of a request beside the facts: of one that is known already, or that has just lost its hold."""
 
 

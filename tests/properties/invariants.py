@@ -194,12 +194,12 @@ def _left(now: Model, pool: str, kind: str, account: str, key: str) -> int | Non
     left = place.limit(account, key) - now.used(pool)[account][key]
     owner, cleared = now.requests.get(now.holds.get(pool, "")), now.cleared(pool)[account, key]
     held = owner.amounts.get(key, 0) if owner and account in place.path(owner.component) else 0
-    return {"limit": left, "cleared": left - cleared, "held": left - cleared - held}.get(kind)
+    return {"limit": left, "victim_held": left - cleared, "patience_held": left - cleared - held}.get(kind)
 
 
 def _shrunk(was: Snapshot, seen: Snapshot) -> Iterator[str]:
     """Counters that only grow, and did not: of an account how many units left its stack, of a pool the changes of its rules."""
-    for kind, column in (("policy", "back"), ("group", "back")):
+    for kind, column in (("policy", "stack_exits"), ("group", "stack_exits")):
         for parts, fields in seen.of(kind):
             now, before = columns(fields, column), columns(was.get(kind, *parts), column)
             if any(units > now.get(key, 0) for key, units in before.items()):

@@ -129,7 +129,7 @@ class Law:
         """What keeps somebody from being taken by anybody."""
         ran_ms = self.model.now_ms - one.granted_ms
         left_ms = one.walltime_s * 1000 - ran_ms if one.walltime_s else -1
-        chain = self._of(waiter, "chain")
+        chain = self._of(waiter, "preemption_group")
         reasons = {
             "is not running": one.status != "allocated",
             "is not preemptible": not one.preemptible,
@@ -138,7 +138,7 @@ class Law:
             "is sensitive": self._profile(one) == "sensitive",
             "is nearly done": 0 <= left_ms < self._number("near_completion_s", 300) * 1000,
             "has just begun": ran_ms < self._number("min_runtime_s", 0) * 1000,
-            "is of its own chain": bool(chain) and chain == self._of(one, "chain"),
+            "is of its own chain": bool(chain) and chain == self._of(one, "preemption_group"),
         }
         return next((reason for reason, holds in reasons.items() if holds), "")
 

@@ -245,7 +245,7 @@ class Leavings(Histories):
         """A holder has left, as it was told to; who was not told cannot."""
         one = self._pick(which, "preempting") or self._pick(which, "allocated")
         if one:
-            ledger, told = self.world.ledger, self._of(one.id, "told_fence") == str(one.fence)
+            ledger, told = self.world.ledger, self._of(one.id, "preempting_fence") == str(one.fence)
             answer = self._do(how, lambda: ledger.release(self.world.workspace, one.id, one.fence, "vacated"))
             assert isinstance(answer, Conflict) == (one.status == "allocated" and not told) or answer is None
 

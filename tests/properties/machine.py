@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from app.domain.errors import Conflict, NotFound, Refusal, StaleFence
 from app.domain.specs import RequestSpec, WorkspaceSettings
-from app.store.scripts import RedisClient
+from app.store.connection import RedisClient
 from app.store.usage_samples import UsageSampleStore
 from tests.properties.calls import Calls, Died, a_world
 from tests.properties.invariants import Checker
@@ -204,7 +204,9 @@ class Histories(RuleBasedStateMachine):
 
     @rule(component=st.sampled_from(COMPONENTS), pool=some, how=how)
     def delete_policy(self, component: str, pool: int, how: str) -> None:
-        self._do(how, lambda: self.world.ledger.delete_policy(self.world.workspace, self._pool(pool), full_component(component)))
+        self._do(
+            how, lambda: self.world.ledger.delete_policy(self.world.workspace, self._pool(pool), full_component(component))
+        )
 
     @rule(group=st.sampled_from(GROUPS), pool=some, how=how)
     def delete_group(self, group: str, pool: int, how: str) -> None:

@@ -52,8 +52,8 @@ def _account(name: str, fields: dict[str, str], parent: str | None) -> Account:
         limit=_column(fields, "limit"),
         priority=int(fields.get("priority", 0)),
         weight=int(fields.get("weight", 1)),
-        fair=_column(fields, "fair"),
-        sated=frozenset(_column(fields, "sated")),
+        fair=_column(fields, "fair_share"),
+        sated=frozenset(_column(fields, "demand_met")),
         settings={setting: value for setting, value in fields.items() if ":" not in setting},
     )
 

@@ -229,7 +229,7 @@ class Replay:
     def _departed(self, one: Request, event: dict[str, str]) -> Iterator[str]:
         """It goes back to the queue if it may, else it ends."""
         if one.status == "allocated" and not event["rank"]:  # it says that it has left, and was just called back
-            if self.was.get("request", one.id).get("told_fence") != str(one.fence):
+            if self.was.get("request", one.id).get("preempting_fence") != str(one.fence):
                 yield f"{one.id} was never told to leave: {event}"
         elif one.status == "allocated":
             yield from self._stopped(one, event)

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from app.store.connection import RedisClient
 from app.store.keys import KEYS, prefix
-from app.store.scripts import RedisClient
 
 Value = Any
 """A hash or sorted set as a dict, a set as a set, a string as a text."""

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
+from app.domain.pool_settings import AccountSettings, PoolSettings
 from app.domain.queue_score import AGES, CLASSES, PRIORITIES
-from app.domain.specs import AccountSettings, PoolSettings
 from tests.properties.oracle import BOUNDLESS, FOR_NONE, LIVE, NOBODY, Model, Request
 from tests.properties.reading import hold_column
 from tests.properties.snapshot import Snapshot, columns
@@ -20,11 +20,33 @@ from tests.properties.snapshot import Snapshot, columns
 NOTED = 3
 """How many notes of its use are kept of a pool here."""
 FINAL = {"preempted", "released", "expired", "cancelled", "rejected"}
-POOL_COLUMNS = {"limit", "used", "fixed", "kept", "cleared", "promised", "reserving"}
-COLUMNS = {"limit", "reserved", "used", "fixed", "kept", "cleared", "back", "promised", "fair", "sated"}
-MARKS = {"patience", "reviewing", "unsettled", "rules", "decided_ms", "clearings", "hold_n", "births", "watched", "over_ms"}
+POOL_COLUMNS = {"limit", "used", "fixed", "patience_held", "victim_held", "children_reserved", "reserving_accounts"}
+COLUMNS = {
+    "limit",
+    "reserved",
+    "used",
+    "fixed",
+    "patience_held",
+    "victim_held",
+    "stack_exits",
+    "children_reserved",
+    "fair_share",
+    "demand_met",
+}
+MARKS = {
+    "patience",
+    "reviewing",
+    "unsettled",
+    "rules",
+    "decided_ms",
+    "victim_holds",
+    "last_hold_number",
+    "last_creation_number",
+    "watched",
+    "over_ms",
+}
 POOL_FIELDS = {*PoolSettings.model_fields, *MARKS}
-OWN = {"weight", "born", "status", "below_ms", "over_ms", *AccountSettings.model_fields}
+OWN = {"weight", "creation_number", "status", "below_ms", "over_ms", *AccountSettings.model_fields}
 FIELDS = {"group": {"parent", "mode", *OWN}, "policy": {"group", "priority", "profile", *OWN}}
 
 
@@ -157,16 +179,16 @@ class Structures:
             promised = Counter[str]()
             for account in place.accounts.values():
                 promised.update(account.reserved if (account.parent or "pool") == name else {})
-            if columns(fields, "promised") != +promised:
-                yield f"{pool} {name} promised: {columns(fields, 'promised')}, should be {promised}"
+            if columns(fields, "children_reserved") != +promised:
+                yield f"{pool} {name} promised: {columns(fields, 'children_reserved')}, should be {promised}"
             known = POOL_FIELDS if name == "pool" else FIELDS[name.partition(":")[0]]
             of = POOL_COLUMNS if name == "pool" else COLUMNS
             strange = [field for field in fields if field.partition(":")[0] not in (of if ":" in field else known)]
             if strange:
                 yield f"{pool} {name} has {strange}"
         keys = [key for account in place.accounts.values() for key, units in account.reserved.items() if units]
-        if columns(raw["pool"], "reserving") != {key: keys.count(key) for key in keys}:
-            yield f"{pool} reserving: {columns(raw['pool'], 'reserving')}, should be {keys}"
+        if columns(raw["pool"], "reserving_accounts") != {key: keys.count(key) for key in keys}:
+            yield f"{pool} reserving: {columns(raw['pool'], 'reserving_accounts')}, should be {keys}"
 
     def _members(self, pool: str) -> Iterator[str]:
         holders = self.model.holders(pool)
@@ -189,7 +211,7 @@ class Structures:
         path = place.path(one.component) if one else []
         for name in ("pool", *place.accounts):
             kind, _, own = name.partition(":")
-            kept = columns(self.seen.get("pool", pool) if name == "pool" else self.seen.get(kind, pool, own), "kept")
+            kept = columns(self.seen.get("pool", pool) if name == "pool" else self.seen.get(kind, pool, own), "patience_held")
             if kept != (dict(one.amounts) if one and name in path else {}):
                 yield f"{pool} {name} kept: {kept}, hold of {owner}"
 
@@ -213,13 +235,13 @@ class Structures:
         cleared = self.model.cleared(pool)
         for name in ("pool", *self.model.pools[pool].accounts):
             kind, _, own = name.partition(":")
-            found = columns(self.seen.get("pool", pool) if name == "pool" else self.seen.get(kind, pool, own), "cleared")
+            found = columns(self.seen.get("pool", pool) if name == "pool" else self.seen.get(kind, pool, own), "victim_held")
             expected = {key: units for (account, key), units in cleared.items() if account == name}
             if found != expected:
                 yield f"{pool} {name} cleared: {found}, should be {expected}"
         numbers, said = (
             [hold.number for hold in self.model.clearings[pool].values()],
-            self.seen.get("pool", pool).get("clearings"),
+            self.seen.get("pool", pool).get("victim_holds"),
         )
         if (said or "0") != str(len(numbers)) or len(set(numbers)) < len(numbers):
             yield f"{pool} holds: {self.seen.get('pool_holds', pool)}, said to be {said}"
@@ -238,7 +260,7 @@ class Structures:
         expected = {id_: int(self.seen.get("request", id_).get("deadline_ms") or -1) for id_ in owners}
         yield from self._same(expected, "preemption_deadlines")
         held = {(pool, owner) for pool, holds in self.model.clearings.items() for owner in holds}
-        known = {(fields["cleared_in"], parts[0]) for parts, fields in self.seen.of("request") if fields.get("cleared_in")}
+        known = {(fields["victim_hold_pool"], parts[0]) for parts, fields in self.seen.of("request") if fields.get("victim_hold_pool")}
         if known != held:
             yield f"who has a hold with victims: {sorted(known)}, should be {sorted(held)}"
         strange = {parts for parts, _ in self.seen.of("hold")} - held

@@ -14,7 +14,7 @@ from app.domain import quota_validation
 from app.domain.declaration import Declaration, DeclaredPool
 from app.domain.errors import Conflict, Refusal, RuleViolation
 from app.service.declarations import Declarations, read, write
-from app.store.scripts import RedisClient
+from app.store.connection import RedisClient
 from app.store.workspaces import WorkspaceRegistry
 from tests.properties.invariants import Checker
 from tests.properties.snapshot import events_since

@@ -21,8 +21,9 @@ import pytest
 import redis.exceptions as errors
 from redis import Redis
 
+from app.domain.errors import StoreUnavailable
 from app.store.child_process import ChildProcess
-from app.store.connection import RedisClient, StoreMisconfigured, StoreUnavailable, check_server, connect
+from app.store.connection import RedisClient, StoreMisconfigured, check_server, connect
 from app.store.embedded_redis import SOCKET_PATH_LIMIT, EmbeddedRedis, find_server
 from tests.support.fake_redis import fake
 

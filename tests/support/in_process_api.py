@@ -19,7 +19,7 @@ from app.domain.plan_steps import Trigger
 from app.domain.specs import RequestSpec
 from app.domain.tasks import TaskSpec
 from app.settings import Settings
-from app.store.scripts import RedisClient
+from app.store.connection import RedisClient
 from tests.support import preemptions
 from tests.support.fake_redis import FakeRedisProvider
 from tests.support.world import read_key

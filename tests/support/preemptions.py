@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from app.domain.clock import Clock
 from app.domain.plan_steps import Preempt, Trigger, Victim
+from app.store.connection import RedisClient
 from app.store.plan_store import PlanStore
-from app.store.scripts import RedisClient
 
 
 def preempt(

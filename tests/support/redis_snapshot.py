@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, TypeAlias
 
+from app.store.connection import RedisClient
 from app.store.keys import prefix
-from app.store.scripts import RedisClient
 
 _DUMP: Final = """
 local read = {

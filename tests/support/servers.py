@@ -6,7 +6,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from app.store.scripts import RedisClient, observe
+from app.store.connection import RedisClient
+from app.store.scripts import observe
 from tests.support.backends import require, start
 from tests.support.fake_redis import new_fake
 

@@ -21,11 +21,12 @@ from app.domain.plan_steps import (
 )
 from app.domain.snapshot import PoolSnapshot
 from app.domain.specs import GroupSpec, PolicySpec, PoolSpec, PoolUpdate, RequestSpec
+from app.store.connection import RedisClient
 from app.store.keys import key, prefix
 from app.store.ledger import Ledger, LedgerLimits
 from app.store.lua_linker import load_commands
 from app.store.plan_store import PlanStore, StepResult
-from app.store.scripts import RedisClient, ScriptReply, Scripts
+from app.store.scripts import ScriptReply, Scripts
 
 
 class World:
@@ -146,7 +147,7 @@ class World:
             self.plan_store.publish(self.workspace, seen, Publication((), is_watched=False))
         self.client.delete(key("nudge", self.workspace))
 
-    def apply(self, step: PlanStep, seen: PoolSnapshot | None = None, pool: str = "p") -> StepResult:
+    def apply_step(self, step: PlanStep, seen: PoolSnapshot | None = None, pool: str = "p") -> StepResult:
         """Take a step: one planned just now, unless it is told what was seen."""
         return self.plan_store.apply_step(self.workspace, seen or self.snapshot(pool), step)
 
@@ -163,7 +164,7 @@ class World:
     ) -> StepResult:
         """Preempt for a waiter: requests as they hold now, or victims as they were planned."""
         told = tuple(one if isinstance(one, Victim) else self.victim(one, reason) for one in victims)
-        return self.apply(Preempt(waiter.id, told, tuple(unused), tuple(within), tuple(borrowed)), seen, pool)
+        return self.apply_step(Preempt(waiter.id, told, tuple(unused), tuple(within), tuple(borrowed)), seen, pool)
 
     def victim(self, request: Request, reason: str = "priority") -> Victim:
         """One to be preempted, as it holds now."""
@@ -171,15 +172,15 @@ class World:
 
     def reprieve(self, request: Request, pool: str = "p") -> StepResult:
         """Call back one who leaves for nobody any more."""
-        return self.apply(Reprieve(request.id, self._fence(request, None)), pool=pool)
+        return self.apply_step(Reprieve(request.id, self._fence(request, None)), pool=pool)
 
     def pass_on(self, request: Request, owner: Request, pool: str = "p") -> StepResult:
         """Have one who leaves for nobody any more leave for the owner of another hold."""
-        return self.apply(ReassignVictim(request.id, self._fence(request, None), owner.id), pool=pool)
+        return self.apply_step(ReassignVictim(request.id, self._fence(request, None), owner.id), pool=pool)
 
     def end_hold(self, owner: Request, pool: str = "p") -> StepResult:
         """End a hold that cannot be filled."""
-        return self.apply(EndHold(owner.id), pool=pool)
+        return self.apply_step(EndHold(owner.id), pool=pool)
 
     def enforce_deadlines(self, after_s: float = 0) -> int:
         """Let time pass, and do what the housekeeping does about those whose time to leave is up; how many they were."""
@@ -223,7 +224,7 @@ class World:
 
     def call(self, command: str, /, **args: Any) -> ScriptReply:
         """Call a command as it is, once: no work it leaves is finished here."""
-        frame = {"now": self.clock.now_ms(), "kept": self.limits.events_kept, "chunk": self.limits.chunk}
+        frame = {"now": self.clock.now_ms(), "events_kept": self.limits.events_kept, "chunk": self.limits.chunk}
         declared = load_commands()[command].args
         given = {name: value for name, value in frame.items() if name in declared} | args
         return Scripts(self.client).call(command, self.workspace, **given)

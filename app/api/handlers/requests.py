@@ -28,10 +28,10 @@ from app.api.schemas.problems import Problem
 from app.api.schemas.requests import BatchResponse, HeartbeatResponse, RequestListResponse, RequestResponse
 from app.domain.errors import Refusal
 from app.domain.models import Request
+from app.domain.request_filter import RequestFilter
 from app.domain.specs import RequestSpec
 from app.domain.states import RequestState
 from app.service.validation import BATCH_SEPARATOR
-from app.store.queries import RequestFilter
 
 RETRY_AFTER_S = 1
 """`Retry-After` of an answer that was given at once because every wait slot is taken."""

@@ -12,8 +12,9 @@ from app.api.schemas.declarations import DeclarationPlanResponse
 from app.api.schemas.explain import PoolExplanationResponse
 from app.api.schemas.requests import ReasonResponse
 from app.domain.declaration import DeclaredGroup, DeclaredPolicy, DeclaredPool, require_unique
+from app.domain.field_types import StrictModel
 from app.domain.names import Name
-from app.domain.specs import PoolUpdate, RequestSpec, StrictModel
+from app.domain.specs import PoolUpdate, RequestSpec
 
 KINDS = ("request", "pool", "policy", "group", "pools", "cancel", "drop")
 

@@ -8,9 +8,10 @@ from pydantic import BaseModel, ConfigDict, Field, SkipValidation, ValidationInf
 from pydantic.config import JsonDict
 from pydantic.fields import FieldInfo
 
+from app.domain.field_types import Duration, StrictModel
 from app.domain.names import LABEL_PATTERN, Name
 from app.domain.queue_score import EXACT
-from app.domain.specs import Duration, RequestSpec, StrictModel
+from app.domain.specs import RequestSpec
 from app.domain.states import RequestState
 from app.service.validation import MAX_PAGE_ROWS
 

@@ -121,7 +121,7 @@ def test_who_finds_no_seat_has_the_present_state_at_once(small: Service) -> None
         assert (len(told) > 0, set(told)) == (True, {(200, "queued", "1")})
         assert await _meanwhile(crowd) < SOON_S
         streams = [await _refused_stream(crowd) for _ in range(10)]
-        assert streams == [(503, "house_full", "1")] * 10
+        assert streams == [(503, "too_many_waiters", "1")] * 10
         beat = await crowd.ask("POST", f"{PREFIX}/requests/{held['id']}/heartbeat", {"fence": held["fence"]})
         assert (beat.status, beat.json["directive"]) == (200, "continue")
         await crowd.ask("PATCH", f"{PREFIX}/pools/p", {"capacity": {"gpu": 121}})

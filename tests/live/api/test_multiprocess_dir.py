@@ -29,7 +29,7 @@ sys.stdin.read()
 @pytest.fixture(autouse=True)
 def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Instead of what all on this machine use."""
-    monkeypatch.setattr(multiprocess_dir, "MEMORY", tmp_path)
+    monkeypatch.setattr(multiprocess_dir, "SHARED_MEMORY", tmp_path)
     return tmp_path
 
 
@@ -109,7 +109,7 @@ def test_a_damaged_file_ends_nobody(memory: Path, caplog: pytest.LogCaptureFixtu
 
 
 def test_while_somebody_reads_nothing_is_put_together(memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(multiprocess_dir, "PATIENCE_S", 0.02)
+    monkeypatch.setattr(multiprocess_dir, "MERGE_LOCK_WITHIN_S", 0.02)
     for name in ("counter_1.db", "gauge_livesum_1.db"):
         (memory / name).touch()
     with multiprocess_dir.read_lock(memory):

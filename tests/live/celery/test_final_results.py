@@ -75,7 +75,7 @@ def test_a_last_word_that_comes_late_is_not_said_of_another_task_of_that_name(
 def test_what_is_revoked_is_acknowledged_and_nobody_minds_if_it_cannot_be(
     app: Celery, heard: StandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("poolkeeper.celery.task.HEARING_S", 0.0)
+    monkeypatch.setattr("poolkeeper.celery.task.ACKNOWLEDGE_FOR_S", 0.0)
     work, one = task(app, gives), uuid()
     work.backend.mark_as_revoked(one, "revoked")  # by who has cancelled it
     next_is(heard, stands("ended"), refuses(503, "unavailable"), stands("ended"))

@@ -216,7 +216,7 @@ def run(task: Any, task_id: str, **headers: Any) -> Any:
 def test_what_a_worker_cannot_park_goes_back_into_its_queue(
     app: Celery, train: Any, one: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(publish_hook, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(publish_hook, "RETRY_FOR_S", 0.0)
     app.conf.update(broker_url="memory://", poolkeeper={"url": "http://127.0.0.1:1", "tries": 1})
     assert run(train, one).state == "IGNORED"
     with app.connection_for_read() as broker, broker.SimpleQueue("celery") as queue:

@@ -76,7 +76,7 @@ def said(heard: StandIn) -> list[str]:
 @pytest.fixture
 def store(app: Celery, monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Exception], None]:
     """Makes the store of results fail so often at the end of a task."""
-    monkeypatch.setattr("poolkeeper.celery.result_backend.pause_s", lambda tried: 0.0)
+    monkeypatch.setattr("poolkeeper.celery.result_backend.pause_s", lambda tries: 0.0)
     celerys = getattr(app.backend, "_store_result")  # noqa: B009 - its types do not know it
 
     def breaks(times: int, error: Exception) -> None:
@@ -123,7 +123,7 @@ def test_a_store_that_is_away_is_waited_for(
 def test_what_cannot_be_stored_comes_again(
     app: Celery, heard: StandIn, store: Any, body: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(publish_hook, "PATIENCE_S", -1.0)
+    monkeypatch.setattr(publish_hook, "RETRY_FOR_S", -1.0)
     monkeypatch.setattr(result_backend, "in_pool_child", lambda: True)
     work, one = task(app, body), uuid()
     store(1, ConnectionError("away"))
@@ -134,7 +134,7 @@ def test_what_cannot_be_stored_comes_again(
 
 
 def test_in_a_thread_nothing_of_that_escapes(app: Celery, heard: StandIn, store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(publish_hook, "PATIENCE_S", -1.0)
+    monkeypatch.setattr(publish_hook, "RETRY_FOR_S", -1.0)
     work, one = task(app, gives), uuid()
     store(2, ConnectionError("away"))
     run(work, one)
@@ -175,7 +175,7 @@ def test_a_routine_save_that_cannot_be_told_ends_nothing(app: Celery, heard: Sta
 def test_who_has_to_leave_and_cannot_say_what_it_saved_leaves(
     app: Celery, heard: StandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("poolkeeper.celery.allocation.PATIENCE_S", 0.2)
+    monkeypatch.setattr("poolkeeper.celery.allocation.RETRY_FOR_S", 0.2)
     next_is(heard, beat("preempting", "checkpoint"), *[cuts] * 40)
     work, one = task(app, saves), uuid()
     assert run(work, one).info.state == "IGNORED"
@@ -284,7 +284,7 @@ def stands(status: str) -> Act:
 def test_what_has_the_name_of_one_that_is_about_to_end_is_parked_when_it_has(
     app: Celery, heard: StandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(publish_hook, "ROOM_S", 0.0)
+    monkeypatch.setattr(publish_hook, "RECHECK_S", 0.0)
     taken = refuses(409, "task_exists")
     next_is(
         heard,
@@ -320,7 +320,7 @@ def test_what_was_sent_before_is_not_sent_again(app: Celery, heard: StandIn, sta
 def test_what_runs_on_for_longer_than_anybody_waits_was_sent_before(
     app: Celery, heard: StandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(publish_hook, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(publish_hook, "RETRY_FOR_S", 0.0)
     next_is(heard, beat(), refuses(409, "task_exists"), stands("started"))
     assert run(task(app, sends_other)).info is None
     assert said(heard) == ["start", "tasks", "other", "release succeeded"]
@@ -372,7 +372,7 @@ def test_a_fork_waits_for_what_a_thread_does() -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing is forked here")
 def test_a_fork_does_not_wait_for_ever_and_its_child_may_use_it_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fork_safety, "LONGEST_S", 0.01)
+    monkeypatch.setattr(fork_safety, "MAX_FORK_DELAY_S", 0.01)
     inside, end = Event(), Event()
 
     def use() -> None:
@@ -394,7 +394,7 @@ def test_a_fork_does_not_wait_for_ever_and_its_child_may_use_it_all(monkeypatch:
 
 
 def test_of_two_that_fork_at_a_time_each_opens_what_it_has_shut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fork_safety, "LONGEST_S", 0.01)
+    monkeypatch.setattr(fork_safety, "MAX_FORK_DELAY_S", 0.01)
     door = fork_safety._ForkLock()
     door.acquire()
 

@@ -54,7 +54,7 @@ def test_on_loopback_nobody_is_asked_about_tokens() -> None:
 def test_while_redis_is_away_tokens_are_taken_for_granted(capsys: pytest.CaptureFixture[str]) -> None:
     away = Settings(redis_url="redis://127.0.0.1:1/0", redis_timeout_s=0.2)
     assert run_commands._tokens_exist(away)
-    run_commands._say_if_away(away)
+    run_commands._report_unavailable_redis(away)
     said = capsys.readouterr().err
     assert ("127.0.0.1:1" in said, "waiting for it" in said, said.count("\n")) == (True, True, 1)
 

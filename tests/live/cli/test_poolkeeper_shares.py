@@ -65,7 +65,7 @@ def a_tree(keys: Sequence[str] = ("gpu",)) -> list[dict[str, Any]]:
 
 def drawn(program: Program, standin: StandIn, nodes: Sequence[Mapping[str, Any]], *words: str) -> list[str]:
     """The lines in a pipe."""
-    standin.script(says({"nodes": nodes}))
+    standin.script(says({"accounts": nodes}))
     return program("pool", "shares", "gpus", *words).out.splitlines()
 
 
@@ -131,7 +131,7 @@ def test_the_depth_is_that_of_the_parents(told: Program, standin: StandIn) -> No
 def test_it_fits_a_terminal(told: Program, standin: StandIn, width: int, keys: list[str]) -> None:
     nodes = a_tree(keys)[:4]
     nodes[3] |= {"status": "aggressively_starving", "below_since": ago(minutes=3)}
-    standin.script(says({"nodes": nodes}))
+    standin.script(says({"accounts": nodes}))
     with told.on_a_terminal("pool", "shares", "gpus", width=width) as terminal:
         assert terminal.ended() == ExitCode.OK
     plain = COLOUR.sub("", terminal.seen).replace("\r", "")

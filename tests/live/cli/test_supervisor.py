@@ -11,7 +11,7 @@ import pytest
 
 from app.cli import supervisor
 from app.cli.supervisor import ManagedProcess, RestartBackoff, RestartsExhausted, Supervisor
-from app.store.connection import StoreUnavailable
+from app.domain.errors import StoreUnavailable
 from app.store.embedded_redis import EmbeddedRedis
 from tests.support.backends import wait_until
 

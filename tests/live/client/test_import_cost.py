@@ -39,9 +39,9 @@ def test_what_is_named_is_there_and_nothing_else() -> None:
     assert {name: getattr(poolkeeper, name).__name__ for name in poolkeeper.__all__} == {
         "Allocation": "Allocation",
         "Client": "Client",
-        "ask": "ask",
         "errors": "poolkeeper.errors",
         "models": "poolkeeper.models",
+        "request_spec": "request_spec",
     }
     assert set(poolkeeper.__all__) <= set(dir(poolkeeper))
     with pytest.raises(AttributeError, match="has no attribute 'Cleint'"):

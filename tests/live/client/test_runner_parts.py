@@ -204,13 +204,13 @@ def test_run_starts_without_what_it_does_not_need() -> None:
 
 def test_what_cannot_be_killed_is_waited_for_without_haste(monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float] = []
-    command = Mock(gone=False, code=None, stopped_by=None)
-    monkeypatch.setattr(turns, "Command", lambda *_, **__: command)
-    around = Mock(interruptions=Mock(came=deque([signal.SIGTERM])), checkpoints=Mock(take=lambda **_: []))
-    around.bell.wait = lambda seconds, _: waits.append(seconds)
-    command.hear.side_effect = lambda: setattr(command, "gone", len(waits) == 3)
-    heartbeats = Mock(lost_because=None, left=False, suspected=False, directive="continue")
-    turns.ProcessRun(turns.RunOptions(["sleep"], grace_s=0), around, {}, heartbeats, Mock(kept=None))()
+    command = Mock(is_gone=False, code=None, stopped_by=None)
+    monkeypatch.setattr(turns, "GuardedProcess", lambda *_, **__: command)
+    context = Mock(signals=Mock(pending=deque([signal.SIGTERM])), checkpoint_files=Mock(read_new=lambda **_: []))
+    context.wakeup.wait = lambda seconds, _: waits.append(seconds)
+    command.read_reports.side_effect = lambda: setattr(command, "is_gone", len(waits) == 3)
+    heartbeats = Mock(loss_reason=None, left=False, suspected=False, directive="continue")
+    turns.ProcessRun(turns.RunOptions(["sleep"], grace_s=0), context, {}, heartbeats, Mock(unreported=None))()
     assert command.kill.called
     assert waits[1:] == [turns.POLL_S] * 2
 

@@ -34,7 +34,7 @@ TEAM = {
 
 
 def test_every_node_is_a_record(asking: Callable[..., Client], standin: StandIn) -> None:
-    standin.script(says({"nodes": [{"name": "gpus", "kind": "pool", "mode": "fair_share"}, TEAM]}))
+    standin.script(says({"accounts": [{"name": "gpus", "kind": "pool", "mode": "fair_share"}, TEAM]}))
     pool, team = asking().shares("gpus")
     assert pool == ShareAccount("gpus", "pool", mode="fair_share")
     assert team == ShareAccount(

@@ -41,7 +41,7 @@ def test_a_short_absence_is_waited_through(asking: Asking, standin: StandIn, sle
 
 
 def test_a_long_one_is_not(asking: Asking, standin: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wait_for_grant, "OUTAGE_S", 0.2)
+    monkeypatch.setattr(wait_for_grant, "LONGEST_OUTAGE_S", 0.2)
     client = asking()
     standin.script(stands("queued"), *[refuses(503, "away", "Redis is away")] * 9_999)
     with pytest.raises(errors.Unavailable, match="Redis is away"):

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, Final, TypeVar
 
+from app.domain.errors import StoreUnavailable
 from app.domain.states import RequestState
-from app.store.connection import StoreUnavailable, connect
+from app.store.connection import connect
 from tests.support.world import World
 
 WORKSPACE: Final = "load"

@@ -13,7 +13,7 @@ from redis import Redis
 from redis.connection import ConnectionPool, UnixDomainSocketConnection
 
 from app.domain.errors import Refusal
-from app.store.scripts import RedisClient
+from app.store.connection import RedisClient
 from tests.support.redis_snapshot import Snapshot
 from tests.support.world import World, full_component
 

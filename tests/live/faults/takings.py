@@ -9,7 +9,8 @@ from typing import Any, Final
 from redis import Redis
 from redis.connection import ConnectionPool
 
-from app.store.scripts import RedisClient, ScriptReply, Scripts
+from app.store.connection import RedisClient
+from app.store.scripts import ScriptReply, Scripts
 from tests.live.faults.stories import Mortal
 from tests.live.races.departures import GRACE_S, KINDS, TIMEOUT_S, Departure
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from app.store.scripts import RedisClient
+from app.store.connection import RedisClient
 from tests.live.faults.stories import CHANGES, WORKSPACE, again, furnish, state, tell
 from tests.live.races import quiet
 from tests.live.races.processes import CONTEXT, TIMES

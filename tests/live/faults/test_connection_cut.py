@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from app.store.connection import RETRIES, StoreUnavailable, connect
-from app.store.scripts import RedisClient
+from app.domain.errors import StoreUnavailable
+from app.store.connection import RETRIES, RedisClient, connect
 from tests.live.faults.proxy import Proxy
 from tests.live.faults.stories import ALREADY, CHANGES, WORKSPACE, again, furnish, state
 from tests.live.races import quiet

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from app.store.scripts import RedisClient
+from app.store.connection import RedisClient
 from tests.live.faults.takings import CHUNK, TAKING, furnish, take
 from tests.live.races.anytime import demand
 from tests.live.races.departures import Departure

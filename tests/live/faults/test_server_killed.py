@@ -9,7 +9,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from app.store.connection import UNAVAILABLE_REASONS, connect
+from app.domain.errors import UNAVAILABLE_REASONS
+from app.store.connection import connect
 from app.store.embedded_redis import EmbeddedRedis, find_server
 from tests.live.faults.load import WORKSPACE, work
 from tests.live.races import anytime, quiet

@@ -10,9 +10,9 @@ from typing import Any, Final
 import pytest
 from redis import Redis
 
-from app.store.connection import StoreUnavailable, connect
+from app.domain.errors import StoreUnavailable
+from app.store.connection import RedisClient, connect
 from app.store.ledger import Ledger, LedgerLimits
-from app.store.scripts import RedisClient
 from tests.live.faults.stories import CHANGES, WORKSPACE, furnish, state
 from tests.live.faults.test_connection_cut import plain, prepare, undisturbed
 from tests.live.races import anytime, quiet

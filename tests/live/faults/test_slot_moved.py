@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from app.store.connection import StoreUnavailable, connect
+from app.domain.errors import StoreUnavailable
+from app.store.connection import connect
 from app.store.embedded_redis import find_server
 from tests.support.backends import free_port, require, serve, wait_until
 from tests.support.world import World

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
+from app.domain.errors import StoreUnavailable
 from app.domain.specs import RequestSpec
 from app.domain.tasks import TaskSpec
-from app.store.connection import StoreUnavailable
 from app.store.task_outbox import TaskStore
 from tests.support.backends import start
 from tests.support.world import World

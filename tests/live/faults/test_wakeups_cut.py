@@ -17,9 +17,8 @@ from typing import Any
 import pytest
 
 from app.store.change_notifications import CLIENT_NAME, ChangeNotifications
-from app.store.connection import connect
+from app.store.connection import RedisClient, connect
 from app.store.keys import key
-from app.store.scripts import RedisClient
 from tests.live.faults.proxy import Proxy, reach
 from tests.live.faults.test_slot_moved import Node, nodes, tell
 from tests.support.backends import free_port, serve, short_folder, wait_until

@@ -13,9 +13,8 @@ from typing import Final, TypeVar
 
 import pytest
 
-from app.domain.errors import Refusal
+from app.domain.errors import Refusal, StoreUnavailable
 from app.domain.models import Request
-from app.store.connection import StoreUnavailable
 from app.store.ledger import Ledger
 from tests.live.faults.crowd import INTERVAL_S, LEASE_S, WORKSPACE, Kill, Killer, Service
 from tests.live.races.everything import right

@@ -98,7 +98,7 @@ def _holds(seen: Snapshot) -> Iterator[str]:
         for account in seen.path(pool, seen.requests[owner]["component"]) if owner else []:
             kept[account].update(shape(seen.requests[owner or ""]).ask)
     for account in accounts(seen):
-        yield from _differ(f"kept of {account}", seen.column(account, "kept"), dict(kept[account]))
+        yield from _differ(f"kept of {account}", seen.column(account, "patience_held"), dict(kept[account]))
 
 
 def _bounds(seen: Snapshot) -> Iterator[str]:

@@ -11,9 +11,9 @@ from app.domain.plan_steps import PlanStep
 from app.domain.snapshot import PoolSnapshot
 from app.planner.planning_pass import plan_pool
 from app.service.reconcile import Reconciler
+from app.store.connection import RedisClient
 from app.store.keys import key
 from app.store.plan_store import PlanStore, UnfinishedWork
-from app.store.scripts import RedisClient
 from tests.live.races.anytime import demand
 from tests.live.races.everything import Everything, right
 from tests.support.world import World

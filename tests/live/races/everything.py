@@ -11,9 +11,9 @@ from typing import Any, TypeAlias
 from app.domain.states import FINAL_STATES, RequestState
 from app.service.audit import Audit
 from app.store.audit import AuditStore
+from app.store.connection import RedisClient
 from app.store.keys import KEYS, prefix
 from app.store.ledger import Ledger
-from app.store.scripts import RedisClient
 from tests.live.races.anytime import demand
 from tests.properties.oracle import NOBODY, Model
 from tests.properties.reading import model

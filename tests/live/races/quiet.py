@@ -9,8 +9,8 @@ from app.domain.amounts import UNBOUNDED
 from app.domain.queue_score import EXACT
 from app.service.audit import Audit
 from app.store.audit import AuditStore
+from app.store.connection import RedisClient
 from app.store.ledger import Ledger
-from app.store.scripts import RedisClient
 from tests.live.races import anytime
 from tests.support.redis_snapshot import Record, Shape, Snapshot, lane, shape
 
@@ -113,7 +113,9 @@ class Judge:
             if self._short(pool, key, amount, self.total(key)):
                 return "capacity"
             limits = {account: self.seen.column(account, "limit").get(key, self.total(key)) for account in (*below, pool)}
-            if held and any(self._short(account, key, amount, limit, "used", "kept") for account, limit in limits.items()):
+            if held and any(
+                self._short(account, key, amount, limit, "used", "patience_held") for account, limit in limits.items()
+            ):
                 return "capacity"
         return ""
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.store.scripts import RedisClient
+from app.store.connection import RedisClient
 from tests.live.races import quiet
 from tests.live.races.processes import CONTEXT, TIMES, together
 from tests.live.races.trading import ODDS, WORKSPACE, Mix, Trader, trade

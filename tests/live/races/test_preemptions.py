@@ -11,8 +11,9 @@ import pytest
 from app.domain.plan_steps import PlanStep, Preempt, Reprieve
 from app.domain.snapshot import PoolSnapshot
 from app.planner.planning_pass import plan_pool
+from app.store.connection import RedisClient
 from app.store.plan_store import PlanStore, StepResult
-from app.store.scripts import Arg, RedisClient, ScriptReply, Scripts
+from app.store.scripts import Arg, ScriptReply, Scripts
 from tests.live.races.departures import ACTS, GONE, KINDS, RULES, STORY, Act, Departure
 from tests.live.races.everything import Everything
 from tests.live.races.processes import TIMES

@@ -13,16 +13,15 @@ from typing import Any, cast
 
 import pytest
 
-from app.domain.errors import NotFound
+from app.domain.errors import NotFound, StoreUnavailable
 from app.domain.models import Event, Request
 from app.domain.states import RequestState
 from app.service import long_poll as module
 from app.service.long_poll import LongPolls, PollResult, SlotKind, TooManyWaiters, WaitSlots
 from app.service.requests import Requests
 from app.store.change_notifications import ChangeNotifications
-from app.store.connection import StoreUnavailable
+from app.store.connection import RedisClient
 from app.store.ledger import Ledger
-from app.store.scripts import RedisClient
 from app.store.workspaces import WorkspaceRegistry
 from tests.support.backends import wait_until
 from tests.support.servers import Servers
@@ -200,7 +199,7 @@ def test_a_full_house_answers_at_once(world: World, waiting: LongPolls, polls: P
 def test_a_client_that_has_gone_frees_its_seat_and_keeps_nothing_fresh(
     world: World, waiting: LongPolls, polls: Polls, requests: Counting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "GONE_S", 0.05)
+    monkeypatch.setattr(module, "DISCONNECT_CHECK_S", 0.05)
     _, waits = world.submit(gpu=1), world.submit(gpu=1, queue_ttl_s=60)
     there = threading.Event()
     there.set()
@@ -227,7 +226,7 @@ def test_who_waits_does_not_go_stale(client: RedisClient, world: World) -> None:
 
 
 def test_a_change_that_nobody_said_is_seen_later(world: World, polls: Polls, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LOOK_S", 0.1)
+    monkeypatch.setattr(module, "POLL_INTERVAL_S", 0.1)
     monkeypatch.setattr(ChangeNotifications, "_read_message", lambda *_: time.sleep(0.05))
     held, waits = world.submit(gpu=1), world.submit(gpu=1)
     poll = polls.begin(waits)
@@ -307,7 +306,7 @@ def test_events_are_told_as_they_come(world: World, waiting: LongPolls, aside: T
 def test_nothing_is_lost_or_repeated_or_out_of_order(
     client: RedisClient, world: World, waiting: LongPolls, aside: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "PAGE", 7)
+    monkeypatch.setattr(module, "MAX_PAGE_ROWS", 7)
     world.update_pool(gpu=1000)
     streams = [Stream(waiting.stream_events("test", "0"), aside) for _ in range(2)]
 

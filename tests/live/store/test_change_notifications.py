@@ -17,8 +17,8 @@ from redis.cluster import RedisCluster
 from app.domain.models import Request
 from app.store import change_notifications as module
 from app.store.change_notifications import ChangeNotifications, ChangeWatch
+from app.store.connection import RedisClient
 from app.store.keys import key
-from app.store.scripts import RedisClient
 from tests.support.backends import wait_until
 from tests.support.servers import Servers
 from tests.support.world import World

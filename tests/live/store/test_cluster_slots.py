@@ -17,16 +17,18 @@ from app.domain.declaration import DeclaredGroup, DeclaredPolicy, DeclaredPool, 
 from app.domain.declaration_diff import DeclarationStep
 from app.domain.errors import NotFound
 from app.domain.plan_steps import EvictOverLimit, OverLimitVictim
+from app.domain.request_filter import RequestFilter
 from app.domain.specs import RequestSpec, WorkspaceSettings
 from app.domain.tasks import ReplacedAllocation, TaskDispatch, TaskSpec
 from app.domain.tokens import Role, Token
 from app.planner.planning_pass import plan_pool
+from app.store.connection import RedisClient
 from app.store.lua_linker import LuaCommand, load_commands
 from app.store.metrics import MetricsStore
 from app.store.nudges import Nudges
-from app.store.queries import QueryStore, RequestFilter
+from app.store.queries import QueryStore
 from app.store.queue_status import QueueStatusStore
-from app.store.scripts import RedisClient, ScriptReply, Scripts
+from app.store.scripts import ScriptReply, Scripts
 from app.store.task_outbox import TaskStore
 from app.store.tokens import TokenStore
 from app.store.usage_samples import UsageSampleStore
@@ -150,7 +152,7 @@ def live_with_fair_shares(world: World) -> None:
     for one in waiting:
         world.cancel(one)
     world.update_pool("fair", gpu=2)
-    assert world.apply(
+    assert world.apply_step(
         EvictOverLimit((OverLimitVictim(held[1].id, held[1].fence or 0, "pool"),)), world.snapshot("fair")
     ).applied
     world.drop(held[0])

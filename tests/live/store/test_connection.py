@@ -18,14 +18,8 @@ import pytest
 import redis.exceptions as errors
 from redis.cluster import ClusterNode, RedisCluster
 
-from app.store.connection import (
-    RedisClient,
-    StoreUnavailable,
-    check_server,
-    connect,
-    redact_url,
-    translate_error,
-)
+from app.domain.errors import StoreUnavailable
+from app.store.connection import RedisClient, check_server, connect, redact_url, translate_error
 from app.store.embedded_redis import find_server
 from tests.support import backends
 from tests.support.backends import free_port, serve, wait_until, wait_until_ready

@@ -18,9 +18,10 @@ from threading import Thread
 import pytest
 from redis import Redis
 
+from app.domain.errors import StoreUnavailable
 from app.store import embedded_redis
 from app.store.child_process import ChildProcess
-from app.store.connection import StoreMisconfigured, StoreUnavailable, check_server, connect
+from app.store.connection import StoreMisconfigured, check_server, connect
 from app.store.embedded_redis import SOCKET_PATH_LIMIT, EmbeddedRedis, FolderInUse, FolderLock, find_server
 from tests.support.backends import free_port, require, short_folder, wait_until
 from tests.support.paths import ROOT

@@ -13,10 +13,11 @@ from redis.cluster import RedisCluster
 
 from app.domain.clock import ManualClock
 from app.store.change_notifications import CLIENT_NAME
+from app.store.connection import RedisClient
 from app.store.keys import key
 from app.store.lua_linker import FOLDER, load_commands
 from app.store.nudges import ChannelSubscription, Nudges
-from app.store.scripts import RedisClient, Scripts
+from app.store.scripts import Scripts
 from tests.support.backends import wait_until
 from tests.support.servers import Servers
 from tests.support.world import World

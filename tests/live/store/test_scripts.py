@@ -22,10 +22,11 @@ from redis.exceptions import ConnectionError as Gone
 from redis.exceptions import TimeoutError as Late
 from redis.retry import Retry
 
+from app.domain.errors import StoreUnavailable
 from app.domain.states import RequestState
-from app.store.connection import StoreUnavailable
+from app.store.connection import RedisClient
 from app.store.lua_linker import load_commands
-from app.store.scripts import RedisClient, ScriptBug, ScriptReply, Scripts
+from app.store.scripts import ScriptBug, ScriptReply, Scripts
 
 TREE = {
     "lib/counters.lua": """\

@@ -19,14 +19,15 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from app.domain.clock import ManualClock
+from app.domain.dry_run import RUN_TIMEOUT_S, DryRunUnavailable
 from app.domain.errors import RuleViolation
 from app.service.reconcile import Reconciler
 from app.store import workspace_copy
-from app.store.connection import StoreMisconfigured
+from app.store.connection import RedisClient, StoreMisconfigured
 from app.store.keys import KEYS, prefix
 from app.store.ledger import Ledger
-from app.store.scripts import RedisClient, observe
-from app.store.workspace_copy import DryRunUnavailable, ThrowawayRedis, WorkspaceCopier
+from app.store.scripts import observe
+from app.store.workspace_copy import ThrowawayRedis, WorkspaceCopier
 from tests.properties.random_workspaces import Scene
 from tests.properties.snapshot import kind_of
 from tests.support.backends import require, wait_until
@@ -109,13 +110,13 @@ def test_a_hold_that_ends_meanwhile_is_not_there_although_no_event_says_so(world
         assert owner.id not in {event.request for event in world.ledger.list_events(world.workspace, last, 100)}
 
     with WorkspaceCopier(world.client, FakeRedisProvider(), world.clock).copy(world.workspace) as made:
-        assert "cleared_in" in str(dump(made.client))
+        assert "victim_hold_pool" in str(dump(made.client))
     meanwhile = Meanwhile(world.client, ends, lambda: reconciling.run(world.workspace))
     for _ in range(2):
         with WorkspaceCopier(world.client, FakeRedisProvider(), world.clock).copy(world.workspace) as made:
             assert dump(made.client) == expected(world.client, world.workspace)
     assert meanwhile.tries == 2
-    assert "cleared_in" not in str(dump(made.client))
+    assert "victim_hold_pool" not in str(dump(made.client))
 
 
 def test_what_changes_much_is_read_anew_but_not_for_ever(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,7 +148,7 @@ def test_it_ends_with_its_time(world: World) -> None:
         with copying.copy(world.workspace) as made:
             there = Ledger(made.client, made.clock, world.limits)
             assert there.list_pools(world.workspace) == ["p"]
-            now += workspace_copy.RUN_TIMEOUT_S + 0.1
+            now += RUN_TIMEOUT_S + 0.1
             there.list_pools(world.workspace)
 
     with pytest.raises(DryRunUnavailable) as late:

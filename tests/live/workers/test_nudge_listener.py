@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from redis.cluster import RedisCluster
 
+from app.domain.errors import StoreUnavailable
 from app.store.change_notifications import CLIENT_NAME
-from app.store.connection import StoreUnavailable
+from app.store.connection import RedisClient
 from app.store.keys import key
 from app.store.nudges import Nudges
-from app.store.scripts import RedisClient
 from tests.support.backends import wait_until
 from tests.support.servers import Servers
 from workers.nudge_listener import NudgeListener
@@ -121,7 +121,7 @@ def test_it_listens_again_after_its_connection_broke(client: RedisClient, listen
 def test_what_cannot_be_sent_is_left_and_the_next_is_not(
     client: RedisClient, listen: Listen, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workers.nudge_listener.PAUSE_S", 0.01)
+    monkeypatch.setattr("workers.nudge_listener.RETRY_S", 0.01)
     sent: list[str] = []
 
     def send(workspace: str) -> None:

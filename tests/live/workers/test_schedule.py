@@ -18,9 +18,8 @@ from app.domain.specs import PolicySpec, PoolSpec, PoolUpdate, RequestSpec
 from app.settings import Settings
 from app.store.celery_url import KEY_PREFIX
 from app.store.child_process import ChildProcess
-from app.store.connection import connect
+from app.store.connection import RedisClient, connect
 from app.store.keys import key
-from app.store.scripts import RedisClient
 from tests.support.backends import free_port, require, serve, wait_until, wait_until_ready
 from tests.support.poolkeeperd import environment
 from workers.schedule import MAX_WAITING_TICKS

@@ -10,21 +10,21 @@ from fractions import Fraction
 from app.domain.plan_steps import AccountUpdate, EvictOverLimit, PlanStep, Preempt, Publication, Reprieve
 from app.domain.queue_score import SHARE
 from app.domain.snapshot import AccountSnapshot, Allocation, PolicyDemand, PoolSnapshot, PublishedStatus, Waiter
-from tests.properties.planner.ledger_model import Book
+from tests.properties.planner.ledger_model import PoolLedger
 from tests.properties.planner.oracle import Oracle
 
 BILLION = 10**9
 NOISE = 1000
 ENDLESS = 2**53 - 1
-NOBODY = "!"
+LEAVING_FOR_LIMIT = "!"
 
 
 @dataclass
-class FairBook(Book):
+class FairShareLedger(PoolLedger):
     """A pool of discipline `fair_share`."""
 
-    watched: bool = False
-    evicted: int = 0
+    is_watched: bool = False
+    eviction_count: int = 0
     """How many were evicted for a limit."""
 
     # as the planner sees it
@@ -37,12 +37,12 @@ class FairBook(Book):
             (replace(one, queue_position=place[one.id]) for one in now.waiters), key=lambda one: one.queue_position
         )
         holds = (replace(hold, owner=replace(hold.owner, queue_position=place[hold.owner.id])) for hold in now.holds)
-        return replace(now, waiters=tuple(waiters), holds=tuple(holds), demand=self.demand(), is_watched=self.watched)
+        return replace(now, waiters=tuple(waiters), holds=tuple(holds), demand=self.demand(), is_watched=self.is_watched)
 
     def demand(self) -> dict[str, PolicyDemand]:
         """What those ask who wait, by policy."""
         asked: dict[str, list[Waiter]] = {}
-        for one in self.waiting.values():
+        for one in self.waiters.values():
             asked.setdefault(one.component, []).append(one)
         return {
             component: PolicyDemand(len(those), dict(_sum(one.amounts for one in those))) for component, those in asked.items()
@@ -52,15 +52,15 @@ class FairBook(Book):
 
     def queue(self) -> list[Waiter]:
         """Who waits: the least satisfied policy first, then the higher class, then the older."""
-        ratio = {name: self.satisfied(account) for name, account in self.accounts.items() if name.startswith("policy:")}
+        ratio = {name: self.satisfaction(account) for name, account in self.accounts.items() if name.startswith("policy:")}
         return sorted(
-            self.waiting.values(),
+            self.waiters.values(),
             key=lambda one: (ratio[f"policy:{one.component}"], -one.preemption_class, one.submission_number, one.id),
         )
 
-    def satisfied(self, policy: AccountSnapshot) -> int:
+    def satisfaction(self, policy: AccountSnapshot) -> int:
         """How much of its published share a policy uses, as the ledger reckons it."""
-        oracle, capacity = Oracle(self._bare()), self.accounts["pool"].limit
+        oracle, capacity = Oracle(self._snapshot_without_columns()), self.accounts["pool"].limit
         used = {key: Fraction(oracle.used(policy.name, key), units) for key, units in capacity.items()}
         if not policy.published.fair_shares:
             return int(max(used.values()) / policy.weight * BILLION)
@@ -75,11 +75,11 @@ class FairBook(Book):
         return min(ENDLESS, int((max(beyond) if beyond else max(wanted) if wanted else min(own)) * BILLION))
 
     def _grantable(self) -> Waiter | None:
-        oracle, strict = Oracle(super().snapshot()), self.terms.queueing == "strict"
+        oracle, strict = Oracle(super().snapshot()), self.settings.queueing == "strict"
         barred = False
         for one in self.queue():
-            blocked = oracle.blocked(one)
-            if oracle.hold(one) and self._fixed_used_up(oracle, one):
+            blocked = oracle.blocked_by(one)
+            if oracle.hold(one) and self._is_fixed_share_used_up(oracle, one):
                 self._end_hold(one.id)
                 return self._grantable()
             if not blocked and (not barred or oracle.hold(one)):
@@ -89,14 +89,14 @@ class FairBook(Book):
 
     # what people do
 
-    def lower(self, name: str, key: str, units: int) -> None:
+    def lower_limit(self, name: str, key: str, units: int) -> None:
         """Set the limit of a policy or group; whoever fits nowhere any more is rejected."""
         account = self.accounts[name]
         self.accounts[name] = replace(account, limit={**account.limit, key: max(units, account.reserved.get(key, 0))})
-        for one in tuple(self.waiting.values()):
+        for one in tuple(self.waiters.values()):
             if not self._eligible(one):
-                self._out_of_queue(one.id)
-        self.settle()
+                self._remove_from_queue(one.id)
+        self.grant_all()
 
     # what the planner found
 
@@ -106,58 +106,58 @@ class FairBook(Book):
             return
         for row in found.updates:
             account = self.accounts[row.account]
-            self.accounts[row.account] = replace(account, published=written(account.published, row))
-        self.watched = found.is_watched
-        self.settle()
+            self.accounts[row.account] = replace(account, published=apply_update(account.published, row))
+        self.is_watched = found.is_watched
+        self.grant_all()
 
     def take(self, step: PlanStep, *, at_once: bool = False) -> None:
         """One step of the planner."""
-        if isinstance(step, Reprieve) and self.live[step.request].leaving_for == NOBODY:
-            self._mark([step.request], None)
-            self.settle()
+        if isinstance(step, Reprieve) and self.allocations[step.request].leaving_for == LEAVING_FOR_LIMIT:
+            self._set_leaving_for([step.request], None)
+            self.grant_all()
             return
         if not isinstance(step, EvictOverLimit):
-            super().take(step, at_once=at_once)
+            super().take_step(step, at_once=at_once)
             return
-        victims = [self.live[victim.request] for victim in step.victims]
+        victims = [self.allocations[victim.request] for victim in step.victims]
         assert all(one.leaving_for is None and one.preemptible for one in victims)
-        self._mark((one.id for one in victims), NOBODY)
-        self.stopped_for_limit(victims)
+        self._set_leaving_for((one.id for one in victims), LEAVING_FOR_LIMIT)
+        self.count_evictions(victims)
         if at_once:
             for one in victims:
                 self._leave(one.id)
-        self.settle()
+        self.grant_all()
 
-    def stopped_for_limit(self, victims: Sequence[Allocation]) -> None:
+    def count_evictions(self, victims: Sequence[Allocation]) -> None:
         """Count them."""
-        self.evicted += len(victims)
+        self.eviction_count += len(victims)
 
     def stale(self, step: Preempt) -> bool:
         """Whether what the choice rests on is no longer so."""
-        oracle = Oracle(self._bare())
+        oracle = Oracle(self._snapshot_without_columns())
         return any(not use.min_units <= oracle.used(use.account, use.key) <= use.max_units for use in step.usage_conditions)
 
-    def refuses(self, step: PlanStep) -> str:
+    def refusal(self, step: PlanStep) -> str:
         """Why the ledger would not take a step; empty if it would."""
         if not isinstance(step, Preempt):
             return ""
         now = self.snapshot()
-        oracle, waiter = Oracle(now), self.waiting.get(step.waiter)
+        oracle, waiter = Oracle(now), self.waiters.get(step.waiter)
         ids = {victim.request for victim in step.victims}
         victims = [one for one in now.allocations if one.id in ids and one.leaving_for is None]
         if waiter is None or len(victims) < len(ids) or self.stale(step):
             return "stale"
-        if oracle.pausing():
+        if oracle.is_backing_off():
             return "backoff"
         if not oracle.fits(waiter, victims):
             return "not enough"
         return "superfluous" if oracle.superfluous(waiter, victims) else ""
 
 
-def written(kept: PublishedStatus, row: AccountUpdate) -> PublishedStatus:
+def apply_update(kept: PublishedStatus, row: AccountUpdate) -> PublishedStatus:
     """What is kept of an account once a row was written beside it."""
-    texts = {f"fair:{key}": str(due) for key, due in kept.fair_shares.items()} | {
-        f"sated:{key}": "1" for key in kept.demand_met
+    texts = {f"fair_share:{key}": str(due) for key, due in kept.fair_shares.items()} | {
+        f"demand_met:{key}": "1" for key in kept.demand_met
     }
     texts |= {"status": kept.starvation_status} if kept.starvation_status else {}
     texts |= {"below_ms": str(kept.below_ms)} if kept.below_ms is not None else {}
@@ -165,8 +165,8 @@ def written(kept: PublishedStatus, row: AccountUpdate) -> PublishedStatus:
     assert set(row.removed_fields) <= set(texts)
     texts = {field: text for field, text in texts.items() if field not in row.removed_fields} | dict(row.values)
     return PublishedStatus(
-        fair_shares={field.removeprefix("fair:"): int(text) for field, text in texts.items() if field.startswith("fair:")},
-        demand_met=frozenset(field.removeprefix("sated:") for field in texts if field.startswith("sated:")),
+        fair_shares={field.removeprefix("fair_share:"): int(text) for field, text in texts.items() if field.startswith("fair_share:")},
+        demand_met=frozenset(field.removeprefix("demand_met:") for field in texts if field.startswith("demand_met:")),
         starvation_status=texts.get("status", ""),
         below_ms=int(texts["below_ms"]) if "below_ms" in texts else None,
         over_ms=int(texts["over_ms"]) if "over_ms" in texts else None,

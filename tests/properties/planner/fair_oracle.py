@@ -21,7 +21,7 @@ from app.planner.fair_share.starvation import StarvationSettings, StarvationStat
 from app.planner.fair_share.water_filling import Division, divide
 from tests.properties.planner.oracle import Oracle
 
-Uses = Mapping[str, Counter[str]]
+UsageByComponent = Mapping[str, Counter[str]]
 """Component → what it uses."""
 SEARCHED = 12
 NEVER, ORDINARY, AGGRESSIVE = 0, 1, 2
@@ -29,19 +29,19 @@ TRIGGERS = {ORDINARY: Trigger.STARVATION, AGGRESSIVE: Trigger.AGGRESSIVE_STARVAT
 
 
 @dataclass(frozen=True)
-class Piece:
+class TakeableWork:
     """Somebody who may be taken: by whom, and on which keys it lies beyond its policy's part."""
 
-    one: Allocation
-    by: int
-    beyond: frozenset[str]
+    allocation: Allocation
+    level: int
+    keys_beyond: frozenset[str]
 
 
 class World:
     """A pool in one state: who uses how much, and who runs."""
 
-    def __init__(self, oracle: FairOracle, uses: Uses, running: Sequence[Allocation]) -> None:
-        self.oracle, self.uses, self.running = oracle, uses, running
+    def __init__(self, oracle: FairOracle, uses: UsageByComponent, running: Sequence[Allocation]) -> None:
+        self.oracle, self.usage, self.allocations = oracle, uses, running
         self.division: Division = divide(oracle.capacity, self._branch(oracle.snapshot.accounts["pool"]))
 
     def _branch(self, account: AccountSnapshot) -> Branch:
@@ -58,7 +58,7 @@ class World:
 
     def _leaf(self, account: AccountSnapshot) -> Leaf:
         component = account.name.removeprefix("policy:")
-        used, asked = self.uses[component], self.oracle.asked(component)
+        used, asked = self.usage[component], self.oracle.asked(component)
         demand = {key: max(used[key], asked[key]) for key in self.oracle.capacity}
         usage = {key: used[key] for key in self.oracle.capacity}
         return Leaf(account.name, account.weight, usage, demand, account.reserved, account.limit)
@@ -74,11 +74,11 @@ class World:
         at = self.division.keys.index(key)
         return Fraction(self.division.accounts[account].fair[at] * self.oracle.capacity[key], self.division.scale)
 
-    def pieces(self, component: str) -> Iterator[Piece]:
+    def pieces(self, component: str) -> Iterator[TakeableWork]:
         """What of a policy may be taken, whatever protects it."""
         account = f"policy:{component}"
         patience, node = self.oracle.patience(account), self.division.accounts[account]
-        mine = [one for one in self.running if one.component == component]
+        mine = [one for one in self.allocations if one.component == component]
         walk = [one for one in mine if one.checkpointed_ms is None] + [one for one in mine if one.checkpointed_ms is not None]
         blocked = satisfaction.demand_met(node.fair, node.demand, self.division.scale)
         covered = any(node.demand) and satisfaction.covers_demand(node.fair, node.demand, self.division.scale)
@@ -93,9 +93,9 @@ class World:
             if group == AGGRESSIVELY and not (kept or within[1] or covered):
                 group = FREELY
             if group == FREELY:
-                yield Piece(one, ORDINARY, self._beyond(account, one, before, whole=True))
+                yield TakeableWork(one, ORDINARY, self._beyond(account, one, before, whole=True))
             elif group == AGGRESSIVELY and patience.allow_aggressive:
-                yield Piece(one, AGGRESSIVE, self._beyond(account, one, before, whole=False))
+                yield TakeableWork(one, AGGRESSIVE, self._beyond(account, one, before, whole=False))
             before = before + Counter(one.amounts)
 
     def _holds_back(self, account: str, part: Fraction, before: Counter[str], blocked: Sequence[bool]) -> bool:
@@ -114,7 +114,7 @@ class World:
 
     def fits_within(self, waiter: Waiter | Allocation) -> bool:
         """Whether its policy's part has room for it."""
-        used = self.uses[waiter.component]
+        used = self.usage[waiter.component]
         return all(
             used[key] + units <= self.part(f"policy:{waiter.component}", key) + Fraction(self.oracle.capacity[key], 10**9)
             for key, units in waiter.amounts.items()
@@ -202,7 +202,7 @@ class FairOracle(Oracle):
 
     def _counter(self, account: str) -> Counter[str]:
         total: Counter[str] = Counter()
-        for one in self.within(account):
+        for one in self.allocations_of(account):
             total.update(one.amounts)
         return total
 
@@ -219,7 +219,7 @@ class FairOracle(Oracle):
                 uses[one.component].update(one.amounts)
         for each in self.components:
             for key in self.capacity:
-                uses[each][key] += self.kept(asker, f"policy:{each}", key, then=True)
+                uses[each][key] += self.kept_units(asker, f"policy:{each}", key, then=True)
         return World(self, uses, [one for one in self.snapshot.allocations if one.leaving_for is None])
 
     # who may take what
@@ -231,27 +231,27 @@ class FairOracle(Oracle):
 
     def candidates(self, waiter: Waiter) -> list[Allocation]:
         """Those it may take, the first to go first."""
-        return [piece.one for piece in self.takable(waiter)]
+        return [piece.allocation for piece in self.takable(waiter)]
 
-    def takable(self, waiter: Waiter) -> list[Piece]:
+    def takable(self, waiter: Waiter) -> list[TakeableWork]:
         """The same, with what may be taken of each."""
         stage, world = self.stage(waiter), self.world(waiter)
         found = []
         for component in self.components:
             if component != waiter.component and not self.urgency(f"policy:{component}"):
                 for piece in world.pieces(component):
-                    lawful = piece.by <= stage and (piece.by == ORDINARY or world.fits_within(waiter))
-                    short = {key for account, key in self.short(waiter) if account in self.path(piece.one)}
-                    if lawful and piece.beyond & short and not self.protected(waiter, piece.one):
+                    lawful = piece.level <= stage and (piece.level == ORDINARY or world.fits_within(waiter))
+                    short = {key for account, key in self.shortages(waiter) if account in self.path(piece.allocation)}
+                    if lawful and piece.keys_beyond & short and not self.protected(waiter, piece.allocation):
                         found.append(piece)
-        return sorted(found, key=lambda piece: (piece.by, -piece.one.fence, piece.one.id))
+        return sorted(found, key=lambda piece: (piece.level, -piece.allocation.fence, piece.allocation.id))
 
     # sets of victims
 
     def after(self, waiter: Waiter, victims: Sequence[Allocation]) -> World:
         """The pool after the exchange."""
         world = self.world(waiter)
-        uses = {component: Counter(used) for component, used in world.uses.items()}
+        uses = {component: Counter(used) for component, used in world.usage.items()}
         uses[waiter.component].update(waiter.amounts)
         for one in victims:
             uses[one.component].subtract(one.amounts)
@@ -260,7 +260,7 @@ class FairOracle(Oracle):
             None, None, self.snapshot.now_ms, chain=waiter.chain,
         )  # fmt: skip
         gone = {one.id for one in victims}
-        return World(self, uses, [*(one for one in world.running if one.id not in gone), granted])
+        return World(self, uses, [*(one for one in world.allocations if one.id not in gone), granted])
 
     def takers_back(self, waiter: Waiter, victims: Sequence[Allocation]) -> list[Allocation]:
         """Those victims who could take from the waiter's policy as it would be then, once they have waited for long enough."""
@@ -277,10 +277,10 @@ class FairOracle(Oracle):
         for component in self.components:
             if component != victim.component and not world.is_below(f"policy:{component}"):
                 for piece in world.pieces(component):
-                    lawful = piece.by <= stage and (piece.by == ORDINARY or world.fits_within(victim))
-                    helps = piece.beyond & {key for account, key in short if account in self.path(piece.one)}
-                    if lawful and helps and not self._spared(victim, piece.one):
-                        pieces.append(piece.one)
+                    lawful = piece.level <= stage and (piece.level == ORDINARY or world.fits_within(victim))
+                    helps = piece.keys_beyond & {key for account, key in short if account in self.path(piece.allocation)}
+                    if lawful and helps and not self._spared(victim, piece.allocation):
+                        pieces.append(piece.allocation)
         mine = [one for one in pieces if one.component == holder]
         return bool(short) and any(self._needs(short, one, pieces) for one in mine)
 
@@ -308,7 +308,7 @@ class FairOracle(Oracle):
         found = {}
         for account in self.path(victim):
             for key in set(victim.amounts) & set(self.capacity):
-                used = sum(world.uses[each][key] for each in self.components if account in self.path(_of(each, victim)))
+                used = sum(world.usage[each][key] for each in self.components if account in self.path(_of(each, victim)))
                 if (lack := used + victim.amounts[key] - self.limit(account, key)) > 0:
                     found[account, key] = lack
         return found
@@ -335,7 +335,7 @@ class FairOracle(Oracle):
         after_ms = int(self._said(at, "over_limit_after_s") or 30) * 1000
         if said == "keep" or self.snapshot.now_ms - (at.published.over_ms or self.snapshot.now_ms) < after_ms:
             return False
-        staying = (one for one in self.within(account) if not one.leaving_for and one.id not in gone)
+        staying = (one for one in self.allocations_of(account) if not one.leaving_for and one.id not in gone)
         return sum(one.amounts.get(key, 0) for one in staying) > self.limit(account, key)
 
     # a whole pass

@@ -7,8 +7,8 @@ from random import Random
 from typing import Any
 
 from app.domain.snapshot import AccountSnapshot, PlannerSettings
-from tests.properties.planner.fair_ledger_model import FairBook
-from tests.properties.planner.ledger_model import Asked
+from tests.properties.planner.fair_ledger_model import FairShareLedger
+from tests.properties.planner.ledger_model import ModelRequest
 
 Op = tuple[Any, ...]
 SECOND_MS = 1000
@@ -39,12 +39,12 @@ class World:
     at_once: bool = True
     choices: list[int] = field(default_factory=list)
 
-    def book(self) -> FairBook:
+    def book(self) -> FairShareLedger:
         """The pool with nothing in it."""
         empty: dict[str, Any] = {"used": {}, "used_fixed": {}, "units_on_hold": {}, "stack_exits": {}}
         pool = AccountSnapshot("pool", None, {}, dict(self.capacity), settings=dict(self.said), **empty)
         others = {one["name"]: AccountSnapshot(creation_number=at, **one, **empty) for at, one in enumerate(self.accounts, 1)}
-        return FairBook(self.terms, {"pool": pool} | others)
+        return FairShareLedger(self.terms, {"pool": pool} | others)
 
     def components(self) -> list[str]:
         """Who has a policy."""
@@ -146,7 +146,7 @@ class Maker:
         if "mem" in world.capacity and self._some(0.6):
             amounts["mem"] = random.randint(1, 3)
         amounts = {key: units for key, units in amounts.items() if units} or {"gpu": 1}
-        asked = Asked(
+        asked = ModelRequest(
             component=component or random.choice(world.components()),
             amounts=amounts | {"step_run": 1},
             preemptible=not self._some(0.12),
@@ -190,27 +190,27 @@ def _agree(capacity: dict[str, int], made: list[dict[str, Any]]) -> None:
         one["limit"] = {key: min(units, capacity[key]) for key, units in limits.items()}
 
 
-def act(book: FairBook, op: Op, planned: Any) -> None:
+def act(book: FairShareLedger, op: Op, planned: Any) -> None:
     """Do one thing in a pool; what it acts on is counted modulo what there is."""
     if op[0] == "submit":
-        if len(book.live) + len(book.waiting) < 18:
+        if len(book.allocations) + len(book.waiters) < 18:
             book.submit(op[1])
     elif op[0] == "pass":
         book.now_ms += op[1] * SECOND_MS
     elif op[0] == "resize":
         book.resize(op[1], op[2])
     elif op[0] == "lower":
-        book.lower(*op[1:])
+        book.lower_limit(*op[1:])
     elif op[0] == "plan":
         found = planned(book.snapshot())
         book.publish(found.publication)
         for step in found.steps[:1]:
-            if not book.refuses(step):
+            if not book.refusal(step):
                 book.take(step)
     else:
         of = {
-            "cancel": sorted(book.waiting),
-            "leave": sorted(one.id for one in book.live.values() if one.leaving_for is not None),
-        }.get(op[0], sorted(book.live))
+            "cancel": sorted(book.waiters),
+            "leave": sorted(one.id for one in book.allocations.values() if one.leaving_for is not None),
+        }.get(op[0], sorted(book.allocations))
         if of:
             getattr(book, op[0])(of[op[1] % len(of)])

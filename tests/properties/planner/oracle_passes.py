@@ -6,23 +6,23 @@ from dataclasses import replace
 
 from app.domain.plan_steps import EndHold, PlanStep, Preempt, ReassignVictim, Reprieve
 from app.domain.snapshot import HoldSnapshot, PoolSnapshot
-from tests.properties.planner.oracle import Oracle, marked
+from tests.properties.planner.oracle import Oracle, with_leaving_for
 
 
-def after(snapshot: PoolSnapshot, step: PlanStep) -> PoolSnapshot:
+def after_step(snapshot: PoolSnapshot, step: PlanStep) -> PoolSnapshot:
     """The same pool when a step has been taken, and nobody has left yet. Of the columns only `back` moves."""
     if isinstance(step, ReassignVictim):
-        return marked(snapshot, {step.request}, step.owner)
+        return with_leaving_for(snapshot, {step.request}, step.owner)
     if isinstance(step, Reprieve):
-        return marked(snapshot, {step.request}, None)
+        return with_leaving_for(snapshot, {step.request}, None)
     if isinstance(step, EndHold):
         theirs = {one.id for one in snapshot.allocations if one.leaving_for == step.owner}
         owner = next(hold.owner for hold in snapshot.holds if hold.owner.id == step.owner)
         holds = tuple(hold for hold in snapshot.holds if hold.owner is not owner)
-        return replace(marked(snapshot, theirs, ""), waiters=(*snapshot.waiters, owner), holds=holds)
+        return replace(with_leaving_for(snapshot, theirs, ""), waiters=(*snapshot.waiters, owner), holds=holds)
     assert isinstance(step, Preempt), "nobody is over a limit here"
     waiter = next(one for one in Oracle(snapshot).queue() if one.id == step.waiter)
-    now = marked(_counted_back(snapshot, step), {victim.request for victim in step.victims}, waiter.id)
+    now = with_leaving_for(_with_stack_exits(snapshot, step), {victim.request for victim in step.victims}, waiter.id)
     if not Oracle(snapshot).hold(waiter):
         others = tuple(one for one in snapshot.waiters if one.id != waiter.id)
         now = replace(now, waiters=others, holds=(*snapshot.holds, HoldSnapshot(waiter, {})))
@@ -30,32 +30,32 @@ def after(snapshot: PoolSnapshot, step: PlanStep) -> PoolSnapshot:
     return replace(now, preemptions_last_minute=stopped, last_decision_ms=snapshot.now_ms)
 
 
-def _counted_back(snapshot: PoolSnapshot, step: Preempt) -> PoolSnapshot:
+def _with_stack_exits(snapshot: PoolSnapshot, step: Preempt) -> PoolSnapshot:
     """Units of share keys count as gone from a stack when somebody starts to leave."""
     oracle, accounts = Oracle(snapshot), dict(snapshot.accounts)
     ids = {victim.request for victim in step.victims}
     for one in (one for one in snapshot.allocations if one.id in ids):
         for name in oracle.path(one)[:-1]:
             back = dict(accounts[name].stack_exits)
-            for key in oracle.shared & set(one.amounts):
+            for key in oracle.share_keys & set(one.amounts):
                 back[key] = back.get(key, 0) + one.amounts[key]
             accounts[name] = replace(accounts[name], stack_exits=back)
     return replace(snapshot, accounts=accounts)
 
 
-def steps(snapshot: PoolSnapshot) -> list[PlanStep]:
+def plan_steps(snapshot: PoolSnapshot) -> list[PlanStep]:
     """A whole pass by these rules: strays, holds that nothing can fill, then decisions in queue order."""
     found: list[PlanStep] = []
     while step := _next(snapshot):
         found.append(step)
-        snapshot = after(snapshot, step)
+        snapshot = after_step(snapshot, step)
     return found
 
 
 def _next(snapshot: PoolSnapshot) -> PlanStep | None:
     oracle = Oracle(snapshot)
-    if stray := oracle.next_stray():
+    if stray := oracle.next_orphan():
         return stray
-    if dead := oracle.dead_holds():
+    if dead := oracle.unfillable_holds():
         return EndHold(dead[0].id)
-    return oracle.next_stop()
+    return oracle.next_preemption()

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from app.domain.snapshot import AccountSnapshot, PlannerSettings, PoolSnapshot
 from tests.properties.planner.costs import MINUTE_MS
-from tests.properties.planner.ledger_model import Asked, Book
-from tests.properties.planner.oracle_passes import steps
+from tests.properties.planner.ledger_model import ModelRequest, PoolLedger
+from tests.properties.planner.oracle_passes import plan_steps
 
 KEYS = ("gpu", "mem", "step_run")
 COMPONENTS = ("t/a", "t/b", "t/c", "t/d")
@@ -96,12 +96,12 @@ def _agree(capacity: dict[str, int], made: list[dict[str, Any]]) -> None:
 
 
 @st.composite
-def asked(draw: st.DrawFn) -> Asked:
+def asked(draw: st.DrawFn) -> ModelRequest:
     """What somebody asks; of every class, mostly preemptible."""
     amounts = {"gpu": draw(st.sampled_from((0, 1, 1, 2, 2, 3, 4))), "mem": draw(st.sampled_from((0, 0, 0, 1, 2)))}
     amounts = {key: units for key, units in amounts.items() if units} or {"gpu": 1}
     plain = draw(mostly_none)
-    return Asked(
+    return ModelRequest(
         component=draw(st.sampled_from(COMPONENTS)),
         amounts=amounts | {"step_run": 1},
         preemptible=draw(st.sampled_from((True, True, True, True, False))),
@@ -128,10 +128,10 @@ crowds = st.lists(submits, min_size=6, max_size=12)
 newcomers = st.lists(submits, min_size=1, max_size=4)
 
 
-def act(book: Book, op: Op) -> None:
+def act(book: PoolLedger, op: Op) -> None:
     """Do one thing in a pool; what it acts on is counted modulo what there is."""
     if op[0] == "submit":
-        if len(book.live) < 12 and len(book.waiting) < 6:
+        if len(book.allocations) < 12 and len(book.waiters) < 6:
             components = [name.removeprefix("policy:") for name in book.accounts if name.startswith("policy:")]
             book.submit(replace(op[1], component=components[COMPONENTS.index(op[1].component) % len(components)]))
     elif op[0] == "pass":
@@ -140,26 +140,26 @@ def act(book: Book, op: Op) -> None:
         if op[1] in book.accounts["pool"].limit:
             book.resize(op[1], op[2])
     elif op[0] == "plan":
-        for step in steps(book.snapshot()):
-            book.take(step)
+        for step in plan_steps(book.snapshot()):
+            book.take_step(step)
     else:
         _one(book, op[0], op[1])
 
 
-def _one(book: Book, what: str, which: int) -> None:
+def _one(book: PoolLedger, what: str, which: int) -> None:
     """Something that befalls a waiter or a holder."""
     of = {
-        "cancel": sorted(book.waiting),
-        "leave": sorted(one.id for one in book.live.values() if one.leaving_for is not None),
-    }.get(what, sorted(book.live))
+        "cancel": sorted(book.waiters),
+        "leave": sorted(one.id for one in book.allocations.values() if one.leaving_for is not None),
+    }.get(what, sorted(book.allocations))
     if of:
         getattr(book, what)(of[which % len(of)])
 
 
 @st.composite
-def books(draw: st.DrawFn) -> Book:
+def books(draw: st.DrawFn) -> PoolLedger:
     """A pool with a past."""
-    book = Book(draw(terms()), draw(accounts()))
+    book = PoolLedger(draw(terms()), draw(accounts()))
     for op in (*draw(crowds), *draw(histories), *draw(newcomers)):
         act(book, op)
     return book
@@ -167,4 +167,4 @@ def books(draw: st.DrawFn) -> Book:
 
 def snapshots() -> st.SearchStrategy[PoolSnapshot]:
     """One pool at one moment."""
-    return books().map(Book.snapshot)
+    return books().map(PoolLedger.snapshot)

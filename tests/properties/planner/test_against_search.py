@@ -15,7 +15,7 @@ from app.domain.plan_steps import EndHold, PlanStep, Preempt, ReassignVictim, Re
 from app.domain.snapshot import PoolSnapshot, Waiter
 from app.planner.planning_pass import plan_pool
 from tests.properties.planner.oracle import CANDIDATES, Oracle
-from tests.properties.planner.oracle_passes import after
+from tests.properties.planner.oracle_passes import after_step
 from tests.properties.planner.strategies import snapshots
 
 LONGER = int(os.environ.get("HISTORIES") or 0)
@@ -40,25 +40,25 @@ def test_every_step_is_the_one_that_the_rules_say(snapshot: PoolSnapshot) -> Non
     for step in found:
         oracle = Oracle(now)
         if isinstance(step, ReassignVictim | Reprieve):
-            assert step == oracle.next_stray()
+            assert step == oracle.next_orphan()
         elif isinstance(step, EndHold):
-            assert step.owner in [owner.id for owner in oracle.dead_holds()]
+            assert step.owner in [owner.id for owner in oracle.unfillable_holds()]
             ended.add(step.owner)
         else:
-            assert oracle.next_stray() is None
+            assert oracle.next_orphan() is None
             assert isinstance(step, Preempt), "nobody is over a limit here"
             assert _plain(step) == _plain(_expected(oracle, asked, ended))
             if step.waiter in {waiter.id for waiter in now.waiters}:
                 asked = _places(now)[step.waiter]
             _lawful(oracle, step)
-        now = after(now, step)
+        now = after_step(now, step)
     _finished(now, asked, ended)
 
 
 def _expected(oracle: Oracle, asked: int, ended: set[str]) -> Preempt | None:
     """The next decision, of those who stand behind the one who asked last; owners of holds that ended ask in the next pass."""
     places = _places(oracle.snapshot)
-    return oracle.next_stop(lambda waiter: waiter.id not in ended and (bool(oracle.hold(waiter)) or places[waiter.id] > asked))
+    return oracle.next_preemption(lambda waiter: waiter.id not in ended and (bool(oracle.hold(waiter)) or places[waiter.id] > asked))
 
 
 def _plain(stop: Preempt | None) -> tuple[str, set[tuple[str, int, str]]] | None:
@@ -77,15 +77,15 @@ def _lawful(oracle: Oracle, stop: Preempt) -> None:
     victims = [one for one in oracle.snapshot.allocations if one.id in {victim.request for victim in stop.victims}]
     assert oracle.fits(waiter, victims)
     assert oracle.lawful(waiter, victims)
-    assert oracle.affordable(waiter, victims, oracle.most())
+    assert oracle.affordable(waiter, victims, oracle.max_victims())
     assert not oracle.superfluous(waiter, victims)
-    assert not Oracle(after(oracle.snapshot, stop)).short(waiter)
-    assert all(oracle.fits_unused(waiter, account) for account in stop.unused_share_accounts)
-    assert not stop.reserved_accounts or oracle.lies_within(waiter, victims)
+    assert not Oracle(after_step(oracle.snapshot, stop)).shortages(waiter)
+    assert all(oracle.fits_unused_share(waiter, account) for account in stop.unused_share_accounts)
+    assert not stop.reserved_accounts or oracle.lies_within_reserved(waiter, victims)
     for rest in stop.borrowed_conditions:
         more = rest.max_stack_exits - oracle.snapshot.accounts[rest.account].stack_exits.get(rest.key, 0)
         inside = [one for one in victims if rest.account in oracle.path(one) and one.amounts.get(rest.key)]
-        assert 0 <= more < max(oracle.beyond(one, rest.account, rest.key) for one in inside), rest
+        assert 0 <= more < max(oracle.units_beyond(one, rest.account, rest.key) for one in inside), rest
 
 
 def _finished(now: PoolSnapshot, asked: int, ended: set[str]) -> None:
@@ -93,7 +93,7 @@ def _finished(now: PoolSnapshot, asked: int, ended: set[str]) -> None:
     oracle = Oracle(now)
     if all(one.leaving_for != "" for one in now.allocations):
         assert _expected(oracle, asked, ended) is None
-        assert not oracle.dead_holds()
+        assert not oracle.unfillable_holds()
 
 
 def _nobody_refused(snapshot: PoolSnapshot, found: Sequence[PlanStep]) -> None:
@@ -102,7 +102,7 @@ def _nobody_refused(snapshot: PoolSnapshot, found: Sequence[PlanStep]) -> None:
         return
     served = [step.waiter for step in found if isinstance(step, Preempt)]
     oracle = Oracle(snapshot)
-    for waiter in oracle.asking():
+    for waiter in oracle.preemptors():
         if waiter.id in served[:1]:
             return
         assert not _any_set(oracle, waiter), f"{waiter.id} is refused"
@@ -110,6 +110,6 @@ def _nobody_refused(snapshot: PoolSnapshot, found: Sequence[PlanStep]) -> None:
 
 def _any_set(oracle: Oracle, waiter: Waiter) -> bool:
     """Whether there is any set at all, budgets included; beyond the first candidates only what leaves them all counts."""
-    if not oracle.short(waiter) or oracle.fixed_share_used_up(waiter) or oracle.pausing():
+    if not oracle.shortages(waiter) or oracle.is_fixed_share_used_up(waiter) or oracle.is_backing_off():
         return False
-    return len(oracle.candidates(waiter)) <= CANDIDATES and any(oracle.sets(waiter, oracle.most()))
+    return len(oracle.candidates(waiter)) <= CANDIDATES and any(oracle.allowed_sets(waiter, oracle.max_victims()))

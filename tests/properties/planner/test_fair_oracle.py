@@ -53,17 +53,17 @@ def check(now: PoolSnapshot) -> str:
         return "moved"
     oracle = FairOracle(now)
     stop = next((step for step in found.steps if isinstance(step, Preempt)), None)
-    if oracle.pausing() or oracle.most() == 0:
+    if oracle.is_backing_off() or oracle.max_victims() == 0:
         assert stop is None
         return "pauses"
     owners = [hold.owner for hold in now.holds]
     behind = _behind(oracle, now)
     for asker in (*owners, *(one for one in oracle.in_turn() if one.id not in behind)):
-        if not oracle.short(asker) or oracle.fixed_share_used_up(asker) or not oracle.stage(asker):
+        if not oracle.shortages(asker) or oracle.is_fixed_share_used_up(asker) or not oracle.stage(asker):
             assert stop is None or stop.waiter != asker.id
             continue
-        plain = oracle.taken_and_given_back(asker)
-        most = oracle.most()
+        plain = oracle.victims_in_order(asker)
+        most = oracle.max_victims()
         if plain is not None and (most is None or len(plain) <= most) and oracle.lawful(asker, plain):
             assert stop == _like(stop, oracle.step(asker, plain)), f"not {stop} but {oracle.step(asker, plain)}"
             return "plain"
@@ -97,7 +97,7 @@ def _behind(oracle: FairOracle, now: PoolSnapshot) -> set[str]:
     if now.settings.queueing != "strict":
         return set()
     queue = sorted((*now.waiters, *(hold.owner for hold in now.holds)), key=lambda one: one.queue_position)
-    blocked = [oracle.blocked(one) == "capacity" for one in queue]
+    blocked = [oracle.blocked_by(one) == "capacity" for one in queue]
     return {one.id for at, one in enumerate(queue) if any(blocked[:at])}
 
 
@@ -113,7 +113,7 @@ def _wellfounded(oracle: FairOracle, now: PoolSnapshot, stop: Preempt) -> None:
     assert oracle.fits(waiter, victims)
     assert not oracle.superfluous(waiter, victims)
     assert oracle.lawful(waiter, victims), f"{ids} may not be taken by {waiter.id}"
-    most = oracle.most()
+    most = oracle.max_victims()
     assert most is None or len(victims) <= most
 
 

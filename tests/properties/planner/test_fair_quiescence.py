@@ -14,7 +14,7 @@ import pytest
 
 from app.domain.plan_steps import EndHold, EvictOverLimit, PlanStep, Preempt, Reprieve
 from app.planner.planning_pass import plan_pool
-from tests.properties.planner.fair_ledger_model import FairBook
+from tests.properties.planner.fair_ledger_model import FairShareLedger
 from tests.properties.planner.fair_strategies import SECOND_MS, Maker, World, act
 
 LONGER = int(os.environ.get("HISTORIES") or 0)
@@ -30,7 +30,7 @@ STEPS_S = (1, 4, 13, 40, 120)
 class Ending:
     """A pool left to itself."""
 
-    book: FairBook
+    book: FairShareLedger
     at_once: bool
     choices: list[int]
     owed: list[str] = field(default_factory=list)
@@ -42,16 +42,16 @@ class Ending:
 
     def run(self) -> None:
         """Until nothing has happened for long enough."""
-        fixed = {one.id for one in self.book.live.values() if not one.preemptible}
+        fixed = {one.id for one in self.book.allocations.values() if not one.preemptible}
         calm_s, turn = 0, 0
         while calm_s < CALM_S:
             happened = self._plan() or self._leave(self.choices[turn % len(self.choices)])
-            self.owed = [id_ for id_ in self.owed if id_ in self.book.waiting]
+            self.owed = [id_ for id_ in self.owed if id_ in self.book.waiters]
             step_s = STEPS_S[self.choices[turn % len(self.choices)] % len(STEPS_S)] if calm_s < 130 else 300
             turn, calm_s = turn + 1, 0 if happened else calm_s + step_s
             self.book.now_ms += step_s * SECOND_MS
-            assert len(self.pairs) + self.book.evicted <= MOST, f"no end to it: {self.pairs}"
-        assert fixed <= set(self.book.live), "fixed work was touched"
+            assert len(self.pairs) + self.book.eviction_count <= MOST, f"no end to it: {self.pairs}"
+        assert fixed <= set(self.book.allocations), "fixed work was touched"
         assert not self.book.holds, f"holds that nobody fills: {self.book.holds}"
         assert not self.owed, f"stopped in vain for {self.owed}"
         assert not list(self.circles()), f"they stop each other in circles: {self.pairs}"
@@ -66,24 +66,24 @@ class Ending:
     def _plan(self) -> bool:
         """Keep what was found, and take the steps until one is stale because somebody was granted; the first one never is."""
         found = plan_pool(self.book.snapshot())
-        running = set(self.book.live)
+        running = set(self.book.allocations)
         self.book.publish(found.publication)
         assert sum(isinstance(step, Preempt) for step in found.steps) <= 1
         for at, step in enumerate(found.steps):
-            wrong = self.book.refuses(step)
-            assert at > 0 or not wrong or running != set(self.book.live), f"{wrong}: {step}"
+            wrong = self.book.refusal(step)
+            assert at > 0 or not wrong or running != set(self.book.allocations), f"{wrong}: {step}"
             if wrong:
                 break
             self._note(step)
             self.book.take(step, at_once=self.at_once)
             if self.at_once:
                 break
-        return bool(found.steps) or running != set(self.book.live)
+        return bool(found.steps) or running != set(self.book.allocations)
 
     def _note(self, step: PlanStep) -> None:
         """Only who counted on somebody that was called back may have had others leave in vain."""
         if isinstance(step, Preempt):
-            assert all(self.book.live[victim.request].preemptible for victim in step.victims)
+            assert all(self.book.allocations[victim.request].preemptible for victim in step.victims)
             self.pairs += [(step.waiter, victim.request) for victim in step.victims]
             self.owed += [step.waiter] if step.waiter not in self.owed else []
         if isinstance(step, EvictOverLimit):
@@ -95,7 +95,7 @@ class Ending:
             self.owed.remove(step.owner)
 
     def _leave(self, choice: int) -> bool:
-        leaving = sorted(one.id for one in self.book.live.values() if one.leaving_for is not None)
+        leaving = sorted(one.id for one in self.book.allocations.values() if one.leaving_for is not None)
         if leaving:
             self.book.leave(leaving[choice % len(leaving)])
         return bool(leaving)

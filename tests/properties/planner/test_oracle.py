@@ -9,9 +9,9 @@ from typing import Any
 from app.domain.plan_steps import EndHold, Preempt, ReassignVictim, Reprieve, Trigger
 from app.domain.snapshot import AccountSnapshot, PlannerSettings
 from tests.properties.planner.costs import MINUTE_MS
-from tests.properties.planner.ledger_model import Asked, Book
+from tests.properties.planner.ledger_model import ModelRequest, PoolLedger
 from tests.properties.planner.oracle import Oracle
-from tests.properties.planner.oracle_passes import steps
+from tests.properties.planner.oracle_passes import plan_steps
 
 Shares = Mapping[str, Any]
 EMPTY: dict[str, Any] = {"used": {}, "used_fixed": {}, "units_on_hold": {}, "stack_exits": {}}
@@ -19,7 +19,7 @@ EMPTY: dict[str, Any] = {"used": {}, "used_fixed": {}, "units_on_hold": {}, "sta
 
 def a_pool(
     gpu: int = 8, policies: Mapping[str, Shares] | None = None, groups: Mapping[str, Shares] | None = None, **said: Any
-) -> Book:
+) -> PoolLedger:
     """A pool of that many gpu; policies and groups by name, each with what was set."""
     more = said.pop("capacity", {})
     accounts = {"pool": AccountSnapshot("pool", None, {}, {"gpu": gpu, **more}, **EMPTY)}
@@ -27,29 +27,29 @@ def a_pool(
         for name, shares in named.items():
             full = f"{kind}:{name}"
             accounts[full] = AccountSnapshot(full, **{"parent": "pool", "reserved": {}, "limit": {}, **EMPTY, **shares})
-    return Book(PlannerSettings(**said), accounts)
+    return PoolLedger(PlannerSettings(**said), accounts)
 
 
-def ask(book: Book, component: str, gpu: int = 0, **said: Any) -> str:
+def ask(book: PoolLedger, component: str, gpu: int = 0, **said: Any) -> str:
     """Submit, by the id it has."""
     amounts = {**({"gpu": gpu} if gpu else {}), **said.pop("more", {})}
-    id_ = book.submit(Asked(component, amounts, **said))
+    id_ = book.submit(ModelRequest(component, amounts, **said))
     assert id_
     return id_
 
 
-def quieten(book: Book, *, at_once: bool = True) -> None:
+def quieten(book: PoolLedger, *, at_once: bool = True) -> None:
     """Plan and take the steps until there are none."""
     for _ in range(20):
-        if not (found := steps(book.snapshot())):
+        if not (found := plan_steps(book.snapshot())):
             return
-        book.take(found[0], at_once=at_once)
+        book.take_step(found[0], at_once=at_once)
     raise AssertionError("no end to it")
 
 
-def held(book: Book) -> set[str]:
+def held(book: PoolLedger) -> set[str]:
     """Who holds units and is not leaving."""
-    return {one.id for one in book.live.values() if one.leaving_for is None}
+    return {one.id for one in book.allocations.values() if one.leaving_for is None}
 
 
 LOW_HIGH: dict[str, Shares] = {"low": {"priority": 1}, "high": {"priority": 9}}
@@ -58,7 +58,7 @@ LOW_HIGH: dict[str, Shares] = {"low": {"priority": 1}, "high": {"priority": 9}}
 def test_an_owner_gets_its_share_back_from_a_borrower_of_higher_priority_and_keeps_it() -> None:
     book = a_pool(8, {"low": {"priority": 1, "reserved": {"gpu": 4}}, "high": {"priority": 100, "reserved": {"gpu": 4}}})
     kept, lost, owner = ask(book, "high", 4), ask(book, "high", 4), ask(book, "low", 4)
-    (stop,) = steps(book.snapshot())
+    (stop,) = plan_steps(book.snapshot())
     assert isinstance(stop, Preempt)
     assert [(victim.request, victim.trigger) for victim in stop.victims] == [(lost, Trigger.RECLAIM)]
     quieten(book)
@@ -78,11 +78,11 @@ def test_only_what_is_borrowed_can_be_taken_and_nobody_is_stopped_when_that_is_n
     book = a_pool(8, {"sandbox": sandbox, "prod": prod})
     first, second, third = (ask(book, "sandbox", 2) for _ in range(3))
     ask(book, "prod", 6)
-    assert not steps(book.snapshot())
+    assert not plan_steps(book.snapshot())
     served = ask(book, "prod", 4)
     quieten(book)
     assert held(book) == {first, second, served}
-    assert third in book.waiting
+    assert third in book.waiters
 
 
 def test_a_small_one_taken_first_is_given_back() -> None:
@@ -92,7 +92,7 @@ def test_a_small_one_taken_first_is_given_back() -> None:
     (asking,) = oracle.queue()
     assert [each.id for each in oracle.candidates(asking)] == [one, three, four]
     assert [each.id for each in oracle.choice(asking, None) or ()] == [three]
-    victims = [book.live[one], book.live[three]]
+    victims = [book.allocations[one], book.allocations[three]]
     assert [each.id for each in oracle.superfluous(asking, victims)] == [one]
     quieten(book)
     assert held(book) == {four, one, waiter}
@@ -103,7 +103,7 @@ def test_others_that_do_not_hold_the_short_key_are_not_touched() -> None:
     licence, gpu, waiter = ask(book, "low", more={"licence": 2}), ask(book, "low", 2), ask(book, "high", 1)
     quieten(book)
     assert held(book) == {licence, waiter}
-    assert gpu in book.waiting
+    assert gpu in book.waiters
 
 
 def test_who_is_in_share_is_not_taken_on_a_key_that_nobody_reserves() -> None:
@@ -122,7 +122,7 @@ def test_what_asks_none_of_the_share_keys_is_borrowed() -> None:
     owner = ask(book, "owner", 2, more={"slot": 1})
     quieten(book)
     assert held(book) == {first, owner}
-    assert second in book.waiting
+    assert second in book.waiters
 
 
 def test_within_a_policy_a_higher_class_goes_before_a_lower_one_if_it_then_lies_within_the_share() -> None:
@@ -132,7 +132,7 @@ def test_within_a_policy_a_higher_class_goes_before_a_lower_one_if_it_then_lies_
     served = ask(book, "t", 1, preemption_class=6)
     quieten(book)
     assert held(book) == {kept, served}
-    assert lost in book.waiting
+    assert lost in book.waiters
 
 
 def test_own_work_in_share_does_not_give_way_to_a_mate_that_must_borrow() -> None:
@@ -149,12 +149,12 @@ def test_fixed_work_takes_its_share_at_the_limit_of_its_policy_and_nothing_beyon
     soft = ask(book, "t", 1)
     ask(book, "t", 2)
     fixed = ask(book, "t", 2, preemptible=False)
-    (stop,) = steps(book.snapshot())
+    (stop,) = plan_steps(book.snapshot())
     assert isinstance(stop, Preempt)
     assert [victim.trigger for victim in stop.victims] == [Trigger.RECLAIM]
     quieten(book)
     ask(book, "t", 1, preemptible=False, preemption_class=9)
-    assert not steps(book.snapshot())
+    assert not plan_steps(book.snapshot())
     assert held(book) == {soft, fixed}
 
 
@@ -165,7 +165,7 @@ def test_a_team_takes_its_share_back_inside_its_department() -> None:
     kept, lost, other, speech = ask(book, "vision", 3), ask(book, "vision", 3), ask(book, "other", 6), ask(book, "speech", 3)
     quieten(book)
     assert held(book) == {kept, other, speech}
-    assert lost in book.waiting
+    assert lost in book.waiters
 
 
 def test_the_cheapest_goes_and_not_the_lowest_in_class() -> None:
@@ -174,22 +174,22 @@ def test_the_cheapest_goes_and_not_the_lowest_in_class() -> None:
     cheap = ask(book, "t", 1, preemption_class=3, checkpoint="auto", checkpoint_minutes=1, walltime_s=86_400)
     waiter = ask(book, "t", 1, preemption_class=8)
     oracle = Oracle(book.snapshot())
-    assert [oracle.cost(book.live[id_]) for id_ in (dear, cheap)] == [11, 2]
+    assert [oracle.cost(book.allocations[id_]) for id_ in (dear, cheap)] == [11, 2]
     quieten(book)
     assert held(book) == {dear, waiter}
-    assert not steps(book.snapshot())
+    assert not plan_steps(book.snapshot())
 
 
 def test_what_a_cost_is_made_of() -> None:
     book = a_pool(2, {"t": {"profile": "training"}}, discipline="classes")
     id_ = ask(book, "t", 2, checkpoint="auto", walltime_s=6_000)
     book.now_ms += 50 * MINUTE_MS
-    assert Oracle(book.snapshot()).cost(book.live[id_]) == 5 * 2 * 3 + 50 * 2 + 2 * 50
+    assert Oracle(book.snapshot()).cost(book.allocations[id_]) == 5 * 2 * 3 + 50 * 2 + 2 * 50
     book.save(id_)
     book.now_ms += 45 * MINUTE_MS
-    assert Oracle(book.snapshot()).cost(book.live[id_]) == 30 + 45 * 2 + 2 * 1000
+    assert Oracle(book.snapshot()).cost(book.allocations[id_]) == 30 + 45 * 2 + 2 * 1000
     book.now_ms += 10 * MINUTE_MS
-    assert Oracle(book.snapshot()).cost(book.live[id_]) == 30 + 55 * 2
+    assert Oracle(book.snapshot()).cost(book.allocations[id_]) == 30 + 55 * 2
 
 
 def test_one_large_one_instead_of_four_small_ones_or_nobody() -> None:
@@ -200,9 +200,9 @@ def test_one_large_one_instead_of_four_small_ones_or_nobody() -> None:
         for _ in range(4):
             ask(book, "t", 1, preemption_class=1, checkpoint="auto")
         waiter = ask(book, "t", 4, preemption_class=8)
-        found = steps(book.snapshot())
+        found = plan_steps(book.snapshot())
         assert [len(step.victims) for step in found if isinstance(step, Preempt)] == ([stopped] if stopped else [])
-        assert waiter in book.waiting
+        assert waiter in book.waiters
 
 
 def test_a_preempted_one_takes_by_class_only_from_what_was_granted_after() -> None:
@@ -224,17 +224,17 @@ def test_a_service_is_taken_from_borrowed_ground_only() -> None:
     dearer = ask(book, "home", 2, preemption_class=9, checkpoint="auto")
     quieten(book)
     assert held(book) == {kept, dearer}
-    assert lost in book.waiting
+    assert lost in book.waiters
 
 
 def test_several_waiters_are_served_each_by_who_left_for_it() -> None:
     book = a_pool(6, LOW_HIGH)
     first, second, third = (ask(book, "low", 2) for _ in range(3))
     one, other = ask(book, "high", 2), ask(book, "high", 2)
-    for step in steps(book.snapshot()):
-        book.take(step)
-    assert not steps(book.snapshot())
-    assert {id_: each.leaving_for for id_, each in book.live.items()} == {first: None, second: other, third: one}
+    for step in plan_steps(book.snapshot()):
+        book.take_step(step)
+    assert not plan_steps(book.snapshot())
+    assert {id_: each.leaving_for for id_, each in book.allocations.items()} == {first: None, second: other, third: one}
     book.leave(second)
     assert held(book) == {first, other}
     book.leave(third)
@@ -247,8 +247,8 @@ def test_two_waiters_of_one_policy_do_not_claim_the_same_share() -> None:
     ask(book, "high", 4)
     ask(book, "low", 3)
     ask(book, "low", 3)
-    for step in steps(book.snapshot()):
-        book.take(step)
+    for step in plan_steps(book.snapshot()):
+        book.take_step(step)
     assert held(book) == {kept}
     assert len(book.holds) == 1
 
@@ -258,26 +258,26 @@ def test_what_one_no_longer_needs_goes_on_leaving_for_the_other_that_counted_on_
     large, small = ask(book, "low", 3, preemption_class=3), ask(book, "low", 1, preemption_class=4)
     kept, ended = ask(book, "low", 2, preemption_class=6), ask(book, "low", 1, preemption_class=7)
     first, second = ask(book, "high", 1), ask(book, "high", 3)
-    for step in steps(book.snapshot()):
-        book.take(step)
-    assert {id_: each.leaving_for for id_, each in book.live.items() if each.leaving_for} == {large: first, small: second}
+    for step in plan_steps(book.snapshot()):
+        book.take_step(step)
+    assert {id_: each.leaving_for for id_, each in book.allocations.items() if each.leaving_for} == {large: first, small: second}
     book.leave(small)
-    assert not steps(book.snapshot())
+    assert not plan_steps(book.snapshot())
     book.release(ended)
     assert held(book) == {kept, first}
-    assert steps(book.snapshot()) == [ReassignVictim(large, 1, second)]
+    assert plan_steps(book.snapshot()) == [ReassignVictim(large, 1, second)]
 
 
 def test_those_who_leave_for_nobody_are_called_back_and_a_hold_nobody_can_fill_ends() -> None:
     book = a_pool(4, {**LOW_HIGH, "peer": {"priority": 9}})
     low = ask(book, "low", 4)
     waiter = ask(book, "high", 4)
-    for step in steps(book.snapshot()):
-        book.take(step)
-    gone = Book(**vars(book))
-    gone.waiting, gone.live, gone.holds = dict(book.waiting), dict(book.live), list(book.holds)
+    for step in plan_steps(book.snapshot()):
+        book.take_step(step)
+    gone = PoolLedger(**vars(book))
+    gone.waiters, gone.allocations, gone.holds = dict(book.waiters), dict(book.allocations), list(book.holds)
     gone.cancel(waiter)
-    assert steps(gone.snapshot()) == [Reprieve(low, 1)]
+    assert plan_steps(gone.snapshot()) == [Reprieve(low, 1)]
     shrunk = replace(book.accounts["pool"], limit={"gpu": 3})
     book.accounts["pool"] = shrunk
-    assert steps(book.snapshot())[0] == EndHold(waiter)
+    assert plan_steps(book.snapshot())[0] == EndHold(waiter)

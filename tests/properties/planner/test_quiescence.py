@@ -18,9 +18,9 @@ from app.domain.plan_steps import EndHold, PlanStep, Preempt, Reprieve
 from app.domain.snapshot import PoolSnapshot
 from app.planner.planning_pass import plan_pool
 from tests.properties.planner.costs import MINUTE_MS
-from tests.properties.planner.ledger_model import Book
+from tests.properties.planner.ledger_model import PoolLedger
 from tests.properties.planner.oracle import Oracle
-from tests.properties.planner.oracle_passes import after
+from tests.properties.planner.oracle_passes import after_step
 from tests.properties.planner.strategies import books
 from tests.properties.planner.test_oracle import a_pool, ask
 
@@ -40,7 +40,7 @@ choices = st.lists(st.integers(0, 11), min_size=1, max_size=40)
 class Ending:
     """A pool left to itself."""
 
-    book: Book
+    book: PoolLedger
     planner: Planner
     at_once: bool
     choices: Sequence[int]
@@ -82,7 +82,7 @@ class Ending:
                     break
                 self._owe(step)
             self._note(step)
-            self.book.take(step, at_once=self.at_once)
+            self.book.take_step(step, at_once=self.at_once)
             if self.at_once:  # the world is another one now
                 break
         return bool(steps)
@@ -101,9 +101,9 @@ class Ending:
         oracle, ids = Oracle(now), {victim.request for victim in step.victims}
         waiter = next((one for one in oracle.queue() if one.id == step.waiter), None)
         victims = [one for one in now.allocations if one.id in ids and one.leaving_for is None]
-        if not waiter or len(victims) < len(ids) or self.book.stale(step):
+        if not waiter or len(victims) < len(ids) or self.book.is_stale(step):
             return "stale"
-        if Oracle(after(now, step)).short(waiter):
+        if Oracle(after_step(now, step)).shortages(waiter):
             return "not enough"
         return "superfluous" if oracle.superfluous(waiter, victims) else ""
 
@@ -113,13 +113,13 @@ class Ending:
             self.owed.append(step.waiter)
 
     def _leave(self, choice: int) -> bool:
-        leaving = sorted(one.id for one in self.book.live.values() if one.leaving_for is not None)
+        leaving = sorted(one.id for one in self.book.allocations.values() if one.leaving_for is not None)
         if leaving:
             self.book.leave(leaving[choice % len(leaving)])
         return bool(leaving)
 
     def _settle_debts(self) -> None:
-        self.owed = [id_ for id_ in self.owed if id_ in self.book.waiting]
+        self.owed = [id_ for id_ in self.owed if id_ in self.book.waiters]
 
 
 def planned(snapshot: PoolSnapshot) -> Sequence[PlanStep]:
@@ -137,7 +137,7 @@ def planned(snapshot: PoolSnapshot) -> Sequence[PlanStep]:
     suppress_health_check=list(HealthCheck),
 )
 @given(books(), st.booleans(), choices)
-def test_a_pool_left_to_itself_becomes_quiet(book: Book, at_once: bool, order: list[int]) -> None:
+def test_a_pool_left_to_itself_becomes_quiet(book: PoolLedger, at_once: bool, order: list[int]) -> None:
     Ending(book, planned, at_once, order).run()
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from app.store.scripts import RedisClient
+from app.store.connection import RedisClient
 from tests.support.fake_redis import new_fake
 from tests.support.in_process_api import Site
 

@@ -54,7 +54,7 @@ def test_a_stream_ends_with_its_token(site: Site) -> None:
 def test_a_stream_of_which_nothing_is_wanted_says_that_it_lives_and_how_far_it_is(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(events, "ALIVE_S", 0)
+    monkeypatch.setattr(events, "KEEPALIVE_S", 0)
     site.pool(), site.policy()
     site.submit()
     with stream(site, request="another") as pieces:

@@ -12,10 +12,9 @@ from werkzeug import exceptions as werkzeug
 from app.api import errors
 from app.api.routes import AT_ROOT, ROUTES
 from app.domain import errors as domain
-from app.domain.errors import Conflict, NotFound, Refusal, RuleViolation, StaleFence
+from app.domain.errors import UNAVAILABLE_REASONS, Conflict, NotFound, Refusal, RuleViolation, StaleFence, StoreUnavailable
 from app.logging_config import JsonFormatter
 from app.service.long_poll import TooManyWaiters
-from app.store.connection import UNAVAILABLE_REASONS, StoreUnavailable
 from tests.support.in_process_api import Site
 
 MADE: dict[type[Exception], tuple[Exception, int, str]] = {  # each class: one of it, its status and code
@@ -24,7 +23,7 @@ MADE: dict[type[Exception], tuple[Exception, int, str]] = {  # each class: one o
     RuleViolation: (RuleViolation("circle", "a circle"), 422, "circle"),
     Conflict: (Conflict("in_use", "is in use"), 409, "in_use"),
     StaleFence: (StaleFence("r", "expired", "lease_lapsed"), 409, "stale_fence"),
-    TooManyWaiters: (TooManyWaiters("full"), 503, "house_full"),
+    TooManyWaiters: (TooManyWaiters("full"), 503, "too_many_waiters"),
 }
 
 
@@ -101,7 +100,7 @@ def test_a_bug_is_answered_without_a_word_of_it_and_logged_with_its_trace(
     def broken(*_: Any) -> None:
         raise bug
 
-    monkeypatch.setattr(type(site.services.pools), "names", broken)
+    monkeypatch.setattr(type(site.services.pools), "list_names", broken)
     answer = site.get("/pools", headers={"X-Request-Id": "the-id"})
     problem = answer.refused(500, "internal_error")
     assert problem["detail"] == "something went wrong here; the log has it under the request id"
@@ -117,7 +116,7 @@ def test_a_bug_in_a_stream_ends_it(site: Site, monkeypatch: pytest.MonkeyPatch) 
     def broken(*_: Any) -> None:
         raise ValueError("secret")
 
-    monkeypatch.setattr(type(site.services.requests), "events", broken)
+    monkeypatch.setattr(type(site.services.requests), "list_events", broken)
     site.get("/events", after="0").refused(500, "internal_error")
 
 

@@ -124,7 +124,7 @@ def test_who_may_not_see_a_request_does_not_have_it_worked_out(
         raise AssertionError
 
     monkeypatch.setattr(QueueStatusStore, "list_statuses", worked_out)
-    monkeypatch.setattr(Estimator, "of", worked_out)
+    monkeypatch.setattr(Estimator, "get", worked_out)
     secret = site.token("requester", "other", workspaces=["default"])
     for what in ("explain", "estimate"):
         site.get(f"/requests/{queue['one']}/{what}", token=secret).refused(403, "other_component")

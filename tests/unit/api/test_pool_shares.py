@@ -59,40 +59,40 @@ IDLE = replace(TEAM, name="idle", component_type="step_operator", satisfaction=N
 SEEN = {"non_preemptible": ["a"], "aggressively_preemptible": ["b", "c"], "preemptible": ["d"]}
 
 
-class Sharing:
-    """Tells what it was given."""
+class FixedShares:
+    """Returns the same accounts for every pool, and records the calls."""
 
-    def __init__(self, *nodes: ShareAccount) -> None:
-        self.nodes, self.asked = nodes, list[tuple[str, str]]()
+    def __init__(self, *accounts: ShareAccount) -> None:
+        self.accounts, self.calls = accounts, list[tuple[str, str]]()
 
-    def shares(self, workspace: str, pool: str) -> tuple[ShareAccount, ...]:
-        """Those it was given, whatever the pool."""
-        self.asked.append((workspace, pool))
-        return self.nodes
-
-
-class OnlySharing:
-    """Services of which nothing else is asked."""
-
-    def __init__(self, *nodes: ShareAccount) -> None:
-        self.sharing = Sharing(*nodes)
+    def get(self, workspace: str, pool: str) -> tuple[ShareAccount, ...]:
+        """Return the accounts, whatever the pool."""
+        self.calls.append((workspace, pool))
+        return self.accounts
 
 
-def told(services: OnlySharing, token: Token = ANONYMOUS) -> list[dict[str, Any]]:
-    """The nodes as JSON, to the bearer of a token."""
+class SharesAlone:
+    """Services with nothing but pool shares."""
+
+    def __init__(self, *accounts: ShareAccount) -> None:
+        self.pool_shares = FixedShares(*accounts)
+
+
+def accounts_json(services: SharesAlone, token: Token = ANONYMOUS) -> list[dict[str, Any]]:
+    """Return the accounts as JSON, as far as the token may see them."""
     call = Call(cast(Services, services), token, "lab", Headers(), lambda: False, ProcessMetrics(), lambda: False)
     answer = get_pool_shares(call, "gpus")
     assert isinstance(answer, PoolSharesResponse)
     document = json.loads(answer.model_dump_json(by_alias=True))
-    assert document.keys() == {"nodes"}
-    nodes: list[dict[str, Any]] = document["nodes"]
-    return nodes
+    assert document.keys() == {"accounts"}
+    accounts: list[dict[str, Any]] = document["accounts"]
+    return accounts
 
 
 def test_a_node_is_told_in_full() -> None:
-    services = OnlySharing(POOL, TEAM)
-    pool, team = told(services)
-    assert services.sharing.asked == [("lab", "gpus")]
+    services = SharesAlone(POOL, TEAM)
+    pool, team = accounts_json(services)
+    assert services.pool_shares.calls == [("lab", "gpus")]
     assert pool == {
         "name": "gpus",
         "kind": "pool",
@@ -127,17 +127,17 @@ def test_a_node_is_told_in_full() -> None:
 
 
 def test_units_are_told_of_the_keys_of_the_pool() -> None:
-    (node,) = told(OnlySharing(replace(POOL, demand={"gpu": 12, "step_run": 3}, usage={"step_run": 2})))
+    (node,) = accounts_json(SharesAlone(replace(POOL, demand={"gpu": 12, "step_run": 3}, usage={"step_run": 2})))
     assert (node["demand"], node["usage"]) == ({"gpu": 12}, {"gpu": 0})
 
 
 def test_an_infinite_satisfaction_is_null() -> None:
-    assert [node["satisfaction"] for node in told(OnlySharing(POOL, TEAM, IDLE))] == [1.0, 1 / 3, None]
+    assert [node["satisfaction"] for node in accounts_json(SharesAlone(POOL, TEAM, IDLE))] == [1.0, 1 / 3, None]
 
 
 def test_the_order_is_kept() -> None:
     lab = replace(POOL, name="lab", kind="group", parent=None, mode="fifo")
-    nodes = told(OnlySharing(POOL, lab, replace(TEAM, parent="lab"), IDLE))
+    nodes = accounts_json(SharesAlone(POOL, lab, replace(TEAM, parent="lab"), IDLE))
     assert [(node["name"], node["parent"], node["mode"]) for node in nodes] == [
         ("gpus", None, "fair_share"),
         ("lab", None, "fifo"),
@@ -160,9 +160,9 @@ def test_the_order_is_kept() -> None:
 def test_a_requester_is_told_the_numbers_of_all_and_the_allocations_of_its_own(
     role: Role, components: tuple[str, ...], team: dict[str, list[str]], idle: dict[str, list[str]]
 ) -> None:
-    services = OnlySharing(POOL, TEAM, IDLE)
-    whole = told(services)
-    seen = told(services, Token(id="t", name="t", role=role, workspaces=("*",), components=components))
+    services = SharesAlone(POOL, TEAM, IDLE)
+    whole = accounts_json(services)
+    seen = accounts_json(services, Token(id="t", name="t", role=role, workspaces=("*",), components=components))
     assert [node["allocations"] for node in seen] == [NOTHING, team, idle]
     for node, full in zip(seen, whole, strict=True):
         assert node | {"allocations": None} == full | {"allocations": None}
@@ -182,16 +182,16 @@ def a_divided_pool(site: Site) -> tuple[str, str]:
     return held["id"], waits["id"]
 
 
-def nodes_of(site: Site, token: str | None = None) -> dict[str, dict[str, Any]]:
-    """The nodes by name, in order."""
+def accounts_of(site: Site, token: str | None = None) -> dict[str, dict[str, Any]]:
+    """Return the accounts by name, in order."""
     answer = site.get("/pools/gpus/shares", token=token)
     assert answer.status == 200, answer
-    return {node["name"]: node for node in answer.body["nodes"]}
+    return {account["name"]: account for account in answer.body["accounts"]}
 
 
 def test_a_pool_is_divided(everywhere: Site) -> None:
     held, _ = a_divided_pool(everywhere)
-    nodes = nodes_of(everywhere)
+    nodes = accounts_of(everywhere)
     assert [(node["name"], node["kind"], node["parent"], node["mode"]) for node in nodes.values()] == [
         ("gpus", "pool", None, "fair_share"),
         ("lab", "group", None, "fair_share"),
@@ -218,8 +218,8 @@ def test_a_pool_is_divided(everywhere: Site) -> None:
 
 def test_a_requester_sees_whose_turn_it_is_and_its_own_allocations(site: Site) -> None:
     held, _ = a_divided_pool(site)
-    mine = nodes_of(site, site.token("requester", "team"))
-    others = nodes_of(site, site.token("requester", "step_operator/other"))
+    mine = accounts_of(site, site.token("requester", "team"))
+    others = accounts_of(site, site.token("requester", "step_operator/other"))
     assert mine["team"]["allocations"] == NOTHING | {"non_preemptible": [held]}
     assert others["team"]["allocations"] == NOTHING
     assert others["team"]["fair_share"] == mine["team"]["fair_share"]
@@ -230,7 +230,7 @@ def test_a_pool_of_another_discipline_has_shares_and_nobody_starves_there(site: 
     site.policy(reserved={"gpu": 4})
     site.submit(gpu=8)
     site.submit(gpu=8)
-    nodes = nodes_of(site)
+    nodes = accounts_of(site)
     assert [(node["usage_share"], node["status"], node["below_since"]) for node in nodes.values()] == [
         ({"gpu": 1.0}, "non_starving", None)
     ] * 2

@@ -86,7 +86,7 @@ def test_a_body_has_to_be_json_and_to_say_so(site: Site, route: Any) -> None:
     assert faults[""].startswith("is no JSON: ")
     assert site.ask(route.method, path, raw=b"[]").malformed() == {"": "must be an object"}
     assert site.ask(route.method, path, raw=b'{"colour": 1}').malformed()["colour"] == "is not a field here"
-    if not route.body_may_be_absent:
+    if not route.is_body_optional:
         assert site.ask(route.method, path, raw=b"").malformed() == {"": "is empty, and has to be JSON"}
         site.ask(route.method, path).refused(415, "not_json")
 

@@ -15,7 +15,7 @@ from app import dashboard
 from app.api.app import HttpOptions, create_app
 from app.bootstrap import make_services
 from app.settings import Settings
-from app.store.scripts import RedisClient
+from app.store.connection import RedisClient
 from tests.support.fake_redis import fake
 from tests.support.in_process_api import BROKERS, Site
 

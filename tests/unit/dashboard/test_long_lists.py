@@ -53,14 +53,14 @@ def _looked_at(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> tuple[str, Counte
 
     with monkeypatch.context() as patched:
         patched.setattr(Scripts, "call", counted)
-        desk.services.estimates._kept.clear()
+        desk.services.estimates._entries.clear()
         return desk.visitor().get("/pools/gpus").get_data(as_text=True), calls
 
 
 def _last_page(desk: Desk) -> str:
     """By way of cursors, as a person who goes on and on; nine thousand are skipped."""
     rows, follows = desk.services.queries.list_pool_requests("default", "gpus", "queued", None, 1000)
-    while follows and (rows[-1].place or 0) < MANY - 50:
-        count = min(1000, MANY - 50 - (rows[-1].place or 0))
+    while follows and (rows[-1].position or 0) < MANY - 50:
+        count = min(1000, MANY - 50 - (rows[-1].position or 0))
         rows, follows = desk.services.queries.list_pool_requests("default", "gpus", "queued", follows, count)
     return desk.visitor().get(f"/pools/gpus?queue={follows}").get_data(as_text=True)

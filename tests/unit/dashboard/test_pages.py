@@ -378,7 +378,7 @@ def test_a_bug_is_a_page_and_not_a_trace(desk: Desk, monkeypatch: pytest.MonkeyP
     def broken(*_: object) -> None:
         raise RuntimeError("secret words")
 
-    monkeypatch.setattr(type(desk.services.pools), "names", broken)
+    monkeypatch.setattr(type(desk.services.pools), "list_names", broken)
     answer = desk.visitor().get("/")
     assert answer.status_code == 500
     assert "something went wrong here" in words(answer)

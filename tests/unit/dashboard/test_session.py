@@ -93,7 +93,7 @@ def test_a_token_that_is_revoked_or_has_expired_ends_the_visit(desk: Desk) -> No
     part = leaving.get("/", {"HX-Request": "true"})
     assert (part.status_code, part.headers["HX-Redirect"]) == (401, "/sign-in?next=%2F"), "a script goes there"
     desk.clock.advance(61)
-    desk.services.tokens._remembered.clear()
+    desk.services.tokens._cache.clear()
     assert short.get("/").status_code == 303
 
 

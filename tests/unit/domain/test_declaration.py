@@ -9,7 +9,8 @@ from pydantic import ValidationError
 
 from app.domain.declaration import Declaration, DeclaredPolicy, DeclaredPool, export_pool
 from app.domain.models import Group, Policy, Pool, Setting
-from app.domain.specs import PoolSettings, field_errors
+from app.domain.pool_settings import PoolSettings
+from app.domain.validation_errors import field_errors
 
 POOL = {"name": "p", "capacity": {"gpu": 8}}
 

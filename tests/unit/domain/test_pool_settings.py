@@ -7,18 +7,11 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from app.domain.field_types import TEN_YEARS_S, StrictModel
+from app.domain.pool_settings import AccountSettings, PoolSettings
 from app.domain.queue_score import EXACT
-from app.domain.specs import (
-    TEN_YEARS_S,
-    AccountSettings,
-    GroupSpec,
-    PolicySpec,
-    PoolSettings,
-    PoolSpec,
-    PoolUpdate,
-    StrictModel,
-    field_errors,
-)
+from app.domain.specs import GroupSpec, PolicySpec, PoolSpec, PoolUpdate
+from app.domain.validation_errors import field_errors
 
 WHOLE = "must be a whole number"
 NUMBER = "must be a number"

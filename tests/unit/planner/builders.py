@@ -18,58 +18,58 @@ MINUTE_MS = 60_000
 
 
 @dataclass
-class Scene:
+class PoolBuilder:
     """A pool in the making: `a_pool(gpu=8).policy("low").runs("a", "low", gpu=2).waits("w", "low", gpu=8)`."""
 
     capacity: Amounts
-    terms: PlannerSettings = field(default_factory=PlannerSettings)
+    settings: PlannerSettings = field(default_factory=PlannerSettings)
     accounts: dict[str, dict[str, Any]] = field(default_factory=dict)
-    running: list[Allocation] = field(default_factory=list)
-    waiting: list[Waiter] = field(default_factory=list)
-    holding: list[HoldSnapshot] = field(default_factory=list)
-    back: dict[str, Amounts] = field(default_factory=dict)
-    stopped_last_minute: int = 0
-    decided_ms: int | None = None
+    allocations: list[Allocation] = field(default_factory=list)
+    waiters: list[Waiter] = field(default_factory=list)
+    hold_snapshots: list[HoldSnapshot] = field(default_factory=list)
+    stack_exits: dict[str, Amounts] = field(default_factory=dict)
+    preemptions_last_minute: int = 0
+    last_decision_ms: int | None = None
 
-    def under(self, **terms: Any) -> Scene:
+    def with_settings(self, **terms: Any) -> PoolBuilder:
         """Settings of the pool."""
-        self.terms = replace(self.terms, **terms)
+        self.settings = replace(self.settings, **terms)
         return self
 
-    def group(self, name: str, parent: str | None = None, **numbers: Any) -> Scene:
+    def group(self, name: str, parent: str | None = None, **numbers: Any) -> PoolBuilder:
         """A group."""
         self.accounts[f"group:{name}"] = {"parent": f"group:{parent}" if parent else "pool", **numbers}
         return self
 
-    def policy(self, component: str, group: str | None = None, **numbers: Any) -> Scene:
+    def policy(self, component: str, group: str | None = None, **numbers: Any) -> PoolBuilder:
         """A policy: `priority`, `reserved`, `limit`, `profile`."""
         self.accounts[f"policy:{component}"] = {"parent": f"group:{group}" if group else "pool", **numbers}
         return self
 
-    def runs(self, name: str, component: str, *, ran_s: int = 3600, **ask: Any) -> Scene:
+    def runs(self, name: str, component: str, *, ran_s: int = 3600, **ask: Any) -> PoolBuilder:
         """Somebody runs; what is no field of an allocation is a resource. Later ones were granted later."""
-        fields, amounts = _parted(Allocation, ask)
+        fields, amounts = _split_fields(Allocation, ask)
         saved_s = fields.pop("saved_s", None)
         if saved_s is not None:
             fields["checkpointed_ms"] = NOW_MS - saved_s * 1000
-        defaults = {"fence": len(self.running) + 1, "preemptible": True, "preemption_class": 5, "checkpoint": "none"}
+        defaults = {"fence": len(self.allocations) + 1, "preemptible": True, "preemption_class": 5, "checkpoint": "none"}
         times = {"checkpoint_minutes": None, "walltime_s": None, "granted_ms": NOW_MS - ran_s * 1000}
-        self.running.append(Allocation(id=name, component=component, amounts=amounts, **{**defaults, **times, **fields}))
+        self.allocations.append(Allocation(id=name, component=component, amounts=amounts, **{**defaults, **times, **fields}))
         return self
 
-    def waits(self, name: str, component: str, **ask: Any) -> Scene:
+    def waits(self, name: str, component: str, **ask: Any) -> PoolBuilder:
         """Somebody waits, behind all who do already."""
-        self.waiting.append(self._waiter(name, component, ask))
+        self.waiters.append(self._waiter(name, component, ask))
         return self
 
-    def holds(self, name: str, component: str, brought: Mapping[str, Amounts] | None = None, **ask: Any) -> Scene:
+    def holds(self, name: str, component: str, brought: Mapping[str, Amounts] | None = None, **ask: Any) -> PoolBuilder:
         """Somebody waits with a hold, behind all who have one already."""
-        self.holding.append(HoldSnapshot(self._waiter(name, component, ask), brought or {}))
+        self.hold_snapshots.append(HoldSnapshot(self._waiter(name, component, ask), brought or {}))
         return self
 
     def _waiter(self, name: str, component: str, ask: dict[str, Any]) -> Waiter:
-        fields, amounts = _parted(Waiter, ask)
-        defaults = {"preemptible": True, "preemption_class": 5, "submission_number": len(self.waiting) + len(self.holding)}
+        fields, amounts = _split_fields(Waiter, ask)
+        defaults = {"preemptible": True, "preemption_class": 5, "submission_number": len(self.waiters) + len(self.hold_snapshots)}
         return Waiter(id=name, component=component, amounts=amounts, **{**defaults, **fields})
 
     def snapshot(self) -> PoolSnapshot:
@@ -79,23 +79,23 @@ class Scene:
         return PoolSnapshot(
             pool="p",
             now_ms=NOW_MS,
-            settings=self.terms,
+            settings=self.settings,
             accounts=accounts,
-            allocations=tuple(self.running),
-            waiters=tuple(self.waiting),
-            holds=tuple(self.holding),
-            preemptions_last_minute=self.stopped_last_minute,
-            last_decision_ms=self.decided_ms,
+            allocations=tuple(self.allocations),
+            waiters=tuple(self.waiters),
+            holds=tuple(self.hold_snapshots),
+            preemptions_last_minute=self.preemptions_last_minute,
+            last_decision_ms=self.last_decision_ms,
         )
 
     def _account(self, name: str, numbers: dict[str, Any]) -> AccountSnapshot:
-        inside = [each for each in self.running if name in self.path(each.component)]
+        inside = [each for each in self.allocations if name in self.path(each.component)]
         cleared: Counter[str] = Counter()
-        for hold in self.holding:
+        for hold in self.hold_snapshots:
             if name in self.path(hold.owner.component):
                 coming = _sum(each for each in inside if each.leaving_for == hold.owner.id)
                 cleared.update({key: max(0, units - coming[key]) for key, units in hold.owner.amounts.items()})
-        plain = {"reserved": {}, "limit": {}, "units_on_hold": cleared, "stack_exits": self.back.get(name, {})}
+        plain = {"reserved": {}, "limit": {}, "units_on_hold": cleared, "stack_exits": self.stack_exits.get(name, {})}
         used = {"used": _sum(inside), "used_fixed": _sum(each for each in inside if not each.preemptible)}
         return AccountSnapshot(name=name, **{**plain, **used, **numbers})
 
@@ -110,37 +110,37 @@ class Scene:
         """What the planner makes of it."""
         return plan_pool(self.snapshot(), frozenset(skip))
 
-    def stopped(self, waiter: str = "w") -> dict[str, str]:
+    def victims(self, waiter: str = "w") -> dict[str, str]:
         """Who is stopped for a waiter, and by what trigger."""
         steps = [step for step in self.plan().steps if isinstance(step, Preempt) and step.waiter == waiter]
         return {victim.request: victim.trigger.value for step in steps for victim in step.victims}
 
-    def stop(self, waiter: str = "w") -> Preempt:
+    def preempt_step(self, waiter: str = "w") -> Preempt:
         """The one stop for a waiter."""
         (step,) = (step for step in self.plan().steps if isinstance(step, Preempt) and step.waiter == waiter)
         return step
 
-    def why(self, waiter: str = "w", *skip: str) -> DecisionReason:
+    def reason(self, waiter: str = "w", *skip: str) -> DecisionReason:
         """What was decided about a waiter."""
         return self.plan(*skip).decisions[waiter].reason
 
-    def why_not(self, victim: str, waiter: str = "w") -> dict[str | None, RefusalReason]:
+    def refusals(self, victim: str, waiter: str = "w") -> dict[str | None, RefusalReason]:
         """Why each rule does not let the waiter take somebody; under None why none was asked."""
         verdicts = {verdict.allocation: verdict for verdict in self.plan().decisions[waiter].verdicts()}
         return dict(verdicts[victim].refusals)
 
 
-def a_pool(**capacity: int) -> Scene:
+def a_pool(**capacity: int) -> PoolBuilder:
     """A scene with a pool and nothing in it."""
-    return Scene(capacity)
+    return PoolBuilder(capacity)
 
 
-def shown(plan: PoolPlan) -> list[tuple[str, ...]]:
+def describe_steps(plan: PoolPlan) -> list[tuple[str, ...]]:
     """The steps of a plan in short."""
-    return [_short(step) for step in plan.steps]
+    return [_describe(step) for step in plan.steps]
 
 
-def _short(step: object) -> tuple[str, ...]:
+def _describe(step: object) -> tuple[str, ...]:
     if isinstance(step, Preempt):
         return ("stop", step.waiter, *(victim.request for victim in step.victims))
     if isinstance(step, ReassignVictim):
@@ -151,30 +151,30 @@ def _short(step: object) -> tuple[str, ...]:
     return ("end", step.owner)
 
 
-def after(scene: Scene) -> tuple[Scene, int]:
+def after_plan(scene: PoolBuilder) -> tuple[PoolBuilder, int]:
     """The scene when its plan was carried out and all victims have left at once, and how many those were.
 
     Who was stopped waits again; every waiter that fits is granted, in queue order.
     """
-    scene = replace(scene, running=list(scene.running), waiting=list(scene.waiting), holding=list(scene.holding))
+    scene = replace(scene, running=list(scene.allocations), waiting=list(scene.waiters), holding=list(scene.hold_snapshots))
     stopped = 0
     for step in scene.plan().steps:
         assert isinstance(step, Preempt)
         victims = {victim.request for victim in step.victims}
-        newest = max(each.fence for each in scene.running)
-        left = [each for each in scene.running if each.id in victims]
-        scene.running = [each for each in scene.running if each.id not in victims]
-        _grant(scene, next(each for each in scene.waiting if each.id == step.waiter), newest + 1)
-        scene.waiting += [_waiting_again(each, newest) for each in left]
+        newest = max(each.fence for each in scene.allocations)
+        left = [each for each in scene.allocations if each.id in victims]
+        scene.allocations = [each for each in scene.allocations if each.id not in victims]
+        _grant(scene, next(each for each in scene.waiters if each.id == step.waiter), newest + 1)
+        scene.waiters += [_requeue(each, newest) for each in left]
         stopped += len(left)
     for waiter in in_queue_order(scene):
         if fits(scene, waiter):
-            _grant(scene, waiter, max((each.fence for each in scene.running), default=0) + 1)
-    scene.waiting = in_queue_order(scene)
+            _grant(scene, waiter, max((each.fence for each in scene.allocations), default=0) + 1)
+    scene.waiters = in_queue_order(scene)
     return scene, stopped
 
 
-def fits(scene: Scene, waiter: Waiter) -> bool:
+def fits(scene: PoolBuilder, waiter: Waiter) -> bool:
     """Whether a waiter could be granted now."""
     accounts = scene.snapshot().accounts
     for name in scene.path(waiter.component):
@@ -189,7 +189,7 @@ def fits(scene: Scene, waiter: Waiter) -> bool:
     return True
 
 
-def in_queue_order(scene: Scene) -> list[Waiter]:
+def in_queue_order(scene: PoolBuilder) -> list[Waiter]:
     """The waiters: in share before borrowing, higher rank, older, id."""
     accounts = scene.snapshot().accounts
     share_keys = {key for name, account in accounts.items() if name != "pool" for key, n in account.reserved.items() if n}
@@ -201,27 +201,27 @@ def in_queue_order(scene: Scene) -> list[Waiter]:
         unused = (policy.reserved.get(key, 0) - taken.get(key, 0) - waiter.amounts[key] for key in asked)
         in_share = bool(asked) and all(units >= 0 for units in unused)
         rank = [-policy.priority, -waiter.preemption_class]
-        if scene.terms.discipline == "classes":
+        if scene.settings.discipline == "classes":
             rank.reverse()
-        front = [not in_share, *rank] if scene.terms.order == "share_first" else [*rank, not in_share]
+        front = [not in_share, *rank] if scene.settings.order == "share_first" else [*rank, not in_share]
         return (*front, waiter.submission_number, waiter.id)
 
-    return sorted(scene.waiting, key=order)
+    return sorted(scene.waiters, key=order)
 
 
-def _grant(scene: Scene, waiter: Waiter, fence: int) -> None:
+def _grant(scene: PoolBuilder, waiter: Waiter, fence: int) -> None:
     assert fits(scene, waiter), f"{waiter.id} does not fit"
-    scene.waiting.remove(waiter)
+    scene.waiters.remove(waiter)
     fields = {"preemptible": waiter.preemptible, "preemption_class": waiter.preemption_class, "fence": fence}
     scene.runs(waiter.id, waiter.component, chain=waiter.chain, **fields, **waiter.amounts)
 
 
-def _waiting_again(each: Allocation, newest: int) -> Waiter:
+def _requeue(each: Allocation, newest: int) -> Waiter:
     number = int(each.id.strip("abcdefghijklmnopqrstuvwxyz") or each.fence)
     return Waiter(each.id, each.component, each.amounts, each.preemptible, each.preemption_class, number, each.chain, newest)
 
 
-def _parted(kind: type, ask: dict[str, Any]) -> tuple[dict[str, Any], dict[str, int]]:
+def _split_fields(kind: type, ask: dict[str, Any]) -> tuple[dict[str, Any], dict[str, int]]:
     names = {*kind.__dataclass_fields__, "saved_s"}  # type: ignore[attr-defined]
     amounts = {key: units for key, units in ask.items() if key not in names}
     return {key: value for key, value in ask.items() if key in names}, {"step_run": 1} | amounts

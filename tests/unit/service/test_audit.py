@@ -8,8 +8,8 @@ import pytest
 
 from app.service.audit import Audit
 from app.store.audit import AuditStore
+from app.store.connection import RedisClient
 from app.store.keys import key
-from app.store.scripts import RedisClient
 from tests.support.world import World
 
 

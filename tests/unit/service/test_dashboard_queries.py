@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from app.domain.explanations import WaitReason
-from app.service.dashboard_queries import HISTORIES, HISTORY_S, KEPT_S, DashboardQueries
+from app.service.dashboard_queries import DIGEST_TTL_S, HISTORY_TTL_S, MAX_HISTORIES, DashboardQueries
 from app.service.usage_history import UsageHistories
 from app.store.queue_status import QueueStatusStore
 from app.store.usage_samples import UsageSampleStore
@@ -46,7 +46,7 @@ def test_a_digest_differs_when_anything_of_these_pools_does(world: World) -> Non
     look, seen = glances(world, hand := Hand()), []
 
     def digest(*pools: str) -> str:
-        hand.now_s += KEPT_S
+        hand.now_s += DIGEST_TTL_S
         return look.get_digest(world.workspace, pools)
 
     seen.append(digest("p"))
@@ -70,7 +70,7 @@ def test_who_looks_at_the_same_time_looks_once(world: World) -> None:
     before = look.get_digest(world.workspace, ["p"])
     world.policy("a", pool="p")
     assert look.get_digest(world.workspace, ["p"]) == before
-    hand.now_s += KEPT_S
+    hand.now_s += DIGEST_TTL_S
     assert look.get_digest(world.workspace, ["p"]) != before
 
 
@@ -86,13 +86,13 @@ def test_the_last_hours_are_read_once_for_all_who_look(world: World) -> None:
     assert look.get_history(world.workspace, "p").times_ms == ()
     assert noted() == 1, "that there is nothing is not kept"
     assert noted() == 1
-    hand.now_s += HISTORY_S
+    hand.now_s += HISTORY_TTL_S
     assert look.get_history(world.workspace, "p").times_ms[-1] == world.clock.now_ms()
 
 
 def test_no_more_histories_are_kept_than_there_is_room_for(world: World) -> None:
     look, notes = glances(world, Hand()), UsageSampleStore(world.client, 60, 10, world.clock)
-    for number in range(HISTORIES + 1):
+    for number in range(MAX_HISTORIES + 1):
         world.pool(f"p{number}", gpu=1)
         notes.record_sample(world.workspace, f"p{number}")
         assert len(look.get_history(world.workspace, f"p{number}").times_ms) == 1

@@ -25,10 +25,10 @@ class Eye:
         self.between: Any = lambda: None
         self._snapshot = world.plan_store.snapshot
         monkeypatch.setattr(world.plan_store, "snapshot", self._look)
-        monkeypatch.setattr("app.service.decision_cache.plan", self._pass)
+        monkeypatch.setattr("app.service.decision_cache.plan_pool", self._pass)
         self.looking = DecisionCache(world.plan_store, world.ledger, lambda: self.now_s)
         self.explaining = Explainer(
-            QueueStatusStore(world.client, world.clock), world.plan_store, world.ledger, looking=self.looking
+            QueueStatusStore(world.client, world.clock), world.plan_store, world.ledger, decision_cache=self.looking
         )
 
     def _look(self, *args: Any, **named: Any) -> Any:
@@ -137,7 +137,7 @@ def test_who_asks_about_another_pool_is_not_held_up(eye: Eye, world: World) -> N
 
 
 def test_nobody_waits_without_end_for_who_looks(eye: Eye, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.service.single_flight.PATIENCE_S", 0.05)
+    monkeypatch.setattr("app.service.single_flight.TIMEOUT_S", 0.05)
     waits = world.submit("t", gpu=2)
     inside, go_on = Event(), Event()
 

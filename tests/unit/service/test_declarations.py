@@ -114,7 +114,11 @@ def test_who_never_gets_a_word_in_is_told_so(world: World, declaring: Declaratio
     monkeypatch.setattr(world.ledger, "declare", meddle)
     with pytest.raises(Conflict) as refused:
         declaring.apply("test", wanted(P | {"capacity": {"gpu": 9}}))
-    assert (refused.value.code, len(tried), world.get_pool().capacity) == ("changed_meanwhile", ATTEMPTS, {"gpu": 10 + ATTEMPTS})
+    assert (refused.value.code, len(tried), world.get_pool().capacity) == (
+        "changed_meanwhile",
+        ATTEMPTS,
+        {"gpu": 10 + ATTEMPTS},
+    )
 
 
 def test_a_pool_that_goes_while_it_is_looked_at_is_not_there(

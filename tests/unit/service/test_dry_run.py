@@ -38,7 +38,7 @@ def test_what_is_known_is_told_though_the_estimate_takes_all_the_time(world: Wor
         now += 60
         return estimate_starts(*args)
 
-    monkeypatch.setattr("app.service.estimates.foresee", takes_long)
+    monkeypatch.setattr("app.service.estimates.estimate_starts", takes_long)
     copying = WorkspaceCopier(world.client, FakeRedisProvider(), world.clock, lambda: now)
     told = DryRun(copying, world.limits).submit(world.workspace, world.request_spec(gpu=1))
     assert told.outcome == "queued"

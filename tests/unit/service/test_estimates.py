@@ -241,7 +241,7 @@ def test_a_slow_pool_is_worked_out_once_and_holds_up_no_other(here: Here, monkey
 
 
 def test_nobody_waits_without_end_for_who_works_it_out(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.service.single_flight.PATIENCE_S", 0.05)
+    monkeypatch.setattr("app.service.single_flight.TIMEOUT_S", 0.05)
     slow = Slow(here.world, "p")
     monkeypatch.setattr(here.world.plan_store, "snapshot", slow.snapshot)
     with ThreadPoolExecutor(1) as threads:
@@ -264,7 +264,7 @@ def test_what_is_too_old_to_be_told_is_not_kept(here: Here) -> None:
 
 
 def test_of_so_many_pools_at_most_one_is_kept(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.service.estimates.POOLS", 3)
+    monkeypatch.setattr("app.service.estimates.MAX_POOLS", 3)
     slow = Slow(here.world, "")
     monkeypatch.setattr(here.world.plan_store, "snapshot", slow.snapshot)
     for pool in ("a", "b", "c", "a", "d", "a", "b"):

@@ -19,8 +19,8 @@ from tests.support.world import World
 
 @pytest.fixture
 def explaining(world: World) -> Explainer:
-    standings, looking = QueueStatusStore(world.client, world.clock), DecisionCache(world.plan_store, world.ledger, kept_s=0)
-    return Explainer(standings, world.plan_store, world.ledger, looking=looking)
+    standings, looking = QueueStatusStore(world.client, world.clock), DecisionCache(world.plan_store, world.ledger, ttl_s=0)
+    return Explainer(standings, world.plan_store, world.ledger, decision_cache=looking)
 
 
 def explain(explaining: Explainer, world: World, request: Request) -> Explanation:
@@ -206,7 +206,7 @@ def test_the_owner_of_a_hold_is_told_that_others_are_leaving_for_it(world: World
 
 
 def test_holders_that_are_not_told_are_counted(world: World, explaining: Explainer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.service.explain.TOLD", 2)
+    monkeypatch.setattr("app.service.explain.MAX_CANDIDATES", 2)
     world.pool(gpu=3)
     for name in ("a", "b", "c"):
         world.policy(name)

@@ -8,15 +8,16 @@ import pytest
 
 from app.bootstrap import Services, make_services
 from app.domain.clock import ManualClock
-from app.domain.specs import PolicySpec, PoolSettings, PoolSpec, RequestSpec
+from app.domain.errors import StoreUnavailable
+from app.domain.pool_settings import PoolSettings
+from app.domain.specs import PolicySpec, PoolSpec, RequestSpec
 from app.domain.states import RequestState
 from app.service.periodic_jobs import CLEANUP_RUN_S, PeriodicJobs, ReconcileLock
 from app.settings import Settings
-from app.store.connection import StoreUnavailable
+from app.store.connection import RedisClient
 from app.store.keys import WORKSPACES, key
 from app.store.ledger import Ledger
 from app.store.nudges import Nudges
-from app.store.scripts import RedisClient
 
 
 @pytest.fixture
@@ -132,7 +133,7 @@ def test_without_redis_a_round_ends_with_one_line(
     assert here.periodic_jobs.cleanup() == {}
     assert len(calls) == 1
     assert [record.getMessage() for record in caplog.records] == ["cleanup stopped after 0 workspaces: Redis is gone"]
-    monkeypatch.setattr(type(here.workspaces), "all", away)
+    monkeypatch.setattr(type(here.workspaces), "list_names", away)
     assert here.periodic_jobs.audit() == {}
 
 

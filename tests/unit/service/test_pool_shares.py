@@ -10,11 +10,12 @@ from app.bootstrap import Services, make_services
 from app.domain.clock import ManualClock
 from app.domain.errors import NotFound
 from app.domain.models import Request
+from app.domain.pool_settings import AccountSettings, PoolSettings
 from app.domain.pool_shares import ShareAccount
-from app.domain.specs import AccountSettings, GroupSpec, PolicySpec, PoolSettings, PoolSpec, PoolUpdate, RequestSpec
+from app.domain.specs import GroupSpec, PolicySpec, PoolSpec, PoolUpdate, RequestSpec
 from app.settings import Settings
+from app.store.connection import RedisClient
 from app.store.keys import key
-from app.store.scripts import RedisClient
 
 W = "team"
 FAIR: dict[str, Any] = {"discipline": "fair_share", "starvation_timeout_s": 10, "backoff_s": 0, "grace_s": 0}
@@ -51,7 +52,7 @@ class Place:
         """What is kept beside a policy."""
         fields = self.client.hgetall(key("policy", W, "p", f"orchestrator/{component}"))
         told = {str(name): str(text) for name, text in fields.items()}
-        return {name: text for name, text in told.items() if name.startswith(("fair:", "sated:", "status", "below"))}
+        return {name: text for name, text in told.items() if name.startswith(("fair_share:", "demand_met:", "status", "below"))}
 
 
 @pytest.fixture
@@ -78,7 +79,7 @@ def test_a_starving_policy_gets_its_part_from_the_newest(place: Place) -> None:
     held = [place.submit("a", 2) for _ in range(4)]
     waits = [place.submit("b", 2) for _ in range(3)]
     place.here.periodic_jobs.update_fair_shares()
-    assert place.kept("b") == {"fair:gpu": str(10**12 // 2), "below_ms": str(place.clock.now_ms())}
+    assert place.kept("b") == {"fair_share:gpu": str(10**12 // 2), "below_ms": str(place.clock.now_ms())}
     assert place.nodes()["b"].below_since_ms == place.clock.now_ms()
     place.clock.advance(10)
     place.here.periodic_jobs.update_fair_shares()
@@ -96,7 +97,7 @@ def test_a_starving_policy_gets_its_part_from_the_newest(place: Place) -> None:
     place.clock.advance(1000)
     place.here.periodic_jobs.update_fair_shares()
     assert place.status(*held) == ["allocated", "allocated", "queued", "queued"]
-    assert place.kept("b") == {"fair:gpu": str(10**12 // 2)}
+    assert place.kept("b") == {"fair_share:gpu": str(10**12 // 2)}
 
 
 def test_who_has_waited_in_vain_before_the_queue_was_empty_begins_anew(place: Place) -> None:

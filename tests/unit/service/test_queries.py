@@ -11,12 +11,13 @@ from app.bootstrap import Services, make_services
 from app.domain.clock import ManualClock
 from app.domain.errors import NotFound
 from app.domain.models import Request
+from app.domain.request_filter import RequestFilter
 from app.domain.specs import PolicySpec, PoolSpec, RequestSpec, WorkspaceSettings
 from app.domain.states import RequestState
 from app.service.queries import PoolRequest
 from app.settings import Settings
-from app.store.queries import MAX_SCANS, SCAN_SIZE, RequestFilter
-from app.store.scripts import RedisClient
+from app.store.connection import RedisClient
+from app.store.queries import MAX_SCANS, SCAN_SIZE
 
 
 @pytest.fixture
@@ -108,7 +109,7 @@ def test_the_requests_of_a_pool_in_order_with_their_places(here: Services, count
 
     def rows(view: str) -> list[tuple[str, int | None]]:
         found: Iterator[PoolRequest] = whole(lambda cursor: here.queries.list_pool_requests("w", "p", view, cursor, count))
-        return [(row.request.id, row.place) for row in found]
+        return [(row.request.id, row.position) for row in found]
 
     waiting = [(owner.id, 1), (borrowers[0].id, 2), (borrowers[1].id, 3)]
     assert rows("queued") == waiting

@@ -12,13 +12,13 @@ from threading import Thread
 import pytest
 
 from app.bootstrap import Services, make_services
+from app.domain.errors import StoreUnavailable
 from app.service.periodic_jobs import MAX_PASSES, RECONCILE_LOCK_S, PeriodicJobs, ReconcileLock
 from app.settings import Settings
-from app.store.connection import StoreUnavailable
+from app.store.connection import RedisClient
 from app.store.keys import key
 from app.store.ledger import Ledger
 from app.store.nudges import Nudges
-from app.store.scripts import RedisClient
 from tests.support.backends import wait_until
 
 LEASE_S = 60

@@ -13,7 +13,7 @@ from app.domain.models import CleanupCounts
 from app.domain.specs import PolicySpec, PoolSpec, PoolUpdate, RequestSpec, WorkspaceSettings
 from app.domain.states import RequestState
 from app.settings import Settings
-from app.store.scripts import RedisClient
+from app.store.connection import RedisClient
 
 
 @pytest.fixture
@@ -68,9 +68,9 @@ def test_a_thousand_are_taken_in_in_order(here: Services) -> None:
     assert len(granted) == 800, "every second one is the same request again"
     assert len({answer.id for answer in answers}) == 500  # type: ignore[union-attr]
     page, cursor = here.queries.list_pool_requests("w", "p", "queued", count=60)
-    assert [(row.request.number, row.place) for row in page] == [(400 + place, place) for place in range(1, 61)]
+    assert [(row.request.number, row.position) for row in page] == [(400 + place, place) for place in range(1, 61)]
     page, cursor = here.queries.list_pool_requests("w", "p", "queued", cursor, count=60)
-    assert [(row.request.number, row.place) for row in page] == [(400 + place, place) for place in range(61, 101)]
+    assert [(row.request.number, row.position) for row in page] == [(400 + place, place) for place in range(61, 101)]
     assert cursor is None
 
 

@@ -13,7 +13,7 @@ from app.domain.errors import Conflict, NotFound
 from app.domain.tokens import ANONYMOUS, Token
 from app.service import tokens as service
 from app.service.tokens import Tokens
-from app.store.scripts import RedisClient
+from app.store.connection import RedisClient
 from app.store.tokens import TokenStore
 
 STRANGER = "pk_" + "A" * 43
@@ -99,7 +99,7 @@ def test_what_was_found_is_remembered_for_a_second(here: Process) -> None:
 
 
 def test_strangers_are_not_remembered(here: Process, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "REMEMBERED", 2)
+    monkeypatch.setattr(service, "MAX_CACHED", 2)
     token, secret = here.tokens.create("ci", "viewer", ["*"])
     here.tokens.authenticate(secret)
     for number in range(5):
@@ -113,7 +113,7 @@ def test_strangers_are_not_remembered(here: Process, monkeypatch: pytest.MonkeyP
 
 
 def test_no_more_are_remembered_than_there_is_room_for(here: Process, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "REMEMBERED", 2)
+    monkeypatch.setattr(service, "MAX_CACHED", 2)
     secrets = [here.tokens.create(f"t{number}", "viewer", ["*"])[1] for number in range(3)]
     for secret in secrets:
         here.tokens.authenticate(secret)

@@ -10,8 +10,8 @@ from app.domain.errors import NotFound
 from app.domain.usage_history import UsageHistory
 from app.service.usage_history import MAX_COMPONENTS
 from app.settings import Settings
+from app.store.connection import RedisClient
 from app.store.keys import key
-from app.store.scripts import RedisClient
 from app.store.usage_samples import MAX_POLICIES
 from tests.support.world import World
 

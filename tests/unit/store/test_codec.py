@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from app.domain.models import TimelineEntry
-from app.domain.specs import PoolSettings
+from app.domain.pool_settings import PoolSettings
 from app.domain.states import RequestState
 from app.store import codec
 
@@ -125,6 +125,6 @@ def test_settings_come_back_as_they_were_given(given: dict[str, Any]) -> None:
 
 
 def test_both_kinds_of_holds_are_held_and_told() -> None:
-    pool = a_pool(**{"kept:gpu": "1", "cleared:gpu": "2", "cleared:tpu": "3"})
-    assert pool.held == {"gpu": 3, "tpu": 3}
+    pool = a_pool(**{"patience_held:gpu": "1", "victim_held:gpu": "2", "victim_held:tpu": "3"})
+    assert pool.on_hold == {"gpu": 3, "tpu": 3}
     assert [(hold.request, hold.kind, hold.since_ms) for hold in pool.holds] == [("a", "patience", 5), ("b", "victims", 6)]

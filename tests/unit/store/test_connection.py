@@ -6,15 +6,8 @@ import pytest
 import redis.exceptions as errors
 from redis.sentinel import MasterNotFoundError
 
-from app.store.connection import (
-    UNAVAILABLE_REASONS,
-    RedisTarget,
-    StoreMisconfigured,
-    connect,
-    parse_url,
-    redact_url,
-    translate_error,
-)
+from app.domain.errors import UNAVAILABLE_REASONS
+from app.store.connection import RedisTarget, StoreMisconfigured, connect, parse_url, redact_url, translate_error
 
 # ---- URLs
 

@@ -12,8 +12,8 @@ from app.domain.declaration_diff import DeclarationPlan, DeclarationStep, plan_d
 from app.domain.errors import Conflict
 from app.domain.specs import PoolUpdate
 from app.store import declaration_codec
+from app.store.connection import RedisClient
 from app.store.keys import key, prefix
-from app.store.scripts import RedisClient
 from tests.support.audit_findings import findings
 from tests.support.world import World
 
@@ -53,9 +53,11 @@ def plain(world: World) -> dict[str, Any]:
         elif name.startswith("request:"):
             known[name] = {field: text.partition(" ")[2] if field[0] == "e" else text for field, text in value.items()}
         elif name.startswith("pool:") and name.count(":") == 1:
-            known[name] = {field: text for field, text in value.items() if field not in ("rules", "births", "watched")}
+            known[name] = {
+                field: text for field, text in value.items() if field not in ("rules", "last_creation_number", "watched")
+            }
         elif name.startswith("pool:") and isinstance(value, dict):
-            known[name] = {field: text for field, text in value.items() if field != "born"}
+            known[name] = {field: text for field, text in value.items() if field != "creation_number"}
         elif not name.startswith("operation:"):
             known[name] = value
     return known
@@ -200,8 +202,8 @@ def test_who_is_new_is_the_youngest_in_the_order_of_the_file(world: World) -> No
     names = ["new", "old", "newer"]
     assert declare(world, P | {"groups": [{"name": "g"}], "policies": [{"component": name} for name in names]})
     at, test = world.state(), world.workspace
-    born = [at[key("policy", test, "p", f"orchestrator/{name}")]["born"] for name in names]
-    assert (born, at[key("group", test, "p", "g")]["born"]) == (["3", "1", "4"], "2")
+    born = [at[key("policy", test, "p", f"orchestrator/{name}")]["creation_number"] for name in names]
+    assert (born, at[key("group", test, "p", "g")]["creation_number"]) == (["3", "1", "4"], "2")
 
 
 def test_groups_turn_upside_down(world: World) -> None:

@@ -12,8 +12,8 @@ from app.domain.plan_steps import AccountUpdate, Publication
 from app.domain.queue_score import SHARE
 from app.domain.snapshot import PublishedStatus
 from app.service.reconcile import Reconciler
+from app.store.connection import RedisClient
 from app.store.keys import key, prefix
-from app.store.scripts import RedisClient
 from tests.support.audit_findings import findings
 from tests.support.world import World, full_component
 
@@ -25,8 +25,8 @@ def publish(world: World, pool: str = "p", sated: dict[str, tuple[str, ...]] | N
     rows = []
     for name, share in shares.items():
         fair = share if isinstance(share, dict) else {"gpu": share}
-        said = [(f"fair:{key}", str(round(part * SHARE))) for key, part in fair.items()]
-        said += [(f"sated:{key}", "1") for key in (sated or {}).get(name, ())]
+        said = [(f"fair_share:{key}", str(round(part * SHARE))) for key, part in fair.items()]
+        said += [(f"demand_met:{key}", "1") for key in (sated or {}).get(name, ())]
         rows.append(AccountUpdate(f"policy:{full_component(name)}", tuple(said), ()))
     seen = world.snapshot(pool, anyway=True)
     assert world.plan_store.publish(world.workspace, seen, Publication(tuple(rows), is_watched=False)).applied
@@ -476,7 +476,7 @@ def test_who_comes_while_work_is_left_is_told_what_became_of_it(world: World) ->
         "none",
     ]
     asks = json.dumps([{"id": "came", "fields": [*fields, "retries", "3"]}])
-    ((_, told),) = world.call("submit", chunk=1, asks=asks, remember_s=60).fields["outcomes"]
+    ((_, told),) = world.call("submit", chunk=1, specs=asks, remember_s=60).fields["outcomes"]
     assert "queued" in told
     assert world.status(world.get("came")) == ["queued"]
     while world.ledger.resume_unfinished(world.workspace):

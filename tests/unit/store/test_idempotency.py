@@ -148,7 +148,7 @@ def parked(world: World) -> dict[str, Request]:
 
 def _park(task: str, due_ms: int | None = None) -> dict[str, Any]:
     fields = [*codec.encode_request("ask", RequestSpec(component="tasks", resources={"gpu": 1}), None)["fields"], "task", task]
-    named = {"task": task, "name": "x", "id": f"of-{task}", "ask": json.dumps(fields), "message": "m", "most": 3}
+    named = {"task": task, "name": "x", "id": f"of-{task}", "spec": json.dumps(fields), "message": "m", "most": 3}
     return {**named, "remember_s": 60, "key": f"key-{task}", "digest": "d", "held": "", "fence": "", "due_ms": due_ms}
 
 
@@ -179,7 +179,7 @@ def _preempt(of: dict[str, Request]) -> dict[str, Any]:
     return {"pool": "prey", "waiter": of["hunter"].id, "victims": victims, "rules": "2", **nothing}
 
 
-_ROWS = json.dumps([["policy:orchestrator/u", ["fair:gpu", "1", "status", "starving"], ["below_ms"]]])
+_ROWS = json.dumps([["policy:orchestrator/u", ["fair_share:gpu", "1", "status", "starving"], ["below_ms"]]])
 
 
 def _evict(of: dict[str, Request]) -> dict[str, Any]:
@@ -199,7 +199,7 @@ def _submit(_: dict[str, Request]) -> dict[str, Any]:
     wanted = RequestSpec(component="u", resources={"gpu": 1})
     return {
         "remember_s": 60,
-        "asks": json.dumps([codec.encode_request("one", wanted, "k"), codec.encode_request("two", wanted, None)]),
+        "specs": json.dumps([codec.encode_request("one", wanted, "k"), codec.encode_request("two", wanted, None)]),
     }
 
 
@@ -241,7 +241,7 @@ TWICE: dict[str, Args] = {
     "get_last_event_id": lambda _: {},
     "release_job_lock": lambda _: {"task": "audit", "token": "a"},
     "take_job_lock": lambda _: {"task": "audit", "token": "a", "ttl_ms": 60_000},
-    "list_requests": lambda _: {"before": 2**53 - 1, "count": 2, "scan": 4, "wanted": '{"status": {"queued": true}}'},
+    "list_requests": lambda _: {"before": 2**53 - 1, "count": 2, "scan": 4, "filter": '{"status": {"queued": true}}'},
     "get_request": lambda of: {"id": of["last"].id, "poll": True},
     "read_pool_metrics": lambda _: {"pool": "p"},
     "read_latest_events": lambda _: {"count": 3},
@@ -271,7 +271,7 @@ TWICE: dict[str, Args] = {
     "preempt": _preempt,
     "write_fair_shares": lambda _: {"pool": "p", "rows": _ROWS, "watched": "1", "rules": "5"},
     "list_queue": lambda _: {"pool": "p", "after": -(2**53), "count": 2},
-    "release": lambda of: {"held": json.dumps([[of["held"].id, "1", "succeeded"]])},
+    "release": lambda of: {"allocations": json.dumps([[of["held"].id, "1", "succeeded"]])},
     "reassign_or_reprieve": lambda of: {"pool": "leave", "id": of["stray"].id, "fence": str(of["stray"].fence), "owner": None},
     "read_run_times": lambda _: {"pool": "p", "components": '["orchestrator/t"]'},
     "sample_usage": lambda _: {"pool": "p", "apart_ms": 1, "most": 2, "listed": 9},
@@ -345,14 +345,14 @@ def test_a_call_twice_is_once(world: World, command: str) -> None:
 
 
 VARIANTS: dict[str, tuple[str, Args]] = {
-    "a lost worker": ("release", lambda of: {"held": json.dumps([["of-begun", str(of["begun"].fence), "lost"]])}),
+    "a lost worker": ("release", lambda of: {"allocations": json.dumps([["of-begun", str(of["begun"].fence), "lost"]])}),
     "progress": ("checkpoint", _checkpoint("progress")),
     "saved on the way": ("checkpoint", _checkpoint("completed", routine="1")),
     "a task that is granted is given up": ("cancel_task", lambda _: {"task": "sent"}),
     "failed": ("checkpoint", _checkpoint("failed")),
     "defer": ("checkpoint", _checkpoint("defer", 10)),
-    "vacated": ("release", lambda of: {"held": json.dumps([[of["stray"].id, str(of["stray"].fence), "vacated"]])}),
-    "finished": ("release", lambda of: {"held": json.dumps([[of["leaving"].id, str(of["leaving"].fence), "succeeded"]])}),
+    "vacated": ("release", lambda of: {"allocations": json.dumps([[of["stray"].id, str(of["stray"].fence), "vacated"]])}),
+    "finished": ("release", lambda of: {"allocations": json.dumps([[of["leaving"].id, str(of["leaving"].fence), "succeeded"]])}),
     "a holder on its way out is dropped": ("drop", lambda of: {"id": of["leaving"].id}),
     "a heartbeat on the way out": ("heartbeat", lambda of: {"id": of["leaving"].id, "fence": of["leaving"].fence}),
 }

@@ -122,7 +122,7 @@ def test_what_was_published_of_it_is_not_touched_by_a_change(world: World, kind:
     world.pool(gpu=8, tpu=2)
     account, put = (kind, "team/t"), PUT[kind]
     put(world, "team/t", settings=SETTINGS, weight=2)
-    published = {"status": "starving", "below_ms": "7", "over_ms": "8", "born": "3"}
+    published = {"status": "starving", "below_ms": "7", "over_ms": "8", "creation_number": "3"}
     for name, value in published.items():
         world.client.hset(key(kind, world.workspace, "p", "team/t"), name, value)
     put(world, "team/t", settings={"preemption_threshold": 2})
@@ -136,11 +136,11 @@ def test_who_is_new_is_the_youngest_and_stays_what_it_is(world: World) -> None:
     world.policy("b", group="g")
     world.policy("a", weight=2, settings={"preemption_threshold": 2})
     world.group("g", weight=2)
-    ages = [fields(world, *one)["born"] for one in (("policy", "orchestrator/a"), ("group", "g"), ("policy", "orchestrator/b"))]
+    ages = [fields(world, *one)["creation_number"] for one in (("policy", "orchestrator/a"), ("group", "g"), ("policy", "orchestrator/b"))]
     assert ages == ["1", "2", "3"]
     world.ledger.delete_policy("test", "p", "orchestrator/a")
     world.policy("a")
-    assert fields(world, "policy", "orchestrator/a")["born"] == "4"
+    assert fields(world, "policy", "orchestrator/a")["creation_number"] == "4"
 
 
 def test_an_unset_limit_follows_resizes_and_a_set_one_stays(world: World) -> None:

@@ -9,7 +9,8 @@ import pytest
 
 from app.domain.declaration import Declaration
 from app.domain.errors import Conflict, NotFound, Refusal, RuleViolation
-from app.domain.specs import PoolSettings, PoolSpec, PoolUpdate
+from app.domain.pool_settings import PoolSettings
+from app.domain.specs import PoolSpec, PoolUpdate
 from app.service.declarations import Declarations
 from app.store.keys import key
 from app.store.workspaces import WorkspaceRegistry

@@ -11,8 +11,8 @@ from app.domain.models import HeartbeatResult, Request
 from app.domain.reasons import Reason, ReasonCode
 from app.domain.specs import WorkspaceSettings
 from app.domain.states import RequestState
+from app.store.connection import RedisClient
 from app.store.keys import key
-from app.store.scripts import RedisClient
 from tests.support.world import World
 
 ENDS = ("preemptions", "requeued", "failed_checkpoints", "checkpoints", "checkpoints_ms")

@@ -7,8 +7,8 @@ import json
 from app.domain.models import Request
 from app.service.audit import Audit
 from app.store.audit import AuditStore
+from app.store.connection import RedisClient
 from app.store.ledger import Ledger, LedgerLimits
-from app.store.scripts import RedisClient
 from tests.support.world import World
 
 
@@ -79,7 +79,7 @@ def test_a_policy_parted_while_its_queue_is_brought_in_line_leaves_nobody_in_it(
     shut_out = {"priority": 0, "profile": "batch", "group": "", "reserved": "", "limit": "gpu=0", "weight": 1, "settings": "[]"}
     assert world.call("set_policy", op="1", pool="p", component="orchestrator/t", **shut_out).fields["more"] == "1"
     world.call("delete_policy", op="2", pool="p", component="orchestrator/t")
-    world.call("release", held=json.dumps([[holders[1].id, "2", "succeeded"]]))  # one of them leaves through q meanwhile
+    world.call("release", allocations=json.dumps([[holders[1].id, "2", "succeeded"]]))  # one of them leaves through q meanwhile
     world.ledger.delete_policy("test", "p", "orchestrator/t")
     assert client.exists("pk:{test}:pool:p:queue") == 0
 
@@ -107,7 +107,7 @@ def left_by_a_dead_caller(client: RedisClient) -> tuple[World, Request]:
     holder = world.submit("big", gpu=50)
     for _ in range(20):
         world.submit(gpu=1)
-    world.call("release", held=json.dumps([[holder.id, "1", "succeeded"]]))
+    world.call("release", allocations=json.dumps([[holder.id, "1", "succeeded"]]))
     assert 0 < world.get_pool().queue_length < 20
     return world, holder
 

@@ -81,7 +81,7 @@ simply("read_usage_history", "not_found", pool=NOWHERE)
 simply("read_latest_events", "found", count=10)
 simply("release_job_lock", "given_back", task="audit", token="a")
 simply("take_job_lock", "taken", task="audit", token="a", ttl_ms=1000)
-simply("list_requests", "page", before=1, count=10, scan=10, wanted="{}")
+simply("list_requests", "page", before=1, count=10, scan=10, filter="{}")
 simply("get_request", "not_found", id=NOBODY, poll=False)
 simply("begin_reconcile", "seen", token="a", ttl_ms=1000, why="missed")
 simply("finish_reconcile", "done", token="a", next=None, ttl_ms=1000, took_ms=1, found="nothing")
@@ -125,7 +125,7 @@ simply("list_queue", "page", pool="p", after=-(2**53), count=10)
 simply("list_queue", "not_found", pool=NOWHERE, after=-(2**53), count=10)
 simply("read_run_times", "found", pool="p", components='["orchestrator/t"]')
 simply("reassign_or_reprieve", "stale", pool="p", id=NOBODY, fence=1, owner=None)
-simply("read_demand", "wanted", pool="p", after=0, count=10)
+simply("read_demand", "read", pool="p", after=0, count=10)
 simply("read_demand", "not_found", pool=NOWHERE, after=0, count=10)
 simply("write_fair_shares", "stale", pool="p", rows="[]", watched="0", rules="0")
 simply("read_snapshot", "not_found", pool=NOWHERE, most=10, anyway=False)
@@ -162,7 +162,7 @@ def _(world: World) -> ScriptReply:
 
 @replies("write_fair_shares", "published")
 def _(world: World) -> ScriptReply:
-    rows = json.dumps([["policy:orchestrator/t", ["fair:gpu", "1"], []]])
+    rows = json.dumps([["policy:orchestrator/t", ["fair_share:gpu", "1"], []]])
     return world.call("write_fair_shares", pool="p", rows=rows, watched="1", rules=world.snapshot(anyway=True).rules_version)
 
 
@@ -283,7 +283,7 @@ def _(world: World) -> ScriptReply:
 @replies("release", "taken")
 def _(world: World) -> ScriptReply:
     held = [[world.submit(gpu=1).id, "1", "succeeded"], [world.submit(gpu=1).id, "1", "failed"], [NOBODY, "1", "failed"]]
-    reply = world.call("release", held=json.dumps(held))
+    reply = world.call("release", allocations=json.dumps(held))
     assert [outcome[0] for outcome in reply.fields["outcomes"]] == ["released", "stale_fence", "not_found"]
     return reply
 
@@ -293,7 +293,7 @@ def _(world: World) -> ScriptReply:
     one, other = (RequestSpec(component="t", resources={"gpu": gpu}) for gpu in (1, 2))
     sent = [("a", one, "k"), ("b", one, "k"), ("c", other, "k"), ("a", other, None)]
     asks = [codec.encode_request(*each) for each in sent]
-    reply = world.call("submit", remember_s=60, asks=json.dumps(asks))
+    reply = world.call("submit", remember_s=60, specs=json.dumps(asks))
     assert [outcome[0] for outcome in reply.fields["outcomes"]] == ["taken_in", "known", "conflict", "taken"]
     return reply
 
@@ -441,7 +441,7 @@ def _(world: World) -> ScriptReply:
 def park(world: World, digest: str = "d", held: str = "", key: str = "", due_ms: int | None = None) -> ScriptReply:
     """A task of one GPU."""
     fields = [*codec.encode_request("ask", RequestSpec(component="t", resources={"gpu": 1}), None)["fields"], "task", "a"]
-    named = {"task": "a", "name": "x", "id": "one", "ask": json.dumps(fields), "message": "m", "most": 3, "due_ms": due_ms}
+    named = {"task": "a", "name": "x", "id": "one", "spec": json.dumps(fields), "message": "m", "most": 3, "due_ms": due_ms}
     return world.call("park_task", remember_s=60, key=key, digest=digest, held=held, fence=1, **named)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from app.domain.models import Request
 from app.domain.names import component_id
-from app.store.scripts import RedisClient
+from app.store.connection import RedisClient
 from tests.support.audit_findings import findings
 from tests.support.world import World
 

@@ -10,8 +10,8 @@ import pytest
 from app.domain.clock import ManualClock
 from app.domain.errors import Conflict, NotFound
 from app.domain.tokens import Role, Token
+from app.store.connection import RedisClient
 from app.store.keys import OWN, key
-from app.store.scripts import RedisClient
 from app.store.tokens import TokenStore
 from app.store.workspaces import WorkspaceRegistry
 

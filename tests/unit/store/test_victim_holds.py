@@ -18,7 +18,7 @@ def cleared(world: World, pool: str = "p", of: str = "gpu") -> dict[str, int]:
     places = {"pool": key("pool", place, pool)}
     places |= {group: key("group", place, pool, group) for group in view.groups}
     places |= {policy.partition("/")[2]: key("policy", place, pool, policy) for policy in view.policies}
-    kept = {name: int(str(world.client.hget(at, f"cleared:{of}") or 0)) for name, at in places.items()}
+    kept = {name: int(str(world.client.hget(at, f"victim_held:{of}") or 0)) for name, at in places.items()}
     return {name: units for name, units in kept.items() if units}
 
 
@@ -255,7 +255,7 @@ def test_a_hold_ends(world: World, end: str) -> None:
     at = world.get(waiter)
     assert (str(at.status), at.pool) == BECOMES.get(end, ("queued", None))
     assert (cleared(world), holds(world), world.status(other)) == ({}, {}, ["queued"])
-    assert world.client.hget(key("request", world.workspace, waiter.id), "cleared_in") is None
+    assert world.client.hget(key("request", world.workspace, waiter.id), "victim_hold_pool") is None
     assert_strays(world, victim)
 
 

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 import pytest
 
 from app.celery_brokers import TaskBroker
+from app.domain.errors import StoreUnavailable
 from app.domain.tasks import OutboxBatch, TaskDispatch
-from app.store.connection import StoreUnavailable
 from tests.live.workers.broker import dispatch
 from tests.support.backends import wait_until
 from workers import outbox_dispatcher
 from workers.broker_publisher import BrokerUnavailable, Message, MessageRejected
-from workers.outbox_dispatcher import MIN_PAUSE_S, IDLE_TIMEOUT_S, MAX_PAUSE_S, BrokerRoute, DispatchLoop, Pause
+from workers.outbox_dispatcher import IDLE_TIMEOUT_S, MAX_PAUSE_S, MIN_PAUSE_S, BrokerRoute, DispatchLoop, Pause
 
 DEADLINE_S = 5.0
 NOW_MS = 1_700_000_000_000
@@ -190,7 +190,7 @@ def test_it_looks_when_it_is_woken_and_ends_when_it_is_told() -> None:
 
 @pytest.mark.parametrize("wrong", [StoreUnavailable("unreachable", "Redis is gone"), ZeroDivisionError("a bug")])
 def test_it_goes_on_whatever_goes_wrong(wrong: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("PAUSE_S", "QUIET_S"):
+    for name in ("STORE_RETRY_S", "IDLE_TIMEOUT_S"):
         monkeypatch.setattr(outbox_dispatcher, name, 0.01)
     outgoing = Outgoing([tasks("a")], wrong=[wrong] * 3)
     with running(a_loop(outgoing, Post())):
@@ -199,7 +199,7 @@ def test_it_goes_on_whatever_goes_wrong(wrong: Exception, monkeypatch: pytest.Mo
 
 
 def test_nobody_hurries_a_broker_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(outbox_dispatcher, "FIRST_PAUSE_S", 60.0)
+    monkeypatch.setattr(outbox_dispatcher, "MIN_PAUSE_S", 60.0)
     outgoing, post = Outgoing([tasks("a"), tasks("b")]), Post({"a": BrokerUnavailable("gone")})
     with running(a_loop(outgoing, post)) as wake:
         wait_until(lambda: outgoing.back, "it is put back")

@@ -10,7 +10,7 @@ from typing import Any
 from app.domain.amounts import encode
 from app.domain.plan_steps import EndHold, EvictOverLimit, Preempt, Publication, ReassignVictim, Reprieve
 from app.domain.snapshot import PlannerSettings, PolicyDemand, PoolSnapshot, PublishedStatus
-from tests.unit.planner.builders import NOW_MS, Scene
+from tests.unit.planner.builders import NOW_MS, PoolBuilder
 
 SETTINGS = {
     "fair_share_tolerance",
@@ -28,49 +28,49 @@ SETTINGS = {
 
 
 @dataclass
-class FairScene(Scene):
+class FairShareBuilder(PoolBuilder):
     """A pool in the making: `a_fair_pool(gpu=8).policy("low").policy("high", **STARVING).runs("a", "low", gpu=8)`."""
 
-    said: dict[str, str] = field(default_factory=dict)
-    kept: PublishedStatus = field(default_factory=PublishedStatus)
+    pool_settings: dict[str, str] = field(default_factory=dict)
+    pool_status: PublishedStatus = field(default_factory=PublishedStatus)
     """What is published about the pool itself."""
-    watched: bool = False
-    unseen: dict[str, PolicyDemand] = field(default_factory=dict)
+    is_watched: bool = False
+    hidden_demand: dict[str, PolicyDemand] = field(default_factory=dict)
     """What others ask who wait and are not shown."""
 
-    def under(self, **terms: Any) -> FairScene:
+    def with_settings(self, **terms: Any) -> FairShareBuilder:
         """Settings of the pool, those that accounts may say otherwise among them."""
-        self.said |= _texts({name: value for name, value in terms.items() if name in SETTINGS})
-        super().under(**{name: value for name, value in terms.items() if name not in SETTINGS})
+        self.pool_settings |= _texts({name: value for name, value in terms.items() if name in SETTINGS})
+        super().with_settings(**{name: value for name, value in terms.items() if name not in SETTINGS})
         return self
 
-    def group(self, name: str, parent: str | None = None, **numbers: Any) -> FairScene:
+    def group(self, name: str, parent: str | None = None, **numbers: Any) -> FairShareBuilder:
         """A group: what an account has, settings, and what is published about it."""
-        super().group(name, parent, **_columns(numbers, len(self.accounts) + 1))
+        super().group(name, parent, **_account_fields(numbers, len(self.accounts) + 1))
         return self
 
-    def policy(self, component: str, group: str | None = None, **numbers: Any) -> FairScene:
+    def policy(self, component: str, group: str | None = None, **numbers: Any) -> FairShareBuilder:
         """A policy."""
-        super().policy(component, group, **_columns(numbers, len(self.accounts) + 1))
+        super().policy(component, group, **_account_fields(numbers, len(self.accounts) + 1))
         return self
 
-    def runs(self, name: str, component: str, *, ran_s: int = 3600, **ask: Any) -> FairScene:
+    def runs(self, name: str, component: str, *, ran_s: int = 3600, **ask: Any) -> FairShareBuilder:
         """Somebody runs."""
         super().runs(name, component, ran_s=ran_s, **ask)
         return self
 
-    def run(self, component: str, *units: int, **ask: Any) -> FairScene:
+    def runs_several(self, component: str, *units: int, **ask: Any) -> FairShareBuilder:
         """Several run, one after the other granted so many gpus: a1, a2, … of policy a."""
         for number, each in enumerate(units, 1):
             self.runs(f"{component}{number}", component, gpu=each, **ask)
         return self
 
-    def waits(self, name: str, component: str, **ask: Any) -> FairScene:
+    def waits(self, name: str, component: str, **ask: Any) -> FairShareBuilder:
         """Somebody waits."""
         super().waits(name, component, **ask)
         return self
 
-    def holds(self, name: str, component: str, brought: Mapping[str, Any] | None = None, **ask: Any) -> FairScene:
+    def holds(self, name: str, component: str, brought: Mapping[str, Any] | None = None, **ask: Any) -> FairShareBuilder:
         """Somebody waits with a hold."""
         super().holds(name, component, brought, **ask)
         return self
@@ -78,24 +78,24 @@ class FairScene(Scene):
     def snapshot(self) -> PoolSnapshot:
         """The scene as the planner sees it."""
         now = super().snapshot()
-        pool = replace(now.accounts["pool"], settings=self.said, published=self.kept)
-        demand = dict(self.unseen)
-        for one in (*self.waiting, *(hold.owner for hold in self.holding)):
+        pool = replace(now.accounts["pool"], settings=self.pool_settings, published=self.pool_status)
+        demand = dict(self.hidden_demand)
+        for one in (*self.waiters, *(hold.owner for hold in self.hold_snapshots)):
             so_far = demand.get(one.component, PolicyDemand(0, {}))
             demand[one.component] = PolicyDemand(so_far.requests + 1, dict(Counter(so_far.units) + Counter(one.amounts)))
         waiters = tuple(replace(one, queue_position=one.queue_position or at) for at, one in enumerate(now.waiters, 1))
-        return replace(now, accounts={**now.accounts, "pool": pool}, waiters=waiters, demand=demand, is_watched=self.watched)
+        return replace(now, accounts={**now.accounts, "pool": pool}, waiters=waiters, demand=demand, is_watched=self.is_watched)
 
     def steps(self) -> list[tuple[str, ...]]:
         """The steps of the plan in short."""
-        return [_short(step) for step in self.plan().steps]
+        return [_describe(step) for step in self.plan().steps]
 
-    def evicted(self) -> dict[str, str]:
+    def evicted_victims(self) -> dict[str, str]:
         """Who is evicted, and for which account."""
         steps = (step for step in self.plan().steps if isinstance(step, EvictOverLimit))
         return {victim.request: victim.account for step in steps for victim in step.victims}
 
-    def published(self) -> dict[str, dict[str, str | None]]:
+    def published_fields(self) -> dict[str, dict[str, str | None]]:
         """What is written anew: account → field → text, None if it goes."""
         found = self.plan().publication
         if found is None:
@@ -107,9 +107,9 @@ class FairScene(Scene):
         return self.plan().publication
 
 
-def a_fair_pool(**capacity: int) -> FairScene:
+def a_fair_share_pool(**capacity: int) -> FairShareBuilder:
     """A pool of discipline `fair_share` and nothing in it."""
-    return FairScene(capacity, PlannerSettings(discipline="fair_share"))
+    return FairShareBuilder(capacity, PlannerSettings(discipline="fair_share"))
 
 
 def starving(below_s: int = 31) -> dict[str, Any]:
@@ -125,7 +125,7 @@ def aggressive(below_s: int = 121) -> dict[str, Any]:
 STARVING, AGGRESSIVE = starving(), aggressive()
 
 
-def _columns(numbers: dict[str, Any], born: int) -> dict[str, Any]:
+def _account_fields(numbers: dict[str, Any], born: int) -> dict[str, Any]:
     said = _texts({name: value for name, value in numbers.items() if name in SETTINGS})
     below, over = numbers.get("below_s"), numbers.get("over_s")
     kept = PublishedStatus(
@@ -149,7 +149,7 @@ def _text(value: Any) -> str:
     return encode(value) if isinstance(value, Mapping) else str(value)
 
 
-def _short(step: object) -> tuple[str, ...]:
+def _describe(step: object) -> tuple[str, ...]:
     if isinstance(step, Preempt):
         return ("stop", step.waiter, *(victim.request for victim in step.victims))
     if isinstance(step, EvictOverLimit):

@@ -9,7 +9,7 @@ from app.domain.snapshot import Allocation
 from app.planner.fair_share.water_filling import Division
 
 
-def runs(*held: Amounts, checkpointed: frozenset[int] = frozenset()) -> list[Allocation]:
+def allocations(*held: Amounts, checkpointed: frozenset[int] = frozenset()) -> list[Allocation]:
     """Allocations r0, r1, … in order of grant; those at `checkpointed` completed a checkpoint."""
     return [
         Allocation(
@@ -29,7 +29,7 @@ def runs(*held: Amounts, checkpointed: frozenset[int] = frozenset()) -> list[All
     ]
 
 
-def fair(division: Division, name: str) -> dict[str, float]:
+def fair_shares(division: Division, name: str) -> dict[str, float]:
     """A node's fair share per key, as a decimal."""
     shares = zip(division.keys, division.accounts[name].fair, strict=True)
     return {key: float(Fraction(share, division.scale)) for key, share in shares}

@@ -13,7 +13,7 @@ from app.planner.fair_share.preemptible_split import PreemptibleSplit, split_all
 from app.planner.fair_share.share_tree import Branch, Leaf
 from app.planner.fair_share.starvation import StarvationSettings
 from app.planner.fair_share.water_filling import Division, divide
-from tests.unit.planner.fair_share.leaves import runs
+from tests.unit.planner.fair_share.leaves import allocations
 
 HALVES = StarvationSettings(aggressive_threshold=Fraction(1, 2))
 GPU = {"gpu": 1}
@@ -38,7 +38,7 @@ def _counts(found: PreemptibleSplit) -> tuple[int, int, int]:
 
 def test_in_three_parts() -> None:
     held = {"gpu": 1, "cpu": 1, "memory": 10}
-    found = _split(runs(*[held] * 150), {"gpu": 100, "cpu": 100, "memory": 1000}, {"gpu": 10, "cpu": 10, "memory": 100})
+    found = _split(allocations(*[held] * 150), {"gpu": 100, "cpu": 100, "memory": 1000}, {"gpu": 10, "cpu": 10, "memory": 100})
     assert _counts(found) == (50, 50, 50)
     assert found.non_preemptible[0] == "r0"
     assert found.preemptible[-1] == "r149"
@@ -50,28 +50,28 @@ def test_nothing_runs() -> None:
 
 def test_the_one_that_crosses_a_bound_is_protected() -> None:
     """The fair share is 10, the bounds are 5 and 10: at 4 and at 8 one crosses."""
-    found = _split(runs(*[{"gpu": 4}] * 4), {"gpu": 10}, {})
+    found = _split(allocations(*[{"gpu": 4}] * 4), {"gpu": 10}, {})
     assert (found.non_preemptible, found.aggressively_preemptible, found.preemptible) == (("r0", "r1"), ("r2",), ("r3",))
 
 
 def test_a_fair_share_that_covers_the_demand_protects_all_but_from_the_aggressive() -> None:
-    assert _counts(_split(runs(*[GPU] * 4), {"gpu": 10}, {})) == (2, 2, 0)
-    assert _counts(_split(runs(*[GPU] * 4), {"gpu": 10}, {}, StarvationSettings(threshold=Fraction(0)))) == (1, 3, 0)
+    assert _counts(_split(allocations(*[GPU] * 4), {"gpu": 10}, {})) == (2, 2, 0)
+    assert _counts(_split(allocations(*[GPU] * 4), {"gpu": 10}, {}, StarvationSettings(threshold=Fraction(0)))) == (1, 3, 0)
 
 
 def test_without_aggressive_preemption_what_only_it_could_take_is_protected() -> None:
     patience = StarvationSettings(aggressive_threshold=Fraction(1, 2), allow_aggressive=False)
-    assert _counts(_split(runs(*[GPU] * 15), {"gpu": 10}, {}, patience)) == (10, 0, 5)
+    assert _counts(_split(allocations(*[GPU] * 15), {"gpu": 10}, {}, patience)) == (10, 0, 5)
 
 
 def test_what_completed_a_checkpoint_goes_first() -> None:
-    found = _split(runs(*[GPU] * 15, checkpointed=frozenset({0, 3})), {"gpu": 10}, {})
+    found = _split(allocations(*[GPU] * 15, checkpointed=frozenset({0, 3})), {"gpu": 10}, {})
     assert found.preemptible == ("r12", "r13", "r14", "r0", "r3")
     assert list(found.usage_before)[-2:] == ["r0", "r3"]
 
 
 def test_usage_before_each_in_the_order_of_the_walk() -> None:
-    running = runs({"gpu": 1}, {"gpu": 2, "cpu": 4}, {"cpu": 1}, checkpointed=frozenset({0}))
+    running = allocations({"gpu": 1}, {"gpu": 2, "cpu": 4}, {"cpu": 1}, checkpointed=frozenset({0}))
     division = _divided(running, {"gpu": 10, "cpu": 10}, {})
     found = split_allocations(running, division.accounts["x"], division, HALVES)
     tenths = {name: [Fraction(share * 10, division.scale) for share in shares] for name, shares in found.usage_before.items()}
@@ -92,24 +92,24 @@ def test_usage_before_each_in_the_order_of_the_walk() -> None:
 )
 def test_so_much_is_protected_of_everybody(protects: dict[str, int], expected: tuple[int, int, int]) -> None:
     patience = StarvationSettings(aggressive_threshold=Fraction(1, 2), protected_usage=protects)
-    assert _counts(_split(runs(*[{"gpu": 1, "cpu": 2}] * 15), {"gpu": 10, "cpu": 20}, {}, patience)) == expected
+    assert _counts(_split(allocations(*[{"gpu": 1, "cpu": 2}] * 15), {"gpu": 10, "cpu": 20}, {}, patience)) == expected
 
 
 def test_a_key_of_which_all_that_is_wanted_is_due_does_not_count() -> None:
     """Of cpu all is due and held from the start; the bounds are those of the gpus."""
-    running = runs({"gpu": 1, "cpu": 8}, *[GPU] * 14)
+    running = allocations({"gpu": 1, "cpu": 8}, *[GPU] * 14)
     assert _counts(_split(running, {"gpu": 10, "cpu": 20}, {"gpu": 5})) == (5, 5, 5)
 
 
 def test_what_is_protected_from_the_aggressive_is_protected_from_all() -> None:
     patience = StarvationSettings(threshold=Fraction(1, 5), aggressive_threshold=Fraction(1, 2))
-    assert _counts(_split(runs(*[GPU] * 15), {"gpu": 10}, {}, patience)) == (5, 0, 10)
+    assert _counts(_split(allocations(*[GPU] * 15), {"gpu": 10}, {}, patience)) == (5, 0, 10)
 
 
 @pytest.mark.parametrize("rounded", [0, 1, -1])
 def test_bounds_are_not_crossed_by_rounding(rounded: int) -> None:
     """A third of 99 is 33: the 33rd is protected, the next is not."""
-    running = runs(*[GPU] * 60)
+    running = allocations(*[GPU] * 60)
     tree = Branch("pool", children=(Leaf("x", usage={"gpu": 60}, demand={"gpu": 99}), Leaf("y", weight=2, demand={"gpu": 99})))
     division = divide({"gpu": 99}, tree)
     node = replace(division.accounts["x"], fair=(division.scale // 3 + rounded,))

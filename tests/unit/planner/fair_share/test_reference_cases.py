@@ -29,7 +29,7 @@ from app.planner.fair_share.starvation import (
 )
 from app.planner.fair_share.water_filling import AccountShares, Division, divide
 from tests.support.paths import BESIDE
-from tests.unit.planner.fair_share.leaves import runs
+from tests.unit.planner.fair_share.leaves import allocations
 
 FILE = Path(os.environ.get("POOLKEEPER_CASES", BESIDE / "cases")) / "fair_share.json"
 CASES: list[dict[str, Any]] = json.loads(FILE.read_text("utf-8"))["cases"] if FILE.exists() else []
@@ -154,7 +154,7 @@ def test_split(case: dict[str, Any]) -> None:
     division = whole.divide()
     node = division.accounts[case["operation"]]
     held = [whole.amounts(entry["resources"]) for entry in case["running"] for _ in range(entry["count"])]
-    found = split_allocations(runs(*held), node, division, _patience(case, whole))
+    found = split_allocations(allocations(*held), node, division, _patience(case, whole))
     assert {name: len(getattr(found, name)) for name in case["expected_split"]} == case["expected_split"]
     for what, expected in case.get("expected_dominant", {}).items():
         assert _dominant(node, what) / division.scale == pytest.approx(expected)

@@ -12,46 +12,46 @@ from app.domain.snapshot import Allocation, Waiter
 from app.planner.decisions import DecisionReason
 from app.planner.fair_share.rules import FairShareRules, ShareScenario
 from app.planner.planning_pass import plan_pool
-from tests.unit.planner.fair_share.builders import STARVING, FairScene, a_fair_pool
+from tests.unit.planner.fair_share.builders import STARVING, FairShareBuilder, a_fair_share_pool
 
 
-def lumps(*units: int, waits: int) -> FairScene:
+def lumps(*units: int, waits: int) -> FairShareBuilder:
     """Ten units, six due to `a`, who holds so much in such lumps, and four to `b`, who has one; half of it may be taken."""
     scene = (
-        a_fair_pool(gpu=10)
-        .under(preemption_threshold=0.5, aggressive_starvation=True)
+        a_fair_share_pool(gpu=10)
+        .with_settings(preemption_threshold=0.5, aggressive_starvation=True)
         .policy("a", weight=3)
         .policy("b", weight=2, **STARVING)
     )
-    return scene.run("a", *units).run("b", 1).waits("w", "b", gpu=waits).waits("x", "b", gpu=3).waits("y", "a", gpu=7)
+    return scene.runs_several("a", *units).runs_several("b", 1).waits("w", "b", gpu=waits).waits("x", "b", gpu=3).waits("y", "a", gpu=7)
 
 
 def test_the_first_in_order_is_taken_if_it_may_be() -> None:
-    assert set(lumps(3, 2, 1, 3, waits=4).stopped()) == {"a4", "a3"}
+    assert set(lumps(3, 2, 1, 3, waits=4).victims()) == {"a4", "a3"}
 
 
 def test_another_set_of_the_same_policy_is_taken_if_the_first_could_be_taken_back() -> None:
     """Without five units it would be below its part, and two of them would fit back; without four it is not."""
-    assert set(lumps(3, 1, 2, 3, waits=4).stopped()) == {"a4", "a2"}
+    assert set(lumps(3, 1, 2, 3, waits=4).victims()) == {"a4", "a2"}
 
 
 def test_the_smaller_is_taken_if_the_larger_could_be_taken_back() -> None:
-    scene = a_fair_pool(gpu=8).under(preemption_threshold=0.5).policy("a", **STARVING).policy("b")
-    scene.run("a", 1, 1, 1).run("b", 1, 1, 1, 2).waits("x", "b", gpu=4).waits("y", "a", gpu=3, preemption_class=0)
-    assert set(scene.waits("w", "a", gpu=1).stopped()) == {"b3"}
+    scene = a_fair_share_pool(gpu=8).with_settings(preemption_threshold=0.5).policy("a", **STARVING).policy("b")
+    scene.runs_several("a", 1, 1, 1).runs_several("b", 1, 1, 1, 2).waits("x", "b", gpu=4).waits("y", "a", gpu=3, preemption_class=0)
+    assert set(scene.waits("w", "a", gpu=1).victims()) == {"b3"}
 
 
 def test_so_it_is_within_the_most_that_a_decision_may_have() -> None:
     scene = lumps(3, 1, 2, 3, waits=4)
-    assert set(scene.under(max_victims=2).stopped()) == {"a4", "a2"}
-    assert scene.under(max_victims=1).why() is DecisionReason.TOO_MANY
+    assert set(scene.with_settings(max_victims=2).victims()) == {"a4", "a2"}
+    assert scene.with_settings(max_victims=1).reason() is DecisionReason.TOO_MANY
 
 
 @pytest.mark.parametrize("before", [1, 99, 150])
 def test_however_many_are_refused_before_it_somebody_is_served_in_the_end(before: int) -> None:
     """Pass after pass, with nothing else going on."""
-    scene = a_fair_pool(gpu=8, mem=10_000).under(preemption_threshold=0.5).policy("a", **STARVING).policy("b")
-    scene.run("a", 1, 1).run("b", *[1] * 6)
+    scene = a_fair_share_pool(gpu=8, mem=10_000).with_settings(preemption_threshold=0.5).policy("a", **STARVING).policy("b")
+    scene.runs_several("a", 1, 1).runs_several("b", *[1] * 6)
     for number in range(before):
         scene.waits(f"x{number}", "a", gpu=4, mem=1 + number)
     now = scene.waits("w", "a", gpu=1).snapshot()
@@ -63,26 +63,26 @@ def test_however_many_are_refused_before_it_somebody_is_served_in_the_end(before
 
 def test_a_policy_of_whom_nothing_may_be_taken_hides_nobody_behind_it() -> None:
     """Eight are due to each. Whoever of `b` goes could take back; `c` has four too many, but who runs there is older."""
-    scene = a_fair_pool(gpu=24).under(preemption_threshold=0.5, fair_share_tolerance=1).policy("a", **STARVING)
-    scene.policy("b").policy("c").run("a", *[1] * 4).run("c", *[1] * 12).run("b", *[1] * 8)
+    scene = a_fair_share_pool(gpu=24).with_settings(preemption_threshold=0.5, fair_share_tolerance=1).policy("a", **STARVING)
+    scene.policy("b").policy("c").runs_several("a", *[1] * 4).runs_several("c", *[1] * 12).runs_several("b", *[1] * 8)
     for component in "abc":
         scene.waits(f"x{component}", component, gpu=9)
-    assert set(scene.waits("w", "a", gpu=4, preemption_class=6).stopped()) == {"c12", "c11", "c10", "c9"}
+    assert set(scene.waits("w", "a", gpu=4, preemption_class=6).victims()) == {"c12", "c11", "c10", "c9"}
 
 
 def test_every_set_of_the_first_candidates_is_weighed() -> None:
     """Of `b` and `c` one may go each, of the others nobody: of ten candidates that is the set they agree on last."""
-    scene = a_fair_pool(gpu=40).under(preemption_threshold=0.75, fair_share_tolerance=1).policy("a", **STARVING)
-    scene.run("a", *[1] * 6).waits("xa", "a", gpu=9, preemption_class=0)
+    scene = a_fair_share_pool(gpu=40).with_settings(preemption_threshold=0.75, fair_share_tolerance=1).policy("a", **STARVING)
+    scene.runs_several("a", *[1] * 6).waits("xa", "a", gpu=9, preemption_class=0)
     for component, units in (("b", 9), ("c", 9), ("d", 8), ("e", 8)):
-        scene.policy(component).run(component, *[1] * units).waits(f"x{component}", component, gpu=9)
-    assert set(scene.waits("w", "a", gpu=2).stopped()) == {"c9", "b9"}
+        scene.policy(component).runs_several(component, *[1] * units).waits(f"x{component}", component, gpu=9)
+    assert set(scene.waits("w", "a", gpu=2).victims()) == {"c9", "b9"}
 
 
 def test_sets_that_take_the_same_of_the_same_are_weighed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of twelve alike any seven do, and none: that is known when one such set was weighed."""
-    scene = a_fair_pool(gpu=1000).under(preemption_threshold=0.5, fair_share_tolerance=1).policy("a", **STARVING).policy("b")
-    scene.run("a", *[1] * 450).run("b", *[25] * 22)
+    scene = a_fair_share_pool(gpu=1000).with_settings(preemption_threshold=0.5, fair_share_tolerance=1).policy("a", **STARVING).policy("b")
+    scene.runs_several("a", *[1] * 450).runs_several("b", *[25] * 22)
     for number in range(3):
         scene.waits(f"w{number}", "a", gpu=175, preempted_fence=number + 1)
     now = scene.snapshot()
@@ -98,7 +98,7 @@ def test_sets_that_take_the_same_of_the_same_are_weighed_once(monkeypatch: pytes
 
 
 def test_a_hold_does_not_end_because_there_was_no_time_to_weigh(monkeypatch: pytest.MonkeyPatch) -> None:
-    scene = a_fair_pool(gpu=10).under(preemption_threshold=0.5, aggressive_starvation=True).policy("a", weight=3)
-    scene.policy("b", weight=2, **STARVING).run("a", 3, 1, 2, 3).run("b", 1).holds("w", "b", gpu=4).waits("y", "a", gpu=7)
+    scene = a_fair_share_pool(gpu=10).with_settings(preemption_threshold=0.5, aggressive_starvation=True).policy("a", weight=3)
+    scene.policy("b", weight=2, **STARVING).runs_several("a", 3, 1, 2, 3).runs_several("b", 1).holds("w", "b", gpu=4).waits("y", "a", gpu=7)
     monkeypatch.setattr(FairShareRules, "may_weigh_more", lambda *_: False)
     assert not [step for step in plan_pool(scene.snapshot()).steps if isinstance(step, EndHold)]

@@ -7,7 +7,7 @@ import pytest
 from app.domain.amounts import Amounts
 from app.planner.fair_share.share_tree import Branch, Leaf
 from app.planner.fair_share.water_filling import divide
-from tests.unit.planner.fair_share.leaves import fair
+from tests.unit.planner.fair_share.leaves import fair_shares
 
 POOL = {"cpu": 100, "memory": 1000}
 ALL = {"cpu": 100, "memory": 1000}
@@ -16,7 +16,7 @@ ALL = {"cpu": 100, "memory": 1000}
 def _due(capacity: Amounts, *children: Leaf | Branch) -> dict[str, dict[str, float]]:
     """The fair shares of all in a pool."""
     division = divide(capacity, Branch("pool", children=children))
-    return {name: fair(division, name) for name in division.accounts}
+    return {name: fair_shares(division, name) for name in division.accounts}
 
 
 def _close(**expected: float) -> object:
@@ -88,7 +88,7 @@ def test_a_key_that_the_pool_has_nothing_of_counts_for_nothing() -> None:
 def test_more_that_runs_than_is_wanted_counts_as_wanted() -> None:
     division = divide({"gpu": 4}, Branch("pool", children=(Leaf("x", usage={"gpu": 3}, demand={"gpu": 1}),)))
     assert division.accounts["x"].demand == division.accounts["x"].usage
-    assert fair(division, "x") == {"gpu": 0.75}
+    assert fair_shares(division, "x") == {"gpu": 0.75}
 
 
 # Guarantees

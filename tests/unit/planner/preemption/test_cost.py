@@ -16,7 +16,7 @@ CLASSES = PlannerSettings(discipline="classes")
 
 def cost(*, terms: PlannerSettings = CLASSES, profile: str = "batch", ran_s: int = 600, **ask: Any) -> Fraction:
     """The cost of stopping one that has run for ten minutes and holds what is asked, a unit of gpu if nothing is."""
-    (holder,) = a_pool().runs("v", "t", ran_s=ran_s, **{"gpu": 1, **ask}).running
+    (holder,) = a_pool().runs("v", "t", ran_s=ran_s, **{"gpu": 1, **ask}).allocations
     costs = PreemptionCosts(terms, NOW_MS, {"t": profile})
     assert costs.approximate(holder) == float(costs.exact(holder))
     return costs.exact(holder)
@@ -87,8 +87,8 @@ def test_profiles_count_in_classes_only() -> None:
 
 
 def test_equal_costs_are_equal_to_the_last_digit() -> None:
-    one = a_pool().runs("a", "t", gpu=3, ran_s=7).running[0]
-    other = a_pool().runs("b", "t", gpu=1, ran_s=21).running[0]
+    one = a_pool().runs("a", "t", gpu=3, ran_s=7).allocations[0]
+    other = a_pool().runs("b", "t", gpu=1, ran_s=21).allocations[0]
     costs = PreemptionCosts(CLASSES, NOW_MS, {"t": "batch"})
     assert costs.approximate(one) == costs.approximate(other)
 

@@ -1,0 +1,47 @@
+"""The types of validated fields (ranges, amounts, durations), and the two base models of everything that a client sends."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from app.domain.amounts import MAX_KEYS
+from app.domain.decimals import require_exact
+from app.domain.names import LabelKey, ResourceKey
+from app.domain.queue_score import EXACT
+
+TEN_YEARS_S = 10 * 365 * 24 * 3600
+"""The longest duration: a time in milliseconds with it added is still an exact number."""
+
+MAX_LABELS = 32
+MAX_WEIGHT = 10_000
+MAX_THRESHOLD = 10
+
+Units = Annotated[int, Field(ge=1, le=EXACT)]
+Quantity = Annotated[int, Field(ge=0, le=EXACT)]
+Seconds = Annotated[int, Field(ge=0, le=TEN_YEARS_S)]
+Duration = Annotated[int, Field(ge=1, le=TEN_YEARS_S)]
+Weight = Annotated[int, Field(ge=1, le=MAX_WEIGHT)]
+Ratio = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False), AfterValidator(require_exact)]
+Threshold = Annotated[float, Field(ge=0, le=MAX_THRESHOLD, allow_inf_nan=False), AfterValidator(require_exact)]
+RequestedUnits = Annotated[Mapping[ResourceKey, Units], Field(max_length=MAX_KEYS)]
+Capacity = Annotated[Mapping[ResourceKey, Units], Field(min_length=1, max_length=MAX_KEYS)]
+Quantities = Annotated[Mapping[ResourceKey, Quantity], Field(max_length=MAX_KEYS)]
+Labels = Annotated[Mapping[LabelKey, Annotated[str, Field(max_length=255)]], Field(max_length=MAX_LABELS)]
+Description = Annotated[str, Field(max_length=1000)]
+
+
+class StrictModel(BaseModel):
+    """Strict: no unknown fields, and no value made into another type."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+class SettingsModel(StrictModel):
+    """Settings with their defaults; in a change, only those that were given count."""
+
+    def explicit_values(self) -> dict[str, Any]:
+        """The settings that were given, null ones included."""
+        return self.model_dump(exclude_unset=True)
