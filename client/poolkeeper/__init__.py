@@ -1,32 +1,32 @@
-"""Poolkeeper's client: ask for capacity over HTTP, hold it while the work runs, give it back.
+"""Poolkeeper's client: requests capacity over HTTP, keeps the allocation while the work runs, and releases it.
 
-`Client` has a method for each thing there is to do, and `Client.allocation` does the whole of it around a block. It retries
-what is safe to repeat, raises what is in `errors`, and answers with the frozen records of `models`. Only the standard library
-is used. What is named here is imported when it is first used, and `http.client` with the first call, so that a program that
-may not need them, such as the command line for its help, starts fast.
+`Client` has a method for each call of the API. `Client.allocation` submits, waits, heartbeats and releases around a block.
+A call is retried if it is safe to repeat, raises an exception of `errors`, and returns a frozen record of `models`. Only the
+standard library is used. Each name of this module is imported at its first use, and `http.client` at the first call: a program
+that may not need them, such as the command line for its help, starts fast.
 """
 
 from typing import TYPE_CHECKING
 
-__all__ = ["Allocation", "Client", "ask", "errors", "models"]
+__all__ = ["Allocation", "Client", "errors", "models", "request_spec"]
 
 if TYPE_CHECKING:
     from poolkeeper import errors, models
     from poolkeeper.allocation import Allocation
     from poolkeeper.client import Client
-    from poolkeeper.request_body import ask
+    from poolkeeper.request_body import request_spec
 else:
-    _WHERE = {"Allocation": "allocation", "Client": "client", "ask": "request_body", "errors": None, "models": None}
+    _MODULES = {"Allocation": "allocation", "Client": "client", "request_spec": "request_body", "errors": None, "models": None}
 
     def __getattr__(name):
-        """One of `__all__`, imported now; it stays."""
+        """Import a name of `__all__` at its first use, and keep it."""
         from importlib import import_module
 
-        if name not in _WHERE:
+        if name not in _MODULES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        module = import_module(f"{__name__}.{_WHERE[name] or name}")
-        found = globals()[name] = getattr(module, name) if _WHERE[name] else module
-        return found
+        module = import_module(f"{__name__}.{_MODULES[name] or name}")
+        value = globals()[name] = getattr(module, name) if _MODULES[name] else module
+        return value
 
     def __dir__():
         return sorted({*globals(), *__all__})

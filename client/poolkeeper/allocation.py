@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from poolkeeper.errors import (
     AllocationLost,
+    ApiError,
     Conflict,
     NotFound,
     NotGranted,
     PoolkeeperError,
-    Refused,
-    Rejected,
+    RequestRejected,
     StaleFence,
-    TimedOut,
+    WaitTimeout,
 )
-from poolkeeper.failures import surely_not_done
-from poolkeeper.heartbeats import Heartbeats, now_s
+from poolkeeper.failures import is_definitely_not_applied
+from poolkeeper.heartbeats import HeartbeatThread, now_s
 from poolkeeper.http_client import new_key
 
 if TYPE_CHECKING:
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 OnDirective = Callable[["Allocation", str], object]
 """Called in a thread of its own whenever the directive changes, so that it may take its time."""
 
-TRIES_TO_UNDO, HURRY_S = 2, 3.0
+CLEANUP_TRIES, CLEANUP_TIMEOUT_S = 2, 3.0
 
-Held = TypeVar("Held")
-Word = TypeVar("Word", "Heartbeat", "Request")
+Entered = TypeVar("Entered")
+Acknowledgement = TypeVar("Acknowledgement", "Heartbeat", "Request")
 
 
 class Allocation:
@@ -71,15 +71,15 @@ class Allocation:
         self._client, self._body, self._wait_s, self._on_directive = client, body, wait_s, on_directive
         self._key, self._key_is_new = key or new_key(), key is None
         self._request: Request | None = None
-        self._heartbeats: Heartbeats | None = None
-        self._owner = 0
+        self._heartbeats: HeartbeatThread | None = None
+        self._owner_pid = 0
 
     # ---- what is held
 
     @property
     def request(self) -> Request:
         """The request, as it was granted."""
-        return _entered(self._request)
+        return _require_entered(self._request)
 
     @property
     def fence(self) -> int:
@@ -99,36 +99,36 @@ class Allocation:
     @property
     def directive(self) -> str:
         """What we have to do: `continue`, or else `checkpoint`, `terminate`; `kill` if we have lost the units."""
-        return _entered(self._heartbeats).directive
+        return _require_entered(self._heartbeats).directive
 
     @property
     def deadline(self) -> datetime | None:
         """By when, by the server's clock."""
-        return _entered(self._heartbeats).deadline
+        return _require_entered(self._heartbeats).deadline
 
     @property
     def lost(self) -> bool:
         """Whether the server said that the units are not ours any more."""
-        return _entered(self._heartbeats).lost_because is not None
+        return _require_entered(self._heartbeats).loss_reason is not None
 
     @property
     def left(self) -> bool:
         """Whether we have given the units back unfinished, as we were asked to."""
-        return _entered(self._heartbeats).left
+        return _require_entered(self._heartbeats).left
 
     @property
     def suspected(self) -> bool:
         """Whether they may not be, since no heartbeat got through for as long as the lease lasts."""
-        return _entered(self._heartbeats).suspected
+        return _require_entered(self._heartbeats).suspected
 
     def ensure(self) -> None:
         """Returns if the units are ours by all that is known; AllocationLost if not.
 
         What is known is at most a few seconds old: a pool that gives less grace than that takes its units back unheard.
         """
-        heartbeats = _entered(self._heartbeats)
-        if heartbeats.lost_because:
-            raise AllocationLost(heartbeats.lost_because)
+        heartbeats = _require_entered(self._heartbeats)
+        if heartbeats.loss_reason:
+            raise AllocationLost(heartbeats.loss_reason)
         if heartbeats.left:
             raise AllocationLost(f"we have left {self.request.id}")
         if heartbeats.suspected:
@@ -142,94 +142,96 @@ class Allocation:
         If it was asked for and is `completed` we have `left`: stop what uses the units before saying so. If that was asked
         just then, and we do not know of it yet, it is AllocationLost, too.
         """
-        told = (self.request.id, self.fence, state, seconds, reference)
-        asked = self.directive != "continue"
-        answer = self._said(lambda: self._client.checkpoint(*told))
-        if self.left and not asked:
+        arguments = (self.request.id, self.fence, state, seconds, reference)
+        was_asked = self.directive != "continue"
+        heartbeat = self._report(lambda: self._client.checkpoint(*arguments))
+        if self.left and not was_asked:
             raise AllocationLost(f"{self.request.id} had to leave just then, and has with this checkpoint")
-        return answer
+        return heartbeat
 
     def vacate(self) -> bool:
         """Leave, unfinished, because we have to: stop what uses the units before. False if we may stay after all."""
         try:
-            self._said(lambda: self._client.release(self.request.id, self.fence, "vacated"))
-        except Conflict as stays:
-            if stays.code != "not_leaving":
+            self._report(lambda: self._client.release(self.request.id, self.fence, "vacated"))
+        except Conflict as conflict:
+            if conflict.code != "not_leaving":
                 raise
         return self.left
 
-    def _said(self, word: Callable[[], Word]) -> Word:
+    def _report(self, call: Callable[[], Acknowledgement]) -> Acknowledgement:
         try:
-            return _entered(self._heartbeats).say(word)
-        except StaleFence as gone:
-            raise AllocationLost(str(gone)) from gone
+            return _require_entered(self._heartbeats).report(call)
+        except StaleFence as error:
+            raise AllocationLost(str(error)) from error
 
     # ---- going in
 
     def __enter__(self) -> Self:
-        if self._owner:
+        if self._owner_pid:
             raise RuntimeError("an allocation is for one use; make another")
-        self._owner = os.getpid()
+        self._owner_pid = os.getpid()
         try:
             return self._enter()
         except NotGranted:
             raise
         except BaseException as error:
-            if self._request or not (isinstance(error, Refused) and surely_not_done(error) and not error.repeated):
-                self._undo(error)
+            if self._request or not (isinstance(error, ApiError) and is_definitely_not_applied(error) and not error.repeated):
+                self._cancel_or_release(error)
             raise
 
     def _enter(self) -> Self:
-        vouched_s = now_s()
-        self._request = self._client.submit_ask(self._body, self._key)
-        at_once = self._request.holds and self._key_is_new
-        self._request = self._granted(self._request)
-        if not at_once:  # it may have been granted long ago, while the server could not be reached
-            vouched_s = now_s()
+        renewed_s = now_s()
+        self._request = self._client.submit_spec(self._body, self._key)
+        is_fresh_grant = self._request.is_allocated and self._key_is_new
+        self._request = self._wait_for_grant(self._request)
+        if not is_fresh_grant:  # it may have been granted long ago, while the server could not be reached
+            renewed_s = now_s()
             self._confirm()
-        self._heartbeats = Heartbeats(self._client, self.request.id, self.fence, self.request.lease_s, vouched_s, self._tell)
+        self._heartbeats = HeartbeatThread(
+            self._client, self.request.id, self.fence, self.request.lease_s, renewed_s, self._call_on_directive
+        )
         self._heartbeats.start()
         return self
 
     def _confirm(self) -> None:
         try:
             self._client.heartbeat(self.request.id, self.fence)
-        except StaleFence as gone:
-            raise AllocationLost(f"it was granted and lost before that was learnt: {gone}") from gone
+        except StaleFence as error:
+            raise AllocationLost(f"it was granted and lost before that was learnt: {error}") from error
 
-    def _granted(self, request: Request) -> Request:
+    def _wait_for_grant(self, request: Request) -> Request:
         """The request once it holds its units; NotGranted if it never will."""
         try:
-            request = self._client.wait(request.id, self._wait_s) if request.queued else request
-        except TimedOut as late:
-            request = self._left_at_last(late)
+            request = self._client.wait(request.id, self._wait_s) if request.is_queued else request
+        except WaitTimeout as timeout:
+            request = self._cancel_after_timeout(timeout)
         if request.status == "rejected":
-            raise Rejected(request)
-        if not request.holds:
+            raise RequestRejected(request)
+        if not request.is_allocated:
             raise NotGranted(request)
         return request
 
-    def _left_at_last(self, late: TimedOut) -> Request:
+    def _cancel_after_timeout(self, timeout: WaitTimeout) -> Request:
         """The request, granted in the very last moment; else out of the queue, and TimedOut."""
         try:
-            request = leave(self._client, late.request.id)
-        except PoolkeeperError as trouble:
-            late.add_note(f"it could not be cancelled: {trouble}")
-            raise late from None
-        if not request.holds:
-            raise late
+            request = cancel_if_queued(self._client, timeout.request.id)
+        except PoolkeeperError as error:
+            timeout.add_note(f"it could not be cancelled: {error}")
+            raise timeout from None
+        if not request.is_allocated:
+            raise timeout
         return request
 
-    def _undo(self, error: BaseException) -> None:
+    def _cancel_or_release(self, error: BaseException) -> None:
         """Leaves nothing behind; if that fails, the queue's and the lease's own ends will do it."""
         if self._heartbeats:
             self._heartbeats.stop()
         try:
-            undo(self._client, self._body, self._key, self._request)
-        except PoolkeeperError as trouble:
-            error.add_note(f"the request may still wait or hold units: {trouble}")
+            cancel_or_release(self._client, self._body, self._key, self._request)
+        except PoolkeeperError as cleanup_error:
+            error.add_note(f"the request may still wait or hold units: {cleanup_error}")
 
-    def _tell(self, directive: str) -> None:
+    def _call_on_directive(self, directive: str) -> None:
         if self._on_directive:
             name = f"poolkeeper-{directive}-{self.request.id}"
             Thread(target=self._on_directive, args=(self, directive), name=name, daemon=True).start()
@@ -237,20 +239,20 @@ class Allocation:
     # ---- going out
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if os.getpid() != self._owner:  # a fork of the block leaves; the holder is still in it
+        if os.getpid() != self._owner_pid:  # a fork of the block leaves; the holder is still in it
             return
-        heartbeats, outcome = _entered(self._heartbeats), "succeeded" if kind is None else "failed"
-        sure = not (self.lost or self.suspected)
+        heartbeats, outcome = _require_entered(self._heartbeats), "succeeded" if kind is None else "failed"
+        is_certain = not (self.lost or self.suspected)
         heartbeats.stop()
         if heartbeats.left:
             return
         try:
-            trouble: PoolkeeperError | None = _ended_by_others(self._release(outcome), outcome)
-        except (StaleFence, NotFound) as gone:
-            late = isinstance(gone, StaleFence) and gone.request_status == "expired" and sure
-            trouble = None if late else AllocationLost(str(gone))
-        except PoolkeeperError as refused:
-            trouble = self._not_released(refused, quiet=error is None)
+            trouble: PoolkeeperError | None = _loss_by_other_end(self._release(outcome), outcome)
+        except (StaleFence, NotFound) as loss:
+            is_late_release = isinstance(loss, StaleFence) and loss.request_status == "expired" and is_certain
+            trouble = None if is_late_release else AllocationLost(str(loss))
+        except PoolkeeperError as release_error:
+            trouble = self._release_error(release_error, quiet=error is None)
         if trouble and error is None:
             raise trouble
         if trouble and error is not None:
@@ -266,33 +268,35 @@ class Allocation:
             self._client.release(self.request.id, self.fence, outcome)
             raise
 
-    def _not_released(self, trouble: PoolkeeperError, *, quiet: bool) -> PoolkeeperError | None:
+    def _release_error(self, error: PoolkeeperError, *, quiet: bool) -> PoolkeeperError | None:
         """What to raise or note; only a warning if the block ended quietly and the lease ends by itself."""
         if not quiet or self.request.lease_s is None:
-            return trouble
-        text = f"request {self.request.id} could not be released, its units come back when its lease lapses: {trouble}"
+            return error
+        text = f"request {self.request.id} could not be released, its units come back when its lease lapses: {error}"
         warnings.warn(text, RuntimeWarning, stacklevel=3)
         return None
 
 
-def undo(client: Client, body: Mapping[str, Any], key: str, request: Request | None, runner: str | None = None) -> Request:
+def cancel_or_release(
+    client: Client, body: Mapping[str, Any], key: str, request: Request | None, runner: str | None = None
+) -> Request:
     """Leaves nothing behind of an ask, also where only its key is known; PoolkeeperError if that cannot be had at once.
 
     With a `runner` what it holds is left alone if another one has begun it: Conflict. The request as it is then.
     """
-    hurried = client.twin(tries=TRIES_TO_UNDO, timeout_s=min(HURRY_S, client.timeout_s))
+    quick_client = client.clone(tries=CLEANUP_TRIES, timeout_s=min(CLEANUP_TIMEOUT_S, client.timeout_s))
     try:
-        found = leave(hurried, (request or hurried.submit_ask(body, key)).id)
-        if found.holds and found.fence is not None:
+        request = cancel_if_queued(quick_client, (request or quick_client.submit_spec(body, key)).id)
+        if request.is_allocated and request.fence is not None:
             if runner:
-                hurried.start(found.id, found.fence, runner)
-            found = hurried.release(found.id, found.fence, "failed")
-        return found
+                quick_client.start(request.id, request.fence, runner)
+            request = quick_client.release(request.id, request.fence, "failed")
+        return request
     finally:
-        hurried.close()
+        quick_client.close()
 
 
-def leave(client: Client, request_id: str) -> Request:
+def cancel_if_queued(client: Client, request_id: str) -> Request:
     """The request, cancelled if it waited, else as it is."""
     try:
         return client.cancel(request_id)
@@ -300,7 +304,7 @@ def leave(client: Client, request_id: str) -> Request:
         return client.request(request_id)
 
 
-def _ended_by_others(request: Request, outcome: str) -> AllocationLost | None:
+def _loss_by_other_end(request: Request, outcome: str) -> AllocationLost | None:
     """AllocationLost if the request had ended before it was released with this outcome: an operator dropped it."""
     if request.outcome == outcome:
         return None
@@ -308,7 +312,7 @@ def _ended_by_others(request: Request, outcome: str) -> AllocationLost | None:
     return AllocationLost(f"request {request.id} is {request.status}, and not by its holder{why}")
 
 
-def _entered(value: Held | None) -> Held:
+def _require_entered(value: Entered | None) -> Entered:
     if value is None:
         raise RuntimeError("the block of this allocation was not entered")
     return value

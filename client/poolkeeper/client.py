@@ -7,18 +7,18 @@ from types import EllipsisType
 from typing import Any
 
 from poolkeeper.allocation import Allocation, OnDirective
-from poolkeeper.errors import Refused, refusal
-from poolkeeper.http_client import KEY, new_key
-from poolkeeper.models import Caller, Heartbeat, Plan, Request, Task, Told
-from poolkeeper.pool_api import Pools, part
-from poolkeeper.request_body import ask
-from poolkeeper.wait_for_grant import wait
+from poolkeeper.errors import ApiError, api_error
+from poolkeeper.http_client import IDEMPOTENCY_HEADER, new_key
+from poolkeeper.models import Caller, Heartbeat, Plan, Request, Task, TimelineEntry
+from poolkeeper.pool_api import PoolApi, path_segment
+from poolkeeper.request_body import request_spec
+from poolkeeper.wait_for_grant import wait_for_grant
 
-BATCH = 1000
+BATCH_SIZE = 1000
 """Asks of one batch."""
 
 
-class Client(Pools):
+class Client(PoolApi):
     """Poolkeeper over HTTP. What is not given is read from POOLKEEPER_URL, POOLKEEPER_TOKEN and POOLKEEPER_WORKSPACE, then from
     the file that `poolkeeper login` writes. Threads may share one, and a forked child may go on using it."""
 
@@ -47,7 +47,7 @@ class Client(Pools):
 
         With the same `idempotency_key` the same request comes back; without one a key is made, so that a retry is safe.
         """
-        body = ask(
+        body = request_spec(
             component,
             component_type=component_type,
             resources=resources,
@@ -63,30 +63,32 @@ class Client(Pools):
             labels=labels,
             **amounts,
         )
-        return self.submit_ask(body, idempotency_key or new_key())
+        return self.submit_spec(body, idempotency_key or new_key())
 
-    def submit_ask(self, body: Mapping[str, Any], idempotency_key: str) -> Request:
-        """Submit what `poolkeeper.ask` made, under this key."""
-        answer = self.call("POST", "/requests", body=dict(body), headers={KEY: idempotency_key})
-        return Request.from_json(answer)
+    def submit_spec(self, body: Mapping[str, Any], idempotency_key: str) -> Request:
+        """Submit what `poolkeeper.request_spec` made, under this key."""
+        document = self.call("POST", "/requests", body=dict(body), headers={IDEMPOTENCY_HEADER: idempotency_key})
+        return Request.from_json(document)
 
-    def submit_many(self, asks: Sequence[Mapping[str, Any]], *, idempotency_key: str | None = None) -> list[Request | Refused]:
-        """Submit what `poolkeeper.ask` made, in order, each wholly or not at all; a malformed one is answered by its refusal.
+    def submit_many(
+        self, specs: Sequence[Mapping[str, Any]], *, idempotency_key: str | None = None
+    ) -> list[Request | ApiError]:
+        """Submit what `poolkeeper.request_spec` made, in order, each wholly or not at all; a malformed one is answered by its refusal.
 
         The key is for all of them: with the same one the same requests come back.
         """
         key = idempotency_key or new_key()
-        answers: list[Request | Refused] = []
-        for first in range(0, len(asks), BATCH):
-            headers = {KEY: f"{key}/{first}" if first else key}
-            body = {"requests": [dict(each) for each in asks[first : first + BATCH]]}
+        results: list[Request | ApiError] = []
+        for first in range(0, len(specs), BATCH_SIZE):
+            headers = {IDEMPOTENCY_HEADER: f"{key}/{first}" if first else key}
+            body = {"requests": [dict(each) for each in specs[first : first + BATCH_SIZE]]}
             rows = self.call("POST", "/requests/batch", body=body, headers=headers)
-            answers += [_request_or_refusal(row) for row in rows["items"]]
-        return answers
+            results += [_request_or_error(row) for row in rows["items"]]
+        return results
 
     def request(self, request_id: str) -> Request:
         """A request as it stands; of a queued one this counts as asking for it."""
-        return Request.from_json(self.call("GET", f"/requests/{part(request_id)}"))
+        return Request.from_json(self.call("GET", f"/requests/{path_segment(request_id)}"))
 
     def requests(
         self,
@@ -104,34 +106,34 @@ class Client(Pools):
 
     def explain(self, request_id: str) -> dict[str, Any]:
         """Why a request waits: a `sentence`, and for each of its `pools` the verdict, who holds the units, and more."""
-        found: dict[str, Any] = self.call("GET", f"/requests/{part(request_id)}/explain")
-        return found
+        explanation: dict[str, Any] = self.call("GET", f"/requests/{path_segment(request_id)}/explain")
+        return explanation
 
     def estimate(self, request_id: str) -> dict[str, Any]:
         """When a request may start, for each of its `pools`: what `explain` says of it without the reasons, and cheap."""
-        found: dict[str, Any] = self.call("GET", f"/requests/{part(request_id)}/estimate")
-        return found
+        estimate: dict[str, Any] = self.call("GET", f"/requests/{path_segment(request_id)}/estimate")
+        return estimate
 
-    def dry_run(self, **what: Any) -> dict[str, Any]:
-        """What would come of it, and nothing done: `request=` what `poolkeeper.ask` made, or a `pool=`, `policy=` or `group=`
+    def dry_run(self, **hypothesis: Any) -> dict[str, Any]:
+        """What would come of it, and nothing done: `request=` what `poolkeeper.request_spec` made, or a `pool=`, `policy=` or `group=`
         as it would be, or `pools=`, `cancel=`, `drop=`."""
-        found: dict[str, Any] = self.call("POST", "/dry-run", body=what)
-        return found
+        outcome: dict[str, Any] = self.call("POST", "/dry-run", body=hypothesis)
+        return outcome
 
-    def story(self, request_id: str) -> list[Told]:
+    def timeline(self, request_id: str) -> list[TimelineEntry]:
         """What happened to a request, oldest first."""
-        return [Told.from_json(row) for row in self.items(f"/requests/{part(request_id)}/events")]
+        return [TimelineEntry.from_json(row) for row in self.items(f"/requests/{path_segment(request_id)}/events")]
 
     def wait(self, request_id: str, timeout_s: float | None = None) -> Request:
         """The request as soon as it is no longer queued, whatever it is then; TimedOut when it takes longer than that.
 
         A server that is away for less than five minutes is waited for as well.
         """
-        return wait(self, request_id, f"/requests/{part(request_id)}", timeout_s, self._sleep)
+        return wait_for_grant(self, request_id, f"/requests/{path_segment(request_id)}", timeout_s, self._sleep)
 
     def heartbeat(self, request_id: str, fence: int) -> Heartbeat:
         """Prolong the lease; StaleFence if there is nothing to prolong."""
-        return Heartbeat.from_json(self.call("POST", f"/requests/{part(request_id)}/heartbeat", body={"fence": fence}))
+        return Heartbeat.from_json(self.call("POST", f"/requests/{path_segment(request_id)}/heartbeat", body={"fence": fence}))
 
     def release(self, request_id: str, fence: int, outcome: str = "succeeded") -> Request:
         """Give the units back; the work has `succeeded` or `failed`, or (`vacated`) it left because it was asked to.
@@ -139,7 +141,7 @@ class Client(Pools):
         Conflict (`not_leaving`) if it says `vacated` and nobody has asked.
         """
         body = {"fence": fence, "outcome": outcome}
-        return Request.from_json(self.call("POST", f"/requests/{part(request_id)}/release", body=body))
+        return Request.from_json(self.call("POST", f"/requests/{path_segment(request_id)}/release", body=body))
 
     def checkpoint(
         self,
@@ -154,17 +156,17 @@ class Client(Pools):
         """How far the saving of the work is: `started`, `progress`, `defer` (by `seconds`), `failed` or `completed`, with a
         reference to go on from. Who completes what was asked for has left with that, and the answer's `holds` is False; a
         `routine` one is only kept, whatever was asked meanwhile."""
-        given = {"fence": fence, "state": state, "seconds": seconds, "reference": reference, "routine": routine or None}
-        body = {field: value for field, value in given.items() if value is not None}
-        return Heartbeat.from_json(self.call("POST", f"/requests/{part(request_id)}/checkpoint", body=body))
+        fields = {"fence": fence, "state": state, "seconds": seconds, "reference": reference, "routine": routine or None}
+        body = {field: value for field, value in fields.items() if value is not None}
+        return Heartbeat.from_json(self.call("POST", f"/requests/{path_segment(request_id)}/checkpoint", body=body))
 
     def cancel(self, request_id: str) -> Request:
         """Leave the queue; Conflict (`not_queued`) if it was granted or has ended otherwise."""
-        return Request.from_json(self.call("POST", f"/requests/{part(request_id)}/cancel"))
+        return Request.from_json(self.call("POST", f"/requests/{path_segment(request_id)}/cancel"))
 
     def drop(self, request_id: str) -> Request:
         """End a request whatever its state; for operators."""
-        return Request.from_json(self.call("DELETE", f"/requests/{part(request_id)}"))
+        return Request.from_json(self.call("DELETE", f"/requests/{path_segment(request_id)}"))
 
     def allocation(
         self,
@@ -194,7 +196,7 @@ class Client(Pools):
         """
         if idempotency_key is None and retries is None:
             retries = 0
-        body = ask(
+        body = request_spec(
             component,
             component_type=component_type,
             resources=resources,
@@ -215,20 +217,22 @@ class Client(Pools):
     # ---- tasks
 
     def park(self, body: Mapping[str, Any], idempotency_key: str | None = None) -> Task:
-        """Keep a task's `message` until its `request`, which `poolkeeper.ask` made, is granted; it is sent off then."""
-        return Task.from_json(self.call("POST", "/tasks", body=dict(body), headers={KEY: idempotency_key or new_key()}))
+        """Keep a task's `message` until its `request`, which `poolkeeper.request_spec` made, is granted; it is sent off then."""
+        return Task.from_json(
+            self.call("POST", "/tasks", body=dict(body), headers={IDEMPOTENCY_HEADER: idempotency_key or new_key()})
+        )
 
     def task(self, task_id: str) -> Task:
         """A task as it stands; NotFound once it is over."""
-        return Task.from_json(self.call("GET", f"/tasks/{part(task_id)}"))
+        return Task.from_json(self.call("GET", f"/tasks/{path_segment(task_id)}"))
 
     def cancel_task(self, task_id: str) -> Task:
         """Give up a task; Conflict (`not_queued`) if it was granted."""
-        return Task.from_json(self.call("POST", f"/tasks/{part(task_id)}/cancel"))
+        return Task.from_json(self.call("POST", f"/tasks/{path_segment(task_id)}/cancel"))
 
     def start(self, request_id: str, fence: int, runner: str) -> Heartbeat:
         """Begin what was granted; StaleFence, or Conflict (`already_started`) if another runner has begun it."""
-        body, path = {"fence": fence, "runner": runner}, f"/requests/{part(request_id)}/start"
+        body, path = {"fence": fence, "runner": runner}, f"/requests/{path_segment(request_id)}/start"
         return Heartbeat.from_json(self.call("POST", path, body=body))
 
     # ---- the workspace
@@ -251,7 +255,7 @@ class Client(Pools):
         return Plan.from_json(self.call("PUT", "/declaration", query={"prune": prune}, body=dict(declaration)))
 
 
-def _request_or_refusal(row: Mapping[str, Any]) -> Request | Refused:
+def _request_or_error(row: Mapping[str, Any]) -> Request | ApiError:
     if "id" in row:
         return Request.from_json(row)
-    return refusal(int(row.get("status") or 0), row, None)
+    return api_error(int(row.get("status") or 0), row, None)

@@ -43,28 +43,28 @@ def read(
     url, token = url or environ.get("POOLKEEPER_URL"), token or environ.get("POOLKEEPER_TOKEN")
     workspace = workspace or environ.get("POOLKEEPER_WORKSPACE")
     stored = {} if url and token and workspace else read_file(file_path(environ))
-    home = _trimmed(stored.get("url") or URL)
-    chosen = _trimmed(url or home)
-    if chosen == home:
+    home = _normalize_url(stored.get("url") or URL)
+    server = _normalize_url(url or home)
+    if server == home:
         token = token or stored.get("token")
-    return Configuration(chosen, (token or "").strip() or None, (workspace or stored.get("workspace") or WORKSPACE).strip())
+    return Configuration(server, (token or "").strip() or None, (workspace or stored.get("workspace") or WORKSPACE).strip())
 
 
 def read_file(path: Path) -> dict[str, str]:
     """What the file says; nothing if there is none."""
     try:
-        found = json.loads(path.read_text("utf-8"))
+        document = json.loads(path.read_text("utf-8"))
     except FileNotFoundError:
         return {}
     except OSError as error:
         raise PoolkeeperError(f"{path} cannot be read: {error.strerror}") from error
     except ValueError as error:
         raise PoolkeeperError(f"{path} is not JSON: {error}") from error
-    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values() if value is not None):
+    if not isinstance(document, dict) or not all(isinstance(value, str) for value in document.values() if value is not None):
         raise PoolkeeperError(f"{path} is not an object of url, token and workspace")
-    return {key: value for key, value in found.items() if value is not None}
+    return {key: value for key, value in document.items() if value is not None}
 
 
-def _trimmed(url: str) -> str:
+def _normalize_url(url: str) -> str:
     """Without what every call adds to it."""
     return url.strip().rstrip("/").removesuffix(PREFIX).rstrip("/")

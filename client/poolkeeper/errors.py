@@ -6,6 +6,8 @@ something that can happen only once (a deletion, a cancel) then has to look befo
 that the call changes something, and that the answer to a try of it was lost on the way: the one thing a person has to know.
 """
 
+# ruff: noqa: N818 - an exception is named after what happened
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -20,11 +22,11 @@ class PoolkeeperError(Exception):
     """Anything this package raises on purpose; the message is one line for people."""
 
 
-class WrongUrl(PoolkeeperError):  # noqa: N818 - as its siblings
+class InvalidUrl(PoolkeeperError):
     """What was given as the URL of the server is none."""
 
 
-class Refused(PoolkeeperError):  # noqa: N818 - names what happened, as its kinds do
+class ApiError(PoolkeeperError):
     """The server says no, and why: a status, a stable code, a sentence, and the fields that are wrong."""
 
     def __init__(
@@ -41,22 +43,22 @@ class Refused(PoolkeeperError):  # noqa: N818 - names what happened, as its kind
         self.detail, self.status, self.code = str(self), status, code
         self.problem: dict[str, Any] = dict(problem or {})
         self.errors: list[dict[str, str]] = list(self.problem.get("errors") or [])
-        self.retry_after_s, self.repeated, self.lost = retry_after_s, repeated, False
+        self.retry_after_s, self.repeated, self.answer_lost = retry_after_s, repeated, False
 
 
-class Malformed(Refused):
+class BadRequest(ApiError):
     """400: the ask itself is wrong; `errors` names the fields."""
 
 
-class Denied(Refused):
+class AccessDenied(ApiError):
     """401 or 403: no token, not a valid one, or not one for this."""
 
 
-class NotFound(Refused):
+class NotFound(ApiError):
     """404: there is nothing of that name."""
 
 
-class Conflict(Refused):
+class Conflict(ApiError):
     """409: the present state does not allow it."""
 
 
@@ -74,19 +76,19 @@ class StaleFence(Conflict):
         return self.problem.get("request_status")
 
 
-class AgainstTheRules(Refused):
+class UnprocessableRequest(ApiError):
     """422: well-formed, but it cannot be."""
 
 
-class TooManyRequests(Refused):
+class TooManyRequests(ApiError):
     """429: slower; raised when the pauses that were asked for did not help."""
 
 
-class Unavailable(Refused):
+class Unavailable(ApiError):
     """503, a connection that was cut, or no server at all (then `status` is 0), and all tries are used up."""
 
 
-class NotGranted(PoolkeeperError):  # noqa: N818
+class NotGranted(PoolkeeperError):
     """A request that was waited for ended in another way; `request` says how."""
 
     def __init__(self, request: Request, message: str | None = None) -> None:
@@ -98,15 +100,15 @@ class NotGranted(PoolkeeperError):  # noqa: N818
         return self._message or f"request {self.request.id} is {self.request.status}: {reason}"
 
 
-class Rejected(NotGranted):
+class RequestRejected(NotGranted):
     """It could never be granted; `request.reason` says what each pool answered."""
 
 
-class TimedOut(NotGranted, TimeoutError):  # noqa: N818
+class WaitTimeout(NotGranted, TimeoutError):
     """It was still queued when the time was up; `request` is how it stood last."""
 
 
-class AllocationLost(PoolkeeperError):  # noqa: N818
+class AllocationLost(PoolkeeperError):
     """The units are not, or perhaps not (`suspected`), ours any more: stop what uses them."""
 
     def __init__(self, message: str, *, suspected: bool = False) -> None:
@@ -114,13 +116,13 @@ class AllocationLost(PoolkeeperError):  # noqa: N818
         self.suspected = suspected
 
 
-_BY_STATUS: dict[int, type[Refused]] = {
-    400: Malformed,
-    401: Denied,
-    403: Denied,
+_BY_STATUS: dict[int, type[ApiError]] = {
+    400: BadRequest,
+    401: AccessDenied,
+    403: AccessDenied,
     404: NotFound,
     409: Conflict,
-    422: AgainstTheRules,
+    422: UnprocessableRequest,
     429: TooManyRequests,
     502: Unavailable,  # what stands before the server could not reach it
     503: Unavailable,
@@ -128,10 +130,10 @@ _BY_STATUS: dict[int, type[Refused]] = {
 }
 
 
-def refusal(status: int, problem: Mapping[str, Any], retry_after_s: float | None, *, repeated: bool = False) -> Refused:
+def api_error(status: int, problem: Mapping[str, Any], retry_after_s: float | None, *, repeated: bool = False) -> ApiError:
     """The error of an answer; what is in its problem document may be missing, as when something else than the server spoke."""
     code = str(problem.get("code") or "")
-    kind = StaleFence if code == "stale_fence" else _BY_STATUS.get(status, Refused)
+    kind = StaleFence if code == "stale_fence" else _BY_STATUS.get(status, ApiError)
     detail = str(problem.get("detail") or problem.get("title") or f"{status} {_phrase(status)}")
     return kind(detail, status=status, code=code, problem=problem, retry_after_s=retry_after_s, repeated=repeated)
 

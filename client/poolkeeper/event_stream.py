@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from poolkeeper.errors import TooManyRequests, Unavailable
-from poolkeeper.failures import may_pass
+from poolkeeper.failures import is_retryable
 
 if TYPE_CHECKING:
     from http.client import HTTPConnection, HTTPResponse
@@ -22,7 +22,7 @@ LONGEST_PAUSE_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class EventStream:
     """An open stream."""
 
     response: HTTPResponse
@@ -34,7 +34,7 @@ class Source:
         self.connection.close()
 
 
-class Reader:
+class EventParser:
     """Lines become events; `last_id` is where to go on, and `retry_s` when, if the server says."""
 
     def __init__(self, last_id: str | None) -> None:
@@ -42,7 +42,7 @@ class Reader:
         self._id = last_id
         self._data: list[str] = []
 
-    def take(self, line: str) -> dict[str, Any] | None:
+    def feed(self, line: str) -> dict[str, Any] | None:
         """The event that this line completes, if it does."""
         if not line:
             return self._complete()
@@ -61,38 +61,38 @@ class Reader:
         return json.loads("\n".join(data)) if data else None
 
 
-Opener = Callable[[Mapping[str, Any], str | None], Source]
+StreamOpener = Callable[[Mapping[str, Any], str | None], EventStream]
 
 
-def events(
-    opened: Opener, query: Mapping[str, Any], after: str | None, sleep: Callable[[float], object]
+def iter_events(
+    open_stream: StreamOpener, query: Mapping[str, Any], after: str | None, sleep: Callable[[float], object]
 ) -> Generator[dict[str, Any], None, None]:
     """Every event after that one, for as long as the caller wants more."""
     from http.client import HTTPException
 
-    last_id, failures, ever = after, 0, False
+    last_id, failures, was_connected = after, 0, False
     while True:
         try:
-            source = opened({**query, "after": last_id}, last_id)
-        except (Unavailable, TooManyRequests) as trouble:
+            stream = open_stream({**query, "after": last_id}, last_id)
+        except (Unavailable, TooManyRequests) as error:
             failures += 1
-            if not ever and (failures >= FIRST_TRIES or not may_pass(trouble)):
+            if not was_connected and (failures >= FIRST_TRIES or not is_retryable(error)):
                 raise
-            sleep(_pause_s(failures, trouble.retry_after_s))
+            sleep(_pause_s(failures, error.retry_after_s))
             continue
-        reader, ever = Reader(last_id), True
+        parser, was_connected = EventParser(last_id), True
         try:
-            for line in source.response:
-                if (event := reader.take(line.decode().rstrip("\r\n"))) is not None:
+            for line in stream.response:
+                if (event := parser.feed(line.decode().rstrip("\r\n"))) is not None:
                     failures = 0
                     yield event
         except (OSError, HTTPException, ValueError):
             pass  # cut, silent, or half a line: begin anew after the last whole event
         finally:
-            last_id = reader.last_id
-            source.close()
+            last_id = parser.last_id
+            stream.close()
         failures += 1
-        sleep(_pause_s(failures, reader.retry_s))
+        sleep(_pause_s(failures, parser.retry_s))
 
 
 def _pause_s(failures: int, retry_after_s: float | None) -> float:

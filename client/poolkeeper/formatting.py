@@ -20,23 +20,23 @@ def one_line(value: Any) -> str:
     return printable(" ".join(str(value).split()))
 
 
-def amounts(of: Mapping[str, int] | None, *, all_keys: bool = True) -> str:
+def amounts(resources: Mapping[str, int] | None, *, all_keys: bool = True) -> str:
     """Amounts as they are typed: `gpu=2,mcpu=4000`. Without `all_keys` the `step_run` everybody asks is left out."""
-    shown = {key: amount for key, amount in (of or {}).items() if all_keys or key != "step_run"}
-    return ",".join(f"{key}={amount}" for key, amount in shown.items()) or "-"
+    visible = {key: amount for key, amount in (resources or {}).items() if all_keys or key != "step_run"}
+    return ",".join(f"{key}={amount}" for key, amount in visible.items()) or "-"
 
 
-def asks(request: Mapping[str, Any]) -> str:
+def requested_amounts(request: Mapping[str, Any]) -> str:
     """What a request asks."""
     return amounts(request["resources"], all_keys=len(request["resources"]) == 1)
 
 
-def pairs(of: Mapping[str, Any] | None) -> str:
+def pairs(values: Mapping[str, Any] | None) -> str:
     """Settings and labels: `queueing=strict patience_s=none requeue_failed_checkpoint=true`."""
-    return " ".join(f"{key}={_word(value)}" for key, value in (of or {}).items()) or "-"
+    return " ".join(f"{key}={_format_value(value)}" for key, value in (values or {}).items()) or "-"
 
 
-def _word(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if isinstance(value, Mapping):
         return amounts(value) if value else "none"
     if isinstance(value, bool):
@@ -46,9 +46,9 @@ def _word(value: Any) -> str:
     return "none" if value is None else str(value)
 
 
-def component(of: Mapping[str, Any]) -> str:
+def component(document: Mapping[str, Any]) -> str:
     """Who asks, as it is typed: `team`, or `step_operator/team` if its type is not the usual one."""
-    name, kind = of["component"], of.get("component_type", DEFAULT_TYPE)
+    name, kind = document["component"], document.get("component_type", DEFAULT_TYPE)
     return str(name) if kind == DEFAULT_TYPE else f"{kind}/{name}"
 
 
@@ -64,38 +64,38 @@ def duration(seconds: int | None) -> str:
     return "".join(parts) or "0s"
 
 
-def age(at: str | None, now: datetime | None = None) -> str:
+def age(time: str | None, now: datetime | None = None) -> str:
     """How long ago that was, roughly: `42s`, `5m`, `3h`, `2d`."""
-    if not at:
+    if not time:
         return "-"
-    seconds = max(0, int(((now or datetime.now(UTC)) - moment(at)).total_seconds()))
+    seconds = max(0, int(((now or datetime.now(UTC)) - parse_time(time)).total_seconds()))
     for unit, length, least in (("s", 1, 120), ("m", 60, 7200), ("h", 3600, 172_800)):
         if seconds < least:
             return f"{seconds // length}{unit}"
     return f"{seconds // 86_400}d"
 
 
-def moment(at: str) -> datetime:
+def parse_time(text: str) -> datetime:
     """A time of the API."""
-    return datetime.fromisoformat(at)
+    return datetime.fromisoformat(text)
 
 
-def clock(at: str | None) -> str:
+def timestamp(time: str | None) -> str:
     """A time of the API as people read it, to the second and in UTC."""
-    return f"{moment(at).astimezone(UTC):%Y-%m-%d %H:%M:%S}Z" if at else "-"
+    return f"{parse_time(time).astimezone(UTC):%Y-%m-%d %H:%M:%S}Z" if time else "-"
 
 
-def why(of: Mapping[str, Any]) -> str:
+def reason(request: Mapping[str, Any]) -> str:
     """Why a request is where it is, in a sentence."""
-    reason = of.get("reason")
-    if reason and reason.get("code") == "no_policy":
-        return f"no pool has a policy for {component(of)}"
-    return one_line(reason["message"]) if reason else ""
+    document = request.get("reason")
+    if document and document.get("code") == "no_policy":
+        return f"no pool has a policy for {component(request)}"
+    return one_line(document["message"]) if document else ""
 
 
-def position(of: Mapping[str, Any]) -> str:
+def position(request: Mapping[str, Any]) -> str:
     """Where a waiter stands: `2 in gpus`, in several pools `2 in gpus, 1 in spare`."""
-    return ", ".join(f"{place} in {pool}" for pool, place in (of.get("position") or {}).items())
+    return ", ".join(f"{number} in {pool}" for pool, number in (request.get("position") or {}).items())
 
 
 def times(count: int) -> str:
@@ -103,12 +103,12 @@ def times(count: int) -> str:
     return {0: "", 1: "once", 2: "twice"}.get(count, f"{count} times")
 
 
-def directive(of: Mapping[str, Any]) -> str:
+def directive(document: Mapping[str, Any]) -> str:
     """What a holder is asked to do: `checkpoint until 2026-01-31 12:00:00Z`; nothing while it may go on."""
-    asked = of.get("directive")
-    if asked in (None, "continue"):
+    value = document.get("directive")
+    if value in (None, "continue"):
         return ""
-    return f"{asked} until {clock(of['deadline'])}" if of.get("deadline") else str(asked)
+    return f"{value} until {timestamp(document['deadline'])}" if document.get("deadline") else str(value)
 
 
 def plural(count: int, word: str) -> str:

@@ -18,23 +18,23 @@ from urllib.parse import urlencode
 
 from poolkeeper import config, event_stream
 from poolkeeper.config import PREFIX
-from poolkeeper.errors import NotFound, PoolkeeperError, Refused, refusal
-from poolkeeper.failures import is_lost, may_pass, surely_not_done, unanswered
-from poolkeeper.transport import Answer, Transport
+from poolkeeper.errors import ApiError, NotFound, PoolkeeperError, api_error
+from poolkeeper.failures import is_answer_lost, is_definitely_not_applied, is_retryable, unavailable_from
+from poolkeeper.transport import Response, Transport
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
-LONGEST_WISH_S = 60.0
+LONGEST_RETRY_AFTER_S = 60.0
 """The longest Retry-After that is waited for; beyond it, the refusal is raised at once."""
 
-KEY = "Idempotency-Key"
-KEYED_POSTS = frozenset({"/pools", "/requests", "/requests/batch", "/tasks"})
+IDEMPOTENCY_HEADER = "Idempotency-Key"
+IDEMPOTENT_POSTS = frozenset({"/pools", "/requests", "/requests/batch", "/tasks"})
 """What the server does once for each key."""
-READING = frozenset({"GET", "HEAD"})
-READING_POSTS = ("/plan", "/dry-run")
-REPEATABLE_POSTS = ("/start", "/heard", "/heartbeat", "/release", "/checkpoint", "/cancel", *READING_POSTS)
+READ_METHODS = frozenset({"GET", "HEAD"})
+READ_ONLY_POSTS = ("/plan", "/dry-run")
+REPEATABLE_POSTS = ("/start", "/heard", "/heartbeat", "/release", "/checkpoint", "/cancel", *READ_ONLY_POSTS)
 
 
-class _Hidden(str):
+class _SecretText(str):
     """Text that a traceback with the values of variables, such as pytest's, does not show."""
 
     __slots__ = ()
@@ -43,7 +43,7 @@ class _Hidden(str):
         return "'***'"
 
 
-class Calls:
+class HttpClient:
     """Everything the API has, by method and path; threads may share one."""
 
     def __init__(
@@ -59,7 +59,7 @@ class Calls:
         self.configuration = config.read(url, token, workspace)
         self.url, self.workspace = self.configuration.url, self.configuration.workspace
         self.timeout_s, self.tries, self._sleep = timeout_s, max(1, tries), sleep
-        self.dated: str | None = None
+        self.server_date: str | None = None
         """The `Date` of the last answer: what the server's clock said."""
         self._transport = Transport(self.url)
 
@@ -73,12 +73,12 @@ class Calls:
         """Closes idle connections; the client stays usable."""
         self._transport.close()
 
-    def twin(self, *, timeout_s: float | None = None, tries: int | None = None) -> Self:
+    def clone(self, *, timeout_s: float | None = None, tries: int | None = None) -> Self:
         """A client of the same server, in the same name, that shares nothing with this one."""
-        other = copy(self)
-        other._transport = Transport(self.url)
-        other.timeout_s, other.tries = timeout_s or self.timeout_s, tries or self.tries
-        return other
+        clone = copy(self)
+        clone._transport = Transport(self.url)
+        clone.timeout_s, clone.tries = timeout_s or self.timeout_s, tries or self.tries
+        return clone
 
     def call(
         self,
@@ -94,17 +94,17 @@ class Calls:
 
         `timeout_s` is for one try. A deletion that had to be repeated and then finds nothing is done.
         """
-        return decoded(self.answer(method, path, query=query, body=body, headers=headers, timeout_s=timeout_s))
+        return decode_json(self.send(method, path, query=query, body=body, headers=headers, timeout_s=timeout_s))
 
     def items(self, path: str, *, query: Mapping[str, Any] | None = None, page: int = 200) -> Iterator[dict[str, Any]]:
         """The rows of a list, page after page."""
         cursor = None
         while True:
-            answer = self.call("GET", path, query={**(query or {}), "limit": page, "cursor": cursor})
-            if not isinstance(answer, dict) or not isinstance(answer.get("items"), list):
+            page_body = self.call("GET", path, query={**(query or {}), "limit": page, "cursor": cursor})
+            if not isinstance(page_body, dict) or not isinstance(page_body.get("items"), list):
                 raise PoolkeeperError(f"{path} is no list")
-            yield from answer["items"]
-            cursor = answer.get("next_cursor")
+            yield from page_body["items"]
+            cursor = page_body.get("next_cursor")
             if cursor is None:
                 return
 
@@ -117,9 +117,9 @@ class Calls:
         cannot be had raises, and a refusal. Closing the generator ends the connection.
         """
         query = {"pool": pool, "component": component, "request": request}
-        return event_stream.events(self._open_stream, query, after, self._sleep)
+        return event_stream.iter_events(self._open_stream, query, after, self._sleep)
 
-    def answer(
+    def send(
         self,
         method: str,
         path: str,
@@ -129,52 +129,55 @@ class Calls:
         headers: Mapping[str, str] | None = None,
         timeout_s: float | None = None,
         tries: int | None = None,
-    ) -> Answer:
+    ) -> Response:
         """As `call`, with the status and the headers, and with as many tries as wanted."""
-        sent = None if body is None else json.dumps(body, allow_nan=False).encode()
-        target, all_headers = PREFIX + path + _query(query), self._headers(headers, sent)
-        if method == "POST" and path in KEYED_POSTS:
-            all_headers.setdefault(KEY, new_key())
-        repeatable = method != "POST" or KEY in all_headers or path.endswith(REPEATABLE_POSTS)
-        changes = method not in READING and not path.endswith(READING_POSTS)
-        earlier: list[Refused] = []
+        body_bytes = None if body is None else json.dumps(body, allow_nan=False).encode()
+        target, all_headers = PREFIX + path + _query(query), self._headers(headers, body_bytes)
+        if method == "POST" and path in IDEMPOTENT_POSTS:
+            all_headers.setdefault(IDEMPOTENCY_HEADER, new_key())
+        repeatable = method != "POST" or IDEMPOTENCY_HEADER in all_headers or path.endswith(REPEATABLE_POSTS)
+        is_write = method not in READ_METHODS and not path.endswith(READ_ONLY_POSTS)
+        errors: list[ApiError] = []
         while True:
-            found = self._try(method, target, sent, all_headers, timeout_s or self.timeout_s, repeatable)
-            if isinstance(found, Answer):
-                return found
-            if changes:
-                found.repeated = not all(map(surely_not_done, earlier))
-                found.lost = any(map(is_lost, [*earlier, found]))
-            if method == "DELETE" and isinstance(found, NotFound) and found.repeated:
-                return Answer(204, {}, b"")
-            earlier.append(found)
-            again = may_pass(found) and (repeatable or surely_not_done(found))
-            if not again or len(earlier) >= (tries or self.tries) or (found.retry_after_s or 0) > LONGEST_WISH_S:
-                raise found
-            self._sleep(pause_s(len(earlier), found.retry_after_s))
+            result = self._send_once(method, target, body_bytes, all_headers, timeout_s or self.timeout_s, repeatable)
+            if isinstance(result, Response):
+                return result
+            if is_write:
+                result.repeated = not all(map(is_definitely_not_applied, errors))
+                result.answer_lost = any(map(is_answer_lost, [*errors, result]))
+            if method == "DELETE" and isinstance(result, NotFound) and result.repeated:
+                return Response(204, {}, b"")
+            errors.append(result)
+            may_retry = is_retryable(result) and (repeatable or is_definitely_not_applied(result))
+            if not may_retry or len(errors) >= (tries or self.tries) or (result.retry_after_s or 0) > LONGEST_RETRY_AFTER_S:
+                raise result
+            self._sleep(pause_s(len(errors), result.retry_after_s))
 
-    def _try(
+    def _send_once(
         self, method: str, target: str, body: bytes | None, headers: Mapping[str, str], timeout_s: float, repeatable: bool
-    ) -> Answer | Refused:
+    ) -> Response | ApiError:
         """The answer, or what came instead."""
         from http.client import HTTPException
 
         try:
-            answer = self._transport.exchange(method, target, body, headers, timeout_s, repeatable=repeatable)
+            response = self._transport.exchange(method, target, body, headers, timeout_s, repeatable=repeatable)
         except (OSError, HTTPException) as error:
-            return unanswered(self.url, error)
-        self.dated = answer.headers.get("date")
-        return answer if answer.status < 300 else _refusal(answer)
+            return unavailable_from(self.url, error)
+        self.server_date = response.headers.get("date")
+        return response if response.status < 300 else _to_error(response)
 
-    def _headers(self, given: Mapping[str, str] | None, body: bytes | None) -> dict[str, str]:
+    def _headers(self, extra: Mapping[str, str] | None, body: bytes | None) -> dict[str, str]:
         headers = {"Accept": "application/json", "Poolkeeper-Workspace": self.workspace}
         if self.configuration.token:
-            headers["Authorization"] = _Hidden(f"Bearer {self.configuration.token}")
+            headers["Authorization"] = _SecretText(f"Bearer {self.configuration.token}")
         if body is not None:
             headers["Content-Type"] = "application/json"
-        return headers | {KEY if name.lower() == KEY.lower() else name: text for name, text in (given or {}).items()}
+        return headers | {
+            IDEMPOTENCY_HEADER if name.lower() == IDEMPOTENCY_HEADER.lower() else name: text
+            for name, text in (extra or {}).items()
+        }
 
-    def _open_stream(self, query: Mapping[str, Any], last_id: str | None) -> event_stream.Source:
+    def _open_stream(self, query: Mapping[str, Any], last_id: str | None) -> event_stream.EventStream:
         """A connection of its own, on which events come; Refused or Unavailable if there is none."""
         from http.client import HTTPException
 
@@ -186,14 +189,14 @@ class Calls:
             try:
                 response = self._transport.send(connection, "GET", f"{PREFIX}/events{_query(query)}", None, headers)
                 if response.status >= 300:
-                    said = {name.lower(): text for name, text in response.getheaders()}
-                    raise _refusal(Answer(response.status, said, response.read()))
+                    response_headers = {name.lower(): text for name, text in response.getheaders()}
+                    raise _to_error(Response(response.status, response_headers, response.read()))
             except BaseException:
                 connection.close()
                 raise
         except (OSError, HTTPException) as error:
-            raise unanswered(self.url, error) from error
-        return event_stream.Source(response, connection)
+            raise unavailable_from(self.url, error) from error
+        return event_stream.EventStream(response, connection)
 
 
 def new_key() -> str:
@@ -201,45 +204,45 @@ def new_key() -> str:
     return os.urandom(16).hex()
 
 
-def pause_s(tried: int, retry_after_s: float | None = None) -> float:
+def pause_s(tries: int, retry_after_s: float | None = None) -> float:
     """How long to wait after so many tries: doubling, at random within a half, on top of what the server asks for."""
     from random import uniform
 
-    longest: float = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(tried - 1, 10))
-    return (retry_after_s or 0.0) + longest * uniform(0.5, 1.0)
+    backoff: float = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(tries - 1, 10))
+    return (retry_after_s or 0.0) + backoff * uniform(0.5, 1.0)
 
 
-def decoded(answer: Answer) -> Any:
+def decode_json(response: Response) -> Any:
     """The JSON of an answer; None if it is empty."""
-    if not answer.body:
+    if not response.body:
         return None
     try:
-        return json.loads(answer.body)
+        return json.loads(response.body)
     except ValueError as error:
-        raise PoolkeeperError(f"the answer is not JSON, so this is no Poolkeeper: {answer.body[:80]!r}") from error
+        raise PoolkeeperError(f"the answer is not JSON, so this is no Poolkeeper: {response.body[:80]!r}") from error
 
 
-def _refusal(answer: Answer) -> Refused:
-    return refusal(answer.status, _problem(answer), answer.retry_after_s)
+def _to_error(response: Response) -> ApiError:
+    return api_error(response.status, _problem(response), response.retry_after_s)
 
 
-def _problem(answer: Answer) -> dict[str, Any]:
+def _problem(response: Response) -> dict[str, Any]:
     try:
-        found = json.loads(answer.body)
+        problem = json.loads(response.body)
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return problem if isinstance(problem, dict) else {}
 
 
 def _query(query: Mapping[str, Any] | None) -> str:
     """What is None is left out; a list repeats its name."""
-    pairs = [(name, _text(each)) for name, value in (query or {}).items() for each in _each(value) if each is not None]
+    pairs = [(name, _query_text(each)) for name, value in (query or {}).items() for each in _as_list(value) if each is not None]
     return f"?{urlencode(pairs)}" if pairs else ""
 
 
-def _each(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
     return list(value) if isinstance(value, (list, tuple, set, frozenset)) else [value]
 
 
-def _text(value: Any) -> str:
+def _query_text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)

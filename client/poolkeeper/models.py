@@ -12,12 +12,12 @@ from typing import Any, Self
 
 from poolkeeper.errors import PoolkeeperError
 
-HOLDING = frozenset({"allocated", "preempting"})
+ALLOCATED_STATES = frozenset({"allocated", "preempting"})
 """The states in which a request holds units."""
 
-WAITING = "queued"
+QUEUED_STATE = "queued"
 
-STARVING = frozenset({"starving", "aggressively_starving"})
+STARVING_STATES = frozenset({"starving", "aggressively_starving"})
 
 
 class Record:
@@ -29,8 +29,8 @@ class Record:
     def from_json(cls, document: Mapping[str, Any]) -> Self:
         """The record of an answer; PoolkeeperError if it is something else."""
         try:
-            given = [each for each in fields(cls) if each.name in document]  # type: ignore[arg-type]  # each kind is a dataclass
-            return cls(**{each.name: _read(document[each.name], each.metadata.get("read")) for each in given})
+            present = [each for each in fields(cls) if each.name in document]  # type: ignore[arg-type]  # each kind is a dataclass
+            return cls(**{each.name: _read(document[each.name], each.metadata.get("read")) for each in present})
         except (TypeError, ValueError, AttributeError) as error:
             raise PoolkeeperError(f"this is no answer of Poolkeeper's: {document!r:.200}") from error
 
@@ -39,19 +39,19 @@ def _read(value: Any, reader: Callable[[Any], Any] | None) -> Any:
     return value if reader is None or value is None else reader(value)
 
 
-def _time() -> Any:
+def _time_field() -> Any:
     return field(default=None, metadata={"read": datetime.fromisoformat})
 
 
-def _part(kind: type[Record]) -> Any:
+def _record_field(kind: type[Record]) -> Any:
     return field(default=None, metadata={"read": kind.from_json})
 
 
-def _parts(kind: type[Record]) -> Any:
+def _records_field(kind: type[Record]) -> Any:
     return field(default=(), metadata={"read": lambda rows: tuple(kind.from_json(row) for row in rows)})
 
 
-def _map() -> Any:
+def _map_field() -> Any:
     return field(default_factory=dict)
 
 
@@ -72,8 +72,8 @@ class Request(Record):
     status: str
     component: str = ""
     component_type: str = "orchestrator"
-    reason: Reason | None = _part(Reason)
-    resources: Mapping[str, int] = _map()
+    reason: Reason | None = _record_field(Reason)
+    resources: Mapping[str, int] = _map_field()
     preemptible: bool = True
     preemption_class: int = 5
     checkpoint: str = "none"
@@ -85,30 +85,30 @@ class Request(Record):
     preemptions: int = 0
     resume: bool = False
     checkpoint_reference: str | None = None
-    submitted_at: datetime | None = _time()
-    granted_at: datetime | None = _time()
-    ended_at: datetime | None = _time()
+    submitted_at: datetime | None = _time_field()
+    granted_at: datetime | None = _time_field()
+    ended_at: datetime | None = _time_field()
     outcome: str | None = None
     pool: str | None = None
     fence: int | None = None
-    lease_expires_at: datetime | None = _time()
+    lease_expires_at: datetime | None = _time_field()
     directive: str | None = None
-    deadline: datetime | None = _time()
-    position: Mapping[str, int] = _map()
+    deadline: datetime | None = _time_field()
+    position: Mapping[str, int] = _map_field()
     preempted_by: str | None = None
-    labels: Mapping[str, str] = _map()
+    labels: Mapping[str, str] = _map_field()
     task: str | None = None
-    started_at: datetime | None = _time()
+    started_at: datetime | None = _time_field()
 
     @property
-    def queued(self) -> bool:
+    def is_queued(self) -> bool:
         """Whether it waits."""
-        return self.status == WAITING
+        return self.status == QUEUED_STATE
 
     @property
-    def holds(self) -> bool:
+    def is_allocated(self) -> bool:
         """Whether it has its units."""
-        return self.status in HOLDING
+        return self.status in ALLOCATED_STATES
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,14 +117,14 @@ class Heartbeat(Record):
 
     id: str
     status: str
-    lease_expires_at: datetime | None = _time()
+    lease_expires_at: datetime | None = _time_field()
     directive: str | None = "continue"
-    deadline: datetime | None = _time()
+    deadline: datetime | None = _time_field()
 
     @property
-    def holds(self) -> bool:
+    def is_allocated(self) -> bool:
         """Whether the units are still held."""
-        return self.status in HOLDING
+        return self.status in ALLOCATED_STATES
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +134,8 @@ class Task(Record):
     task: str
     status: str
     name: str = ""
-    request: Request | None = _part(Request)
-    not_before: datetime | None = _time()
+    request: Request | None = _record_field(Request)
+    not_before: datetime | None = _time_field()
     sent: int = 0
     lost: int = 0
 
@@ -146,14 +146,14 @@ class Pool(Record):
 
     name: str
     description: str = ""
-    capacity: Mapping[str, int] = _map()
-    used: Mapping[str, int] = _map()
-    held: Mapping[str, int] = _map()
-    free: Mapping[str, int] = _map()
-    borrowed: Mapping[str, int] = _map()
+    capacity: Mapping[str, int] = _map_field()
+    used: Mapping[str, int] = _map_field()
+    held: Mapping[str, int] = _map_field()
+    free: Mapping[str, int] = _map_field()
+    borrowed: Mapping[str, int] = _map_field()
     queue_length: int = 0
     active_count: int = 0
-    settings: Mapping[str, Any] = _map()
+    settings: Mapping[str, Any] = _map_field()
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,16 +164,16 @@ class Policy(Record):
     component: str
     component_type: str = "orchestrator"
     priority: int = 0
-    reserved: Mapping[str, int] = _map()
-    limit: Mapping[str, int] = _map()
+    reserved: Mapping[str, int] = _map_field()
+    limit: Mapping[str, int] = _map_field()
     weight: int = 1
     group: str | None = None
     profile: str = "batch"
-    used: Mapping[str, int] = _map()
-    used_fixed: Mapping[str, int] = _map()
-    borrowed: Mapping[str, int] = _map()
+    used: Mapping[str, int] = _map_field()
+    used_fixed: Mapping[str, int] = _map_field()
+    borrowed: Mapping[str, int] = _map_field()
     queued: int = 0
-    settings: Mapping[str, Any] = _map()
+    settings: Mapping[str, Any] = _map_field()
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,17 +184,17 @@ class Group(Record):
     name: str
     parent: str | None = None
     weight: int = 1
-    reserved: Mapping[str, int] = _map()
-    limit: Mapping[str, int] = _map()
-    used: Mapping[str, int] = _map()
-    used_fixed: Mapping[str, int] = _map()
-    borrowed: Mapping[str, int] = _map()
+    reserved: Mapping[str, int] = _map_field()
+    limit: Mapping[str, int] = _map_field()
+    used: Mapping[str, int] = _map_field()
+    used_fixed: Mapping[str, int] = _map_field()
+    borrowed: Mapping[str, int] = _map_field()
     mode: str = "fair_share"
-    settings: Mapping[str, Any] = _map()
+    settings: Mapping[str, Any] = _map_field()
 
 
 @dataclass(frozen=True, slots=True)
-class Split(Record):
+class PreemptibleSplit(Record):
     """The running allocations of a policy, by who may take them: nobody, the aggressively starving, all who starve."""
 
     non_preemptible: tuple[str, ...] = field(default=(), metadata={"read": tuple})
@@ -203,7 +203,7 @@ class Split(Record):
 
 
 @dataclass(frozen=True, slots=True)
-class ShareNode(Record):
+class ShareAccount(Record):
     """What a pool, a group or a policy has, wants and is due. Shares are fractions of the pool's capacity, by key."""
 
     name: str
@@ -212,22 +212,22 @@ class ShareNode(Record):
     parent: str | None = None
     weight: int = 1
     mode: str | None = None
-    demand: Mapping[str, int] = _map()
-    usage: Mapping[str, int] = _map()
-    usage_share: Mapping[str, float] = _map()
-    demand_share: Mapping[str, float] = _map()
-    fair_share: Mapping[str, float] = _map()
-    guarantee_share: Mapping[str, float] = _map()
-    limit_share: Mapping[str, float] = _map()
+    demand: Mapping[str, int] = _map_field()
+    usage: Mapping[str, int] = _map_field()
+    usage_share: Mapping[str, float] = _map_field()
+    demand_share: Mapping[str, float] = _map_field()
+    fair_share: Mapping[str, float] = _map_field()
+    guarantee_share: Mapping[str, float] = _map_field()
+    limit_share: Mapping[str, float] = _map_field()
     satisfaction: float | None = None
     status: str = "non_starving"
-    below_since: datetime | None = _time()
-    allocations: Split = field(default=Split(), metadata={"read": Split.from_json})
+    below_since: datetime | None = _time_field()
+    allocations: PreemptibleSplit = field(default=PreemptibleSplit(), metadata={"read": PreemptibleSplit.from_json})
 
     @property
-    def starving(self) -> bool:
+    def is_starving(self) -> bool:
         """Whether it has been below its fair share for too long."""
-        return self.status in STARVING
+        return self.status in STARVING_STATES
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,22 +243,22 @@ class Victim(Record):
     """Somebody who was told to leave."""
 
     id: str
-    rank: Rank | None = _part(Rank)
+    rank: Rank | None = _record_field(Rank)
 
 
 @dataclass(frozen=True, slots=True)
-class Told(Record):
+class TimelineEntry(Record):
     """One line of a request's story. Of a preemption both ranks are told, and to the one it is for: who was told to leave."""
 
     id: str
     event: str
-    at: datetime | None = _time()
+    at: datetime | None = _time_field()
     pool: str | None = None
     reason: str | None = None
     by: str | None = None
-    rank: Rank | None = _part(Rank)
-    by_rank: Rank | None = _part(Rank)
-    victims: tuple[Victim, ...] = _parts(Victim)
+    rank: Rank | None = _record_field(Rank)
+    by_rank: Rank | None = _record_field(Rank)
+    victims: tuple[Victim, ...] = _records_field(Victim)
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,5 +288,5 @@ class Change(Record):
 class Plan(Record):
     """All differences, and one sentence about them."""
 
-    changes: tuple[Change, ...] = _parts(Change)
+    changes: tuple[Change, ...] = _records_field(Change)
     sentence: str = ""

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-from poolkeeper.http_client import Calls
-from poolkeeper.models import Group, Policy, Pool, ShareNode
-from poolkeeper.request_body import account
+from poolkeeper.http_client import HttpClient
+from poolkeeper.models import Group, Policy, Pool, ShareAccount
+from poolkeeper.request_body import account_body
 
 
-class Pools(Calls):
+class PoolApi(HttpClient):
     """What there is to share, and who may use how much of it."""
 
     def pools(self) -> list[Pool]:
@@ -20,7 +20,7 @@ class Pools(Calls):
 
     def pool(self, name: str) -> Pool:
         """One pool."""
-        return Pool.from_json(self.call("GET", f"/pools/{part(name)}"))
+        return Pool.from_json(self.call("GET", f"/pools/{path_segment(name)}"))
 
     def create_pool(
         self, name: str, capacity: Mapping[str, int], *, description: str = "", settings: Mapping[str, Any] | None = None
@@ -38,32 +38,32 @@ class Pools(Calls):
         settings: Mapping[str, Any] | None = None,
     ) -> Pool:
         """Change what is given: keys of `capacity` that are not named stay, and 0 takes one out."""
-        given = {"capacity": capacity, "description": description, "settings": settings}
-        body = {field: value for field, value in given.items() if value is not None}
-        return Pool.from_json(self.call("PATCH", f"/pools/{part(name)}", body=body))
+        fields = {"capacity": capacity, "description": description, "settings": settings}
+        body = {field: value for field, value in fields.items() if value is not None}
+        return Pool.from_json(self.call("PATCH", f"/pools/{path_segment(name)}", body=body))
 
     def delete_pool(self, name: str) -> None:
         """Delete a pool in which nothing is queued or active."""
-        self.call("DELETE", f"/pools/{part(name)}")
+        self.call("DELETE", f"/pools/{path_segment(name)}")
 
-    def shares(self, pool: str) -> list[ShareNode]:
+    def shares(self, pool: str) -> list[ShareAccount]:
         """What each part of a pool has, wants and is due by fair share: the pool, and below each node its children."""
-        return [ShareNode.from_json(row) for row in self.call("GET", f"/pools/{part(pool)}/shares")["nodes"]]
+        return [ShareAccount.from_json(row) for row in self.call("GET", f"/pools/{path_segment(pool)}/shares")["accounts"]]
 
     def history(self, pool: str) -> dict[str, Any]:
         """What was used of a pool over the last hours: `times`, and beside them `capacity` (key → numbers) and `series`: by all
         as `pool`, by each policy as `type/name`, each key → numbers."""
-        told: dict[str, Any] = self.call("GET", f"/pools/{part(pool)}/history")
-        return told
+        history: dict[str, Any] = self.call("GET", f"/pools/{path_segment(pool)}/history")
+        return history
 
     def policies(self, pool: str) -> list[Policy]:
         """The policies of a pool."""
-        return [Policy.from_json(row) for row in self.items(f"/pools/{part(pool)}/policies")]
+        return [Policy.from_json(row) for row in self.items(f"/pools/{path_segment(pool)}/policies")]
 
     def component_policies(self, component: str, component_type: str = "orchestrator") -> list[Policy]:
         """A component's policies in all pools."""
         query = {"component_type": component_type}
-        return [Policy.from_json(row) for row in self.items(f"/components/{part(component)}/policies", query=query)]
+        return [Policy.from_json(row) for row in self.items(f"/components/{path_segment(component)}/policies", query=query)]
 
     def set_policy(
         self,
@@ -80,8 +80,8 @@ class Pools(Calls):
         settings: Mapping[str, Any] | None = None,
     ) -> Policy:
         """Create or replace a policy: what is not given is the default again, a setting inherited."""
-        more = {"priority": priority, "group": group, "profile": profile, "settings": settings}
-        body = account(reserved=reserved, limit=limit, weight=weight, **more)
+        others = {"priority": priority, "group": group, "profile": profile, "settings": settings}
+        body = account_body(reserved=reserved, limit=limit, weight=weight, **others)
         query = {"component_type": component_type}
         return Policy.from_json(self.call("PUT", _policy_path(pool, component), query=query, body=body))
 
@@ -96,7 +96,7 @@ class Pools(Calls):
 
     def groups(self, pool: str) -> list[Group]:
         """The groups of a pool."""
-        return [Group.from_json(row) for row in self.items(f"/pools/{part(pool)}/groups")]
+        return [Group.from_json(row) for row in self.items(f"/pools/{path_segment(pool)}/groups")]
 
     def set_group(
         self,
@@ -111,18 +111,18 @@ class Pools(Calls):
         settings: Mapping[str, Any] | None = None,
     ) -> Group:
         """Create or replace a group: what is not given is the default again, a setting inherited."""
-        body = account(parent=parent, reserved=reserved, limit=limit, weight=weight, mode=mode, settings=settings)
-        return Group.from_json(self.call("PUT", f"/pools/{part(pool)}/groups/{part(group)}", body=body))
+        body = account_body(parent=parent, reserved=reserved, limit=limit, weight=weight, mode=mode, settings=settings)
+        return Group.from_json(self.call("PUT", f"/pools/{path_segment(pool)}/groups/{path_segment(group)}", body=body))
 
     def delete_group(self, pool: str, group: str) -> None:
         """Delete a group that has nothing below it."""
-        self.call("DELETE", f"/pools/{part(pool)}/groups/{part(group)}")
+        self.call("DELETE", f"/pools/{path_segment(pool)}/groups/{path_segment(group)}")
 
 
-def part(name: str) -> str:
+def path_segment(name: str) -> str:
     """A name as one part of a path, whatever is in it."""
     return quote(name, safe="") or "%20"
 
 
 def _policy_path(pool: str, component: str) -> str:
-    return f"/pools/{part(pool)}/policies/{part(component)}"
+    return f"/pools/{path_segment(pool)}/policies/{path_segment(component)}"

@@ -7,7 +7,7 @@ from types import EllipsisType
 from typing import Any
 
 
-def ask(
+def request_spec(
     component: str,
     *,
     component_type: str | None = None,
@@ -25,10 +25,10 @@ def ask(
     **amounts: int,
 ) -> dict[str, Any]:
     """One ask; `gpu=2` means `resources={"gpu": 2}`. None as `lease_s` or `queue_ttl_s` means none, `...` the default."""
-    named = {
+    values = {
         "component": component,
         "component_type": component_type,
-        "resources": _together(resources or {}, amounts) or None,
+        "resources": _merge_resources(resources or {}, amounts) or None,
         "settings": dict(settings) if settings else None,
         "preemptible": preemptible,
         "preemption_class": preemption_class,
@@ -38,23 +38,23 @@ def ask(
         "retries": retries,
         "labels": dict(labels) if labels else None,
     }
-    lasting = {name: value for name, value in (("lease_s", lease_s), ("queue_ttl_s", queue_ttl_s)) if value is not ...}
-    return {name: value for name, value in named.items() if value is not None} | lasting
+    durations = {name: value for name, value in (("lease_s", lease_s), ("queue_ttl_s", queue_ttl_s)) if value is not ...}
+    return {name: value for name, value in values.items() if value is not None} | durations
 
 
-def account(
+def account_body(
     *,
     reserved: Mapping[str, int] | None = None,
     limit: Mapping[str, int] | None = None,
     weight: int | None = None,
-    **others: Any,
+    **fields: Any,
 ) -> dict[str, Any]:
     """What a policy and a group have in common, and what each has besides."""
-    named = {"reserved": reserved, "limit": limit, "weight": weight} | others
-    return {name: dict(value) if isinstance(value, Mapping) else value for name, value in named.items() if value is not None}
+    values = {"reserved": reserved, "limit": limit, "weight": weight} | fields
+    return {name: dict(value) if isinstance(value, Mapping) else value for name, value in values.items() if value is not None}
 
 
-def _together(resources: Mapping[str, int], amounts: Mapping[str, int]) -> dict[str, int]:
+def _merge_resources(resources: Mapping[str, int], amounts: Mapping[str, int]) -> dict[str, int]:
     for key in resources.keys() & amounts.keys():
         raise TypeError(f"{key} is asked twice: in resources and by name")
     return {**resources, **amounts}

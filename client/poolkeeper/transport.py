@@ -16,25 +16,25 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from poolkeeper.errors import WrongUrl
+from poolkeeper.errors import InvalidUrl
 
 if TYPE_CHECKING:
     from http.client import HTTPConnection, HTTPResponse
 
-IDLE_KEPT = 16
+MAX_IDLE = 16
 """Idle connections kept for the next call; more are closed."""
 
 
-PAGES = re.compile(r"/(?:docs|healthz|readyz|metrics)/?$|/api/v1/")
+PAGE_PATHS = re.compile(r"/(?:docs|healthz|readyz|metrics)/?$|/api/v1/")
 """What is below the URL of a server, and so no part of it."""
 
 
-class NotReached(OSError):  # noqa: N818 - names what happened
+class ConnectError(OSError):
     """There is no connection, so that nothing was sent; why is its cause."""
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Response:
     """What came back, whatever its status; the names of headers are in lower case."""
 
     status: int
@@ -52,13 +52,13 @@ class Transport:
     """The connections to one server."""
 
     def __init__(self, url: str) -> None:
-        parts = _split(url)
+        parts = _parse_url(url)
         self._secure, self._host, self._port, self._prefix = parts
         self._idle: deque[tuple[int, HTTPConnection]] = deque()
 
     def exchange(
         self, method: str, target: str, body: bytes | None, headers: Mapping[str, str], timeout_s: float, *, repeatable: bool
-    ) -> Answer:
+    ) -> Response:
         """One call. OSError or HTTPException without an answer; what is not repeatable is sent once at most."""
         while True:
             connection = self._take_idle()
@@ -79,7 +79,7 @@ class Transport:
             connection.connect()
         except (OSError, UnicodeError) as error:  # a name that can be no host's is a UnicodeError
             connection.close()
-            raise NotReached(str(error)) from error
+            raise ConnectError(str(error)) from error
         return connection
 
     def send(
@@ -107,19 +107,19 @@ class Transport:
         body: bytes | None,
         headers: Mapping[str, str],
         timeout_s: float,
-    ) -> Answer:
+    ) -> Response:
         try:
             connection.timeout = timeout_s
             if connection.sock is not None:
                 connection.sock.settimeout(timeout_s)
             response = self.send(connection, method, target, body, headers)
-            answer = Answer(response.status, {name.lower(): text for name, text in response.getheaders()}, response.read())
+            result = Response(response.status, {name.lower(): text for name, text in response.getheaders()}, response.read())
             response.close()  # or it is finalized as the next call begins, where Python would drop a Ctrl-C
         except BaseException:  # a Ctrl-C as well: half an answer may still be on its way
             connection.close()
             raise
-        self._give_back(connection)
-        return answer
+        self._put_idle(connection)
+        return result
 
     def _take_idle(self) -> HTTPConnection | None:
         while True:
@@ -131,8 +131,8 @@ class Transport:
                 return connection
             connection.close()
 
-    def _give_back(self, connection: HTTPConnection) -> None:
-        if len(self._idle) < IDLE_KEPT and connection.sock is not None:  # http.client closed it if the server will
+    def _put_idle(self, connection: HTTPConnection) -> None:
+        if len(self._idle) < MAX_IDLE and connection.sock is not None:  # http.client closed it if the server will
             self._idle.append((os.getpid(), connection))
         else:
             connection.close()
@@ -147,15 +147,15 @@ def _has_input(file: int) -> bool:
     return bool(poll.poll(0))
 
 
-def _split(url: str) -> tuple[bool, str, int | None, str]:
+def _parse_url(url: str) -> tuple[bool, str, int | None, str]:
     if "://" not in url and not url.startswith(("http:", "https:")):
-        raise WrongUrl(f"{url!r} is not the URL of a server: it lacks the http:// or https:// before it")
+        raise InvalidUrl(f"{url!r} is not the URL of a server: it lacks the http:// or https:// before it")
     try:
         parts = urlsplit(url)
         if parts.scheme in ("http", "https") and parts.hostname and not parts.query and not parts.fragment:
-            if PAGES.search(parts.path):
-                raise WrongUrl(f"{url!r} is not the URL of a server, but of a page of it: leave out {parts.path}")
+            if PAGE_PATHS.search(parts.path):
+                raise InvalidUrl(f"{url!r} is not the URL of a server, but of a page of it: leave out {parts.path}")
             return parts.scheme == "https", parts.hostname, parts.port, parts.path.rstrip("/")
     except ValueError:
         pass
-    raise WrongUrl(f"{url!r} is not the URL of a server: http://host:port or https://host:port")
+    raise InvalidUrl(f"{url!r} is not the URL of a server: http://host:port or https://host:port")

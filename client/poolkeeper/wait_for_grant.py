@@ -6,48 +6,50 @@ import time
 from collections.abc import Callable
 from math import inf
 
-from poolkeeper.errors import TimedOut, TooManyRequests, Unavailable
-from poolkeeper.http_client import Calls, decoded, pause_s
+from poolkeeper.errors import TooManyRequests, Unavailable, WaitTimeout
+from poolkeeper.http_client import HttpClient, decode_json, pause_s
 from poolkeeper.models import Request
 
 POLL_S = 30.0
 """How long one long poll waits at the server."""
 
-OUTAGE_S = 300.0
+LONGEST_OUTAGE_S = 300.0
 """How long to go on without an answer; by default a queued request expires ten minutes after its last poll."""
 
-EARLY_S = 0.25
+EARLY_RESPONSE_PAUSE_S = 0.25
 """The pause after a poll that was answered early for no reason given, as by a server that is about to stop."""
 
 
-def wait(calls: Calls, request: str, path: str, timeout_s: float | None, sleep: Callable[[float], object]) -> Request:
+def wait_for_grant(
+    client: HttpClient, request_id: str, path: str, timeout_s: float | None, sleep: Callable[[float], object]
+) -> Request:
     """The request at this path as soon as it is no longer queued; TimedOut, or Unavailable after too long an absence."""
-    answered = time.monotonic()
-    until, failures = inf if timeout_s is None else answered + timeout_s, 0
+    answered_s = time.monotonic()
+    until_s, failures = inf if timeout_s is None else answered_s + timeout_s, 0
     while True:
-        now = time.monotonic()
-        left = max(0.0, until - now)
+        now_s = time.monotonic()
+        left_s = max(0.0, until_s - now_s)
         try:
-            found, pause = _poll(calls, path, min(POLL_S, left))
-        except (Unavailable, TooManyRequests) as trouble:
+            request, pause = _poll(client, path, min(POLL_S, left_s))
+        except (Unavailable, TooManyRequests) as error:
             failures += 1
-            pause = pause_s(failures, trouble.retry_after_s)
-            if now - answered > OUTAGE_S or now + pause >= until:
+            pause = pause_s(failures, error.retry_after_s)
+            if now_s - answered_s > LONGEST_OUTAGE_S or now_s + pause >= until_s:
                 raise
         else:
-            answered, failures = time.monotonic(), 0
-            if not found.queued:
-                return found
-            if answered >= until:
-                raise TimedOut(found, f"request {request} is still queued after {timeout_s:g} s")
-            if not pause and answered - now < min(POLL_S, left) / 2:
-                pause = EARLY_S
-            pause = min(pause, until - answered)
+            answered_s, failures = time.monotonic(), 0
+            if not request.is_queued:
+                return request
+            if answered_s >= until_s:
+                raise WaitTimeout(request, f"request {request_id} is still queued after {timeout_s:g} s")
+            if not pause and answered_s - now_s < min(POLL_S, left_s) / 2:
+                pause = EARLY_RESPONSE_PAUSE_S
+            pause = min(pause, until_s - answered_s)
         sleep(pause)
 
 
-def _poll(calls: Calls, path: str, wait_s: float) -> tuple[Request, float]:
+def _poll(client: HttpClient, path: str, wait_s: float) -> tuple[Request, float]:
     """One long poll: how it stands, and how long the server would like us to stay away."""
     query = {"wait_s": round(wait_s, 3), "status": "queued"}
-    answer = calls.answer("GET", path, query=query, timeout_s=wait_s + calls.timeout_s, tries=1)
-    return Request.from_json(decoded(answer)), answer.retry_after_s or 0.0
+    response = client.send("GET", path, query=query, timeout_s=wait_s + client.timeout_s, tries=1)
+    return Request.from_json(decode_json(response)), response.retry_after_s or 0.0

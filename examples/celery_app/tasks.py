@@ -40,7 +40,7 @@ def train(self, name: str, steps: int = 100) -> str:
             SAVED.mkdir(exist_ok=True)
             saved.write_text(json.dumps({"step": step}))
             print(f"{name} leaves at step {step}", flush=True)
-            self.allocation.checkpointed(str(saved))  # the task ends here, and comes back
+            self.allocation.checkpoint_done(str(saved))  # the task ends here, and comes back
         time.sleep(0.1)
     return f"{name} trained, after {first} steps in an earlier life" if first else f"{name} trained"
 

@@ -25,19 +25,19 @@ from celery.exceptions import Ignore, Reject
 from celery.utils.nodenames import gethostname
 from kombu.exceptions import EncodeError
 
-from poolkeeper.celery.exceptions import PARKED, NotGranted, Preempted
-from poolkeeper.celery.publish_hook import PATIENCE_S, Parcel, Parking, insist, mark, stores
+from poolkeeper.celery.exceptions import PARKED, Preempted, TaskNotGranted
+from poolkeeper.celery.publish_hook import RETRY_FOR_S, ParkCall, PublishHook, retry_until, set_state, stores_result
 from poolkeeper.errors import (
     AllocationLost,
+    ApiError,
     Conflict,
     NotFound,
     PoolkeeperError,
-    Refused,
     StaleFence,
     TooManyRequests,
     Unavailable,
 )
-from poolkeeper.heartbeats import Heartbeats, now_s
+from poolkeeper.heartbeats import HeartbeatThread, now_s
 from poolkeeper.http_client import new_key
 from poolkeeper.models import Heartbeat
 
@@ -46,22 +46,22 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LEAVING = frozenset({"checkpoint", "terminate"})
+LEAVE_DIRECTIVES = frozenset({"checkpoint", "terminate"})
 """Directives of who has to leave and still holds the units."""
 
-_pool_child = 0
+_pool_child_pid = 0
 
 
 @signals.worker_process_init.connect(weak=False)
-def _in_child(**_: object) -> None:
-    global _pool_child
+def _note_pool_child(**_: object) -> None:
+    global _pool_child_pid
     if current_process().daemon:  # the pool `solo` says this of the worker itself
-        _pool_child = os.getpid()
+        _pool_child_pid = os.getpid()
 
 
 def in_pool_child() -> bool:
     """Whether this process runs one task at a time for a parent that notices its end."""
-    return _pool_child == os.getpid()
+    return _pool_child_pid == os.getpid()
 
 
 def _is_dying() -> bool:
@@ -69,7 +69,7 @@ def _is_dying() -> bool:
     return in_pool_child() and isinstance(sys.exc_info()[1], (SystemExit, KeyboardInterrupt))
 
 
-class Allocation:
+class TaskAllocation:
     """What a task holds. This one is nothing, of a task that is called directly or run eagerly, and is never asked to leave."""
 
     request: str | None = None
@@ -83,7 +83,7 @@ class Allocation:
     resume: bool = False
     """Whether the task ran before and had to leave."""
     checkpoint_reference: str | None = None
-    """What the last `checkpointed` said, to go on from."""
+    """The reference of the last `checkpoint_done`, to go on from."""
 
     @property
     def directive(self) -> str:
@@ -101,10 +101,10 @@ class Allocation:
         return False
 
     def should_checkpoint(self) -> bool:
-        """Whether to save the work now, and to say so by `checkpointed`, because the task has to leave."""
-        return self.directive in LEAVING
+        """True if the task has to leave: save the work now, and report it by `checkpoint_done`."""
+        return self.directive in LEAVE_DIRECTIVES
 
-    def checkpointed(self, reference: str | None = None) -> None:
+    def checkpoint_done(self, reference: str | None = None) -> None:
         """The work is saved, under this reference. If that was asked for the task leaves with it: `Preempted` ends the body.
 
         A routine save that cannot be told, as the service is away, is only noted in the log. Who was asked to leave goes on
@@ -117,25 +117,25 @@ class Allocation:
     def defer(self, seconds: int) -> None:
         """It cannot be saved now; in so many seconds, perhaps."""
 
-    def failed(self) -> None:
+    def checkpoint_failed(self) -> None:
         """It cannot be saved."""
 
 
-class Held(Allocation):
+class GrantedAllocation(TaskAllocation):
     """Units held for one run of a task."""
 
-    def __init__(self, parking: Parking, task: PoolTask[Any, Any], request: Context, sent: Mapping[str, Any]) -> None:
-        self.request, self.fence = str(sent["request"]), int(sent["fence"])
-        self.pool, self.resources = sent.get("pool"), dict(sent.get("resources") or {})
-        self.resume, self.checkpoint_reference = bool(sent.get("resume")), sent.get("checkpoint_reference")
-        self.successor: Parcel | None = None
-        self.unstored = False  # there is something to store, and the store is away
-        self.entered = self.reached = False  # its body, and the task's own function in it
-        self._lease_s: int | None = sent.get("lease_s")
-        self._parking, self._task, self._context = parking, task, request
-        self._client, self._held = parking.client, (self.request, self.fence)
-        self._body, self._interrupted, self._lock = 0, False, Lock()  # the thread that is in the body
-        self._heartbeats = Heartbeats(self._client, self.request, self.fence, self._lease_s, now_s(), self._told)
+    def __init__(self, hook: PublishHook, task: PoolTask[Any, Any], request: Context, grant: Mapping[str, Any]) -> None:
+        self.request, self.fence = str(grant["request"]), int(grant["fence"])
+        self.pool, self.resources = grant.get("pool"), dict(grant.get("resources") or {})
+        self.resume, self.checkpoint_reference = bool(grant.get("resume")), grant.get("checkpoint_reference")
+        self.successor: ParkCall | None = None
+        self.is_unstored = False  # there is something to store, and the store is away
+        self.is_entered = self.is_body_reached = False  # its body, and the task's own function in it
+        self._lease_s: int | None = grant.get("lease_s")
+        self._hook, self._task, self._context = hook, task, request
+        self._client, self._request_and_fence = hook.client, (self.request, self.fence)
+        self._body_thread, self._is_interrupted, self._lock = 0, False, Lock()  # the thread that is in the body
+        self._heartbeats = HeartbeatThread(self._client, self.request, self.fence, self._lease_s, now_s(), self._on_directive)
 
     @property
     def directive(self) -> str:
@@ -147,77 +147,77 @@ class Held(Allocation):
 
     @property
     def lost(self) -> bool:
-        return self._heartbeats.lost_because is not None
+        return self._heartbeats.loss_reason is not None
 
     @property
     def left(self) -> bool:
         """Whether the units were given back unfinished."""
         return self._heartbeats.left
 
-    def checkpointed(self, reference: str | None = None) -> None:
-        asked = self.directive in LEAVING
-        if asked:
-            mark(self._task, self._context, PARKED)
-        told = self._checkpoint("completed", PATIENCE_S if asked else 0, reference=reference)
-        if not self.left and (self.directive == "terminate" or (asked and not told)):
+    def checkpoint_done(self, reference: str | None = None) -> None:
+        must_leave = self.directive in LEAVE_DIRECTIVES
+        if must_leave:
+            set_state(self._task, self._context, PARKED)
+        is_reported = self._report_checkpoint("completed", RETRY_FOR_S if must_leave else 0, reference=reference)
+        if not self.left and (self.directive == "terminate" or (must_leave and not is_reported)):
             self.vacate()
         if self.left:
             raise Preempted(f"{self.request} has left")
-        if asked:  # and may stay after all
-            self.mark_started()
+        if must_leave:  # and may stay after all
+            self.set_started()
 
     def progress(self) -> None:
-        self._checkpoint("progress")
+        self._report_checkpoint("progress")
 
     def defer(self, seconds: int) -> None:
-        self._checkpoint("defer", seconds=seconds)
+        self._report_checkpoint("defer", seconds=seconds)
 
-    def failed(self) -> None:
-        self._checkpoint("failed")
+    def checkpoint_failed(self) -> None:
+        self._report_checkpoint("failed")
 
     # ---- from the beginning to the end
 
     def begin(self) -> None:
         """Be the one who runs under this fence; Ignore if somebody else is, or the service cannot be asked."""
         runner = f"{gethostname()[:64]}:{os.getpid()}:{new_key()}"
-        until = time.monotonic() + min(PATIENCE_S, self._lease_s or PATIENCE_S)
+        until_s = time.monotonic() + min(RETRY_FOR_S, self._lease_s or RETRY_FOR_S)
         try:
-            insist(lambda: self._say(lambda: self._client.start(*self._held, runner)), until)
-        except (AllocationLost, NotFound, Conflict) as refused:
-            raise Ignore(f"{self._context.id} is not to be run: {refused}") from None
-        except PoolkeeperError as trouble:
-            log.error("task %s was not begun, it will be sent again: %s", self._context.id, trouble)
-            raise Ignore(f"{self._context.id} was not begun: {trouble}") from None
+            retry_until(lambda: self._report(lambda: self._client.start(*self._request_and_fence, runner)), until_s)
+        except (AllocationLost, NotFound, Conflict) as error:
+            raise Ignore(f"{self._context.id} is not to be run: {error}") from None
+        except PoolkeeperError as error:
+            log.error("task %s was not begun, it will be sent again: %s", self._context.id, error)
+            raise Ignore(f"{self._context.id} was not begun: {error}") from None
 
-    def keep(self) -> None:
+    def start_heartbeats(self) -> None:
         """From now on, until its end; who gives it back has to know of it before, or it would be kept for ever."""
         self._heartbeats.start()
 
     def run(self, body: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What the body returns; Ignore if it has left, or what it made does not count any more."""
-        self.entered = True
+        self.is_entered = True
         try:
             try:
-                self._enter()
-                made = body(*args, **kwargs)
+                self._enter_body()
+                result = body(*args, **kwargs)
             finally:
                 if not _is_dying():
-                    self._over()
+                    self._leave_body()
         except Preempted:
-            self._over()
+            self._leave_body()
             if not (self.left or self.lost):
                 self.vacate()
             raise Ignore(f"{self._context.id} had to leave, and is parked again") from None
         except Exception:
-            self._check()
+            self._require_units()
             raise
-        self._check()
-        return made
+        self._require_units()
+        return result
 
-    def mark_started(self) -> None:
+    def set_started(self) -> None:
         """The task's state, if anybody wants it."""
-        if self._task.tells_start:
-            mark(self._task, self._context, states.STARTED, {"pid": os.getpid(), "hostname": self._context.hostname})
+        if self._task.reports_started:
+            set_state(self._task, self._context, states.STARTED, {"pid": os.getpid(), "hostname": self._context.hostname})
 
     def end(self, state: str | None, value: object) -> None:
         """The units are given back, now that what came of it is stored; without a state nothing could be."""
@@ -225,119 +225,121 @@ class Held(Allocation):
             return  # heartbeats go on until the process is gone, which its parent tells
         try:
             if not self.left:
-                self._give_back(state, value)
-        except StaleFence as gone:
-            log.warning("task %s had lost its units when it ended: %s", self._context.id, gone)
-        except PoolkeeperError as trouble:
+                self._settle(state, value)
+        except StaleFence as error:
+            log.warning("task %s had lost its units when it ended: %s", self._context.id, error)
+        except PoolkeeperError as error:
             log.error(
-                "task %s could not give back its units, they come back when its lease lapses: %s", self._context.id, trouble
+                "task %s could not give back its units, they come back when its lease lapses: %s", self._context.id, error
             )
         finally:
             self._heartbeats.stop()
 
     def vacate(self) -> None:
         """Leave unfinished; the task is parked again."""
-        mark(self._task, self._context, PARKED)
+        set_state(self._task, self._context, PARKED)
         try:
             try:
                 self._release("vacated")
-            except Conflict as stays:
-                if stays.code != "not_leaving":
+            except Conflict as conflict:
+                if conflict.code != "not_leaving":
                     raise
                 self._release("lost")
-        except (StaleFence, NotFound) as gone:
-            log.warning("task %s had lost its units when it left: %s", self._context.id, gone)
-        except PoolkeeperError as trouble:
-            log.error("task %s could not say that it has left, its lease will lapse: %s", self._context.id, trouble)
+        except (StaleFence, NotFound) as error:
+            log.warning("task %s had lost its units when it left: %s", self._context.id, error)
+        except PoolkeeperError as error:
+            log.error("task %s could not say that it has left, its lease will lapse: %s", self._context.id, error)
         self._heartbeats.left = True
         self._heartbeats.stop()
 
-    def _give_back(self, state: str | None, value: object) -> None:
+    def _settle(self, state: str | None, value: object) -> None:
         if self.successor is not None and state is not None:
             if state != states.RETRY:
-                mark(self._task, self._context, PARKED, anew=True)
+                set_state(self._task, self._context, PARKED, forget_result=True)
             try:
-                self._parking.park(self.successor, {"request": self.request, "fence": self.fence})
+                self._hook.park(self.successor, {"request": self.request, "fence": self.fence})
             except (StaleFence, TooManyRequests, Unavailable):
                 raise
-            except (Refused, EncodeError) as refused:
-                self._fail(refused)
-        elif state is None or self.unstored or (isinstance(value, Reject) and getattr(value, "requeue", False)):
-            mark(self._task, self._context, PARKED)
+            except (ApiError, EncodeError) as error:
+                self._fail_successor(error)
+        elif state is None or self.is_unstored or (isinstance(value, Reject) and getattr(value, "requeue", False)):
+            set_state(self._task, self._context, PARKED)
             self._release("lost")
         else:
             self._release("succeeded" if state in (states.SUCCESS, states.IGNORED) else "failed")
 
-    def _fail(self, refused: Exception) -> None:
+    def _fail_successor(self, error: Exception) -> None:
         """What it came to cannot be parked, now or later, so that is its result."""
-        log.error("task %s cannot be parked again: %s", self._context.id, refused)
-        why = NotGranted(
-            f"task {self._context.id} cannot be parked again: {refused}", "refused", getattr(refused, "code", None)
+        log.error("task %s cannot be parked again: %s", self._context.id, error)
+        result = TaskNotGranted(
+            f"task {self._context.id} cannot be parked again: {error}", "refused", getattr(error, "code", None)
         )
         self._task.backend.mark_as_failure(
-            str(self._context.id), why, request=self._context, store_result=stores(self._task, self._context)
+            str(self._context.id), result, request=self._context, store_result=stores_result(self._task, self._context)
         )
         self._release("failed")
 
-    def _check(self) -> None:
+    def _require_units(self) -> None:
         """Ignore if the units were taken from it before it had ended: it is for somebody else now to say what comes of it."""
         if self.directive == "continue" and not self._heartbeats.suspected:
             return
         try:
-            self._say(lambda: self._client.heartbeat(*self._held))
-        except (AllocationLost, NotFound) as gone:
+            self._report(lambda: self._client.heartbeat(*self._request_and_fence))
+        except (AllocationLost, NotFound) as error:
             self.successor = None
-            raise Ignore(f"{self._context.id} had lost its units before it ended: {gone}") from None
-        except PoolkeeperError as trouble:
-            log.warning("task %s ends without knowing whether its units were still its own: %s", self._context.id, trouble)
+            raise Ignore(f"{self._context.id} had lost its units before it ended: {error}") from None
+        except PoolkeeperError as error:
+            log.warning("task %s ends without knowing whether its units were still its own: %s", self._context.id, error)
 
     def _release(self, outcome: str) -> None:
-        insist(lambda: self._client.release(*self._held, outcome), time.monotonic() + PATIENCE_S)
+        retry_until(lambda: self._client.release(*self._request_and_fence, outcome), time.monotonic() + RETRY_FOR_S)
 
-    def _checkpoint(self, state: str, patience_s: float = 0, **more: Any) -> bool:
+    def _report_checkpoint(self, state: str, patience_s: float = 0, **fields: Any) -> bool:
         """Whether it could be said. Who has not to leave is not disturbed by a word that is refused, nobody by an outage."""
-        asked, until = self.directive in LEAVING, time.monotonic() + patience_s
+        must_leave, until_s = self.directive in LEAVE_DIRECTIVES, time.monotonic() + patience_s
         try:
-            insist(lambda: self._say(lambda: self._client.checkpoint(*self._held, state, **more)), until)
+            retry_until(
+                lambda: self._report(lambda: self._client.checkpoint(*self._request_and_fence, state, **fields)), until_s
+            )
         except AllocationLost:
             raise
-        except PoolkeeperError as trouble:
-            if asked and not isinstance(trouble, (Unavailable, TooManyRequests)):
+        except PoolkeeperError as error:
+            if must_leave and not isinstance(error, (Unavailable, TooManyRequests)):
                 raise
-            log.warning("task %s could not say that its checkpoint is %s: %s", self._context.id, state, trouble)
+            log.warning("task %s could not say that its checkpoint is %s: %s", self._context.id, state, error)
             return False
         return True
 
-    def _say(self, word: Callable[[], Heartbeat]) -> None:
+    def _report(self, call: Callable[[], Heartbeat]) -> None:
         """Something that is answered like a heartbeat; AllocationLost if the units are gone."""
         try:
-            self._heartbeats.say(word)
-        except StaleFence as gone:
-            raise AllocationLost(str(gone)) from gone
+            self._heartbeats.report(call)
+        except StaleFence as error:
+            raise AllocationLost(str(error)) from error
 
     # ---- having to leave
 
-    def _enter(self) -> None:
+    def _enter_body(self) -> None:
         with self._lock:
-            self._body = get_ident()
+            self._body_thread = get_ident()
         if self.directive in ("terminate", "kill"):
             raise Preempted(f"{self.request} has to leave before it has begun")
 
-    def _over(self) -> None:
+    def _leave_body(self) -> None:
         with self._lock:
-            if self._body and self._interrupted:  # and it may not have arrived yet
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._body), None)
-            self._body = 0
+            if self._body_thread and self._is_interrupted:  # and it may not have arrived yet
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._body_thread), None)
+            self._body_thread = 0
 
-    def _told(self, directive: str) -> None:
+    def _on_directive(self, directive: str) -> None:
         if directive not in ("terminate", "kill"):
             return
         with self._lock:
-            if not self._body:
+            if not self._body_thread:
                 return
             log.warning("task %s: %s", self._context.id, directive)
             if in_pool_child():
                 os.kill(os.getpid(), signal.SIGTERM if directive == "terminate" else signal.SIGKILL)
-            elif not self._interrupted:
-                self._interrupted = True
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._body), ctypes.py_object(Preempted))
+            elif not self._is_interrupted:
+                self._is_interrupted = True
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._body_thread), ctypes.py_object(Preempted))

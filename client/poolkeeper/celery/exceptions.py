@@ -10,7 +10,7 @@ PARKED = "PARKED"
 """The state of a task whose request has not been granted, and of one that had to leave and waits for its next turn."""
 
 
-class NotGranted(PoolkeeperError):  # noqa: N818 - as its sibling in `poolkeeper.errors`
+class TaskNotGranted(PoolkeeperError):  # noqa: N818 - as its sibling in `poolkeeper.errors`
     """The task never ran, or will not run again: why, how its request ended, and the code of the reason if there is one.
 
     It is stored as the result, so it is made of nothing but text.

@@ -11,34 +11,34 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Lock, local
 
-LONGEST_S = 1.0
+MAX_FORK_DELAY_S = 1.0
 """How long a fork waits: the process has others to look after, and what it waits for may be a server that does not answer."""
 
 
-class _Door:
+class _ForkLock:
     def __init__(self) -> None:
-        self.lock, self._own = Lock(), local()  # several threads may fork at a time
+        self.lock, self._local = Lock(), local()  # several threads may fork at a time
 
-    def shut_it(self) -> None:
-        self._own.shut = False
-        self._own.shut = self.lock.acquire(timeout=LONGEST_S)
+    def acquire(self) -> None:
+        self._local.shut = False
+        self._local.shut = self.lock.acquire(timeout=MAX_FORK_DELAY_S)
 
-    def open_it(self) -> None:
-        if getattr(self._own, "shut", False):
-            self._own.shut = False
+    def release(self) -> None:
+        if getattr(self._local, "shut", False):
+            self._local.shut = False
             self.lock.release()
 
     def replace(self) -> None:
         self.lock = Lock()
 
 
-_door = _Door()
+_fork_lock = _ForkLock()
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_door.shut_it, after_in_parent=_door.open_it, after_in_child=_door.replace)
+    os.register_at_fork(before=_fork_lock.acquire, after_in_parent=_fork_lock.release, after_in_child=_fork_lock.replace)
 
 
 @contextmanager
-def unforked() -> Iterator[None]:
+def block_forks() -> Iterator[None]:
     """Inside, this process is not forked, unless it takes too long; one thread at a time."""
-    with _door.lock:
+    with _fork_lock.lock:
         yield

@@ -20,67 +20,69 @@ from kombu.exceptions import OperationalError
 
 from poolkeeper.celery import publish_hook
 from poolkeeper.celery.allocation import in_pool_child
-from poolkeeper.celery.message import SENT
+from poolkeeper.celery.message import GRANT_HEADER
 from poolkeeper.http_client import pause_s
 
 if TYPE_CHECKING:
-    from poolkeeper.celery.allocation import Held
+    from poolkeeper.celery.allocation import GrantedAllocation
 
 log = logging.getLogger(__name__)
 
-ENDS = states.READY_STATES | {states.RETRY}
+FINAL_STATES = states.READY_STATES | {states.RETRY}
 """What a run comes to; any other state may be missing."""
 
 
-def insist_on_storing(app: Celery, backend: Backend) -> None:
+def retry_storing(app: Celery, backend: Backend) -> None:
     """From now on this backend tries for a while to store what the runs of parked tasks come to."""
     if "store_result" in vars(backend):
         return
-    celerys = backend.store_result
+    store_once = backend.store_result
 
     def store_result(
         task_id: str, result: Any, state: str, traceback: Any = None, request: Context | None = None, **more: Any
     ) -> Any:
-        store = partial(celerys, task_id, result, state, traceback=traceback, request=request, **more)
-        if state not in ENDS or not _runs_here(app, request):
+        store = partial(store_once, task_id, result, state, traceback=traceback, request=request, **more)
+        if state not in FINAL_STATES or not _runs_here(app, request):
             return store()
-        return _insist(backend, store, f"{state} of task {task_id}", vars(request).get(publish_hook.RUN))
+        return _retry(backend, store, f"{state} of task {task_id}", vars(request).get(publish_hook.ALLOCATION_ATTRIBUTE))
 
     vars(backend)["store_result"] = store_result
 
 
-def _insist(backend: Backend, store: Callable[[], Any], what: str, held: Held | None) -> Any:
-    until, tried = time.monotonic() + publish_hook.PATIENCE_S, 0
+def _retry(backend: Backend, store: Callable[[], Any], description: str, allocation: GrantedAllocation | None) -> Any:
+    until_s, tries = time.monotonic() + publish_hook.RETRY_FOR_S, 0
     while True:
         try:
-            stored = store()
+            result = store()
         except Exception as error:
-            if not _is_away(backend, error):
+            if not _is_unreachable(backend, error):
                 raise
-            tried, pause = tried + 1, pause_s(tried + 1)
-            if held:
-                held.unstored = True
-            if time.monotonic() + pause >= until or (held and held.lost):
-                log.error("%s could not be stored: %s", what, error)
-                if held and not in_pool_child():  # what is raised here would end `solo`, and a thread's worker not hear of it
+            tries, pause = tries + 1, pause_s(tries + 1)
+            if allocation:
+                allocation.is_unstored = True
+            if time.monotonic() + pause >= until_s or (allocation and allocation.lost):
+                log.error("%s could not be stored: %s", description, error)
+                if (
+                    allocation and not in_pool_child()
+                ):  # what is raised here would end `solo`, and a thread's worker not hear of it
                     return None
                 raise Reject(f"the store of results is away: {error}", requeue=True) from error
-            if tried == 1:
-                log.warning("the store of results is away, %s has to wait: %s", what, error)
+            if tries == 1:
+                log.warning("the store of results is away, %s has to wait: %s", description, error)
             time.sleep(pause)
         else:
-            if held:
-                held.unstored = False
-            return stored
+            if allocation:
+                allocation.is_unstored = False
+            return result
 
 
 def _runs_here(app: Celery, request: Context | None) -> bool:
     """Whether this is said by the run of a parked task, and not of it by somebody who has others to look after."""
     running = app.current_worker_task
-    return running is not None and request is running.request and request.get(SENT) is not None
+    return running is not None and request is running.request and request.get(GRANT_HEADER) is not None
 
 
-def _is_away(backend: Backend, error: Exception) -> bool:
+def _is_unreachable(backend: Backend, error: Exception) -> bool:
     """Whether the store was not reached; else it did not want to have it."""
     if isinstance(error, BackendStoreError):  # it names the state it could not store, unless it was not to be stored at all
         return bool(getattr(error, "state", ""))

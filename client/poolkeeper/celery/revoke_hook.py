@@ -18,22 +18,22 @@ log = logging.getLogger(__name__)
 
 def wrap(app: Celery, cancel: Callable[[str], bool]) -> None:
     """From now on `revoke` asks `cancel` first, which says whether that was all there is to do."""
-    celerys = app.control.broadcast
+    original_broadcast = app.control.broadcast
 
     def broadcast(command: str, arguments: Mapping[str, Any] | None = None, *rest: Any, **more: Any) -> Any:
         if command != "revoke" or not arguments:
-            return celerys(command, arguments, *rest, **more)
-        named = maybe_list(arguments.get("task_id")) or []
-        left = [each for each in named if not _revoked(app, cancel, each)]
-        if named and not left:
+            return original_broadcast(command, arguments, *rest, **more)
+        task_ids = maybe_list(arguments.get("task_id")) or []
+        unparked = [each for each in task_ids if not _revoke_parked(app, cancel, each)]
+        if task_ids and not unparked:
             return [] if more.get("reply") else None
-        told = arguments if len(left) == len(named) else {**arguments, "task_id": left}
-        return celerys(command, dict(told), *rest, **more)
+        revocation = arguments if len(unparked) == len(task_ids) else {**arguments, "task_id": unparked}
+        return original_broadcast(command, dict(revocation), *rest, **more)
 
     vars(app.control)["broadcast"] = broadcast
 
 
-def _revoked(app: Celery, cancel: Callable[[str], bool], task_id: str) -> bool:
+def _revoke_parked(app: Celery, cancel: Callable[[str], bool], task_id: str) -> bool:
     if not cancel(task_id):
         return False
     try:  # a chord it belongs to is told by the worker that hears of its end

@@ -14,28 +14,35 @@ from celery.app.task import Context
 from celery.exceptions import Ignore, ImproperlyConfigured
 from celery.result import AsyncResult
 
-from poolkeeper.celery.allocation import Allocation, Held
-from poolkeeper.celery.exceptions import NotGranted, NotParked
-from poolkeeper.celery.message import SENT, task_key
-from poolkeeper.celery.publish_hook import RUN, insist, install, is_over, published, stores
-from poolkeeper.celery.result_backend import insist_on_storing
+from poolkeeper.celery.allocation import GrantedAllocation, TaskAllocation
+from poolkeeper.celery.exceptions import NotParked, TaskNotGranted
+from poolkeeper.celery.message import GRANT_HEADER, task_key
+from poolkeeper.celery.publish_hook import (
+    ALLOCATION_ATTRIBUTE,
+    install,
+    is_over,
+    publishing_directly,
+    retry_until,
+    stores_result,
+)
+from poolkeeper.celery.result_backend import retry_storing
 from poolkeeper.errors import Conflict, NotFound, PoolkeeperError
 
-Given = ParamSpec("Given")
-Made = TypeVar("Made", covariant=True)
+P = ParamSpec("P")
+R = TypeVar("R", covariant=True)
 
 log = logging.getLogger(__name__)
 
-NOTHING = Allocation()
-HEARING_S = 5.0
+NO_ALLOCATION = TaskAllocation()
+ACKNOWLEDGE_FOR_S = 5.0
 """How long to try to say that a last word was heard."""
-HEARS = "poolkeeper_hears"
+ACKNOWLEDGEMENT_ATTRIBUTE = "poolkeeper_hears"
 """The attribute of a task's request by which a last word is acknowledged once it is stored."""
-BACK_S = 30
+REPARK_AFTER_S = 30
 """When a message that could not be parked is looked at again."""
 
 
-class PoolTask(Task[Given, Made]):
+class PoolTask(Task[P, R]):
     """`@app.task(base=PoolTask, component="team", resources={"gpu": 1})`: it runs only while that is granted.
 
     What is asked is as in `Client.submit`; each of these may be given for one call, too: `apply_async(args, resources=…)`,
@@ -66,7 +73,7 @@ class PoolTask(Task[Given, Made]):
     """How often it may be parked again after it had to leave; it has nothing to do with `max_retries`."""
     redeliveries: int | None = None
     """How often it is sent anew after its worker was lost."""
-    tells_start = True
+    reports_started = True
 
     @classmethod
     def on_bound(cls, app: Celery) -> None:
@@ -80,57 +87,57 @@ class PoolTask(Task[Given, Made]):
             raise ImproperlyConfigured(f"task {cls.name} does not say what it needs: resources={{…}}, or {{}} for none")
         if "tells_start" not in vars(cls):
             # Celery would say so of every message that arrives, and some of ours are not run.
-            cls.tells_start, cls.track_started = bool(cls.track_started), False
+            cls.reports_started, cls.track_started = bool(cls.track_started), False
         install(app)
 
     @property
-    def allocation(self) -> Allocation:
+    def allocation(self) -> TaskAllocation:
         """What the task that runs here holds."""
-        held: Allocation = vars(self.request).get(RUN, NOTHING)
-        return held
+        allocation: TaskAllocation = vars(self.request).get(ALLOCATION_ATTRIBUTE, NO_ALLOCATION)
+        return allocation
 
-    def apply_async(self, *args: Any, **options: Any) -> AsyncResult[Made]:
+    def apply_async(self, *args: Any, **options: Any) -> AsyncResult[R]:
         """Park it; beside Celery's options there are those of what it asks for."""
         return super().apply_async(*args, **options)
 
     def __init_subclass__(cls, **more: Any) -> None:
         """What a base of one's own does before and around the task is done under the allocation, and only by who has it."""
         super().__init_subclass__(**more)
-        for name, under in (("before_start", _after_claim), ("__call__", _within)):
+        for name, under in (("before_start", _after_begin), ("__call__", _under_allocation)):
             if isinstance(own := vars(cls).get(name), FunctionType):
                 setattr(cls, name, under(own))
 
-    def __call__(self, *args: Given.args, **kwargs: Given.kwargs) -> Made:
-        held = self._claim()
-        if held is None:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        allocation = self._begin()
+        if allocation is None:
             return self.run(*args, **kwargs) if self.request.is_eager else super().__call__(*args, **kwargs)
-        if held.reached:  # it calls itself
+        if allocation.is_body_reached:  # it calls itself
             return super().__call__(*args, **kwargs)
-        held.reached = True
-        made: Made = self.run(*args, **kwargs) if held.entered else held.run(self.run, args, kwargs)
-        return made
+        allocation.is_body_reached = True
+        result: R = self.run(*args, **kwargs) if allocation.is_entered else allocation.run(self.run, args, kwargs)
+        return result
 
-    def _claim(self) -> Held | None:
+    def _begin(self) -> GrantedAllocation | None:
         """What is held by the run that this is, or begins here; Ignore if it is not to be run. None if it needs nothing."""
         request = self.request
-        held: Held | None = vars(request).get(RUN)
-        if held is not None or request.called_directly or request.is_eager:
-            return held
-        sent = request.get(SENT)
-        if sent is None:
+        allocation: GrantedAllocation | None = vars(request).get(ALLOCATION_ATTRIBUTE)
+        if allocation is not None or request.called_directly or request.is_eager:
+            return allocation
+        grant = request.get(GRANT_HEADER)
+        if grant is None:
             self._park_here(request)
-        insist_on_storing(self.app, self.backend)
-        if sent.get("ended"):
-            self._end(request, sent)
-        held = Held(install(self.app), self, request, sent)
-        held.begin()
-        vars(request)[RUN] = held
-        held.keep()
+        retry_storing(self.app, self.backend)
+        if grant.get("ended"):
+            self._end_unrun(request, grant)
+        allocation = GrantedAllocation(install(self.app), self, request, grant)
+        allocation.begin()
+        vars(request)[ALLOCATION_ATTRIBUTE] = allocation
+        allocation.start_heartbeats()
         if is_over(self, request):
             self._count_in_chord(request)
             raise Ignore(f"{request.id} has a result already")
-        held.mark_started()
-        return held
+        allocation.set_started()
+        return allocation
 
     def _count_in_chord(self, request: Context) -> None:
         """What has a result is part of its chord, though who stored it may have died before it was counted.
@@ -143,83 +150,91 @@ class PoolTask(Task[Given, Made]):
 
     def _park_here(self, request: Context) -> None:
         """Somebody published it without asking: it is parked with all that its message said."""
-        again = self.signature_from_request(request, retries=request.retries, add_to_parent=False)
+        signature = self.signature_from_request(request, retries=request.retries, add_to_parent=False)
         try:
-            again.apply_async()
-        except NotParked as away:
-            log.warning("task %s could not be parked, it is put back into its queue: %s", request.id, away)
-            with published():
-                again.apply_async(countdown=BACK_S)
+            signature.apply_async()
+        except NotParked as error:
+            log.warning("task %s could not be parked, it is put back into its queue: %s", request.id, error)
+            with publishing_directly():
+                signature.apply_async(countdown=REPARK_AFTER_S)
         raise Ignore(f"{request.id} is parked until what it needs is granted")
 
-    def _end(self, request: Context, sent: Mapping[str, Any]) -> None:
+    def _end_unrun(self, request: Context, notice: Mapping[str, Any]) -> None:
         """It will never run: that is its result. It is told until a worker says that it has heard."""
-        ended, repeated = sent["ended"], int(sent.get("tries") or 1) > 1
-        message, status, code = str(ended["message"]), str(ended["status"]), ended.get("code")
-        late = code == "not_polled"
-        revoked = status == "cancelled" or late
-        tells = stores(self, request)
-        if self._lives_on(request, sent):
+        end, is_repeated = notice["ended"], int(notice.get("tries") or 1) > 1
+        message, status, code = str(end["message"]), str(end["status"]), end.get("code")
+        is_expired = code == "not_polled"
+        is_revoked = status == "cancelled" or is_expired
+        has_result = stores_result(self, request)
+        if self._is_replaced(request, notice):
             raise Ignore(f"{request.id} is another task's name by now")
-        if is_over(self, request) and (repeated or not revoked):  # else it is marked as revoked by who has revoked it
+        if is_over(self, request) and (is_repeated or not is_revoked):  # else it is marked as revoked by who has revoked it
             self._count_in_chord(request)
-            self._hear(request, sent)
+            self._acknowledge_end(request, notice)
             raise Ignore(f"{request.id} has a result already")
-        if not tells and not self._hear(request, sent) and repeated:  # no result tells that somebody has heard it before
+        if (
+            not has_result and not self._acknowledge_end(request, notice) and is_repeated
+        ):  # no result tells that somebody has heard it before
             raise Ignore(f"{request.id} was told to be over")
-        if not revoked:
-            vars(request)[HEARS] = sent if tells else None
-            raise NotGranted(f"task {request.id} does not run: {message}", status, code)
-        self.backend.mark_as_revoked(str(request.id), message, request=request, store_result=tells)
-        signals.task_revoked.send(sender=self, request=request, terminated=False, signum=None, expired=late)
-        if tells:
-            self._hear(request, sent)
+        if not is_revoked:
+            vars(request)[ACKNOWLEDGEMENT_ATTRIBUTE] = notice if has_result else None
+            raise TaskNotGranted(f"task {request.id} does not run: {message}", status, code)
+        self.backend.mark_as_revoked(str(request.id), message, request=request, store_result=has_result)
+        signals.task_revoked.send(sender=self, request=request, terminated=False, signum=None, expired=is_expired)
+        if has_result:
+            self._acknowledge_end(request, notice)
         raise Ignore(f"{request.id} is revoked: {message}")
 
-    def _lives_on(self, request: Context, sent: Mapping[str, Any]) -> bool:
+    def _is_replaced(self, request: Context, notice: Mapping[str, Any]) -> bool:
         """Whether there is a task of its name that is not over; not, if that cannot be found out."""
         try:
-            known = install(self.app).client.task(task_key(str(request.id)))
+            task = install(self.app).client.task(task_key(str(request.id)))
         except PoolkeeperError:
             return False
-        return known.status != "ended" or bool(known.request and sent.get("request") not in (None, known.request.id))
+        return task.status != "ended" or bool(task.request and notice.get("request") not in (None, task.request.id))
 
-    def _hear(self, request: Context, sent: Mapping[str, Any]) -> bool:
+    def _acknowledge_end(self, request: Context, notice: Mapping[str, Any]) -> bool:
         """Say that it was heard that it will never run; False if somebody has said so before."""
         client, path = install(self.app).client, f"/tasks/{task_key(str(request.id))}/heard"
         try:
-            insist(lambda: client.call("POST", path, body={"request": sent.get("request")}), time.monotonic() + HEARING_S)
+            retry_until(
+                lambda: client.call("POST", path, body={"request": notice.get("request")}), time.monotonic() + ACKNOWLEDGE_FOR_S
+            )
         except (NotFound, Conflict):
             return False
-        except PoolkeeperError as trouble:
-            log.warning("that task %s is over could not be acknowledged, it may be told again: %s", request.id, trouble)
+        except PoolkeeperError as error:
+            log.warning("that task %s is over could not be acknowledged, it may be told again: %s", request.id, error)
         return True
 
 
-def _after_claim(own: Callable[..., Any]) -> Callable[..., Any]:
-    @wraps(own)
+def _after_begin(original: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(original)
     def before_start(self: PoolTask[..., Any], *args: Any, **kwargs: Any) -> Any:
-        self._claim()
-        return own(self, *args, **kwargs)
+        self._begin()
+        return original(self, *args, **kwargs)
 
     return before_start
 
 
-def _within(own: Callable[..., Any]) -> Callable[..., Any]:
-    @wraps(own)
+def _under_allocation(original: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(original)
     def call(self: PoolTask[..., Any], *args: Any, **kwargs: Any) -> Any:
-        held = self._claim()
-        return own(self, *args, **kwargs) if held is None or held.entered else held.run(partial(own, self), args, kwargs)
+        allocation = self._begin()
+        return (
+            original(self, *args, **kwargs)
+            if allocation is None or allocation.is_entered
+            else allocation.run(partial(original, self), args, kwargs)
+        )
 
     return call
 
 
 @signals.task_postrun.connect(weak=False)
-def _give_back(task: object = None, state: str | None = None, retval: object = None, **_: object) -> None:
+def _release_after_run(task: object = None, state: str | None = None, retval: object = None, **_: object) -> None:
     """When the result has been stored, whatever it is."""
     if not isinstance(task, PoolTask):
         return
-    if isinstance(held := vars(task.request).pop(RUN, None), Held):
-        held.end(state, retval)
-    if (told := vars(task.request).pop(HEARS, None)) and state == states.FAILURE:
-        task._hear(task.request, told)
+    if isinstance(allocation := vars(task.request).pop(ALLOCATION_ATTRIBUTE, None), GrantedAllocation):
+        allocation.end(state, retval)
+    if (notice := vars(task.request).pop(ACKNOWLEDGEMENT_ATTRIBUTE, None)) and state == states.FAILURE:
+        task._acknowledge_end(task.request, notice)

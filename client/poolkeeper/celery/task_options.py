@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, MutableMapping
 from typing import Any
 
-from poolkeeper.request_body import ask
+from poolkeeper.request_body import request_spec
 
 OPTIONS = (
     "component",
@@ -24,24 +24,24 @@ OPTIONS = (
 )
 """Attributes of a task's class, and options of a call."""
 
-HEADER = "poolkeeper_ask"
+OPTIONS_HEADER = "poolkeeper_ask"
 """The header in which the options of a call go with the message, so that a retry asks the same."""
 
-LONGEST = 255
+MAX_LENGTH = 255
 """Characters of a label's text and of a task's name."""
 
 
-def said(options: MutableMapping[str, Any], headers: Mapping[str, Any] | None) -> dict[str, Any]:
+def pop_options(options: MutableMapping[str, Any], headers: Mapping[str, Any] | None) -> dict[str, Any]:
     """What this call says; taken out of its options, which Celery would take for properties of the message."""
-    earlier = dict((headers or {}).get(HEADER) or {})
-    return earlier | {name: options.pop(name) for name in OPTIONS if name in options}
+    inherited = dict((headers or {}).get(OPTIONS_HEADER) or {})
+    return inherited | {name: options.pop(name) for name in OPTIONS if name in options}
 
 
-def asked(task: object, call: Mapping[str, Any]) -> dict[str, Any]:
+def task_body(task: object, call: Mapping[str, Any]) -> dict[str, Any]:
     """The request and the number of redeliveries of a call of this task, as the service takes them."""
-    chosen = {name: getattr(task, name) for name in OPTIONS} | dict(call)
-    chosen["lease_s"] = None if chosen["lease_s"] == 0 else chosen["lease_s"]  # Celery drops a None on the way
-    name, redeliveries = str(getattr(task, "name", ""))[:LONGEST], chosen.pop("redeliveries")
-    labels = {"task": name} | (chosen.pop("labels") or {})
-    request = ask(retries=chosen.pop("preemption_retries"), labels=labels, **chosen)
+    options = {name: getattr(task, name) for name in OPTIONS} | dict(call)
+    options["lease_s"] = None if options["lease_s"] == 0 else options["lease_s"]  # Celery drops a None on the way
+    name, redeliveries = str(getattr(task, "name", ""))[:MAX_LENGTH], options.pop("redeliveries")
+    labels = {"task": name} | (options.pop("labels") or {})
+    request = request_spec(retries=options.pop("preemption_retries"), labels=labels, **options)
     return {"name": name, "request": request} | ({} if redeliveries is None else {"redeliveries": redeliveries})

@@ -23,27 +23,27 @@ from celery.worker.request import Request
 
 from poolkeeper import Client
 from poolkeeper.celery.exceptions import PARKED
-from poolkeeper.celery.fork_safety import unforked
-from poolkeeper.celery.message import SENT, task_key
-from poolkeeper.celery.publish_hook import PATIENCE_S, Answer, insist, install, mark, state_of
+from poolkeeper.celery.fork_safety import block_forks
+from poolkeeper.celery.message import GRANT_HEADER, task_key
+from poolkeeper.celery.publish_hook import RETRY_FOR_S, Result, get_state, install, retry_until, set_state
 from poolkeeper.errors import NotFound, PoolkeeperError, StaleFence
 
 log = logging.getLogger(__name__)
 
-GONE = (WorkerLostError, Terminated, SystemExit, KeyboardInterrupt)
+CHILD_LOSS_ERRORS = (WorkerLostError, Terminated, SystemExit, KeyboardInterrupt)
 """What is reported of a child that ended before its task did."""
 
-WAITING = ("delayed", "parked")
+WAITING_STATES = ("delayed", "parked")
 """How a task stands that nobody can have begun anew."""
 
-DYING_S = 15.0
+CHILD_EXIT_TIMEOUT_S = 15.0
 """How long after it was killed a child may still be there."""
 
-TRY_S = 5.0
+CALL_TIMEOUT_S = 5.0
 """How long one call from this process may take."""
 
-_watching = Lock()
-_given: dict[int, PoolRequest] = {}
+_watch_lock = Lock()
+_request_of_child: dict[int, PoolRequest] = {}
 """What each child that is watched was given last: one thread for each of them, however many tasks it does."""
 
 
@@ -52,22 +52,22 @@ class PoolRequest(Request):
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
-        sent = self.request_dict.get(SENT)
-        granted: Mapping[str, Any] = sent if isinstance(sent, Mapping) and not sent.get("ended") else {}
-        self._request, self._fence = granted.get("request"), granted.get("fence")
-        self._about = Context(self.request_dict)
+        header = self.request_dict.get(GRANT_HEADER)
+        grant: Mapping[str, Any] = header if isinstance(header, Mapping) and not header.get("ended") else {}
+        self._request, self._fence = grant.get("request"), grant.get("fence")
+        self._context = Context(self.request_dict)
         # One that had begun, and comes back after it had to leave or was lost, is never too late; nor is a last word.
-        self._is_never_late = isinstance(sent, Mapping) and bool(sent.get("begun") or sent.get("ended"))
-        self._said, self._saying = False, Lock()
+        self._is_never_late = isinstance(header, Mapping) and bool(header.get("begun") or header.get("ended"))
+        self._is_reported, self._report_lock = False, Lock()
 
     # ---- what Celery tells of it
 
     def revoked(self) -> bool:
         """Whether it is not to run, as it is revoked or too late: then its units are given back unused."""
-        told = super().revoked()
-        if told:
-            self._apart(self._give_back_unused)
-        return told
+        is_revoked = super().revoked()
+        if is_revoked:
+            self._report_in_thread(self._release_unused)
+        return is_revoked
 
     def maybe_expire(self) -> Literal[True] | None:
         """Whether it waited too long to begin."""
@@ -82,20 +82,22 @@ class PoolRequest(Request):
         """It took too long; its units are given back when its child has been killed."""
         super().on_timeout(soft, timeout)
         if not soft:
-            self._apart(self._give_back)
+            self._report_in_thread(self._release)
 
     def on_failure(self, exc_info: Any, send_failed_event: bool = True, return_ok: bool = False) -> None:
         """Its child failed at it, which is the child's to tell, or is gone."""
         error = getattr(exc_info.exception, "exc", exc_info.exception)
-        if self._request is None or not isinstance(error, GONE):
+        if self._request is None or not isinstance(error, CHILD_LOSS_ERRORS):
             return super().on_failure(exc_info, send_failed_event, return_ok)
         if self._is_revoked:
             super().on_failure(exc_info, send_failed_event, return_ok)
-            return self._apart(self._give_back)
+            return self._report_in_thread(self._release)
         worker_state.task_ready(self)
         self.acknowledge()  # what is delivered again comes from Poolkeeper
-        celerys = super().on_failure
-        return self._apart(lambda: self._lost(lambda: celerys(exc_info, send_failed_event, return_ok)))
+        original_on_failure = super().on_failure
+        return self._report_in_thread(
+            lambda: self._report_lost(lambda: original_on_failure(exc_info, send_failed_event, return_ok))
+        )
 
     @property
     def _is_revoked(self) -> bool:
@@ -103,112 +105,112 @@ class PoolRequest(Request):
 
     # ---- the child
 
-    def _watch(self, child: int) -> None:
+    def _watch(self, pid: int) -> None:
         """Notice its end at once, where the system lets us; billiard takes its time."""
-        if not hasattr(os, "pidfd_open") or child == os.getpid():
+        if not hasattr(os, "pidfd_open") or pid == os.getpid():
             return
-        with _watching, suppress(OSError):
-            if child not in _given:
-                ended = os.pidfd_open(child)
-                Thread(target=_await_end, args=(child, ended), name=f"poolkeeper-watch-{child}", daemon=True).start()
-            _given[child] = self
+        with _watch_lock, suppress(OSError):
+            if pid not in _request_of_child:
+                pidfd = os.pidfd_open(pid)
+                Thread(target=_await_child_exit, args=(pid, pidfd), name=f"poolkeeper-watch-{pid}", daemon=True).start()
+            _request_of_child[pid] = self
 
     def child_ended(self) -> None:
         """The child that was given this last is gone."""
         if self._request is not None and (self._is_revoked or self in worker_state.active_requests):
-            self._once(self._give_back if self._is_revoked else self._lost)
+            self._report_once(self._release if self._is_revoked else self._report_lost)
 
-    def _wait_for_end(self) -> None:
+    def _wait_for_child_exit(self) -> None:
         """Returns when no child of ours has it any more."""
-        pid, until = int(self.worker_pid or 0), time.monotonic() + DYING_S
-        while pid not in (0, os.getpid()) and not _has_ended(pid) and time.monotonic() < until:
+        pid, until_s = int(self.worker_pid or 0), time.monotonic() + CHILD_EXIT_TIMEOUT_S
+        while pid not in (0, os.getpid()) and not _has_ended(pid) and time.monotonic() < until_s:
             time.sleep(0.02)
 
     # ---- what is said of it
 
-    def _apart(self, say: Callable[[], bool]) -> None:
+    def _report_in_thread(self, report: Callable[[], bool]) -> None:
         if self._request is not None:
-            Thread(target=self._once, args=(say,), name=f"poolkeeper-{self.id}", daemon=True).start()
+            Thread(target=self._report_once, args=(report,), name=f"poolkeeper-{self.id}", daemon=True).start()
 
-    def _once(self, say: Callable[[], bool]) -> None:
-        with self._saying:
-            if self._said:
+    def _report_once(self, report: Callable[[], bool]) -> None:
+        with self._report_lock:
+            if self._is_reported:
                 return
-            self._wait_for_end()
+            self._wait_for_child_exit()
             try:
-                self._said = say()
-            except PoolkeeperError as trouble:
-                log.error("of task %s it could not be said that it has ended, its lease will lapse: %s", self.id, trouble)
+                self._is_reported = report()
+            except PoolkeeperError as error:
+                log.error("of task %s it could not be said that it has ended, its lease will lapse: %s", self.id, error)
 
-    def _give_back(self, outcome: str = "failed") -> bool:
+    def _release(self, outcome: str = "failed") -> bool:
         with suppress(StaleFence, NotFound):  # it did so itself, or had lost them
-            self._insist(lambda client: client.release(str(self._request), int(self._fence or 0), outcome))
+            self._retry(lambda client: client.release(str(self._request), int(self._fence or 0), outcome))
         return True
 
-    def _give_back_unused(self) -> bool:
+    def _release_unused(self) -> bool:
         """Unless it has begun: of two copies of a message it may be the other one that runs."""
         with suppress(NotFound):
-            if self._insist(lambda client: client.request(str(self._request))).started_at is None:
-                return self._give_back()
+            if self._retry(lambda client: client.request(str(self._request))).started_at is None:
+                return self._release()
         return True
 
-    def _lost(self, fail: Callable[[], None] | None = None) -> bool:
+    def _report_lost(self, on_unknown: Callable[[], None] | None = None) -> bool:
         """It is parked again, if it had not ended before its child did; `fail` is what Celery does if nobody else will."""
-        with unforked():
-            state = state_of(self.task, self._about)
-        over = state in states.READY_STATES
-        if over and not self.chord:  # else whoever has it next counts it in its chord once more
-            return self._give_back("succeeded" if state == states.SUCCESS else "failed")
+        with block_forks():
+            state = get_state(self.task, self._context)
+        has_result = state in states.READY_STATES
+        if has_result and not self.chord:  # else whoever has it next counts it in its chord once more
+            return self._release("succeeded" if state == states.SUCCESS else "failed")
         try:
-            known = self._insist(lambda client: client.task(task_key(self.id)))
+            task = self._retry(lambda client: client.task(task_key(self.id)))
         except NotFound:
-            if fail and not over:
-                with unforked():
-                    fail()
-            return over or fail is not None
-        if known.request and (known.request.id, known.request.fence) == (self._request, self._fence):
+            if on_unknown and not has_result:
+                with block_forks():
+                    on_unknown()
+            return has_result or on_unknown is not None
+        if task.request and (task.request.id, task.request.fence) == (self._request, self._fence):
             log.warning("task %s lost its process, and is parked again", self.id)
-            if not over:
+            if not has_result:
                 self._mark_parked()
-            self._give_back("lost")
-        elif known.status in WAITING and not over:  # its units had been taken from it
+            self._release("lost")
+        elif task.status in WAITING_STATES and not has_result:  # its units had been taken from it
             self._mark_parked()
         return True
 
     def _mark_parked(self) -> None:
-        with unforked():
-            mark(self.task, self._about, PARKED)
+        with block_forks():
+            set_state(self.task, self._context, PARKED)
 
-    def _insist(self, call: Callable[[Client], Answer]) -> Answer:
-        client = install(self.task.app).client.twin(timeout_s=TRY_S, tries=1)
+    def _retry(self, call: Callable[[Client], Result]) -> Result:
+        client = install(self.task.app).client.clone(timeout_s=CALL_TIMEOUT_S, tries=1)
 
-        def once() -> Answer:
-            with unforked():
+        def once() -> Result:
+            with block_forks():
                 return call(client)
 
         try:
-            return insist(once, time.monotonic() + PATIENCE_S)
+            return retry_until(once, time.monotonic() + RETRY_FOR_S)
         finally:
             client.close()
 
 
-def _await_end(child: int, ended: int) -> None:
+def _await_child_exit(pid: int, pidfd: int) -> None:
     poll = select.poll()
-    poll.register(ended, select.POLLIN)
+    poll.register(pidfd, select.POLLIN)
     poll.poll()
-    os.close(ended)
-    with _watching:
-        last = _given.pop(child, None)
-    if last is not None:
-        last.child_ended()
+    os.close(pidfd)
+    with _watch_lock:
+        request = _request_of_child.pop(pid, None)
+    if request is not None:
+        request.child_ended()
 
 
-def _has_ended(child: int) -> bool:
+def _has_ended(pid: int) -> bool:
     """Whether it runs no more; it is left to the pool to take notice of that."""
     try:
         if not hasattr(os, "waitid"):  # macOS
-            os.kill(child, 0)
+            os.kill(pid, 0)
             return False
-        return os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
     except (ChildProcessError, ProcessLookupError):
         return True

@@ -10,7 +10,7 @@ import click
 from poolkeeper.cli import param_types, pool_settings
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
-Change: TypeAlias = Callable[[Mapping[str, Any], Sequence[str]], dict[str, Any]]
+BodyChange: TypeAlias = Callable[[Mapping[str, Any], Sequence[str]], dict[str, Any]]
 """What is there, and which fields are put → the whole to put."""
 
 RESERVED = click.option(
@@ -26,7 +26,7 @@ WEIGHT = click.option("--weight", type=click.IntRange(min=1), help="Its part amo
 SETTING = click.option(
     "--setting",
     "settings",
-    type=param_types.Setting(pool_settings.OF_ACCOUNTS),
+    type=param_types.Setting(pool_settings.ACCOUNT_SETTINGS),
     multiple=True,
     help="Of its own, such as starvation_timeout_s=2m or preemption_threshold=0.5; none: inherited again. May be repeated.",
 )
@@ -37,37 +37,37 @@ def group_option(word: str, about: str) -> Callable[[Decorated], Decorated]:
     return click.option(word, word.removeprefix("--"), type=param_types.GROUP, help=about)
 
 
-def given(said: Mapping[str, Any]) -> dict[str, Any]:
+def body_of(values: Mapping[str, Any]) -> dict[str, Any]:
     """The fields that were given, as the service takes them; a key or setting that is `none` is left out."""
-    whole = {field: _whole(field, value) for field, value in said.items() if value not in (None, ())}
+    body = {field: _merge_option(field, value) for field, value in values.items() if value not in (None, ())}
     for field in ("reserved", "limit", "settings"):
-        if field in whole:
-            whole[field] = {key: value for key, value in whole[field].items() if value is not None}
-    return whole
+        if field in body:
+            body[field] = {key: value for key, value in body[field].items() if value is not None}
+    return body
 
 
-def changed(said: Mapping[str, Any], cleared: Mapping[str, bool]) -> Change:
+def change_of(values: Mapping[str, Any], cleared: Mapping[str, bool]) -> BodyChange:
     """What makes a whole out of what is there and what was given; nothing given is wrong usage."""
-    news = {field: _whole(field, value) for field, value in said.items() if value not in (None, ())}
-    gone = [field for field, clear in cleared.items() if clear]
-    if both := [field for field in gone if field in news]:
+    changes = {field: _merge_option(field, value) for field, value in values.items() if value not in (None, ())}
+    cleared_fields = [field for field, clear in cleared.items() if clear]
+    if both := [field for field in cleared_fields if field in changes]:
         raise click.UsageError(f"--{both[0]} and --no-{both[0]} exclude each other", click.get_current_context())
-    if not news and not gone:
+    if not changes and not cleared_fields:
         raise click.UsageError("nothing to change was given", click.get_current_context())
 
-    def apply(present: Mapping[str, Any], fields: Sequence[str]) -> dict[str, Any]:
-        whole = {field: present[field] for field in fields if present.get(field) is not None}
-        for field, value in news.items():
-            whole[field] = _merged(whole.get(field, {}), value) if isinstance(value, dict) else value
-        return {field: value for field, value in whole.items() if field not in gone}
+    def apply(current: Mapping[str, Any], fields: Sequence[str]) -> dict[str, Any]:
+        body = {field: current[field] for field in fields if current.get(field) is not None}
+        for field, value in changes.items():
+            body[field] = _merge(body.get(field, {}), value) if isinstance(value, dict) else value
+        return {field: value for field, value in body.items() if field not in cleared_fields}
 
     return apply
 
 
-def _whole(field: str, value: Any) -> Any:
+def _merge_option(field: str, value: Any) -> Any:
     option = "--setting" if field == "settings" else f"--{field}"
-    return param_types.merged(value, option) if isinstance(value, tuple) else value
+    return param_types.merge(value, option) if isinstance(value, tuple) else value
 
 
-def _merged(present: Mapping[str, Any], news: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in {**present, **news}.items() if value is not None}
+def _merge(current: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in {**current, **changes}.items() if value is not None}

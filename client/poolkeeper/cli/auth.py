@@ -14,25 +14,25 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from poolkeeper.cli import options, output
-from poolkeeper.cli.command_base import Verb
+from poolkeeper.cli.command_base import VerbCommand
 from poolkeeper.cli.confirm import is_terminal
-from poolkeeper.cli.error_output import Failed, say
+from poolkeeper.cli.error_output import CommandError, print_message
 
 if TYPE_CHECKING:
     from poolkeeper import Client
 
 
-@click.command("whoami", cls=Verb, example="poolkeeper whoami")
+@click.command("whoami", cls=VerbCommand, example="poolkeeper whoami")
 def whoami() -> None:
     """Who the service says you are, and what you may."""
     client = options.client()
-    found = client.call("GET", "/whoami")
-    output.one(found, str(found["name"]), lambda: output.fields(_facts(found, client.url)))
+    caller = client.call("GET", "/whoami")
+    output.show_item(caller, str(caller["name"]), lambda: output.show_fields(_facts(caller, client.url)))
 
 
 @click.command(
     "login",
-    cls=Verb,
+    cls=VerbCommand,
     example="poolkeeper login --url https://pools.example.org --workspace research\n"
     "pass show poolkeeper | poolkeeper login --url https://pools.example.org",
 )
@@ -41,18 +41,20 @@ def login() -> None:
 
     A token that is not given is asked for, or read from stdin if that is no terminal; an empty one is none.
     """
-    given = options.said()
-    if given.token is None:
-        given.token = _token()
-    client = _client_of(given)
-    if given.token and client.url.startswith("http://") and not _is_here(client.url):
-        say(f"{client.url} is not encrypted: whoever is on the way can read the token")
-    found = client.call("GET", "/whoami")
-    kept = _keep({"url": client.url, "token": given.token, "workspace": client.workspace})
-    output.done(found, str(found["name"]), f"{found['name']} at {client.url}, workspace {client.workspace}; kept in {kept}")
+    chosen = options.current_options()
+    if chosen.token is None:
+        chosen.token = _token()
+    client = _client_of(chosen)
+    if chosen.token and client.url.startswith("http://") and not _is_loopback(client.url):
+        print_message(f"{client.url} is not encrypted: whoever is on the way can read the token")
+    caller = client.call("GET", "/whoami")
+    path = _write_configuration({"url": client.url, "token": chosen.token, "workspace": client.workspace})
+    output.show_result(
+        caller, str(caller["name"]), f"{caller['name']} at {client.url}, workspace {client.workspace}; kept in {path}"
+    )
 
 
-@click.command("logout", cls=Verb, example="poolkeeper logout")
+@click.command("logout", cls=VerbCommand, example="poolkeeper logout")
 def logout() -> None:
     """Forget what `login` kept; the token stays valid until it is revoked."""
     from poolkeeper.config import file_path
@@ -61,36 +63,36 @@ def logout() -> None:
     try:
         path.unlink()
     except FileNotFoundError:
-        output.done(None, str(path), "there was nothing to forget")
+        output.show_result(None, str(path), "there was nothing to forget")
     except OSError as error:
-        raise Failed(f"{path} cannot be removed: {error.strerror}") from error
+        raise CommandError(f"{path} cannot be removed: {error.strerror}") from error
     else:
-        output.done(None, str(path), f"removed {path}")
+        output.show_result(None, str(path), f"removed {path}")
 
 
 def _token() -> str:
     if is_terminal(sys.stdin):
-        asked: str = click.prompt("Token (empty for none)", hide_input=True, default="", show_default=False, err=True)
-        return asked.strip()
+        token: str = click.prompt("Token (empty for none)", hide_input=True, default="", show_default=False, err=True)
+        return token.strip()
     return sys.stdin.readline().strip() if sys.stdin else ""
 
 
-def _is_here(url: str) -> bool:
+def _is_loopback(url: str) -> bool:
     from urllib.parse import urlsplit
 
     return (urlsplit(url).hostname or "") in ("localhost", "127.0.0.1", "::1")
 
 
-def _client_of(given: options.Globals) -> Client:
+def _client_of(chosen: options.GlobalOptions) -> Client:
     """A client with this token and no other: what was kept before does not count."""
     from dataclasses import replace
 
     client = options.client()
-    client.configuration = replace(client.configuration, token=given.token or None)
+    client.configuration = replace(client.configuration, token=chosen.token or None)
     return client
 
 
-def _keep(said: Mapping[str, str | None]) -> Path:
+def _write_configuration(configuration: Mapping[str, str | None]) -> Path:
     """Write the file, readable for its owner alone, all of it or nothing."""
     from poolkeeper.config import file_path
 
@@ -100,7 +102,7 @@ def _keep(said: Mapping[str, str | None]) -> Path:
         number, name = tempfile.mkstemp(dir=path.parent, prefix=".config-")  # made with mode 0600
         try:
             with os.fdopen(number, "w", encoding="utf-8") as file:
-                json.dump({key: value for key, value in said.items() if value}, file, indent=2)
+                json.dump({key: value for key, value in configuration.items() if value}, file, indent=2)
                 file.write("\n")
             os.replace(name, path)
         except BaseException:
@@ -108,17 +110,17 @@ def _keep(said: Mapping[str, str | None]) -> Path:
                 os.unlink(name)
             raise
     except OSError as error:
-        raise Failed(f"{path} cannot be written: {error.strerror}") from error
+        raise CommandError(f"{path} cannot be written: {error.strerror}") from error
     return path
 
 
-def _facts(found: Mapping[str, Any], url: str) -> list[tuple[str, Any]]:
+def _facts(caller: Mapping[str, Any], url: str) -> list[tuple[str, Any]]:
     return [
-        ("Name", found["name"]),
+        ("Name", caller["name"]),
         ("Service", url),
-        ("Workspace", found["workspace"]),
-        ("Roles", ", ".join(found["roles"])),
-        ("Permissions", ", ".join(found["permissions"])),
-        ("Workspaces", ", ".join(found["workspaces"]) or "all"),
-        ("Components", ", ".join(found["components"]) or "all"),
+        ("Workspace", caller["workspace"]),
+        ("Roles", ", ".join(caller["roles"])),
+        ("Permissions", ", ".join(caller["permissions"])),
+        ("Workspaces", ", ".join(caller["workspaces"]) or "all"),
+        ("Components", ", ".join(caller["components"]) or "all"),
     ]

@@ -9,11 +9,13 @@ from typing import Any
 import click
 
 from poolkeeper.cli import options, output
-from poolkeeper.cli.command_base import Noun
-from poolkeeper.cli.error_output import Failed
-from poolkeeper.runner.checkpoint_files import VARIABLE, Word, write
+from poolkeeper.cli.command_base import NounGroup
+from poolkeeper.cli.error_output import CommandError
+from poolkeeper.runner.checkpoint_files import FILE_VARIABLE, CheckpointReport, write_report
 
-checkpoint = Noun("checkpoint", help="Checkpoints, from within a command of `poolkeeper run`: its work is saved, or will be.")
+checkpoint = NounGroup(
+    "checkpoint", help="Checkpoints, from within a command of `poolkeeper run`: its work is saved, or will be."
+)
 
 
 @checkpoint.command(
@@ -23,45 +25,45 @@ checkpoint = Noun("checkpoint", help="Checkpoints, from within a command of `poo
 @click.option("--reference", help="Where to go on from: POOLKEEPER_CHECKPOINT_REFERENCE of the next start.")
 def done(reference: str | None) -> None:
     """All is saved; who was told to leave has no more to do."""
-    _say(Word("completed", reference))
+    _send(CheckpointReport("completed", reference))
 
 
 @checkpoint.command("progress", example="poolkeeper checkpoint progress")
 def progress() -> None:
     """It is being saved; if that takes longer than it may, this is worth half as much time again, once."""
-    _say(Word("progress"))
+    _send(CheckpointReport("progress"))
 
 
 @checkpoint.command("failed", example="poolkeeper checkpoint failed")
 def failed() -> None:
     """It cannot be saved; who was told to leave has to end now."""
-    _say(Word("failed"))
+    _send(CheckpointReport("failed"))
 
 
-def _say(word: Word) -> None:
+def _send(report: CheckpointReport) -> None:
     """To `run`, by its file; where there is none, to the service."""
-    if file := os.environ.get(VARIABLE):
-        _write(Path(file), word)
+    if file := os.environ.get(FILE_VARIABLE):
+        _write(Path(file), report)
         return
     request, fence = os.environ.get("POOLKEEPER_REQUEST"), os.environ.get("POOLKEEPER_FENCE", "")
     if not (request and fence.isascii() and fence.isdigit()):
         raise click.UsageError(
-            f"this is for a command of `poolkeeper run`: neither {VARIABLE} nor POOLKEEPER_REQUEST and its FENCE are set",
+            f"this is for a command of `poolkeeper run`: neither {FILE_VARIABLE} nor POOLKEEPER_REQUEST and its FENCE are set",
             click.get_current_context(),
         )
-    body: dict[str, Any] = {"fence": int(fence), "state": word.state}
-    beat = options.call(
+    body: dict[str, Any] = {"fence": int(fence), "state": report.state}
+    heartbeat = options.call(
         "POST",
         options.path("requests", request, "checkpoint"),
-        body=body | ({"reference": word.reference} if word.reference else {}),
+        body=body | ({"reference": report.reference} if report.reference else {}),
     )
-    output.done(beat, request, f"request {request}: {beat['directive'] or 'it has left'}")
+    output.show_result(heartbeat, request, f"request {request}: {heartbeat['directive'] or 'it has left'}")
 
 
-def _write(file: Path, word: Word) -> None:
-    if word.reference and word.reference.splitlines() != [word.reference]:
+def _write(file: Path, report: CheckpointReport) -> None:
+    if report.reference and report.reference.splitlines() != [report.reference]:
         raise click.UsageError("a reference is one line", click.get_current_context())
     try:
-        write(file, word)
-    except OSError as wrong:
-        raise Failed(f"`poolkeeper run` does not listen at {file} any more: {wrong.strerror}") from wrong
+        write_report(file, report)
+    except OSError as error:
+        raise CommandError(f"`poolkeeper run` does not listen at {file} any more: {error.strerror}") from error

@@ -10,7 +10,7 @@ import click
 
 from poolkeeper import formatting
 from poolkeeper.cli import options, output, pool_settings
-from poolkeeper.cli.error_output import say
+from poolkeeper.cli.error_output import print_message
 from poolkeeper.cli.output import Column, Row
 
 PAGE = 200
@@ -21,13 +21,13 @@ LIMIT = click.option(
 POOLS = (
     Column("NAME", lambda row: row["name"]),
     Column("CAPACITY", lambda row: formatting.amounts(row["capacity"])),
-    Column("USED", lambda row: formatting.amounts(_some(row["used"]))),
+    Column("USED", lambda row: formatting.amounts(_nonzero(row["used"]))),
     Column("FREE", lambda row: formatting.amounts(row["free"])),
-    Column("BORROWED", lambda row: formatting.amounts(_some(row["borrowed"])), wide=True),
-    Column("HELD", lambda row: formatting.amounts(_some(row["held"])), wide=True),
+    Column("BORROWED", lambda row: formatting.amounts(_nonzero(row["borrowed"])), wide=True),
+    Column("HELD", lambda row: formatting.amounts(_nonzero(row["held"])), wide=True),
     Column("ACTIVE", lambda row: row["active_count"]),
     Column("QUEUED", lambda row: row["queue_length"]),
-    Column("SETTINGS", lambda row: pool_settings.of_pool(row["settings"]), wide=True, long=True),
+    Column("SETTINGS", lambda row: pool_settings.format_settings(row["settings"]), wide=True, long=True),
     Column("DESCRIPTION", lambda row: row["description"], wide=True, long=True),
 )
 
@@ -41,10 +41,10 @@ KEYS = (
 )
 
 _ACCOUNT = (
-    Column("RESERVED", lambda row: formatting.amounts(_some(row["reserved"]))),
+    Column("RESERVED", lambda row: formatting.amounts(_nonzero(row["reserved"]))),
     Column("LIMIT", lambda row: formatting.amounts(row["limit"])),
-    Column("USED", lambda row: formatting.amounts(_some(row["used"]))),
-    Column("BORROWED", lambda row: formatting.amounts(_some(row["borrowed"]))),
+    Column("USED", lambda row: formatting.amounts(_nonzero(row["used"]))),
+    Column("BORROWED", lambda row: formatting.amounts(_nonzero(row["borrowed"]))),
 )
 _WEIGHT = Column("WEIGHT", lambda row: row["weight"], wide=True)
 
@@ -72,24 +72,24 @@ _SETTINGS = Column("SETTINGS", lambda row: formatting.pairs(row.get("settings"))
 REQUESTS = (
     Column("ID", lambda row: row["id"]),
     Column("COMPONENT", formatting.component),
-    Column("ASKS", formatting.asks),
+    Column("ASKS", formatting.requested_amounts),
     Column("STATUS", lambda row: row["status"]),
     Column("POOL", lambda row: row["pool"]),
-    Column("PLACE", lambda row: place(row)),
+    Column("PLACE", lambda row: position_or_fence(row)),
     Column("AGE", lambda row: formatting.age(row["submitted_at"])),
     Column("CLASS", lambda row: row["preemption_class"], wide=True),
     Column("PREEMPTIBLE", lambda row: "yes" if row["preemptible"] else "no", wide=True),
     Column("DIRECTIVE", formatting.directive, wide=True, long=True),
     Column("LABELS", lambda row: formatting.pairs(row["labels"]), wide=True, long=True),
-    Column("WHY", formatting.why, long=True),
+    Column("WHY", formatting.reason, long=True),
 )
 
 QUEUE = tuple(column for column in REQUESTS if column.title in ("ID", "COMPONENT", "ASKS", "PLACE", "AGE"))
 
-CHANGES = {"create": "+", "update": "~", "delete": "-"}
+CHANGE_SIGNS = {"create": "+", "update": "~", "delete": "-"}
 
 
-def place(request: Mapping[str, Any]) -> str:
+def position_or_fence(request: Mapping[str, Any]) -> str:
     """Where it stands: its place in the queues while it waits, its fence while it holds."""
     if request["status"] in ("allocated", "preempting"):
         return f"fence {request['fence']}"
@@ -110,23 +110,23 @@ def tree(groups: Sequence[Row]) -> list[dict[str, Any]]:
     return list(below(None, 0))
 
 
-def with_what_is_said(columns: Sequence[Column], rows: Sequence[Row]) -> tuple[Column, ...]:
+def with_optional_columns(columns: Sequence[Column], rows: Sequence[Row]) -> tuple[Column, ...]:
     """The columns, and those of modes and settings where a row has one to show."""
-    modes = any(row.get("mode", "fair_share") != "fair_share" for row in rows)
-    own = any(row.get("settings") for row in rows)
-    return (*columns, *([_MODE] if modes else []), *([_SETTINGS] if own else []))
+    has_modes = any(row.get("mode", "fair_share") != "fair_share" for row in rows)
+    has_settings = any(row.get("settings") for row in rows)
+    return (*columns, *([_MODE] if has_modes else []), *([_SETTINGS] if has_settings else []))
 
 
 def limited_requests(path: str, query: Mapping[str, Any], limit: int) -> None:
     """A list of requests; if it goes on beyond `limit`, a line on stderr says so."""
     rows = options.client().items(path, query=query, page=min(limit + 1, PAGE) if limit else PAGE)
-    found = list(islice(rows, limit + 1) if limit else rows)
-    more = bool(limit) and len(found) > limit
-    output.listing(found[:limit] if limit else found, REQUESTS, lambda row: str(row["id"]))
-    if more:
-        say(f"there are more than these {limit}; --limit 0 lists all")
+    requests = list(islice(rows, limit + 1) if limit else rows)
+    is_cut = bool(limit) and len(requests) > limit
+    output.show_list(requests[:limit] if limit else requests, REQUESTS, lambda row: str(row["id"]))
+    if is_cut:
+        print_message(f"there are more than these {limit}; --limit 0 lists all")
 
 
-def _some(of: Mapping[str, int]) -> dict[str, int]:
+def _nonzero(amounts: Mapping[str, int]) -> dict[str, int]:
     """Without what is 0."""
-    return {key: amount for key, amount in of.items() if amount}
+    return {key: amount for key, amount in amounts.items() if amount}

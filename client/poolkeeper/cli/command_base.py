@@ -12,23 +12,23 @@ from typing import Any
 import click
 
 from poolkeeper.cli import error_output, field_names, options
-from poolkeeper.cli.exit_codes import Exit, listed
+from poolkeeper.cli.exit_codes import ExitCode, as_table
 
-HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
+CONTEXT_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 
-class Verb(click.Command):
+class VerbCommand(click.Command):
     """A command that does something."""
 
-    def __init__(self, *words: Any, example: str = "", **how: Any) -> None:
-        super().__init__(*words, **how)
+    def __init__(self, *words: Any, example: str = "", **settings: Any) -> None:
+        super().__init__(*words, **settings)
         self.example = example
-        self.common = options.of_verb()
-        self.params = [*self.params, *self.common]
+        self.global_options = options.verb_options()
+        self.params = [*self.params, *self.global_options]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Its own options; the global ones in one line."""
-        own = [param for param in self.get_params(ctx) if param not in self.common]
+        own = [param for param in self.get_params(ctx) if param not in self.global_options]
         records = [record for param in own if (record := param.get_help_record(ctx)) and isinstance(param, click.Option)]
         with formatter.section("Options"):
             formatter.write_dl(records)
@@ -43,37 +43,37 @@ class Verb(click.Command):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Do it; what is not found is told with what is near, and what is wrong by the option that said it."""
-        from poolkeeper.errors import Malformed, NotFound
+        from poolkeeper.errors import BadRequest, NotFound
 
         try:
             return super().invoke(ctx)
-        except NotFound as missing:
+        except NotFound as error:
             from poolkeeper.cli import suggestions
 
-            suggestions.add_names(missing, ctx.params)
+            suggestions.add_names(error, ctx.params)
             raise
-        except Malformed as wrong:
-            wrong.errors = field_names.as_typed(wrong.errors, self.params)
+        except BadRequest as error:
+            error.errors = field_names.with_option_names(error.errors, self.params)
             raise
 
 
-class Noun(click.Group):
+class NounGroup(click.Group):
     """What verbs are about."""
 
-    command_class = Verb
+    command_class = VerbCommand
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The verbs as they were written, not by the alphabet."""
         return list(self.commands)
 
 
-class Root(click.Group):
+class RootGroup(click.Group):
     """The program. Its commands are imported when they are used; every way it can end is an exit code."""
 
-    def __init__(self, *words: Any, modules: Mapping[str, tuple[str, str]], **how: Any) -> None:
-        super().__init__(*words, **how)
+    def __init__(self, *words: Any, modules: Mapping[str, tuple[str, str]], **settings: Any) -> None:
+        super().__init__(*words, **settings)
         self.modules = modules
-        self.params = [*self.params, *options.of_root()]
+        self.params = [*self.params, *options.root_options()]
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Their names, in the order of the help page."""
@@ -101,33 +101,33 @@ class Root(click.Group):
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The exit codes."""
         with formatter.section("Exit codes"):
-            formatter.write(listed() + "\n")
+            formatter.write(as_table() + "\n")
 
-    def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, **how: Any) -> Any:  # type: ignore[override]
+    def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, **settings: Any) -> Any:  # type: ignore[override]
         """Run, and leave with an exit code; never with a traceback for what is not a bug."""
-        _write_what_can_be_written()
-        how.setdefault("color", False if os.environ.get("NO_COLOR") else None)
+        _escape_unencodable()
+        settings.setdefault("color", False if os.environ.get("NO_COLOR") else None)
         try:
-            code = super().main(args, prog_name, **{**how, "standalone_mode": False})
-        except Exception as wrong:
-            if os.environ.get("POOLKEEPER_TRACEBACK") and error_output.is_bug(wrong):
+            code = super().main(args, prog_name, **{**settings, "standalone_mode": False})
+        except Exception as error:
+            if os.environ.get("POOLKEEPER_TRACEBACK") and error_output.is_bug(error):
                 raise
-            code = error_output.told(wrong)
-        sys.exit(code if isinstance(code, int) else Exit.OK)
+            code = error_output.report(error)
+        sys.exit(code if isinstance(code, int) else ExitCode.OK)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Do it; whoever reads our output may stop reading."""
         try:
-            done = super().invoke(ctx)
+            result = super().invoke(ctx)
             if sys.stdout:
                 sys.stdout.flush()
         except BrokenPipeError:
-            error_output.stop_writing()
-            return Exit.OK
-        return done
+            error_output.discard_stdout()
+            return ExitCode.OK
+        return result
 
 
-def _write_what_can_be_written() -> None:
+def _escape_unencodable() -> None:
     """A character that stdout does not have is escaped, rather than the end of everything."""
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import click
 
-from poolkeeper.cli.command_base import Verb
+from poolkeeper.cli.command_base import VerbCommand
 
 PROGRAM = "poolkeeper"
-ADDED = "COMPREPLY+=($value)"
-NO_SPACE = "[[ $value == *= ]] && compopt -o nospace"
+BASH_APPEND = "COMPREPLY+=($value)"
+BASH_NO_SPACE = "[[ $value == *= ]] && compopt -o nospace"
 """After `gpu=` the amount is to follow, and not a space."""
 
 
 @click.command(
     "completion",
-    cls=Verb,
+    cls=VerbCommand,
     example='eval "$(poolkeeper completion bash)"\npoolkeeper completion fish > ~/.config/fish/completions/poolkeeper.fish',
 )
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
@@ -22,7 +22,9 @@ def completion(shell: str) -> None:
     """Print the script that completes commands, options and names in SHELL."""
     from click.shell_completion import get_completion_class
 
-    made = get_completion_class(shell)
-    assert made
-    script = made(click.get_current_context().find_root().command, {}, PROGRAM, f"_{PROGRAM.upper()}_COMPLETE").source()
-    click.echo(script.replace(ADDED, f"{ADDED}\n            {NO_SPACE}") if shell == "bash" else script)
+    completion_class = get_completion_class(shell)
+    assert completion_class
+    script = completion_class(
+        click.get_current_context().find_root().command, {}, PROGRAM, f"_{PROGRAM.upper()}_COMPLETE"
+    ).source()
+    click.echo(script.replace(BASH_APPEND, f"{BASH_APPEND}\n            {BASH_NO_SPACE}") if shell == "bash" else script)

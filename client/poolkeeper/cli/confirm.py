@@ -11,14 +11,14 @@ import click
 from poolkeeper.formatting import printable
 
 
-def agreed(question: Callable[[], str]) -> bool:
+def is_confirmed(question: Callable[[], str]) -> bool:
     """Whether it shall be done: yes where nobody can be asked, as a script means what it says."""
-    if not somebody_is_there():
+    if not is_interactive():
         return True
     return click.confirm(printable(question()), default=False, err=True)
 
 
-def somebody_is_there() -> bool:
+def is_interactive() -> bool:
     """Whether a question would be seen, and an answer could be typed."""
     return is_terminal(sys.stdin) and is_terminal(sys.stderr)
 

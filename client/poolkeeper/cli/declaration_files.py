@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from poolkeeper.cli.error_output import Failed
-from poolkeeper.cli.exit_codes import Exit
+from poolkeeper.cli.error_output import CommandError
+from poolkeeper.cli.exit_codes import ExitCode
 from poolkeeper.cli.param_types import parse_amounts
 from poolkeeper.formatting import component
 
@@ -22,63 +22,63 @@ if TYPE_CHECKING:
 AMOUNTS = ("capacity", "reserved", "limit", "non_preemptible_usage_threshold")
 
 
-KINDS = {"pools": "pool", "groups": "group", "policies": "policy"}
+LIST_KINDS = {"pools": "pool", "groups": "group", "policies": "policy"}
 """Lists of a declaration → what is in them."""
-Fault = tuple[str, str]
+FieldError = tuple[str, str]
 """A field, dotted as the API does it, and what is wrong with it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Paper:
+class DeclarationFile:
     """A declaration as it was read: where from, as which text, and what it says."""
 
-    where: str
+    source: str
     text: str
-    declared: dict[str, Any]
+    declaration: dict[str, Any]
 
-    def malformed(self, faults: Sequence[Fault]) -> Failed:
+    def error(self, field_errors: Sequence[FieldError]) -> CommandError:
         """All that is wrong in it, a line each."""
-        first, *others = [self._told(field, reason) for field, reason in faults]
-        return Failed(first, Exit.USAGE, hints=others)
+        first, *more_lines = [self._describe(field, reason) for field, reason in field_errors]
+        return CommandError(first, ExitCode.USAGE, hints=more_lines)
 
-    def _told(self, field: str, reason: str) -> str:
-        things, rest = _things(self.declared, field.split("."))
+    def _describe(self, field: str, reason: str) -> str:
+        things, rest = _split_path(self.declaration, field.split("."))
         number = _line_of(self.text, field.split("."))
-        words = ": ".join([self.where, *things, *([rest] if rest else [])])
+        words = ": ".join([self.source, *things, *([rest] if rest else [])])
         return f"{words} {reason}" + (f" (line {number})" if number else "")
 
 
-def read(name: str) -> Paper:
+def read(name: str) -> DeclarationFile:
     """The declaration in a file, or on stdin; amounts may be written `gpu=8,mcpu=64000`."""
-    where = "stdin" if name == "-" else name
-    text = _text_of(name, where)
-    found = _parsed(text, where)
-    if found is None:
-        raise _malformed(where, "is empty; `pools: []` says that there are none")
-    if not isinstance(found, dict):
-        raise _malformed(where, "is no declaration; it begins with `pools:`")
-    faults: list[Fault] = []
-    paper = Paper(where, text, _plain(found, "", faults))
-    if faults:
-        raise paper.malformed(faults)
-    return paper
+    source = "stdin" if name == "-" else name
+    text = _read_text(name, source)
+    document = _parse(text, source)
+    if document is None:
+        raise _usage_error(source, "is empty; `pools: []` says that there are none")
+    if not isinstance(document, dict):
+        raise _usage_error(source, "is no declaration; it begins with `pools:`")
+    field_errors: list[FieldError] = []
+    file = DeclarationFile(source, text, _to_json(document, "", field_errors))
+    if field_errors:
+        raise file.error(field_errors)
+    return file
 
 
-def _things(here: Any, parts: list[str]) -> tuple[list[str], str]:
+def _split_path(document: Any, parts: list[str]) -> tuple[list[str], str]:
     """What a field is in (`pool gpus`, `policy team`), and the field in there."""
-    things: list[str] = []
-    while len(parts) > 1 and parts[0] in KINDS and parts[1].isdigit():
-        rows, number = here.get(parts[0]) if isinstance(here, dict) else None, int(parts[1])
-        here = rows[number] if isinstance(rows, list) and number < len(rows) else None
-        things.append(f"{KINDS[parts[0]]} {_name_of(here) or f'number {number + 1}'}")
+    path: list[str] = []
+    while len(parts) > 1 and parts[0] in LIST_KINDS and parts[1].isdigit():
+        rows, number = document.get(parts[0]) if isinstance(document, dict) else None, int(parts[1])
+        document = rows[number] if isinstance(rows, list) and number < len(rows) else None
+        path.append(f"{LIST_KINDS[parts[0]]} {_name_of(document) or f'number {number + 1}'}")
         parts = parts[2:]
-    return things, ".".join(parts)
+    return path, ".".join(parts)
 
 
-def _name_of(thing: Any) -> str:
-    if not isinstance(thing, dict):
+def _name_of(item: Any) -> str:
+    if not isinstance(item, dict):
         return ""
-    name = thing.get("name") or (component(thing) if thing.get("component") else "")
+    name = item.get("name") or (component(item) if item.get("component") else "")
     return name if isinstance(name, str) else ""
 
 
@@ -86,66 +86,68 @@ def _line_of(text: str, parts: list[str]) -> int | None:
     """The line of a field, or of what it should be in."""
     import yaml
 
-    here, line = yaml.compose(text, Loader=yaml.SafeLoader), None
+    node, line = yaml.compose(text, Loader=yaml.SafeLoader), None
     for part in parts:
-        if isinstance(here, yaml.MappingNode):
-            pair = next(((key, value) for key, value in here.value if key.value == part), None)
-        elif isinstance(here, yaml.SequenceNode) and part.isdigit() and int(part) < len(here.value):
-            pair = (here.value[int(part)],) * 2
+        if isinstance(node, yaml.MappingNode):
+            pair = next(((key, value) for key, value in node.value if key.value == part), None)
+        elif isinstance(node, yaml.SequenceNode) and part.isdigit() and int(part) < len(node.value):
+            pair = (node.value[int(part)],) * 2
         else:
             pair = None
         if pair is None:
             break
-        line, here = pair[0].start_mark.line + 1, pair[1]
+        line, node = pair[0].start_mark.line + 1, pair[1]
     return line
 
 
-def written(declared: Mapping[str, Any]) -> str:
+def to_yaml(declaration: Mapping[str, Any]) -> str:
     """A declaration as YAML: amounts on one line, an empty line between pools."""
     import yaml
 
-    class Paper(yaml.SafeDumper):
+    class DeclarationDumper(yaml.SafeDumper):
         """Lists are indented, amounts stand in braces."""
 
         def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
             super().increase_indent(flow, False)
 
-    def amounts(dumper: yaml.SafeDumper, value: _Inline) -> yaml.Node:
+    def amounts(dumper: yaml.SafeDumper, value: _InlineMapping) -> yaml.Node:
         return dumper.represent_mapping("tag:yaml.org,2002:map", value, flow_style=True)
 
-    Paper.add_representer(_Inline, amounts)
-    dumped = yaml.dump(_inlined(declared), Dumper=Paper, sort_keys=False, allow_unicode=True, width=120)
-    return re.sub(r"(?<!^pools:)\n(?=  - name:)", "\n\n", dumped, flags=re.MULTILINE)
+    DeclarationDumper.add_representer(_InlineMapping, amounts)
+    text = yaml.dump(
+        _with_inline_amounts(declaration), Dumper=DeclarationDumper, sort_keys=False, allow_unicode=True, width=120
+    )
+    return re.sub(r"(?<!^pools:)\n(?=  - name:)", "\n\n", text, flags=re.MULTILINE)
 
 
-class _Inline(dict[str, Any]):
+class _InlineMapping(dict[str, Any]):
     """A mapping to be written on one line."""
 
 
-def _inlined(value: Any) -> Any:
+def _with_inline_amounts(value: Any) -> Any:
     if isinstance(value, list):
-        return [_inlined(each) for each in value]
+        return [_with_inline_amounts(each) for each in value]
     if not isinstance(value, Mapping):
         return value
-    return {key: _Inline(each) if key in AMOUNTS and each else _inlined(each) for key, each in value.items()}
+    return {key: _InlineMapping(each) if key in AMOUNTS and each else _with_inline_amounts(each) for key, each in value.items()}
 
 
-def _text_of(name: str, where: str) -> str:
+def _read_text(name: str, source: str) -> str:
     try:
         if name == "-":
             return sys.stdin.read()
         with open(name, encoding="utf-8") as file:
             return file.read()
     except OSError as error:
-        raise _malformed(where, f"cannot be read: {error.strerror}") from error
+        raise _usage_error(source, f"cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise _malformed(where, "is not UTF-8 text") from error
+        raise _usage_error(source, "is not UTF-8 text") from error
 
 
-def _parsed(text: str, where: str) -> Any:
+def _parse(text: str, source: str) -> Any:
     import yaml
 
-    class Strict(yaml.SafeLoader):
+    class StrictLoader(yaml.SafeLoader):
         """YAML lets the last of two equal keys win; here that is an error."""
 
     def mapping(loader: yaml.SafeLoader, node: yaml.MappingNode) -> dict[Any, Any]:
@@ -155,39 +157,43 @@ def _parsed(text: str, where: str) -> Any:
         loader.flatten_mapping(node)
         return dict(loader.construct_pairs(node, deep=True))
 
-    Strict.add_constructor("tag:yaml.org,2002:map", mapping)
+    StrictLoader.add_constructor("tag:yaml.org,2002:map", mapping)
     try:
-        return yaml.load(text, Loader=Strict)
+        return yaml.load(text, Loader=StrictLoader)
     except yaml.YAMLError as error:
-        raise _malformed(where, _trouble(error)) from error
+        raise _usage_error(source, _describe_yaml_error(error)) from error
 
 
-def _trouble(error: yaml.YAMLError) -> str:
+def _describe_yaml_error(error: yaml.YAMLError) -> str:
     """One line of what YAML says in five."""
     mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
     return (f"line {mark.line + 1}: " if mark else "is not YAML: ") + str(problem or error).splitlines()[0]
 
 
-def _plain(value: Any, field: str, faults: list[Fault]) -> Any:
+def _to_json(value: Any, field: str, field_errors: list[FieldError]) -> Any:
     """The value as JSON has it; what JSON does not know, such as a date, is a fault."""
     if isinstance(value, dict):
-        return {str(key): _amounts_or(key, each, f"{field}.{key}".lstrip("."), faults) for key, each in value.items()}
+        return {
+            str(key): _amounts_or_json(key, each, f"{field}.{key}".lstrip("."), field_errors) for key, each in value.items()
+        }
     if isinstance(value, list):
-        return [_plain(each, f"{field}.{number}", faults) for number, each in enumerate(value)]
+        return [_to_json(each, f"{field}.{number}", field_errors) for number, each in enumerate(value)]
     if value is None or isinstance(value, (str, bool, int)) or (isinstance(value, float) and abs(value) < float("inf")):
         return value
-    return faults.append((field, f"is {value}, which is no value here; put it in quotes if it is a text"))
+    return field_errors.append((field, f"is {value}, which is no value here; put it in quotes if it is a text"))
 
 
-def _amounts_or(key: Any, value: Any, field: str, faults: list[Fault]) -> Any:
+def _amounts_or_json(key: Any, value: Any, field: str, field_errors: list[FieldError]) -> Any:
     if key not in AMOUNTS or not isinstance(value, str):
-        return _plain(value, field, faults)
+        return _to_json(value, field, field_errors)
     try:
         return parse_amounts(value)
-    except ValueError as wrong:
-        key, colon, reason = str(wrong).partition(": ")
-        return faults.append((f"{field}.{key}", reason) if colon else (field, f"cannot be read: {wrong}"))
+    except ValueError as error:
+        key, colon, reason = str(error).partition(": ")
+        return field_errors.append((f"{field}.{key}", reason) if colon else (field, f"cannot be read: {error}"))
 
 
-def _malformed(where: str, what: str) -> Failed:
-    return Failed(f"{where} {what}" if what.startswith(("is ", "cannot")) else f"{where}: {what}", Exit.USAGE)
+def _usage_error(source: str, problem: str) -> CommandError:
+    return CommandError(
+        f"{source} {problem}" if problem.startswith(("is ", "cannot")) else f"{source}: {problem}", ExitCode.USAGE
+    )

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from poolkeeper.cli import declaration_files, dry_run, options, output
-from poolkeeper.cli.command_base import Verb
-from poolkeeper.cli.confirm import agreed, somebody_is_there
-from poolkeeper.cli.error_output import Failed
-from poolkeeper.cli.exit_codes import Exit
+from poolkeeper.cli.command_base import VerbCommand
+from poolkeeper.cli.confirm import is_confirmed, is_interactive
+from poolkeeper.cli.error_output import CommandError
+from poolkeeper.cli.exit_codes import ExitCode
 from poolkeeper.formatting import one_line, printable
 
 if TYPE_CHECKING:
@@ -24,112 +24,118 @@ PRUNE = click.option("--prune", is_flag=True, help="Also delete what is not in t
 SIGNS = {"create": ("+", "green"), "update": ("~", "yellow"), "delete": ("-", "red")}
 
 
-@click.command("plan", cls=Verb, example="poolkeeper plan -f pools.yaml --exit-code\npoolkeeper export | poolkeeper plan -f -")
+@click.command(
+    "plan", cls=VerbCommand, example="poolkeeper plan -f pools.yaml --exit-code\npoolkeeper export | poolkeeper plan -f -"
+)
 @FILE
 @PRUNE
 @click.option("--exit-code", is_flag=True, help="End with 10 if there is something to change.")
 def plan(name: str, prune: bool, exit_code: bool) -> None:
     """Show what `apply` would change, and what that would mean to those who wait and hold units; nothing is changed."""
-    paper, client = declaration_files.read(name), options.client()
-    planned = dict(_planned(client, paper, prune=prune))
-    if planned["changes"]:
-        planned |= _tried(client, paper, prune=prune)
-    _show(planned)
-    if exit_code and planned["changes"]:
-        click.get_current_context().exit(Exit.CHANGES)
+    file, client = declaration_files.read(name), options.client()
+    plan_document = dict(_plan(client, file, prune=prune))
+    if plan_document["changes"]:
+        plan_document |= _dry_run(client, file, prune=prune)
+    _show(plan_document)
+    if exit_code and plan_document["changes"]:
+        click.get_current_context().exit(ExitCode.CHANGES)
 
 
-@click.command("apply", cls=Verb, example="poolkeeper apply -f pools.yaml\npoolkeeper apply -f pools.yaml --prune --yes")
+@click.command("apply", cls=VerbCommand, example="poolkeeper apply -f pools.yaml\npoolkeeper apply -f pools.yaml --prune --yes")
 @FILE
 @PRUNE
 @click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 def apply(name: str, prune: bool, yes: bool) -> None:
     """Make pools, groups and policies what the file says; on a terminal the changes are shown first, and asked for."""
-    paper, client = declaration_files.read(name), options.client()
-    planned = _planned(client, paper, prune=prune)
-    if not planned["changes"]:
-        return _show(planned)
-    if not yes and not agreed(lambda: _question({**planned, **_tried(client, paper, prune=prune)})):
-        raise Failed("nothing was changed")
-    return _show(client.call("PUT", "/declaration", query={"prune": prune}, body=paper.declared), "done: ")
+    file, client = declaration_files.read(name), options.client()
+    plan_document = _plan(client, file, prune=prune)
+    if not plan_document["changes"]:
+        return _show(plan_document)
+    if not yes and not is_confirmed(lambda: _question({**plan_document, **_dry_run(client, file, prune=prune)})):
+        raise CommandError("nothing was changed")
+    return _show(client.call("PUT", "/declaration", query={"prune": prune}, body=file.declaration), "done: ")
 
 
-@click.command("export", cls=Verb, example="poolkeeper export > pools.yaml\npoolkeeper export -f pools.yaml --yes")
+@click.command("export", cls=VerbCommand, example="poolkeeper export > pools.yaml\npoolkeeper export -f pools.yaml --yes")
 @click.option("-f", "--file", "name", metavar="FILE", default="-", help="Where to; - is stdout, the default.")
 @click.option("--yes", "-y", is_flag=True, help="Even if there is such a file.")
 def export(name: str, yes: bool) -> None:
     """Write pools, groups and policies as a file for `apply`."""
-    declared = options.call("GET", "/declaration")
-    if options.said().output == "name":
-        return output.listing(declared["pools"], (), lambda row: str(row["name"]))
-    if options.said().output == "json" and name == "-":
-        return output.data(declared)
-    written = declaration_files.written(declared)
+    declaration = options.call("GET", "/declaration")
+    if options.current_options().output == "name":
+        return output.show_list(declaration["pools"], (), lambda row: str(row["name"]))
+    if options.current_options().output == "json" and name == "-":
+        return output.show_data(declaration)
+    text = declaration_files.to_yaml(declaration)
     if name == "-":
-        return click.echo(written, nl=False)
-    return _save(Path(name), written, yes=yes)
+        return click.echo(text, nl=False)
+    return _save(Path(name), text, yes=yes)
 
 
-def _planned(client: Client, paper: declaration_files.Paper, *, prune: bool) -> Mapping[str, Any]:
+def _plan(client: Client, file: declaration_files.DeclarationFile, *, prune: bool) -> Mapping[str, Any]:
     """What would change. What is wrong in the paper is told by what is written there."""
-    from poolkeeper.errors import Malformed
+    from poolkeeper.errors import BadRequest
 
     try:
-        found: Mapping[str, Any] = client.call("POST", "/declaration/plan", query={"prune": prune}, body=paper.declared)
-    except Malformed as wrong:
-        faults = [(str(fault.get("field") or ""), str(fault.get("reason") or "")) for fault in wrong.errors]
-        if not faults or any(field.partition(".")[0] not in ("", "pools", *paper.declared) for field, _ in faults):
+        plan_document: Mapping[str, Any] = client.call(
+            "POST", "/declaration/plan", query={"prune": prune}, body=file.declaration
+        )
+    except BadRequest as error:
+        field_errors = [(str(fault.get("field") or ""), str(fault.get("reason") or "")) for fault in error.errors]
+        if not field_errors or any(
+            field.partition(".")[0] not in ("", "pools", *file.declaration) for field, _ in field_errors
+        ):
             raise  # of something else than the paper
-        raise paper.malformed(faults) from wrong
-    return found
+        raise file.error(field_errors) from error
+    return plan_document
 
 
-def _tried(client: Client, paper: declaration_files.Paper, *, prune: bool) -> dict[str, Any]:
+def _dry_run(client: Client, file: declaration_files.DeclarationFile, *, prune: bool) -> dict[str, Any]:
     """The `effect` on those who wait and hold units; else why it would be `refused`, or why that is `unknown`."""
-    from poolkeeper.errors import AgainstTheRules, Conflict, Refused
+    from poolkeeper.errors import ApiError, Conflict, UnprocessableRequest
 
-    body = {"pools": paper.declared["pools"], "prune": prune}
+    body = {"pools": file.declaration["pools"], "prune": prune}
     try:
-        return {"effect": client.call("POST", "/dry-run", body=body, timeout_s=dry_run.PATIENCE_S)}
-    except Refused as no:
-        is_judged = isinstance(no, (AgainstTheRules, Conflict)) and no.code != "too_many_requests_live"
-        return {"effect": None, "refused" if is_judged else "unknown": {"code": no.code, "detail": no.detail}}
+        return {"effect": client.call("POST", "/dry-run", body=body, timeout_s=dry_run.TIMEOUT_S)}
+    except ApiError as error:
+        is_judged = isinstance(error, (UnprocessableRequest, Conflict)) and error.code != "too_many_requests_live"
+        return {"effect": None, "refused" if is_judged else "unknown": {"code": error.code, "detail": error.detail}}
 
 
-def _save(path: Path, written: str, *, yes: bool) -> None:
-    if path.exists() and not yes and not (somebody_is_there() and agreed(lambda: f"write over {path}?")):
-        raise Failed(f"{path} is there already", hints=["--yes writes over it"])
+def _save(path: Path, text: str, *, yes: bool) -> None:
+    if path.exists() and not yes and not (is_interactive() and is_confirmed(lambda: f"write over {path}?")):
+        raise CommandError(f"{path} is there already", hints=["--yes writes over it"])
     try:
-        path.write_text(written, encoding="utf-8")
+        path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise Failed(f"{path} cannot be written: {error.strerror}") from error
+        raise CommandError(f"{path} cannot be written: {error.strerror}") from error
     click.echo(f"wrote {path}", err=True)
 
 
-def _question(planned: Mapping[str, Any]) -> str:
-    click.echo("\n".join(_lines(planned)), err=True)
+def _question(plan_document: Mapping[str, Any]) -> str:
+    click.echo("\n".join(_lines(plan_document)), err=True)
     return "change that?"
 
 
-def _show(planned: Mapping[str, Any], word: str = "") -> None:
-    if options.said().output == "name":
-        return output.listing(planned["changes"], (), _name)
-    told = [*_lines(planned), word + one_line(planned["sentence"])]
-    return output.one(planned, "", lambda: click.echo("\n".join(told)))
+def _show(plan_document: Mapping[str, Any], prefix: str = "") -> None:
+    if options.current_options().output == "name":
+        return output.show_list(plan_document["changes"], (), _name)
+    lines = [*_lines(plan_document), prefix + one_line(plan_document["sentence"])]
+    return output.show_item(plan_document, "", lambda: click.echo("\n".join(lines)))
 
 
-def _lines(planned: Mapping[str, Any]) -> Iterator[str]:
-    for change in planned["changes"]:
+def _lines(plan_document: Mapping[str, Any]) -> Iterator[str]:
+    for change in plan_document["changes"]:
         sign, colour = SIGNS.get(change["action"], ("?", "white"))
         yield click.style(printable(f"{sign} {change['kind']} {_name(change)}"), fg=colour)
         yield from (f"    {one_line(line)}" for line in change["lines"])
-    if effect := list(dry_run.effects(planned["effect"])) if planned.get("effect") else []:
+    if effect := list(dry_run.effects(plan_document["effect"])) if plan_document.get("effect") else []:
         yield "Of those who wait and hold units"
         yield from effect
-    if refused := planned.get("refused"):
-        yield f"applying this would be refused: {one_line(refused['detail'])}"
-    if unknown := planned.get("unknown"):
-        yield f"what it would mean to those who wait and hold units is not known: {one_line(unknown['detail'])}"
+    if refusal := plan_document.get("refused"):
+        yield f"applying this would be refused: {one_line(refusal['detail'])}"
+    if failure := plan_document.get("unknown"):
+        yield f"what it would mean to those who wait and hold units is not known: {one_line(failure['detail'])}"
 
 
 def _name(change: Mapping[str, Any]) -> str:

@@ -11,7 +11,7 @@ from poolkeeper import formatting
 from poolkeeper.cli import output
 from poolkeeper.cli.explanations import describe_pool
 
-EFFECTS = {
+EFFECT_SENTENCES = {
     "granted": "would be granted",
     "victims": "would be preempted",
     "preemptible": "would lie beyond the share, and could be preempted",
@@ -20,42 +20,42 @@ EFFECTS = {
     "ended": "would end",
 }
 """List of the answer → what is said of who is in it."""
-SHOWN = 10
-PATIENCE_S = 20.0
+MAX_SHOWN = 10
+TIMEOUT_S = 20.0
 """How long to wait for an answer: longer than the service takes for one at most."""
 
 
-def describe_ask(told: Mapping[str, Any]) -> None:
+def describe_submit(outcome: Mapping[str, Any]) -> None:
     """What a submit would come to."""
-    click.echo(formatting.printable(sentence(told)))
-    for pool in told["verdicts"]:
+    click.echo(formatting.printable(sentence(outcome)))
+    for pool in outcome["verdicts"]:
         describe_pool(pool)
 
 
-def sentence(told: Mapping[str, Any]) -> str:
+def sentence(outcome: Mapping[str, Any]) -> str:
     """The same in a line."""
-    outcome = told["outcome"]
-    if outcome == "allocated":
-        return f"would be allocated in {told['pool']} at once" if told["pool"] else "would be allocated at once"
-    if outcome == "preempts":
-        count = told["counts"]["victims"]
-        named = f": {', '.join(told['victims'])}" if told["victims"] else ""
-        return f"would be granted in {told['pool']} once {formatting.plural(count, 'allocation')} left for it{named}"
-    if outcome == "rejected":
-        return f"would be rejected: {formatting.one_line(told['reason']['message'])}"
+    kind = outcome["outcome"]
+    if kind == "allocated":
+        return f"would be allocated in {outcome['pool']} at once" if outcome["pool"] else "would be allocated at once"
+    if kind == "preempts":
+        count = outcome["counts"]["victims"]
+        victims = f": {', '.join(outcome['victims'])}" if outcome["victims"] else ""
+        return f"would be granted in {outcome['pool']} once {formatting.plural(count, 'allocation')} left for it{victims}"
+    if kind == "rejected":
+        return f"would be rejected: {formatting.one_line(outcome['reason']['message'])}"
     return "would be queued"
 
 
-def effects(told: Mapping[str, Any]) -> Iterator[str]:
+def effects(effect: Mapping[str, Any]) -> Iterator[str]:
     """What a change would do to those who wait and hold units, a line for each kind; none if they would not notice."""
-    counts: Mapping[str, int] = told["counts"]
-    for name, said in EFFECTS.items():
+    counts: Mapping[str, int] = effect["counts"]
+    for name, sentence in EFFECT_SENTENCES.items():
         if count := counts.get(name, 0):
-            shown = list(told[name])[:SHOWN]
-            more = f" and {count - len(shown)} more" if count > len(shown) else ""
-            yield f"  {formatting.plural(count, 'request')} {said}: {', '.join(shown)}{more}"
+            requests = list(effect[name])[:MAX_SHOWN]
+            more = f" and {count - len(requests)} more" if count > len(requests) else ""
+            yield f"  {formatting.plural(count, 'request')} {sentence}: {', '.join(requests)}{more}"
 
 
-def show_ask(told: Mapping[str, Any]) -> None:
+def show_submit(outcome: Mapping[str, Any]) -> None:
     """For people in full, for programs as it is."""
-    output.one(told, str(told["outcome"]), lambda: describe_ask(told))
+    output.show_item(outcome, str(outcome["outcome"]), lambda: describe_submit(outcome))

@@ -9,116 +9,116 @@ from typing import Any
 
 import click
 
-from poolkeeper.cli.exit_codes import Exit
+from poolkeeper.cli.exit_codes import ExitCode
 from poolkeeper.formatting import printable
 
 PROGRAM = "poolkeeper"
 
-WHERE = ["where is it? --url, POOLKEEPER_URL, or `poolkeeper login --url …` once"]
-HINTS = {
+ADDRESS_HINTS = ["where is it? --url, POOLKEEPER_URL, or `poolkeeper login --url …` once"]
+HINTS_BY_CODE = {
     "no_token": ["`poolkeeper login` keeps one; POOLKEEPER_TOKEN goes before it"],
     "unknown_token": ["`poolkeeper login` keeps another; POOLKEEPER_TOKEN goes before it"],
-    "unreachable": WHERE,
-    "no_tls": WHERE,
-    "not_http": WHERE,
+    "unreachable": ADDRESS_HINTS,
+    "no_tls": ADDRESS_HINTS,
+    "not_http": ADDRESS_HINTS,
     "no_such_route": ["is the URL right? --url, POOLKEEPER_URL: http://host:port, without the path of a page"],
     "not_queued": ["who holds units gives them back by `poolkeeper request release`"],
 }
 """What helps with some refusals, by their code."""
 
-LOST = ["an answer was lost on the way, so an earlier try may have done it: look before you go on"]
-BUG = ["is there a Poolkeeper at that address? POOLKEEPER_TRACEBACK=1 shows where it went wrong"]
+ANSWER_LOST_HINTS = ["an answer was lost on the way, so an earlier try may have done it: look before you go on"]
+BUG_HINTS = ["is there a Poolkeeper at that address? POOLKEEPER_TRACEBACK=1 shows where it went wrong"]
 
 
-class Failed(click.ClickException):
+class CommandError(click.ClickException):
     """The program itself says no: a sentence, an exit code, and perhaps what would help."""
 
-    def __init__(self, message: str, code: Exit = Exit.REFUSED, hints: Sequence[str] = ()) -> None:
+    def __init__(self, message: str, code: ExitCode = ExitCode.REFUSED, hints: Sequence[str] = ()) -> None:
         super().__init__(message)
         self.code, self.hints = code, hints
 
 
-def is_bug(wrong: Exception) -> bool:
+def is_bug(error: Exception) -> bool:
     """Whether this is nothing that anybody meant to say."""
     from poolkeeper.errors import PoolkeeperError
 
-    return not isinstance(wrong, (click.ClickException, click.exceptions.Abort, PoolkeeperError))
+    return not isinstance(error, (click.ClickException, click.exceptions.Abort, PoolkeeperError))
 
 
-def told(wrong: Exception) -> int:
+def report(error: Exception) -> int:
     """Say what is wrong; the answer is how the program ends."""
-    if isinstance(wrong, click.exceptions.Abort):
-        if wrong.__cause__ is None:  # from a prompt, whose line is still open
+    if isinstance(error, click.exceptions.Abort):
+        if error.__cause__ is None:  # from a prompt, whose line is still open
             click.echo(err=True)
-        return Exit.INTERRUPTED
-    if isinstance(wrong, click.exceptions.NoArgsIsHelpError):
-        wrong.show()
-        return Exit.USAGE
-    if isinstance(wrong, click.UsageError):
-        return _say(Exit.USAGE, wrong.format_message(), *_where_to_read(wrong))
-    if isinstance(wrong, Failed):
-        return _say(wrong.code, wrong.message, *wrong.hints)
-    if isinstance(wrong, click.ClickException):
-        return _say(Exit.USAGE, wrong.format_message())
-    return _of_the_service(wrong)
+        return ExitCode.INTERRUPTED
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        error.show()
+        return ExitCode.USAGE
+    if isinstance(error, click.UsageError):
+        return _print_error(ExitCode.USAGE, error.format_message(), *_help_hint(error))
+    if isinstance(error, CommandError):
+        return _print_error(error.code, error.message, *error.hints)
+    if isinstance(error, click.ClickException):
+        return _print_error(ExitCode.USAGE, error.format_message())
+    return _report_service_error(error)
 
 
-def _of_the_service(wrong: Exception) -> int:
+def _report_service_error(error: Exception) -> int:
     from poolkeeper import errors
 
-    if isinstance(wrong, errors.Refused):
+    if isinstance(error, errors.ApiError):
         hints = [
-            *_fields(wrong),
-            *getattr(wrong, "hints", ()),
-            *HINTS.get(wrong.code, ()),
-            *(LOST if wrong.lost else ()),
+            *_field_lines(error),
+            *getattr(error, "hints", ()),
+            *HINTS_BY_CODE.get(error.code, ()),
+            *(ANSWER_LOST_HINTS if error.answer_lost else ()),
         ]
-        return _say(_code(wrong), _detail(wrong), *hints)
-    if isinstance(wrong, errors.PoolkeeperError):
-        return _say(Exit.USAGE if isinstance(wrong, errors.WrongUrl) else Exit.REFUSED, str(wrong))
-    return _say(Exit.REFUSED, f"this should not have happened: {type(wrong).__name__}: {wrong}", *BUG)
+        return _print_error(_exit_code(error), _detail(error), *hints)
+    if isinstance(error, errors.PoolkeeperError):
+        return _print_error(ExitCode.USAGE if isinstance(error, errors.InvalidUrl) else ExitCode.REFUSED, str(error))
+    return _print_error(ExitCode.REFUSED, f"this should not have happened: {type(error).__name__}: {error}", *BUG_HINTS)
 
 
-def _code(refused: Any) -> Exit:
+def _exit_code(error: Any) -> ExitCode:
     from poolkeeper import errors
 
     kinds = {
-        errors.NotFound: Exit.NOT_FOUND,
-        errors.Denied: Exit.DENIED,
-        errors.Malformed: Exit.USAGE,
-        errors.TooManyRequests: Exit.UNAVAILABLE,
-        errors.Unavailable: Exit.UNAVAILABLE,
+        errors.NotFound: ExitCode.NOT_FOUND,
+        errors.AccessDenied: ExitCode.DENIED,
+        errors.BadRequest: ExitCode.USAGE,
+        errors.TooManyRequests: ExitCode.UNAVAILABLE,
+        errors.Unavailable: ExitCode.UNAVAILABLE,
     }
-    return next((code for kind, code in kinds.items() if isinstance(refused, kind)), Exit.REFUSED)
+    return next((code for kind, code in kinds.items() if isinstance(error, kind)), ExitCode.REFUSED)
 
 
-def _detail(refused: Any) -> str:
+def _detail(error: Any) -> str:
     """The sentence; where the fields are listed below it, without them."""
-    detail = str(refused.detail or refused)
-    return detail.partition(": ")[0] if refused.errors else detail
+    detail = str(error.detail or error)
+    return detail.partition(": ")[0] if error.errors else detail
 
 
-def _fields(refused: Any) -> list[str]:
-    return [f"{fault.get('field') or 'body'}: {fault.get('reason', '')}" for fault in refused.errors or []]
+def _field_lines(error: Any) -> list[str]:
+    return [f"{fault.get('field') or 'body'}: {fault.get('reason', '')}" for fault in error.errors or []]
 
 
-def _where_to_read(wrong: click.UsageError) -> list[str]:
-    return [f"see: {wrong.ctx.command_path} --help"] if wrong.ctx else []
+def _help_hint(error: click.UsageError) -> list[str]:
+    return [f"see: {error.ctx.command_path} --help"] if error.ctx else []
 
 
-def _say(code: Exit, message: str, *hints: str) -> int:
-    say(f"{PROGRAM}: {message}")
+def _print_error(code: ExitCode, message: str, *hints: str) -> int:
+    print_message(f"{PROGRAM}: {message}")
     for hint in hints:
-        say(f"  {hint}")
+        print_message(f"  {hint}")
     return code
 
 
-def say(message: str) -> None:
+def print_message(message: str) -> None:
     """A line for people, on stderr."""
     click.echo(printable(message), err=True)
 
 
-def stop_writing() -> None:
+def discard_stdout() -> None:
     """Nobody reads stdout any more: what is still in its buffer goes nowhere, silently."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())

@@ -9,21 +9,23 @@ import click
 
 from poolkeeper import formatting
 from poolkeeper.cli import options, output, param_types, request_details
-from poolkeeper.cli.command_base import Verb
+from poolkeeper.cli.command_base import VerbCommand
 from poolkeeper.cli.output import Column
 
 COLUMNS = (
-    Column("TIME", lambda row: formatting.clock(row["at"])),
+    Column("TIME", lambda row: formatting.timestamp(row["at"])),
     Column("REQUEST", lambda row: row["request"]),
     Column("COMPONENT", formatting.component),
-    Column("ASKS", formatting.asks),
-    Column("WHAT", request_details.told, long=True),
+    Column("ASKS", formatting.requested_amounts),
+    Column("WHAT", request_details.event_sentence, long=True),
     Column("ID", lambda row: row["id"], wide=True),
 )
 
 
 @click.command(
-    "events", cls=Verb, example="poolkeeper events --pool gpus --follow\npoolkeeper events --since 1763467200000-0 -o json"
+    "events",
+    cls=VerbCommand,
+    example="poolkeeper events --pool gpus --follow\npoolkeeper events --since 1763467200000-0 -o json",
 )
 @click.option("--follow", "-f", is_flag=True, help="Go on as they happen, until Ctrl-C; without --since from now.")
 @click.option("--pool", type=param_types.POOL, help="Only of this pool.")
@@ -32,34 +34,34 @@ COLUMNS = (
 @click.option("--since", metavar="ID", help="After the event with this id (-o wide shows it); 0 is from the beginning.")
 def events(follow: bool, pool: str | None, component: tuple[str, str] | None, request: str | None, since: str | None) -> None:
     """What happened, oldest first."""
-    wanted = {"pool": pool, "component": component[1] if component else None, "request": request}
+    filters = {"pool": pool, "component": component[1] if component else None, "request": request}
     if follow:
-        return _follow(options.client().events(after=since, **wanted))
-    rows = options.client().items("/events", query={**wanted, "after": since or "0"})
-    return output.listing(rows, COLUMNS, lambda row: str(row["id"]))
+        return _follow(options.client().events(after=since, **filters))
+    rows = options.client().items("/events", query={**filters, "after": since or "0"})
+    return output.show_list(rows, COLUMNS, lambda row: str(row["id"]))
 
 
-def _follow(found: Iterator[Mapping[str, Any]]) -> None:
-    for event in found:
+def _follow(events: Iterator[Mapping[str, Any]]) -> None:
+    for event in events:
         click.echo(_line(event))
 
 
 def _line(event: Mapping[str, Any]) -> str:
     """An event by itself: a line, or a YAML document."""
-    said = options.said().output
-    if said == "json":
-        return output.json_of(event)
-    if said == "yaml":
+    output_format = options.current_options().output
+    if output_format == "json":
+        return output.to_json(event)
+    if output_format == "yaml":
         import yaml
 
         return "---\n" + str(yaml.safe_dump(dict(event), sort_keys=False, allow_unicode=True)).rstrip()
-    if said == "name":
+    if output_format == "name":
         return str(event["id"])
     words = [
-        formatting.clock(event["at"]),
+        formatting.timestamp(event["at"]),
         event["request"],
         formatting.component(event),
-        formatting.asks(event),
-        request_details.told(event),
+        formatting.requested_amounts(event),
+        request_details.event_sentence(event),
     ]
-    return "  ".join(map(formatting.one_line, [*words, event["id"]] if said == "wide" else words))
+    return "  ".join(map(formatting.one_line, [*words, event["id"]] if output_format == "wide" else words))

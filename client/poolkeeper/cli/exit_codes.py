@@ -8,7 +8,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 
-class Exit(IntEnum):
+class ExitCode(IntEnum):
     """How the program ended."""
 
     OK = 0
@@ -27,25 +27,25 @@ class Exit(IntEnum):
     INTERRUPTED = 130
 
 
-MEANINGS: dict[Exit, str] = {
-    Exit.OK: "done",
-    Exit.REFUSED: "refused: against the rules or the present state",
-    Exit.USAGE: "wrong usage, or malformed input",
-    Exit.NOT_FOUND: "there is nothing of that name",
-    Exit.DENIED: "not allowed, or the token is not known",
-    Exit.UNAVAILABLE: "the service cannot be reached or is overloaded",
-    Exit.REJECTED: "the request was rejected: no pool can ever grant it",
-    Exit.TIMED_OUT: "the time to wait was up; the request stays queued (of `run`: is cancelled)",
-    Exit.ENDED: "the request ended before it was granted to you: released, expired, cancelled or preempted",
-    Exit.LOST: "run: the units were lost while the command ran: its lease lapsed, or somebody dropped the request",
-    Exit.CHANGES: "plan --exit-code: there is something to change",
-    Exit.UNSTARTABLE: "run: the command cannot be started",
-    Exit.NO_COMMAND: "run: there is no such command",
-    Exit.INTERRUPTED: "stopped by Ctrl-C",
+MEANINGS: dict[ExitCode, str] = {
+    ExitCode.OK: "done",
+    ExitCode.REFUSED: "refused: against the rules or the present state",
+    ExitCode.USAGE: "wrong usage, or malformed input",
+    ExitCode.NOT_FOUND: "there is nothing of that name",
+    ExitCode.DENIED: "not allowed, or the token is not known",
+    ExitCode.UNAVAILABLE: "the service cannot be reached or is overloaded",
+    ExitCode.REJECTED: "the request was rejected: no pool can ever grant it",
+    ExitCode.TIMED_OUT: "the time to wait was up; the request stays queued (of `run`: is cancelled)",
+    ExitCode.ENDED: "the request ended before it was granted to you: released, expired, cancelled or preempted",
+    ExitCode.LOST: "run: the units were lost while the command ran: its lease lapsed, or somebody dropped the request",
+    ExitCode.CHANGES: "plan --exit-code: there is something to change",
+    ExitCode.UNSTARTABLE: "run: the command cannot be started",
+    ExitCode.NO_COMMAND: "run: there is no such command",
+    ExitCode.INTERRUPTED: "stopped by Ctrl-C",
 }
 """Each in words for people."""
 
 
-def listed() -> str:
+def as_table() -> str:
     """The table of the help page."""
     return "\n".join(f"{code.value:>5}  {meaning}" for code, meaning in MEANINGS.items())

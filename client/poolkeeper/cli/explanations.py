@@ -9,10 +9,10 @@ import click
 
 from poolkeeper import formatting
 from poolkeeper.cli import options, output, param_types
-from poolkeeper.cli.command_base import Verb
+from poolkeeper.cli.command_base import VerbCommand
 from poolkeeper.cli.output import Column, Row
 
-KEYS = (
+KEY_COLUMNS = (
     Column("KEY", lambda row: row["key"]),
     Column("NEEDED", lambda row: row["needed"]),
     Column("FREE", lambda row: row["free"]),
@@ -21,15 +21,15 @@ KEYS = (
     Column("RESERVED", lambda row: row["reserved"]),
 )
 
-HOLDERS = (
+HOLDER_COLUMNS = (
     Column("COMPONENT", formatting.component),
     Column("USED", lambda row: formatting.amounts(row["used"], all_keys=True)),
     Column("IN SHARE", lambda row: formatting.amounts(row["in_share"], all_keys=True)),
     Column("BORROWED", lambda row: formatting.amounts(row["borrowed"], all_keys=True)),
-    Column("NEXT END", lambda row: formatting.clock(row["next_end"])),
+    Column("NEXT END", lambda row: formatting.timestamp(row["next_end"])),
 )
 
-CANDIDATES = (
+CANDIDATE_COLUMNS = (
     Column("REQUEST", lambda row: row["request"]),
     Column("COMPONENT", formatting.component),
     Column("BY RULE", lambda row: row["rule"]),
@@ -39,52 +39,52 @@ CANDIDATES = (
 
 @click.command(
     "explain",
-    cls=Verb,
+    cls=VerbCommand,
     example="poolkeeper request explain 01kad5rgbxn0fg1v4f2t\npoolkeeper request explain 01kad5rgbxn0fg1v4f2t -o json",
 )
 @click.argument("request", metavar="ID", type=param_types.REQUEST)
 def explain(request: str) -> None:
     """Say why a request waits, who holds the units, whether others could be stopped for it, and when it may start."""
-    told = options.call("GET", options.path("requests", request, "explain"))
-    output.one(told, request, lambda: describe(told))
+    explanation = options.call("GET", options.path("requests", request, "explain"))
+    output.show_item(explanation, request, lambda: describe(explanation))
 
 
-def describe(told: Mapping[str, Any]) -> None:
+def describe(explanation: Mapping[str, Any]) -> None:
     """The sentence, and pool by pool what it rests on."""
-    click.echo(formatting.printable(told["sentence"]))
-    for pool in told["pools"]:
+    click.echo(formatting.printable(explanation["sentence"]))
+    for pool in explanation["pools"]:
         describe_pool(pool)
 
 
 def describe_pool(pool: Mapping[str, Any]) -> None:
     """Why it waits, or would, in one pool."""
-    output.heading(f"In {pool['pool']}: number {pool['position']} of {pool['waiting']}, {pool['verdict']}")
-    keys = [key for key in pool["keys"] if _matters(key, pool)]
+    output.show_heading(f"In {pool['pool']}: number {pool['position']} of {pool['waiting']}, {pool['verdict']}")
+    keys = [key for key in pool["keys"] if _is_relevant(key, pool)]
     if keys:
-        output.table([{**pool["keys"][key], "key": key} for key in keys], KEYS, indent=2)
+        output.show_table([{**pool["keys"][key], "key": key} for key in keys], KEY_COLUMNS, indent=2)
     facts = [
         ("Blocked at", _blocked(pool["blocking_account"])),
         ("Starts if", pool["would_start_if"]),
-        ("Estimated", estimate(pool["estimated_start"]) or pool.get("no_estimate") or "nothing can be said of it"),
+        ("Estimated", format_estimate(pool["estimated_start"]) or pool.get("no_estimate") or "nothing can be said of it"),
         ("Preemption", _preemption(pool["preemption"])),
     ]
     for name, value in facts:
         if value:
             click.echo(f"  {name + ':':<13}{formatting.one_line(value)}")
     holders = [
-        {**row, **{part: _some(row[part], keys) for part in ("used", "in_share", "borrowed")}} for row in pool["holders"]
+        {**row, **{part: _nonzero(row[part], keys) for part in ("used", "in_share", "borrowed")}} for row in pool["holders"]
     ]
-    _listed("Who holds the units", holders, HOLDERS, pool["more_holders"])
-    _listed("Who could be stopped", pool["preemption"]["candidates"], CANDIDATES, pool["preemption"]["more"])
+    _print_list("Who holds the units", holders, HOLDER_COLUMNS, pool["more_holders"])
+    _print_list("Who could be stopped", pool["preemption"]["candidates"], CANDIDATE_COLUMNS, pool["preemption"]["more"])
 
 
-def estimate(foreseen: Mapping[str, Any] | None) -> str:
+def format_estimate(document: Mapping[str, Any] | None) -> str:
     """When it may start: `likely 12:40:00Z, from 12:30:00Z to 13:10:00Z (from promised walltimes)`."""
-    if foreseen is None:
+    if document is None:
         return ""
-    latest = f"to {formatting.clock(foreseen['latest'])}" if foreseen["latest"] else "with no latest time"
-    likely, earliest = formatting.clock(foreseen["likely"]), formatting.clock(foreseen["earliest"])
-    return f"likely {likely}, from {earliest} {latest} ({foreseen['basis']})"
+    latest = f"to {formatting.timestamp(document['latest'])}" if document["latest"] else "with no latest time"
+    likely, earliest = formatting.timestamp(document["likely"]), formatting.timestamp(document["earliest"])
+    return f"likely {likely}, from {earliest} {latest} ({document['basis']})"
 
 
 def _blocked(account: Mapping[str, Any] | None) -> str:
@@ -95,26 +95,28 @@ def _blocked(account: Mapping[str, Any] | None) -> str:
 
 
 def _preemption(preemption: Mapping[str, Any]) -> str:
-    told = "" if preemption["code"] == "leaving" else "; leaving for it"
-    leaving = f"{told}: {', '.join(preemption['leaving'])}" if preemption["leaving"] else ""
-    return f"{preemption['reason']}{leaving}"
+    separator = "" if preemption["code"] == "leaving" else "; leaving for it"
+    victims = f"{separator}: {', '.join(preemption['leaving'])}" if preemption["leaving"] else ""
+    return f"{preemption['reason']}{victims}"
 
 
-def _listed(title: str, rows: Sequence[Row], columns: Sequence[Column], more: int) -> None:
+def _print_list(title: str, rows: Sequence[Row], columns: Sequence[Column], more: int) -> None:
     if rows or more:
         click.echo(f"  {title}")
     if rows:
-        output.table(rows, columns, indent=4)
+        output.show_table(rows, columns, indent=4)
     if more:
         click.echo(f"    and {more} more")
 
 
-def _matters(key: str, pool: Mapping[str, Any]) -> bool:
+def _is_relevant(key: str, pool: Mapping[str, Any]) -> bool:
     """The slot that everybody holds is told only where it is what lacks."""
-    blocking, at = pool["blocking_account"], pool["keys"][key]
-    is_short = at["needed"] > at["free"] - at["held_for_others"] or (blocking is not None and blocking["key"] == key)
+    blocking, numbers = pool["blocking_account"], pool["keys"][key]
+    is_short = numbers["needed"] > numbers["free"] - numbers["held_for_others"] or (
+        blocking is not None and blocking["key"] == key
+    )
     return key != "step_run" or is_short
 
 
-def _some(of: Mapping[str, int], keys: Collection[str]) -> dict[str, int]:
-    return {key: amount for key, amount in of.items() if amount and key in keys}
+def _nonzero(amounts: Mapping[str, int], keys: Collection[str]) -> dict[str, int]:
+    return {key: amount for key, amount in amounts.items() if amount and key in keys}

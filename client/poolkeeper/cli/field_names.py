@@ -6,20 +6,20 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import click
 
-CALLED = {"component_type": "kind", "preemptible": "fixed", "Idempotency-Key": "key", "Poolkeeper-Workspace": "workspace"}
+OPTION_NAMES = {"component_type": "kind", "preemptible": "fixed", "Idempotency-Key": "key", "Poolkeeper-Workspace": "workspace"}
 """Fields whose option has a name of its own."""
 
 
-def as_typed(faults: Iterable[Mapping[str, str]], params: Sequence[click.Parameter]) -> list[dict[str, str]]:
+def with_option_names(field_errors: Iterable[Mapping[str, str]], params: Sequence[click.Parameter]) -> list[dict[str, str]]:
     """The faults, each named by the option that says it; what no option says keeps its name."""
     options = {param.name or "": param.opts[0] for param in params if isinstance(param, click.Option)}
-    return [{**fault, "field": _typed(str(fault.get("field") or ""), options)} for fault in faults]
+    return [{**fault, "field": _option_of(str(fault.get("field") or ""), options)} for fault in field_errors]
 
 
-def _typed(field: str, options: Mapping[str, str]) -> str:
+def _option_of(field: str, options: Mapping[str, str]) -> str:
     head, _, rest = field.partition(".")
-    head = CALLED.get(head, head)
+    head = OPTION_NAMES.get(head, head)
     for name in (head, head.removesuffix("_s")):
         if name in options:
             return f"{options[name]} {rest}".rstrip()
-    return _typed(rest, options) if head == "settings" and rest else field
+    return _option_of(rest, options) if head == "settings" and rest else field

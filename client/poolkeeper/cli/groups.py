@@ -9,9 +9,9 @@ import click
 
 from poolkeeper import formatting
 from poolkeeper.cli import columns, options, output, param_types
-from poolkeeper.cli.account_options import LIMIT, RESERVED, SETTING, WEIGHT, changed, given, group_option
-from poolkeeper.cli.command_base import Noun
-from poolkeeper.cli.error_output import Failed
+from poolkeeper.cli.account_options import LIMIT, RESERVED, SETTING, WEIGHT, body_of, change_of, group_option
+from poolkeeper.cli.command_base import NounGroup
+from poolkeeper.cli.error_output import CommandError
 
 POOL = click.argument("pool", type=param_types.POOL)
 GROUP = click.argument("group", type=param_types.GROUP)
@@ -22,7 +22,7 @@ MODE = click.option(
 )
 FIELDS = ("parent", "reserved", "limit", "weight", "mode", "settings")
 
-group = Noun(
+group = NounGroup(
     "group", help="Groups: departments or projects between a pool and its policies, with shares and limits of their own."
 )
 
@@ -34,14 +34,14 @@ group = Noun(
     "poolkeeper group create gpus sweeps --mode fifo --setting starvation_timeout_s=2m",
 )
 @POOL
-@click.argument("name", type=param_types.PLAIN)
+@click.argument("name", type=param_types.ANY_NAME)
 @RESERVED
 @LIMIT
 @group_option("--parent", "The group it is part of.")
 @WEIGHT
 @MODE
 @SETTING
-def create(pool: str, name: str, **said: Any) -> None:
+def create(pool: str, name: str, **values: Any) -> None:
     """Create a group NAME in POOL.
 
     It is looked whether there is one already, and then put: of two who do that at the same moment the later one counts.
@@ -51,13 +51,13 @@ def create(pool: str, name: str, **said: Any) -> None:
     client = options.client()
     try:
         client.call("GET", _path(pool, name))
-    except NotFound as missing:
-        if missing.code != "no_such_group":
+    except NotFound as error:
+        if error.code != "no_such_group":
             raise
     else:
-        raise Failed(f"pool {pool} already has a group {name}", hints=["`group update` changes what is given"])
-    made = client.call("PUT", _path(pool, name), body=given(said))
-    output.done(made, name, f"created group {name} in pool {pool}")
+        raise CommandError(f"pool {pool} already has a group {name}", hints=["`group update` changes what is given"])
+    document = client.call("PUT", _path(pool, name), body=body_of(values))
+    output.show_result(document, name, f"created group {name} in pool {pool}")
 
 
 @group.command("list", example="poolkeeper group list gpus")
@@ -65,8 +65,8 @@ def create(pool: str, name: str, **said: Any) -> None:
 def list_(pool: str) -> None:
     """List the groups of POOL as a tree."""
     rows = list(options.client().items(options.path("pools", pool, "groups")))
-    shown = rows if options.said().output in ("json", "yaml") else columns.tree(rows)
-    output.listing(shown, columns.with_what_is_said(columns.GROUPS, rows), lambda row: str(row["name"]))
+    shown = rows if options.current_options().output in ("json", "yaml") else columns.tree(rows)
+    output.show_list(shown, columns.with_optional_columns(columns.GROUPS, rows), lambda row: str(row["name"]))
 
 
 @group.command("show", example="poolkeeper group show gpus research")
@@ -74,8 +74,8 @@ def list_(pool: str) -> None:
 @GROUP
 def show(pool: str, group: str) -> None:
     """Show a group of POOL."""
-    found = options.call("GET", _path(pool, group))
-    output.one(found, group, lambda: _described(found))
+    document = options.call("GET", _path(pool, group))
+    output.show_item(document, group, lambda: _describe(document))
 
 
 @group.command(
@@ -92,12 +92,12 @@ def show(pool: str, group: str) -> None:
 @WEIGHT
 @MODE
 @SETTING
-def update(pool: str, group: str, no_parent: bool, **said: Any) -> None:
+def update(pool: str, group: str, no_parent: bool, **values: Any) -> None:
     """Change a group: what is not given stays, key by key; gpu=none takes a key away, NAME=none a setting."""
-    news = changed(said, {"parent": no_parent})
+    change = change_of(values, {"parent": no_parent})
     client = options.client()
-    made = client.call("PUT", _path(pool, group), body=news(client.call("GET", _path(pool, group)), FIELDS))
-    output.done(made, group, f"updated group {group} in pool {pool}")
+    document = client.call("PUT", _path(pool, group), body=change(client.call("GET", _path(pool, group)), FIELDS))
+    output.show_result(document, group, f"updated group {group} in pool {pool}")
 
 
 @group.command("delete", example="poolkeeper group delete gpus vision")
@@ -106,26 +106,26 @@ def update(pool: str, group: str, no_parent: bool, **said: Any) -> None:
 def delete(pool: str, group: str) -> None:
     """Delete a group; refused while policies or groups are below it."""
     options.call("DELETE", _path(pool, group))
-    output.done(None, group, f"deleted group {group} of pool {pool}")
+    output.show_result(None, group, f"deleted group {group} of pool {pool}")
 
 
 def _path(pool: str, group: str) -> str:
     return options.path("pools", pool, "groups", group)
 
 
-def _described(found: Mapping[str, Any]) -> None:
-    output.fields(
+def _describe(group: Mapping[str, Any]) -> None:
+    output.show_fields(
         [
-            ("Pool", found["pool"]),
-            ("Group", found["name"]),
-            ("Parent", found["parent"]),
-            ("Reserved", formatting.amounts(found["reserved"])),
-            ("Limit", formatting.amounts(found["limit"])),
-            ("Weight", str(found["weight"])),
-            ("Mode", found.get("mode")),
-            ("Settings", formatting.pairs(found["settings"]) if found.get("settings") else None),
-            ("Used", formatting.amounts(found["used"])),
-            ("Used, fixed", formatting.amounts(found["used_fixed"])),
-            ("Borrowed", formatting.amounts(found["borrowed"])),
+            ("Pool", group["pool"]),
+            ("Group", group["name"]),
+            ("Parent", group["parent"]),
+            ("Reserved", formatting.amounts(group["reserved"])),
+            ("Limit", formatting.amounts(group["limit"])),
+            ("Weight", str(group["weight"])),
+            ("Mode", group.get("mode")),
+            ("Settings", formatting.pairs(group["settings"]) if group.get("settings") else None),
+            ("Used", formatting.amounts(group["used"])),
+            ("Used, fixed", formatting.amounts(group["used_fixed"])),
+            ("Borrowed", formatting.amounts(group["borrowed"])),
         ]
     )

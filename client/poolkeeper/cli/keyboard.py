@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 
 ARROWS = {"\x1b[A": "up", "\x1bOA": "up", "\x1b[B": "down", "\x1bOB": "down"}
-SENT = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|O.)?|.", re.DOTALL)
+KEY_SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|O.)?|.", re.DOTALL)
 """What one key sends: a letter, or a sequence that begins with Escape."""
 
 
@@ -20,60 +20,60 @@ class Keyboard:
     """What was pressed since it was asked last; `wake` ends a wait from another thread."""
 
     def __init__(self) -> None:
-        self._hear, self._tell = os.pipe()
-        os.set_blocking(self._hear, False)
-        os.set_blocking(self._tell, False)
+        self._read_end, self._write_end = os.pipe()
+        os.set_blocking(self._read_end, False)
+        os.set_blocking(self._write_end, False)
 
     def wake(self) -> None:
         """Whoever waits looks up."""
         with suppress(BlockingIOError, OSError):  # it is awake already, or over
-            os.write(self._tell, b".")
+            os.write(self._write_end, b".")
 
     def wait(self, within_s: float) -> list[str]:
         """The keys that were pressed, as soon as there is one, somebody wakes us or time is up: `up`, `down`, or a letter."""
         stdin = sys.stdin.fileno()
-        ready, _, _ = select.select([stdin, self._hear], [], [], within_s)
-        if self._hear in ready:
+        ready, _, _ = select.select([stdin, self._read_end], [], [], within_s)
+        if self._read_end in ready:
             with suppress(BlockingIOError):
-                os.read(self._hear, 4096)
-        return list(pressed_in(os.read(stdin, 64).decode(errors="replace"))) if stdin in ready else []
+                os.read(self._read_end, 4096)
+        return list(parse_keys(os.read(stdin, 64).decode(errors="replace"))) if stdin in ready else []
 
     def close(self) -> None:
         """Nobody waits any more."""
-        os.close(self._hear)
-        os.close(self._tell)
+        os.close(self._read_end)
+        os.close(self._write_end)
 
 
-def pressed_in(typed: str) -> Iterator[str]:
+def parse_keys(text: str) -> Iterator[str]:
     """The keys that sent this; of those that send more than a letter only arrows count."""
-    if not typed:  # the terminal is gone
+    if not text:  # the terminal is gone
         yield "q"
-    for sent in SENT.findall(typed):
-        if key := ARROWS.get(sent, sent if sent[0] != "\x1b" else None):
+    for sequence in KEY_SEQUENCE.findall(text):
+        if key := ARROWS.get(sequence, sequence if sequence[0] != "\x1b" else None):
             yield key
 
 
 @contextmanager
-def keys() -> Iterator[Keyboard]:
+def open_keyboard() -> Iterator[Keyboard]:
     """A keyboard whose keys count without Enter and are not echoed; Ctrl-C is what it was, Ctrl-Z nothing. A change of the
     terminal's size wakes it."""
     import termios
     import tty
 
-    stdin, board = sys.stdin.fileno(), Keyboard()
-    before = termios.tcgetattr(stdin)
+    stdin, keyboard = sys.stdin.fileno(), Keyboard()
+    previous_attributes = termios.tcgetattr(stdin)
 
-    def resized(_: int, __: FrameType | None) -> None:
-        board.wake()
+    def on_resize(_: int, __: FrameType | None) -> None:
+        keyboard.wake()
 
-    heard = signal.signal(signal.SIGWINCH, resized)
+    previous_handler = signal.signal(signal.SIGWINCH, on_resize)
     try:
         tty.setcbreak(stdin)
-        now = termios.tcgetattr(stdin)
-        now[6][termios.VSUSP] = b"\0"
-        termios.tcsetattr(stdin, termios.TCSANOW, now)
-        yield board
+        attributes = termios.tcgetattr(stdin)
+        attributes[6][termios.VSUSP] = b"\0"
+        termios.tcsetattr(stdin, termios.TCSANOW, attributes)
+        yield keyboard
     finally:
-        termios.tcsetattr(stdin, termios.TCSADRAIN, before)
-        signal.signal(signal.SIGWINCH, heard)
-        board.close()
+        termios.tcsetattr(stdin, termios.TCSADRAIN, previous_attributes)
+        signal.signal(signal.SIGWINCH, previous_handler)
+        keyboard.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from poolkeeper.cli.command_base import HELP, Root
+from poolkeeper.cli.command_base import CONTEXT_SETTINGS, RootGroup
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "pool": ("pools", "Named capacities: create, list, describe, update, delete, requests, shares."),
@@ -27,11 +27,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
 """Name of a command → its module, and what the help page says of it."""
 
 
-def _root() -> Root:
-    program = Root(
+def _root() -> RootGroup:
+    program = RootGroup(
         "poolkeeper",
         modules=COMMANDS,
-        context_settings=HELP,
+        context_settings=CONTEXT_SETTINGS,
         help="Poolkeeper shares scarce capacity between the teams of an ML platform.\n\n"
         "Results go to stdout, messages to stderr. Options of this page may also stand after the verb.\n\n"
         "The --help of each verb, such as `poolkeeper request submit --help`, has examples.",

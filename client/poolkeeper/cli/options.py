@@ -15,7 +15,7 @@ FORMATS = ("table", "wide", "json", "yaml", "name")
 
 
 @dataclass
-class Globals:
+class GlobalOptions:
     """What was said for every verb; None is left to the environment and the config file."""
 
     url: str | None = None
@@ -30,22 +30,22 @@ class Globals:
         return self.output in ("json", "yaml", "name")
 
 
-def said() -> Globals:
+def current_options() -> GlobalOptions:
     """The global options of this run."""
-    return click.get_current_context().find_root().ensure_object(Globals)
+    return click.get_current_context().find_root().ensure_object(GlobalOptions)
 
 
-def client(**more: Any) -> Client:
+def client(**settings: Any) -> Client:
     """A client as the options, the environment and the config file say; `more` goes to its constructor."""
     from poolkeeper import Client
 
-    given = said()
-    return Client(url=given.url, token=given.token, workspace=given.workspace, **more)
+    chosen = current_options()
+    return Client(url=chosen.url, token=chosen.token, workspace=chosen.workspace, **settings)
 
 
-def call(method: str, path: str, **more: Any) -> Any:
+def call(method: str, path: str, **arguments: Any) -> Any:
     """One call to the service; the answer decoded."""
-    return client().call(method, path, **more)
+    return client().call(method, path, **arguments)
 
 
 def path(*parts: str) -> str:
@@ -53,32 +53,32 @@ def path(*parts: str) -> str:
     return "/" + "/".join(quote(part, safe="") for part in parts)
 
 
-def of_verb() -> list[click.Option]:
+def verb_options() -> list[click.Option]:
     """As those of the root; said after the verb they win."""
     return [_option(*words, **how) for words, how in _OPTIONS]
 
 
-def of_root() -> list[click.Option]:
+def root_options() -> list[click.Option]:
     """Those before the noun, which also listen to the environment."""
-    made = of_verb()
-    for option in made:
+    options = verb_options()
+    for option in options:
         if option.name in ("url", "token", "workspace"):
             option.envvar, option.show_envvar = f"POOLKEEPER_{option.name.upper()}", True
-    return made
+    return options
 
 
-def _keep(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
+def _store(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
     if value:
-        given = ctx.find_root().ensure_object(Globals)
+        chosen = ctx.find_root().ensure_object(GlobalOptions)
         if param.name == "no_headers":
-            given.headers = False
+            chosen.headers = False
         else:
-            setattr(given, str(param.name), value)
+            setattr(chosen, str(param.name), value)
     return value
 
 
 def _option(*words: str, **how: Any) -> click.Option:
-    return click.Option(words, expose_value=False, callback=_keep, **how)
+    return click.Option(words, expose_value=False, callback=_store, **how)
 
 
 _OPTIONS: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (

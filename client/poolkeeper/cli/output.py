@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from poolkeeper.cli.confirm import is_terminal
-from poolkeeper.cli.options import said
+from poolkeeper.cli.options import current_options
 from poolkeeper.formatting import one_line, printable
 
 Row = Mapping[str, Any]
@@ -30,7 +30,7 @@ STYLES = {
 }
 """How a status looks where there are colours."""
 
-LONG_AT_LEAST = 10
+MIN_LONG_WIDTH = 10
 """How narrow a long column may become."""
 
 
@@ -44,65 +44,65 @@ class Column:
     long: bool = False
 
 
-def listing(rows: Iterable[Row], columns: Sequence[Column], name: Callable[[Row], str]) -> None:
+def show_list(rows: Iterable[Row], columns: Sequence[Column], name: Callable[[Row], str]) -> None:
     """A list, as was asked for."""
-    output = said().output
-    if output == "name":
+    output_format = current_options().output
+    if output_format == "name":
         for row in rows:
             click.echo(name(row))
-    elif output in ("json", "yaml"):
-        data(list(rows))
+    elif output_format in ("json", "yaml"):
+        show_data(list(rows))
     else:
-        table(rows, columns, wide=output == "wide")
+        show_table(rows, columns, wide=output_format == "wide")
 
 
-def one(item: Row, name: str, describe: Callable[[], None]) -> None:
+def show_item(item: Row, name: str, describe: Callable[[], None]) -> None:
     """One thing, as was asked for; `describe` prints it for people."""
-    output = said().output
-    if output == "name":
+    output_format = current_options().output
+    if output_format == "name":
         click.echo(name)
-    elif output in ("json", "yaml"):
-        data(item)
+    elif output_format in ("json", "yaml"):
+        show_data(item)
     else:
         describe()
 
 
-def done(item: Row | None, name: str, sentence: str) -> None:
+def show_result(item: Row | None, name: str, sentence: str) -> None:
     """What was done: a sentence for people, the thing itself for programs."""
-    if item is not None or said().output == "name":
-        one(item or {}, name, lambda: click.echo(printable(sentence)))
-    elif not said().for_programs:
+    if item is not None or current_options().output == "name":
+        show_item(item or {}, name, lambda: click.echo(printable(sentence)))
+    elif not current_options().for_programs:
         click.echo(printable(sentence))
 
 
-def data(value: Any) -> None:
+def show_data(value: Any) -> None:
     """A value as JSON or YAML."""
-    if said().output == "yaml":
+    if current_options().output == "yaml":
         import yaml
 
         click.echo(yaml.safe_dump(value, sort_keys=False, allow_unicode=True), nl=False)
     else:
-        click.echo(json_of(value, indent=2))
+        click.echo(to_json(value, indent=2))
 
 
-def json_of(value: Any, indent: int | None = None) -> str:
+def to_json(value: Any, indent: int | None = None) -> str:
     """JSON in the characters that stdout has."""
     encoding = (getattr(sys.stdout, "encoding", None) or "ascii").lower().replace("-", "")
     return json.dumps(value, indent=indent, ensure_ascii=encoding != "utf8")
 
 
-def fields(pairs: Iterable[tuple[str, Any]]) -> None:
+def show_fields(pairs: Iterable[tuple[str, Any]]) -> None:
     """Names and values below each other, for people."""
     shown = [(name, one_line(value)) for name, value in pairs if value not in (None, "")]
     width = max(len(name) for name, _ in shown) + 2
     for name, value in shown:
-        lines = _fitting(value, width)
+        lines = _wrap(value, width)
         click.echo(f"{name + ':':<{width}}{lines[0]}")
         for line in lines[1:]:
             click.echo(" " * width + line)
 
 
-def _fitting(value: str, indent: int) -> list[str]:
+def _wrap(value: str, indent: int) -> list[str]:
     """The lines of a value; on a terminal as many as it takes."""
     if not is_terminal(sys.stdout):
         return [value]
@@ -110,21 +110,21 @@ def _fitting(value: str, indent: int) -> list[str]:
     return textwrap.wrap(value, width, break_long_words=False, break_on_hyphens=False)
 
 
-def heading(text: str) -> None:
+def show_heading(text: str) -> None:
     """A line over a part of a description."""
     click.echo(f"\n{printable(text)}")
 
 
-def table(rows: Iterable[Row], columns: Sequence[Column], *, wide: bool | None = None, indent: int = 0) -> None:
+def show_table(rows: Iterable[Row], columns: Sequence[Column], *, wide: bool | None = None, indent: int = 0) -> None:
     """A table: by rich on a terminal, else plain and aligned."""
     if wide is None:
-        wide = said().output == "wide"
+        wide = current_options().output == "wide"
     shown = [column for column in columns if wide or not column.wide]
     cells = [[_cell(column.cell(row)) for column in shown] for row in rows]
     if is_terminal(sys.stdout):
-        _on_a_terminal(shown, cells, indent)
+        _print_rich(shown, cells, indent)
     else:
-        _in_a_pipe(shown, cells, indent)
+        _print_plain(shown, cells, indent)
 
 
 def _cell(value: Any) -> str:
@@ -134,28 +134,28 @@ def _cell(value: Any) -> str:
     return " " * lead + one_line(text)
 
 
-def _in_a_pipe(columns: Sequence[Column], cells: list[list[str]], indent: int) -> None:
-    lines = [[column.title for column in columns], *cells] if said().headers else cells
+def _print_plain(columns: Sequence[Column], cells: list[list[str]], indent: int) -> None:
+    lines = [[column.title for column in columns], *cells] if current_options().headers else cells
     if not lines:
         return
-    widths = [max(len(line[at]) for line in lines) for at in range(len(columns))]
+    widths = [max(len(line[index]) for line in lines) for index in range(len(columns))]
     for line in lines:
         padded = "  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True))
         click.echo(" " * indent + padded.rstrip())
 
 
-def _on_a_terminal(columns: Sequence[Column], cells: list[list[str]], indent: int) -> None:
+def _print_rich(columns: Sequence[Column], cells: list[list[str]], indent: int) -> None:
     """As wide as the terminal: long columns take more lines. What has to be copied, such as an id, is never cut."""
     from rich.console import Console
     from rich.padding import Padding
     from rich.table import Table
     from rich.text import Text
 
-    drawn = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=said().headers, header_style="bold")
+    drawn = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=current_options().headers, header_style="bold")
     least = indent
     for number, column in enumerate(columns):
         width = max(len(cell) for cell in [column.title, *(line[number] for line in cells)])
-        least += 2 + (min(width, LONG_AT_LEAST) if column.long else width)
+        least += 2 + (min(width, MIN_LONG_WIDTH) if column.long else width)
         drawn.add_column(column.title, no_wrap=not column.long, overflow="fold")
     for line in cells:
         drawn.add_row(*(Text(cell, style=STYLES.get(cell, "")) for cell in line))

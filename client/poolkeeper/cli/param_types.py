@@ -65,8 +65,8 @@ class Amounts(click.ParamType[dict[str, int | None]]):
 
     name = "amounts"
 
-    def __init__(self, *, removable: bool = False, instead: Mapping[str, str] | None = None) -> None:
-        self.removable, self.instead = removable, instead or {}
+    def __init__(self, *, removable: bool = False, option_by_key: Mapping[str, str] | None = None) -> None:
+        self.removable, self.option_by_key = removable, option_by_key or {}
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
         """As in the usage line."""
@@ -78,9 +78,9 @@ class Amounts(click.ParamType[dict[str, int | None]]):
             return value
         try:
             return parse_amounts(value, removable=self.removable)
-        except ValueError as wrong:
-            option = self.instead.get(str(wrong).partition(":")[0])
-            self.fail(f"{wrong}{f'; {option} takes it' if option else ''}", param, ctx)
+        except ValueError as error:
+            option = self.option_by_key.get(str(error).partition(":")[0])
+            self.fail(f"{error}{f'; {option} takes it' if option else ''}", param, ctx)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """The keys of the pool that was named or of any, with what is to follow."""
@@ -89,30 +89,30 @@ class Amounts(click.ParamType[dict[str, int | None]]):
 
 def parse_amounts(text: str, *, removable: bool = False) -> dict[str, int | None]:
     """The amounts a person wrote; ValueError says what is wrong with which."""
-    found: dict[str, int | None] = {}
-    for key, amount in _pairs_in(text):
-        if key in found:
+    amounts: dict[str, int | None] = {}
+    for key, amount in _parse_pairs(text):
+        if key in amounts:
             raise ValueError(f"{key} is given twice")
-        found[key] = _units(key, amount, removable=removable)
-    return found
+        amounts[key] = _parse_units(key, amount, removable=removable)
+    return amounts
 
 
-def _pairs_in(text: str) -> Iterable[tuple[str, str]]:
+def _parse_pairs(text: str) -> Iterable[tuple[str, str]]:
     if not text.strip():
         raise ValueError("is empty; write amounts like gpu=2,mcpu=4000")
     if "=" in text and not text.lstrip().startswith("{"):
-        return [_pair(part) for part in text.split(",")]
-    return _pairs_of_yaml(text)
+        return [_parse_pair(part) for part in text.split(",")]
+    return _parse_yaml_pairs(text)
 
 
-def _pair(part: str) -> tuple[str, str]:
+def _parse_pair(part: str) -> tuple[str, str]:
     key, equals, amount = (each.strip() for each in part.partition("="))
     if not (key and equals and amount):
         raise ValueError(f"{part.strip()!r} is no amount; write it like gpu=2")
     return key, amount
 
 
-def _pairs_of_yaml(text: str) -> list[tuple[str, str]]:
+def _parse_yaml_pairs(text: str) -> list[tuple[str, str]]:
     """JSON is YAML; the scalars stay as they were written, so that nothing is made into another number on the way."""
     import yaml
 
@@ -128,7 +128,7 @@ def _pairs_of_yaml(text: str) -> list[tuple[str, str]]:
     return [(str(key.value), amount.value) for key, amount in top.value]
 
 
-def _units(key: str, amount: str, *, removable: bool) -> int | None:
+def _parse_units(key: str, amount: str, *, removable: bool) -> int | None:
     if removable and amount in ("none", "null"):
         return None
     if not (amount.isascii() and amount.isdigit()):
@@ -138,14 +138,14 @@ def _units(key: str, amount: str, *, removable: bool) -> int | None:
     return int(amount)
 
 
-def merged(given: Iterable[dict[str, Any]], option: str) -> dict[str, Any]:
+def merge(values: Iterable[dict[str, Any]], option: str) -> dict[str, Any]:
     """What an option that may be given several times says in all."""
-    found: dict[str, Any] = {}
-    for each in given:
-        if twice := found.keys() & each.keys():
-            raise click.BadOptionUsage(option, f"{option}: {', '.join(sorted(twice))} is given twice")
-        found.update(each)
-    return found
+    result: dict[str, Any] = {}
+    for each in values:
+        if duplicates := result.keys() & each.keys():
+            raise click.BadOptionUsage(option, f"{option}: {', '.join(sorted(duplicates))} is given twice")
+        result.update(each)
+    return result
 
 
 NONE = "none"
@@ -178,10 +178,10 @@ class Duration(click.ParamType[int | str]):
 
 def parse_duration(text: str) -> int:
     """Seconds."""
-    written = _DURATION.fullmatch(text.strip())
-    if written is None or not text.strip():
+    match = _DURATION.fullmatch(text.strip())
+    if match is None or not text.strip():
         raise ValueError(text)
-    return sum(int(count or 0) * length for count, length in zip(written.groups(), UNIT_SECONDS.values(), strict=True))
+    return sum(int(count or 0) * length for count, length in zip(match.groups(), UNIT_SECONDS.values(), strict=True))
 
 
 def seconds(duration: int | str) -> int | None:
@@ -195,8 +195,8 @@ class Setting(click.ParamType[dict[str, Any]]):
 
     name = "setting"
 
-    def __init__(self, known: Mapping[str, Sequence[str]] | None = None) -> None:
-        self.known = known or {}
+    def __init__(self, choices: Mapping[str, Sequence[str]] | None = None) -> None:
+        self.choices = choices or {}
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
         """As in the usage line."""
@@ -206,39 +206,39 @@ class Setting(click.ParamType[dict[str, Any]]):
         """One setting, its value as JSON would have it."""
         if isinstance(value, dict):
             return value
-        key, equals, said = (part.strip() for part in value.partition("="))
-        if not (key and equals and said):
+        key, equals, text = (part.strip() for part in value.partition("="))
+        if not (key and equals and text):
             self.fail(f"{value!r} is no setting; write it like queueing=strict", param, ctx)
         try:
-            return {key: _typed(key, said)}
-        except ValueError as wrong:
-            self.fail(f"{key}: {wrong}", param, ctx)
+            return {key: _parse_value(key, text)}
+        except ValueError as error:
+            self.fail(f"{key}: {error}", param, ctx)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Names of settings with what is to follow; with its name said, the words one may be."""
-        words = [f"{name}={word}" for name, may_be in self.known.items() if f"{name}=" in incomplete for word in may_be]
-        words = words or [f"{name}=" for name in self.known]
+        words = [f"{name}={word}" for name, may_be in self.choices.items() if f"{name}=" in incomplete for word in may_be]
+        words = words or [f"{name}=" for name in self.choices]
         return [CompletionItem(word) for word in words if word.startswith(incomplete)]
 
 
-PLAIN_WORDS = {NONE: None, "null": None, "true": True, "false": False}
+LITERALS = {NONE: None, "null": None, "true": True, "false": False}
 
 
-def _typed(key: str, said: str) -> Any:
-    if key in pool_settings.AMOUNTS:
-        return {} if said in (NONE, "null") else parse_amounts(said)
-    if said in PLAIN_WORDS:
-        return PLAIN_WORDS[said]
-    if said.isascii() and said.removeprefix("-").isdigit() and len(said) <= 16:
-        return int(said)
-    if _DECIMAL.fullmatch(said):
-        return float(said)
+def _parse_value(key: str, text: str) -> Any:
+    if key in pool_settings.AMOUNT_SETTINGS:
+        return {} if text in (NONE, "null") else parse_amounts(text)
+    if text in LITERALS:
+        return LITERALS[text]
+    if text.isascii() and text.removeprefix("-").isdigit() and len(text) <= 16:
+        return int(text)
+    if _DECIMAL.fullmatch(text):
+        return float(text)
     if key.endswith("_s"):
         try:
-            return parse_duration(said)
+            return parse_duration(text)
         except ValueError:
-            return said  # the service says what it may be
-    return said
+            return text  # the service says what it may be
+    return text
 
 
 class Label(click.ParamType[dict[str, str]]):
@@ -254,24 +254,24 @@ class Label(click.ParamType[dict[str, str]]):
         """One label."""
         if isinstance(value, dict):
             return value
-        key, equals, said = value.partition("=")
+        key, equals, text = value.partition("=")
         if not (key and equals):
             self.fail(f"{value!r} is no label; write it like owner=ana", param, ctx)
-        return {key: said}
+        return {key: text}
 
 
-def typed_component(component: tuple[str | None, str], kind: str | None) -> tuple[str, str]:
+def full_component(component: tuple[str | None, str], kind: str | None) -> tuple[str, str]:
     """(type, name) of a component and the option --type, which may say the same but nothing else."""
-    written, name = component
-    if written and kind and written != kind:
-        raise click.BadOptionUsage("--type", f"--type {kind} is not the type of {written}/{name}")
-    return written or kind or DEFAULT_TYPE, name
+    prefix, name = component
+    if prefix and kind and prefix != kind:
+        raise click.BadOptionUsage("--type", f"--type {kind} is not the type of {prefix}/{name}")
+    return prefix or kind or DEFAULT_TYPE, name
 
 
 POOL = Name("pools")
 GROUP = Name("pools", "{pool}", "groups")
 REQUEST = Name("requests")
-WAITER = Name("requests", status=("queued",))
-HOLDER = Name("requests", status=("allocated", "preempting"))
-PLAIN = Name()
+QUEUED_REQUEST = Name("requests", status=("queued",))
+ALLOCATED_REQUEST = Name("requests", status=("allocated", "preempting"))
+ANY_NAME = Name()
 COMPONENT = Component()

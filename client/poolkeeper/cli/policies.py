@@ -9,14 +9,14 @@ import click
 
 from poolkeeper import formatting
 from poolkeeper.cli import columns, options, output, param_types
-from poolkeeper.cli.account_options import LIMIT, RESERVED, SETTING, WEIGHT, changed, given, group_option
-from poolkeeper.cli.command_base import Noun
-from poolkeeper.cli.error_output import Failed
+from poolkeeper.cli.account_options import LIMIT, RESERVED, SETTING, WEIGHT, body_of, change_of, group_option
+from poolkeeper.cli.command_base import NounGroup
+from poolkeeper.cli.error_output import CommandError
 
 POOL = click.argument("pool", type=param_types.POOL)
 COMPONENT = click.argument("component", type=param_types.COMPONENT)
 TYPE = click.option(
-    "--type", "kind", type=param_types.PLAIN, help="Type of the component, orchestrator if not said; or TYPE/NAME."
+    "--type", "kind", type=param_types.ANY_NAME, help="Type of the component, orchestrator if not said; or TYPE/NAME."
 )
 PRIORITY = click.option("--priority", type=click.IntRange(0, 9999), help="The higher, the sooner.")
 PROFILE = click.option(
@@ -26,7 +26,7 @@ PROFILE = click.option(
 )
 FIELDS = ("priority", "reserved", "limit", "weight", "group", "profile", "settings")
 
-policy = Noun("policy", help="Policies: which component may use a pool, what is its own there, and how much it may use.")
+policy = NounGroup("policy", help="Policies: which component may use a pool, what is its own there, and how much it may use.")
 
 
 @policy.command(
@@ -45,18 +45,18 @@ policy = Noun("policy", help="Policies: which component may use a pool, what is 
 @PROFILE
 @SETTING
 @click.option("--replace", is_flag=True, help="Even if there is one: it is then as said here, and nothing of it stays.")
-def attach(pool: str, component: tuple[str | None, str], kind: str | None, replace: bool, **said: Any) -> None:
+def attach(pool: str, component: tuple[str | None, str], kind: str | None, replace: bool, **values: Any) -> None:
     """Connect COMPONENT to POOL; what it waits for may be granted here from now on.
 
     It is looked whether there is a policy already, and then put: of two who do that at the same moment the later one counts.
     """
-    who = param_types.typed_component(component, kind)
+    owner = param_types.full_component(component, kind)
     client = options.client()
-    if not replace and _present(client, pool, who):
+    if not replace and _exists(client, pool, owner):
         hint = "`policy update` changes what is given, --replace puts this in its place"
-        raise Failed(f"pool {pool} already has a policy for {_word(who)}", hints=[hint])
-    made = client.call("PUT", _path(pool, who), query=_query(who), body=given(said))
-    output.done(made, _word(who), f"attached {_word(who)} to pool {pool}: {_terms(made)}")
+        raise CommandError(f"pool {pool} already has a policy for {_owner_name(owner)}", hints=[hint])
+    document = client.call("PUT", _path(pool, owner), query=_query(owner), body=body_of(values))
+    output.show_result(document, _owner_name(owner), f"attached {_owner_name(owner)} to pool {pool}: {_summary(document)}")
 
 
 @policy.command("list", example="poolkeeper policy list gpus\npoolkeeper policy list --component team-ml")
@@ -69,12 +69,12 @@ def list_(pool: str | None, component: tuple[str | None, str] | None, kind: str 
         raise click.UsageError("name a pool, or a component with --component", click.get_current_context())
     if pool is not None:
         rows = list(options.client().items(options.path("pools", pool, "policies")))
-        return output.listing(rows, columns.with_what_is_said(columns.POLICIES, rows), formatting.component)
+        return output.show_list(rows, columns.with_optional_columns(columns.POLICIES, rows), formatting.component)
     assert component
-    who = param_types.typed_component(component, kind)
-    rows = list(options.client().items(options.path("components", who[1], "policies"), query=_query(who)))
-    shown = columns.with_what_is_said(columns.POLICIES_OF_A_COMPONENT, rows)
-    return output.listing(rows, shown, lambda row: str(row["pool"]))
+    owner = param_types.full_component(component, kind)
+    rows = list(options.client().items(options.path("components", owner[1], "policies"), query=_query(owner)))
+    shown = columns.with_optional_columns(columns.POLICIES_OF_A_COMPONENT, rows)
+    return output.show_list(rows, shown, lambda row: str(row["pool"]))
 
 
 @policy.command("show", example="poolkeeper policy show gpus team-ml")
@@ -83,9 +83,9 @@ def list_(pool: str | None, component: tuple[str | None, str] | None, kind: str 
 @TYPE
 def show(pool: str, component: tuple[str | None, str], kind: str | None) -> None:
     """Show the policy of COMPONENT in POOL."""
-    who = param_types.typed_component(component, kind)
-    found = options.call("GET", _path(pool, who), query=_query(who))
-    output.one(found, _word(who), lambda: _described(found))
+    owner = param_types.full_component(component, kind)
+    document = options.call("GET", _path(pool, owner), query=_query(owner))
+    output.show_item(document, _owner_name(owner), lambda: _describe(document))
 
 
 @policy.command(
@@ -104,15 +104,15 @@ def show(pool: str, component: tuple[str | None, str], kind: str | None) -> None
 @WEIGHT
 @PROFILE
 @SETTING
-def update(pool: str, component: tuple[str | None, str], kind: str | None, no_group: bool, **said: Any) -> None:
+def update(pool: str, component: tuple[str | None, str], kind: str | None, no_group: bool, **values: Any) -> None:
     """Change the policy of COMPONENT in POOL: what is not given stays, key by key; gpu=none takes a key away,
     NAME=none a setting."""
-    who = param_types.typed_component(component, kind)
-    news = changed(said, {"group": no_group})
+    owner = param_types.full_component(component, kind)
+    change = change_of(values, {"group": no_group})
     client = options.client()
-    present = client.call("GET", _path(pool, who), query=_query(who))
-    made = client.call("PUT", _path(pool, who), query=_query(who), body=news(present, FIELDS))
-    output.done(made, _word(who), f"updated {_word(who)} in pool {pool}: {_terms(made)}")
+    current = client.call("GET", _path(pool, owner), query=_query(owner))
+    document = client.call("PUT", _path(pool, owner), query=_query(owner), body=change(current, FIELDS))
+    output.show_result(document, _owner_name(owner), f"updated {_owner_name(owner)} in pool {pool}: {_summary(document)}")
 
 
 @policy.command("detach", example="poolkeeper policy detach gpus team-ml")
@@ -121,36 +121,36 @@ def update(pool: str, component: tuple[str | None, str], kind: str | None, no_gr
 @TYPE
 def detach(pool: str, component: tuple[str | None, str], kind: str | None) -> None:
     """Part COMPONENT from POOL; refused while it waits or holds anything there."""
-    who = param_types.typed_component(component, kind)
-    options.call("DELETE", _path(pool, who), query=_query(who))
-    output.done(None, _word(who), f"detached {_word(who)} from pool {pool}")
+    owner = param_types.full_component(component, kind)
+    options.call("DELETE", _path(pool, owner), query=_query(owner))
+    output.show_result(None, _owner_name(owner), f"detached {_owner_name(owner)} from pool {pool}")
 
 
-def _present(client: Any, pool: str, who: tuple[str, str]) -> bool:
+def _exists(client: Any, pool: str, owner: tuple[str, str]) -> bool:
     from poolkeeper.errors import NotFound
 
     try:
-        client.call("GET", _path(pool, who), query=_query(who))
-    except NotFound as missing:
-        if missing.code != "no_such_policy":
+        client.call("GET", _path(pool, owner), query=_query(owner))
+    except NotFound as error:
+        if error.code != "no_such_policy":
             raise
         return False
     return True
 
 
-def _path(pool: str, who: tuple[str, str]) -> str:
-    return options.path("pools", pool, "policies", who[1])
+def _path(pool: str, owner: tuple[str, str]) -> str:
+    return options.path("pools", pool, "policies", owner[1])
 
 
-def _query(who: tuple[str, str]) -> dict[str, str]:
-    return {"component_type": who[0]}
+def _query(owner: tuple[str, str]) -> dict[str, str]:
+    return {"component_type": owner[0]}
 
 
-def _word(who: tuple[str, str]) -> str:
-    return formatting.component({"component_type": who[0], "component": who[1]})
+def _owner_name(owner: tuple[str, str]) -> str:
+    return formatting.component({"component_type": owner[0], "component": owner[1]})
 
 
-def _terms(policy: Mapping[str, Any]) -> str:
+def _summary(policy: Mapping[str, Any]) -> str:
     """What it says, in a few words."""
     words = [f"priority {policy['priority']}"]
     words += [f"{word} {formatting.amounts(policy[word])}" for word in ("reserved", "limit") if policy[word]]
@@ -159,21 +159,21 @@ def _terms(policy: Mapping[str, Any]) -> str:
     return ", ".join(words + ([formatting.pairs(policy["settings"])] if policy.get("settings") else []))
 
 
-def _described(found: Mapping[str, Any]) -> None:
-    output.fields(
+def _describe(policy: Mapping[str, Any]) -> None:
+    output.show_fields(
         [
-            ("Pool", found["pool"]),
-            ("Component", formatting.component(found)),
-            ("Priority", str(found["priority"])),
-            ("Reserved", formatting.amounts(found["reserved"])),
-            ("Limit", formatting.amounts(found["limit"])),
-            ("Group", found["group"]),
-            ("Weight", str(found["weight"])),
-            ("Profile", found["profile"]),
-            ("Settings", formatting.pairs(found["settings"]) if found.get("settings") else None),
-            ("Used", formatting.amounts(found["used"])),
-            ("Used, fixed", formatting.amounts(found["used_fixed"])),
-            ("Borrowed", formatting.amounts(found["borrowed"])),
-            ("Queued", str(found["queued"])),
+            ("Pool", policy["pool"]),
+            ("Component", formatting.component(policy)),
+            ("Priority", str(policy["priority"])),
+            ("Reserved", formatting.amounts(policy["reserved"])),
+            ("Limit", formatting.amounts(policy["limit"])),
+            ("Group", policy["group"]),
+            ("Weight", str(policy["weight"])),
+            ("Profile", policy["profile"]),
+            ("Settings", formatting.pairs(policy["settings"]) if policy.get("settings") else None),
+            ("Used", formatting.amounts(policy["used"])),
+            ("Used, fixed", formatting.amounts(policy["used_fixed"])),
+            ("Borrowed", formatting.amounts(policy["borrowed"])),
+            ("Queued", str(policy["queued"])),
         ]
     )

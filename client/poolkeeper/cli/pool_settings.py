@@ -7,23 +7,23 @@ from typing import Any
 
 from poolkeeper.formatting import pairs
 
-YES_OR_NO = ("true", "false")
+BOOLEAN = ("true", "false")
 
-OF_ACCOUNTS: Mapping[str, tuple[str, ...]] = {
+ACCOUNT_SETTINGS: Mapping[str, tuple[str, ...]] = {
     "over_limit": ("keep", "evict"),
     "over_limit_after_s": (),
     "fair_share_tolerance": (),
     "starvation_timeout_s": (),
-    "aggressive_starvation": YES_OR_NO,
+    "aggressive_starvation": BOOLEAN,
     "aggressive_starvation_timeout_s": (),
-    "allow_aggressive_preemption": YES_OR_NO,
+    "allow_aggressive_preemption": BOOLEAN,
     "aggressive_preemption_threshold": (),
     "preemption_threshold": (),
     "non_preemptible_usage_threshold": (),
 }
 """Settings that groups and policies may have as well as pools, each with the words it may be; none: it is no word."""
 
-OF_POOLS: Mapping[str, tuple[str, ...]] = {
+POOL_SETTINGS: Mapping[str, tuple[str, ...]] = {
     "discipline": ("reserved", "classes", "fair_share"),
     "order": ("share_first", "priority_first"),
     "queueing": ("best_effort", "strict"),
@@ -31,7 +31,7 @@ OF_POOLS: Mapping[str, tuple[str, ...]] = {
     "grace_s": (),
     "checkpoint_timeout_s": (),
     "max_deferral_s": (),
-    "requeue_failed_checkpoint": YES_OR_NO,
+    "requeue_failed_checkpoint": BOOLEAN,
     "near_completion_s": (),
     "min_runtime_s": (),
     "max_victims": (),
@@ -39,13 +39,13 @@ OF_POOLS: Mapping[str, tuple[str, ...]] = {
     "backoff_s": (),
     "cost_key": (),
     "value_per_class": (),
-    **OF_ACCOUNTS,
+    **ACCOUNT_SETTINGS,
 }
 
-AMOUNTS = ("non_preemptible_usage_threshold",)
+AMOUNT_SETTINGS = ("non_preemptible_usage_threshold",)
 """Settings that are amounts: `gpu=2,mcpu=4000`."""
 
-OF_DISCIPLINES: Mapping[str, Mapping[str, Any]] = {
+DISCIPLINE_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "near_completion_s": {"reserved": 0, "classes": 300, "fair_share": 0},
     "max_victims": {"reserved": 0, "classes": 3, "fair_share": 0},
     "backoff_s": {"reserved": 0, "classes": 0, "fair_share": 5},
@@ -54,13 +54,13 @@ OF_DISCIPLINES: Mapping[str, Mapping[str, Any]] = {
 """What holds in each discipline where a pool has none of its own."""
 
 
-def of_pool(settings: Mapping[str, Any]) -> str:
+def format_settings(settings: Mapping[str, Any]) -> str:
     """A pool's settings on one line; one left to the discipline as that has it: `backoff_s=5 (as the discipline)`."""
-    return " ".join(_shown(name, value, settings.get("discipline")) for name, value in settings.items()) or "-"
+    return " ".join(_format_setting(name, value, settings.get("discipline")) for name, value in settings.items()) or "-"
 
 
-def _shown(name: str, value: Any, discipline: Any) -> str:
-    of_discipline = OF_DISCIPLINES.get(name, {})
-    if value is None and discipline in of_discipline:
-        return pairs({name: of_discipline[discipline]}) + " (as the discipline)"
+def _format_setting(name: str, value: Any, discipline: Any) -> str:
+    defaults = DISCIPLINE_DEFAULTS.get(name, {})
+    if value is None and discipline in defaults:
+        return pairs({name: defaults[discipline]}) + " (as the discipline)"
     return pairs({name: value})

@@ -10,7 +10,7 @@ import click
 
 from poolkeeper.cli import columns, options, output, param_types
 from poolkeeper.cli import pool_settings as known
-from poolkeeper.cli.command_base import Noun
+from poolkeeper.cli.command_base import NounGroup
 from poolkeeper.cli.shares import shares
 from poolkeeper.formatting import amounts, plural
 
@@ -24,15 +24,15 @@ CAPACITY = click.option(
 SETTING = click.option(
     "--setting",
     "settings",
-    type=param_types.Setting(known.OF_POOLS),
+    type=param_types.Setting(known.POOL_SETTINGS),
     multiple=True,
     help="Such as discipline=fair_share, patience_s=5m or preemption_threshold=0.5; none is null. May be repeated.",
 )
 DESCRIPTION = click.option("--description", help="For people.")
 QUEUE_SHOWN = 10
-Given: TypeAlias = tuple[dict[str, Any], ...]
+OptionValues: TypeAlias = tuple[dict[str, Any], ...]
 
-pool = Noun("pool", help="Pools: named capacities that teams share.")
+pool = NounGroup("pool", help="Pools: named capacities that teams share.")
 
 
 @pool.command(
@@ -41,23 +41,23 @@ pool = Noun("pool", help="Pools: named capacities that teams share.")
     "poolkeeper pool create shared --capacity gpu=8 --setting discipline=fair_share --setting starvation_timeout_s=60 "
     "--setting non_preemptible_usage_threshold=gpu=2",
 )
-@click.argument("name", type=param_types.PLAIN)
+@click.argument("name", type=param_types.ANY_NAME)
 @CAPACITY
 @DESCRIPTION
 @SETTING
-def create(name: str, capacity: Given, description: str | None, settings: Given) -> None:
+def create(name: str, capacity: OptionValues, description: str | None, settings: OptionValues) -> None:
     """Create a pool NAME."""
     if not capacity:
         raise click.UsageError("what is in it? --capacity gpu=8", click.get_current_context())
-    body = {"name": name, **_said(capacity, description, settings)}
-    made = options.call("POST", "/pools", body=body)
-    output.done(made, name, f"created pool {name}: {amounts(made['capacity'])}")
+    body = {"name": name, **_body(capacity, description, settings)}
+    document = options.call("POST", "/pools", body=body)
+    output.show_result(document, name, f"created pool {name}: {amounts(document['capacity'])}")
 
 
 @pool.command("list", example="poolkeeper pool list\npoolkeeper pool list -o name")
 def list_() -> None:
     """List the pools with what is used and free."""
-    output.listing(options.client().items("/pools"), columns.POOLS, lambda row: str(row["name"]))
+    output.show_list(options.client().items("/pools"), columns.POOLS, lambda row: str(row["name"]))
 
 
 @pool.command("describe", example="poolkeeper pool describe gpus\npoolkeeper pool describe gpus -o json")
@@ -65,12 +65,12 @@ def list_() -> None:
 def describe(pool: str) -> None:
     """Show a pool: each key, its groups and policies, and the head of its queue."""
     client = options.client()
-    whole = dict(client.call("GET", options.path("pools", pool)))
-    whole["groups"] = list(client.items(options.path("pools", pool, "groups")))
-    whole["policies"] = list(client.items(options.path("pools", pool, "policies")))
+    document = dict(client.call("GET", options.path("pools", pool)))
+    document["groups"] = list(client.items(options.path("pools", pool, "groups")))
+    document["policies"] = list(client.items(options.path("pools", pool, "policies")))
     queued = client.items(options.path("pools", pool, "requests"), query={"view": "queued"}, page=QUEUE_SHOWN)
-    whole["queue"] = list(islice(queued, QUEUE_SHOWN))
-    output.one(whole, pool, lambda: _described(whole))
+    document["queue"] = list(islice(queued, QUEUE_SHOWN))
+    output.show_item(document, pool, lambda: _describe(document))
 
 
 @pool.command(
@@ -82,13 +82,13 @@ def describe(pool: str) -> None:
 @CAPACITY
 @DESCRIPTION
 @SETTING
-def update(pool: str, capacity: Given, description: str | None, settings: Given) -> None:
+def update(pool: str, capacity: OptionValues, description: str | None, settings: OptionValues) -> None:
     """Change a pool: what is not given stays; 0 units take a key away."""
-    body = _said(capacity, description, settings)
+    body = _body(capacity, description, settings)
     if not body:
         raise click.UsageError("nothing to change: give --capacity, --description or --setting", click.get_current_context())
-    made = options.call("PATCH", options.path("pools", pool), body=body)
-    output.done(made, pool, f"updated pool {pool}: {amounts(made['capacity'])}")
+    document = options.call("PATCH", options.path("pools", pool), body=body)
+    output.show_result(document, pool, f"updated pool {pool}: {amounts(document['capacity'])}")
 
 
 @pool.command("delete", example="poolkeeper pool delete gpus")
@@ -96,7 +96,7 @@ def update(pool: str, capacity: Given, description: str | None, settings: Given)
 def delete(pool: str) -> None:
     """Delete a pool with its policies and groups; refused while anything of it is queued or held."""
     options.call("DELETE", options.path("pools", pool))
-    output.done(None, pool, f"deleted pool {pool}")
+    output.show_result(None, pool, f"deleted pool {pool}")
 
 
 @pool.command("requests", example="poolkeeper pool requests gpus --view all")
@@ -113,38 +113,38 @@ def requests(pool: str, view: str, limit: int) -> None:
 pool.add_command(shares)
 
 
-def _said(capacity: Given, description: str | None, settings: Given) -> dict[str, Any]:
+def _body(capacity: OptionValues, description: str | None, settings: OptionValues) -> dict[str, Any]:
     """The fields that were given."""
-    given = {
-        "capacity": param_types.merged(capacity, "--capacity") or None,
+    fields = {
+        "capacity": param_types.merge(capacity, "--capacity") or None,
         "description": description,
-        "settings": param_types.merged(settings, "--setting") or None,
+        "settings": param_types.merge(settings, "--setting") or None,
     }
-    return {field: value for field, value in given.items() if value is not None}
+    return {field: value for field, value in fields.items() if value is not None}
 
 
-def _described(whole: Mapping[str, Any]) -> None:
-    output.fields(
+def _describe(pool: Mapping[str, Any]) -> None:
+    output.show_fields(
         [
-            ("Pool", whole["name"]),
-            ("Description", whole.get("description")),
-            ("Settings", known.of_pool(whole.get("settings") or {})),
-            ("Requests", f"{whole['active_count']} active, {whole['queue_length']} queued"),
+            ("Pool", pool["name"]),
+            ("Description", pool.get("description")),
+            ("Settings", known.format_settings(pool.get("settings") or {})),
+            ("Requests", f"{pool['active_count']} active, {pool['queue_length']} queued"),
         ]
     )
-    output.heading("Capacity")
-    output.table([{"key": key, **whole} for key in whole["capacity"]], columns.KEYS, indent=2)
-    if whole["groups"]:
-        output.heading(plural(len(whole["groups"]), "group").capitalize())
-        output.table(columns.tree(whole["groups"]), columns.with_what_is_said(columns.GROUPS, whole["groups"]), indent=2)
-    output.heading(plural(len(whole["policies"]), "policy").capitalize())
-    if whole["policies"]:
-        output.table(whole["policies"], columns.with_what_is_said(columns.POLICIES, whole["policies"]), indent=2)
-    output.heading(_queue_heading(whole))
-    if whole["queue"]:
-        output.table(whole["queue"], columns.QUEUE, indent=2)
+    output.show_heading("Capacity")
+    output.show_table([{"key": key, **pool} for key in pool["capacity"]], columns.KEYS, indent=2)
+    if pool["groups"]:
+        output.show_heading(plural(len(pool["groups"]), "group").capitalize())
+        output.show_table(columns.tree(pool["groups"]), columns.with_optional_columns(columns.GROUPS, pool["groups"]), indent=2)
+    output.show_heading(plural(len(pool["policies"]), "policy").capitalize())
+    if pool["policies"]:
+        output.show_table(pool["policies"], columns.with_optional_columns(columns.POLICIES, pool["policies"]), indent=2)
+    output.show_heading(_queue_heading(pool))
+    if pool["queue"]:
+        output.show_table(pool["queue"], columns.QUEUE, indent=2)
 
 
-def _queue_heading(whole: Mapping[str, Any]) -> str:
-    queued, shown = whole["queue_length"], len(whole["queue"])
+def _queue_heading(pool: Mapping[str, Any]) -> str:
+    queued, shown = pool["queue_length"], len(pool["queue"])
     return f"Queue: {queued}" + (f", the first {shown} of them" if 0 < shown < queued else "")

@@ -10,7 +10,7 @@ import click
 from poolkeeper import formatting
 from poolkeeper.cli import output
 
-SENTENCES = {
+EVENT_SENTENCES = {
     "submitted": "was submitted",
     "allocated": "was granted{in_pool}",
     "started": "was begun{in_pool}",
@@ -28,7 +28,7 @@ SENTENCES = {
 }
 """Each event in words; one that is not here is told by its name."""
 
-REASONS: dict[str, str] = {
+REASON_SENTENCES: dict[str, str] = {
     "no_policy": "no pool has a policy for its component",
     "missing_key": "it asks for a key that the pool does not have",
     "exceeds_capacity": "it asks for more than the pool has in all",
@@ -49,83 +49,85 @@ REASONS: dict[str, str] = {
 """Each code of a reason in words, for lines that have the code alone."""
 
 
-def told(line: Mapping[str, Any]) -> str:
+def event_sentence(event: Mapping[str, Any]) -> str:
     """A line of a story, or an event, as a sentence."""
-    in_pool = f" in {line['pool']}" if line.get("pool") else ""
-    said = SENTENCES.get(line["event"], str(line["event"])).format(in_pool=in_pool, victims=_victims(line))
-    if (reason := line.get("reason")) and not line.get("victims") and line["event"] != "reprieved":
-        said += f": {REASONS.get(reason, reason)}"
-    return said + (f" (on account of {line['by']}{_ranks(line)})" if line.get("by") and not line.get("victims") else "")
+    in_pool = f" in {event['pool']}" if event.get("pool") else ""
+    sentence = EVENT_SENTENCES.get(event["event"], str(event["event"])).format(in_pool=in_pool, victims=_victims(event))
+    if (reason := event.get("reason")) and not event.get("victims") and event["event"] != "reprieved":
+        sentence += f": {REASON_SENTENCES.get(reason, reason)}"
+    return sentence + (f" (on account of {event['by']}{_ranks(event)})" if event.get("by") and not event.get("victims") else "")
 
 
-def _victims(line: Mapping[str, Any]) -> str:
-    named = [f"{victim['id']}{_rank(victim.get('rank'), ' ({})')}" for victim in line.get("victims") or ()]
-    return f"{', '.join(named) or 'others'} {'has' if len(named) == 1 else 'have'}"
+def _victims(event: Mapping[str, Any]) -> str:
+    victims = [f"{victim['id']}{_rank(victim.get('rank'), ' ({})')}" for victim in event.get("victims") or ()]
+    return f"{', '.join(victims) or 'others'} {'has' if len(victims) == 1 else 'have'}"
 
 
-def _ranks(line: Mapping[str, Any]) -> str:
-    return _rank(line.get("by_rank"), ", {}") + _rank(line.get("rank"), " against {}")
+def _ranks(event: Mapping[str, Any]) -> str:
+    return _rank(event.get("by_rank"), ", {}") + _rank(event.get("rank"), " against {}")
 
 
 def _rank(rank: Mapping[str, Any] | None, words: str) -> str:
     return words.format(f"priority {rank['priority']} class {rank['preemption_class']}") if rank else ""
 
 
-def describe(found: Mapping[str, Any]) -> None:
+def describe(request: Mapping[str, Any]) -> None:
     """Everything there is to say of a request."""
-    output.fields(_facts(found))
-    refusals = (found.get("reason") or {}).get("pools") or []
+    output.show_fields(_facts(request))
+    refusals = (request.get("reason") or {}).get("pools") or []
     if len(refusals) > 1:
-        output.heading("What each pool said")
+        output.show_heading("What each pool said")
         for refusal in refusals:
             click.echo(f"  {formatting.one_line(refusal['message'])}")
-    output.heading("Story")
-    for line in found["story"]:
-        click.echo(f"  {formatting.clock(line['at'])}  {formatting.one_line(told(line))}")
+    output.show_heading("Story")
+    for event in request["story"]:
+        click.echo(f"  {formatting.timestamp(event['at'])}  {formatting.one_line(event_sentence(event))}")
 
 
-def _facts(found: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    holds = found["status"] in ("allocated", "preempting")
+def _facts(request: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    is_allocated = request["status"] in ("allocated", "preempting")
     return [
-        ("Request", found["id"]),
-        ("Component", formatting.component(found)),
-        ("Asks", formatting.asks(found)),
-        ("Status", found["status"]),
-        ("Why", formatting.why(found)),
-        ("Outcome", found.get("outcome")),
-        ("Pool", found["pool"]),
-        ("Position", formatting.position(found)),
-        ("Fence", found["fence"]),
-        ("Lease", _lease(found, holds=holds)),
-        ("Directive", formatting.directive(found)),
-        ("Preemptible", f"yes, class {found['preemption_class']}" if found["preemptible"] else "no"),
-        ("Checkpoint", _checkpoint(found)),
-        ("Walltime", formatting.duration(found["walltime_s"]) if found["walltime_s"] else None),
-        ("Retries", "without bound" if found["retries"] < 0 else f"{found['retries']}, {found['preemptions']} used"),
-        ("Preempted", formatting.times(found["preemptions"])),
-        ("Queue TTL", formatting.duration(found["queue_ttl_s"])),
-        ("Resumes", found["checkpoint_reference"] or ("yes" if found["resume"] else None)),
-        ("Preempted by", found["preempted_by"]),
-        ("Task", found.get("task")),
-        ("Labels", formatting.pairs(found["labels"]) if found["labels"] else None),
-        ("Submitted", _when(found["submitted_at"])),
-        ("Granted", _when(found["granted_at"])),
-        ("Begun", _when(found.get("started_at"))),
-        ("Ended", _when(found["ended_at"])),
+        ("Request", request["id"]),
+        ("Component", formatting.component(request)),
+        ("Asks", formatting.requested_amounts(request)),
+        ("Status", request["status"]),
+        ("Why", formatting.reason(request)),
+        ("Outcome", request.get("outcome")),
+        ("Pool", request["pool"]),
+        ("Position", formatting.position(request)),
+        ("Fence", request["fence"]),
+        ("Lease", _lease(request, is_allocated=is_allocated)),
+        ("Directive", formatting.directive(request)),
+        ("Preemptible", f"yes, class {request['preemption_class']}" if request["preemptible"] else "no"),
+        ("Checkpoint", _checkpoint(request)),
+        ("Walltime", formatting.duration(request["walltime_s"]) if request["walltime_s"] else None),
+        ("Retries", "without bound" if request["retries"] < 0 else f"{request['retries']}, {request['preemptions']} used"),
+        ("Preempted", formatting.times(request["preemptions"])),
+        ("Queue TTL", formatting.duration(request["queue_ttl_s"])),
+        ("Resumes", request["checkpoint_reference"] or ("yes" if request["resume"] else None)),
+        ("Preempted by", request["preempted_by"]),
+        ("Task", request.get("task")),
+        ("Labels", formatting.pairs(request["labels"]) if request["labels"] else None),
+        ("Submitted", _time_and_age(request["submitted_at"])),
+        ("Granted", _time_and_age(request["granted_at"])),
+        ("Begun", _time_and_age(request.get("started_at"))),
+        ("Ended", _time_and_age(request["ended_at"])),
     ]
 
 
-def _lease(found: Mapping[str, Any], *, holds: bool) -> str:
-    until = f", until {formatting.clock(found['lease_expires_at'])}" if holds and found["lease_expires_at"] else ""
-    return formatting.duration(found["lease_s"]) + until
+def _lease(request: Mapping[str, Any], *, is_allocated: bool) -> str:
+    until = (
+        f", until {formatting.timestamp(request['lease_expires_at'])}" if is_allocated and request["lease_expires_at"] else ""
+    )
+    return formatting.duration(request["lease_s"]) + until
 
 
-def _checkpoint(found: Mapping[str, Any]) -> str | None:
-    if found["checkpoint"] == "none":
+def _checkpoint(request: Mapping[str, Any]) -> str | None:
+    if request["checkpoint"] == "none":
         return None
-    minutes = found.get("checkpoint_minutes")
-    return str(found["checkpoint"]) + (f", {formatting.plural(minutes, 'minute')}" if minutes else "")
+    minutes = request.get("checkpoint_minutes")
+    return str(request["checkpoint"]) + (f", {formatting.plural(minutes, 'minute')}" if minutes else "")
 
 
-def _when(at: str | None) -> str | None:
-    return f"{formatting.clock(at)} ({formatting.age(at)} ago)" if at else None
+def _time_and_age(time: str | None) -> str | None:
+    return f"{formatting.timestamp(time)} ({formatting.age(time)} ago)" if time else None

@@ -10,25 +10,25 @@ import click
 
 from poolkeeper import formatting
 from poolkeeper.cli import columns, explanations, options, output, param_types, request_details, suggestions
-from poolkeeper.cli.command_base import Noun
-from poolkeeper.cli.confirm import agreed
-from poolkeeper.cli.dry_run import PATIENCE_S, show_ask
-from poolkeeper.cli.error_output import Failed, say
-from poolkeeper.cli.exit_codes import Exit
-from poolkeeper.cli.submit_options import ask_of, ask_options
+from poolkeeper.cli.command_base import NounGroup
+from poolkeeper.cli.confirm import is_confirmed
+from poolkeeper.cli.dry_run import TIMEOUT_S, show_submit
+from poolkeeper.cli.error_output import CommandError, print_message
+from poolkeeper.cli.exit_codes import ExitCode
+from poolkeeper.cli.submit_options import spec_of, submit_options
 from poolkeeper.cli.wait_progress import wait_for
 
 ID = click.argument("request", metavar="ID", type=param_types.REQUEST)
-WAITER = click.argument("request", metavar="ID", type=param_types.WAITER)
-HOLDER = click.argument("request", metavar="ID", type=param_types.HOLDER)
+QUEUED_ID = click.argument("request", metavar="ID", type=param_types.QUEUED_REQUEST)
+ALLOCATED_ID = click.argument("request", metavar="ID", type=param_types.ALLOCATED_REQUEST)
 TIMEOUT = click.option("--timeout", type=param_types.Duration(), help="How long to wait at most; then the exit code is 7.")
-TYPE = click.option("--type", "kind", type=param_types.PLAIN, help="Type of the component.")
+TYPE = click.option("--type", "kind", type=param_types.ANY_NAME, help="Type of the component.")
 FENCE = click.option(
     "--fence", type=click.IntRange(min=0), help="The fence it is held under; else the present one is read first."
 )
 STATUSES = ("queued", "allocated", "preempting", "preempted", "released", "expired", "cancelled", "rejected")
 
-request = Noun("request", help="Requests: asks for several resources at once, granted whole or not at all.")
+request = NounGroup("request", help="Requests: asks for several resources at once, granted whole or not at all.")
 
 
 @request.command(
@@ -37,25 +37,25 @@ request = Noun("request", help="Requests: asks for several resources at once, gr
     "poolkeeper request submit --component team-ml --gpu-count 1 --memory 16GiB --label owner=ana --wait --timeout 9m -o name\n"
     "poolkeeper request submit --component team-ml --gpu-count 8 --dry-run",
 )
-@ask_options
+@submit_options
 @click.option("--key", help="Idempotency key: the same key and the same ask give the same request back.")
 @click.option("--wait", is_flag=True, help="Until it is granted, or can no longer be.")
 @TIMEOUT
 @click.option("--dry-run", is_flag=True, help="Say what would come of it, and do nothing; exit code 6 if it would be rejected.")
-def submit(key: str | None, wait: bool, timeout: int | None, dry_run: bool, **said: Any) -> None:
+def submit(key: str | None, wait: bool, timeout: int | None, dry_run: bool, **values: Any) -> None:
     """Ask for capacity: allocated, queued or rejected (exit code 6) at once."""
     if timeout is not None and not wait:
         raise click.UsageError("--timeout is for --wait", click.get_current_context())
     if dry_run and (wait or key):
         raise click.UsageError("--dry-run goes with neither --wait nor --key", click.get_current_context())
-    body, headers = ask_of(said), {"Idempotency-Key": key or secrets.token_hex(16)}
+    body, headers = spec_of(values), {"Idempotency-Key": key or secrets.token_hex(16)}
     client = options.client()
     if dry_run:
-        return _try(client.call("POST", "/dry-run", body={"request": body}, timeout_s=PATIENCE_S))
-    found = client.call("POST", "/requests", body=body, headers=headers)
-    if wait and found["status"] == "queued":
-        found = wait_for(client, found, timeout)
-    return _tell(found, waited=wait)
+        return _show_dry_run(client.call("POST", "/dry-run", body={"request": body}, timeout_s=TIMEOUT_S))
+    document = client.call("POST", "/requests", body=body, headers=headers)
+    if wait and document["status"] == "queued":
+        document = wait_for(client, document, timeout)
+    return _show_and_exit(document, waited=wait)
 
 
 @request.command(
@@ -78,11 +78,11 @@ def list_(
     limit: int,
 ) -> None:
     """List requests, newest first."""
-    written, name = component or (None, None)
+    written_kind, name = component or (None, None)
     query = {
         "status": status,
         "component": name,
-        "component_type": written or kind,
+        "component_type": written_kind or kind,
         "pool": pool,
         "label": [f"{key}:{value}" for label in labels for key, value in label.items()],
     }
@@ -94,21 +94,21 @@ def list_(
 def describe(request: str) -> None:
     """Show a request and its story."""
     client = options.client()
-    found = dict(client.call("GET", _path(request)))
-    found["story"] = list(client.items(options.path("requests", request, "events")))
-    output.one(found, request, lambda: request_details.describe(found))
+    document = dict(client.call("GET", _path(request)))
+    document["story"] = list(client.items(options.path("requests", request, "events")))
+    output.show_item(document, request, lambda: request_details.describe(document))
 
 
 @request.command("wait", example="poolkeeper request wait 01kad5rgbxn0fg1v4f2t --timeout 5m && ./train.sh")
-@WAITER
+@QUEUED_ID
 @TIMEOUT
 def wait(request: str, timeout: int | None) -> None:
     """Wait until a request is granted (exit code 0), or can no longer be (6, 8)."""
     client = options.client()
-    found = client.call("GET", _path(request))
-    if found["status"] == "queued":
-        found = wait_for(client, found, timeout)
-    _tell(found, waited=True)
+    document = client.call("GET", _path(request))
+    if document["status"] == "queued":
+        document = wait_for(client, document, timeout)
+    _show_and_exit(document, waited=True)
 
 
 @request.command(
@@ -117,7 +117,7 @@ def wait(request: str, timeout: int | None) -> None:
     "poolkeeper request release 01kad5rgbxn0fg1v4f2t --fence 7 --failed\n"
     "poolkeeper request release 01kad5rgbxn0fg1v4f2t --fence 7 --outcome vacated",
 )
-@HOLDER
+@ALLOCATED_ID
 @FENCE
 @click.option("--failed", is_flag=True, help="The work has failed: --outcome failed.")
 @click.option(
@@ -130,21 +130,21 @@ def release(request: str, fence: int | None, failed: bool, outcome: str | None) 
     if failed and outcome not in (None, "failed"):
         raise click.UsageError(f"--failed and --outcome {outcome} exclude each other", click.get_current_context())
     client = options.client()
-    fence = _present_fence(client.call("GET", _path(request))) if fence is None else fence
+    fence = _current_fence(client.call("GET", _path(request))) if fence is None else fence
     body = {"fence": fence, "outcome": outcome or ("failed" if failed else "succeeded")}
-    found = client.call("POST", options.path("requests", request, "release"), body=body)
-    output.done(found, request, sentence(found))
+    document = client.call("POST", options.path("requests", request, "release"), body=body)
+    output.show_result(document, request, sentence(document))
 
 
 @request.command("heartbeat", example="poolkeeper request heartbeat 01kad5rgbxn0fg1v4f2t --fence 7")
-@HOLDER
+@ALLOCATED_ID
 @FENCE
 def heartbeat(request: str, fence: int | None) -> None:
     """Prolong the lease of a request, from a shell script that holds it; told is what it has to do."""
     client = options.client()
-    fence = _present_fence(client.call("GET", _path(request))) if fence is None else fence
-    beat = client.call("POST", options.path("requests", request, "heartbeat"), body={"fence": fence})
-    output.done(beat, request, _heard(beat))
+    fence = _current_fence(client.call("GET", _path(request))) if fence is None else fence
+    document = client.call("POST", options.path("requests", request, "heartbeat"), body={"fence": fence})
+    output.show_result(document, request, _heartbeat_sentence(document))
 
 
 @request.command(
@@ -153,7 +153,7 @@ def heartbeat(request: str, fence: int | None) -> None:
     "poolkeeper request checkpoint 01kad5rgbxn0fg1v4f2t --fence 7 --state defer --for 2m\n"
     "poolkeeper request checkpoint 01kad5rgbxn0fg1v4f2t --fence 7 --state completed --reference s3://runs/42/step-9000",
 )
-@HOLDER
+@ALLOCATED_ID
 @FENCE
 @click.option(
     "--state",
@@ -168,19 +168,19 @@ def checkpoint(request: str, fence: int | None, state: str, seconds: int | None,
     if (seconds is None) == (state == "defer"):
         raise click.UsageError("--for goes with --state defer, and is needed there", click.get_current_context())
     client = options.client()
-    fence = _present_fence(client.call("GET", _path(request))) if fence is None else fence
-    given = {"fence": fence, "state": state, "seconds": seconds, "reference": reference}
-    body = {field: value for field, value in given.items() if value is not None}
-    beat = client.call("POST", options.path("requests", request, "checkpoint"), body=body)
-    output.done(beat, request, _heard(beat))
+    fence = _current_fence(client.call("GET", _path(request))) if fence is None else fence
+    fields = {"fence": fence, "state": state, "seconds": seconds, "reference": reference}
+    body = {field: value for field, value in fields.items() if value is not None}
+    document = client.call("POST", options.path("requests", request, "checkpoint"), body=body)
+    output.show_result(document, request, _heartbeat_sentence(document))
 
 
 @request.command("cancel", example="poolkeeper request cancel 01kad5rgbxn0fg1v4f2t")
-@WAITER
+@QUEUED_ID
 def cancel(request: str) -> None:
     """Take a request out of the queue."""
-    found = options.call("POST", options.path("requests", request, "cancel"))
-    output.done(found, request, sentence(found))
+    document = options.call("POST", options.path("requests", request, "cancel"))
+    output.show_result(document, request, sentence(document))
 
 
 @request.command("delete", example="poolkeeper request delete 01kad5rgbxn0fg1v4f2t --yes")
@@ -189,70 +189,75 @@ def cancel(request: str) -> None:
 def delete(request: str, yes: bool) -> None:
     """Drop a request whatever its state: a waiter is cancelled, a holder loses its units at once. For operators."""
     client = options.client()
-    if not yes and not agreed(lambda: f"drop it? {sentence(client.call('GET', _path(request)))}"):
-        raise Failed("nothing was dropped")
-    found = client.call("DELETE", _path(request))
-    output.done(found, request, sentence(found or {"id": request, "status": "gone"}))
+    if not yes and not is_confirmed(lambda: f"drop it? {sentence(client.call('GET', _path(request)))}"):
+        raise CommandError("nothing was dropped")
+    document = client.call("DELETE", _path(request))
+    output.show_result(document, request, sentence(document or {"id": request, "status": "gone"}))
 
 
 request.add_command(explanations.explain)
 
 
-def sentence(found: Mapping[str, Any]) -> str:
+def sentence(request: Mapping[str, Any]) -> str:
     """How a request stands, in a line."""
-    status, where = found["status"], f" in {found['pool']}" if found.get("pool") else ""
-    told = f"request {found['id']}: {status}"
+    status, where = request["status"], f" in {request['pool']}" if request.get("pool") else ""
+    text = f"request {request['id']}: {status}"
     if status in ("allocated", "preempting"):
-        held = f"{told}{where or ', tied to no pool,'} under fence {found['fence']}"
-        return held + (f": {formatting.directive(found)}" if formatting.directive(found) else "")
+        text_with_fence = f"{text}{where or ', tied to no pool,'} under fence {request['fence']}"
+        return text_with_fence + (f": {formatting.directive(request)}" if formatting.directive(request) else "")
     if status == "queued":
-        place = formatting.position(found)
-        return told + (f", position {place}" if place else "")
-    why = formatting.why(found)
-    return told + (f": {why}" if why else "")
+        position = formatting.position(request)
+        return text + (f", position {position}" if position else "")
+    reason = formatting.reason(request)
+    return text + (f": {reason}" if reason else "")
 
 
-def _heard(beat: Mapping[str, Any]) -> str:
+def _heartbeat_sentence(heartbeat: Mapping[str, Any]) -> str:
     """What a holder was answered, in a line."""
-    if beat["directive"] is None:
-        return f"request {beat['id']}: {beat['status']}, it has left"
-    lease = f"lease until {formatting.clock(beat['lease_expires_at'])}" if beat["lease_expires_at"] else "without a lease"
-    return f"request {beat['id']}: {formatting.directive(beat) or 'continue'}, {lease}"
+    if heartbeat["directive"] is None:
+        return f"request {heartbeat['id']}: {heartbeat['status']}, it has left"
+    lease = (
+        f"lease until {formatting.timestamp(heartbeat['lease_expires_at'])}"
+        if heartbeat["lease_expires_at"]
+        else "without a lease"
+    )
+    return f"request {heartbeat['id']}: {formatting.directive(heartbeat) or 'continue'}, {lease}"
 
 
-def _tell(found: Mapping[str, Any], *, waited: bool) -> None:
+def _show_and_exit(request: Mapping[str, Any], *, waited: bool) -> None:
     """Say how it stands; the exit code says so too."""
-    output.done(found, str(found["id"]), sentence(found))
-    status = found["status"]
-    if status == "allocated" and found["lease_s"] and not options.said().for_programs:
-        say(f"its lease lapses in {formatting.duration(found['lease_s'])} unless a heartbeat prolongs it (--lease none: never)")
-    if status == "rejected" and options.said().output not in ("json", "yaml"):
-        for hint in suggestions.hints_of(found):
-            say(f"  {hint}")
+    output.show_result(request, str(request["id"]), sentence(request))
+    status = request["status"]
+    if status == "allocated" and request["lease_s"] and not options.current_options().for_programs:
+        lease = formatting.duration(request["lease_s"])
+        print_message(f"its lease lapses in {lease} unless a heartbeat prolongs it (--lease none: never)")
+    if status == "rejected" and options.current_options().output not in ("json", "yaml"):
+        for hint in suggestions.hints_of(request):
+            print_message(f"  {hint}")
     code = {
-        "queued": Exit.TIMED_OUT if waited else Exit.OK,
-        "allocated": Exit.OK,
-        "preempting": Exit.OK,
-        "rejected": Exit.REJECTED,
+        "queued": ExitCode.TIMED_OUT if waited else ExitCode.OK,
+        "allocated": ExitCode.OK,
+        "preempting": ExitCode.OK,
+        "rejected": ExitCode.REJECTED,
     }
-    click.get_current_context().exit(code.get(status, Exit.ENDED if waited else Exit.OK))
+    click.get_current_context().exit(code.get(status, ExitCode.ENDED if waited else ExitCode.OK))
 
 
-def _try(told: Mapping[str, Any]) -> None:
+def _show_dry_run(outcome: Mapping[str, Any]) -> None:
     """Say what would come of a submit; the exit code says so too."""
-    show_ask(told)
-    if told["outcome"] == "rejected":
-        click.get_current_context().exit(Exit.REJECTED)
+    show_submit(outcome)
+    if outcome["outcome"] == "rejected":
+        click.get_current_context().exit(ExitCode.REJECTED)
 
 
-def _present_fence(found: Mapping[str, Any]) -> int:
-    if found["fence"] is None:
-        raise Failed(f"{sentence(found)}; it holds nothing", hints=_instead(found))
-    return int(found["fence"])
+def _current_fence(request: Mapping[str, Any]) -> int:
+    if request["fence"] is None:
+        raise CommandError(f"{sentence(request)}; it holds nothing", hints=_cancel_hint(request))
+    return int(request["fence"])
 
 
-def _instead(found: Mapping[str, Any]) -> list[str]:
-    return [f"to leave the queue: poolkeeper request cancel {found['id']}"] if found["status"] == "queued" else []
+def _cancel_hint(request: Mapping[str, Any]) -> list[str]:
+    return [f"to leave the queue: poolkeeper request cancel {request['id']}"] if request["status"] == "queued" else []
 
 
 def _path(request: str) -> str:

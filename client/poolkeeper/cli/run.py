@@ -9,22 +9,22 @@ from typing import Any, NoReturn
 import click
 
 from poolkeeper.cli import options, param_types
-from poolkeeper.cli.command_base import Verb
-from poolkeeper.cli.error_output import Failed
-from poolkeeper.cli.exit_codes import Exit
-from poolkeeper.cli.submit_options import ask_of, ask_options
+from poolkeeper.cli.command_base import VerbCommand
+from poolkeeper.cli.error_output import CommandError
+from poolkeeper.cli.exit_codes import ExitCode
+from poolkeeper.cli.submit_options import spec_of, submit_options
 
 _OPTION = re.compile(r"--([a-z][a-z0-9_.-]{0,62})(?:=(.*))?", re.DOTALL)
-_WHERE = "poolkeeper run --component team-ml --gpu 1 -- python train.py"
+_EXAMPLE = "poolkeeper run --component team-ml --gpu 1 -- python train.py"
 
 
-class _Runner(Verb):
+class _RunCommand(VerbCommand):
     """A verb for which `--KEY N` is an amount where it is no option, and all after `--` the command."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """As click does, with the amounts put in the words of --resource."""
         if not ctx.resilient_parsing and not _asks_for_help(args):
-            args = _Line(args, self.get_params(ctx), ctx).rewritten()
+            args = _CommandLine(args, self.get_params(ctx), ctx).rewrite()
         return super().parse_args(ctx, args)
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
@@ -32,11 +32,11 @@ class _Runner(Verb):
         return ["[--KEY N]… [OPTIONS]", "--", "COMMAND…"]
 
 
-class _Line:
+class _CommandLine:
     """What was typed, word by word."""
 
-    def __init__(self, words: Sequence[str], params: Sequence[click.Parameter], ctx: click.Context) -> None:
-        self._words, self._ctx = list(words), ctx
+    def __init__(self, arguments: Sequence[str], params: Sequence[click.Parameter], ctx: click.Context) -> None:
+        self._arguments, self._ctx = list(arguments), ctx
         self._takes_a_value = {
             name: not (option.is_flag or option.count)
             for option in params
@@ -44,68 +44,70 @@ class _Line:
             for name in (*option.opts, *option.secondary_opts)
         }
 
-    def rewritten(self) -> list[str]:
+    def rewrite(self) -> list[str]:
         """The same, as click takes it; UsageError about an amount that is none, and if no command is there."""
-        made = list(self._rewritten(iter(self._words))) if "--" in self._words else []
-        if "--" not in made or made.index("--") == len(made) - 1:
-            self._refuse(f"which command? It stands after a --, at the end: {_WHERE}")
-        return made
+        arguments = list(self._rewrite(iter(self._arguments))) if "--" in self._arguments else []
+        if "--" not in arguments or arguments.index("--") == len(arguments) - 1:
+            self._refuse(f"which command? It stands after a --, at the end: {_EXAMPLE}")
+        return arguments
 
-    def _rewritten(self, words: Iterator[str]) -> Iterator[str]:
-        given, unknown = set[str](), False
-        for word in words:
-            option = _OPTION.fullmatch(word)
-            if word == "--":
+    def _rewrite(self, arguments: Iterator[str]) -> Iterator[str]:
+        keys, has_unknown_option = set[str](), False
+        for argument in arguments:
+            option = _OPTION.fullmatch(argument)
+            if argument == "--":
                 yield "--"
-                yield from words
+                yield from arguments
             elif option and f"--{option[1]}" not in self._takes_a_value:
-                if option[1] in given:
+                if option[1] in keys:
                     self._refuse(f"--{option[1]} is given twice")
-                given.add(option[1])
-                yield from ("--resource", self._amount(option[1], option[2], words))
-            elif not (word.startswith("-") or unknown):
-                self._refuse(f"what is {word}? The command stands after a --, at the end: {_WHERE}")
+                keys.add(option[1])
+                yield from ("--resource", self._amount(option[1], option[2], arguments))
+            elif not (argument.startswith("-") or has_unknown_option):
+                self._refuse(f"what is {argument}? The command stands after a --, at the end: {_EXAMPLE}")
             else:
-                yield word
-                unknown = unknown or word.partition("=")[0] not in self._takes_a_value  # of which click will say so
-                if self._takes_a_value.get(word):
-                    yield from (value for value in [next(words, None)] if value is not None)
+                yield argument
+                has_unknown_option = (
+                    has_unknown_option or argument.partition("=")[0] not in self._takes_a_value
+                )  # of which click will say so
+                if self._takes_a_value.get(argument):
+                    yield from (value for value in [next(arguments, None)] if value is not None)
 
-    def _amount(self, key: str, value: str | None, words: Iterator[str]) -> str:
+    def _amount(self, key: str, value: str | None, arguments: Iterator[str]) -> str:
         """`gpu=2`, of what was typed as `--gpu 2` or `--gpu=2`."""
-        near = self._near(key)
-        meant = f" Did you mean {' or '.join(near)}?" if near else ""
-        value = next(words, None) if value is None else value
-        if near and value is not None and _is_whole(value):
-            self._refuse(f"no such option: --{key}.{meant} As an amount it is --resource {key}={value}")
-        if value is None or value == "--" or not _is_whole(value):
-            said = "nothing" if value in (None, "--") else value
-            self._refuse(f"no such option: --{key}.{meant} (As an amount it needs a whole number after it, not {said})")
+        similar = self._similar_options(key)
+        suggestion = f" Did you mean {' or '.join(similar)}?" if similar else ""
+        value = next(arguments, None) if value is None else value
+        if similar and value is not None and _is_whole_number(value):
+            self._refuse(f"no such option: --{key}.{suggestion} As an amount it is --resource {key}={value}")
+        if value is None or value == "--" or not _is_whole_number(value):
+            text = "nothing" if value in (None, "--") else value
+            self._refuse(f"no such option: --{key}.{suggestion} (As an amount it needs a whole number after it, not {text})")
         return f"{key}={value}"
 
-    def _near(self, key: str) -> list[str]:
-        most = 1 if len(key) <= 5 else 2
+    def _similar_options(self, key: str) -> list[str]:
+        max_distance = 1 if len(key) <= 5 else 2
         names = sorted(name for name in self._takes_a_value if name.startswith("--"))
-        return [name for name in names if distance(key, name[2:]) <= most]
+        return [name for name in names if edit_distance(key, name[2:]) <= max_distance]
 
     def _refuse(self, message: str) -> NoReturn:
         raise click.UsageError(message, self._ctx)
 
 
-def distance(one: str, other: str) -> int:
+def edit_distance(word: str, other: str) -> int:
     """How many letters have to be added, left out, exchanged or swapped with the next to make one the other."""
     before, row = [0] * (len(other) + 1), list(range(len(other) + 1))
-    for i, letter in enumerate(one, 1):
+    for i, letter in enumerate(word, 1):
         last, before, row = before, row, [i]
         for j, opposite in enumerate(other, 1):
             fewest = min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (letter != opposite))
-            if i > 1 and j > 1 and (letter, one[i - 2]) == (other[j - 2], opposite):
+            if i > 1 and j > 1 and (letter, word[i - 2]) == (other[j - 2], opposite):
                 fewest = min(fewest, last[j - 2] + 1)
             row.append(fewest)
     return row[-1]
 
 
-def _is_whole(text: str) -> bool:
+def _is_whole_number(text: str) -> bool:
     return text.isascii() and text.isdigit()
 
 
@@ -116,12 +118,12 @@ def _asks_for_help(args: Sequence[str]) -> bool:
 
 @click.command(
     "run",
-    cls=_Runner,
+    cls=_RunCommand,
     example="poolkeeper run --component team-ml --gpu 2 -- python train.py\n"
     "poolkeeper run --component team-ml --gpu 2 --mcpu 4000 --checkpoint auto --walltime 2h -- ./train.sh --epochs 9\n"
     "poolkeeper run --component team-ml --matlab=1 --timeout 10m -- matlab -batch report",
 )
-@ask_options
+@submit_options
 @click.option("--key", help="Idempotency key of the request, for one run at a time: a new one if not said.")
 @click.option(
     "--timeout",
@@ -135,7 +137,7 @@ def _asks_for_help(args: Sequence[str]) -> bool:
 @click.option("-q", "--quiet", is_flag=True, help="Say only what goes wrong.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 def run(
-    key: str | None, timeout: int | None, on_lost: str, grace: int, quiet: bool, command: tuple[str, ...], **said: Any
+    key: str | None, timeout: int | None, on_lost: str, grace: int, quiet: bool, command: tuple[str, ...], **values: Any
 ) -> None:
     """Wait for units, run a command as long as it holds them, give them back.
 
@@ -151,31 +153,31 @@ def run(
     `poolkeeper checkpoint done --reference WHERE`, or by writing to the file $POOLKEEPER_CHECKPOINT_FILE.
     """
     from poolkeeper import errors
-    from poolkeeper.runner.guarded_process import Unstartable
-    from poolkeeper.runner.process_run import Terms
-    from poolkeeper.runner.progress import Showing
+    from poolkeeper.runner.guarded_process import CommandStartError
+    from poolkeeper.runner.process_run import RunOptions
+    from poolkeeper.runner.progress import Progress
     from poolkeeper.runner.run_loop import run as run_it
     from poolkeeper.runner.signals import Interrupted
 
-    ask = ask_of(said)
-    if key is not None and ask.get("lease_s", 0) is None:
-        told = "--key needs a lease: without one nobody can tell whether another run of that key has died"
-        raise click.UsageError(told, click.get_current_context())
-    terms = Terms(command, grace_s=grace, keep_lost=on_lost == "keep", timeout_s=timeout)
+    spec = spec_of(values)
+    if key is not None and spec.get("lease_s", 0) is None:
+        message = "--key needs a lease: without one nobody can tell whether another run of that key has died"
+        raise click.UsageError(message, click.get_current_context())
+    run_options = RunOptions(command, grace_s=grace, continues_when_lost=on_lost == "keep", timeout_s=timeout)
     try:
-        code = run_it(options.client(), ask, key, terms, Showing(quiet=quiet))
-    except Unstartable as wrong:
-        raise Failed(str(wrong), Exit(wrong.code)) from wrong
-    except errors.Rejected as no:
-        raise Failed(str(no), Exit.REJECTED, _hints(no.request)) from no
-    except errors.TimedOut as late:
-        raise Failed(str(late), Exit.TIMED_OUT) from late
-    except errors.NotGranted as ended:
-        raise Failed(str(ended), Exit.ENDED) from ended
-    except errors.AllocationLost as lost:
-        raise Failed(str(lost), Exit.LOST) from lost
-    except Interrupted as stopped:
-        code = stopped.code
+        code = run_it(options.client(), spec, key, run_options, Progress(quiet=quiet))
+    except CommandStartError as error:
+        raise CommandError(str(error), ExitCode(error.code)) from error
+    except errors.RequestRejected as rejection:
+        raise CommandError(str(rejection), ExitCode.REJECTED, _hints(rejection.request)) from rejection
+    except errors.WaitTimeout as timeout_error:
+        raise CommandError(str(timeout_error), ExitCode.TIMED_OUT) from timeout_error
+    except errors.NotGranted as error:
+        raise CommandError(str(error), ExitCode.ENDED) from error
+    except errors.AllocationLost as loss:
+        raise CommandError(str(loss), ExitCode.LOST) from loss
+    except Interrupted as interruption:
+        code = interruption.code
     click.get_current_context().exit(code)
 
 

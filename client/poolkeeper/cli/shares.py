@@ -9,10 +9,10 @@ import click
 
 from poolkeeper import formatting
 from poolkeeper.cli import options, output, param_types
-from poolkeeper.cli.command_base import Verb
+from poolkeeper.cli.command_base import VerbCommand
 from poolkeeper.cli.output import Column, Row
 
-SPLIT = ("non_preemptible", "aggressively_preemptible", "preemptible")
+SPLIT_PARTS = ("non_preemptible", "aggressively_preemptible", "preemptible")
 
 SHARES = (
     Column("NODE", lambda row: row["line"]),
@@ -31,7 +31,7 @@ SHARES = (
 """A row is a node with one of the pool's keys; `of_node` is what it shows of the node itself, once if there are many keys."""
 
 
-@click.command("shares", cls=Verb, example="poolkeeper pool shares gpus\npoolkeeper pool shares gpus -o wide")
+@click.command("shares", cls=VerbCommand, example="poolkeeper pool shares gpus\npoolkeeper pool shares gpus -o wide")
 @click.argument("pool", type=param_types.POOL)
 def shares(pool: str) -> None:
     """Show what each group and policy of POOL has and is due by fair share.
@@ -42,9 +42,9 @@ def shares(pool: str) -> None:
     starving policy may, those any starving one may. STATUS says for how long the node has been below its fair share. -o wide
     adds UNITS, used of demanded.
     """
-    nodes = options.call("GET", options.path("pools", pool, "shares"))["nodes"]
-    shown = nodes if options.said().for_programs else list(lines(nodes))
-    output.listing(shown, SHARES, name)
+    nodes = options.call("GET", options.path("pools", pool, "shares"))["accounts"]
+    shown = nodes if options.current_options().for_programs else list(lines(nodes))
+    output.show_list(shown, SHARES, name)
 
 
 def lines(nodes: Sequence[Row]) -> Iterator[dict[str, Any]]:
@@ -93,7 +93,7 @@ def satisfaction(node: Mapping[str, Any]) -> str:
 
 def split(node: Mapping[str, Any]) -> str | None:
     """How many of its allocations nobody may take, only the aggressively starving may, all who starve may: `2/1/3`."""
-    counts = [len(node["allocations"][group]) for group in SPLIT]
+    counts = [len(node["allocations"][group]) for group in SPLIT_PARTS]
     return "/".join(map(str, counts)) if any(counts) else None
 
 

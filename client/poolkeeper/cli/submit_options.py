@@ -12,17 +12,23 @@ from poolkeeper.cli import param_types
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
-TYPED = {"cpu": "--cpu-count", "cpus": "--cpu-count", "mcpu": "--cpu-count", "memory": "--memory", "memory_mb": "--memory"}
+OPTION_BY_KEY = {
+    "cpu": "--cpu-count",
+    "cpus": "--cpu-count",
+    "mcpu": "--cpu-count",
+    "memory": "--memory",
+    "memory_mb": "--memory",
+}
 """Keys that people give an amount with a unit or a fraction, and the option that takes it."""
 
 _OPTIONS = (
     click.option("--component", type=param_types.COMPONENT, required=True, help="Who asks: NAME or TYPE/NAME."),
-    click.option("--type", "kind", type=param_types.PLAIN, help="Type of the component, orchestrator if not said."),
+    click.option("--type", "kind", type=param_types.ANY_NAME, help="Type of the component, orchestrator if not said."),
     click.option(
         "--resource",
         "--resources",
         "resources",
-        type=param_types.Amounts(instead=TYPED),
+        type=param_types.Amounts(option_by_key=OPTION_BY_KEY),
         multiple=True,
         help="What it asks: gpu=2,mcpu=4000, or as JSON or YAML. May be repeated.",
     ),
@@ -47,31 +53,31 @@ _OPTIONS = (
 )
 
 
-def ask_options(command: Decorated) -> Decorated:
+def submit_options(command: Decorated) -> Decorated:
     """Every option of an ask, in the order of the help."""
     return reduce(lambda done, option: option(done), reversed(_OPTIONS), command)
 
 
-def ask_of(said: Mapping[str, Any]) -> dict[str, Any]:
+def spec_of(values: Mapping[str, Any]) -> dict[str, Any]:
     """The body of a submit; what was not said is left to the service. That nothing is asked has to be said on purpose."""
-    kind, name = param_types.typed_component(said["component"], said["kind"])
-    if not any(said[field] for field in ("resources", "gpu_count", "cpu_count", "memory")):
+    kind, name = param_types.full_component(values["component"], values["kind"])
+    if not any(values[field] for field in ("resources", "gpu_count", "cpu_count", "memory")):
         raise click.UsageError("what does it ask? --resource gpu=1", click.get_current_context())
-    ask: dict[str, Any] = {"component": name, "component_type": kind}
-    ask |= _some(
+    spec: dict[str, Any] = {"component": name, "component_type": kind}
+    spec |= _non_null(
         {
-            "resources": param_types.merged(said["resources"], "--resource"),
-            "settings": _some({field: said[field] for field in ("gpu_count", "cpu_count", "memory")}),
-            "labels": param_types.merged(said["labels"], "--label"),
+            "resources": param_types.merge(values["resources"], "--resource"),
+            "settings": _non_null({field: values[field] for field in ("gpu_count", "cpu_count", "memory")}),
+            "labels": param_types.merge(values["labels"], "--label"),
         },
         without=({},),
     )
     plain = ("preemption_class", "checkpoint", "checkpoint_minutes", "retries")
-    ask |= _some({field: said[field] for field in plain})
-    durations = {"walltime_s": said["walltime"], "lease_s": said["lease"], "queue_ttl_s": said["queue_ttl"]}
-    ask |= {field: param_types.seconds(value) for field, value in _some(durations).items()}
-    return ask | ({"preemptible": False} if said["fixed"] else {})
+    spec |= _non_null({field: values[field] for field in plain})
+    durations = {"walltime_s": values["walltime"], "lease_s": values["lease"], "queue_ttl_s": values["queue_ttl"]}
+    spec |= {field: param_types.seconds(value) for field, value in _non_null(durations).items()}
+    return spec | ({"preemptible": False} if values["fixed"] else {})
 
 
-def _some(fields: Mapping[str, Any], without: tuple[Any, ...] = ()) -> dict[str, Any]:
+def _non_null(fields: Mapping[str, Any], without: tuple[Any, ...] = ()) -> dict[str, Any]:
     return {field: value for field, value in fields.items() if value is not None and value not in without}

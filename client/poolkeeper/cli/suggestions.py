@@ -12,24 +12,24 @@ from typing import Any
 from poolkeeper.cli.options import client, path
 from poolkeeper.formatting import component
 
-PATIENCE_S = 3.0
-MOST = 10
+TIMEOUT_S = 3.0
+MAX_NAMES = 10
 
 
-def add_names(missing: Any, params: Mapping[str, Any]) -> None:
+def add_names(error: Any, params: Mapping[str, Any]) -> None:
     """Add to what was not found the names that look like it."""
-    asked, known = _asked_and_known(missing, params)
-    if asked is not None:
-        missing.hints = _alike(asked, {name: name for name in known})
+    name, names = _name_and_candidates(error, params)
+    if name is not None:
+        error.hints = _similar(name, {name: name for name in names})
 
 
-def hints_of(rejected: Mapping[str, Any]) -> list[str]:
+def hints_of(request: Mapping[str, Any]) -> list[str]:
     """What a rejected request may have meant by a component without policies, or by a key that no pool has."""
-    reason = rejected.get("reason") or {}
+    reason = request.get("reason") or {}
     verdicts = reason.get("pools") or []
     try:
         if reason.get("code") == "no_policy":
-            return _components_like(str(rejected["component"]), str(rejected["component_type"]))
+            return _components_like(str(request["component"]), str(request["component_type"]))
         if verdicts and all(verdict["code"] == "missing_key" for verdict in verdicts):
             return _keys_like(verdicts[0]["key"], {verdict["pool"] for verdict in verdicts})
     except Exception:  # the rejection stands, whatever becomes of this
@@ -40,42 +40,42 @@ def hints_of(rejected: Mapping[str, Any]) -> list[str]:
 def _components_like(name: str, kind: str) -> list[str]:
     """Those with a policy, as they are typed; one of the same name and another type is as near as can be."""
     policies = [policy for pool in _pools() for policy in pool.get("policies") or []]
-    return _alike(name, {component(policy): str(policy["component"]) for policy in policies})
+    return _similar(name, {component(policy): str(policy["component"]) for policy in policies})
 
 
 def _keys_like(key: str, pools: set[str]) -> list[str]:
     keys = sorted({key for pool in _pools() if pool["name"] in pools for key in pool["capacity"]})
-    return _alike(key, {key: key for key in keys})
+    return _similar(key, {key: key for key in keys})
 
 
 def _pools() -> Sequence[Mapping[str, Any]]:
-    found: Sequence[Mapping[str, Any]] = client(timeout_s=PATIENCE_S, tries=1).call("GET", "/declaration")["pools"]
-    return found
+    pools: Sequence[Mapping[str, Any]] = client(timeout_s=TIMEOUT_S, tries=1).call("GET", "/declaration")["pools"]
+    return pools
 
 
-def _alike(asked: str, known: Mapping[str, str]) -> list[str]:
+def _similar(name: str, names: Mapping[str, str]) -> list[str]:
     """`known` is how each is typed → what of it is compared."""
     from difflib import get_close_matches
 
-    near = get_close_matches(asked, set(known.values()), cutoff=0.5)
-    if typed := sorted((word for word, name in known.items() if name in near), key=lambda word: near.index(known[word])):
+    matches = get_close_matches(name, set(names.values()), cutoff=0.5)
+    if typed := sorted((word for word, name in names.items() if name in matches), key=lambda word: matches.index(names[word])):
         return [f"did you mean {' or '.join(typed)}?"]
-    return [f"there are: {', '.join(list(known)[:MOST])}{' …' if len(known) > MOST else ''}"] if known else []
+    return [f"there are: {', '.join(list(names)[:MAX_NAMES])}{' …' if len(names) > MAX_NAMES else ''}"] if names else []
 
 
-def _asked_and_known(missing: Any, params: Mapping[str, Any]) -> tuple[str | None, list[str]]:
-    code, pool, component = missing.code, params.get("pool"), params.get("component")
+def _name_and_candidates(error: Any, params: Mapping[str, Any]) -> tuple[str | None, list[str]]:
+    code, pool, component = error.code, params.get("pool"), params.get("component")
     if code == "no_such_pool" and pool:
         return pool, _names("name", "pools")
     if code == "no_such_policy" and pool and component:
-        return _bare(component), _names("component", "pools", pool, "policies")
-    group = next((name for name in (params.get("group"), params.get("parent")) if name and name in missing.detail), None)
+        return _component_name(component), _names("component", "pools", pool, "policies")
+    group = next((name for name in (params.get("group"), params.get("parent")) if name and name in error.detail), None)
     if code == "no_such_group" and pool and group:
         return group, _names("name", "pools", pool, "groups")
     return None, []
 
 
-def _bare(component: Any) -> str:
+def _component_name(component: Any) -> str:
     return str(component[1] if isinstance(component, tuple) else component)
 
 
@@ -84,6 +84,6 @@ def _names(field: str, *parts: str) -> list[str]:
     from poolkeeper.errors import PoolkeeperError
 
     try:
-        return sorted({item[field] for item in client(timeout_s=PATIENCE_S, tries=1).items(path(*parts))})
+        return sorted({item[field] for item in client(timeout_s=TIMEOUT_S, tries=1).items(path(*parts))})
     except PoolkeeperError:
         return []

@@ -11,16 +11,16 @@ from poolkeeper.cli.options import path
 if TYPE_CHECKING:
     from poolkeeper import Client
 
-NEXT_SHOWN = 5
+MAX_QUEUED = 5
 """Waiters of a pool that are shown."""
-EXPLAINED = 3
+MAX_EXPLAINED = 3
 """Of those, the first, it is asked why they wait."""
-CLOSE = 4
+MAX_DETAILED = 4
 """So many pools are all looked at closely; of more only the one that was chosen."""
 
 
 @dataclass(frozen=True, slots=True)
-class Close:
+class PoolDetail:
     """A pool looked at closely."""
 
     policies: Sequence[Mapping[str, Any]]
@@ -29,41 +29,44 @@ class Close:
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class TopData:
     """All of it."""
 
     pools: Sequence[Mapping[str, Any]]
-    close: Mapping[str, Close]
+    details: Mapping[str, PoolDetail]
     """By the name of the pool."""
 
 
-def see(client: Client, chosen: str | None, *, whole: bool = False) -> Sight:
+def load(client: Client, selected_pool: str | None, *, every_pool: bool = False) -> TopData:
     """Ask, one thing after the other; `whole` looks at every pool closely. Refused if there is no answer."""
     pools = list(client.items("/pools"))
     names = [str(pool["name"]) for pool in pools]
-    if not whole and len(names) > CLOSE:
-        names = [chosen if chosen in names else names[0]]
-    return Sight(pools, {name: _close(client, name) for name in names})
+    if not every_pool and len(names) > MAX_DETAILED:
+        names = [selected_pool if selected_pool in names else names[0]]
+    return TopData(pools, {name: _load_detail(client, name) for name in names})
 
 
-def _close(client: Client, pool: str) -> Close:
+def _load_detail(client: Client, pool: str) -> PoolDetail:
     from poolkeeper.errors import NotFound
 
     try:
         policies = list(client.items(path("pools", pool, "policies")))
-        waiting = client.call("GET", path("pools", pool, "requests"), query={"view": "queued", "limit": NEXT_SHOWN})["items"]
+        waiting = client.call("GET", path("pools", pool, "requests"), query={"view": "queued", "limit": MAX_QUEUED})["items"]
     except NotFound:  # it has gone meanwhile
-        return Close((), ())
-    queue = [{**row, "explained": _explained(client, row, pool) if at < EXPLAINED else None} for at, row in enumerate(waiting)]
-    return Close(policies, queue)
+        return PoolDetail((), ())
+    queue = [
+        {**row, "explained": _explain(client, row, pool) if index < MAX_EXPLAINED else None}
+        for index, row in enumerate(waiting)
+    ]
+    return PoolDetail(policies, queue)
 
 
-def _explained(client: Client, request: Mapping[str, Any], pool: str) -> Mapping[str, Any] | None:
+def _explain(client: Client, request: Mapping[str, Any], pool: str) -> Mapping[str, Any] | None:
     """Why it waits in this pool; None if that is not told, or it waits no more."""
-    from poolkeeper.errors import Denied, NotFound
+    from poolkeeper.errors import AccessDenied, NotFound
 
     try:
-        told = client.call("GET", path("requests", request["id"], "explain"))["pools"]
-    except (NotFound, Denied):
+        pools = client.call("GET", path("requests", request["id"], "explain"))["pools"]
+    except (NotFound, AccessDenied):
         return None
-    return next((dict(one) for one in told if one["pool"] == pool), None)
+    return next((dict(explanation) for explanation in pools if explanation["pool"] == pool), None)

@@ -14,8 +14,8 @@ import click
 
 from poolkeeper import formatting
 from poolkeeper.cli.confirm import is_terminal
-from poolkeeper.cli.error_output import say
-from poolkeeper.cli.exit_codes import Exit
+from poolkeeper.cli.error_output import print_message
+from poolkeeper.cli.exit_codes import ExitCode
 from poolkeeper.cli.options import path
 
 if TYPE_CHECKING:
@@ -24,98 +24,98 @@ if TYPE_CHECKING:
 LIVE_POLL_S = 3.0
 """How long one poll waits when somebody is looking at the line."""
 POLL_S = 10.0
-OUTAGE_S = 120.0
+LONGEST_OUTAGE_S = 120.0
 """How long to go on without an answer."""
 
 
 def wait_for(client: Client, request: Mapping[str, Any], timeout_s: int | None) -> Mapping[str, Any]:
     """The request when it is no longer queued, or as it stood when the time was up. Ctrl-C leaves it queued."""
-    line = _Line()
+    line = _ProgressLine()
     try:
         request = _poll_until(client, request, timeout_s, line)
     except KeyboardInterrupt:
         line.clear()
-        say(f"no longer waiting; {_stays(request)}")
-        click.get_current_context().exit(Exit.INTERRUPTED)
+        print_message(f"no longer waiting; {_stays_queued(request)}")
+        click.get_current_context().exit(ExitCode.INTERRUPTED)
     finally:
         line.clear()
     if request["status"] == "queued":
-        say(f"not granted within {formatting.duration(timeout_s)}; {_stays(request)}")
+        print_message(f"not granted within {formatting.duration(timeout_s)}; {_stays_queued(request)}")
     return request
 
 
-def _stays(request: Mapping[str, Any]) -> str:
+def _stays_queued(request: Mapping[str, Any]) -> str:
     ttl = request.get("queue_ttl_s")
     until = f" (for {formatting.duration(ttl)}, unless somebody asks for it)" if ttl else ""
     return f"{request['id']} stays queued{until}. To take it out: poolkeeper request cancel {request['id']}"
 
 
-def _poll_until(client: Client, request: Mapping[str, Any], timeout_s: int | None, line: _Line) -> Mapping[str, Any]:
+def _poll_until(client: Client, request: Mapping[str, Any], timeout_s: int | None, line: _ProgressLine) -> Mapping[str, Any]:
     from poolkeeper.errors import TooManyRequests, Unavailable
 
-    answered = began = time.monotonic()
-    until = inf if timeout_s is None else began + timeout_s
+    answered_s = began_s = time.monotonic()
+    until_s = inf if timeout_s is None else began_s + timeout_s
     while request["status"] == "queued":
-        line.show(request, time.monotonic() - began)
-        left = until - time.monotonic()
-        if left <= 0:
+        line.show(request, time.monotonic() - began_s)
+        left_s = until_s - time.monotonic()
+        if left_s <= 0:
             break
         try:
-            request, pause_s = _poll(client, request["id"], min(line.poll_s, left))
-            answered = time.monotonic()
-        except (Unavailable, TooManyRequests) as trouble:
-            if time.monotonic() - answered > OUTAGE_S:
+            request, pause_s = _poll(client, request["id"], min(line.poll_s, left_s))
+            answered_s = time.monotonic()
+        except (Unavailable, TooManyRequests) as error:
+            if time.monotonic() - answered_s > LONGEST_OUTAGE_S:
                 raise
-            line.trouble(str(trouble))
-            pause_s = max(1.0, trouble.retry_after_s or 0.0)
+            line.show_retry(str(error))
+            pause_s = max(1.0, error.retry_after_s or 0.0)
         if request["status"] == "queued":
-            time.sleep(max(0.0, min(pause_s, until - time.monotonic())))
+            time.sleep(max(0.0, min(pause_s, until_s - time.monotonic())))
     return request
 
 
 def _poll(client: Client, request: str, wait_s: float) -> tuple[Mapping[str, Any], float]:
     """How it stands after one long poll, and how long the service would like us to stay away."""
-    from poolkeeper.http_client import decoded
+    from poolkeeper.http_client import decode_json
 
     query = {"wait_s": round(wait_s, 3), "status": "queued"}
-    answer = client.answer("GET", path("requests", request), query=query, timeout_s=wait_s + 10, tries=1)
-    return decoded(answer), answer.retry_after_s or 0.0
+    response = client.send("GET", path("requests", request), query=query, timeout_s=wait_s + 10, tries=1)
+    return decode_json(response), response.retry_after_s or 0.0
 
 
-class _Line:
+class _ProgressLine:
     """What is shown meanwhile."""
 
     def __init__(self) -> None:
-        self.live = is_terminal(sys.stderr) and os.environ.get("TERM") != "dumb"
-        self.poll_s = LIVE_POLL_S if self.live else POLL_S
+        self.is_live = is_terminal(sys.stderr) and os.environ.get("TERM") != "dumb"
+        self.poll_s = LIVE_POLL_S if self.is_live else POLL_S
         self._last = ""
-        self._drawn = False
+        self._is_drawn = False
 
     def show(self, request: Mapping[str, Any], waited_s: float) -> None:
         """How it stands now."""
-        place = formatting.position(request)
-        told = f"{request['id']} {request['status']}" + (f", position {place}" if place else "")
-        if self.live:
-            self._draw(f"{told}, for {formatting.duration(int(waited_s))}; Ctrl-C stops waiting")
-        elif told != self._last:
-            say(told)
-        self._last = told
+        position = formatting.position(request)
+        text = f"{request['id']} {request['status']}" + (f", position {position}" if position else "")
+        if self.is_live:
+            self._draw(f"{text}, for {formatting.duration(int(waited_s))}; Ctrl-C stops waiting")
+        elif text != self._last:
+            print_message(text)
+        self._last = text
 
-    def trouble(self, what: str) -> None:
+    def show_retry(self, error: str) -> None:
         """No answer, but not yet given up."""
-        if self.live:
-            self._draw(f"{what}; trying again")
-        elif what != self._last:
-            say(f"{what}; trying again")
-        self._last = what
+        if self.is_live:
+            self._draw(f"{error}; trying again")
+        elif error != self._last:
+            print_message(f"{error}; trying again")
+        self._last = error
 
     def clear(self) -> None:
         """Nothing of it stays."""
-        if self._drawn:
+        if self._is_drawn:
             click.echo("\r\x1b[K", nl=False, err=True)
-            self._drawn = False
+            self._is_drawn = False
 
     def _draw(self, line: str) -> None:
         width = shutil.get_terminal_size().columns - 1
         click.echo(f"\r\x1b[K{formatting.one_line(line)[:width]}", nl=False, err=True, color=True)
-        self._drawn = True
+        self._is_drawn = True

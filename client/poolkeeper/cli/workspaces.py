@@ -7,18 +7,18 @@ from typing import Any
 import click
 
 from poolkeeper.cli import options, output, param_types
-from poolkeeper.cli.command_base import Noun
+from poolkeeper.cli.command_base import NounGroup
 from poolkeeper.formatting import pairs
 
-workspace = Noun("workspace", help="Settings of the whole workspace.")
+workspace = NounGroup("workspace", help="Settings of the whole workspace.")
 
 
 @workspace.command("show", example="poolkeeper workspace show")
 def show() -> None:
     """Show the workspace and its settings."""
-    found = options.call("GET", "/workspace")
-    facts = [("Workspace", found["name"]), ("Settings", pairs(found["settings"]))]
-    output.one(found, str(found["name"]), lambda: output.fields(facts))
+    document = options.call("GET", "/workspace")
+    facts = [("Workspace", document["name"]), ("Settings", pairs(document["settings"]))]
+    output.show_item(document, str(document["name"]), lambda: output.show_fields(facts))
 
 
 @workspace.command("update", example="poolkeeper workspace update --setting unmanaged=allow")
@@ -32,5 +32,5 @@ def update(settings: tuple[dict[str, Any], ...]) -> None:
     unmanaged=reject  a component without any policy is rejected (the default)
     unmanaged=allow   it is granted at once, tied to no pool, and counted nowhere
     """
-    found = options.call("PATCH", "/workspace", body=param_types.merged(settings, "--setting"))
-    output.done(found, str(found["name"]), f"updated workspace {found['name']}: {pairs(found['settings'])}")
+    document = options.call("PATCH", "/workspace", body=param_types.merge(settings, "--setting"))
+    output.show_result(document, str(document["name"]), f"updated workspace {document['name']}: {pairs(document['settings'])}")

@@ -7,185 +7,193 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from poolkeeper.allocation import leave
-from poolkeeper.errors import AllocationLost, Conflict, Malformed, NotFound, PoolkeeperError, Refused, StaleFence
-from poolkeeper.failures import may_pass
-from poolkeeper.heartbeats import Heartbeats, now_s
+from poolkeeper.allocation import cancel_if_queued
+from poolkeeper.errors import AllocationLost, ApiError, BadRequest, Conflict, NotFound, PoolkeeperError, StaleFence
+from poolkeeper.failures import is_retryable
+from poolkeeper.heartbeats import HeartbeatThread, now_s
 from poolkeeper.http_client import pause_s
-from poolkeeper.runner.checkpoint_reporter import Words
-from poolkeeper.runner.command_env import environment
-from poolkeeper.runner.process_run import Terms, Turn
+from poolkeeper.runner.checkpoint_reporter import CheckpointReporter
+from poolkeeper.runner.command_env import command_environment
+from poolkeeper.runner.process_run import ProcessRun, RunOptions
 
 if TYPE_CHECKING:
     from poolkeeper.client import Client
     from poolkeeper.models import Request
-    from poolkeeper.runner.checkpoint_files import Word
-    from poolkeeper.runner.process_run import Surroundings
+    from poolkeeper.runner.checkpoint_files import CheckpointReport
+    from poolkeeper.runner.process_run import RunContext
 
-PATIENCE_S = 60.0
+RELEASE_TIMEOUT_S = 60.0
 """How long to try to give units back that have no lease, if the service cannot be reached."""
 
-Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class AllocationRunResult:
     """How it ended for us: with the command's exit code, or with a request that is to be waited for again."""
 
     code: int = 0
     request: Request | None = None
-    unsaid: Word | None = None
+    unreported: CheckpointReport | None = None
     """A checkpoint that the service does not know of."""
 
 
-class Attempt:
+class AllocationRun:
     """Called once. AllocationLost if the units were; Interrupted if the service cannot be reached and somebody has had
     enough."""
 
     def __init__(
-        self, client: Client, request: Request, terms: Terms, around: Surroundings, vouched_s: float, unsaid: Word | None
+        self,
+        client: Client,
+        request: Request,
+        options: RunOptions,
+        context: RunContext,
+        renewed_s: float,
+        unreported: CheckpointReport | None,
     ) -> None:
-        self._client, self._request, self._terms, self._around = client.twin(tries=1), request, terms, around
-        self._held = request.id, request.fence or 0
-        self._resume, self._reference, self._unsaid = request.resume, request.checkpoint_reference, unsaid
-        ring = around.bell.ring
-        self._heartbeats = Heartbeats(client, *self._held, request.lease_s, vouched_s, ring)
+        self._client, self._request, self._options, self._context = client.clone(tries=1), request, options, context
+        self._request_and_fence = request.id, request.fence or 0
+        self._resume, self._reference, self._unreported = request.resume, request.checkpoint_reference, unreported
+        wake = context.wakeup.wake
+        self._heartbeats = HeartbeatThread(client, *self._request_and_fence, request.lease_s, renewed_s, wake)
 
-    def __call__(self) -> Ended:
+    def __call__(self) -> AllocationRunResult:
         """Runs the command, again if it left and may stay after all; returns when the units are given back."""
         self._heartbeats.start()
         try:
             while True:
-                turn = self._turn()
-                if ended := self._settled(turn):
-                    return ended
-                self._around.showing.say("it may stay after all, so it is started again")
+                process_run = self._run_process()
+                if result := self._settle(process_run):
+                    return result
+                self._context.progress.info("it may stay after all, so it is started again")
         finally:
             self._heartbeats.stop()
             self._client.close()
 
-    def _turn(self) -> Turn:
-        around, (request_id, fence) = self._around, self._held
-        around.checkpoints.clear()
-        if self._unsaid:
-            self._resume, self._reference = True, self._unsaid.reference or self._reference
-        variables = environment(
+    def _run_process(self) -> ProcessRun:
+        context, (request_id, fence) = self._context, self._request_and_fence
+        context.checkpoint_files.clear()
+        if self._unreported:
+            self._resume, self._reference = True, self._unreported.reference or self._reference
+        variables = command_environment(
             os.environ,
             self._client,
             self._request,
-            around.checkpoints.path,
+            context.checkpoint_files.path,
             resume=self._resume,
             reference=self._reference,
         )
-        words = Words(self._client, request_id, fence, self._heartbeats, lambda why: around.showing.warn(f"checkpoint: {why}"))
+        reporter = CheckpointReporter(
+            self._client, request_id, fence, self._heartbeats, lambda why: context.progress.warn(f"checkpoint: {why}")
+        )
         try:
-            if self._unsaid:
-                words.say(self._unsaid)
-            turn = Turn(self._terms, around, variables, self._heartbeats, words)
-            turn()
+            if self._unreported:
+                reporter.report(self._unreported)
+            process_run = ProcessRun(self._options, context, variables, self._heartbeats, reporter)
+            process_run()
         finally:
-            words.stop()
-        self._unsaid = turn.checkpoint
-        if word := turn.checkpoint or words.last:
-            self._resume, self._reference = True, word.reference or self._reference
-        return turn
+            reporter.stop()
+        self._unreported = process_run.checkpoint
+        if report := process_run.checkpoint or reporter.last:
+            self._resume, self._reference = True, report.reference or self._reference
+        return process_run
 
-    def _settled(self, turn: Turn) -> Ended | None:
+    def _settle(self, process_run: ProcessRun) -> AllocationRunResult | None:
         """Tells the service how it ended; None if the command may go on under this allocation."""
-        if turn.kept:
-            return Ended(turn.code)
-        if turn.lost:
-            return self._again_or_lost()
-        if turn.outcome in ("succeeded", "failed"):
-            self._release(turn)
-            return Ended(turn.code)
+        if process_run.continues_when_lost:
+            return AllocationRunResult(process_run.code)
+        if process_run.lost:
+            return self._requeued_or_lost()
+        if process_run.outcome in ("succeeded", "failed"):
+            self._release(process_run)
+            return AllocationRunResult(process_run.code)
         if self._heartbeats.left:
-            return self._again_or_lost()
+            return self._requeued_or_lost()
         try:
-            left = self._left(turn)
+            has_left = self._report_leaving(process_run)
         except (StaleFence, NotFound):
-            return self._again_or_lost()
-        return Ended(request=self._insist(self._found)) if left else None
+            return self._requeued_or_lost()
+        return AllocationRunResult(request=self._retry(self._get_request)) if has_left else None
 
-    def _left(self, turn: Turn) -> bool:
+    def _report_leaving(self, process_run: ProcessRun) -> bool:
         """Says that we have left, with the checkpoint, if there is one; False if we need not."""
-        if turn.outcome == "completed" and turn.checkpoint:
-            told = (*self._held, "completed", None, turn.checkpoint.reference)
+        if process_run.outcome == "completed" and process_run.checkpoint:
+            arguments = (*self._request_and_fence, "completed", None, process_run.checkpoint.reference)
             try:
-                self._insist(lambda: self._heartbeats.say(lambda: self._client.checkpoint(*told)))
-            except Malformed as wrong:  # a reference that cannot be one
-                self._unsaid = None
-                self._around.showing.warn(f"checkpoint: {wrong}")
+                self._retry(lambda: self._heartbeats.report(lambda: self._client.checkpoint(*arguments)))
+            except BadRequest as error:  # a reference that cannot be one
+                self._unreported = None
+                self._context.progress.warn(f"checkpoint: {error}")
             else:
-                self._unsaid = None
+                self._unreported = None
                 return self._heartbeats.left
         if self._heartbeats.directive == "continue":
             return False
         try:
-            self._insist(lambda: self._heartbeats.say(lambda: self._client.release(*self._held, "vacated")))
-        except Conflict as stays:
-            if stays.code != "not_leaving":
+            self._retry(lambda: self._heartbeats.report(lambda: self._client.release(*self._request_and_fence, "vacated")))
+        except Conflict as conflict:
+            if conflict.code != "not_leaving":
                 raise
         return self._heartbeats.left
 
-    def _again_or_lost(self) -> Ended:
+    def _requeued_or_lost(self) -> AllocationRunResult:
         """The request, if it waits or holds units again; else AllocationLost."""
         try:
-            request = self._insist(self._found)
-        except NotFound as gone:
-            raise AllocationLost(str(gone)) from gone
-        if request.queued or (request.holds and request.fence != self._held[1]):
-            return Ended(request=request, unsaid=self._unsaid)
-        why = request.reason.message if request.reason else self._heartbeats.lost_because
-        raise AllocationLost(f"request {request.id} is {request.status}: {why or 'no reason is given'}")
+            request = self._retry(self._get_request)
+        except NotFound as error:
+            raise AllocationLost(str(error)) from error
+        if request.is_queued or (request.is_allocated and request.fence != self._request_and_fence[1]):
+            return AllocationRunResult(request=request, unreported=self._unreported)
+        reason = request.reason.message if request.reason else self._heartbeats.loss_reason
+        raise AllocationLost(f"request {request.id} is {request.status}: {reason or 'no reason is given'}")
 
-    def _release(self, turn: Turn) -> None:
+    def _release(self, process_run: ProcessRun) -> None:
         """Gives the units back. Whatever becomes of that, the command has ended, and its code is what counts."""
-        sure, began_s = not self._heartbeats.suspected, now_s()
+        is_certain, began_s = not self._heartbeats.suspected, now_s()
         lease_ends = self._request.lease_s is not None
 
-        def enough() -> bool:
-            return self._heartbeats.suspected if lease_ends else now_s() > began_s + PATIENCE_S
+        def is_time_up() -> bool:
+            return self._heartbeats.suspected if lease_ends else now_s() > began_s + RELEASE_TIMEOUT_S
 
         try:
-            found = self._insist(lambda: self._client.release(*self._held, turn.outcome), enough)
-            if found.outcome != turn.outcome:
-                self._around.showing.warn(f"request {found.id} had been {found.status} before the command was done")
-        except (StaleFence, NotFound) as gone:
-            if not (sure and isinstance(gone, StaleFence) and gone.request_status == "expired"):
-                self._around.showing.warn(f"the units were lost before the command was done: {gone}")
-            self._clear_away(turn)
-        except PoolkeeperError as trouble:
-            end = "they come back when the lease lapses" if lease_ends else "and there is no lease to end that"
-            self._around.showing.warn(f"the units could not be given back, {end}: {trouble}")
+            request = self._retry(lambda: self._client.release(*self._request_and_fence, process_run.outcome), is_time_up)
+            if request.outcome != process_run.outcome:
+                self._context.progress.warn(f"request {request.id} had been {request.status} before the command was done")
+        except (StaleFence, NotFound) as error:
+            if not (is_certain and isinstance(error, StaleFence) and error.request_status == "expired"):
+                self._context.progress.warn(f"the units were lost before the command was done: {error}")
+            self._cancel_requeued(process_run)
+        except PoolkeeperError as error:
+            consequence = "they come back when the lease lapses" if lease_ends else "and there is no lease to end that"
+            self._context.progress.warn(f"the units could not be given back, {consequence}: {error}")
 
-    def _clear_away(self, turn: Turn) -> None:
+    def _cancel_requeued(self, process_run: ProcessRun) -> None:
         """The request of work that is done, if it was put back into the queue in the last moment."""
         try:
-            request = leave(self._client, self._request.id)
-            if request.holds and request.fence is not None and request.fence != self._held[1]:
-                self._client.release(request.id, request.fence, turn.outcome)
-        except PoolkeeperError as trouble:
-            self._around.showing.warn(f"request {self._request.id} may wait in the queue once more: {trouble}")
+            request = cancel_if_queued(self._client, self._request.id)
+            if request.is_allocated and request.fence is not None and request.fence != self._request_and_fence[1]:
+                self._client.release(request.id, request.fence, process_run.outcome)
+        except PoolkeeperError as error:
+            self._context.progress.warn(f"request {self._request.id} may wait in the queue once more: {error}")
 
-    def _found(self) -> Request:
+    def _get_request(self) -> Request:
         return self._client.request(self._request.id)
 
-    def _insist(self, call: Callable[[], Answer], enough: Callable[[], bool] = lambda: False) -> Answer:
+    def _retry(self, call: Callable[[], Result], is_time_up: Callable[[], bool] = lambda: False) -> Result:
         """The answer, however long the service cannot be reached; not beyond what is enough, nor a signal to end."""
-        tried, showing = 0, self._around.showing
+        tries, progress = 0, self._context.progress
         while True:
             try:
-                answer = call()
-            except Refused as trouble:
-                if not may_pass(trouble) or enough():
+                result = call()
+            except ApiError as error:
+                if not is_retryable(error) or is_time_up():
                     raise
-                tried += 1
-                showing.trouble(str(trouble))
-                until_s = now_s() + pause_s(tried, trouble.retry_after_s)
+                tries += 1
+                progress.show_retry(str(error))
+                until_s = now_s() + pause_s(tries, error.retry_after_s)
                 while now_s() < until_s:
-                    self._around.interruptions.check()
-                    self._around.bell.wait(until_s - now_s())
+                    self._context.signals.check()
+                    self._context.wakeup.wait(until_s - now_s())
             else:
-                showing.clear()
-                return answer
+                progress.clear()
+                return result

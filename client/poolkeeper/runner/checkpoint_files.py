@@ -19,83 +19,83 @@ from dataclasses import dataclass
 from pathlib import Path
 from stat import S_ISREG
 
-VARIABLE = "POOLKEEPER_CHECKPOINT_FILE"
-ENDINGS = {"progress": ".progress", "failed": ".failed", "completed": ""}
+FILE_VARIABLE = "POOLKEEPER_CHECKPOINT_FILE"
+SUFFIXES = {"progress": ".progress", "failed": ".failed", "completed": ""}
 """State of a checkpoint → what its file's name ends with, in the order in which they are read."""
 SETTLED_S = 0.2
-LONGEST = 4096
+MAX_BYTES = 4096
 """Bytes of a file that are read."""
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class CheckpointReport:
     """One thing the command said."""
 
     state: str
     reference: str | None = None
 
 
-class Checkpoints:
+class CheckpointFiles:
     """The folder, and what is new in it."""
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="poolkeeper-run-"))
         self.path = self.folder / "checkpoint"
-        self._seen: dict[str, tuple[object, float]] = {}
+        self._unfinished: dict[str, tuple[object, float]] = {}
 
-    def take(self, *, ended: bool = False) -> list[Word]:
+    def read_new(self, *, has_ended: bool = False) -> list[CheckpointReport]:
         """What was said since; once the command has `ended` nothing is still being written."""
         with suppress(OSError):
             os.utime(self.folder)  # else whoever clears away what is old takes it from under a long work
-        return [word for state in ENDINGS if (word := self._take(state, ended=ended))]
+        return [report for state in SUFFIXES if (report := self._read(state, has_ended=has_ended))]
 
     def clear(self) -> None:
         """For a new start of the command: what the last one said is past."""
-        self.take(ended=True)
+        self.read_new(has_ended=True)
 
     def close(self) -> None:
         """The folder is gone."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _take(self, state: str, *, ended: bool) -> Word | None:
-        path, taken = place(self.path, state), self.folder / "taken"
+    def _read(self, state: str, *, has_ended: bool) -> CheckpointReport | None:
+        path, private_path = path_for(self.path, state), self.folder / "taken"
         try:
             status = path.stat()
-            if not (S_ISREG(status.st_mode) and (ended or self._is_whole(path, status))):
+            if not (S_ISREG(status.st_mode) and (has_ended or self._is_complete(path, status))):
                 return None
-            os.rename(path, taken)
-            with taken.open("rb") as file:
-                said = file.read(LONGEST)
+            os.rename(path, private_path)
+            with private_path.open("rb") as file:
+                content = file.read(MAX_BYTES)
         except OSError:
             return None
-        self._seen.pop(path.name, None)
-        lines = said.decode(errors="replace").splitlines()
-        return Word(state, (lines[0].strip() if lines else "") or None if state == "completed" else None)
+        self._unfinished.pop(path.name, None)
+        lines = content.decode(errors="replace").splitlines()
+        return CheckpointReport(state, (lines[0].strip() if lines else "") or None if state == "completed" else None)
 
-    def _is_whole(self, path: Path, status: os.stat_result) -> bool:
+    def _is_complete(self, path: Path, status: os.stat_result) -> bool:
         with path.open("rb") as file:
-            if file.read(LONGEST).endswith(b"\n"):
+            if file.read(MAX_BYTES).endswith(b"\n"):
                 return True
-        now, looks = time.monotonic(), (status.st_ino, status.st_size, status.st_mtime_ns)
-        before, since = self._seen.get(path.name, (None, now))
-        if before != looks:
+        now, identity = time.monotonic(), (status.st_ino, status.st_size, status.st_mtime_ns)
+        previous, since = self._unfinished.get(path.name, (None, now))
+        if previous != identity:
             since = now
-        self._seen[path.name] = looks, since
+        self._unfinished[path.name] = identity, since
         return now - since >= SETTLED_S
 
 
-def place(path: Path, state: str) -> Path:
+def path_for(path: Path, state: str) -> Path:
     """Where the command says this, if `path` is what the variable names."""
-    return path.with_name(path.name + ENDINGS[state])
+    return path.with_name(path.name + SUFFIXES[state])
 
 
-def write(path: Path, word: Word) -> None:
+def write_report(path: Path, report: CheckpointReport) -> None:
     """Say it, whole at once; OSError if nobody listens there any more."""
     file, name = tempfile.mkstemp(dir=path.parent, prefix="being-written-")
     try:
-        with os.fdopen(file, "wb") as half:
-            half.write(f"{word.reference or ''}\n".encode(errors="surrogateescape"))
-        os.rename(name, place(path, word.state))
+        with os.fdopen(file, "wb") as stream:
+            stream.write(f"{report.reference or ''}\n".encode(errors="surrogateescape"))
+        os.rename(name, path_for(path, report.state))
     except BaseException:
         with suppress(OSError):
             os.unlink(name)

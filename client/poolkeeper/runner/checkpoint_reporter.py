@@ -10,72 +10,72 @@ from queue import SimpleQueue
 from threading import Event, Thread
 from typing import TYPE_CHECKING
 
-from poolkeeper.errors import PoolkeeperError, Refused, StaleFence
-from poolkeeper.failures import may_pass
+from poolkeeper.errors import ApiError, PoolkeeperError, StaleFence
+from poolkeeper.failures import is_retryable
 from poolkeeper.http_client import pause_s
-from poolkeeper.runner.checkpoint_files import Word
+from poolkeeper.runner.checkpoint_files import CheckpointReport
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from poolkeeper.client import Client
-    from poolkeeper.heartbeats import Heartbeats
+    from poolkeeper.heartbeats import HeartbeatThread
 
 TIMEOUT_S = 5.0
 
 
-class Words:
+class CheckpointReporter:
     """Words about one allocation, in order, each until the service has heard it or a newer one is there."""
 
     def __init__(
-        self, client: Client, request_id: str, fence: int, heartbeats: Heartbeats, refused: Callable[[str], object]
+        self, client: Client, request_id: str, fence: int, heartbeats: HeartbeatThread, on_refusal: Callable[[str], object]
     ) -> None:
-        self.kept: Word | None = None
+        self.unreported: CheckpointReport | None = None
         """The checkpoint the service has not heard of yet."""
-        self.last: Word | None = None
+        self.last: CheckpointReport | None = None
         """The last checkpoint."""
-        self._client = client.twin(timeout_s=TIMEOUT_S, tries=1)
-        self._held, self._heartbeats, self._refused = (request_id, fence), heartbeats, refused
-        self._words: SimpleQueue[Word | None] = SimpleQueue()
+        self._client = client.clone(timeout_s=TIMEOUT_S, tries=1)
+        self._request_and_fence, self._heartbeats, self._on_refusal = (request_id, fence), heartbeats, on_refusal
+        self._reports: SimpleQueue[CheckpointReport | None] = SimpleQueue()
         self._stop = Event()
-        self._thread = Thread(target=self._pass_on, name=f"poolkeeper-words-{request_id}", daemon=True)
+        self._thread = Thread(target=self._run, name=f"poolkeeper-words-{request_id}", daemon=True)
         self._thread.start()
 
-    def say(self, word: Word) -> None:
+    def report(self, report: CheckpointReport) -> None:
         """Pass it on as soon as may be."""
-        if word.state == "completed":
-            self.kept = self.last = word
-        self._words.put(word)
+        if report.state == "completed":
+            self.unreported = self.last = report
+        self._reports.put(report)
 
     def stop(self) -> None:
         """No more; returns when nothing is under way."""
         self._stop.set()
-        self._words.put(None)
+        self._reports.put(None)
         self._thread.join(3 * TIMEOUT_S)
         self._client.close()
 
-    def _pass_on(self) -> None:
-        while (word := self._words.get()) and not self._stop.is_set():
-            tried = 0
-            while not (self._say(word) or self._stop.is_set()):
-                tried += 1
-                self._stop.wait(pause_s(tried))
-                if not self._words.empty():
+    def _run(self) -> None:
+        while (report := self._reports.get()) and not self._stop.is_set():
+            tries = 0
+            while not (self._send(report) or self._stop.is_set()):
+                tries += 1
+                self._stop.wait(pause_s(tries))
+                if not self._reports.empty():
                     break
 
-    def _say(self, word: Word) -> bool:
+    def _send(self, report: CheckpointReport) -> bool:
         """Whether that is done with."""
         try:
-            told, routine = (*self._held, word.state, None, word.reference), word.state == "completed"
-            self._heartbeats.say(lambda: self._client.checkpoint(*told, routine=routine))
+            arguments, routine = (*self._request_and_fence, report.state, None, report.reference), report.state == "completed"
+            self._heartbeats.report(lambda: self._client.checkpoint(*arguments, routine=routine))
         except StaleFence:
             return True  # the heartbeats know it, too
-        except Refused as refused:
-            if may_pass(refused):
+        except ApiError as error:
+            if is_retryable(error):
                 return False
-            self._refused(str(refused))
+            self._on_refusal(str(error))
         except PoolkeeperError:
             return False
-        if self.kept is word:
-            self.kept = None
+        if self.unreported is report:
+            self.unreported = None
         return True

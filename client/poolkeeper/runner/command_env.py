@@ -7,27 +7,33 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from poolkeeper.runner.checkpoint_files import VARIABLE
+from poolkeeper.runner.checkpoint_files import FILE_VARIABLE
 
 if TYPE_CHECKING:
     from poolkeeper.client import Client
     from poolkeeper.models import Request
 
-OWN = ("REQUEST", "FENCE", "POOL", "RESUME", "CHECKPOINT_REFERENCE", "CHECKPOINT_FILE", "RESOURCES")
-AMOUNT = "POOLKEEPER_AMOUNT_"
+RUN_VARIABLES = ("REQUEST", "FENCE", "POOL", "RESUME", "CHECKPOINT_REFERENCE", "CHECKPOINT_FILE", "RESOURCES")
+AMOUNT_PREFIX = "POOLKEEPER_AMOUNT_"
 
 
-def environment(
-    before: Mapping[str, str], client: Client, request: Request, path: Path, *, resume: bool, reference: str | None
+def command_environment(
+    inherited: Mapping[str, str],
+    client: Client,
+    request: Request,
+    checkpoint_path: Path,
+    *,
+    resume: bool,
+    reference: str | None,
 ) -> dict[str, str]:
     """The variables of `run`, and those that say what is held and from where to go on.
 
     The service's address and the workspace are those that `run` uses; a token that `run` was given in its own words is not
     passed on, as whoever sees the command's environment would see it.
     """
-    of_another_run = {f"POOLKEEPER_{name}" for name in OWN}
-    kept = {name: text for name, text in before.items() if name not in of_another_run and not name.startswith(AMOUNT)}
-    said = {
+    outer_run = {f"POOLKEEPER_{name}" for name in RUN_VARIABLES}
+    base = {name: text for name, text in inherited.items() if name not in outer_run and not name.startswith(AMOUNT_PREFIX)}
+    variables = {
         "POOLKEEPER_URL": client.url,
         "POOLKEEPER_WORKSPACE": client.workspace,
         "POOLKEEPER_REQUEST": request.id,
@@ -35,12 +41,12 @@ def environment(
         "POOLKEEPER_POOL": request.pool or "",
         "POOLKEEPER_RESUME": "1" if resume else "0",
         "POOLKEEPER_CHECKPOINT_REFERENCE": (reference or "").replace("\0", ""),
-        VARIABLE: str(path),
+        FILE_VARIABLE: str(checkpoint_path),
         "POOLKEEPER_RESOURCES": ",".join(f"{key}={amount}" for key, amount in request.resources.items()),
     }
-    return kept | said | {amount_variable(key): str(amount) for key, amount in request.resources.items()}
+    return base | variables | {amount_variable(key): str(amount) for key, amount in request.resources.items()}
 
 
 def amount_variable(key: str) -> str:
     """`gpu` → `POOLKEEPER_AMOUNT_GPU`; what no variable's name may have becomes an underscore."""
-    return AMOUNT + re.sub(r"[.-]", "_", key).upper()
+    return AMOUNT_PREFIX + re.sub(r"[.-]", "_", key).upper()

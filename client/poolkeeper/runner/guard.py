@@ -20,44 +20,44 @@ from contextlib import suppress
 
 KILL_ALL = 0
 """What stands in place of a signal."""
-UNHEEDED = ("SIGINT", "SIGQUIT", "SIGTERM", "SIGHUP", "SIGTSTP", "SIGTTIN", "SIGUSR1", "SIGUSR2", "SIGPIPE", "SIGCHLD")
+IGNORED_SIGNALS = ("SIGINT", "SIGQUIT", "SIGTERM", "SIGHUP", "SIGTSTP", "SIGTTIN", "SIGUSR1", "SIGUSR2", "SIGPIPE", "SIGCHLD")
 """Signals that are not for us; `run` hears of its own."""
-NEEDED = ("SIGPIPE", "SIGCHLD")
+REQUIRED_SIGNALS = ("SIGPIPE", "SIGCHLD")
 """Those of them that we hear of, or must not die of, even where they were ignored: without SIGCHLD no child's end is told."""
-LOOK_S = 0.05
+POLL_S = 0.05
 """How often to look for the end of a group whose processes are not our children."""
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 
 
-def system_call(option: int, value: int) -> bool:
+def prctl(option: int, value: int) -> bool:
     """One prctl of Linux; False where there is none."""
     if sys.platform != "linux":
         return False
     import ctypes
 
-    done: int = ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
-    return done == 0
+    result: int = ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+    return result == 0
 
 
 def adopt_orphans() -> bool:
     """From now on whatever our descendants leave behind becomes our child; False where that cannot be had."""
-    return system_call(PR_SET_CHILD_SUBREAPER, 1)
+    return prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
 def children() -> list[int]:
     """Our child processes, as far as the system shows them."""
-    return [int(name) for name in _listed("/proc") if name.isdigit() and _parent(name) == os.getpid()]
+    return [int(name) for name in _list_folder("/proc") if name.isdigit() and _parent_pid(name) == os.getpid()]
 
 
-def _listed(folder: str) -> list[str]:
+def _list_folder(folder: str) -> list[str]:
     try:
         return os.listdir(folder)
     except OSError:
         return []
 
 
-def _parent(pid: str) -> int | None:
+def _parent_pid(pid: str) -> int | None:
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return int(file.read().rpartition(b")")[2].split()[1])
@@ -65,20 +65,20 @@ def _parent(pid: str) -> int | None:
         return None
 
 
-def send(sign: int, group: int, *, ended: bool) -> None:
+def signal_group(signum: int, group: int, *, leader_ended: bool) -> None:
     """Signal the group; once its leader has ended, also what is left outside of it."""
     with suppress(OSError):
-        os.killpg(group, sign)
-    if ended or sign == signal.SIGKILL:
+        os.killpg(group, signum)
+    if leader_ended or signum == signal.SIGKILL:
         for child in children():
             with suppress(OSError):
-                os.kill(child, sign)
+                os.kill(child, signum)
 
 
-def end_all(group: int) -> None:
+def kill_all(group: int) -> None:
     """Kill the group and all our children, and theirs; returns when there are none."""
     while True:
-        send(signal.SIGKILL, group, ended=True)
+        signal_group(signal.SIGKILL, group, leader_ended=True)
         try:
             os.waitpid(-1, 0)
         except ChildProcessError:
@@ -88,33 +88,33 @@ def end_all(group: int) -> None:
 class Guard:
     """The command from its start to the end of the last process of it."""
 
-    def __init__(self, control: socket.socket, words: list[str], *, foreground: bool) -> None:
-        self._control, self._words, self._foreground = control, words, foreground
-        self._run = os.getppid()
-        self._wake = _wakes_for_signals()
+    def __init__(self, control: socket.socket, argv: list[str], *, foreground: bool) -> None:
+        self._control, self._argv, self._foreground = control, argv, foreground
+        self._parent_pid = os.getppid()
+        self._signal_pipe = _open_signal_pipe()
         self._leader = 0
-        self._ended = self._doomed = self._deserted = False
-        self._adopts = adopt_orphans()
-        system_call(PR_SET_PDEATHSIG, signal.SIGUSR2)  # which does no more than wake us; the connection says the same
+        self._leader_ended = self._is_killing = self._is_disconnected = False
+        self._adopts_orphans = adopt_orphans()
+        prctl(PR_SET_PDEATHSIG, signal.SIGUSR2)  # which does no more than wake us; the connection says the same
 
     def __call__(self) -> None:
         """Returns when all is over."""
-        self._leader, errno = start(self._words, foreground=self._foreground)
-        self._tell(f"unstartable {errno}" if errno else f"started {self._leader}")
+        self._leader, errno = start_command(self._argv, foreground=self._foreground)
+        self._report(f"unstartable {errno}" if errno else f"started {self._leader}")
         if errno:
             return
         while not self._is_over():
             self._wait()
-            self._take_orders()
+            self._read_orders()
             self._reap()
-            if self._doomed:
-                send(signal.SIGKILL, self._leader, ended=True)
-        self._tell("gone")
+            if self._is_killing:
+                signal_group(signal.SIGKILL, self._leader, leader_ended=True)
+        self._report("gone")
 
     def _is_over(self) -> bool:
-        if not self._ended or _has_children():
+        if not self._leader_ended or _has_children():
             return False
-        if self._adopts:
+        if self._adopts_orphans:
             return True
         try:
             os.killpg(self._leader, 0)
@@ -125,31 +125,31 @@ class Guard:
         return False
 
     def _wait(self) -> None:
-        listened: list[int | socket.socket] = [self._wake] if self._deserted else [self._wake, self._control]
-        select.select(listened, [], [], LOOK_S if self._ended and not self._adopts else None)
+        inputs: list[int | socket.socket] = [self._signal_pipe] if self._is_disconnected else [self._signal_pipe, self._control]
+        select.select(inputs, [], [], POLL_S if self._leader_ended and not self._adopts_orphans else None)
         with suppress(BlockingIOError):
-            os.read(self._wake, 4096)
+            os.read(self._signal_pipe, 4096)
 
-    def _take_orders(self) -> None:
+    def _read_orders(self) -> None:
         orders: bytes | None
         try:
-            orders = b"" if self._deserted else self._control.recv(4096)
+            orders = b"" if self._is_disconnected else self._control.recv(4096)
         except BlockingIOError:
-            orders = b"" if os.getppid() != self._run else None
+            orders = b"" if os.getppid() != self._parent_pid else None
         except OSError:
             orders = b""
         if orders == b"":
-            self._deserted = self._doomed = True
+            self._is_disconnected = self._is_killing = True
         for order in orders or b"":
             self._carry_out(order)
 
     def _carry_out(self, order: int) -> None:
         if order == KILL_ALL:
-            self._doomed = True
+            self._is_killing = True
             return
-        send(order, self._leader, ended=self._ended)
+        signal_group(order, self._leader, leader_ended=self._leader_ended)
         if order == signal.SIGTERM:  # what is stopped could not heed it
-            send(signal.SIGCONT, self._leader, ended=self._ended)
+            signal_group(signal.SIGCONT, self._leader, leader_ended=self._leader_ended)
 
     def _reap(self) -> None:
         while True:
@@ -162,37 +162,37 @@ class Guard:
             if child != self._leader:
                 continue
             if os.WIFSTOPPED(status):
-                self._tell(f"stopped {os.WSTOPSIG(status)}")
+                self._report(f"stopped {os.WSTOPSIG(status)}")
             else:
-                self._ended = True
-                self._tell(f"ended {os.waitstatus_to_exitcode(status)}")
+                self._leader_ended = True
+                self._report(f"ended {os.waitstatus_to_exitcode(status)}")
 
-    def _tell(self, report: str) -> None:
+    def _report(self, report: str) -> None:
         with suppress(OSError):  # nobody is there to hear it
             self._control.sendall(f"{report}\n".encode())
 
 
-def start(words: list[str], *, foreground: bool) -> tuple[int, int]:
+def start_command(argv: list[str], *, foreground: bool) -> tuple[int, int]:
     """The command's process and 0, once it runs; else what the error was."""
-    heard, tells = os.pipe()
-    guard, child = os.getpid(), os.fork()
+    read_end, write_end = os.pipe()
+    guard_pid, child = os.getpid(), os.fork()
     if child == 0:
         try:
-            _become(words, guard, foreground=foreground)
+            _exec_command(argv, guard_pid, foreground=foreground)
         except OSError as error:
-            os.write(tells, str(error.errno).encode())
+            os.write(write_end, str(error.errno).encode())
         finally:
             os._exit(127)
-    os.close(tells)
-    with open(heard, "rb") as answer:  # which ends when the command has taken the child's place
-        errno = int(answer.read() or 0)
+    os.close(write_end)
+    with open(read_end, "rb") as pipe:  # which ends when the command has taken the child's place
+        errno = int(pipe.read() or 0)
     return child, errno
 
 
-def _become(words: list[str], guard: int, *, foreground: bool) -> None:
+def _exec_command(argv: list[str], guard_pid: int, *, foreground: bool) -> None:
     os.setpgid(0, 0)
-    system_call(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != guard:  # it died before that was asked for
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != guard_pid:  # it died before that was asked for
         os._exit(127)
     if foreground:
         with suppress(OSError):
@@ -200,7 +200,7 @@ def _become(words: list[str], guard: int, *, foreground: bool) -> None:
     for name in ("SIGPIPE", "SIGXFSZ"):  # Python ignores them, and a command would inherit that
         signal.signal(getattr(signal, name), signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTTOU, signal.SIGTTIN})  # `run` has blocked them
-    os.execvp(words[0], words)
+    os.execvp(argv[0], argv)
 
 
 def _has_children() -> bool:
@@ -211,18 +211,18 @@ def _has_children() -> bool:
     return True
 
 
-def _wakes_for_signals() -> int:
+def _open_signal_pipe() -> int:
     """The end of a pipe that can be read when a signal has come. Handlers, unlike what is ignored, do not outlast an exec."""
-    wake, wakes = os.pipe()
-    os.set_blocking(wake, False)
-    os.set_blocking(wakes, False)
-    signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
-    for name in UNHEEDED:
-        sign = getattr(signal, name)
-        if name in NEEDED or signal.getsignal(sign) != signal.SIG_IGN:
-            signal.signal(sign, lambda *_: None)
+    read_end, write_end = os.pipe()
+    os.set_blocking(read_end, False)
+    os.set_blocking(write_end, False)
+    signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
+    for name in IGNORED_SIGNALS:
+        signum = getattr(signal, name)
+        if name in REQUIRED_SIGNALS or signal.getsignal(signum) != signal.SIG_IGN:
+            signal.signal(signum, lambda *_: None)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
-    return wake
+    return read_end
 
 
 def main() -> None:

@@ -15,107 +15,107 @@ from poolkeeper.errors import PoolkeeperError
 from poolkeeper.runner import guard
 
 
-class Unstartable(PoolkeeperError):  # noqa: N818 - names what happened
+class CommandStartError(PoolkeeperError):
     """The command cannot be started; `code` is what shells say then: 127 if it is not there, else 126."""
 
-    def __init__(self, word: str, errno: int) -> None:
-        super().__init__(f"{word} cannot be started: {_told(errno)}")
-        self.code = 127 if errno == _ABSENT else 126
+    def __init__(self, program: str, errno: int) -> None:
+        super().__init__(f"{program} cannot be started: {_describe_errno(errno)}")
+        self.code = 127 if errno == _ENOENT else 126
 
 
-_ABSENT, _NO_FORMAT = 2, 8
+_ENOENT, _ENOEXEC = 2, 8
 
 
-def _told(errno: int) -> str:
-    said = os.strerror(errno).lower()
-    return f"{said} (a script has to begin with #!)" if errno == _NO_FORMAT else said
+def _describe_errno(errno: int) -> str:
+    message = os.strerror(errno).lower()
+    return f"{message} (a script has to begin with #!)" if errno == _ENOEXEC else message
 
 
-class Command:
+class GuardedProcess:
     """One process group, and how it is doing. Unstartable if there is no such command.
 
     `code` is known once its first process has ended (negative for a signal), `gone` is True once nothing of it lives.
     """
 
-    def __init__(self, words: Sequence[str], environment: Mapping[str, str], *, foreground: bool) -> None:
+    def __init__(self, argv: Sequence[str], environment: Mapping[str, str], *, foreground: bool) -> None:
         self.code: int | None = None
-        self.gone = False
+        self.is_gone = False
         self.stopped_by: int | None = None
         """The signal that stopped it, until somebody has looked."""
-        self._rest = b""
-        self._control, other = socket.socketpair()
-        with other:
-            other.set_inheritable(True)
-            said = [str(other.fileno()), "1" if foreground else "0", *words]
-            start = [sys.executable, "-IS", str(Path(guard.__file__)), *said]
+        self._partial_line = b""
+        self._control, guard_end = socket.socketpair()
+        with guard_end:
+            guard_end.set_inheritable(True)
+            guard_arguments = [str(guard_end.fileno()), "1" if foreground else "0", *argv]
+            start = [sys.executable, "-IS", str(Path(guard.__file__)), *guard_arguments]
             # what a shell has opened for the command, as in `-- cmd <(make input)`, is passed on; nothing of ours can be
             self._guard = Popen(start, env=dict(environment), close_fds=False, process_group=0)
-        self.group = self._begun(words[0])
+        self.group = self._await_start(argv[0])
         self._control.setblocking(False)
 
     def fileno(self) -> int:
         """Readable when there is something to `hear`."""
         return self._control.fileno()
 
-    def signal(self, sign: int) -> None:
+    def signal(self, signum: int) -> None:
         """To the whole group."""
-        self._order(sign)
+        self._send_order(signum)
 
     def kill(self) -> None:
         """All there is of it, at once."""
-        self._order(guard.KILL_ALL)
+        self._send_order(guard.KILL_ALL)
 
-    def hear(self) -> None:
+    def read_reports(self) -> None:
         """What the guard has reported meanwhile."""
-        while not self.gone:
+        while not self.is_gone:
             try:
-                read = self._control.recv(4096)
+                chunk = self._control.recv(4096)
             except BlockingIOError:
                 return
             except OSError:
-                read = b""
-            if not read:
-                self._without_guard()
+                chunk = b""
+            if not chunk:
+                self._handle_guard_death()
                 return
-            *reports, self._rest = (self._rest + read).split(b"\n")
+            *reports, self._partial_line = (self._partial_line + chunk).split(b"\n")
             for report in reports:
-                self._note(*report.decode().split())
+                self._apply_report(*report.decode().split())
 
     def close(self) -> None:
         """Nothing of it is left, and nothing of its guard."""
         self._control.close()
         self._guard.wait()
 
-    def _begun(self, word: str) -> int:
+    def _await_start(self, program: str) -> int:
         """The group, once the command runs in it."""
-        said = b""
-        while not said.endswith(b"\n"):
-            read = self._control.recv(1)
-            if not read:
+        report = b""
+        while not report.endswith(b"\n"):
+            byte = self._control.recv(1)
+            if not byte:
                 self.close()
                 raise PoolkeeperError("the process that was to start the command has died")
-            said += read
-        what, number = said.split()
-        if what == b"unstartable":
+            report += byte
+        kind, number = report.split()
+        if kind == b"unstartable":
             self.close()
-            raise Unstartable(word, int(number))
+            raise CommandStartError(program, int(number))
         return int(number)
 
-    def _note(self, what: str, number: str = "0") -> None:
-        if what == "stopped":
+    def _apply_report(self, kind: str, number: str = "0") -> None:
+        if kind == "stopped":
             self.stopped_by = int(number)
-        elif what == "ended":
+        elif kind == "ended":
             self.code = int(number)
         else:
-            self.gone = True
+            self.is_gone = True
 
-    def _order(self, order: int) -> None:
+    def _send_order(self, order: int) -> None:
         with suppress(OSError):  # no guard: `hear` will find that out
             self._control.sendall(bytes([order]))
 
-    def _without_guard(self) -> None:
+    def _handle_guard_death(self) -> None:
         """The guard was killed, and its command with it; what that has left became ours."""
         self._guard.wait()
-        guard.end_all(self.group)
+        guard.kill_all(self.group)
         self.code = -signal.SIGKILL if self.code is None else self.code
-        self.gone = True
+        self.is_gone = True

@@ -19,103 +19,103 @@ if TYPE_CHECKING:
     from poolkeeper.models import Request
 
 PROGRAM = "poolkeeper"
-QUIET_S = 30.0
+REPEAT_AFTER_S = 30.0
 """Between two lines about the place in the queue, where there is no terminal."""
 LIVE_POLL_S, PLAIN_POLL_S = 2.0, 10.0
 """How often to ask for the place."""
-FORESEEN_S = 10.0
+ESTIMATE_EVERY_S = 10.0
 """How often to ask when it may start."""
 
 
-MOST_KEPT = 100
+MAX_PENDING = 100
 """Lines that nobody takes just now."""
-LAST_S = 2.0
+FINAL_FLUSH_S = 2.0
 """How long the last of them may take."""
-LONGEST = 1000
+MAX_LINE = 1000
 """Characters of a line: less than a pipe takes at once when it says that it takes something."""
 
 
-class Showing:
+class Progress:
     """Lines on stderr, and the line of the wait. Whether anybody reads them is of no matter to the work: where stderr takes no
     more, as after a Ctrl-S or in a pipe nobody reads, lines are kept until it does, the latest of them, and nothing waits."""
 
     def __init__(self, *, quiet: bool = False) -> None:
         terminal = sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
-        self._quiet, self._live = quiet, terminal and not quiet
-        self.poll_s = LIVE_POLL_S if self._live else PLAIN_POLL_S
-        self._drawn = False
-        self._kept: deque[str] = deque(maxlen=MOST_KEPT)
-        self._said: dict[str, tuple[str, float]] = {}
-        self._since, self._since_s = "", 0.0
-        self._likely, self._asked_s = "", -FORESEEN_S
+        self._is_quiet, self._is_live = quiet, terminal and not quiet
+        self.poll_s = LIVE_POLL_S if self._is_live else PLAIN_POLL_S
+        self._is_drawn = False
+        self._pending: deque[str] = deque(maxlen=MAX_PENDING)
+        self._last_lines: dict[str, tuple[str, float]] = {}
+        self._waiting_since, self._waiting_since_s = "", 0.0
+        self._estimate, self._estimate_asked_s = "", -ESTIMATE_EVERY_S
 
-    def say(self, message: str) -> None:
+    def info(self, message: str) -> None:
         """How it goes; not said where quiet was asked for."""
-        if not self._quiet:
+        if not self._is_quiet:
             self.warn(message)
 
     def warn(self, message: str) -> None:
         """What somebody has to know."""
         self.clear()
-        self._kept.append(f"{PROGRAM}: {printable(' '.join(message.split()))}"[:LONGEST] + "\n")
+        self._pending.append(f"{PROGRAM}: {printable(' '.join(message.split()))}"[:MAX_LINE] + "\n")
         self.flush()
 
     def flush(self, within_s: float = 0) -> None:
         """Lines that could not be said are, if they can be so soon."""
         until_s = time.monotonic() + within_s
-        while self._kept and _is_taken(max(0.0, until_s - time.monotonic())):
-            self._write(self._kept.popleft())
+        while self._pending and _is_writable(max(0.0, until_s - time.monotonic())):
+            self._write(self._pending.popleft())
 
     def begin_waiting(self) -> None:
         """A wait begins now."""
-        self._since, self._since_s = time.strftime("%H:%M"), time.monotonic()
-        self._said.clear()
+        self._waiting_since, self._waiting_since_s = time.strftime("%H:%M"), time.monotonic()
+        self._last_lines.clear()
 
     @property
     def wants_estimate(self) -> bool:
         """Whether it is time to ask again when it may start."""
-        return self._live and time.monotonic() - self._asked_s >= FORESEEN_S
+        return self._is_live and time.monotonic() - self._estimate_asked_s >= ESTIMATE_EVERY_S
 
-    def foreseen(self, likely: datetime | None) -> None:
+    def set_estimate(self, likely: datetime | None) -> None:
         """When it may start, if anybody can tell."""
-        self._asked_s, self._likely = time.monotonic(), ""
+        self._estimate_asked_s, self._estimate = time.monotonic(), ""
         if likely is not None:
             minutes = max(0, math.ceil((likely - datetime.now(UTC)).total_seconds() / 60))
-            self._likely = f", likely in {duration(minutes * 60)}" if minutes else ", likely any moment"
+            self._estimate = f", likely in {duration(minutes * 60)}" if minutes else ", likely any moment"
 
-    def waiting(self, request: Request) -> None:
+    def show_position(self, request: Request) -> None:
         """Where the request stands in the queue now."""
         self.flush()
-        told = f"{places(request.position)}, since {self._since}"
-        if self._live:
-            self._draw(f"{told} ({duration(int(time.monotonic() - self._since_s))}){self._likely}")
+        text = f"{describe_positions(request.position)}, since {self._waiting_since}"
+        if self._is_live:
+            self._draw(f"{text} ({duration(int(time.monotonic() - self._waiting_since_s))}){self._estimate}")
         else:
-            self._say_now_and_then("place", f"request {request.id}: {told}")
+            self._info_rarely("place", f"request {request.id}: {text}")
 
-    def trouble(self, what: str) -> None:
+    def show_retry(self, error: str) -> None:
         """No answer just now; it is tried again."""
-        if self._live:
-            self._draw(f"{what}; trying again")
+        if self._is_live:
+            self._draw(f"{error}; trying again")
         else:
-            self._say_now_and_then("trouble", f"{what}; trying again")
+            self._info_rarely("trouble", f"{error}; trying again")
 
     def clear(self) -> None:
         """The line of the wait is gone."""
-        if self._drawn and _is_taken():
+        if self._is_drawn and _is_writable():
             self._write("\r\x1b[K")
-            self._drawn = False
+            self._is_drawn = False
 
-    def _say_now_and_then(self, about: str, told: str) -> None:
-        before, said_s = self._said.get(about, ("", -QUIET_S))
-        if told != before and time.monotonic() - said_s >= QUIET_S:
-            self._said[about] = told, time.monotonic()
-            self.say(told)
+    def _info_rarely(self, topic: str, text: str) -> None:
+        previous, shown_s = self._last_lines.get(topic, ("", -REPEAT_AFTER_S))
+        if text != previous and time.monotonic() - shown_s >= REPEAT_AFTER_S:
+            self._last_lines[topic] = text, time.monotonic()
+            self.info(text)
 
     def _draw(self, line: str) -> None:
         self.flush()
-        if not self._kept and _is_taken():
+        if not self._pending and _is_writable():
             self._write(f"\r\x1b[K{printable(f'{PROGRAM}: {line}')[: _width() - 1]}")
-            self._drawn = True
+            self._is_drawn = True
 
     def _write(self, text: str) -> None:
         with suppress(OSError, ValueError, AttributeError):  # nobody reads it, it is closed, there is none
@@ -123,7 +123,7 @@ class Showing:
             sys.stderr.flush()
 
 
-def _is_taken(within_s: float = 0) -> bool:
+def _is_writable(within_s: float = 0) -> bool:
     """Whether stderr takes a line so soon."""
     with suppress(OSError, ValueError, AttributeError):
         return bool(select.select([], [sys.stderr.fileno()], [], within_s)[1])
@@ -136,13 +136,13 @@ def _width() -> int:
     return 80
 
 
-def places(position: Mapping[str, int]) -> str:
+def describe_positions(position: Mapping[str, int]) -> str:
     """`waiting in gpus: 3rd in the queue, 2 ahead`."""
-    told = [
+    positions = [
         f"in {pool}: {ordinal(place)} in the queue{f', {place - 1} ahead' if place > 1 else ''}"
         for pool, place in position.items()
     ]
-    return f"waiting {'; '.join(told)}" if told else "waiting"
+    return f"waiting {'; '.join(positions)}" if positions else "waiting"
 
 
 def ordinal(number: int) -> str:

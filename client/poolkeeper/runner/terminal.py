@@ -13,7 +13,7 @@ class Terminal:
     """Who has the terminal on stdin. Its signals have to be blocked, or handing it on would stop us."""
 
     def __init__(self) -> None:
-        self._lent = False
+        self._is_given = False
 
     def is_ours(self) -> bool:
         """Whether we are in the foreground of a terminal on stdin."""
@@ -22,32 +22,32 @@ class Terminal:
         except OSError:
             return False
 
-    def is_for_the_command(self) -> bool:
+    def should_give_at_start(self) -> bool:
         """Whether it is to have the terminal from its start."""
         return self.is_ours() and not _is_pipe(1)
 
-    def lent(self) -> None:
+    def mark_given(self) -> None:
         """The command has taken it."""
-        self._lent = True
+        self._is_given = True
 
-    def lend(self, group: int) -> None:
+    def give_to(self, group: int) -> None:
         """The command has it from now on."""
         with suppress(OSError):
             os.tcsetpgrp(0, group)
-            self._lent = True
+            self._is_given = True
 
     def take_back(self) -> None:
         """It is ours again, if it was and the shell has not taken it for itself."""
-        if not self._lent:
+        if not self._is_given:
             return
-        self._lent = False
+        self._is_given = False
         with suppress(OSError):
             if os.tcgetpgrp(0) != os.getsid(0):
                 os.tcsetpgrp(0, os.getpgrp())
-                wake_group()
+                continue_group()
 
 
-def wake_group() -> None:
+def continue_group() -> None:
     """Who stands in a pipe with us goes on, if it was stopped: by Ctrl-Z, which stops no run, or since it wanted to read."""
     os.kill(0, signal.SIGCONT)
 

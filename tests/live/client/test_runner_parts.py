@@ -259,8 +259,8 @@ class Waiting:
 
 def test_a_guard_alone_ends_when_nobody_is_there(tmp_path: Path) -> None:
     program = (
-        "import os, sys\nfrom poolkeeper.runner.guarded_process import Command\n"
-        "command = Command(['sleep', '307'], dict(os.environ), foreground=False)\n"
+        "import os, sys\nfrom poolkeeper.runner.guarded_process import GuardedProcess\n"
+        "command = GuardedProcess(['sleep', '307'], dict(os.environ), foreground=False)\n"
         "print(command.group, flush=True)\nos._exit(0)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True)
