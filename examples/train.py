@@ -32,16 +32,16 @@ def main() -> None:
 
 def train(options: argparse.Namespace) -> None:
     """All steps, from where an earlier start of the same work was saved, if there was one."""
-    asked: list[int] = []
-    signal.signal(signal.SIGUSR1, lambda number, _: asked.append(number))
+    signals: list[int] = []
+    signal.signal(signal.SIGUSR1, lambda number, _: signals.append(number))
     step, slope, height = load()
     while step < options.steps:
         step, slope, height = step + 1, *better(slope, height)
         time.sleep(options.pause)
         if step % options.print_every == 0 or step == options.steps:
             print(f"step {step}: y = {slope:.2f} x + {height:.2f}", flush=True)
-        if asked or (options.save_every and step % options.save_every == 0):
-            asked.clear()
+        if signals or (options.save_every and step % options.save_every == 0):
+            signals.clear()
             save(options.state, step, slope, height)
 
 

@@ -66,16 +66,16 @@ class Client(PoolApi):
         return self.submit_spec(body, idempotency_key or new_key())
 
     def submit_spec(self, body: Mapping[str, Any], idempotency_key: str) -> Request:
-        """Submit what `poolkeeper.request_spec` made, under this key."""
+        """Submit a spec of `poolkeeper.request_spec` under this idempotency key."""
         document = self.call("POST", "/requests", body=dict(body), headers={IDEMPOTENCY_HEADER: idempotency_key})
         return Request.from_json(document)
 
     def submit_many(
         self, specs: Sequence[Mapping[str, Any]], *, idempotency_key: str | None = None
     ) -> list[Request | ApiError]:
-        """Submit what `poolkeeper.request_spec` made, in order, each wholly or not at all; a malformed one is answered by its refusal.
+        """Submit specs made by `poolkeeper.request_spec`, in order. The result of a malformed spec is its ApiError.
 
-        The key is for all of them: with the same one the same requests come back.
+        The key is for all of them: with the same key the same requests come back.
         """
         key = idempotency_key or new_key()
         results: list[Request | ApiError] = []
@@ -115,8 +115,8 @@ class Client(PoolApi):
         return estimate
 
     def dry_run(self, **hypothesis: Any) -> dict[str, Any]:
-        """What would come of it, and nothing done: `request=` what `poolkeeper.request_spec` made, or a `pool=`, `policy=` or `group=`
-        as it would be, or `pools=`, `cancel=`, `drop=`."""
+        """What would come of it, and nothing done: `request=` a spec of `poolkeeper.request_spec`, or a `pool=`, `policy=` or
+        `group=` as it would be, or `pools=`, `cancel=`, `drop=`."""
         outcome: dict[str, Any] = self.call("POST", "/dry-run", body=hypothesis)
         return outcome
 
@@ -217,7 +217,7 @@ class Client(PoolApi):
     # ---- tasks
 
     def park(self, body: Mapping[str, Any], idempotency_key: str | None = None) -> Task:
-        """Keep a task's `message` until its `request`, which `poolkeeper.request_spec` made, is granted; it is sent off then."""
+        """Park a task: its `message` is published when its `request`, a spec of `poolkeeper.request_spec`, is granted."""
         return Task.from_json(
             self.call("POST", "/tasks", body=dict(body), headers={IDEMPOTENCY_HEADER: idempotency_key or new_key()})
         )

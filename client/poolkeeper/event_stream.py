@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from poolkeeper.backoff import pause_s
 from poolkeeper.errors import TooManyRequests, Unavailable
 from poolkeeper.failures import is_retryable
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 SILENCE_S = 30.0
 FIRST_TRIES = 5
-LONGEST_PAUSE_S = 10.0
+LONGEST_STREAM_PAUSE_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ class EventParser:
         elif name == "id" and "\0" not in value:
             self._id = value or None
         elif name == "retry" and value.isascii() and value.isdigit():
-            self.retry_s = min(LONGEST_PAUSE_S, int(value) / 1000)
+            self.retry_s = min(LONGEST_STREAM_PAUSE_S, int(value) / 1000)
         return None
 
     def _complete(self) -> dict[str, Any] | None:
@@ -96,6 +97,4 @@ def iter_events(
 
 
 def _pause_s(failures: int, retry_after_s: float | None) -> float:
-    from poolkeeper.http_client import pause_s
-
-    return min(LONGEST_PAUSE_S, pause_s(failures, retry_after_s))
+    return min(LONGEST_STREAM_PAUSE_S, pause_s(failures, retry_after_s))

@@ -13,8 +13,8 @@ from datetime import UTC, datetime, timedelta
 from threading import Event, Thread
 from typing import TYPE_CHECKING, TypeVar
 
+from poolkeeper.backoff import pause_s
 from poolkeeper.errors import NotFound, PoolkeeperError, StaleFence
-from poolkeeper.http_client import pause_s
 
 if TYPE_CHECKING:
     from poolkeeper.client import Client

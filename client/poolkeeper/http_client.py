@@ -17,12 +17,12 @@ from typing import Any, Self
 from urllib.parse import urlencode
 
 from poolkeeper import config, event_stream
+from poolkeeper.backoff import pause_s
 from poolkeeper.config import PREFIX
 from poolkeeper.errors import ApiError, NotFound, PoolkeeperError, api_error
 from poolkeeper.failures import is_answer_lost, is_definitely_not_applied, is_retryable, unavailable_from
 from poolkeeper.transport import Response, Transport
 
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
 LONGEST_RETRY_AFTER_S = 60.0
 """The longest Retry-After that is waited for; beyond it, the refusal is raised at once."""
 
@@ -202,14 +202,6 @@ class HttpClient:
 def new_key() -> str:
     """An idempotency key that nobody else has."""
     return os.urandom(16).hex()
-
-
-def pause_s(tries: int, retry_after_s: float | None = None) -> float:
-    """How long to wait after so many tries: doubling, at random within a half, on top of what the server asks for."""
-    from random import uniform
-
-    backoff: float = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(tries - 1, 10))
-    return (retry_after_s or 0.0) + backoff * uniform(0.5, 1.0)
 
 
 def decode_json(response: Response) -> Any:

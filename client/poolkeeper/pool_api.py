@@ -80,8 +80,8 @@ class PoolApi(HttpClient):
         settings: Mapping[str, Any] | None = None,
     ) -> Policy:
         """Create or replace a policy: what is not given is the default again, a setting inherited."""
-        others = {"priority": priority, "group": group, "profile": profile, "settings": settings}
-        body = account_body(reserved=reserved, limit=limit, weight=weight, **others)
+        fields = {"priority": priority, "group": group, "profile": profile, "settings": settings}
+        body = account_body(reserved=reserved, limit=limit, weight=weight, **fields)
         query = {"component_type": component_type}
         return Policy.from_json(self.call("PUT", _policy_path(pool, component), query=query, body=body))
 

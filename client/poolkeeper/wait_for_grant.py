@@ -6,8 +6,9 @@ import time
 from collections.abc import Callable
 from math import inf
 
+from poolkeeper.backoff import pause_s
 from poolkeeper.errors import TooManyRequests, Unavailable, WaitTimeout
-from poolkeeper.http_client import HttpClient, decode_json, pause_s
+from poolkeeper.http_client import HttpClient, decode_json
 from poolkeeper.models import Request
 
 POLL_S = 30.0

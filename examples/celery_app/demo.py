@@ -25,32 +25,32 @@ class TooLate(Exception):  # noqa: N818 - names what happened
 
 def main() -> None:
     """Send three tasks, and say what becomes of them."""
-    begun = time.monotonic()
+    began_s = time.monotonic()
 
     def say(text: object) -> None:
-        print(f"{time.monotonic() - begun:5.1f} s  {text}", flush=True)
+        print(f"{time.monotonic() - began_s:5.1f} s  {text}", flush=True)
 
     trainings = {name: train.delay(name, STEPS) for name in ("first", "second")}
     say("two trainings of vision, which owns one card and borrows the other")
-    wait(trainings, lambda one: one.state not in ("PENDING", "PARKED"), BEGUN_S)
-    ended = [name for name, one in trainings.items() if one.ready()]
+    wait(trainings, lambda task: task.state not in ("PENDING", "PARKED"), BEGUN_S)
+    ended = [name for name, task in trainings.items() if task.ready()]
     if ended:
         say(f"{' and '.join(ended)} ended before anybody asked for a card; language sends an evaluation all the same")
     else:
         say("both train; language sends an evaluation, and owns the borrowed card")
     evaluation = evaluate.delay("model")
     say(f"the evaluation is {evaluation.state}")
-    for name, one in {"the evaluation": evaluation, **trainings}.items():
-        wait({name: one}, AsyncResult.ready, OVER_S)
-        say(one.get())
-    if not ended and not any("earlier life" in one.get() for one in trainings.values()):
+    for name, task in {"the evaluation": evaluation, **trainings}.items():
+        wait({name: task}, AsyncResult.ready, OVER_S)
+        say(task.get())
+    if not ended and not any("earlier life" in task.get() for task in trainings.values()):
         say("no training had to leave: one ended before it heard that its card was needed")
 
 
 def wait(tasks: dict[str, AsyncResult], happened: Callable[[AsyncResult], bool], within_s: float) -> None:
     """Returns when it has happened to all of them; TooLate says to which it has not."""
     until = time.monotonic() + within_s
-    while late := {name: one.state for name, one in tasks.items() if not happened(one)}:
+    while late := {name: task.state for name, task in tasks.items() if not happened(task)}:
         if time.monotonic() > until:
             raise TooLate(", ".join(f"{name} is still {state}" for name, state in late.items()))
         time.sleep(0.1)

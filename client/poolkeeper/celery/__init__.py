@@ -4,24 +4,24 @@ A task whose base is `PoolTask` is not published when it is called. Its finished
 to Poolkeeper, which keeps it until its request is granted and only then sends it to the app's broker: no worker slot waits for
 capacity. The task's id, result and signatures are Celery's from the first moment; until it is granted its state is `PARKED`.
 
-**Where it is caught** (`publish_hook`, `message`). Every path by which Celery publishes a task (`delay`, `send_task` by name, a step
-of a chain, a chord's body, a retry, beat) ends in `app.amqp.send_task_message`. That function is wrapped, and given a producer
-that keeps what it would have published: queue, routing, serializer, headers and signals are Celery's own. What is no `PoolTask`
-passes untouched. A message published without the wrapper is parked by the worker that finds it.
+**Where it is caught** (`publish_hook`, `message`). Every path by which Celery publishes a task (`delay`, `send_task` by name, a
+step of a chain, a chord's body, a retry, beat) ends in `app.amqp.send_task_message`. That function is wrapped, and given a
+producer that records the message instead of publishing it: queue, routing, serializer, headers and signals are Celery's own.
+A task that is no `PoolTask` is published unchanged. A message that was published without the wrapper is parked by its worker.
 
 **While it runs** (`task`, `allocation`). The worker begins the task under the fence its message names: of two copies of a
-message one runs, the other is dropped. A thread keeps the lease. The units are given back when the result has been stored, so
-that a worker that dies before has the task redelivered, and a result that is there is not computed again. A store of results
-that is away is waited for; in the end the task is parked again instead of losing its result (`result_backend`). Publishing oneself
-again (`retry`, `replace`) waits for that moment, too: the allocation is given up and the task parked anew in one step.
+message one runs, the other is dropped. A thread keeps the lease. The units are released when the result has been stored: a
+worker that dies before has the task redelivered, and a stored result is not computed again. If the result backend cannot be
+reached, storing is retried; in the end the task is parked again instead of losing its result (`result_backend`). A task that
+publishes itself again (`retry`, `replace`) also waits for that moment: its release and the new parking are one step.
 
-**Having to leave** comes in three degrees: `self.allocation.should_checkpoint()` is True; then SIGTERM to the process of a
+**Preemption** comes in three degrees: `self.allocation.should_checkpoint()` is True; then SIGTERM to the process of a
 prefork pool (in a thread `Preempted` is raised); then, when the units are gone, SIGKILL. The process of a pool cannot say that
 it died: its parent does (`worker_request`), in threads that no fork interrupts (`fork_safety`), and the task is parked again.
 
-**Never running** (a request that can never be granted, was cancelled or preempted for good, a worker lost too often) is said by
-a message of its own, so that it is a worker that stores `REVOKED` or `FAILURE` (`TaskNotGranted`) and calls what is linked to it.
-`app.control.revoke` cancels what is parked first and tells the workers only of the rest (`revoke_hook`).
+**A task that will never run** (its request can never be granted, was cancelled or preempted for good, or lost its worker too
+often) is reported by a message of its own: a worker stores `REVOKED` or `FAILURE` (`TaskNotGranted`), and calls linked tasks.
+`app.control.revoke` first cancels parked tasks and tells the workers only of the others (`revoke_hook`).
 """
 
 from poolkeeper.celery.allocation import TaskAllocation

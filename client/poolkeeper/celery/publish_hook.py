@@ -23,11 +23,12 @@ from kombu import Producer
 from kombu.exceptions import EncodeError
 
 from poolkeeper import Client
+from poolkeeper.backoff import pause_s
 from poolkeeper.celery import revoke_hook, task_options
 from poolkeeper.celery.exceptions import PARKED, NotParked
 from poolkeeper.celery.message import GRANT_HEADER, CapturedMessage, RecordingProducer, remaining_s, task_key
 from poolkeeper.errors import Conflict, NotFound, PoolkeeperError, TooManyRequests, Unavailable
-from poolkeeper.http_client import new_key, pause_s
+from poolkeeper.http_client import new_key
 
 if TYPE_CHECKING:
     from poolkeeper.celery.allocation import GrantedAllocation

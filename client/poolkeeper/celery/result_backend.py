@@ -18,10 +18,10 @@ from celery.backends.base import Backend
 from celery.exceptions import BackendStoreError, Reject
 from kombu.exceptions import OperationalError
 
+from poolkeeper.backoff import pause_s
 from poolkeeper.celery import publish_hook
 from poolkeeper.celery.allocation import in_pool_child
 from poolkeeper.celery.message import GRANT_HEADER
-from poolkeeper.http_client import pause_s
 
 if TYPE_CHECKING:
     from poolkeeper.celery.allocation import GrantedAllocation

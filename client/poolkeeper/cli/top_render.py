@@ -97,7 +97,7 @@ class TopView:
         if self._max_policies is None or len(policies) <= self._max_policies:
             return policies
         idle = [not policy["queued"] and not any(policy["used"].values()) for policy in policies]
-        first = sorted(range(len(policies)), key=lambda at: (idle[at], at))[: self._max_policies]
+        first = sorted(range(len(policies)), key=lambda index: (idle[index], index))[: self._max_policies]
         return [policies[index] for index in sorted(first)]
 
     def _row(self, cells: Sequence[str], lead: str, last: str = "") -> Line:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from poolkeeper.allocation import cancel_if_queued
+from poolkeeper.backoff import pause_s
 from poolkeeper.errors import AllocationLost, ApiError, BadRequest, Conflict, NotFound, PoolkeeperError, StaleFence
 from poolkeeper.failures import is_retryable
 from poolkeeper.heartbeats import HeartbeatThread, now_s
-from poolkeeper.http_client import pause_s
 from poolkeeper.runner.checkpoint_reporter import CheckpointReporter
 from poolkeeper.runner.command_env import command_environment
 from poolkeeper.runner.process_run import ProcessRun, RunOptions

@@ -10,9 +10,9 @@ from queue import SimpleQueue
 from threading import Event, Thread
 from typing import TYPE_CHECKING
 
+from poolkeeper.backoff import pause_s
 from poolkeeper.errors import ApiError, PoolkeeperError, StaleFence
 from poolkeeper.failures import is_retryable
-from poolkeeper.http_client import pause_s
 from poolkeeper.runner.checkpoint_files import CheckpointReport
 
 if TYPE_CHECKING:

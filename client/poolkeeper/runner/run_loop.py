@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from poolkeeper.allocation import cancel_if_queued, cancel_or_release
+from poolkeeper.backoff import pause_s
 from poolkeeper.errors import (
     AllocationLost,
     Conflict,
@@ -23,7 +24,7 @@ from poolkeeper.errors import (
 )
 from poolkeeper.failures import is_retryable
 from poolkeeper.heartbeats import now_s
-from poolkeeper.http_client import new_key, pause_s
+from poolkeeper.http_client import new_key
 from poolkeeper.runner import guard
 from poolkeeper.runner.allocation_run import AllocationRun
 from poolkeeper.runner.checkpoint_files import CheckpointFiles

@@ -41,7 +41,7 @@ class Api:
         """Every lease lapses now, as if an hour had gone by without a heartbeat; says how many did."""
         with connect(self.redis_url) as redis:
             hour_ahead = ManualClock(int(time.time() * 1000) + 3_600_000)
-            return Ledger(redis, hour_ahead).sweep(workspace).expired_leases
+            return Ledger(redis, hour_ahead).clean_up(workspace).expired_leases
 
     def preempt(self, workspace: str, waiter: str, request: str, fence: int) -> None:
         """Somebody has to leave for a waiter of the pool `gpus`, as if it had been decided so."""
@@ -57,7 +57,7 @@ class Api:
     def sweep(self, workspace: str) -> int:
         """What has lapsed by now is taken back; says how many had."""
         with connect(self.redis_url) as redis:
-            return Ledger(redis).sweep(workspace).expired_leases
+            return Ledger(redis).clean_up(workspace).expired_leases
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,13 @@
+"""Pauses between the tries of a call."""
+
+from __future__ import annotations
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
+
+
+def pause_s(tries: int, retry_after_s: float | None = None) -> float:
+    """Return the pause after so many tries: doubling, at random within a half, on top of what the server asks for."""
+    from random import uniform
+
+    backoff: float = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(tries - 1, 10))
+    return (retry_after_s or 0.0) + backoff * uniform(0.5, 1.0)
