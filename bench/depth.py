@@ -101,10 +101,10 @@ def measure(client: Redis, waiting: int, lanes: int, settings: PoolSettings = RE
 def _publish(client: Redis) -> None:
     """Fair shares are known to the scripts, as they are once a worker has looked."""
     planning = PlanStore(client)
-    seen = planning.snapshot(WORKSPACE, "p")
+    seen = planning.read_snapshot(WORKSPACE, "p")
     found = plan_pool(seen).publication if seen else None
     if seen and found:
-        planning.publish(WORKSPACE, seen, found)
+        planning.write_fair_shares(WORKSPACE, seen, found)
 
 
 def _refill(client: Redis, running: deque[tuple[str, int]]) -> None:

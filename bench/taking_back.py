@@ -51,13 +51,13 @@ def measure(client: Redis, discipline: str, policies: int, running: int, decisio
     for _ in range(decisions):
         ledger.submit(WORKSPACE, RequestSpec(component="owner", resources={"gpu": VICTIMS}, preemption_class=7, lease_s=None))
         moments = [time.perf_counter()]
-        seen = planning.snapshot(WORKSPACE, "p")
+        seen = planning.read_snapshot(WORKSPACE, "p")
         moments.append(time.perf_counter())
         assert seen
         planned = plan_pool(seen)
         moments.append(time.perf_counter())
         if planned.publication:
-            planning.publish(WORKSPACE, seen, planned.publication)
+            planning.write_fair_shares(WORKSPACE, seen, planned.publication)
         assert planning.apply_step(WORKSPACE, seen, planned.steps[0]).applied
         moments.append(time.perf_counter())
         spans = [(after - before) * 1000 for before, after in pairwise(moments)]
@@ -67,10 +67,10 @@ def measure(client: Redis, discipline: str, policies: int, running: int, decisio
 
 def _look(planning: PlanStore) -> None:
     """Somebody has looked before, and so it is known since when the owner lacks its fair share."""
-    seen = planning.snapshot(WORKSPACE, "p")
+    seen = planning.read_snapshot(WORKSPACE, "p")
     found = plan_pool(seen).publication if seen else None
     if seen and found:
-        planning.publish(WORKSPACE, seen, found)
+        planning.write_fair_shares(WORKSPACE, seen, found)
         time.sleep(0.01)  # who starves after no time at all does so after a moment
 
 

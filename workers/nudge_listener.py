@@ -55,7 +55,7 @@ class NudgeListener:
 
     def _run_once(self) -> None:
         for workspace in self._subscription.wait(self._seconds_until_due()):
-            wait_s = self._nudges.claim(workspace)
+            wait_s = self._nudges.claim_nudge(workspace)
             if wait_s is not None:
                 self._due.setdefault(workspace, time.monotonic() + wait_s)
         now = time.monotonic()

@@ -26,9 +26,9 @@ class Cleanup:
 
     def run(self, workspace: str) -> CleanupCounts:
         """What time has ended in one workspace, and what is unfinished there; says what ended."""
-        ended = [self._ledger.sweep(workspace)]
+        ended = [self._ledger.clean_up(workspace)]
         while any((ended[-1].expired_leases, ended[-1].expired_waiters, ended[-1].pruned_requests)) and len(ended) < MAX_CALLS:
-            ended.append(self._ledger.sweep(workspace))
+            ended.append(self._ledger.clean_up(workspace))
         for _ in range(MAX_CALLS):
             if not self._ledger.resume_unfinished(workspace):
                 break

@@ -161,7 +161,7 @@ class DecisionCache:
         event_before = self._ledger.get_last_event_id(workspace)
         for _ in range(MAX_CALLS):
             try:
-                snapshot = self._plan_store.snapshot(workspace, pool, anyway=True)
+                snapshot = self._plan_store.read_snapshot(workspace, pool, even_if_idle=True)
             except UnfinishedWork:
                 event_before = NO_SINGLE_EVENT
                 self._ledger.resume_unfinished(workspace)

@@ -84,14 +84,14 @@ class _CopyServices:
 
     def list_events_since(self, event: str) -> Iterator[Event]:
         """What has happened since."""
-        while events := self.ledger.list_events(self.workspace, event, PAGE_SIZE):
+        while events := self.ledger.read_events(self.workspace, event, PAGE_SIZE):
             yield from events
             event = events[-1].id
 
     def find_preemptible(self) -> frozenset[str]:
         """Who lies beyond its share."""
         snapshots = (
-            self.plan_store.snapshot(self.workspace, pool, anyway=True) for pool in self.ledger.list_pools(self.workspace)
+            self.plan_store.read_snapshot(self.workspace, pool, even_if_idle=True) for pool in self.ledger.list_pools(self.workspace)
         )
         return frozenset(allocation for snapshot in snapshots if snapshot for allocation in find_preemptible(snapshot))
 

@@ -136,7 +136,7 @@ class Estimator:
 
     def _compute(self, workspace: str, pool: str) -> _PoolEstimates:
         try:
-            snapshot = self._plan_store.snapshot(workspace, pool, anyway=True)
+            snapshot = self._plan_store.read_snapshot(workspace, pool, even_if_idle=True)
         except UnfinishedWork:
             return _PoolEstimates(self._monotonic(), missing=CHANGING)
         if snapshot is None:

@@ -71,7 +71,7 @@ class ReconcileLock:
         """Look, until nothing is left to be done at once; it is done as well if others have looked."""
         name, until = secrets.token_hex(8), self._monotonic() + MAX_LOCKED_S
         try:
-            begun = self._nudges.begin_pass(workspace, f"{name}.1", self._lease_s, trigger)
+            begun = self._nudges.begin_reconcile(workspace, f"{name}.1", self._lease_s, trigger)
             number = 1
             while begun == "begun" and self._look(workspace, name, number, until):
                 number += 1
@@ -102,7 +102,7 @@ class ReconcileLock:
         finally:
             now = self._monotonic()
             then = f"{name}.{number + 1}" if number < MAX_PASSES and now < until else None
-            again = self._nudges.finish_pass(workspace, token, then, self._lease_s, now - begun, found)
+            again = self._nudges.finish_reconcile(workspace, token, then, self._lease_s, now - begun, found)
         return again
 
     @contextmanager

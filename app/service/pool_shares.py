@@ -34,7 +34,7 @@ class PoolShares:
         when that is through. StoreUnavailable if it takes long."""
         for _ in range(MAX_CALLS):
             try:
-                snapshot = self._plan_store.snapshot(workspace, pool, anyway=True)
+                snapshot = self._plan_store.read_snapshot(workspace, pool, even_if_idle=True)
             except UnfinishedWork:
                 self._ledger.resume_unfinished(workspace)
                 continue

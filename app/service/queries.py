@@ -66,7 +66,7 @@ class RequestQueries:
 
     def list_latest_events(self, workspace: str, count: int = 100) -> list[Event]:
         """The workspace's last events, the newest first."""
-        return self._query_store.list_latest_events(checked_name(workspace), checked_count(count))
+        return self._query_store.read_latest_events(checked_name(workspace), checked_count(count))
 
     def get_unmanaged_mode(self, workspace: str) -> str:
         """What becomes of a component without any policy."""

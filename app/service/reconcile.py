@@ -117,7 +117,7 @@ class Reconciler:
         stale_plans, replanned = 0, False
         for _ in range(MAX_SNAPSHOTS):
             try:
-                snapshot = self._plan_store.snapshot(workspace, pool)
+                snapshot = self._plan_store.read_snapshot(workspace, pool)
             except UnfinishedWork:
                 if not self._resume_unfinished(workspace):
                     return True
@@ -142,7 +142,7 @@ class Reconciler:
 
     def _publish_shares(self, workspace: str, snapshot: PoolSnapshot, publication: Publication) -> bool:
         """Keep what was found about the accounts; False if the pool's rules are others by now."""
-        result = self._plan_store.publish(workspace, snapshot, publication)
+        result = self._plan_store.write_fair_shares(workspace, snapshot, publication)
         if result.is_unfinished:
             self._resume_unfinished(workspace)
         return result.applied

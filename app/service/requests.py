@@ -100,7 +100,7 @@ class Requests:
         """A stretch of the workspace's events after one of them."""
         if not re.fullmatch(r"\d{1,16}(-\d{1,16})?", after, re.ASCII):
             raise ValueError("an event's id is two numbers with a - between them")
-        return self._ledger.list_events(checked_name(workspace), after, checked_count(count))
+        return self._ledger.read_events(checked_name(workspace), after, checked_count(count))
 
     def read_counters(self, workspace: str) -> Mapping[str, int]:
         """What the ledger counts for the metrics."""

@@ -49,7 +49,7 @@ class Tasks:
 
     def get_outbox_status(self, workspace: str) -> OutboxStatus:
         """How what is to be sent off stands."""
-        return self._store.get_outbox_status(checked_name(workspace))
+        return self._store.measure_outbox(checked_name(workspace))
 
 
 def checked_task(task: str) -> str:

@@ -23,11 +23,11 @@ class UsageHistories:
     def record(self, workspace: str) -> None:
         """Note how every pool of a workspace stands, unless that was done just now."""
         for pool in self._ledger.list_pools(workspace):
-            self._samples.record_sample(workspace, pool)
+            self._samples.sample_usage(workspace, pool)
 
     def get(self, workspace: str, pool: str) -> UsageHistory:
         """What was used of a pool at each time that was noted: in all, and by the policies it has now."""
-        samples = _drop_clock_jumps(self._samples.list_samples(checked_name(workspace), checked_name(pool)))
+        samples = _drop_clock_jumps(self._samples.read_usage_history(checked_name(workspace), checked_name(pool)))
         keys = sorted({key for sample in samples for key in sample.keys})
 
         def columns(rows: Iterable[Sequence[int | None]]) -> dict[str, UnitSeries]:

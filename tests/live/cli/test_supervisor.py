@@ -96,7 +96,7 @@ class Unwell(EmbeddedRedis):
     said = ""
     alive = True
 
-    def health(self) -> None:
+    def check_health(self) -> None:
         if self.said:
             raise StoreUnavailable("not_persisting", self.said)
 

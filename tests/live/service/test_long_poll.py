@@ -218,7 +218,7 @@ def test_who_waits_does_not_go_stale(client: RedisClient, world: World) -> None:
     with ThreadPoolExecutor(1) as threads:
         poll = threads.submit(now.wait_for_change, "test", waits.id, None, 3.0)
         while not poll.done():
-            ledger.sweep("test")
+            ledger.clean_up("test")
             time.sleep(0.05)
     assert poll.result().request.status == "queued"
     assert ledger.get_request("test", forgotten.id).status == "expired"

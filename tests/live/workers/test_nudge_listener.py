@@ -70,8 +70,8 @@ def work(client: RedisClient) -> Callable[[str], None]:
     nudges = Nudges(client)
 
     def reconcile(workspace: str) -> None:
-        if nudges.begin_pass(workspace, "t.1", 5) == "begun":
-            nudges.finish_pass(workspace, "t.1", None, 5, TOOK_S, "nothing")
+        if nudges.begin_reconcile(workspace, "t.1", 5) == "begun":
+            nudges.finish_reconcile(workspace, "t.1", None, 5, TOOK_S, "nothing")
 
     return reconcile
 

@@ -100,10 +100,10 @@ def test_a_task_is_sent_when_it_is_granted_and_its_end_told_when_it_never_is(pos
     assert (granted["request"], granted["fence"]) == (known.request.id, known.request.fence)
     assert (granted["pool"], granted["resources"], granted["tries"]) == ("p", {"gpu": 1, "step_run": 1}, 1)
     wait_until(lambda: posts.store.get_task(W, "a").status == "sent", "it is known to be sent")
-    wait_until(lambda: posts.store.get_outbox_status(W).unstarted == 2, "both are looked after")
+    wait_until(lambda: posts.store.measure_outbox(W).unstarted == 2, "both are looked after")
     posts.store.acknowledge_end(W, "b", ended["request"])
     assert _is_over(posts, "b")
-    assert posts.store.get_outbox_status(W).waiting == 0
+    assert posts.store.measure_outbox(W).waiting == 0
 
 
 def _is_over(posts: Posts, task: str) -> bool:
@@ -145,12 +145,12 @@ def test_a_broker_that_is_away_is_waited_for_and_nothing_forgotten(posts: Posts)
     for name in names:
         posts.park(name)
     wait_until(lambda: posts.counted("dispatch_failures") >= 2, "it was tried more than once")
-    outbox = posts.store.get_outbox_status(W)
+    outbox = posts.store.measure_outbox(W)
     assert (outbox.waiting, outbox.unstarted) == (60, 0)
     assert outbox.oldest_ms is not None
     assert {posts.store.get_task(W, name).status for name in names} == {"granted"}
     posts.broker.start()
-    wait_until(lambda: posts.store.get_outbox_status(W).unstarted == 60, "all are known to be sent")
+    wait_until(lambda: posts.store.measure_outbox(W).unstarted == 60, "all are known to be sent")
     assert sorted(task for task, _ in posts.broker.told()) == names
 
     posts.broker.kill()  # and once more, under a connection that is there
@@ -247,7 +247,7 @@ def test_two_workers_send_each_task_once(posts: Posts) -> None:
     for name in names:
         posts.park(name)
     wait_until(lambda: len(posts.broker.told()) >= len(names), "all arrive")
-    wait_until(lambda: posts.store.get_outbox_status(W).unstarted == len(names), "all are known to be sent")
+    wait_until(lambda: posts.store.measure_outbox(W).unstarted == len(names), "all are known to be sent")
     assert sorted(task for task, _ in posts.broker.told()) == names
 
 

@@ -232,10 +232,10 @@ def test_what_is_sent_of_tasks(everywhere: Site) -> None:
     for task in ("a", "b", "c"):
         everywhere.park(task)
     everywhere.park("d", not_before="2030-01-01T00:00:00Z")
-    first, second = store.take_batch("default", 15, 60, 3).dispatches
+    first, second = store.take_dispatches("default", 15, 60, 3).dispatches
     everywhere.clock.advance(2.5)
-    store.mark_sent("default", [first], 60)
-    store.mark_failed("default", [second], 0.5)
+    store.mark_dispatched("default", [first], 60)
+    store.mark_dispatch_failed("default", [second], 0.5)
 
     def told() -> dict[str, float]:
         rows = {name: value for (name, labels), value in _numbers(everywhere).items() if labels == {("workspace", "default")}}
@@ -251,7 +251,7 @@ def test_what_is_sent_of_tasks(everywhere: Site) -> None:
         "tasks_unstarted": 1,
     }
     everywhere.clock.advance(60)
-    store.mark_sent("default", store.take_batch("default", 15, 60, 3).dispatches, 60)
+    store.mark_dispatched("default", store.take_dispatches("default", 15, 60, 3).dispatches, 60)
     assert told() | {"outbox_oldest_seconds": 0} == sums | {
         "dispatches_total": 2,
         "redispatches_total": 1,
@@ -270,7 +270,7 @@ def test_how_long_decisions_take(site: Site) -> None:
     nudges = Nudges(site.client, site.clock)
     for took_s in (0.004, 0.3, 0.196):
         site.client.set(key("job_lock", "default", "reconcile"), "me")
-        nudges.finish_pass("default", "me", None, 60, took_s, "nothing")
+        nudges.finish_reconcile("default", "me", None, 60, took_s, "nothing")
     numbers = _numbers(site)
     assert numbers[_row("reconcile_seconds_count", workspace="default")] == 4
     assert numbers[_row("reconcile_seconds_sum", workspace="default")] == 1.5

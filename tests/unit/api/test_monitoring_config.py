@@ -83,8 +83,8 @@ def _starving(site: Site) -> None:
         site.submit(team)
     nudges = Nudges(site.client, site.clock)
     for _ in range(2):
-        assert nudges.begin_pass("default", "me", 60) == "begun"
-        nudges.finish_pass("default", "me", None, 60, 0.01, "nothing")
+        assert nudges.begin_reconcile("default", "me", 60) == "begun"
+        nudges.finish_reconcile("default", "me", None, 60, 0.01, "nothing")
         site.services.periodic_jobs.update_fair_shares()
         site.clock.advance(5)
 

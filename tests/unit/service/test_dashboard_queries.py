@@ -80,7 +80,7 @@ def test_the_last_hours_are_read_once_for_all_who_look(world: World) -> None:
 
     def noted() -> int:
         world.clock.advance(60)
-        assert notes.record_sample(world.workspace, "p")
+        assert notes.sample_usage(world.workspace, "p")
         return len(look.get_history(world.workspace, "p").times_ms)
 
     assert look.get_history(world.workspace, "p").times_ms == ()
@@ -94,8 +94,8 @@ def test_no_more_histories_are_kept_than_there_is_room_for(world: World) -> None
     look, notes = glances(world, Hand()), UsageSampleStore(world.client, 60, 10, world.clock)
     for number in range(MAX_HISTORIES + 1):
         world.pool(f"p{number}", gpu=1)
-        notes.record_sample(world.workspace, f"p{number}")
+        notes.sample_usage(world.workspace, f"p{number}")
         assert len(look.get_history(world.workspace, f"p{number}").times_ms) == 1
     world.clock.advance(60)
-    notes.record_sample(world.workspace, "p0")
+    notes.sample_usage(world.workspace, "p0")
     assert len(look.get_history(world.workspace, "p0").times_ms) == 2, "it had to go"

@@ -172,13 +172,13 @@ def test_who_came_after_it_was_worked_out_is_not_told_of_later(here: Here) -> No
 
 def test_a_pool_that_takes_long_is_left_alone_for_longer(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     """Or newcomers, who all ask when they begin to wait, would have it worked out all the time."""
-    world, snapshot, looks = here.world, here.world.plan_store.snapshot, 0
+    world, snapshot, looks = here.world, here.world.plan_store.read_snapshot, 0
 
     def slow(workspace: str, pool: str, *, anyway: bool = False) -> PoolSnapshot | None:
         nonlocal looks
         looks += 1
         here.now_s += 2
-        return snapshot(workspace, pool, anyway=anyway)
+        return snapshot(workspace, pool, even_if_idle=anyway)
 
     monkeypatch.setattr(world.plan_store, "snapshot", slow)
     world.submit(gpu=2, walltime_s=100)
@@ -213,7 +213,7 @@ class Slow:
     """Looks at pools, of which one takes until it is let go."""
 
     def __init__(self, world: World, slow: str) -> None:
-        self._snapshot, self._slow = world.plan_store.snapshot, slow
+        self._snapshot, self._slow = world.plan_store.read_snapshot, slow
         self.looked, self.began, self.go_on = Counter[str](), Event(), Event()
 
     def snapshot(self, workspace: str, pool: str, *, anyway: bool = False) -> PoolSnapshot | None:
@@ -222,7 +222,7 @@ class Slow:
         if pool == self._slow:
             self.began.set()
             assert self.go_on.wait(30)
-        return self._snapshot(workspace, pool, anyway=anyway)
+        return self._snapshot(workspace, pool, even_if_idle=anyway)
 
 
 def test_a_slow_pool_is_worked_out_once_and_holds_up_no_other(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -153,7 +153,7 @@ def test_a_tick_takes_the_place_of_a_holder_that_died(client: RedisClient, nudge
     rounds = PeriodicJobs(
         Ledger(client), here.workspaces, here.cleanup, here.audit, here.usage_history, ReconcileLock(nudges, reconciler)
     )
-    assert nudges.begin_pass("a", "of the dead", RECONCILE_LOCK_S) == "begun"
+    assert nudges.begin_reconcile("a", "of the dead", RECONCILE_LOCK_S) == "begun"
     begun = time.monotonic()
     assert rounds.reconcile() == {"a": "done", "b": "done", "c": "done"}
     assert (sorted(reconciler.seen), time.monotonic() - begun < 3) == (["a", "b", "c"], True)
@@ -171,14 +171,14 @@ def test_a_tick_leaves_a_long_look_alone_and_waits_no_longer_than_until_somebody
         here.usage_history,
         ReconcileLock(nudges, reconciler, lock_s=0.2),
     )
-    assert nudges.begin_pass("a", "somebody", LEASE_S) == "begun"
+    assert nudges.begin_reconcile("a", "somebody", LEASE_S) == "begun"
     assert rounds.reconcile() == {"a": "held", "b": "done", "c": "done"}
 
     pauses = []
 
     def sleep(seconds: float) -> None:
         pauses.append(seconds)
-        nudges.finish_pass("a", "somebody", "somebody.2", LEASE_S, 0, "nothing")
+        nudges.finish_reconcile("a", "somebody", "somebody.2", LEASE_S, 0, "nothing")
 
     monkeypatch.setattr(time, "sleep", sleep)
     assert rounds.reconcile() == {"a": "done", "b": "done", "c": "done"}
@@ -192,7 +192,7 @@ def test_a_lease_is_prolonged_while_its_holder_looks(client: RedisClient, nudges
     def long() -> None:
         until = time.monotonic() + 1.2
         while time.monotonic() < until:
-            tried.append(nudges.begin_pass("a", "another", LEASE_S))
+            tried.append(nudges.begin_reconcile("a", "another", LEASE_S))
             time.sleep(0.01)
 
     reconciler.then("a", long)

@@ -26,16 +26,16 @@ class CountingStore(TokenStore):
         super().__init__(client, clock)
         self.calls: list[str] = []
 
-    def find(self, digest: str) -> Token | None:
-        self.calls.append("find")
+    def find_token(self, digest: str) -> Token | None:
+        self.calls.append("find_token")
         return super().find_token(digest)
 
-    def all(self) -> list[Token]:
-        self.calls.append("all")
+    def list_tokens(self) -> list[Token]:
+        self.calls.append("list_tokens")
         return super().list_tokens()
 
-    def throttle(self, token: str, per_s: int) -> int:
-        self.calls.append("throttle")
+    def throttle_token(self, token: str, per_s: int) -> int:
+        self.calls.append("throttle_token")
         return super().throttle_token(token, per_s)
 
 
@@ -92,10 +92,10 @@ def test_what_was_found_is_remembered_for_a_second(here: Process) -> None:
         assert here.tokens.authenticate(secret) == token
     here.pass_time(0.99)
     assert here.tokens.authenticate(secret) == token
-    assert here.store.calls == ["find"]
+    assert here.store.calls == ["find_token"]
     here.pass_time(0.01)
     assert here.tokens.authenticate(secret) == token
-    assert here.store.calls == ["find", "find"]
+    assert here.store.calls == ["find_token", "find_token"]
 
 
 def test_strangers_are_not_remembered(here: Process, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,7 +109,7 @@ def test_strangers_are_not_remembered(here: Process, monkeypatch: pytest.MonkeyP
     assert here.store.calls == []
     assert here.tokens.authenticate(STRANGER) is None
     assert here.tokens.authenticate(STRANGER) is None
-    assert here.store.calls == ["find", "find"]
+    assert here.store.calls == ["find_token", "find_token"]
 
 
 def test_no_more_are_remembered_than_there_is_room_for(here: Process, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,7 +122,7 @@ def test_no_more_are_remembered_than_there_is_room_for(here: Process, monkeypatc
         here.tokens.authenticate(secret)
     assert here.store.calls == []
     assert here.tokens.authenticate(secrets[0])
-    assert here.store.calls == ["find"]
+    assert here.store.calls == ["find_token"]
 
 
 def test_a_revoked_token_is_refused_here_at_once_and_elsewhere_within_a_second(client: RedisClient, clock: ManualClock) -> None:
@@ -155,7 +155,7 @@ def test_a_name_is_taken_once(here: Process) -> None:
 def test_whether_there_are_any_is_remembered_for_a_second(client: RedisClient, clock: ManualClock) -> None:
     here, there = Process(client, clock), Process(client, clock)
     assert [here.tokens.any_exist(), there.tokens.any_exist(), there.tokens.any_exist()] == [False, False, False]
-    assert there.store.calls == ["all"]
+    assert there.store.calls == ["list_tokens"]
     here.tokens.create("ci", "viewer", ["*"], expires_s=30)
     assert here.tokens.any_exist()
     there.pass_time(1)
@@ -170,7 +170,7 @@ def test_whether_there_are_any_is_remembered_for_a_second(client: RedisClient, c
 def test_workspaces_and_components_are_listed_once(here: Process) -> None:
     token, _ = here.tokens.create("ci", "requester", ["a", "b", "a"], ["x", "x"])
     assert (token.workspaces, token.components) == (("a", "b"), ("x",))
-    assert here.tokens.create("all", "viewer", ["a", "*"])[0].workspaces == ("*",)
+    assert here.tokens.create("list_tokens", "viewer", ["a", "*"])[0].workspaces == ("*",)
 
 
 GOOD: dict[str, Any] = {"name": "ci", "role": "requester", "workspaces": ["default"], "components": ["ml"]}

@@ -34,7 +34,7 @@ class Outgoing:
     sent: list[str] = field(default_factory=list)
     back: list[tuple[list[str], float]] = field(default_factory=list)
 
-    def take_batch(self, workspace: str, claim_s: float, start_s: float, start_tries: int) -> OutboxBatch:
+    def take_dispatches(self, workspace: str, claim_s: float, start_s: float, start_tries: int) -> OutboxBatch:
         """The next batch."""
         self.asked.append((workspace, claim_s, start_s, start_tries))
         if self.wrong:
@@ -42,12 +42,12 @@ class Outgoing:
         due_ms = None if self.due_in_s is None else NOW_MS + int(self.due_in_s * 1000)
         return OutboxBatch(tuple(self.batches.pop(0) if self.batches else ()), self.more, due_ms, NOW_MS)
 
-    def mark_sent(self, workspace: str, dispatches: Sequence[TaskDispatch], start_s: float) -> None:
+    def mark_dispatched(self, workspace: str, dispatches: Sequence[TaskDispatch], start_s: float) -> None:
         """Noted."""
         assert start_s == DEADLINE_S
         self.sent += [one.task for one in dispatches]
 
-    def mark_failed(self, workspace: str, dispatches: Sequence[TaskDispatch], again_s: float) -> None:
+    def mark_dispatch_failed(self, workspace: str, dispatches: Sequence[TaskDispatch], again_s: float) -> None:
         """Noted."""
         self.back.append(([one.task for one in dispatches], again_s))
 
