@@ -40,15 +40,15 @@ JOIN_TIMEOUT_S = 2.0
 class Outbox(Protocol):
     """What is kept to be sent; the store's promise."""
 
-    def take_batch(self, workspace: str, claim_s: float, start_s: float, start_tries: int) -> OutboxBatch:
+    def take_outbox(self, workspace: str, claim_s: float, start_s: float, start_tries: int) -> OutboxBatch:
         """What is to be sent now, for this caller alone until the claim lapses."""
         ...
 
-    def mark_sent(self, workspace: str, dispatches: Sequence[TaskDispatch], start_s: float) -> None:
+    def mark_dispatched(self, workspace: str, dispatches: Sequence[TaskDispatch], start_s: float) -> None:
         """These were sent."""
         ...
 
-    def mark_failed(self, workspace: str, dispatches: Sequence[TaskDispatch], again_s: float) -> None:
+    def mark_dispatch_failed(self, workspace: str, dispatches: Sequence[TaskDispatch], again_s: float) -> None:
         """These were not, and are due again after so long."""
         ...
 
@@ -136,16 +136,16 @@ class DispatchLoop:
     def run_once(self) -> Pause:
         """Take what is due and send it; says when to do so again."""
         self._wakeup.clear()  # before it is looked: what is put there from now on is said again
-        batch = self._outbox.take_batch(
+        batch = self._outbox.take_outbox(
             self._workspace, CLAIM_S, self._destination.start_deadline_s, self._destination.start_tries
         )
         results = self._send(sorted(batch.dispatches, key=lambda dispatch: dispatch.fence or 0))  # as they were granted
         if results.sent:
-            self._outbox.mark_sent(self._workspace, results.sent, self._destination.start_deadline_s)
+            self._outbox.mark_dispatched(self._workspace, results.sent, self._destination.start_deadline_s)
         if results.left or (results.refused and not results.sent):
             return self._back_off(results)
         if results.refused:  # by a broker that takes others: it will hardly take these soon
-            self._outbox.mark_failed(self._workspace, results.refused, MAX_PAUSE_S)
+            self._outbox.mark_dispatch_failed(self._workspace, results.refused, MAX_PAUSE_S)
         if self._failures and results.sent:
             self._failures = 0
             log.warning("the broker of workspace %s takes tasks again", self._workspace)
@@ -155,7 +155,7 @@ class DispatchLoop:
     def _back_off(self, results: _SendResults) -> Pause:
         self._failures = 1 if results.sent else self._failures + 1
         pause_s = min(MAX_PAUSE_S, MIN_PAUSE_S * 2.0 ** min(self._failures - 1, 16)) * uniform(0.75, 1.0)
-        self._outbox.mark_failed(self._workspace, [*results.refused, *results.left], pause_s)
+        self._outbox.mark_dispatch_failed(self._workspace, [*results.refused, *results.left], pause_s)
         return Pause(pause_s, ignores_wakeups=bool(results.left))  # what is refused keeps no other
 
     def _send(self, dispatches: Sequence[TaskDispatch]) -> _SendResults:

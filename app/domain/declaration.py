@@ -7,14 +7,14 @@ refused here; `promises` judges whether the numbers agree with each other.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from typing import cast, get_args
+from typing import cast
 
 from pydantic import Field, field_validator
 
 from app.domain.field_types import StrictModel
 from app.domain.models import Group, Policy, Pool
 from app.domain.names import Name, component_id
-from app.domain.pool_settings import AccountSettings, PoolSettings
+from app.domain.pool_settings import SETTINGS, AccountSettings, PoolSettings
 from app.domain.specs import GroupSpec, PolicySpec, PoolSpec, Profile, SharingMode
 
 
@@ -79,11 +79,11 @@ class Declaration(StrictModel):
 
 def require_unique(kind: str, names: Iterable[Hashable]) -> None:
     """Raises ValueError if a name comes twice."""
-    seen = set()
+    unique = set()
     for name in names:
-        if name in seen:
+        if name in unique:
             raise ValueError(f"must list every {kind} once; {name} is there twice")
-        seen.add(name)
+        unique.add(name)
 
 
 def export_pool(pool: Pool) -> DeclaredPool:
@@ -100,13 +100,12 @@ def export_pool(pool: Pool) -> DeclaredPool:
 
 def _export_settings(pool: Pool) -> PoolSettings:
     """A setting that is not told has its default, and so has one that is null and may not be."""
-    fields = PoolSettings.model_fields
-    values = {name: value for name, value in pool.settings.items() if value is not None or _is_nullable(name)}
-    return PoolSettings.model_validate({name: value for name, value in values.items() if name in fields})
-
-
-def _is_nullable(setting: str) -> bool:
-    return type(None) in get_args(PoolSettings.model_fields[setting].annotation)
+    values = {
+        name: value
+        for name, value in pool.settings.items()
+        if name in SETTINGS and (value is not None or SETTINGS[name].nullable)
+    }
+    return PoolSettings.model_validate(values)
 
 
 def _export_group(group: Group) -> DeclaredGroup:

@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeAlias
 from app.domain import decimals
 from app.domain.amounts import encode
 from app.domain.declaration import Declaration, DeclaredGroup, DeclaredPolicy, DeclaredPool
-from app.domain.pool_settings import PoolSettings
+from app.domain.pool_settings import DEFAULT_MODE, DEFAULT_PRIORITY, DEFAULT_PROFILE, DEFAULT_WEIGHT, SETTINGS
 
 Action: TypeAlias = Literal["create", "update", "delete"]
 AccountKind: TypeAlias = Literal["pool", "group", "policy"]
@@ -28,10 +28,13 @@ FIELD_ORDER = (
 )  # fmt: skip
 """What lines begin with, in their order."""
 
-AS_THE_DISCIPLINE = frozenset({"near_completion_s", "max_victims", "backoff_s", "over_limit"})
-"""Settings of a pool that each discipline has a value of its own for."""
-
-DEFAULT_TEXTS = {"limit": "as the pool", "priority": "0", "weight": "1", "profile": "batch", "mode": "fair_share"}
+DEFAULT_TEXTS = {
+    "limit": "as the pool",
+    "priority": str(DEFAULT_PRIORITY),
+    "weight": str(DEFAULT_WEIGHT),
+    "profile": DEFAULT_PROFILE,
+    "mode": DEFAULT_MODE,
+}
 """What goes without saying, where that is not nothing."""
 
 
@@ -176,11 +179,10 @@ def _changed_lines(kind: AccountKind, before: Mapping[str, str] | None, after: M
     if before is None:
         return _fact_lines(after)
     labels = sorted({*after, *before}, key=lambda label: (FIELD_ORDER.index(label.partition(" ")[0]), label))
-    pairs = ((label, before.get(label), after.get(label)) for label in labels)
     return tuple(
-        f"{label}: {_default_text(kind, label) if old is None else old} -> {_default_text(kind, label, is_deleted=True) if new is None else new}"
-        for label, old, new in pairs
-        if old != new
+        f"{label}: {before.get(label, _default_text(kind, label))} -> {after.get(label, _default_text(kind, label, is_deleted=True))}"
+        for label in labels
+        if before.get(label) != after.get(label)
     )
 
 
@@ -193,10 +195,10 @@ def _default_text(kind: AccountKind, label: str, *, is_deleted: bool = False) ->
     field, _, name = label.partition(" ")
     if field == "setting" and kind != "pool":
         return "inherited"
-    if name in AS_THE_DISCIPLINE:
+    if field == "setting" and SETTINGS[name].by_discipline:
         return "as the discipline"
     if field == "setting":
-        return _text(PoolSettings.model_fields[name].default)
+        return _text(SETTINGS[name].default)
     if field == "capacity" and is_deleted:
         return "removed"
     return DEFAULT_TEXTS.get(field, "none")

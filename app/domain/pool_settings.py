@@ -286,6 +286,8 @@ SETTINGS: Mapping[str, PoolSetting] = {
 }
 """Every setting by name, in the order in which they are shown."""
 
+DEFAULT_DISCIPLINE = str(SETTINGS["discipline"].default)
+
 ACCOUNT_SETTINGS: Mapping[str, PoolSetting] = {name: setting for name, setting in SETTINGS.items() if setting.is_inheritable}
 """The settings that groups and policies may have as well."""
 
@@ -296,16 +298,15 @@ DEFAULT_MODE: Final = "fair_share"
 """The other fields of a policy or a group that have a default."""
 
 
-def value_without_setting(name: str, discipline: str) -> Setting:
-    """Return the value that holds in a pool of that discipline if the setting is missing or null."""
-    setting = SETTINGS[name]
-    return setting.by_discipline.get(discipline, None if setting.nullable else setting.default)
-
-
-def value_if_unwritten(name: str) -> Setting:
-    """Return the value of a setting that is newer than the pool: null if it may be null, else its default."""
+def unset_value(name: str) -> Setting:
+    """Return the value of a setting that a pool has never written: null if it may be null, else its default."""
     setting = SETTINGS[name]
     return None if setting.nullable else setting.default
+
+
+def default_value(name: str, discipline: str = "") -> Any:
+    """Return the value that a pool goes by if it has none of its own; without a discipline, in the default one."""
+    return SETTINGS[name].by_discipline.get(discipline or DEFAULT_DISCIPLINE, unset_value(name))
 
 
 def _pool_fields() -> dict[str, Any]:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from app.domain.amounts import Amounts
+from app.domain.pool_settings import DEFAULT_MODE, DEFAULT_PRIORITY, DEFAULT_PROFILE, DEFAULT_WEIGHT, default_value
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +54,10 @@ class AccountSnapshot:
     used_fixed: Amounts
     units_on_hold: Amounts
     stack_exits: Amounts
-    priority: int = 0
-    profile: str = "batch"
-    weight: int = 1
-    mode: str = "fair_share"
+    priority: int = DEFAULT_PRIORITY
+    profile: str = DEFAULT_PROFILE
+    weight: int = DEFAULT_WEIGHT
+    mode: str = DEFAULT_MODE
     """Of a group: how its children share."""
     creation_number: int = 0
     """The position in the order in which the groups and policies of the pool were created; the oldest has the lowest."""
@@ -122,19 +123,19 @@ class HoldSnapshot:
 class PlannerSettings:
     """The settings of the pool that the planner reads; None is no bound."""
 
-    discipline: str = "reserved"
-    order: str = "share_first"
-    queueing: str = "best_effort"
-    near_completion_s: int = 0
-    min_runtime_s: int = 0
-    max_victims: int | None = None
-    max_preemptions_per_minute: int | None = None
-    backoff_s: int = 0
-    cost_key: str = "gpu"
-    value_per_class: int | None = None
-    grace_s: int = 30
-    checkpoint_timeout_s: int = 600
-    max_deferral_s: int = 300
+    discipline: str = default_value("discipline")
+    order: str = default_value("order")
+    queueing: str = default_value("queueing")
+    near_completion_s: int = default_value("near_completion_s")
+    min_runtime_s: int = default_value("min_runtime_s")
+    max_victims: int | None = default_value("max_victims") or None
+    max_preemptions_per_minute: int | None = default_value("max_preemptions_per_minute")
+    backoff_s: int = default_value("backoff_s")
+    cost_key: str = default_value("cost_key")
+    value_per_class: int | None = default_value("value_per_class")
+    grace_s: int = default_value("grace_s")
+    checkpoint_timeout_s: int = default_value("checkpoint_timeout_s")
+    max_deferral_s: int = default_value("max_deferral_s")
 
 
 @dataclass(frozen=True, slots=True)

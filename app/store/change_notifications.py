@@ -51,9 +51,9 @@ RECONNECT_DELAYS_S = (0.0, 0.05, 0.1, 0.2, 0.5, 1.0)
 class ChangeWatch:
     """Somebody who waits, for as long as the context; nothing is heard before and after it."""
 
-    def __init__(self, wakeups: ChangeNotifications, topic: str) -> None:
+    def __init__(self, notifications: ChangeNotifications, topic: str) -> None:
         self.topic = topic
-        self._notifications = wakeups
+        self._notifications = notifications
         self._notified = Event()
 
     def __enter__(self) -> ChangeWatch:

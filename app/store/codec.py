@@ -5,21 +5,26 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, get_args
-
-from pydantic.fields import FieldInfo
+from typing import Any
 
 from app.domain import amounts, decimals
 from app.domain.models import Event, Group, HeartbeatResult, Policy, Pool, PoolHold, Request, Setting, TimelineEntry, Victims
 from app.domain.names import component_id
-from app.domain.pool_settings import AccountSettings, PoolSettings
+from app.domain.pool_settings import (
+    ACCOUNT_SETTINGS,
+    DEFAULT_MODE,
+    DEFAULT_PROFILE,
+    SETTINGS,
+    PoolSetting,
+    PoolSettings,
+    unset_value,
+)
 from app.domain.queue_score import EXACT
 from app.domain.reasons import PoolRefusal, Reason, ReasonCode
 from app.domain.request_filter import RequestFilter
 from app.domain.specs import GroupSpec, PolicySpec, RequestSpec, body_digest
 from app.domain.states import HOLDING_STATES, RequestState
 
-DEFAULT_MODE = "fair_share"
 """The mode of a group that has none written."""
 
 NEVER_LAPSES = str(EXACT)
@@ -206,26 +211,18 @@ def encode_setting(value: Setting) -> str:
     return "" if value is None else str(value)
 
 
-def unset_value(name: str) -> Setting:
-    """What a pool's setting is that was never written: null if it may be, else its default, for it is newer than the pool."""
-    field = PoolSettings.model_fields[name]
-    return None if type(None) in get_args(field.annotation) else field.default
-
-
 def _decode_pool_settings(at: Mapping[str, str]) -> dict[str, Setting]:
-    """A pool's settings."""
-    models = PoolSettings.model_fields.items()
-    return {name: _decode_setting(at[name], field) if name in at else unset_value(name) for name, field in models}
+    """Return a pool's settings."""
+    return {name: _decode_setting(at[name], row) if name in at else unset_value(name) for name, row in SETTINGS.items()}
 
 
 def _decode_account_settings(at: Mapping[str, str]) -> dict[str, Setting]:
-    """The settings that a group or a policy says for itself."""
-    models = AccountSettings.model_fields.items()
-    return {name: _decode_setting(at[name], field) for name, field in models if name in at}
+    """Return the settings that a group or a policy has of its own."""
+    return {name: _decode_setting(at[name], row) for name, row in ACCOUNT_SETTINGS.items() if name in at}
 
 
-def _decode_setting(text: str, field: FieldInfo) -> Setting:
-    if bool in (field.annotation, *get_args(field.annotation)):
+def _decode_setting(text: str, row: PoolSetting) -> Setting:
+    if row.values is bool:
         return text == "1"
     if "=" in text:
         return amounts.decode(text)
@@ -277,7 +274,7 @@ def _decode_group(group: str, fields: Mapping[str, str]) -> Group:
 
 def _decode_policy(component: str, fields: Mapping[str, str], queued: int) -> Policy:
     account = _account_fields(component, fields, "group")
-    return Policy(**account, priority=int(fields["priority"]), queued=queued, profile=fields.get("profile") or "batch")
+    return Policy(**account, priority=int(fields["priority"]), queued=queued, profile=fields.get("profile") or DEFAULT_PROFILE)
 
 
 def _account_fields(name: str, fields: Mapping[str, str], parent: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from app.domain import amounts
 from app.domain.declaration import DeclaredGroup, DeclaredPolicy, DeclaredPool
 from app.domain.declaration_diff import DeclarationStep, diff_accounts
 from app.domain.errors import Conflict, rule_refusal
-from app.domain.pool_settings import PoolSettings
+from app.domain.pool_settings import PoolSettings, unset_value
 from app.store import codec
 from app.store.scripts import ScriptReply
 
@@ -50,8 +50,8 @@ def _encode_pool(pool: DeclaredPool, groups: Sequence[DeclaredAccount], policies
 
 def _encode_settings(settings: PoolSettings) -> list[tuple[str, str, str]]:
     """Name, value, and what it is if there is none."""
-    said = settings.model_dump().items()
-    return [(name, codec.encode_setting(value), codec.encode_setting(codec.unset_value(name))) for name, value in said]
+    values = settings.model_dump().items()
+    return [(name, codec.encode_setting(value), codec.encode_setting(unset_value(name))) for name, value in values]
 
 
 def _encode_account(account: DeclaredAccount) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""The ledger: one typed method per command. What a script refuses is raised as the error it is; all else is a model.
+"""The ledger: one typed method per Lua command. A refusal of a script is raised as an exception; any other reply is a model.
 
-Scripts touch a bounded number of things a call and say when something is left. The ledger goes on until nothing is, and if it
-dies on the way the next call or the housekeeping does.
+A script touches a bounded number of records a call and reports unfinished work. The ledger then calls `resume_unfinished` until
+none is left. If the process dies in between, the next call or the next cleanup job goes on.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from app.store.connection import RedisClient
 from app.store.scripts import ScriptReply, Scripts
 
 MAX_RESUMES = 100_000
-"""Rounds a caller goes on with unfinished work: enough for millions of waiters, and an end if the books are broken."""
+"""Calls of `resume_unfinished` before the ledger gives up: enough for millions of waiters, and finite if Redis is corrupt."""
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerLimits:
-    """What one call may touch, and how long things are kept."""
+    """How many records one call may touch, and how long records are kept."""
 
     chunk: int = 200
     events_kept: int = 100_000
@@ -41,7 +41,7 @@ class LedgerLimits:
 
 
 class Ledger:
-    """Pools, policies, requests and allocations of every workspace on one Redis."""
+    """The pools, policies, requests and allocations of every workspace on one Redis."""
 
     def __init__(self, client: RedisClient, clock: Clock | None = None, limits: LedgerLimits | None = None) -> None:
         self._scripts = Scripts(client)
@@ -51,15 +51,15 @@ class Ledger:
     # requests
 
     def submit(self, workspace: str, spec: RequestSpec, key: str | None = None, own_id: str | None = None) -> Request:
-        """Take in one ask. The same idempotency key and body give the same request, another body a conflict."""
+        """Submit a request. A repeated idempotency key returns the first request; with another body it is a Conflict."""
         answer = self.submit_all(workspace, [(own_id or request_id(), spec, key)])[0]
         if isinstance(answer, Refusal):
             raise answer
         return answer
 
-    def submit_all(self, workspace: str, asks: Sequence[tuple[str, RequestSpec, str | None]]) -> list[Request | Refusal]:
-        """Take in asks (id, ask, idempotency key) one after the other in one call, each wholly or not at all."""
-        rows = [codec.encode_request(*request) for request in asks]
+    def submit_all(self, workspace: str, specs: Sequence[tuple[str, RequestSpec, str | None]]) -> list[Request | Refusal]:
+        """Submit requests (id, spec, idempotency key) in order in one call. Each is accepted or refused for itself."""
+        rows = [codec.encode_request(*request) for request in specs]
         reply = self._change("submit", workspace, remember_s=self._limits.idempotency_ttl_s, specs=json.dumps(rows))
         answers = [_submit_outcome(tag, ask, flat) for ask, (tag, flat) in zip(rows, reply.fields["outcomes"], strict=True)]
         if reply.fields["more"] != "1":
@@ -67,7 +67,7 @@ class Ledger:
         return [self._refreshed(workspace, answer) for answer in answers]
 
     def _refreshed(self, workspace: str, answer: Request | Refusal) -> Request | Refusal:
-        """What was queued while work was unfinished, as it stands when that is done."""
+        """Read a queued request again: it may have been granted when unfinished work was resumed."""
         return (
             self.get_request(workspace, answer.id)
             if isinstance(answer, Request) and answer.status == RequestState.QUEUED
@@ -75,22 +75,22 @@ class Ledger:
         )
 
     def get_request(self, workspace: str, request: str, *, poll: bool = False) -> Request:
-        """A request as it stands. With `poll` its owner has asked for it, so it will not expire for a while."""
+        """Return a request with its queue positions and timeline. `poll` counts as a poll of its client: its queue TTL starts anew."""
         reply = self._scripts.call("get_request", workspace, now=self._clock.now_ms(), id=request, poll=poll)
         fields = _require_found(reply, "request", request).fields
         return codec.decode_request(codec.to_mapping(fields["request"]), fields["lapses"], fields["places"])
 
-    def list_events(self, workspace: str, after: str = "0", count: int = 100) -> list[Event]:
-        """A stretch of the workspace's stream after an entry."""
+    def read_events(self, workspace: str, after: str = "0", count: int = 100) -> list[Event]:
+        """Return at most `count` events of the workspace after an entry of its stream."""
         entries = self._scripts.call("read_events", workspace, after=after, count=count).fields["entries"]
         return [codec.decode_event(entry, codec.to_mapping(fields)) for entry, fields in entries]
 
     def get_last_event_id(self, workspace: str) -> str:
-        """The id of the newest event, to have those after it; "0-0" if there is none."""
+        """Return the id of the newest event; "0-0" if there is none."""
         return str(self._scripts.call("get_last_event_id", workspace).fields["id"])
 
     def heartbeat(self, workspace: str, request: str, fence: int) -> HeartbeatResult:
-        """Prolong a lease."""
+        """Extend the lease of an allocation."""
         reply = self._scripts.call("heartbeat", workspace, now=self._clock.now_ms(), id=request, fence=fence)
         return codec.decode_heartbeat(_require_fence(reply, request).fields)
 
@@ -105,53 +105,57 @@ class Ledger:
         *,
         routine: bool = False,
     ) -> HeartbeatResult:
-        """What a holder says of its checkpoint; with one `completed` on its way out it has left, unless it is `routine`."""
+        """Report a checkpoint of an allocation. While it is preempting, `completed` also releases it, unless it is `routine`."""
         report = {"state": state, "seconds": seconds, "reference": reference, "routine": "1" if routine else None}
         args = {"op": _new_operation_id(), "id": request, "fence": fence, **report}
         reply = self._change("checkpoint", workspace, **args)
         if reply.tag == "left":
-            status = RequestState(reply.fields["status"])  # said again, it may be granted again, but not to this holder
+            status = RequestState(
+                reply.fields["status"]
+            )  # a repeated report: the request may be granted again, but under another fence
             return HeartbeatResult(RequestState.QUEUED if status in HOLDING_STATES else status, None)
         if reply.tag == "not_leaving":
             raise _not_preempting(request, reply.fields["status"])
         return codec.decode_heartbeat(_require_fence(reply, request).fields)
 
     def release(self, workspace: str, request: str, fence: int, outcome: str = "succeeded") -> Request:
-        """Give an allocation back; who fits now has been granted when this returns."""
+        """Release an allocation. Waiters that fit now have been granted when this returns."""
         answer = self.release_all(workspace, [(request, fence)], outcome)[0]
         if isinstance(answer, Refusal):
             raise answer
         return answer
 
     def read_counters(self, workspace: str) -> dict[str, int]:
-        """What the metrics count in a workspace."""
+        """Return the metric counters of a workspace."""
         counters = codec.to_mapping(self._scripts.call("read_counters", workspace).fields["counts"])
         return {name: int(count) for name, count in counters.items()}
 
     def release_all(
         self, workspace: str, allocations: Sequence[tuple[str, int]], outcome: str = "succeeded"
     ) -> list[Request | Refusal]:
-        """Give allocations (id, fence) back one after the other in one call, each for itself."""
+        """Release allocations (id, fence) in order in one call. Each is released or refused for itself."""
         rows = json.dumps([(request, str(fence), outcome) for request, fence in allocations])
         outcomes = self._change("release", workspace, allocations=rows).fields["outcomes"]
-        return [_release_outcome(one, *returned) for (one, _), returned in zip(allocations, outcomes, strict=True)]
+        return [
+            _release_outcome(request_id, *returned) for (request_id, _), returned in zip(allocations, outcomes, strict=True)
+        ]
 
     def cancel(self, workspace: str, request: str) -> Request:
-        """Leave the queue."""
+        """Cancel a queued request."""
         reply = self._change("cancel", workspace, id=request)
         if reply.tag == "conflict":
             raise Conflict("not_queued", f"{request} is {reply.fields['status']}, and only a queued request can be cancelled")
         return codec.decode_request(codec.to_mapping(_require_found(reply, "request", request).fields["request"]))
 
     def drop(self, workspace: str, request: str) -> Request:
-        """End a request whatever its state; a final one stays as it is."""
+        """End a request in any state. A request in a final state stays as it is."""
         reply = _require_found(self._change("drop", workspace, id=request), "request", request)
         return codec.decode_request(codec.to_mapping(reply.fields["request"]))
 
     # pools, groups, policies
 
     def create_pool(self, workspace: str, spec: PoolSpec, operation: str | None = None) -> None:
-        """Make a pool. A caller that names the operation may repeat it, as with the deletions."""
+        """Create a pool. A call with the same `operation` may be repeated, as for deletions."""
         if refusal := threshold_refusal("pool", spec.settings, spec.capacity):
             raise refusal
         reply = self._scripts.call(
@@ -167,7 +171,7 @@ class Ledger:
             raise Conflict("pool_exists", f"there is a pool {spec.name} already")
 
     def update_pool(self, workspace: str, name: str, change: PoolUpdate) -> None:
-        """Merge a change into a pool; waiters have been looked at again when this returns."""
+        """Merge a change into a pool. Its waiters have been checked again when this returns."""
         reply = self._change(
             "update_pool",
             workspace,
@@ -179,35 +183,35 @@ class Ledger:
         _require_allowed(_require_found(reply, "pool", name))
 
     def delete_pool(self, workspace: str, name: str, operation: str | None = None) -> None:
-        """Delete a pool, its groups and policies, while nobody waits for it or holds anything of it."""
+        """Delete a pool with its groups and policies, unless it has queued requests or allocations."""
         reply = _require_found(
             self._scripts.call("delete_pool", workspace, op=operation or _new_operation_id(), name=name), "pool", name
         )
         _require_unused(reply, f"pool {name}")
 
     def list_pools(self, workspace: str) -> list[str]:
-        """Names of the pools, in order."""
+        """Return the names of the pools, sorted."""
         return sorted(codec.to_mapping(self._scripts.call("list_pools", workspace).fields["pools"]))
 
     def get_pool(self, workspace: str, name: str) -> Pool:
-        """A pool with its groups and policies, all as of one moment."""
+        """Return a pool with its groups and policies, read at one moment."""
         return codec.decode_pool(
             name, _require_found(self._scripts.call("get_pool", workspace, name=name), "pool", name).fields
         )
 
     def list_queue(self, workspace: str, name: str, after: int | None = None, count: int = 100) -> tuple[list[str], int | None]:
-        """A page of a pool's queue, in order: ids, at times few, and where the next begins (None: that was all)."""
+        """Return a page of a pool's queue in order: ids, and the score the next page begins after. None: this was the last page."""
         reply = self._scripts.call("list_queue", workspace, pool=name, after=-BAND - 1 if after is None else after, count=count)
         fields = _require_found(reply, "pool", name).fields
         return fields["ids"], int(fields["last"]) if fields["last"] else None
 
     def set_policy(self, workspace: str, pool: str, component: str, spec: PolicySpec) -> bool:
-        """Connect a component (`type/name`) to a pool or replace how it is; says whether it is new."""
+        """Create or replace the policy of a component (`type/name`) in a pool. True if it is new."""
         fields = {"component": component, "priority": spec.priority, "profile": spec.profile}
         return self._set_account("set_policy", workspace, pool, spec.group, spec, **fields)
 
     def delete_policy(self, workspace: str, pool: str, component: str, operation: str | None = None) -> None:
-        """Part a component from a pool while nothing of it waits or runs there."""
+        """Delete the policy of a component, unless the component has queued requests or allocations in the pool."""
         args = {"op": operation or _new_operation_id(), "pool": pool, "component": component}
         reply = self._change("delete_policy", workspace, **args)
         while reply.tag == "unfinished":
@@ -216,7 +220,7 @@ class Ledger:
         _require_unused(_require_found(reply, "policy", f"{component} in pool {pool}"), f"policy {component}")
 
     def set_group(self, workspace: str, pool: str, group: str, spec: GroupSpec) -> bool:
-        """Make a group or replace its numbers and parent; says whether it is new."""
+        """Create or replace a group of a pool. True if it is new."""
         return self._set_account("set_group", workspace, pool, spec.parent, spec, own_group=group)
 
     def delete_group(self, workspace: str, pool: str, group: str, operation: str | None = None) -> None:
@@ -226,7 +230,7 @@ class Ledger:
             raise Conflict("in_use", f"group {group} is the parent of {reply.fields['child'].replace(':', ' ', 1)}")
 
     def declare(self, workspace: str, steps: Sequence[DeclarationStep], operation: str | None = None) -> bool:
-        """Make pools as declared, all of it or nothing; False, and nothing done, if one is not what it was planned against."""
+        """Apply the steps of a declaration, all or none. False if a pool has changed since the steps were planned."""
         args = {"op": operation or _new_operation_id(), "changes": declaration_codec.encode_steps(steps)}
         reply = self._change("declare", workspace, **args)
         while reply.tag == "unfinished":
@@ -235,37 +239,37 @@ class Ledger:
         return declaration_codec.was_applied(reply)
 
     def update_workspace(self, workspace: str, change: WorkspaceSettings) -> None:
-        """Change settings of the workspace."""
+        """Change the settings of a workspace."""
         self._scripts.call("update_workspace", workspace, settings=codec.encode_settings(change.explicit_values()))
 
-    # what time and unfinished work ask for
+    # deadlines and unfinished work
 
-    def sweep(self, workspace: str) -> CleanupCounts:
-        """End what time has ended: lapsed leases, waiters nobody polls for, requests kept long enough. One bounded call."""
+    def clean_up(self, workspace: str) -> CleanupCounts:
+        """End allocations with expired leases and waiters that are not polled; prune old requests. One bounded call."""
         reply = self._change("clean_up", workspace, retention_s=self._limits.retention_s)
         return CleanupCounts(
             **{name: int(reply.fields[name]) for name in ("expired_leases", "expired_waiters", "pruned_requests")}
         )
 
     def give_patience_hold(self, workspace: str, pool: str) -> str | None:
-        """Give the pool's hold to the first who lost patience; says to whom."""
+        """Give the patience hold of a pool to the first waiter past its patience. Return its id; None if the hold is not given."""
         reply = self._scripts.call("give_patience_hold", workspace, now=self._clock.now_ms(), pool=pool)
         return reply.fields["id"] if reply.tag == "given" else None
 
     def resume_unfinished(self, workspace: str) -> bool:
-        """One round of what bounded scripts left unfinished; says whether something is still left."""
+        """Resume unfinished work of bounded scripts, one call. True if some is still left."""
         reply = self._scripts.call("resume_unfinished", workspace, **self._frame())
         return bool(reply.fields["more"] == "1")
 
     def take_job_lock(self, workspace: str, job: str, token: str, ttl_s: int) -> bool:
-        """Take a task of the housekeeping for this workspace; False if another token has it. It lapses after `ttl_s`."""
+        """Take the lock of a periodic job for this workspace. False if another token has it. It lapses after `ttl_s`."""
         return self._scripts.call("take_job_lock", workspace, task=job, token=token, ttl_ms=ttl_s * 1000).tag == "taken"
 
     def release_job_lock(self, workspace: str, job: str, token: str) -> None:
-        """Let go of a task, if this token still has it."""
+        """Release the lock of a periodic job, if this token still has it."""
         self._scripts.call("release_job_lock", workspace, task=job, token=token)
 
-    # how it is called
+    # calls
 
     def _frame(self) -> dict[str, int | None]:
         return {"now": self._clock.now_ms(), "events_kept": self._limits.events_kept, "chunk": self._limits.chunk}
@@ -277,7 +281,7 @@ class Ledger:
         return reply
 
     def resume_all_unfinished(self, workspace: str) -> None:
-        """Go on with what bounded scripts left unfinished until nothing is."""
+        """Resume unfinished work of bounded scripts until none is left."""
         for _ in range(MAX_RESUMES):
             if not self.resume_unfinished(workspace):
                 return
@@ -308,29 +312,29 @@ def _new_operation_id() -> str:
     return secrets.token_hex(8)
 
 
-def _submit_outcome(tag: str, ask: dict[str, Any], flat: list[str]) -> Request | Refusal:
+def _submit_outcome(tag: str, row: dict[str, Any], flat: list[str]) -> Request | Refusal:
     if tag == "taken_in":
-        at = codec.to_mapping(ask["fields"] + flat)
-        at["id"], lapses = ask["id"], ""
-        if at["status"] == RequestState.ALLOCATED and "lease_s" in at:
-            lapses = str(int(at["granted_ms"]) + int(at["lease_s"]) * 1000)
-        return codec.decode_request(at, lapses)
-    at = codec.to_mapping(flat)
+        fields = codec.to_mapping(row["fields"] + flat)
+        fields["id"], lapses = row["id"], ""
+        if fields["status"] == RequestState.ALLOCATED and "lease_s" in fields:
+            lapses = str(int(fields["granted_ms"]) + int(fields["lease_s"]) * 1000)
+        return codec.decode_request(fields, lapses)
+    fields = codec.to_mapping(flat)
     if tag == "known":
-        return codec.decode_request(at, at["lapses"])
+        return codec.decode_request(fields, fields["lapses"])
     if tag == "conflict":
         return Conflict("idempotency_conflict", "this idempotency key was sent with another body before")
     return Conflict("id_taken", "this id is another request's")
 
 
-def _release_outcome(request: str, tag: str, found: Any, reason: str) -> Request | Refusal:
+def _release_outcome(request: str, tag: str, value: Any, reason: str) -> Request | Refusal:
     if tag == "stale_fence":
-        return StaleFence(request, found, reason)
+        return StaleFence(request, value, reason)
     if tag == "not_leaving":
-        return _not_preempting(request, found)
+        return _not_preempting(request, value)
     if tag == "no_task":
         return Conflict("no_task", f"{request} is no task's request")
-    return codec.decode_request(codec.to_mapping(found)) if tag == "released" else NotFound("request", request)
+    return codec.decode_request(codec.to_mapping(value)) if tag == "released" else NotFound("request", request)
 
 
 def _not_preempting(request: str, status: str) -> Conflict:

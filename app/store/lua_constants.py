@@ -7,9 +7,16 @@ from functools import cache
 
 from app.domain import queue_score
 from app.domain.amounts import MAX_KEYS, UNBOUNDED
+from app.domain.pool_settings import SETTINGS
 from app.store.keys import KEYS
 
 CONSTANTS = {name: str(value) for name, value in vars(queue_score).items() if name.isupper()} | {"MAX_KEYS": str(MAX_KEYS)}
+CONSTANTS |= {name.upper(): str(row.default) for name, row in SETTINGS.items() if type(row.default) is int}
+CONSTANTS |= {
+    name.upper(): f"{{{', '.join(f'{discipline} = {value}' for discipline, value in row.by_discipline.items())}}}"
+    for name, row in SETTINGS.items()
+    if row.by_discipline and not row.choices
+}
 CONSTANTS["UNBOUNDED"] = f"{{{', '.join(f'{key} = true' for key in sorted(UNBOUNDED))}}}"
 
 _COMMENT_OR_STRING = re.compile(

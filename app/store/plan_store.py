@@ -1,13 +1,14 @@
-"""Decisions: the pool as the planner needs it, and its steps taken, each by a script that checks again whether it still holds.
+"""The planner's reads and writes: a snapshot of a pool, and one Lua command for each step of a plan.
 
-What runs is kept as one line an allocation, written by the grant; lines do not change (but for a checkpoint), so those that
-were understood at the last look at a pool are not read again.
+The script of a step checks again whether the step still holds. The grant writes one line for each allocation, and only a
+checkpoint changes it; so a line that was decoded for the last snapshot of a pool is not decoded again.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import fields as dataclass_fields
 from dataclasses import replace
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeAlias
@@ -15,7 +16,7 @@ from typing import Any, NamedTuple, TypeAlias
 from app.domain import amounts
 from app.domain.clock import Clock, RedisClock
 from app.domain.plan_steps import EndHold, EvictOverLimit, PlanStep, Preempt, Publication, ReassignVictim
-from app.domain.pool_settings import AccountSettings
+from app.domain.pool_settings import ACCOUNT_SETTINGS, DEFAULT_DISCIPLINE, DEFAULT_MODE, DEFAULT_PROFILE, default_value
 from app.domain.queue_score import EXACT
 from app.domain.snapshot import (
     AccountSnapshot,
@@ -33,31 +34,33 @@ from app.store.ledger import LedgerLimits
 from app.store.scripts import ScriptReply, Scripts
 
 MAX_WAITERS = 1000
-"""Waiters that are asked in one look at a pool, and shapes of them."""
+"""The most waiters in one snapshot of a pool, and the most lanes of its demand."""
 
 
 AllocationCache: TypeAlias = dict[str, tuple[str, Allocation]]
-"""Allocations of a pool, each with the line it was read from."""
+"""The allocations of a pool by id, each with the line that it was decoded from."""
 
 
 Rows: TypeAlias = Sequence[Sequence[str]]
 
 WATCHED_ANEW = "anew"
-"""A pool is watched, and what is kept of who starves there is void, as it had another discipline meanwhile."""
+"""A pool is watched, and its stored starvation is void, because it had another discipline meanwhile."""
 
 PUBLISH_ROWS = 200
-"""Accounts that one call publishes."""
+"""Accounts that one call writes."""
 
 MAX_DEADLINES = 50
-"""Who has to go at once, at most: each may let others in, who have all to be weighed."""
+"""The most deadlines that one call enforces: each may grant waiters, and every grant takes time."""
 
 
 class UnfinishedWork(Exception):  # noqa: N818 - a state of the world
-    """Bounded scripts left work in this pool, which has to be done before anything can be decided."""
+    """Bounded scripts left unfinished work in this pool; it is resumed before the planner runs."""
 
 
 class StepResult(NamedTuple):
-    """What became of a step: taken, or stale and why; whether more moved in the pool than was planned, and work was left."""
+    """The result of a step: applied, or stale with a reason.
+
+    `has_progressed`: the pool changed more than the plan says. `is_unfinished`: the script left work."""
 
     applied: bool
     has_progressed: bool
@@ -66,7 +69,7 @@ class StepResult(NamedTuple):
 
 
 class PlanStore:
-    """What decisions read and write."""
+    """Reads snapshots and applies steps."""
 
     def __init__(self, client: RedisClient, clock: Clock | None = None, limits: LedgerLimits | None = None) -> None:
         self._scripts = Scripts(client)
@@ -74,10 +77,10 @@ class PlanStore:
         self._limits = limits or LedgerLimits()
         self._allocations: dict[tuple[str, str], AllocationCache] = {}
 
-    def snapshot(self, workspace: str, pool: str, *, anyway: bool = False) -> PoolSnapshot | None:
+    def read_snapshot(self, workspace: str, pool: str, *, even_if_idle: bool = False) -> PoolSnapshot | None:
         """The pool, if there is anything to decide about (somebody waits or leaves, or it is watched), or `anyway` if it is
         there. Unfinished while scripts left work."""
-        args = {"now": self._clock.now_ms(), "pool": pool, "most": MAX_WAITERS, "anyway": anyway}
+        args = {"now": self._clock.now_ms(), "pool": pool, "most": MAX_WAITERS, "anyway": even_if_idle}
         reply = self._scripts.call("read_snapshot", workspace, **args)
         if reply.tag == "unfinished":
             raise UnfinishedWork(pool)
@@ -90,7 +93,7 @@ class PlanStore:
         return _decode_snapshot(pool, reply.fields, [allocation for _, allocation in allocations.values()], demand)
 
     def _remaining_demand(self, workspace: str, pool: str, after: str) -> Rows:
-        """What is asked by shapes that one look does not show."""
+        """Return the demand of the lanes beyond the first page."""
         rows: list[Sequence[str]] = []
         while after:
             reply = self._scripts.call("read_demand", workspace, pool=pool, after=after, count=MAX_WAITERS)
@@ -100,8 +103,8 @@ class PlanStore:
             after = reply.fields["next_page"]
         return rows
 
-    def publish(self, workspace: str, snapshot: PoolSnapshot, publication: Publication) -> StepResult:
-        """Write what was found about a pool beside its accounts, unless its rules have changed since; bounded calls."""
+    def write_fair_shares(self, workspace: str, snapshot: PoolSnapshot, publication: Publication) -> StepResult:
+        """Write the publication beside the accounts of the pool, unless its rules have changed since. Bounded calls."""
         more = False
         for first in range(0, max(1, len(publication.updates)), PUBLISH_ROWS):
             rows = publication.updates[first : first + PUBLISH_ROWS]
@@ -124,7 +127,7 @@ class PlanStore:
         return StepResult(True, more, more, "")
 
     def apply_step(self, workspace: str, snapshot: PoolSnapshot, step: PlanStep) -> StepResult:
-        """Take one step of a plan made from this snapshot, if it still holds."""
+        """Apply one step of a plan that was made from this snapshot, if the step still holds."""
         reply = self._call_step(workspace, snapshot, step)
         more = reply.fields.get("more") == "1"
         return StepResult(reply.tag == "applied", reply.fields.get("granted") == "1" or more, more, reply.fields.get("why", ""))
@@ -165,7 +168,10 @@ class PlanStore:
         )
 
     def enforce_deadlines(self, workspace: str) -> tuple[int, bool]:
-        """Those whose time to leave is up: how many were told to end or made to, and whether more is left. One bounded call."""
+        """Enforce the preemption deadlines that have passed, in one bounded call.
+
+        Return how many allocations got the next directive or were forced out, and whether more are due.
+        """
         chunk = min(self._limits.chunk, MAX_DEADLINES)
         frame = {"now": self._clock.now_ms(), "events_kept": self._limits.events_kept, "chunk": chunk}
         fields = self._scripts.call("enforce_deadlines", workspace, **frame).fields
@@ -173,7 +179,8 @@ class PlanStore:
 
 
 def _watched_text(snapshot: PoolSnapshot, publication: Publication, *, last: bool) -> str:
-    """What is written with a part of what was found: if it should be all that ever is, the rest is found by the next look."""
+    """Return the watched flag to write with one page. Before the last page the pool stays watched: should the process die, the
+    next pass writes the rest."""
     if not last:
         return WATCHED_ANEW if snapshot.has_void_starvation else "1"
     return "1" if publication.is_watched else "0"
@@ -188,7 +195,7 @@ def _decode_allocations(flat: FlatHash, cache: AllocationCache) -> AllocationCac
 
 
 def _decode_demand(*parts: Rows) -> dict[str, PolicyDemand]:
-    """What is asked by policy; of one that comes in several parts the sum."""
+    """Return the demand by component; the parts of a component that comes in several are added."""
     sums: dict[str, tuple[int, dict[str, int]]] = {}
     for component, waiting, *flat in (row for rows in parts for row in rows):
         count, units = sums.get(component, (0, {}))
@@ -218,11 +225,11 @@ def _decode_snapshot(
         pool=pool,
         now_ms=int(fields["now"]),
         rules_version=settings.get("rules", "0"),
-        settings=_terms(settings),
+        settings=_planner_settings(settings),
         accounts=accounts,
         allocations=tuple(allocations),
         waiters=tuple(decode_waiter(row) for row in waiting),
-        holds=tuple(HoldSnapshot(decode_waiter(row), _decode_brought(units)) for row, units in fields["holds"] if row),
+        holds=tuple(HoldSnapshot(decode_waiter(row), _decode_freed_units(units)) for row, units in fields["holds"] if row),
         preemptions_last_minute=int(fields["preemptions"]),
         last_decision_ms=int(settings["decided_ms"]) if "decided_ms" in settings else None,
         first_blocked_position=int(fields["line"]) if fields["line"] else None,
@@ -255,11 +262,11 @@ def _decode_account(name: str, flat: FlatHash, parent_field: str | None) -> Acco
         units_on_hold=columns["victim_held"],
         stack_exits=columns["stack_exits"],
         priority=int(fields.get("priority", 0)),
-        profile=fields.get("profile", "batch"),
+        profile=fields.get("profile", DEFAULT_PROFILE),
         weight=int(fields.get("weight", 1)),
-        mode=fields.get("mode", "fair_share"),
+        mode=fields.get("mode", DEFAULT_MODE),
         creation_number=int(fields.get("creation_number", 0)),
-        settings={name: fields[name] for name in fields.keys() & AccountSettings.model_fields.keys()},
+        settings={name: fields[name] for name in fields.keys() & ACCOUNT_SETTINGS.keys()},
         published=PublishedStatus(
             fair_shares=columns["fair_share"],
             demand_met=frozenset(columns["demand_met"]),
@@ -289,7 +296,7 @@ def _decode_allocation(id_: str, line: str) -> Allocation:
 
 
 def decode_waiter(row: Sequence[str]) -> Waiter:
-    """Somebody who waits, as scripts tell it."""
+    """Return a waiter from a row of a script's reply."""
     id_, lane, class_, number, chain, preempted, place = row
     component, kind, resources = lane.split("|")
     return Waiter(
@@ -305,7 +312,7 @@ def decode_waiter(row: Sequence[str]) -> Waiter:
     )
 
 
-def _decode_brought(rows: Sequence[tuple[str, str, str]]) -> dict[str, dict[str, int]]:
+def _decode_freed_units(rows: Sequence[tuple[str, str, str]]) -> dict[str, dict[str, int]]:
     units_by_account: dict[str, dict[str, int]] = {}
     for account, key, units in rows:
         units_by_account.setdefault(account, {})[key] = int(units)
@@ -317,31 +324,18 @@ def _optional_int(text: str) -> int | None:
 
 
 AMOUNT_COLUMNS = ("limit", "reserved", "used", "fixed", "victim_held", "stack_exits", "fair_share", "demand_met")
-"""What of an account is told by key."""
-
-BY_DISCIPLINE = {"classes": {"near_completion_s": 300, "max_victims": 3}, "fair_share": {"backoff_s": 5}}
-"""What holds in a discipline where nothing is set."""
+"""The fields of an account that are amounts by resource key."""
 
 
-def _terms(settings: Mapping[str, str]) -> PlannerSettings:
-    discipline = settings.get("discipline", "reserved")
-    defaults = BY_DISCIPLINE.get(discipline, {})
+def _planner_settings(texts: Mapping[str, str]) -> PlannerSettings:
+    """Return the settings of a pool as the planner goes by them: those that are not set have the default of the discipline."""
+    discipline = texts.get("discipline") or DEFAULT_DISCIPLINE
+    values: dict[str, Any] = {
+        field.name: _setting_value(texts[field.name]) if texts.get(field.name) else default_value(field.name, discipline)
+        for field in dataclass_fields(PlannerSettings)
+    }
+    return PlannerSettings(**{**values, "max_victims": values["max_victims"] or None})
 
-    def number(setting: str) -> int | None:
-        return int(settings[setting]) if settings.get(setting) else defaults.get(setting)
 
-    return PlannerSettings(
-        discipline=discipline,
-        order=settings.get("order", "share_first"),
-        queueing=settings.get("queueing", "best_effort"),
-        near_completion_s=number("near_completion_s") or 0,
-        min_runtime_s=number("min_runtime_s") or 0,
-        max_victims=number("max_victims") or None,
-        max_preemptions_per_minute=number("max_preemptions_per_minute"),
-        backoff_s=number("backoff_s") or 0,
-        cost_key=settings.get("cost_key", "gpu"),
-        value_per_class=number("value_per_class"),
-        grace_s=int(settings.get("grace_s") or 30),
-        checkpoint_timeout_s=int(settings.get("checkpoint_timeout_s") or 600),
-        max_deferral_s=int(settings.get("max_deferral_s") or 300),
-    )
+def _setting_value(text: str) -> int | str:
+    return int(text) if text.isdigit() else text

@@ -66,7 +66,7 @@ class QueryStore:
         """The pools a component (`type/name`) has a policy in, the most preferred first."""
         return list(self._scripts.call("list_component_pools", workspace, component=component).fields["pools"])
 
-    def list_latest_events(self, workspace: str, count: int) -> list[Event]:
+    def read_latest_events(self, workspace: str, count: int) -> list[Event]:
         """The last events, the newest first."""
         entries = self._scripts.call("read_latest_events", workspace, count=count).fields["entries"]
         return [codec.decode_event(entry, codec.to_mapping(fields)) for entry, fields in entries]

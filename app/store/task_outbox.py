@@ -109,7 +109,7 @@ class TaskStore:
 
     # for whoever sends
 
-    def take_batch(
+    def take_outbox(
         self, workspace: str, claim_s: float, start_s: float, start_tries: int, count: int = BATCH_SIZE
     ) -> OutboxBatch:
         """What is to be sent off now, for this caller alone until the claim is over. What else is due in the outbox is done:
@@ -128,7 +128,7 @@ class TaskStore:
         dispatches = tuple(_decode_dispatch(*row) for row in rows)
         return OutboxBatch(dispatches, next_ms is not None and next_ms <= now_ms, next_ms, now_ms)
 
-    def mark_sent(self, workspace: str, dispatches: Sequence[TaskDispatch], start_s: float) -> None:
+    def mark_dispatched(self, workspace: str, dispatches: Sequence[TaskDispatch], start_s: float) -> None:
         """These were sent off. A task is looked after again in `start_s` unless it has begun; what was told to be over is."""
         sent = json.dumps(
             [
@@ -138,12 +138,12 @@ class TaskStore:
         )
         self._scripts.call("mark_dispatched", workspace, now=self._clock.now_ms(), sent=sent, start_ms=_ms(start_s))
 
-    def mark_failed(self, workspace: str, dispatches: Sequence[TaskDispatch], again_s: float) -> None:
+    def mark_dispatch_failed(self, workspace: str, dispatches: Sequence[TaskDispatch], again_s: float) -> None:
         """These could not be sent off; they are due again after so long."""
         tasks = json.dumps([dispatch.task for dispatch in dispatches])
         self._scripts.call("mark_dispatch_failed", workspace, now=self._clock.now_ms(), tasks=tasks, again_ms=_ms(again_s))
 
-    def get_outbox_status(self, workspace: str) -> OutboxStatus:
+    def measure_outbox(self, workspace: str) -> OutboxStatus:
         """How the outbox stands."""
         fields = self._scripts.call("measure_outbox", workspace, now=self._clock.now_ms()).fields
         oldest = int(fields["oldest"]) if fields["oldest"] else None

@@ -43,12 +43,12 @@ class UsageSampleStore:
         self._apart_ms, self._kept = round(interval_s * MIN_INTERVAL_PART * 1000), max_samples
         self._clock = clock or RedisClock()
 
-    def record_sample(self, workspace: str, pool: str) -> bool:
+    def sample_usage(self, workspace: str, pool: str) -> bool:
         """Note how a pool stands; False if that was done just now, or there is no such pool any more."""
         often = {"apart_ms": self._apart_ms, "most": self._kept, "listed": MAX_POLICIES}
         return self._scripts.call("sample_usage", workspace, now=self._clock.now_ms(), pool=pool, **often).tag == "sampled"
 
-    def list_samples(self, workspace: str, pool: str) -> list[UsageSample]:
+    def read_usage_history(self, workspace: str, pool: str) -> list[UsageSample]:
         """What was noted of a pool, oldest first."""
         reply = self._scripts.call("read_usage_history", workspace, pool=pool)
         if reply.tag == "not_found":

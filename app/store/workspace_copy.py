@@ -232,13 +232,13 @@ class WorkspaceCopier:
         self._clock = clock or RedisClock()
 
     @contextmanager
-    def copy(self, workspace: str, also: str = "") -> Iterator[WorkspaceCopy]:
+    def copy(self, workspace: str, extra_request: str = "") -> Iterator[WorkspaceCopy]:
         """The workspace as it is now, for as long as the context, and no longer than a trial may take: then NoTrial. A request
         that is named is there `also` if it has ended."""
         until = self._monotonic() + WAIT_TIMEOUT_S + RUN_TIMEOUT_S
         with self._servers.empty_redis() as client:
             until = min(until, self._monotonic() + RUN_TIMEOUT_S)
-            now, rows = self._read(workspace, also, until)
+            now, rows = self._read(workspace, extra_request, until)
             with _copy_errors():
                 with translated_errors(client):
                     _write(client, rows)

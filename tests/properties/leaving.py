@@ -113,7 +113,7 @@ class Leavings(Histories):
 
     def _snapshot(self, pool: str) -> PoolSnapshot | None:
         try:
-            return self.planning.snapshot(self.world.workspace, pool) if pool in self.checker.model.pools else None
+            return self.planning.read_snapshot(self.world.workspace, pool) if pool in self.checker.model.pools else None
         except UnfinishedWork:
             return None
 

@@ -346,7 +346,7 @@ class Histories(RuleBasedStateMachine):
             due = self.checker.seen.get("waiting").get(one.id)
             assert one.status != "queued" or ttl is None or due == self.world.clock.now_ms() + ttl * 1000
 
-    @rule(act=st.sampled_from(("cancel", "drop", "look")))
+    @rule(act=st.sampled_from(("cancel", "drop", "get_request")))
     def ask_for_who_is_not_there(self, act: str) -> None:
         operation: Callable[[str, str], Any] = getattr(self.world.ledger, act)
         assert isinstance(self._do("", lambda: operation(self.world.workspace, "n9999")), NotFound)
@@ -356,9 +356,9 @@ class Histories(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from((0.5, 1, 3, 5, 9, 30)), how=how)
     def pass_time(self, seconds: float, how: str) -> None:
         self.world.clock.advance(seconds)
-        self._do(how, lambda: self.world.ledger.sweep(self.world.workspace))
+        self._do(how, lambda: self.world.ledger.clean_up(self.world.workspace))
         for pool in sorted(self.checker.model.pools):
-            UsageSampleStore(self.client, 4, NOTED, self.world.clock).record_sample(self.world.workspace, pool)
+            UsageSampleStore(self.client, 4, NOTED, self.world.clock).sample_usage(self.world.workspace, pool)
             self._lose_patience(pool)
 
     def _lose_patience(self, pool: str) -> None:

@@ -44,7 +44,7 @@ def _tried(scene: Scene) -> str:
     last = world.ledger.get_last_event_id(world.workspace)
     one = world.submit(component, **wanted)
     scene.settle()
-    events = world.ledger.list_events(world.workspace, last, 1000)
+    events = world.ledger.read_events(world.workspace, last, 1000)
     victims = list(dict.fromkeys(event.request for event in events if event.by == one.id and event.request != one.id))
     now = world.get(one)
     status = "allocated" if now.status in HOLDING_STATES else str(now.status)

@@ -69,14 +69,14 @@ class History:
 
     def taken(self) -> list[TaskDispatch]:
         """What is to be sent now."""
-        return [*self.store.take_batch(self.world.workspace, CLAIM_S, START_S, TRIES, self.rng.choice((1, 2, 50))).dispatches]
+        return [*self.store.take_outbox(self.world.workspace, CLAIM_S, START_S, TRIES, self.rng.choice((1, 2, 50))).dispatches]
 
     def send(self) -> None:
         """A look at the outbox; some messages vanish, some come twice."""
         taken = self.taken()
         for one in taken:
             self.broker += [one] * self.rng.choice((0, 1, 1, 1, 2))
-        self.store.mark_sent(self.world.workspace, taken, START_S)
+        self.store.mark_dispatched(self.world.workspace, taken, START_S)
         for one in taken:
             if one.end and one.attempts == TRIES and one not in self.broker:  # it is not told for ever
                 self.broker.append(one)
@@ -87,7 +87,7 @@ class History:
 
     def refuse(self) -> None:
         """The broker is away."""
-        self.store.mark_failed(self.world.workspace, self.taken(), 2)
+        self.store.mark_dispatch_failed(self.world.workspace, self.taken(), 2)
 
     def begin(self) -> None:
         """A worker takes a message."""
@@ -198,7 +198,7 @@ class History:
     def reconcile(self) -> None:
         """A decision, and whose time to leave is over leaves."""
         self.world.enforce_deadlines()
-        seen = self.world.plan_store.snapshot(self.world.workspace, "p")
+        seen = self.world.plan_store.read_snapshot(self.world.workspace, "p")
         if seen:
             for step in plan_pool(seen).steps[:1]:
                 self.world.plan_store.apply_step(self.world.workspace, seen, step)
@@ -238,7 +238,7 @@ class History:
                 self.give_back()
             self.reconcile()
             taken = self.taken()
-            self.store.mark_sent(self.world.workspace, taken, START_S)
+            self.store.mark_dispatched(self.world.workspace, taken, START_S)
             self.broker += taken
             while self.broker:
                 self.begin()

@@ -222,14 +222,14 @@ class Lab:
     def lapse(self) -> None:
         """Every lease lapses."""
         with connect(self.redis_url) as redis:
-            assert Ledger(redis, self._in_an_hour()).sweep(self.program.workspace).expired_leases
+            assert Ledger(redis, self._in_an_hour()).clean_up(self.program.workspace).expired_leases
 
     def lapses_by_itself(self, id_: str) -> None:
         """Returns when a request's lease has lapsed, and its units have been taken back."""
 
         def swept() -> bool:
             with connect(self.redis_url) as redis:
-                Ledger(redis).sweep(self.program.workspace)
+                Ledger(redis).clean_up(self.program.workspace)
             return bool(self.request(id_)["status"] == "expired")
 
         wait_until(swept, f"the lease of {id_} lapses")

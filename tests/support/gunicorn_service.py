@@ -81,14 +81,14 @@ class Service:
         """All that happened, as Redis has it."""
         found: list[Event] = []
         with connect(self.redis.url) as client:
-            while page := Ledger(client).list_events(workspace, found[-1].id if found else "0", 1000):
+            while page := Ledger(client).read_events(workspace, found[-1].id if found else "0", 1000):
                 found += page
         return found
 
     def sweep(self, workspace: str = "default") -> None:
         """What the housekeeping does now and then."""
         with connect(self.redis.url) as client:
-            Ledger(client).sweep(workspace)
+            Ledger(client).clean_up(workspace)
 
     def complaints(self) -> list[dict[str, Any]]:
         """What it logged that is worse than information."""

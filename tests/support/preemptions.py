@@ -22,7 +22,7 @@ def preempt(
 ) -> None:
     """These allocations (id, fence) have to leave for somebody who waits, and not for nothing."""
     planning = PlanStore(client, clock)
-    seen = planning.snapshot(workspace, pool)
+    seen = planning.read_snapshot(workspace, pool)
     assert seen
     taken = planning.apply_step(workspace, seen, Preempt(waiter, tuple(Victim(*victim, reason) for victim in victims)))
     assert taken.applied, taken.reason

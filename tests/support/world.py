@@ -122,7 +122,7 @@ class World:
     def pass_time(self, seconds: float) -> None:
         """Let time pass, and do what the housekeeping does."""
         self.clock.advance(seconds)
-        self.ledger.sweep(self.workspace)
+        self.ledger.clean_up(self.workspace)
         for name in self.pools():
             self.ledger.give_patience_hold(self.workspace, name)
 
@@ -135,16 +135,16 @@ class World:
 
     def snapshot(self, pool: str = "p", *, anyway: bool = False) -> PoolSnapshot:
         """A pool as a decision sees it; somebody waits or leaves there, or it is looked at `anyway`."""
-        snapshot = self.plan_store.snapshot(self.workspace, pool, anyway=anyway)
+        snapshot = self.plan_store.read_snapshot(self.workspace, pool, even_if_idle=anyway)
         assert snapshot is not None
         return snapshot
 
     def settle(self) -> None:
         """Somebody has looked at every pool since it was made or changed, and found nothing to do."""
         for name in self.pools():
-            seen = self.plan_store.snapshot(self.workspace, name, anyway=True)
+            seen = self.plan_store.read_snapshot(self.workspace, name, even_if_idle=True)
             assert seen is not None
-            self.plan_store.publish(self.workspace, seen, Publication((), is_watched=False))
+            self.plan_store.write_fair_shares(self.workspace, seen, Publication((), is_watched=False))
         self.client.delete(key("nudge", self.workspace))
 
     def apply_step(self, step: PlanStep, seen: PoolSnapshot | None = None, pool: str = "p") -> StepResult:
@@ -216,7 +216,7 @@ class World:
 
     def events(self) -> list[Event]:
         """Every event, in order."""
-        return self.ledger.list_events(self.workspace, count=100_000)
+        return self.ledger.read_events(self.workspace, count=100_000)
 
     def state(self) -> dict[str, Any]:
         """Everything there is in Redis, as plain data."""

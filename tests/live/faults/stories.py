@@ -49,7 +49,7 @@ def later(world: World) -> Any:
     """The housekeeping some time later."""
     late = World(world.client, WORKSPACE)
     late.clock.advance(LEASE_S + 1)
-    return late.ledger.sweep(WORKSPACE).pruned_requests
+    return late.ledger.clean_up(WORKSPACE).pruned_requests
 
 
 CHANGES: Final[dict[str, Callable[[World], Any]]] = {

@@ -99,7 +99,7 @@ class Interrupted(Ledger):
     strike: Callable[[], object]
     rounds = 0
 
-    def advance(self, workspace: str) -> bool:
+    def resume_unfinished(self, workspace: str) -> bool:
         """The second time there is no memory left."""
         self.rounds += 1
         if self.rounds == 2:

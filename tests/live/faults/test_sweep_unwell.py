@@ -34,11 +34,11 @@ def test_nothing_lapses_while_heartbeats_are_refused(client: Redis) -> None:
     with pytest.raises(StoreUnavailable, match="memory"):
         world.ledger.heartbeat("test", held.id, 1)
     with pytest.raises(StoreUnavailable):
-        world.ledger.sweep("test")
+        world.ledger.clean_up("test")
     client.config_set("maxmemory", 0)
     assert world.status(held) == ["allocated"]
     world.ledger.heartbeat("test", held.id, 1)
-    assert world.ledger.sweep("test").expired_leases == 0
+    assert world.ledger.clean_up("test").expired_leases == 0
 
 
 def test_nothing_is_taken_back_while_nobody_can_begin(client: Redis) -> None:
@@ -48,13 +48,13 @@ def test_nothing_is_taken_back_while_nobody_can_begin(client: Redis) -> None:
     store, later = TaskStore(client, world.clock), datetime.fromtimestamp(world.clock.now_ms() / 1000 + 5, UTC)
     for name, due in (("sent", None), ("later", later)):
         store.park_task("test", TaskSpec(task=name, name="x", request=RequestSpec(component="t"), message={}, not_before=due))
-    (sent,) = store.take_batch("test", 30, 60, 1).dispatches
-    store.mark_sent("test", [sent], 60)
+    (sent,) = store.take_outbox("test", 30, 60, 1).dispatches
+    store.mark_dispatched("test", [sent], 60)
     client.config_set("maxmemory", 1)
     world.clock.advance(60)
     with pytest.raises(StoreUnavailable, match="memory"):
         store.start_task("test", str(sent.request), 1, "w")
     with pytest.raises(StoreUnavailable):
-        store.take_batch("test", 30, 60, 1)
+        store.take_outbox("test", 30, 60, 1)
     client.config_set("maxmemory", 0)
     assert store.start_task("test", str(sent.request), 1, "w").status == "allocated"

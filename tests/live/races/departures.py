@@ -100,7 +100,7 @@ class Departure(World):
         for kind in ("leases", "waiting"):
             if self.client.zscore(key(kind, self.workspace), name) is not None:
                 self.client.zadd(key(kind, self.workspace), {name: 1})
-        self.ledger.sweep(self.workspace)
+        self.ledger.clean_up(self.workspace)
 
     def leave_queue(self, name: str) -> None:
         """It does not wait any more."""
@@ -112,7 +112,7 @@ class Departure(World):
         """Look at the pool, and decide."""
         while True:
             try:
-                self.seen = self.plan_store.snapshot(self.workspace, "p")
+                self.seen = self.plan_store.read_snapshot(self.workspace, "p")
                 break
             except UnfinishedWork:
                 self.ledger.resume_unfinished(self.workspace)
@@ -133,7 +133,7 @@ class Departure(World):
     def later(self, seconds: float) -> None:
         """Time passes, and those whose time is up are seen to."""
         self.clock.advance(seconds)
-        self.ledger.sweep(self.workspace)
+        self.ledger.clean_up(self.workspace)
         self.enforce_deadlines()
 
     # and how it is

@@ -18,7 +18,7 @@ LEASE_S, PATIENCE_S = 10, 30
 class Forgetful(Ledger):
     """A ledger that dies after the first call of every change, and leaves the rest to others."""
 
-    def advance(self, workspace: str) -> bool:
+    def resume_unfinished(self, workspace: str) -> bool:
         """Never goes on."""
         return False
 
@@ -102,7 +102,7 @@ def end_it_somehow(arena: Arena) -> str:
     ways: list[tuple[str, Callable[[], object]]] = [
         ("release", lambda: release(arena)),
         ("drop", lambda: arena.ledger.drop(arena.workspace, "holder").status),
-        ("sweep", lambda: arena.late(LEASE_S + 1).ledger.sweep(arena.workspace).expired_leases),
+        ("sweep", lambda: arena.late(LEASE_S + 1).ledger.clean_up(arena.workspace).expired_leases),
         ("heartbeat", lambda: arena.ledger.heartbeat(arena.workspace, "holder", 1).status),
     ]
     name, way = ways[arena.number % len(ways)]

@@ -42,7 +42,7 @@ class Member(World):
         super().__init__(connect(url), WORKSPACE, shift.chunk)
         self.shift, self.time, self.working = shift, SharedClock(time), working
         self.ledger = Ledger(self.client, self.time, LedgerLimits(chunk=shift.chunk))
-        self.planning = PlanStore(self.client, self.time, LedgerLimits(chunk=shift.chunk))
+        self.plan_store = PlanStore(self.client, self.time, LedgerLimits(chunk=shift.chunk))
         self.random = Random(shift.seed * 100 + number)
         self.done: Counter[str] = Counter()
 
@@ -61,10 +61,10 @@ class Member(World):
 
     def decide(self) -> dict[str, int]:
         """Pass after pass, as long as anybody else works; time goes by."""
-        reconciling = Candid(self.planning, self.ledger)
+        reconciling = Candid(self.plan_store, self.ledger)
         while self.working.value:
             self.done["left" if reconciling.run(self.workspace) else "passes"] += 1
-            self.ledger.sweep(self.workspace)
+            self.ledger.clean_up(self.workspace)
             self.time.advance(self.random.choice((0, 0.5, 1, 2)))
         return dict(self.done)
 

@@ -119,7 +119,7 @@ class Slow(PlanStore):
         super().__init__(world.client, world.clock, world.limits)
         self.world, self.stale = world, 0
 
-    def take(self, workspace: str, snapshot: PoolSnapshot, step: PlanStep) -> StepResult:
+    def apply_step(self, workspace: str, snapshot: PoolSnapshot, step: PlanStep) -> StepResult:
         """Too late."""
         self.world.reconcile()
         taken = super().apply_step(workspace, snapshot, step)

@@ -44,7 +44,7 @@ def test_many_decide_at_once(servers: Servers, name: str) -> None:
 
 def come_to_rest(head: Member) -> Everything:
     """With nobody new, all who have to leave do, and nothing else happens."""
-    reconciling = Candid(head.planning, head.ledger)
+    reconciling = Candid(head.plan_store, head.ledger)
     while head.ledger.resume_unfinished(head.workspace):
         pass
     now = Everything(head.client, head.workspace, head.time.now_ms())
@@ -56,6 +56,6 @@ def come_to_rest(head: Member) -> Everything:
         if not now.of_status("preempting"):
             break
         head.time.advance(2)
-        head.ledger.sweep(head.workspace)
+        head.ledger.clean_up(head.workspace)
     demand(now.at_rest())
     return right(head.client, head.ledger, head.workspace, head.time.now_ms())

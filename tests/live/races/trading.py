@@ -34,15 +34,15 @@ ODDS: Final = {
     "sweep": 4,
     "be_patient": 4,
     "advance": 4,
-    "resize": 4,
+    "update_pool": 4,
     "set_policy": 3,
     "settle_differently": 2,
     "come_and_go": 3,
-    "view": 8,
+    "get_pool": 8,
 }
 
 
-ALIKE: Final = ("pass_time", "view")
+ALIKE: Final = ("pass_time", "get_pool")
 """Verbs that mean the same here as in any world."""
 
 
@@ -163,7 +163,7 @@ class Trader(World):
 
     def sweep(self) -> None:
         """End what time has ended."""
-        self.ledger.sweep(WORKSPACE)
+        self.ledger.clean_up(WORKSPACE)
 
     def be_patient(self) -> None:
         """Perhaps somebody gets a hold."""
@@ -175,14 +175,14 @@ class Trader(World):
 
     # pools and policies
 
-    def resize_one(self) -> None:
+    def update_pool_one(self) -> None:
         """Each pool is resized by one process, one step in the direction of the mix, so that it never goes the other way."""
         if self.number >= 2:
             return
         pool, step = "pq"[self.number], -1 if self.mix.shrinking else 1
         furthest = {"gpu": 3, "licence": 1} if self.mix.shrinking else {"gpu": 12, "licence": 5}
         resource = self.random.choice(sorted(furthest))
-        if (now := self.view(pool).capacity[resource]) != furthest[resource]:
+        if (now := self.get_pool(pool).capacity[resource]) != furthest[resource]:
             self.update_pool(pool, None, **{resource: now + step})
 
     def set_policy(self) -> None:
@@ -222,7 +222,7 @@ class Trader(World):
 
     # what everybody sees
 
-    def view(self, name: str = "") -> Pool:
+    def get_pool(self, name: str = "") -> Pool:
         """A pool as it is now: nobody ever sees one unit too many, nor what is too many get worse."""
         name = name or self.random.choice(("p", "q"))
         seen = super().get_pool(name)

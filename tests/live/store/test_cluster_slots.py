@@ -116,8 +116,8 @@ def live_with_taking_back(world: World) -> None:
     victims = [world.submit("low", gpu=2, checkpoint="auto", walltime_s=9) for _ in range(2)]
     first, second = world.submit("high", gpu=2), world.submit("high", gpu=2)
     nudges = Nudges(world.client, world.clock)
-    assert (nudges.claim(world.workspace), nudges.begin_pass(world.workspace, "a", 60)) == (0, "begun")
-    nudges.finish_pass(world.workspace, "a", None, 60, 0.001, "nothing")
+    assert (nudges.claim_nudge(world.workspace), nudges.begin_reconcile(world.workspace, "a", 60)) == (0, "begun")
+    nudges.finish_reconcile(world.workspace, "a", None, 60, 0.001, "nothing")
     for waiter, victim in zip((first, second), victims, strict=True):
         assert world.preempt(waiter, victim, pool="back").applied
     world.checkpoint(victims[0], "defer", 10)
@@ -148,7 +148,7 @@ def live_with_fair_shares(world: World) -> None:
     assert seen.demand["orchestrator/two"].units["gpu"] == 3
     found = plan_pool(seen).publication
     assert found
-    assert world.plan_store.publish(world.workspace, seen, found).applied
+    assert world.plan_store.write_fair_shares(world.workspace, seen, found).applied
     for one in waiting:
         world.cancel(one)
     world.update_pool("fair", gpu=2)
@@ -169,8 +169,8 @@ def live_with_tasks(world: World, store: TaskStore) -> None:
     ask = TaskSpec(task="a", name="x", request=RequestSpec(component="tasks", resources={"gpu": 1}), message={})
 
     def sent(tries: int = 1) -> TaskDispatch:
-        taken = [one for _ in range(2) for one in store.take_batch(here, 1, 1, tries).dispatches]
-        store.mark_sent(here, taken, 1)
+        taken = [one for _ in range(2) for one in store.take_outbox(here, 1, 1, tries).dispatches]
+        store.mark_dispatched(here, taken, 1)
         return taken[-1]
 
     def begun(of: TaskDispatch) -> tuple[str, int]:
@@ -180,8 +180,8 @@ def live_with_tasks(world: World, store: TaskStore) -> None:
     assert store.park_task(here, ask, "a-task") == store.park_task(here, ask, "a-task")
     store.park_task(here, ask.model_copy(update={"task": "b"}))
     assert store.cancel_task(here, "b").status == "ended"
-    assert store.get_outbox_status(here).waiting == 2
-    store.mark_failed(here, store.take_batch(here, 1, 1, 1).dispatches, 1)
+    assert store.measure_outbox(here).waiting == 2
+    store.mark_dispatch_failed(here, store.take_outbox(here, 1, 1, 1).dispatches, 1)
     world.clock.advance(1)
     sent()
     over = store.get_task(here, "b").request
@@ -214,7 +214,7 @@ def look_through(lists: QueryStore, world: World) -> None:
     """Every command that lists."""
     found, _ = lists.list_requests(world.workspace, RequestFilter(), None, 10)
     assert lists.get_requests(world.workspace, [request.id for request in found]) == found
-    assert [event.id for event in lists.list_latest_events(world.workspace, 1)] == [
+    assert [event.id for event in lists.read_latest_events(world.workspace, 1)] == [
         world.ledger.get_last_event_id(world.workspace)
     ]
     assert lists.list_active(world.workspace, "p", 0, 10) == ([], None)
@@ -247,7 +247,7 @@ def test_no_script_touches_another_slot(strict: RedisClient, monkeypatch: pytest
     live(world)
     assert (world.get_pool().used, world.queue(), len(world.events()) > 10) == ({}, [], True)
     samples = UsageSampleStore(strict, 60, 3, world.clock)
-    assert (samples.record_sample(world.workspace, "p"), len(samples.list_samples(world.workspace, "p"))) == (True, 1)
+    assert (samples.sample_usage(world.workspace, "p"), len(samples.read_usage_history(world.workspace, "p"))) == (True, 1)
     measured = MetricsStore(strict, world.clock).get_pool(world.workspace, "p")
     assert (measured and measured.capacity) == {"gpu": 5}
     look_through(QueryStore(strict), world)

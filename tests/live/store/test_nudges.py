@@ -75,15 +75,15 @@ def counts(world: World) -> dict[str, int]:
 
 
 def test_of_many_one_claims_what_was_asked(world: World, nudges: Nudges, ask: Callable[[RedisClient], Ask]) -> None:
-    assert nudges.claim(W) is None
+    assert nudges.claim_nudge(W) is None
     ask(world.client)()
     assert (nudge(world), 4000 < world.client.pttl(key("nudge", W)) <= 5000) == ("asked", True)
-    assert (nudges.claim(W), Nudges(world.client).claim(W), nudge(world)) == (0, None, "sent")
+    assert (nudges.claim_nudge(W), Nudges(world.client).claim_nudge(W), nudge(world)) == (0, None, "sent")
     ask(world.client)()
-    assert (nudges.claim(W), nudge(world)) == (None, "sent"), "who was sent has not looked yet"
-    assert nudges.begin_pass(W, "a", LEASE_S) == "begun"
+    assert (nudges.claim_nudge(W), nudge(world)) == (None, "sent"), "who was sent has not looked yet"
+    assert nudges.begin_reconcile(W, "a", LEASE_S) == "begun"
     ask(world.client)()
-    assert nudges.claim(W) is not None, "after the look has begun it is another matter"
+    assert nudges.claim_nudge(W) is not None, "after the look has begun it is another matter"
 
 
 def test_what_is_sent_costs_a_fifth_of_the_time_at_most(
@@ -92,10 +92,10 @@ def test_what_is_sent_costs_a_fifth_of_the_time_at_most(
     other = Nudges(world.client, world.clock)
 
     def waits(took_s: float, of: Nudges) -> float | None:
-        nudges.begin_pass(W, "a", LEASE_S)
-        nudges.finish_pass(W, "a", None, LEASE_S, took_s, "nothing")
+        nudges.begin_reconcile(W, "a", LEASE_S)
+        nudges.finish_reconcile(W, "a", None, LEASE_S, took_s, "nothing")
         ask(world.client)()
-        return of.claim(W)
+        return of.claim_nudge(W)
 
     assert waits(0.1, nudges) == 0
     assert waits(0.1, other) == 0.5, "whoever sends it"
@@ -117,74 +117,74 @@ def test_where_nobody_waits_and_nobody_leaves_there_is_nothing_to_do(world: Worl
     held = world.submit(gpu=1)
     world.settle()
     ask(world.client)()
-    assert (nudges.begin_pass(W, "a", LEASE_S), nudge(world), holder(world)) == ("idle", None, None)
+    assert (nudges.begin_reconcile(W, "a", LEASE_S), nudge(world), holder(world)) == ("idle", None, None)
     waiting = world.submit(gpu=1)
-    assert nudges.begin_pass(W, "a", LEASE_S) == "begun"
-    nudges.finish_pass(W, "a", None, LEASE_S, 0, "nothing")
+    assert nudges.begin_reconcile(W, "a", LEASE_S) == "begun"
+    nudges.finish_reconcile(W, "a", None, LEASE_S, 0, "nothing")
     world.cancel(waiting)
-    assert nudges.begin_pass(W, "a", LEASE_S) == "idle"
+    assert nudges.begin_reconcile(W, "a", LEASE_S) == "idle"
     world.client.hset(key("pool_victims", W, "q"), held.id, "-")
-    assert nudges.begin_pass(W, "a", LEASE_S) == "begun", "who leaves for nobody may be called back"
+    assert nudges.begin_reconcile(W, "a", LEASE_S) == "begun", "who leaves for nobody may be called back"
     world.client.delete(key("pool_victims", W, "q"))
     world.client.zadd(key("preemption_deadlines", W), {held.id: 1})
-    assert nudges.begin_pass(W, "a", LEASE_S) == "begun"
+    assert nudges.begin_reconcile(W, "a", LEASE_S) == "begun"
     world.client.delete(key("preemption_deadlines", W))
 
 
 def test_who_finds_the_lease_taken_has_the_holder_look_again(world: World, nudges: Nudges) -> None:
-    assert nudges.begin_pass(W, "a.1", LEASE_S) == "begun"
-    assert nudges.begin_pass(W, "a.1", LEASE_S) == "begun", "as often as it is asked"
-    assert (nudges.begin_pass(W, "b.1", LEASE_S), nudge(world)) == ("held", "missed")
-    assert nudges.begin_pass(W, "b.1", LEASE_S, "missed") == "held"
-    assert nudges.finish_pass(W, "a.1", "a.2", LEASE_S, 0.0101, "nothing")
+    assert nudges.begin_reconcile(W, "a.1", LEASE_S) == "begun"
+    assert nudges.begin_reconcile(W, "a.1", LEASE_S) == "begun", "as often as it is asked"
+    assert (nudges.begin_reconcile(W, "b.1", LEASE_S), nudge(world)) == ("held", "missed")
+    assert nudges.begin_reconcile(W, "b.1", LEASE_S, "missed") == "held"
+    assert nudges.finish_reconcile(W, "a.1", "a.2", LEASE_S, 0.0101, "nothing")
     assert (nudge(world), holder(world)) == (None, "a.2")
-    assert nudges.begin_pass(W, "b.1", LEASE_S, "missed") == "seen"
-    assert nudges.finish_pass(W, "a.1", "a.2", LEASE_S, 0.0101, "nothing"), "said again, if the answer was lost"
+    assert nudges.begin_reconcile(W, "b.1", LEASE_S, "missed") == "seen"
+    assert nudges.finish_reconcile(W, "a.1", "a.2", LEASE_S, 0.0101, "nothing"), "said again, if the answer was lost"
     assert counts(world) == {"reconciles": 1, "reconcile_ms": 11, "reconcile_last_ms": 11}
-    assert not nudges.finish_pass(W, "a.2", "a.3", LEASE_S, 0.001, "nothing")
-    assert not nudges.finish_pass(W, "a.2", "a.3", LEASE_S, 0.001, "nothing")
+    assert not nudges.finish_reconcile(W, "a.2", "a.3", LEASE_S, 0.001, "nothing")
+    assert not nudges.finish_reconcile(W, "a.2", "a.3", LEASE_S, 0.001, "nothing")
     assert (holder(world), counts(world)) == (None, {"reconciles": 2, "reconcile_ms": 12, "reconcile_last_ms": 1})
 
 
 def test_a_nudge_that_is_on_its_way_is_left_to_who_is_sent(
     world: World, nudges: Nudges, ask: Callable[[RedisClient], Ask]
 ) -> None:
-    nudges.begin_pass(W, "a.1", LEASE_S)
+    nudges.begin_reconcile(W, "a.1", LEASE_S)
     ask(world.client)()
-    assert not nudges.finish_pass(W, "a.1", "a.2", LEASE_S, 0.1, "nothing")
+    assert not nudges.finish_reconcile(W, "a.1", "a.2", LEASE_S, 0.1, "nothing")
     assert (nudge(world), holder(world)) == ("asked", None)
 
 
 def test_who_may_not_go_on_asks_for_another(world: World, nudges: Nudges) -> None:
-    nudges.begin_pass(W, "a.1", LEASE_S)
-    assert nudges.finish_pass(W, "a.1", "a.2", LEASE_S, 0, "more")
-    assert not nudges.finish_pass(W, "a.2", None, LEASE_S, 0, "more")
+    nudges.begin_reconcile(W, "a.1", LEASE_S)
+    assert nudges.finish_reconcile(W, "a.1", "a.2", LEASE_S, 0, "more")
+    assert not nudges.finish_reconcile(W, "a.2", None, LEASE_S, 0, "more")
     assert (nudge(world), holder(world)) == ("asked", None)
-    nudges.begin_pass(W, "a.1", LEASE_S)
-    nudges.begin_pass(W, "b.1", LEASE_S)
-    assert not nudges.finish_pass(W, "a.1", None, LEASE_S, 0, "nothing")
+    nudges.begin_reconcile(W, "a.1", LEASE_S)
+    nudges.begin_reconcile(W, "b.1", LEASE_S)
+    assert not nudges.finish_reconcile(W, "a.1", None, LEASE_S, 0, "nothing")
     assert (nudge(world), holder(world)) == ("asked", None)
 
 
 def test_what_failed_is_not_nudged_for_a_while(world: World, nudges: Nudges, ask: Callable[[RedisClient], Ask]) -> None:
-    nudges.begin_pass(W, "a.1", LEASE_S)
+    nudges.begin_reconcile(W, "a.1", LEASE_S)
     ask(world.client)()
-    assert not nudges.finish_pass(W, "a.1", "a.2", LEASE_S, 0.003, "failed")
+    assert not nudges.finish_reconcile(W, "a.1", "a.2", LEASE_S, 0.003, "failed")
     ask(world.client)()
-    assert (nudge(world), nudges.claim(W), holder(world)) == ("hushed", None, None)
+    assert (nudge(world), nudges.claim_nudge(W), holder(world)) == ("hushed", None, None)
     assert 4000 < world.client.pttl(key("nudge", W)) <= 5000
     assert counts(world)["reconcile_last_ms"] == 3
-    assert nudges.begin_pass(W, "b.1", LEASE_S, "nudge") == "seen"
-    assert nudges.begin_pass(W, "b.1", LEASE_S) == "begun", "a tick does not mind"
+    assert nudges.begin_reconcile(W, "b.1", LEASE_S, "nudge") == "seen"
+    assert nudges.begin_reconcile(W, "b.1", LEASE_S) == "begun", "a tick does not mind"
 
 
 def test_who_lost_the_lease_ends_nothing(world: World, nudges: Nudges) -> None:
-    nudges.begin_pass(W, "a.1", LEASE_S)
+    nudges.begin_reconcile(W, "a.1", LEASE_S)
     assert (nudges.extend_lock(W, "a.1", LEASE_S), nudges.extend_lock(W, "b.1", LEASE_S)) == (True, False)
     world.client.delete(key("job_lock", W, "reconcile"))
-    nudges.begin_pass(W, "b.1", LEASE_S)
+    nudges.begin_reconcile(W, "b.1", LEASE_S)
     before = world.state()
-    assert not nudges.finish_pass(W, "a.1", "a.2", LEASE_S, 1, "more")
+    assert not nudges.finish_reconcile(W, "a.1", "a.2", LEASE_S, 1, "more")
     assert not nudges.extend_lock(W, "a.1", LEASE_S)
     assert world.state() == before
 

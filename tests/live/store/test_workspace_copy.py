@@ -107,7 +107,7 @@ def test_a_hold_that_ends_meanwhile_is_not_there_although_no_event_says_so(world
 
     def ends() -> None:
         world.policy("high", priority=5, limit={"gpu": 4})
-        assert owner.id not in {event.request for event in world.ledger.list_events(world.workspace, last, 100)}
+        assert owner.id not in {event.request for event in world.ledger.read_events(world.workspace, last, 100)}
 
     with WorkspaceCopier(world.client, FakeRedisProvider(), world.clock).copy(world.workspace) as made:
         assert "victim_hold_pool" in str(dump(made.client))

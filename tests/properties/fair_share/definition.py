@@ -22,10 +22,10 @@ HALVINGS = (28, 36, 44)
 def shares(capacity: Amounts, root: Branch, guarantees: dict[str, Vector]) -> dict[str, Vector]:
     """The fair share of everybody, keys in order of name."""
     keys = sorted(capacity)
-    found: dict[str, Vector] = {}
+    fair_shares: dict[str, Vector] = {}
     top = _node(root, 0, capacity, keys, guarantees)
-    top.give(Fraction(1), found)
-    return found
+    top.give(Fraction(1), fair_shares)
+    return fair_shares
 
 
 def _vector(amounts: Amounts, capacity: Amounts, keys: list[str], unset: int = 0) -> Vector:
@@ -51,12 +51,12 @@ class _Node:
     @cached_property
     def bounds(self) -> list[tuple[Fraction, Fraction]]:
         """G and L of each key."""
-        found = []
+        bounds = []
         rows = zip(self.takes(Fraction(0)), self.takes(self.top), self.guarantee, self.limit, strict=True)
         for low, high, guarantee, limit in rows:
             most = min(high, max(low, limit))
-            found.append((min(most, max(low, guarantee)), most))
-        return found
+            bounds.append((min(most, max(low, guarantee)), most))
+        return bounds
 
     def level(self, offer: Fraction) -> Fraction:
         """M."""
@@ -70,8 +70,8 @@ class _Node:
 
     def _may_reach(self, level: Fraction, offer: Fraction) -> bool:
         return all(
-            taken <= min(given + offer, most) if offer == 0 or offer > most - given else taken < given + offer
-            for taken, (given, most) in zip(self.takes(level), self.bounds, strict=True)
+            taken <= min(guaranteed + offer, most) if offer == 0 or offer > most - guaranteed else taken < guaranteed + offer
+            for taken, (guaranteed, most) in zip(self.takes(level), self.bounds, strict=True)
         )
 
     def answers(self, offer: Fraction) -> Vector:
@@ -80,9 +80,9 @@ class _Node:
             self._known[offer] = self.takes(self.level(offer))
         return self._known[offer]
 
-    def give(self, offer: Fraction, found: dict[str, Vector]) -> None:
+    def give(self, offer: Fraction, fair_shares: dict[str, Vector]) -> None:
         """Write down its fair share, and those of all below."""
-        found[self.name] = self.answers(offer)
+        fair_shares[self.name] = self.answers(offer)
 
 
 class _Leaf(_Node):
@@ -93,19 +93,19 @@ class _Leaf(_Node):
     def takes(self, level: Fraction) -> Vector:
         if level <= 1:
             return tuple(min(used, level * max(self.usage)) for used in self.usage)
-        return tuple(used + (level - 1) * (wanted - used) for used, wanted in zip(self.usage, self.demand, strict=True))
+        return tuple(used + (level - 1) * (demand - used) for used, demand in zip(self.usage, self.demand, strict=True))
 
     def level(self, offer: Fraction) -> Fraction:
         rows = zip(self.bounds, self.usage, self.demand, strict=True)
-        return min(self._of_key(offer, *bounds, used, wanted) for bounds, used, wanted in rows)
+        return min(self._of_key(offer, *bounds, used, demand) for bounds, used, demand in rows)
 
-    def _of_key(self, offer: Fraction, given: Fraction, most: Fraction, used: Fraction, wanted: Fraction) -> Fraction:
+    def _of_key(self, offer: Fraction, guaranteed: Fraction, most: Fraction, used: Fraction, demand: Fraction) -> Fraction:
         """Where a key is at what is offered of it, solved for the level."""
-        value = min(given + offer, most)
+        value = min(guaranteed + offer, most)
         if value > used:
-            return 1 + (value - used) / (wanted - used)
-        if value == used and (offer == 0 or offer > most - given):
-            return Fraction(1) if wanted > used else self.top
+            return 1 + (value - used) / (demand - used)
+        if value == used and (offer == 0 or offer > most - guaranteed):
+            return Fraction(1) if demand > used else self.top
         return value / max(self.usage) if value else Fraction(0)
 
 
@@ -122,27 +122,27 @@ class _Branch(_Node):
     def takes(self, level: Fraction) -> Vector:
         return self._total([child.answers(offer) for child, offer in zip(self.children, self._offers(level), strict=True)])
 
-    def give(self, offer: Fraction, found: dict[str, Vector]) -> None:
+    def give(self, offer: Fraction, fair_shares: dict[str, Vector]) -> None:
         level = self.level(offer)
         for child, part in zip(self.children, self._offers(level), strict=True):
-            child.give(part, found)
-        found[self.name] = self._total([found[child.name] for child in self.children])
+            child.give(part, fair_shares)
+        fair_shares[self.name] = self._total([fair_shares[child.name] for child in self.children])
 
     def _total(self, vectors: Sequence[Vector]) -> Vector:
         return tuple(sum(parts, Fraction(0)) for parts in zip((Fraction(0),) * len(self.limit), *vectors, strict=True))
 
 
-def _node(node: Leaf | Branch, depth: int, capacity: Amounts, keys: list[str], guarantees: dict[str, Vector]) -> _Node:
-    limit = _vector(node.limit, capacity, keys, 1)
-    kind = _Leaf if isinstance(node, Leaf) else _Branch
-    found = kind(node.name, node.weight, guarantees[node.name], limit)
-    if isinstance(node, Leaf):
-        assert isinstance(found, _Leaf)
-        found.usage, found.demand = (_vector(amounts, capacity, keys) for amounts in (node.usage, node.demand))
+def _node(account: Leaf | Branch, depth: int, capacity: Amounts, keys: list[str], guarantees: dict[str, Vector]) -> _Node:
+    limit = _vector(account.limit, capacity, keys, 1)
+    kind = _Leaf if isinstance(account, Leaf) else _Branch
+    account_of_tree = kind(account.name, account.weight, guarantees[account.name], limit)
+    if isinstance(account, Leaf):
+        assert isinstance(account_of_tree, _Leaf)
+        account_of_tree.usage, account_of_tree.demand = (_vector(amounts, capacity, keys) for amounts in (account.usage, account.demand))
     else:
-        assert isinstance(found, _Branch)
-        found.children = [_node(child, depth + 1, capacity, keys, guarantees) for child in node.children]
-        found.halvings = HALVINGS[depth]
-        found.is_fifo = node.mode == "fifo"
-        found.top = Fraction(len(found.children) if found.is_fifo else 1)
-    return found
+        assert isinstance(account_of_tree, _Branch)
+        account_of_tree.children = [_node(child, depth + 1, capacity, keys, guarantees) for child in account.children]
+        account_of_tree.halvings = HALVINGS[depth]
+        account_of_tree.is_fifo = account.mode == "fifo"
+        account_of_tree.top = Fraction(len(account_of_tree.children) if account_of_tree.is_fifo else 1)
+    return account_of_tree

@@ -12,7 +12,7 @@ KEYS = ("cpu", "gpu", "memory", "slots")
 WEIGHTS = (1, 1, 1, 2, 3, 7, 10)
 
 
-class Grower:
+class TreeGenerator:
     """Grows trees; what is guaranteed below a node is never more than what it is guaranteed itself.
 
     `fine`: how many units the pool has of a key at most; few make many coincidences. `groups`: how deep groups may lie.
@@ -57,12 +57,12 @@ class Grower:
         if groups and self._random.random() < 0.7:
             mode = self._random.choice(self._modes)
             return Branch(name, weight, mode, self._children(guarantee, groups - 1), guarantee, limit)
-        usage = self._asked() if self._random.random() < 0.6 else {}
-        more = self._asked() if self._random.random() < 0.8 else {}
+        usage = self._random_amounts() if self._random.random() < 0.6 else {}
+        more = self._random_amounts() if self._random.random() < 0.8 else {}
         demand = {key: usage.get(key, 0) + more.get(key, 0) for key in (*usage, *more)}
         return Leaf(name, weight, usage, demand, guarantee, limit)
 
-    def _asked(self) -> dict[str, int]:
+    def _random_amounts(self) -> dict[str, int]:
         most = self._random.choice((30, 60, 200))
         return {
             key: self._random.randint(0, units * most // 100)
@@ -74,9 +74,9 @@ class Grower:
         return {key: self._random.randint(0, units) for key, units in remaining.items() if self._random.random() < 0.7}
 
 
-def everybody(node: Leaf | Branch) -> Iterator[Leaf | Branch]:
+def all_accounts(node: Leaf | Branch) -> Iterator[Leaf | Branch]:
     """A node and all below it."""
     yield node
     if isinstance(node, Branch):
         for child in node.children:
-            yield from everybody(child)
+            yield from all_accounts(child)

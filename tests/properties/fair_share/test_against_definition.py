@@ -13,7 +13,7 @@ import pytest
 
 from app.planner.fair_share.water_filling import divide
 from tests.properties.fair_share.definition import shares
-from tests.properties.fair_share.random_trees import Grower
+from tests.properties.fair_share.random_trees import TreeGenerator
 
 LONGER = int(os.environ.get("TREES", 0))
 NEAR = 1e-6
@@ -32,14 +32,14 @@ NEAR = 1e-6
 )
 def test_the_shares_are_as_defined(fine: int, groups: int, trees: int) -> None:
     for seed in range(LONGER or trees):
-        grower = Grower(Random(seed), fine=fine, groups=groups)
+        grower = TreeGenerator(Random(seed), fine=fine, groups=groups)
         tree = grower.tree()
         division = divide(grower.capacity, tree)
         guarantees = {
-            name: tuple(Fraction(share, division.scale) for share in node.guarantee) for name, node in division.accounts.items()
+            name: tuple(Fraction(share, division.scale) for share in account.guarantee) for name, account in division.accounts.items()
         }
         expected = shares(grower.capacity, tree, guarantees)
-        found = {name: [share / division.scale for share in node.fair] for name, node in division.accounts.items()}
-        assert found == {name: pytest.approx([float(share) for share in due], abs=NEAR) for name, due in expected.items()}, (
+        fair_shares = {name: [share / division.scale for share in account.fair] for name, account in division.accounts.items()}
+        assert fair_shares == {name: pytest.approx([float(share) for share in due], abs=NEAR) for name, due in expected.items()}, (
             f"seed {seed}: {grower.capacity} {tree}"
         )

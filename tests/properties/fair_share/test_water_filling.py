@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from app.planner.fair_share.share_tree import Branch, Leaf
 from app.planner.fair_share.water_filling import Division, divide
-from tests.properties.fair_share.random_trees import Grower, everybody
+from tests.properties.fair_share.random_trees import TreeGenerator, all_accounts
 
 MANY = settings(max_examples=150, deadline=None, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
 TRIFLE = 10**9
@@ -23,8 +23,8 @@ RANDOMS = st.randoms(use_true_random=False)
 FINENESS = st.sampled_from((4, 12, 1_000, 10**9))
 
 
-def _grown(random: Random, fine: int, keys: int = 4) -> tuple[Grower, Branch, Division]:
-    grower = Grower(random, fine=fine, groups=2, keys=keys)
+def _grown(random: Random, fine: int, keys: int = 4) -> tuple[TreeGenerator, Branch, Division]:
+    grower = TreeGenerator(random, fine=fine, groups=2, keys=keys)
     tree = grower.tree()
     return grower, tree, divide(grower.capacity, tree)
 
@@ -33,10 +33,10 @@ def _grown(random: Random, fine: int, keys: int = 4) -> tuple[Grower, Branch, Di
 @given(RANDOMS, FINENESS)
 def test_a_node_is_due_what_its_children_are(random: Random, fine: int) -> None:
     _, tree, division = _grown(random, fine)
-    for node in everybody(tree):
-        if isinstance(node, Branch):
-            below = [division.accounts[child.name].fair for child in node.children]
-            assert division.accounts[node.name].fair == tuple(map(sum, zip(*below, strict=True))) or not below
+    for account in all_accounts(tree):
+        if isinstance(account, Branch):
+            below = [division.accounts[child.name].fair for child in account.children]
+            assert division.accounts[account.name].fair == tuple(map(sum, zip(*below, strict=True))) or not below
 
 
 @MANY
@@ -45,13 +45,13 @@ def test_nobody_is_due_more_than_it_wants_or_may_have_and_all_no_more_than_there
     """A group may be due more than its limit, but only as much as is guaranteed in it."""
     _, tree, division = _grown(random, fine)
     assert all(0 <= due <= division.scale for due in division.accounts["pool"].fair)
-    for node in everybody(tree):
-        shares = division.accounts[node.name]
+    for account in all_accounts(tree):
+        shares = division.accounts[account.name]
         most = shares.limit
-        if isinstance(node, Branch):
-            promised = [division.accounts[child.name].guarantee for child in node.children]
+        if isinstance(account, Branch):
+            promised = [division.accounts[child.name].guarantee for child in account.children]
             most = tuple(map(max, most, map(sum, zip(*promised, strict=True)))) if promised else most
-        assert all(due <= wanted for due, wanted in zip(shares.fair, shares.demand, strict=True))
+        assert all(due <= demand for due, demand in zip(shares.fair, shares.demand, strict=True))
         assert all(due <= top + division.scale // TRIFLE for due, top in zip(shares.fair, most, strict=True))
 
 
@@ -66,11 +66,11 @@ def test_not_even_the_last_digit_is_given_away_twice(fine: int, seed: int) -> No
 @given(RANDOMS, FINENESS)
 def test_whose_wants_are_all_guaranteed_and_allowed_is_due_them(random: Random, fine: int) -> None:
     _, tree, division = _grown(random, fine)
-    for node in everybody(tree):
-        shares = division.accounts[node.name]
+    for account in all_accounts(tree):
+        shares = division.accounts[account.name]
         bounds = zip(shares.demand, shares.guarantee, shares.limit, strict=True)
-        if isinstance(node, Leaf) and all(wanted <= min(assured, top) for wanted, assured, top in bounds):
-            lost = [wanted - due for wanted, due in zip(shares.demand, shares.fair, strict=True)]
+        if isinstance(account, Leaf) and all(demand <= min(assured, top) for demand, assured, top in bounds):
+            lost = [demand - due for demand, due in zip(shares.demand, shares.fair, strict=True)]
             assert max(lost) <= division.scale // TRIFLE
 
 
@@ -78,9 +78,9 @@ def test_whose_wants_are_all_guaranteed_and_allowed_is_due_them(random: Random, 
 @given(RANDOMS, FINENESS)
 def test_of_a_single_key_every_guarantee_is_honoured_as_far_as_it_is_wanted_and_allowed(random: Random, fine: int) -> None:
     _, tree, division = _grown(random, fine, keys=1)
-    for node in everybody(tree):
-        if isinstance(node, Leaf):
-            shares = division.accounts[node.name]
+    for account in all_accounts(tree):
+        if isinstance(account, Leaf):
+            shares = division.accounts[account.name]
             (due,), *bounds = shares.fair, shares.demand, shares.guarantee, shares.limit
             assert due + division.scale // TRIFLE >= min(bound for (bound,) in bounds)
 
@@ -88,7 +88,7 @@ def test_of_a_single_key_every_guarantee_is_honoured_as_far_as_it_is_wanted_and_
 @MANY
 @given(RANDOMS, FINENESS)
 def test_of_a_single_key_without_limits_nothing_wanted_is_left_over(random: Random, fine: int) -> None:
-    grower = Grower(random, fine=fine, groups=2, keys=1, limits=False)
+    grower = TreeGenerator(random, fine=fine, groups=2, keys=1, limits=False)
     division = divide(grower.capacity, grower.tree())
     pool = division.accounts["pool"]
     assert pool.fair[0] == pytest.approx(min(division.scale, pool.demand[0]), abs=division.scale // TRIFLE)
@@ -99,14 +99,14 @@ def test_of_a_single_key_without_limits_nothing_wanted_is_left_over(random: Rand
 def test_when_it_stops_some_key_is_used_up_in_the_pool_or_a_limit_is_reached_on_the_way(random: Random, fine: int) -> None:
     """Who is due less than it wants of a key has a reason: itself, a group above it or the pool is at the end of some key, or
     a jump would take it beyond. Without jumps (nothing runs, so all keys rise together in a leaf) it is an end."""
-    grower = Grower(random, fine=fine, groups=0, keys=4, limits=False)
+    grower = TreeGenerator(random, fine=fine, groups=0, keys=4, limits=False)
     tree = _idle(grower.tree())
     division = divide(grower.capacity, tree)
     pool = division.accounts["pool"]
     full = any(due + division.scale // TRIFLE >= division.scale for due in pool.fair)
     for child in tree.children:
         shares = division.accounts[child.name]
-        short = any(due + division.scale // TRIFLE < wanted for due, wanted in zip(shares.fair, shares.demand, strict=True))
+        short = any(due + division.scale // TRIFLE < demand for due, demand in zip(shares.fair, shares.demand, strict=True))
         assert full or not short
 
 
@@ -130,11 +130,11 @@ def test_of_a_single_key_more_weight_is_never_less(random: Random, fine: int, da
 def test_the_order_of_children_matters_in_fifo_groups_only(random: Random, fine: int) -> None:
     grower, tree, division = _grown(random, fine)
 
-    def turned(node: Leaf | Branch) -> Leaf | Branch:
-        if isinstance(node, Leaf):
-            return node
-        children = tuple(map(turned, node.children))
-        return replace(node, children=children if node.mode == "fifo" else children[::-1])
+    def turned(account: Leaf | Branch) -> Leaf | Branch:
+        if isinstance(account, Leaf):
+            return account
+        children = tuple(map(turned, account.children))
+        return replace(account, children=children if account.mode == "fifo" else children[::-1])
 
     assert divide(grower.capacity, _branch(turned(tree))).accounts == division.accounts
 
@@ -146,22 +146,22 @@ def test_only_shares_matter_not_units(random: Random, fine: int, times: int) -> 
     many = divide(
         {key: units * times for key, units in grower.capacity.items()}, _branch(_each(tree, lambda units: units * times))
     )
-    for name, node in division.accounts.items():
-        for one, other in zip(node.fair, many.accounts[name].fair, strict=True):
-            assert abs(one * many.scale - other * division.scale) * TRIFLE <= division.scale * many.scale
+    for name, account in division.accounts.items():
+        for fair, other_fair in zip(account.fair, many.accounts[name].fair, strict=True):
+            assert abs(fair * many.scale - other_fair * division.scale) * TRIFLE <= division.scale * many.scale
 
 
-def _each(node: Leaf | Branch, change: Callable[[int], int]) -> Leaf | Branch:
+def _each(account: Leaf | Branch, change: Callable[[int], int]) -> Leaf | Branch:
     fields: dict[str, Any] = {
-        name: {key: change(units) for key, units in getattr(node, name).items()}
+        name: {key: change(units) for key, units in getattr(account, name).items()}
         for name in ("usage", "demand", "guarantee", "limit")
-        if hasattr(node, name)
+        if hasattr(account, name)
     }
-    if isinstance(node, Branch):
-        fields["children"] = tuple(_each(child, change) for child in node.children)
-    return replace(node, **fields)
+    if isinstance(account, Branch):
+        fields["children"] = tuple(_each(child, change) for child in account.children)
+    return replace(account, **fields)
 
 
-def _branch(node: Leaf | Branch) -> Branch:
-    assert isinstance(node, Branch)
-    return node
+def _branch(account: Leaf | Branch) -> Branch:
+    assert isinstance(account, Branch)
+    return account

@@ -32,20 +32,20 @@ class FairShareLedger(PoolLedger):
     def snapshot(self) -> PoolSnapshot:
         """The pool now, with all its columns."""
         now = super().snapshot()
-        place = {one.id: at for at, one in enumerate(self.queue())}
+        positions = {request.id: position for position, request in enumerate(self.queue())}
         waiters = sorted(
-            (replace(one, queue_position=place[one.id]) for one in now.waiters), key=lambda one: one.queue_position
+            (replace(request, queue_position=positions[request.id]) for request in now.waiters), key=lambda request: request.queue_position
         )
-        holds = (replace(hold, owner=replace(hold.owner, queue_position=place[hold.owner.id])) for hold in now.holds)
+        holds = (replace(hold, owner=replace(hold.owner, queue_position=positions[hold.owner.id])) for hold in now.holds)
         return replace(now, waiters=tuple(waiters), holds=tuple(holds), demand=self.demand(), is_watched=self.is_watched)
 
     def demand(self) -> dict[str, PolicyDemand]:
         """What those ask who wait, by policy."""
-        asked: dict[str, list[Waiter]] = {}
-        for one in self.waiters.values():
-            asked.setdefault(one.component, []).append(one)
+        waiters_by_component: dict[str, list[Waiter]] = {}
+        for request in self.waiters.values():
+            waiters_by_component.setdefault(request.component, []).append(request)
         return {
-            component: PolicyDemand(len(those), dict(_sum(one.amounts for one in those))) for component, those in asked.items()
+            component: PolicyDemand(len(waiters), dict(_sum(request.amounts for request in waiters))) for component, waiters in waiters_by_component.items()
         }
 
     # order
@@ -55,7 +55,7 @@ class FairShareLedger(PoolLedger):
         ratio = {name: self.satisfaction(account) for name, account in self.accounts.items() if name.startswith("policy:")}
         return sorted(
             self.waiters.values(),
-            key=lambda one: (ratio[f"policy:{one.component}"], -one.preemption_class, one.submission_number, one.id),
+            key=lambda request: (ratio[f"policy:{request.component}"], -request.preemption_class, request.submission_number, request.id),
         )
 
     def satisfaction(self, policy: AccountSnapshot) -> int:
@@ -69,22 +69,22 @@ class FairShareLedger(PoolLedger):
         if not own:
             return ENDLESS
         beyond = [Fraction(has) / due if due else Fraction(ENDLESS) for has, due in parts.values() if has > due + NOISE]
-        wanted = [
+        ratios = [
             Fraction(has) / due for key, (has, due) in parts.items() if due > NOISE and key not in policy.published.demand_met
         ]
-        return min(ENDLESS, int((max(beyond) if beyond else max(wanted) if wanted else min(own)) * BILLION))
+        return min(ENDLESS, int((max(beyond) if beyond else max(ratios) if ratios else min(own)) * BILLION))
 
     def _grantable(self) -> Waiter | None:
         oracle, strict = Oracle(super().snapshot()), self.settings.queueing == "strict"
-        barred = False
-        for one in self.queue():
-            blocked = oracle.blocked_by(one)
-            if oracle.hold(one) and self._is_fixed_share_used_up(oracle, one):
-                self._end_hold(one.id)
+        is_queue_blocked = False
+        for request in self.queue():
+            blocked = oracle.blocked_by(request)
+            if oracle.hold(request) and self._is_fixed_share_used_up(oracle, request):
+                self._end_hold(request.id)
                 return self._grantable()
-            if not blocked and (not barred or oracle.hold(one)):
-                return one
-            barred = barred or (strict and blocked == "capacity")
+            if not blocked and (not is_queue_blocked or oracle.hold(request)):
+                return request
+            is_queue_blocked = is_queue_blocked or (strict and blocked == "capacity")
         return None
 
     # what people do
@@ -93,46 +93,46 @@ class FairShareLedger(PoolLedger):
         """Set the limit of a policy or group; whoever fits nowhere any more is rejected."""
         account = self.accounts[name]
         self.accounts[name] = replace(account, limit={**account.limit, key: max(units, account.reserved.get(key, 0))})
-        for one in tuple(self.waiters.values()):
-            if not self._eligible(one):
-                self._remove_from_queue(one.id)
+        for request in tuple(self.waiters.values()):
+            if not self._eligible(request):
+                self._remove_from_queue(request.id)
         self.grant_all()
 
     # what the planner found
 
-    def publish(self, found: Publication | None) -> None:
+    def publish(self, publication: Publication | None) -> None:
         """Keep it."""
-        if found is None:
+        if publication is None:
             return
-        for row in found.updates:
-            account = self.accounts[row.account]
-            self.accounts[row.account] = replace(account, published=apply_update(account.published, row))
-        self.is_watched = found.is_watched
+        for update in publication.updates:
+            account = self.accounts[update.account]
+            self.accounts[update.account] = replace(account, published=apply_update(account.published, update))
+        self.is_watched = publication.is_watched
         self.grant_all()
 
-    def take(self, step: PlanStep, *, at_once: bool = False) -> None:
+    def take_step(self, step: PlanStep, *, at_once: bool = False) -> None:
         """One step of the planner."""
         if isinstance(step, Reprieve) and self.allocations[step.request].leaving_for == LEAVING_FOR_LIMIT:
             self._set_leaving_for([step.request], None)
             self.grant_all()
             return
         if not isinstance(step, EvictOverLimit):
-            super().take_step(step, at_once=at_once)
+            super().take_step(step, leaves_at_once=at_once)
             return
         victims = [self.allocations[victim.request] for victim in step.victims]
-        assert all(one.leaving_for is None and one.preemptible for one in victims)
-        self._set_leaving_for((one.id for one in victims), LEAVING_FOR_LIMIT)
+        assert all(request.leaving_for is None and request.preemptible for request in victims)
+        self._set_leaving_for((request.id for request in victims), LEAVING_FOR_LIMIT)
         self.count_evictions(victims)
         if at_once:
-            for one in victims:
-                self._leave(one.id)
+            for request in victims:
+                self._leave(request.id)
         self.grant_all()
 
     def count_evictions(self, victims: Sequence[Allocation]) -> None:
         """Count them."""
         self.eviction_count += len(victims)
 
-    def stale(self, step: Preempt) -> bool:
+    def is_stale(self, step: Preempt) -> bool:
         """Whether what the choice rests on is no longer so."""
         oracle = Oracle(self._snapshot_without_columns())
         return any(not use.min_units <= oracle.used(use.account, use.key) <= use.max_units for use in step.usage_conditions)
@@ -144,8 +144,8 @@ class FairShareLedger(PoolLedger):
         now = self.snapshot()
         oracle, waiter = Oracle(now), self.waiters.get(step.waiter)
         ids = {victim.request for victim in step.victims}
-        victims = [one for one in now.allocations if one.id in ids and one.leaving_for is None]
-        if waiter is None or len(victims) < len(ids) or self.stale(step):
+        victims = [request for request in now.allocations if request.id in ids and request.leaving_for is None]
+        if waiter is None or len(victims) < len(ids) or self.is_stale(step):
             return "stale"
         if oracle.is_backing_off():
             return "backoff"
@@ -154,16 +154,16 @@ class FairShareLedger(PoolLedger):
         return "superfluous" if oracle.superfluous(waiter, victims) else ""
 
 
-def apply_update(kept: PublishedStatus, row: AccountUpdate) -> PublishedStatus:
+def apply_update(status: PublishedStatus, update: AccountUpdate) -> PublishedStatus:
     """What is kept of an account once a row was written beside it."""
-    texts = {f"fair_share:{key}": str(due) for key, due in kept.fair_shares.items()} | {
-        f"demand_met:{key}": "1" for key in kept.demand_met
+    texts = {f"fair_share:{key}": str(due) for key, due in status.fair_shares.items()} | {
+        f"demand_met:{key}": "1" for key in status.demand_met
     }
-    texts |= {"status": kept.starvation_status} if kept.starvation_status else {}
-    texts |= {"below_ms": str(kept.below_ms)} if kept.below_ms is not None else {}
-    texts |= {"over_ms": str(kept.over_ms)} if kept.over_ms is not None else {}
-    assert set(row.removed_fields) <= set(texts)
-    texts = {field: text for field, text in texts.items() if field not in row.removed_fields} | dict(row.values)
+    texts |= {"status": status.starvation_status} if status.starvation_status else {}
+    texts |= {"below_ms": str(status.below_ms)} if status.below_ms is not None else {}
+    texts |= {"over_ms": str(status.over_ms)} if status.over_ms is not None else {}
+    assert set(update.removed_fields) <= set(texts)
+    texts = {field: text for field, text in texts.items() if field not in update.removed_fields} | dict(update.values)
     return PublishedStatus(
         fair_shares={field.removeprefix("fair_share:"): int(text) for field, text in texts.items() if field.startswith("fair_share:")},
         demand_met=frozenset(field.removeprefix("demand_met:") for field in texts if field.startswith("demand_met:")),

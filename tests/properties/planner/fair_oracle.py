@@ -37,86 +37,86 @@ class TakeableWork:
     keys_beyond: frozenset[str]
 
 
-class World:
+class ShareState:
     """A pool in one state: who uses how much, and who runs."""
 
-    def __init__(self, oracle: FairOracle, uses: UsageByComponent, running: Sequence[Allocation]) -> None:
-        self.oracle, self.usage, self.allocations = oracle, uses, running
+    def __init__(self, oracle: FairShareOracle, usage: UsageByComponent, running: Sequence[Allocation]) -> None:
+        self.oracle, self.usage, self.allocations = oracle, usage, running
         self.division: Division = divide(oracle.capacity, self._branch(oracle.snapshot.accounts["pool"]))
 
     def _branch(self, account: AccountSnapshot) -> Branch:
-        children = [one for one in self.oracle.snapshot.accounts.values() if one.parent == account.name]
-        children.sort(key=lambda one: (-one.weight, one.creation_number))
+        children = [child for child in self.oracle.snapshot.accounts.values() if child.parent == account.name]
+        children.sort(key=lambda child: (-child.weight, child.creation_number))
         return Branch(
             account.name,
             account.weight,
             "fifo" if account.mode == "fifo" else "fair_share",
-            tuple(self._leaf(one) if one.name.startswith("policy:") else self._branch(one) for one in children),
+            tuple(self._leaf(child) if child.name.startswith("policy:") else self._branch(child) for child in children),
             account.limit if account.parent is None else account.reserved,
             account.limit,
         )
 
     def _leaf(self, account: AccountSnapshot) -> Leaf:
         component = account.name.removeprefix("policy:")
-        used, asked = self.usage[component], self.oracle.asked(component)
-        demand = {key: max(used[key], asked[key]) for key in self.oracle.capacity}
+        used, demand_units = self.usage[component], self.oracle.demand(component)
+        demand = {key: max(used[key], demand_units[key]) for key in self.oracle.capacity}
         usage = {key: used[key] for key in self.oracle.capacity}
         return Leaf(account.name, account.weight, usage, demand, account.reserved, account.limit)
 
     def is_below(self, account: str) -> bool:
         """Whether it has less than it is due."""
         node = self.division.accounts[account]
-        tolerance = self.oracle.patience(account).tolerance
+        tolerance = self.oracle.starvation_settings(account).tolerance
         return satisfaction.is_below(node, tolerance, self.division.scale, account.startswith("policy:"))
 
-    def part(self, account: str, key: str) -> Fraction:
+    def fair_units(self, account: str, key: str) -> Fraction:
         """Its fair share of a key, in units."""
-        at = self.division.keys.index(key)
-        return Fraction(self.division.accounts[account].fair[at] * self.oracle.capacity[key], self.division.scale)
+        index = self.division.keys.index(key)
+        return Fraction(self.division.accounts[account].fair[index] * self.oracle.capacity[key], self.division.scale)
 
-    def pieces(self, component: str) -> Iterator[TakeableWork]:
+    def takeable_work(self, component: str) -> Iterator[TakeableWork]:
         """What of a policy may be taken, whatever protects it."""
         account = f"policy:{component}"
-        patience, node = self.oracle.patience(account), self.division.accounts[account]
-        mine = [one for one in self.allocations if one.component == component]
-        walk = [one for one in mine if one.checkpointed_ms is None] + [one for one in mine if one.checkpointed_ms is not None]
-        blocked = satisfaction.demand_met(node.fair, node.demand, self.division.scale)
+        settings, node = self.oracle.starvation_settings(account), self.division.accounts[account]
+        allocations = [allocation for allocation in self.allocations if allocation.component == component]
+        walk = [allocation for allocation in allocations if allocation.checkpointed_ms is None] + [allocation for allocation in allocations if allocation.checkpointed_ms is not None]
+        keys_met = satisfaction.demand_met(node.fair, node.demand, self.division.scale)
         covered = any(node.demand) and satisfaction.covers_demand(node.fair, node.demand, self.division.scale)
         before, group = Counter[str](), NEVER_TAKEN
-        for one in walk:
-            kept = bool(patience.protected_usage) and all(before[key] < most for key, most in patience.protected_usage.items())
+        for allocation in walk:
+            is_protected = bool(settings.protected_usage) and all(before[key] < units for key, units in settings.protected_usage.items())
             within = [
-                self._holds_back(account, part, before, blocked) for part in (patience.aggressive_threshold, patience.threshold)
+                self._is_within(account, part, before, keys_met) for part in (settings.aggressive_threshold, settings.threshold)
             ]
-            if group == NEVER_TAKEN and not (kept or within[0]):
+            if group == NEVER_TAKEN and not (is_protected or within[0]):
                 group = AGGRESSIVELY
-            if group == AGGRESSIVELY and not (kept or within[1] or covered):
+            if group == AGGRESSIVELY and not (is_protected or within[1] or covered):
                 group = FREELY
             if group == FREELY:
-                yield TakeableWork(one, ORDINARY, self._beyond(account, one, before, whole=True))
-            elif group == AGGRESSIVELY and patience.allow_aggressive:
-                yield TakeableWork(one, AGGRESSIVE, self._beyond(account, one, before, whole=False))
-            before = before + Counter(one.amounts)
+                yield TakeableWork(allocation, ORDINARY, self._beyond(account, allocation, before, whole=True))
+            elif group == AGGRESSIVELY and settings.allow_aggressive:
+                yield TakeableWork(allocation, AGGRESSIVE, self._beyond(account, allocation, before, whole=False))
+            before = before + Counter(allocation.amounts)
 
-    def _holds_back(self, account: str, part: Fraction, before: Counter[str], blocked: Sequence[bool]) -> bool:
+    def _is_within(self, account: str, part: Fraction, before: Counter[str], blocked: Sequence[bool]) -> bool:
         keys = self.division.keys
-        bound = [self.part(account, key) * part - Fraction(self.oracle.capacity[key], 10**9) for key in keys]
+        bound = [self.fair_units(account, key) * part - Fraction(self.oracle.capacity[key], 10**9) for key in keys]
         return satisfaction.exceeds(bound, [before[key] for key in keys], blocked)  # type: ignore[arg-type]
 
-    def _beyond(self, account: str, one: Allocation, before: Counter[str], *, whole: bool) -> frozenset[str]:
-        threshold, found = self.oracle.patience(account).threshold, set()
-        for key in set(one.amounts) & set(self.oracle.capacity):
+    def _beyond(self, account: str, allocation: Allocation, before: Counter[str], *, whole: bool) -> frozenset[str]:
+        threshold, keys = self.oracle.starvation_settings(account).threshold, set()
+        for key in set(allocation.amounts) & set(self.oracle.capacity):
             trifle = Fraction(self.oracle.capacity[key], 10**9)
-            bound = self.part(account, key) * threshold
-            if before[key] + trifle >= bound if whole else before[key] + one.amounts[key] > bound + trifle:
-                found.add(key)
-        return frozenset(found)
+            bound = self.fair_units(account, key) * threshold
+            if before[key] + trifle >= bound if whole else before[key] + allocation.amounts[key] > bound + trifle:
+                keys.add(key)
+        return frozenset(keys)
 
     def fits_within(self, waiter: Waiter | Allocation) -> bool:
         """Whether its policy's part has room for it."""
         used = self.usage[waiter.component]
         return all(
-            used[key] + units <= self.part(f"policy:{waiter.component}", key) + Fraction(self.oracle.capacity[key], 10**9)
+            used[key] + units <= self.fair_units(f"policy:{waiter.component}", key) + Fraction(self.oracle.capacity[key], 10**9)
             for key, units in waiter.amounts.items()
             if key in self.oracle.capacity
         )
@@ -125,239 +125,239 @@ class World:
 NEVER_TAKEN, AGGRESSIVELY, FREELY = range(3)
 
 
-class FairOracle(Oracle):
+class FairShareOracle(Oracle):
     """Answers about one snapshot of a pool that shares fairly."""
 
     def __init__(self, snapshot: PoolSnapshot) -> None:
         super().__init__(snapshot)
         self.capacity = snapshot.accounts["pool"].limit
         self.components = [name.removeprefix("policy:") for name in snapshot.accounts if name.startswith("policy:")]
-        self.patience = cache(self._patience)
-        self._worlds: dict[str, World] = {}
-        now = World(self, {each: self._counter(f"policy:{each}") for each in self.components}, ())
-        self.found = {name: self._state(now, account) for name, account in snapshot.accounts.items() if account.parent}
+        self.starvation_settings = cache(self._starvation_settings)
+        self._states_by_waiter: dict[str, ShareState] = {}
+        current = ShareState(self, {each: self._counter(f"policy:{each}") for each in self.components}, ())
+        self.states = {name: self._state(current, account) for name, account in snapshot.accounts.items() if account.parent}
 
     # settings and statuses
 
-    def _said(self, account: AccountSnapshot, name: str) -> str | None:
+    def _setting(self, account: AccountSnapshot, name: str) -> str | None:
         """What the nearest account that says it does."""
-        at: AccountSnapshot | None = account
-        while at is not None:
-            if at.settings.get(name):
-                return at.settings[name]
-            at = self.snapshot.accounts[at.parent] if at.parent else None
+        ancestor: AccountSnapshot | None = account
+        while ancestor is not None:
+            if ancestor.settings.get(name):
+                return ancestor.settings[name]
+            ancestor = self.snapshot.accounts[ancestor.parent] if ancestor.parent else None
         return None
 
     def _softened(self, account: AccountSnapshot, name: str, usual: str, softer: object) -> Fraction:
         own = account.settings.get(name) if account.name.startswith("policy:") else None
-        above = self.snapshot.accounts[account.parent] if account.parent and own else account
-        inherited = Fraction(self._said(above, name) or usual)
+        parent = self.snapshot.accounts[account.parent] if account.parent and own else account
+        inherited = Fraction(self._setting(parent, name) or usual)
         return softer(inherited, Fraction(own)) if own else inherited  # type: ignore[operator]
 
-    def _patience(self, name: str) -> StarvationSettings:
+    def _starvation_settings(self, name: str) -> StarvationSettings:
         account = self.snapshot.accounts[name]
         return StarvationSettings(
             tolerance=self._softened(account, "fair_share_tolerance", "0.8", min),
             timeout_s=int(self._softened(account, "starvation_timeout_s", "30", max)),
             may_starve_aggressively=bool(self._softened(account, "aggressive_starvation", "0", min)),
             aggressive_timeout_s=int(self._softened(account, "aggressive_starvation_timeout_s", "120", max)),
-            threshold=Fraction(self._said(account, "preemption_threshold") or "1"),
-            aggressive_threshold=Fraction(self._said(account, "aggressive_preemption_threshold") or "0.2"),
-            allow_aggressive=(self._said(account, "allow_aggressive_preemption") or "1") == "1",
-            protected_usage=self._protects(account),
+            threshold=Fraction(self._setting(account, "preemption_threshold") or "1"),
+            aggressive_threshold=Fraction(self._setting(account, "aggressive_preemption_threshold") or "0.2"),
+            allow_aggressive=(self._setting(account, "allow_aggressive_preemption") or "1") == "1",
+            protected_usage=self._protected_usage(account),
         )
 
-    def _protects(self, account: AccountSnapshot) -> dict[str, int]:
+    def _protected_usage(self, account: AccountSnapshot) -> dict[str, int]:
         name = "non_preemptible_usage_threshold"
         own, is_policy = decode(account.settings.get(name, "")), account.name.startswith("policy:")
         if not is_policy or not own:
-            return decode(self._said(account, name) or "")
-        above = decode(self._said(self.snapshot.accounts[account.parent or "pool"], name) or "")
-        return {key: min(one[key] for one in (own, above) if key in one) for key in {*own, *above}}
+            return decode(self._setting(account, name) or "")
+        inherited = decode(self._setting(self.snapshot.accounts[account.parent or "pool"], name) or "")
+        return {key: min(amounts[key] for amounts in (own, inherited) if key in amounts) for key in {*own, *inherited}}
 
-    def _state(self, now: World, account: AccountSnapshot) -> StarvationState:
-        kept = StarvationState(
+    def _state(self, now: ShareState, account: AccountSnapshot) -> StarvationState:
+        state_before = StarvationState(
             StarvationStatus(account.published.starvation_status or "non_starving"), account.published.below_ms
         )
         queued = None
         if account.name.startswith("policy:"):
             demand = self.snapshot.demand.get(account.name.removeprefix("policy:"))
             queued = demand.requests if demand else 0
-        return next_state(kept, now.is_below(account.name), self.snapshot.now_ms, self.patience(account.name), queued)
+        return next_state(state_before, now.is_below(account.name), self.snapshot.now_ms, self.starvation_settings(account.name), queued)
 
-    def urgency(self, account: str) -> int:
+    def starvation_level(self, account: str) -> int:
         """How it starves."""
         return {
             StarvationStatus.NON_STARVING: NEVER,
             StarvationStatus.STARVING: ORDINARY,
             StarvationStatus.AGGRESSIVELY_STARVING: AGGRESSIVE,
-        }[self.found[account].status]
+        }[self.states[account].status]
 
     # demand and use
 
-    def asked(self, component: str) -> Counter[str]:
+    def demand(self, component: str) -> Counter[str]:
         """What a policy uses and what waits there; the same in whatever state, as who is stopped asks again."""
         demand = self.snapshot.demand.get(component)
         return self._counter(f"policy:{component}") + Counter(demand.units if demand else {})
 
     def _counter(self, account: str) -> Counter[str]:
         total: Counter[str] = Counter()
-        for one in self.allocations_of(account):
-            total.update(one.amounts)
+        for allocation in self.allocations_of(account):
+            total.update(allocation.amounts)
         return total
 
-    def world(self, asker: Waiter) -> World:
+    def state(self, waiter: Waiter) -> ShareState:
         """The pool when all who leave for somebody have left, and who has a hold has what that is for."""
-        if asker.id not in self._worlds:
-            self._worlds[asker.id] = self._world(asker)
-        return self._worlds[asker.id]
+        if waiter.id not in self._states_by_waiter:
+            self._states_by_waiter[waiter.id] = self._make_state(waiter)
+        return self._states_by_waiter[waiter.id]
 
-    def _world(self, asker: Waiter) -> World:
-        uses = {each: Counter[str]() for each in self.components}
-        for one in self.snapshot.allocations:
-            if not one.leaving_for:
-                uses[one.component].update(one.amounts)
+    def _make_state(self, waiter: Waiter) -> ShareState:
+        usage = {each: Counter[str]() for each in self.components}
+        for allocation in self.snapshot.allocations:
+            if not allocation.leaving_for:
+                usage[allocation.component].update(allocation.amounts)
         for each in self.components:
             for key in self.capacity:
-                uses[each][key] += self.kept_units(asker, f"policy:{each}", key, then=True)
-        return World(self, uses, [one for one in self.snapshot.allocations if one.leaving_for is None])
+                usage[each][key] += self.kept_units(waiter, f"policy:{each}", key, after_leaving=True)
+        return ShareState(self, usage, [allocation for allocation in self.snapshot.allocations if allocation.leaving_for is None])
 
     # who may take what
 
-    def stage(self, waiter: Waiter) -> int:
+    def level(self, waiter: Waiter) -> int:
         """How urgent its want is: as its policy or a group above it starves, if that still is below its part."""
-        world = self.world(waiter)
-        return max((self.urgency(account) for account in self.path(waiter)[:-1] if world.is_below(account)), default=NEVER)
+        state = self.state(waiter)
+        return max((self.starvation_level(account) for account in self.path(waiter)[:-1] if state.is_below(account)), default=NEVER)
 
     def candidates(self, waiter: Waiter) -> list[Allocation]:
         """Those it may take, the first to go first."""
-        return [piece.allocation for piece in self.takable(waiter)]
+        return [work.allocation for work in self.takeable_work(waiter)]
 
-    def takable(self, waiter: Waiter) -> list[TakeableWork]:
+    def takeable_work(self, waiter: Waiter) -> list[TakeableWork]:
         """The same, with what may be taken of each."""
-        stage, world = self.stage(waiter), self.world(waiter)
-        found = []
+        level, state = self.level(waiter), self.state(waiter)
+        result = []
         for component in self.components:
-            if component != waiter.component and not self.urgency(f"policy:{component}"):
-                for piece in world.pieces(component):
-                    lawful = piece.level <= stage and (piece.level == ORDINARY or world.fits_within(waiter))
-                    short = {key for account, key in self.shortages(waiter) if account in self.path(piece.allocation)}
-                    if lawful and piece.keys_beyond & short and not self.protected(waiter, piece.allocation):
-                        found.append(piece)
-        return sorted(found, key=lambda piece: (piece.level, -piece.allocation.fence, piece.allocation.id))
+            if component != waiter.component and not self.starvation_level(f"policy:{component}"):
+                for work in state.takeable_work(component):
+                    lawful = work.level <= level and (work.level == ORDINARY or state.fits_within(waiter))
+                    short = {key for account, key in self.shortages(waiter) if account in self.path(work.allocation)}
+                    if lawful and work.keys_beyond & short and not self.protected(waiter, work.allocation):
+                        result.append(work)
+        return sorted(result, key=lambda work: (work.level, -work.allocation.fence, work.allocation.id))
 
     # sets of victims
 
-    def after(self, waiter: Waiter, victims: Sequence[Allocation]) -> World:
+    def state_after(self, waiter: Waiter, victims: Sequence[Allocation]) -> ShareState:
         """The pool after the exchange."""
-        world = self.world(waiter)
-        uses = {component: Counter(used) for component, used in world.usage.items()}
-        uses[waiter.component].update(waiter.amounts)
-        for one in victims:
-            uses[one.component].subtract(one.amounts)
-        granted = Allocation(
+        state = self.state(waiter)
+        usage = {component: Counter(used) for component, used in state.usage.items()}
+        usage[waiter.component].update(waiter.amounts)
+        for allocation in victims:
+            usage[allocation.component].subtract(allocation.amounts)
+        new_allocation = Allocation(
             waiter.id, waiter.component, waiter.amounts, 2**60, waiter.preemptible, waiter.preemption_class, "none",
             None, None, self.snapshot.now_ms, chain=waiter.chain,
         )  # fmt: skip
-        gone = {one.id for one in victims}
-        return World(self, uses, [*(one for one in world.allocations if one.id not in gone), granted])
+        left = {allocation.id for allocation in victims}
+        return ShareState(self, usage, [*(allocation for allocation in state.allocations if allocation.id not in left), new_allocation])
 
-    def takers_back(self, waiter: Waiter, victims: Sequence[Allocation]) -> list[Allocation]:
+    def victims_taking_back(self, waiter: Waiter, victims: Sequence[Allocation]) -> list[Allocation]:
         """Those victims who could take from the waiter's policy as it would be then, once they have waited for long enough."""
-        world = self.after(waiter, victims)
-        return [one for one in victims if self._takes_back(world, waiter.component, one)]
+        state = self.state_after(waiter, victims)
+        return [allocation for allocation in victims if self._can_take_back(state, waiter.component, allocation)]
 
-    def _takes_back(self, world: World, holder: str, victim: Allocation) -> bool:
-        below = [account for account in self.path(victim)[:-1] if world.is_below(account)]
+    def _can_take_back(self, state: ShareState, holder: str, victim: Allocation) -> bool:
+        below = [account for account in self.path(victim)[:-1] if state.is_below(account)]
         if not below:
             return False
-        stage = AGGRESSIVE if any(self.patience(account).may_starve_aggressively for account in below) else ORDINARY
-        short = self._short_then(world, victim)
-        pieces = []
+        level = AGGRESSIVE if any(self.starvation_settings(account).may_starve_aggressively for account in below) else ORDINARY
+        short = self._shortages_after(state, victim)
+        all_work = []
         for component in self.components:
-            if component != victim.component and not world.is_below(f"policy:{component}"):
-                for piece in world.pieces(component):
-                    lawful = piece.level <= stage and (piece.level == ORDINARY or world.fits_within(victim))
-                    helps = piece.keys_beyond & {key for account, key in short if account in self.path(piece.allocation)}
-                    if lawful and helps and not self._spared(victim, piece.allocation):
-                        pieces.append(piece.allocation)
-        mine = [one for one in pieces if one.component == holder]
-        return bool(short) and any(self._needs(short, one, pieces) for one in mine)
+            if component != victim.component and not state.is_below(f"policy:{component}"):
+                for work in state.takeable_work(component):
+                    lawful = work.level <= level and (work.level == ORDINARY or state.fits_within(victim))
+                    helps = work.keys_beyond & {key for account, key in short if account in self.path(work.allocation)}
+                    if lawful and helps and not self._is_protected(victim, work.allocation):
+                        all_work.append(work.allocation)
+        takeable = [allocation for allocation in all_work if allocation.component == holder]
+        return bool(short) and any(self._is_needed(short, allocation, all_work) for allocation in takeable)
 
-    def _needs(self, short: Mapping[tuple[str, str], int], one: Allocation, pieces: Sequence[Allocation]) -> bool:
+    def _is_needed(self, short: Mapping[tuple[str, str], int], allocation: Allocation, all_work: Sequence[Allocation]) -> bool:
         """Whether there is a set with this one in it that suffices, and does not without it."""
-        others = [other for other in pieces if other is not one]
-        for size in range(len(others) + 1):
-            for rest in combinations(others, size):
-                if self._suffices(short, (one, *rest)) and not self._suffices(short, rest):
+        other_allocations = [other for other in all_work if other is not allocation]
+        for size in range(len(other_allocations) + 1):
+            for rest in combinations(other_allocations, size):
+                if self._suffices(short, (allocation, *rest)) and not self._suffices(short, rest):
                     return True
         return False
 
     def _suffices(self, short: Mapping[tuple[str, str], int], victims: Sequence[Allocation]) -> bool:
         return all(
-            sum(one.amounts.get(key, 0) for one in victims if account in self.path(one)) >= units
+            sum(allocation.amounts.get(key, 0) for allocation in victims if account in self.path(allocation)) >= units
             for (account, key), units in short.items()
         )
 
-    def _spared(self, taker: Allocation, one: Allocation) -> bool:
+    def _is_protected(self, taker: Allocation, allocation: Allocation) -> bool:
         """Whether it is protected whatever time it is."""
-        chained = taker.chain is not None and taker.chain == one.chain
-        return not one.preemptible or one.preemption_class == 10 or chained
+        chained = taker.chain is not None and taker.chain == allocation.chain
+        return not allocation.preemptible or allocation.preemption_class == 10 or chained
 
-    def _short_then(self, world: World, victim: Allocation) -> dict[tuple[str, str], int]:
-        found = {}
+    def _shortages_after(self, state: ShareState, victim: Allocation) -> dict[tuple[str, str], int]:
+        shortages = {}
         for account in self.path(victim):
             for key in set(victim.amounts) & set(self.capacity):
-                used = sum(world.usage[each][key] for each in self.components if account in self.path(_of(each, victim)))
-                if (lack := used + victim.amounts[key] - self.limit(account, key)) > 0:
-                    found[account, key] = lack
-        return found
+                used = sum(state.usage[each][key] for each in self.components if account in self.path(_of(each, victim)))
+                if (missing := used + victim.amounts[key] - self.limit(account, key)) > 0:
+                    shortages[account, key] = missing
+        return shortages
 
     def lawful(self, waiter: Waiter, victims: Sequence[Allocation]) -> bool:
         """Whether all of these may be taken together."""
         allowed = self.candidates(waiter)
-        return all(one in allowed for one in victims) and not self.takers_back(waiter, victims)
+        return all(allocation in allowed for allocation in victims) and not self.victims_taking_back(waiter, victims)
 
-    def all_sets(self, waiter: Waiter, most: int | None) -> Iterator[tuple[Allocation, ...]]:
+    def all_sets(self, waiter: Waiter, max_victims: int | None) -> Iterator[tuple[Allocation, ...]]:
         """Every set that is allowed and makes it fit, the smallest first."""
         first = self.candidates(waiter)[:SEARCHED]
-        for size in range(1, min(len(first), len(first) if most is None else most) + 1):
-            for chosen in combinations(first, size):
-                if self.fits(waiter, chosen) and not self.superfluous(waiter, chosen) and self.lawful(waiter, chosen):
-                    yield chosen
+        for size in range(1, min(len(first), len(first) if max_victims is None else max_victims) + 1):
+            for victims in combinations(first, size):
+                if self.fits(waiter, victims) and not self.superfluous(waiter, victims) and self.lawful(waiter, victims):
+                    yield victims
 
     # limits
 
-    def is_over(self, account: str, key: str, gone: Collection[str]) -> bool:
+    def is_over(self, account: str, key: str, leaving: Collection[str]) -> bool:
         """Whether an account has more of a key than it may for too long, when all who leave have left, and these."""
-        at = self.snapshot.accounts[account]
-        said = self._said(at, "over_limit") or "evict"
-        after_ms = int(self._said(at, "over_limit_after_s") or 30) * 1000
-        if said == "keep" or self.snapshot.now_ms - (at.published.over_ms or self.snapshot.now_ms) < after_ms:
+        snapshot_account = self.snapshot.accounts[account]
+        over_limit = self._setting(snapshot_account, "over_limit") or "evict"
+        after_ms = int(self._setting(snapshot_account, "over_limit_after_s") or 30) * 1000
+        if over_limit == "keep" or self.snapshot.now_ms - (snapshot_account.published.over_ms or self.snapshot.now_ms) < after_ms:
             return False
-        staying = (one for one in self.allocations_of(account) if not one.leaving_for and one.id not in gone)
-        return sum(one.amounts.get(key, 0) for one in staying) > self.limit(account, key)
+        staying = (allocation for allocation in self.allocations_of(account) if not allocation.leaving_for and allocation.id not in leaving)
+        return sum(allocation.amounts.get(key, 0) for allocation in staying) > self.limit(account, key)
 
     # a whole pass
 
-    def satisfaction(self, component: str, world: World) -> tuple[int, Fraction]:
+    def satisfaction(self, component: str, state: ShareState) -> tuple[int, Fraction]:
         """How much of its part a policy has."""
-        ratio = satisfaction.satisfaction_ratio(world.division.accounts[f"policy:{component}"], world.division.scale)
+        ratio = satisfaction.satisfaction_ratio(state.division.accounts[f"policy:{component}"], state.division.scale)
         return (1, Fraction(0)) if ratio is None else (0, ratio)
 
-    def in_turn(self) -> list[Waiter]:
+    def waiters_in_order(self) -> list[Waiter]:
         """Who may ask, in order: the aggressive stage, then the ordinary one, in each the least satisfied first."""
         if not self.snapshot.waiters:
             return []
-        world = self.world(self.snapshot.waiters[0])
-        ranked = [(self.stage(one), one) for one in self.snapshot.waiters]
+        state = self.state(self.snapshot.waiters[0])
+        ranked = [(self.level(allocation), allocation) for allocation in self.snapshot.waiters]
         return [
-            one
-            for _, one in sorted(
-                ((stage, one) for stage, one in ranked if stage),
+            allocation
+            for _, allocation in sorted(
+                ((level, allocation) for level, allocation in ranked if level),
                 key=lambda each: (
                     -each[0],
-                    self.satisfaction(each[1].component, world),
+                    self.satisfaction(each[1].component, state),
                     -each[1].preemption_class,
                     each[1].submission_number,
                     each[1].id,
@@ -367,8 +367,8 @@ class FairOracle(Oracle):
 
     def step(self, waiter: Waiter, victims: Sequence[Allocation]) -> Preempt:
         """The step that has these stopped."""
-        trigger = TRIGGERS[self.stage(waiter)]
-        return Preempt(waiter.id, tuple(Victim(one.id, one.fence, trigger) for one in victims))
+        trigger = TRIGGERS[self.level(waiter)]
+        return Preempt(waiter.id, tuple(Victim(allocation.id, allocation.fence, trigger) for allocation in victims))
 
 
 def _of(component: str, like: Allocation) -> Allocation:

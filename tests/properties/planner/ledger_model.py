@@ -63,55 +63,55 @@ class PoolLedger:
         keys = {key for account in bare.accounts.values() for key in account.limit}
         keys |= {key for ask in self.requests.values() for key in ask.amounts}
         accounts = {name: self._account_columns(oracle, account, keys) for name, account in bare.accounts.items()}
-        queue = {one.id: replace(one, queue_position=place) for place, one in enumerate(oracle.queue())}
+        queue = {request.id: replace(request, queue_position=position) for position, request in enumerate(oracle.queue())}
         holds = tuple(replace(hold, owner=queue.pop(hold.owner.id)) for hold in self.holds)
         return replace(bare, accounts=accounts, waiters=tuple(queue.values()), holds=holds)
 
     def _snapshot_without_columns(self) -> PoolSnapshot:
-        recent = [at for at in self.preemption_times if at > self.now_ms - MINUTE_MS]
+        recent = [at_ms for at_ms in self.preemption_times if at_ms > self.now_ms - MINUTE_MS]
         return PoolSnapshot(
             pool="p",
             now_ms=self.now_ms,
             settings=self.settings,
             accounts=self.accounts,
-            allocations=tuple(sorted(self.allocations.values(), key=lambda one: one.fence)),
-            waiters=tuple(one for one in self.waiters.values() if all(hold.owner is not one for hold in self.holds)),
+            allocations=tuple(sorted(self.allocations.values(), key=lambda request: request.fence)),
+            waiters=tuple(request for request in self.waiters.values() if all(hold.owner is not request for hold in self.holds)),
             holds=tuple(self.holds),
             preemptions_last_minute=len(recent),
             last_decision_ms=max(self.preemption_times, default=None),
         )
 
     def _account_columns(self, oracle: Oracle, account: AccountSnapshot, keys: set[str]) -> AccountSnapshot:
-        cleared = Counter[str]()
+        units_on_hold = Counter[str]()
         for hold in self.holds:
             if account.name in oracle.path(hold.owner):
-                for key, asked in hold.owner.amounts.items():
-                    cleared[key] += max(0, asked - oracle.pending_units(hold, account.name, key))
+                for key, units in hold.owner.amounts.items():
+                    units_on_hold[key] += max(0, units - oracle.pending_units(hold, account.name, key))
         return replace(
             account,
             used={key: units for key in keys if (units := oracle.used(account.name, key))},
             used_fixed={key: units for key in keys if (units := oracle.used(account.name, key, fixed=True))},
-            units_on_hold={key: units for key, units in cleared.items() if units},
+            units_on_hold={key: units for key, units in units_on_hold.items() if units},
             stack_exits=dict(self.stack_exits.get(account.name, {})),
         )
 
     # what people do
 
-    def submit(self, asked: ModelRequest) -> str | None:
+    def submit(self, request: ModelRequest) -> str | None:
         """Take in an ask: its id, or None if it can never be granted."""
         number = len(self.requests) + 1
         waiter = Waiter(
             id=f"r{number:02}",
-            component=asked.component,
-            amounts=asked.amounts,
-            preemptible=asked.preemptible,
-            preemption_class=asked.preemption_class,
+            component=request.component,
+            amounts=request.amounts,
+            preemptible=request.preemptible,
+            preemption_class=request.preemption_class,
             submission_number=number,
-            chain=asked.chain,
+            chain=request.chain,
         )
         if not self._eligible(waiter):
             return None
-        self.requests[waiter.id] = asked
+        self.requests[waiter.id] = request
         self.waiters[waiter.id] = waiter
         self.grant_all()
         return waiter.id
@@ -131,23 +131,23 @@ class PoolLedger:
         pool = self.accounts["pool"]
         floor = sum(account.reserved.get(key, 0) for account in self.accounts.values() if account.parent == "pool")
         self.accounts["pool"] = replace(pool, limit={**pool.limit, key: max(units, floor, 1)})
-        for one in tuple(self.waiters.values()):
-            if not self._eligible(one):
-                self._remove_from_queue(one.id)
+        for request in tuple(self.waiters.values()):
+            if not self._eligible(request):
+                self._remove_from_queue(request.id)
         self.grant_all()
 
     def save(self, id_: str) -> None:
         """A routine checkpoint."""
         self.allocations[id_] = replace(self.allocations[id_], checkpointed_ms=self.now_ms)
 
-    def _eligible(self, one: Waiter) -> bool:
-        pool, policy = self.accounts["pool"], self.accounts[f"policy:{one.component}"]
-        for key, asked in one.amounts.items():
-            bounds = [self.accounts[name].limit.get(key, BOUNDLESS) for name in Oracle(self._snapshot_without_columns()).path(one)[:-1]]
+    def _eligible(self, request: Waiter) -> bool:
+        pool, policy = self.accounts["pool"], self.accounts[f"policy:{request.component}"]
+        for key, units in request.amounts.items():
+            bounds = [self.accounts[name].limit.get(key, BOUNDLESS) for name in Oracle(self._snapshot_without_columns()).path(request)[:-1]]
             bounds.append(pool.limit.get(key, BOUNDLESS if key in METERED else 0))
-            if not one.preemptible and key in pool.limit:
+            if not request.preemptible and key in pool.limit:
                 bounds.append(policy.reserved.get(key, 0))
-            if asked > min(bounds):
+            if units > min(bounds):
                 return False
         return True
 
@@ -155,45 +155,45 @@ class PoolLedger:
 
     def grant_all(self) -> None:
         """Grant whom the rules allow to be granted, until there is nobody."""
-        while one := self._grantable():
-            if any(hold.owner.id == one.id for hold in self.holds):
-                self.granted_owners.append(one.id)
-            self._remove_from_queue(one.id)
+        while waiter := self._grantable():
+            if any(hold.owner.id == waiter.id for hold in self.holds):
+                self.granted_owners.append(waiter.id)
+            self._remove_from_queue(waiter.id)
             self.fence += 1
-            asked = self.requests[one.id]
-            self.allocations[one.id] = Allocation(
-                id=one.id,
-                component=one.component,
-                amounts=one.amounts,
+            spec = self.requests[waiter.id]
+            self.allocations[waiter.id] = Allocation(
+                id=waiter.id,
+                component=waiter.component,
+                amounts=waiter.amounts,
                 fence=self.fence,
-                preemptible=one.preemptible,
-                preemption_class=one.preemption_class,
-                checkpoint=asked.checkpoint,
-                checkpoint_minutes=asked.checkpoint_minutes,
-                walltime_s=asked.walltime_s,
+                preemptible=waiter.preemptible,
+                preemption_class=waiter.preemption_class,
+                checkpoint=spec.checkpoint,
+                checkpoint_minutes=spec.checkpoint_minutes,
+                walltime_s=spec.walltime_s,
                 granted_ms=self.now_ms,
-                chain=one.chain,
+                chain=waiter.chain,
             )
 
     def _grantable(self) -> Waiter | None:
         now = self.snapshot()
         oracle, strict = Oracle(now), self.settings.queueing == "strict"
-        barred = False
-        for one in oracle.queue():
-            blocked = oracle.blocked_by(one)
-            if oracle.hold(one) and self._is_fixed_share_used_up(oracle, one):
-                self._end_hold(one.id)
+        is_queue_blocked = False
+        for request in oracle.queue():
+            blocked = oracle.blocked_by(request)
+            if oracle.hold(request) and self._is_fixed_share_used_up(oracle, request):
+                self._end_hold(request.id)
                 return self._grantable()
-            if not blocked and (not barred or oracle.hold(one)):
-                return one
-            barred = barred or (strict and blocked == "capacity")
+            if not blocked and (not is_queue_blocked or oracle.hold(request)):
+                return request
+            is_queue_blocked = is_queue_blocked or (strict and blocked == "capacity")
         return None
 
-    def _is_fixed_share_used_up(self, oracle: Oracle, one: Waiter) -> bool:
-        policy = oracle.path(one)[0]
-        return not one.preemptible and any(
-            oracle.used(policy, key, fixed=True) + asked > oracle.reserved(policy, key)
-            for key, asked in one.amounts.items()
+    def _is_fixed_share_used_up(self, oracle: Oracle, request: Waiter) -> bool:
+        policy = oracle.path(request)[0]
+        return not request.preemptible and any(
+            oracle.used(policy, key, fixed=True) + units > oracle.reserved(policy, key)
+            for key, units in request.amounts.items()
             if key in self.accounts["pool"].limit
         )
 
@@ -203,7 +203,7 @@ class PoolLedger:
 
     def _end_hold(self, id_: str) -> None:
         self.holds = [hold for hold in self.holds if hold.owner.id != id_]
-        self._set_leaving_for((one.id for one in tuple(self.allocations.values()) if one.leaving_for == id_), "")
+        self._set_leaving_for((request.id for request in tuple(self.allocations.values()) if request.leaving_for == id_), "")
 
     def _set_leaving_for(self, ids: Iterable[str], leaving_for: str | None) -> None:
         for id_ in ids:
@@ -211,7 +211,7 @@ class PoolLedger:
 
     # leaving
 
-    def take_step(self, step: PlanStep, *, at_once: bool = False) -> None:
+    def take_step(self, step: PlanStep, *, leaves_at_once: bool = False) -> None:
         """One step of the planner; what is stale is an error here. At once: without any grace."""
         if isinstance(step, ReassignVictim):
             assert self.allocations[step.request].leaving_for == ""
@@ -226,7 +226,7 @@ class PoolLedger:
         else:
             assert isinstance(step, Preempt), "nobody is over a limit here"
             self._preempt(step)
-            if at_once:
+            if leaves_at_once:
                 for victim in step.victims:
                     self._leave(victim.request)
         self.grant_all()
@@ -247,14 +247,14 @@ class PoolLedger:
     def _preempt(self, step: Preempt) -> None:
         victims = [self.allocations[victim.request] for victim in step.victims]
         assert victims
-        assert all(one.leaving_for is None for one in victims)
-        assert [one.fence for one in victims] == [victim.fence for victim in step.victims]
-        self._set_leaving_for((one.id for one in victims), step.waiter)
+        assert all(request.leaving_for is None for request in victims)
+        assert [request.fence for request in victims] == [victim.fence for victim in step.victims]
+        self._set_leaving_for((request.id for request in victims), step.waiter)
         if not any(hold.owner.id == step.waiter for hold in self.holds):
             self.holds.append(HoldSnapshot(self.waiters[step.waiter], {}))
         self.preemption_times += [self.now_ms] * len(victims)
-        for one in victims:
-            self._count_stack_exits(one)
+        for request in victims:
+            self._count_stack_exits(request)
 
     def leave(self, id_: str) -> None:
         """One of those who are leaving has left."""
@@ -262,45 +262,45 @@ class PoolLedger:
         self.grant_all()
 
     def _leave(self, id_: str) -> None:
-        one = self.allocations[id_]
-        assert one.leaving_for is not None
-        self._free_units(one)
-        self.preemptions.append(ModelPreemption(id_, one.leaving_for, self.now_ms))
+        request = self.allocations[id_]
+        assert request.leaving_for is not None
+        self._free_units(request)
+        self.preemptions.append(ModelPreemption(id_, request.leaving_for, self.now_ms))
         number = int(id_[1:])
-        asked = self.requests[id_]
+        spec = self.requests[id_]
         self.waiters[id_] = Waiter(
             id=id_,
-            component=one.component,
-            amounts=one.amounts,
-            preemptible=one.preemptible,
-            preemption_class=one.preemption_class,
+            component=request.component,
+            amounts=request.amounts,
+            preemptible=request.preemptible,
+            preemption_class=request.preemption_class,
             submission_number=number,
-            chain=asked.chain,
+            chain=spec.chain,
             preempted_fence=self.fence,
         )
         if not self._eligible(self.waiters[id_]):
             del self.waiters[id_]
 
-    def _free_units(self, one: Allocation) -> None:
+    def _free_units(self, request: Allocation) -> None:
         oracle = Oracle(self._snapshot_without_columns())
-        del self.allocations[one.id]
-        for at, hold in enumerate(self.holds):
-            if hold.owner.id == one.leaving_for:
-                self.holds[at] = _with_freed_units(oracle, hold, one)
-        if one.leaving_for is None:
-            self._count_stack_exits(one)
+        del self.allocations[request.id]
+        for number, hold in enumerate(self.holds):
+            if hold.owner.id == request.leaving_for:
+                self.holds[number] = _with_freed_units(oracle, hold, request)
+        if request.leaving_for is None:
+            self._count_stack_exits(request)
 
-    def _count_stack_exits(self, one: Allocation) -> None:
+    def _count_stack_exits(self, request: Allocation) -> None:
         oracle = Oracle(self._snapshot_without_columns())
-        for account in oracle.path(one)[:-1]:
-            counted = self.stack_exits.setdefault(account, Counter())
-            counted.update({key: units for key, units in one.amounts.items() if key in oracle.share_keys})
+        for account in oracle.path(request)[:-1]:
+            exits = self.stack_exits.setdefault(account, Counter())
+            exits.update({key: units for key, units in request.amounts.items() if key in oracle.share_keys})
 
 
-def _with_freed_units(oracle: Oracle, hold: HoldSnapshot, one: Allocation) -> HoldSnapshot:
-    brought = {account: dict(amounts) for account, amounts in hold.freed_units.items()}
-    for account in set(oracle.path(hold.owner)) & set(oracle.path(one)):
-        place = brought.setdefault(account, {})
-        for key in set(hold.owner.amounts) & set(one.amounts):
-            place[key] = place.get(key, 0) + one.amounts[key]
-    return replace(hold, freed_units=brought)
+def _with_freed_units(oracle: Oracle, hold: HoldSnapshot, request: Allocation) -> HoldSnapshot:
+    freed_units = {account: dict(amounts) for account, amounts in hold.freed_units.items()}
+    for account in set(oracle.path(hold.owner)) & set(oracle.path(request)):
+        at_account = freed_units.setdefault(account, {})
+        for key in set(hold.owner.amounts) & set(request.amounts):
+            at_account[key] = at_account.get(key, 0) + request.amounts[key]
+    return replace(hold, freed_units=freed_units)

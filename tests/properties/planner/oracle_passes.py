@@ -16,46 +16,46 @@ def after_step(snapshot: PoolSnapshot, step: PlanStep) -> PoolSnapshot:
     if isinstance(step, Reprieve):
         return with_leaving_for(snapshot, {step.request}, None)
     if isinstance(step, EndHold):
-        theirs = {one.id for one in snapshot.allocations if one.leaving_for == step.owner}
+        victims = {allocation.id for allocation in snapshot.allocations if allocation.leaving_for == step.owner}
         owner = next(hold.owner for hold in snapshot.holds if hold.owner.id == step.owner)
         holds = tuple(hold for hold in snapshot.holds if hold.owner is not owner)
-        return replace(with_leaving_for(snapshot, theirs, ""), waiters=(*snapshot.waiters, owner), holds=holds)
+        return replace(with_leaving_for(snapshot, victims, ""), waiters=(*snapshot.waiters, owner), holds=holds)
     assert isinstance(step, Preempt), "nobody is over a limit here"
-    waiter = next(one for one in Oracle(snapshot).queue() if one.id == step.waiter)
+    waiter = next(allocation for allocation in Oracle(snapshot).queue() if allocation.id == step.waiter)
     now = with_leaving_for(_with_stack_exits(snapshot, step), {victim.request for victim in step.victims}, waiter.id)
     if not Oracle(snapshot).hold(waiter):
-        others = tuple(one for one in snapshot.waiters if one.id != waiter.id)
-        now = replace(now, waiters=others, holds=(*snapshot.holds, HoldSnapshot(waiter, {})))
-    stopped = snapshot.preemptions_last_minute + len(step.victims)
-    return replace(now, preemptions_last_minute=stopped, last_decision_ms=snapshot.now_ms)
+        waiters = tuple(allocation for allocation in snapshot.waiters if allocation.id != waiter.id)
+        now = replace(now, waiters=waiters, holds=(*snapshot.holds, HoldSnapshot(waiter, {})))
+    preemptions = snapshot.preemptions_last_minute + len(step.victims)
+    return replace(now, preemptions_last_minute=preemptions, last_decision_ms=snapshot.now_ms)
 
 
 def _with_stack_exits(snapshot: PoolSnapshot, step: Preempt) -> PoolSnapshot:
     """Units of share keys count as gone from a stack when somebody starts to leave."""
     oracle, accounts = Oracle(snapshot), dict(snapshot.accounts)
     ids = {victim.request for victim in step.victims}
-    for one in (one for one in snapshot.allocations if one.id in ids):
-        for name in oracle.path(one)[:-1]:
+    for allocation in (allocation for allocation in snapshot.allocations if allocation.id in ids):
+        for name in oracle.path(allocation)[:-1]:
             back = dict(accounts[name].stack_exits)
-            for key in oracle.share_keys & set(one.amounts):
-                back[key] = back.get(key, 0) + one.amounts[key]
+            for key in oracle.share_keys & set(allocation.amounts):
+                back[key] = back.get(key, 0) + allocation.amounts[key]
             accounts[name] = replace(accounts[name], stack_exits=back)
     return replace(snapshot, accounts=accounts)
 
 
 def plan_steps(snapshot: PoolSnapshot) -> list[PlanStep]:
     """A whole pass by these rules: strays, holds that nothing can fill, then decisions in queue order."""
-    found: list[PlanStep] = []
+    steps: list[PlanStep] = []
     while step := _next(snapshot):
-        found.append(step)
+        steps.append(step)
         snapshot = after_step(snapshot, step)
-    return found
+    return steps
 
 
 def _next(snapshot: PoolSnapshot) -> PlanStep | None:
     oracle = Oracle(snapshot)
-    if stray := oracle.next_orphan():
-        return stray
-    if dead := oracle.unfillable_holds():
-        return EndHold(dead[0].id)
+    if step := oracle.next_orphan():
+        return step
+    if unfillable := oracle.unfillable_holds():
+        return EndHold(unfillable[0].id)
     return oracle.next_preemption()

@@ -15,14 +15,14 @@ from tests.properties.planner.oracle_passes import plan_steps
 KEYS = ("gpu", "mem", "step_run")
 COMPONENTS = ("t/a", "t/b", "t/c", "t/d")
 PROFILES = ("batch", "batch", "batch", "training", "service", "sensitive", "interactive")
-Op = tuple[Any, ...]
+Operation = tuple[Any, ...]
 
 rarely = st.sampled_from((False,) * 5 + (True,))
 mostly_none = st.sampled_from((True,) * 4 + (False,))
 
 
 @st.composite
-def terms(draw: st.DrawFn) -> PlannerSettings:
+def pool_settings(draw: st.DrawFn) -> PlannerSettings:
     """Settings of a pool, most of them at rest."""
 
     def at_times(values: st.SearchStrategy[Any], otherwise: Any) -> Any:
@@ -51,52 +51,52 @@ def accounts(draw: st.DrawFn) -> dict[str, AccountSnapshot]:
         capacity["mem"] = draw(st.integers(2, 6))
     if draw(rarely):
         capacity["step_run"] = draw(st.integers(3, 8))
-    made: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     names = ("group:g", "group:h", "group:i")[: draw(st.sampled_from((0, 0, 1, 2, 3)))]
     for name in names:
-        tops = ["pool", *(one["name"] for one in made if one["parent"] == "pool")]
-        made.append({"name": name, "parent": draw(st.sampled_from(tops)), **draw(_numbers(capacity))})
+        tops = ["pool", *(row["name"] for row in rows if row["parent"] == "pool")]
+        rows.append({"name": name, "parent": draw(st.sampled_from(tops)), **draw(_numbers(capacity))})
     for component in COMPONENTS[: draw(st.sampled_from((3, 2, 4, 1)))]:
         parent = draw(st.sampled_from(("pool", *names)))
         rank = {"priority": draw(st.sampled_from((1, 2, 9, 0, 1))), "profile": draw(st.sampled_from(PROFILES))}
-        made.append({"name": f"policy:{component}", "parent": parent, **rank, **draw(_numbers(capacity))})
-    _agree(capacity, made)
+        rows.append({"name": f"policy:{component}", "parent": parent, **rank, **draw(_numbers(capacity))})
+    _agree(capacity, rows)
     empty: dict[str, Any] = {"used": {}, "used_fixed": {}, "units_on_hold": {}, "stack_exits": {}}
     pool = AccountSnapshot("pool", None, {}, capacity, **empty)
-    return {"pool": pool} | {one["name"]: AccountSnapshot(**one, **empty) for one in made}
+    return {"pool": pool} | {row["name"]: AccountSnapshot(**row, **empty) for row in rows}
 
 
 def _numbers(capacity: dict[str, int]) -> st.SearchStrategy[dict[str, Any]]:
     """What is reserved and what is the limit, of the keys of the pool."""
-    some = st.sampled_from(sorted(capacity))
+    keys = st.sampled_from(sorted(capacity))
     gpus = st.fixed_dictionaries({"gpu": st.sampled_from((2, 3, 1, 4, 0))})
     return st.fixed_dictionaries(
         {
-            "reserved": st.one_of(gpus, st.just({}), gpus, st.dictionaries(some, st.integers(0, 3), max_size=2)),
-            "limit": st.one_of(st.just({}), st.just({}), st.dictionaries(some, st.integers(1, 6), max_size=2)),
+            "reserved": st.one_of(gpus, st.just({}), gpus, st.dictionaries(keys, st.integers(0, 3), max_size=2)),
+            "limit": st.one_of(st.just({}), st.just({}), st.dictionaries(keys, st.integers(1, 6), max_size=2)),
         }
     )
 
 
-def _agree(capacity: dict[str, int], made: list[dict[str, Any]]) -> None:
+def _agree(capacity: dict[str, int], rows: list[dict[str, Any]]) -> None:
     """Each parent has what its children reserve, nobody's limit is below that or beyond the pool."""
 
     def of_children(name: str, key: str) -> int:
-        return sum(one["reserved"].get(key, 0) for one in made if one["parent"] == name)
+        return sum(row["reserved"].get(key, 0) for row in rows if row["parent"] == name)
 
-    for one in reversed(made):
+    for row in reversed(rows):
         for key in capacity:
-            if units := max(one["reserved"].get(key, 0), of_children(one["name"], key)):
-                one["reserved"] = {**one["reserved"], key: units}
+            if units := max(row["reserved"].get(key, 0), of_children(row["name"], key)):
+                row["reserved"] = {**row["reserved"], key: units}
     for key in capacity:
         capacity[key] = max(capacity[key], of_children("pool", key))
-    for one in made:
-        limits = {key: max(units, one["reserved"].get(key, 0)) for key, units in one["limit"].items()}
-        one["limit"] = {key: min(units, capacity[key]) for key, units in limits.items()}
+    for row in rows:
+        limits = {key: max(units, row["reserved"].get(key, 0)) for key, units in row["limit"].items()}
+        row["limit"] = {key: min(units, capacity[key]) for key, units in limits.items()}
 
 
 @st.composite
-def asked(draw: st.DrawFn) -> ModelRequest:
+def requests(draw: st.DrawFn) -> ModelRequest:
     """What somebody asks; of every class, mostly preemptible."""
     amounts = {"gpu": draw(st.sampled_from((0, 1, 1, 2, 2, 3, 4))), "mem": draw(st.sampled_from((0, 0, 0, 1, 2)))}
     amounts = {key: units for key, units in amounts.items() if units} or {"gpu": 1}
@@ -113,58 +113,58 @@ def asked(draw: st.DrawFn) -> ModelRequest:
     )
 
 
-some = st.integers(0, 11)
-submits = st.tuples(st.just("submit"), asked())
-others = st.one_of(
-    st.tuples(st.sampled_from(("release", "cancel", "leave", "save")), some),
+indexes = st.integers(0, 11)
+submissions = st.tuples(st.just("submit"), requests())
+operations = st.one_of(
+    st.tuples(st.sampled_from(("release", "cancel", "leave", "save")), indexes),
     st.tuples(st.just("resize"), st.sampled_from(("gpu", "mem")), st.integers(2, 10)),
     st.tuples(st.just("pass"), st.integers(1, 12)),
-    st.tuples(st.just("leave"), some),
+    st.tuples(st.just("leave"), indexes),
     st.tuples(st.just("plan")),
     st.tuples(st.just("plan")),
 )
-histories = st.lists(st.one_of(submits, submits, submits, others), min_size=10, max_size=30)
-crowds = st.lists(submits, min_size=6, max_size=12)
-newcomers = st.lists(submits, min_size=1, max_size=4)
+histories = st.lists(st.one_of(submissions, submissions, submissions, operations), min_size=10, max_size=30)
+crowds = st.lists(submissions, min_size=6, max_size=12)
+newcomers = st.lists(submissions, min_size=1, max_size=4)
 
 
-def act(book: PoolLedger, op: Op) -> None:
+def apply_operation(ledger: PoolLedger, operation: Operation) -> None:
     """Do one thing in a pool; what it acts on is counted modulo what there is."""
-    if op[0] == "submit":
-        if len(book.allocations) < 12 and len(book.waiters) < 6:
-            components = [name.removeprefix("policy:") for name in book.accounts if name.startswith("policy:")]
-            book.submit(replace(op[1], component=components[COMPONENTS.index(op[1].component) % len(components)]))
-    elif op[0] == "pass":
-        book.now_ms += op[1] * MINUTE_MS
-    elif op[0] == "resize":
-        if op[1] in book.accounts["pool"].limit:
-            book.resize(op[1], op[2])
-    elif op[0] == "plan":
-        for step in plan_steps(book.snapshot()):
-            book.take_step(step)
+    if operation[0] == "submit":
+        if len(ledger.allocations) < 12 and len(ledger.waiters) < 6:
+            components = [name.removeprefix("policy:") for name in ledger.accounts if name.startswith("policy:")]
+            ledger.submit(replace(operation[1], component=components[COMPONENTS.index(operation[1].component) % len(components)]))
+    elif operation[0] == "pass":
+        ledger.now_ms += operation[1] * MINUTE_MS
+    elif operation[0] == "resize":
+        if operation[1] in ledger.accounts["pool"].limit:
+            ledger.resize(operation[1], operation[2])
+    elif operation[0] == "plan":
+        for step in plan_steps(ledger.snapshot()):
+            ledger.take_step(step)
     else:
-        _one(book, op[0], op[1])
+        _one(ledger, operation[0], operation[1])
 
 
-def _one(book: PoolLedger, what: str, which: int) -> None:
+def _one(ledger: PoolLedger, name: str, number: int) -> None:
     """Something that befalls a waiter or a holder."""
-    of = {
-        "cancel": sorted(book.waiters),
-        "leave": sorted(one.id for one in book.allocations.values() if one.leaving_for is not None),
-    }.get(what, sorted(book.allocations))
-    if of:
-        getattr(book, what)(of[which % len(of)])
+    ids = {
+        "cancel": sorted(ledger.waiters),
+        "leave": sorted(allocation.id for allocation in ledger.allocations.values() if allocation.leaving_for is not None),
+    }.get(name, sorted(ledger.allocations))
+    if ids:
+        getattr(ledger, name)(ids[number % len(ids)])
 
 
 @st.composite
-def books(draw: st.DrawFn) -> PoolLedger:
+def ledgers(draw: st.DrawFn) -> PoolLedger:
     """A pool with a past."""
-    book = PoolLedger(draw(terms()), draw(accounts()))
-    for op in (*draw(crowds), *draw(histories), *draw(newcomers)):
-        act(book, op)
-    return book
+    ledger = PoolLedger(draw(pool_settings()), draw(accounts()))
+    for operation in (*draw(crowds), *draw(histories), *draw(newcomers)):
+        apply_operation(ledger, operation)
+    return ledger
 
 
 def snapshots() -> st.SearchStrategy[PoolSnapshot]:
     """One pool at one moment."""
-    return books().map(PoolLedger.snapshot)
+    return ledgers().map(PoolLedger.snapshot)

@@ -34,73 +34,73 @@ PHASES = (Phase.generate, Phase.shrink) if LONGER else (Phase.generate,)
 )
 @given(snapshots())
 def test_every_step_is_the_one_that_the_rules_say(snapshot: PoolSnapshot) -> None:
-    found = plan_pool(snapshot).steps
-    _nobody_refused(snapshot, found)
-    now, asked, ended = snapshot, -1, set[str]()
-    for step in found:
+    steps = plan_pool(snapshot).steps
+    _check_refusals(snapshot, steps)
+    now, last_position, former_owners = snapshot, -1, set[str]()
+    for step in steps:
         oracle = Oracle(now)
         if isinstance(step, ReassignVictim | Reprieve):
             assert step == oracle.next_orphan()
         elif isinstance(step, EndHold):
             assert step.owner in [owner.id for owner in oracle.unfillable_holds()]
-            ended.add(step.owner)
+            former_owners.add(step.owner)
         else:
             assert oracle.next_orphan() is None
             assert isinstance(step, Preempt), "nobody is over a limit here"
-            assert _plain(step) == _plain(_expected(oracle, asked, ended))
+            assert _victims_of(step) == _victims_of(_expected_preemption(oracle, last_position, former_owners))
             if step.waiter in {waiter.id for waiter in now.waiters}:
-                asked = _places(now)[step.waiter]
-            _lawful(oracle, step)
+                last_position = _queue_positions(now)[step.waiter]
+            _check_preemption(oracle, step)
         now = after_step(now, step)
-    _finished(now, asked, ended)
+    _check_last_state(now, last_position, former_owners)
 
 
-def _expected(oracle: Oracle, asked: int, ended: set[str]) -> Preempt | None:
+def _expected_preemption(oracle: Oracle, last_position: int, former_owners: set[str]) -> Preempt | None:
     """The next decision, of those who stand behind the one who asked last; owners of holds that ended ask in the next pass."""
-    places = _places(oracle.snapshot)
-    return oracle.next_preemption(lambda waiter: waiter.id not in ended and (bool(oracle.hold(waiter)) or places[waiter.id] > asked))
+    positions = _queue_positions(oracle.snapshot)
+    return oracle.next_preemption(lambda waiter: waiter.id not in former_owners and (bool(oracle.hold(waiter)) or positions[waiter.id] > last_position))
 
 
-def _plain(stop: Preempt | None) -> tuple[str, set[tuple[str, int, str]]] | None:
-    if stop is None:
+def _victims_of(step: Preempt | None) -> tuple[str, set[tuple[str, int, str]]] | None:
+    if step is None:
         return None
-    return stop.waiter, {(one.request, one.fence, one.trigger.value) for one in stop.victims}
+    return step.waiter, {(victim.request, victim.fence, victim.trigger.value) for victim in step.victims}
 
 
-def _places(snapshot: PoolSnapshot) -> dict[str, int]:
+def _queue_positions(snapshot: PoolSnapshot) -> dict[str, int]:
     return {waiter.id: place for place, waiter in enumerate(Oracle(snapshot).queue())}
 
 
-def _lawful(oracle: Oracle, stop: Preempt) -> None:
+def _check_preemption(oracle: Oracle, step: Preempt) -> None:
     """What must be true of any decision, whatever set was chosen."""
-    waiter = next(one for one in oracle.queue() if one.id == stop.waiter)
-    victims = [one for one in oracle.snapshot.allocations if one.id in {victim.request for victim in stop.victims}]
+    waiter = next(allocation for allocation in oracle.queue() if allocation.id == step.waiter)
+    victims = [allocation for allocation in oracle.snapshot.allocations if allocation.id in {victim.request for victim in step.victims}]
     assert oracle.fits(waiter, victims)
     assert oracle.lawful(waiter, victims)
     assert oracle.affordable(waiter, victims, oracle.max_victims())
     assert not oracle.superfluous(waiter, victims)
-    assert not Oracle(after_step(oracle.snapshot, stop)).shortages(waiter)
-    assert all(oracle.fits_unused_share(waiter, account) for account in stop.unused_share_accounts)
-    assert not stop.reserved_accounts or oracle.lies_within_reserved(waiter, victims)
-    for rest in stop.borrowed_conditions:
-        more = rest.max_stack_exits - oracle.snapshot.accounts[rest.account].stack_exits.get(rest.key, 0)
-        inside = [one for one in victims if rest.account in oracle.path(one) and one.amounts.get(rest.key)]
-        assert 0 <= more < max(oracle.units_beyond(one, rest.account, rest.key) for one in inside), rest
+    assert not Oracle(after_step(oracle.snapshot, step)).shortages(waiter)
+    assert all(oracle.fits_unused_share(waiter, account) for account in step.unused_share_accounts)
+    assert not step.reserved_accounts or oracle.lies_within_reserved(waiter, victims)
+    for condition in step.borrowed_conditions:
+        exits_left = condition.max_stack_exits - oracle.snapshot.accounts[condition.account].stack_exits.get(condition.key, 0)
+        inside = [allocation for allocation in victims if condition.account in oracle.path(allocation) and allocation.amounts.get(condition.key)]
+        assert 0 <= exits_left < max(oracle.units_beyond(allocation, condition.account, condition.key) for allocation in inside), condition
 
 
-def _finished(now: PoolSnapshot, asked: int, ended: set[str]) -> None:
+def _check_last_state(now: PoolSnapshot, last_position: int, former_owners: set[str]) -> None:
     """Whoever was passed over has no set at all; those who left for a hold that ended may be seen to in the next pass."""
     oracle = Oracle(now)
-    if all(one.leaving_for != "" for one in now.allocations):
-        assert _expected(oracle, asked, ended) is None
+    if all(allocation.leaving_for != "" for allocation in now.allocations):
+        assert _expected_preemption(oracle, last_position, former_owners) is None
         assert not oracle.unfillable_holds()
 
 
-def _nobody_refused(snapshot: PoolSnapshot, found: Sequence[PlanStep]) -> None:
+def _check_refusals(snapshot: PoolSnapshot, steps: Sequence[PlanStep]) -> None:
     """For whoever stands before the first who was served, there is no set at all."""
-    if any(not isinstance(step, Preempt) for step in found):
+    if any(not isinstance(step, Preempt) for step in steps):
         return
-    served = [step.waiter for step in found if isinstance(step, Preempt)]
+    served = [step.waiter for step in steps if isinstance(step, Preempt)]
     oracle = Oracle(snapshot)
     for waiter in oracle.preemptors():
         if waiter.id in served[:1]:

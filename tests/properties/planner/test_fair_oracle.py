@@ -11,25 +11,25 @@ import pytest
 from app.domain.plan_steps import EndHold, EvictOverLimit, Preempt, Reprieve
 from app.domain.snapshot import AccountSnapshot, PoolSnapshot, PublishedStatus, Waiter
 from app.planner.planning_pass import plan_pool
-from tests.properties.planner.fair_oracle import FairOracle
-from tests.properties.planner.fair_strategies import SECOND_MS, Maker, act
+from tests.properties.planner.fair_oracle import FairShareOracle
+from tests.properties.planner.fair_strategies import SECOND_MS, HistoryGenerator, apply_operation
 
 LONGER = int(os.environ.get("HISTORIES") or 0)
 FIRST = int(os.environ.get("FIRST", 0))
 
 
-def seen(seed: int, *, groups: bool, crowded: bool) -> PoolSnapshot:
+def random_snapshot(seed: int, *, groups: bool, crowded: bool) -> PoolSnapshot:
     """A pool with a past, of whose accounts some have been below their fair share for some time."""
-    maker, random = Maker(seed, groups=groups, crowded=crowded), Random(seed)
-    world = maker.world()
-    book = world.book()
-    for op in world.ops:
-        act(book, op, plan_pool)
-    now = book.snapshot()
-    return replace(now, accounts={name: _kept(random, now, account) for name, account in now.accounts.items()})
+    generator, random = HistoryGenerator(seed, groups=groups, crowded=crowded), Random(seed)
+    history = generator.history()
+    ledger = history.new_ledger()
+    for operation in history.operations:
+        apply_operation(ledger, operation, plan_pool)
+    now = ledger.snapshot()
+    return replace(now, accounts={name: _with_random_status(random, now, account) for name, account in now.accounts.items()})
 
 
-def _kept(random: Random, now: PoolSnapshot, account: AccountSnapshot) -> AccountSnapshot:
+def _with_random_status(random: Random, now: PoolSnapshot, account: AccountSnapshot) -> AccountSnapshot:
     if random.random() < 0.3:
         return account
     below_s, status = random.choice((None, 1, 31, 61, 121, 601)), random.choice(("", "starving", "aggressively_starving"))
@@ -40,81 +40,81 @@ def _kept(random: Random, now: PoolSnapshot, account: AccountSnapshot) -> Accoun
     )
 
 
-def check(now: PoolSnapshot) -> str:
+def check_plan(now: PoolSnapshot) -> str:
     """What the planner did: the kind of case; an error if it is wrong."""
-    found = plan_pool(now)
-    assert sum(isinstance(step, Preempt) for step in found.steps) <= 1
-    if found.steps and isinstance(found.steps[0], EvictOverLimit):
-        _relieves(FairOracle(now), now, found.steps[0])
+    plan = plan_pool(now)
+    assert sum(isinstance(step, Preempt) for step in plan.steps) <= 1
+    if plan.steps and isinstance(plan.steps[0], EvictOverLimit):
+        _check_eviction(FairShareOracle(now), now, plan.steps[0])
         return "evicts"
-    if any(isinstance(step, EvictOverLimit | EndHold | Reprieve) for step in found.steps) or any(
-        one.leaving_for == "" for one in now.allocations
+    if any(isinstance(step, EvictOverLimit | EndHold | Reprieve) for step in plan.steps) or any(
+        request.leaving_for == "" for request in now.allocations
     ):
         return "moved"
-    oracle = FairOracle(now)
-    stop = next((step for step in found.steps if isinstance(step, Preempt)), None)
+    oracle = FairShareOracle(now)
+    step = next((step for step in plan.steps if isinstance(step, Preempt)), None)
     if oracle.is_backing_off() or oracle.max_victims() == 0:
-        assert stop is None
+        assert step is None
         return "pauses"
     owners = [hold.owner for hold in now.holds]
-    behind = _behind(oracle, now)
-    for asker in (*owners, *(one for one in oracle.in_turn() if one.id not in behind)):
-        if not oracle.shortages(asker) or oracle.is_fixed_share_used_up(asker) or not oracle.stage(asker):
-            assert stop is None or stop.waiter != asker.id
+    behind = _waiters_behind(oracle, now)
+    for waiter in (*owners, *(request for request in oracle.waiters_in_order() if request.id not in behind)):
+        if not oracle.shortages(waiter) or oracle.is_fixed_share_used_up(waiter) or not oracle.level(waiter):
+            assert step is None or step.waiter != waiter.id
             continue
-        plain = oracle.victims_in_order(asker)
-        most = oracle.max_victims()
-        if plain is not None and (most is None or len(plain) <= most) and oracle.lawful(asker, plain):
-            assert stop == _like(stop, oracle.step(asker, plain)), f"not {stop} but {oracle.step(asker, plain)}"
+        victims = oracle.victims_in_order(waiter)
+        max_victims = oracle.max_victims()
+        if victims is not None and (max_victims is None or len(victims) <= max_victims) and oracle.lawful(waiter, victims):
+            assert step == _with_conditions_of(step, oracle.step(waiter, victims)), f"not {step} but {oracle.step(waiter, victims)}"
             return "plain"
-        if stop is not None and stop.waiter == asker.id:
-            _wellfounded(oracle, now, stop)
+        if step is not None and step.waiter == waiter.id:
+            _check_other_set(oracle, now, step)
             return "another set"
-        other = next(oracle.all_sets(asker, most), None)
-        assert other is None, f"{asker.id} may take {[one.id for one in other]}, but {found.decisions[asker.id].reason}"
-    assert stop is None, f"{stop} for one who may not take"
+        other_set = next(oracle.all_sets(waiter, max_victims), None)
+        assert other_set is None, f"{waiter.id} may take {[request.id for one in other_set]}, but {plan.decisions[waiter.id].reason}"
+    assert step is None, f"{step} for one who may not take"
     return "none"
 
 
-def _relieves(oracle: FairOracle, now: PoolSnapshot, step: EvictOverLimit) -> None:
+def _check_eviction(oracle: FairShareOracle, now: PoolSnapshot, step: EvictOverLimit) -> None:
     """Those that go are needed, may go, and are all that it takes as far as there are any."""
     ids = {victim.request for victim in step.victims}
-    running = [one for one in now.allocations if one.leaving_for is None]
-    victims = [one for one in running if one.id in ids]
-    assert [one.id for one in reversed(victims)] == [victim.request for victim in step.victims], "not the newest first"
-    nobody = Waiter("", "", {}, preemptible=True, preemption_class=0, submission_number=0)
-    assert not any(oracle.protected(nobody, one) for one in victims)
-    for one in victims:
-        assert any(oracle.is_over(account, key, ids - {one.id}) for account in oracle.path(one) for key in one.amounts), one.id
+    allocations = [allocation for allocation in now.allocations if allocation.leaving_for is None]
+    victims = [allocation for allocation in allocations if allocation.id in ids]
+    assert [allocation.id for allocation in reversed(victims)] == [victim.request for victim in step.victims], "not the newest first"
+    no_waiter = Waiter("", "", {}, preemptible=True, preemption_class=0, submission_number=0)
+    assert not any(oracle.protected(no_waiter, allocation) for allocation in victims)
+    for allocation in victims:
+        assert any(oracle.is_over(account, key, ids - {allocation.id}) for account in oracle.path(allocation) for key in allocation.amounts), allocation.id
     if now.settings.max_preemptions_per_minute is None:
-        for one in running:
-            if one.id not in ids and not oracle.protected(nobody, one):
-                assert not any(oracle.is_over(account, key, ids) for account in oracle.path(one) for key in one.amounts), one.id
+        for allocation in allocations:
+            if allocation.id not in ids and not oracle.protected(no_waiter, allocation):
+                assert not any(oracle.is_over(account, key, ids) for account in oracle.path(allocation) for key in allocation.amounts), allocation.id
 
 
-def _behind(oracle: FairOracle, now: PoolSnapshot) -> set[str]:
+def _waiters_behind(oracle: FairShareOracle, now: PoolSnapshot) -> set[str]:
     """Strict queueing: who stands behind the first that is blocked by capacity."""
     if now.settings.queueing != "strict":
         return set()
-    queue = sorted((*now.waiters, *(hold.owner for hold in now.holds)), key=lambda one: one.queue_position)
-    blocked = [oracle.blocked_by(one) == "capacity" for one in queue]
-    return {one.id for at, one in enumerate(queue) if any(blocked[:at])}
+    queue = sorted((*now.waiters, *(hold.owner for hold in now.holds)), key=lambda waiter: waiter.queue_position)
+    blocked = [oracle.blocked_by(waiter) == "capacity" for waiter in queue]
+    return {waiter.id for index, waiter in enumerate(queue) if any(blocked[:index])}
 
 
-def _like(stop: Preempt | None, other: Preempt) -> Preempt:
-    return replace(other, usage_conditions=stop.usage_conditions) if stop else other
+def _with_conditions_of(step: Preempt | None, other: Preempt) -> Preempt:
+    return replace(other, usage_conditions=step.usage_conditions) if step else other
 
 
-def _wellfounded(oracle: FairOracle, now: PoolSnapshot, stop: Preempt) -> None:
+def _check_other_set(oracle: FairShareOracle, now: PoolSnapshot, step: Preempt) -> None:
     """The set is another one than the first in order, and lawful all the same."""
-    waiter = next(one for one in (*now.waiters, *(hold.owner for hold in now.holds)) if one.id == stop.waiter)
-    ids = {victim.request for victim in stop.victims}
-    victims = [one for one in now.allocations if one.id in ids]
+    waiter = next(request for request in (*now.waiters, *(hold.owner for hold in now.holds)) if request.id == step.waiter)
+    ids = {victim.request for victim in step.victims}
+    victims = [request for request in now.allocations if request.id in ids]
     assert oracle.fits(waiter, victims)
     assert not oracle.superfluous(waiter, victims)
     assert oracle.lawful(waiter, victims), f"{ids} may not be taken by {waiter.id}"
-    most = oracle.max_victims()
-    assert most is None or len(victims) <= most
+    max_victims = oracle.max_victims()
+    assert max_victims is None or len(victims) <= max_victims
 
 
 @pytest.mark.timeout(24 * 3600 if LONGER else 120)
@@ -124,7 +124,7 @@ def test_the_planner_decides_by_the_words(groups: bool, crowded: bool) -> None:
     kinds = set()
     for seed in range(FIRST, FIRST + (LONGER or 150)):
         try:
-            kinds.add(check(seen(seed, groups=groups, crowded=crowded)))
+            kinds.add(check_plan(random_snapshot(seed, groups=groups, crowded=crowded)))
         except AssertionError as error:
             raise AssertionError(f"{seed}: {error}") from error
     assert {"plain", "none"} <= kinds

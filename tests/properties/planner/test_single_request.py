@@ -21,30 +21,30 @@ from tests.unit.planner.builders import a_pool
 def test_a_pass_that_ends_at_somebody_decides_the_same_about_it(snapshot: PoolSnapshot) -> None:
     whole = plan_pool(snapshot).decisions
     for waiter, decision in whole.items():
-        found = plan_pool(snapshot, until=waiter).decisions
-        assert found[waiter] == decision
-        assert list(found[waiter].verdicts()) == list(decision.verdicts())
-        assert found.items() <= whole.items()
+        decisions = plan_pool(snapshot, until=waiter).decisions
+        assert decisions[waiter] == decision
+        assert list(decisions[waiter].verdicts()) == list(decision.verdicts())
+        assert decisions.items() <= whole.items()
 
 
 def test_what_an_ask_costs_grows_with_the_kinds_of_policies_and_not_with_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
     looks = 0
 
-    def counted(court: CandidateIndex, component: str, standing: PreemptorView) -> PolicyCandidates:
+    def counted(index: CandidateIndex, component: str, view: PreemptorView) -> PolicyCandidates:
         nonlocal looks
         looks += 1
-        return takable(court, component, standing)
+        return policy_candidates(index, component, view)
 
-    takable = CandidateIndex.policy_candidates
+    policy_candidates = CandidateIndex.policy_candidates
     monkeypatch.setattr(CandidateIndex, "policy_candidates", counted)
     policies, waiters = 100, 40
-    scene = a_pool(gpu=policies).group("g")
+    pool = a_pool(gpu=policies).group("g")
     for number in range(policies):
         group = "g" if number % 2 else None
-        scene.policy(f"c{number}", group, priority=number % 4).runs(f"r{number}", f"c{number}", gpu=1)
+        pool.policy(f"c{number}", group, priority=number % 4).runs(f"r{number}", f"c{number}", gpu=1)
     for number in range(waiters):
-        scene.waits(f"w{number}", f"c{number}", gpu=policies)
-    decisions = scene.plan().decisions
+        pool.waits(f"w{number}", f"c{number}", gpu=policies)
+    decisions = pool.plan().decisions
     assert {decision.reason for decision in decisions.values()} == {DecisionReason.NOT_ENOUGH}
     assert looks < policies * waiters / 3
 
@@ -52,17 +52,17 @@ def test_what_an_ask_costs_grows_with_the_kinds_of_policies_and_not_with_their_n
 @settings(max_examples=60, deadline=None, database=None, derandomize=True)
 @given(snapshots())
 def test_what_all_together_bring_is_what_each_brings(snapshot: PoolSnapshot) -> None:
-    judged = PlanningPass(snapshot, frozenset())
-    books, court = judged._projection, judged._index
+    planning_pass = PlanningPass(snapshot, frozenset())
+    projection, index = planning_pass._projection, planning_pass._index
     for step in (None, *plan_pool(snapshot).steps):
         if step is not None:
-            apply_steps(books, snapshot, [step])
+            apply_steps(projection, snapshot, [step])
         for waiter in snapshot.waiters:
-            deficits = books.deficits(waiter, books.all_holds)
-            case = PreemptionAttempt(court, waiter, books.all_holds, deficits)
-            left = [units for _, _, units in case.needs]
-            for component in books.tree.paths:
-                meets = books.tree.meeting_level(waiter.component, component)
-                for number, (at, key, _) in enumerate(case.needs):
-                    left[number] -= case.policy_candidates(component).total(key) if at >= meets else 0
-            assert case.could_suffice() == (all(units <= 0 for units in left)) or not deficits
+            deficits = projection.deficits(waiter, projection.all_holds)
+            attempt = PreemptionAttempt(index, waiter, projection.all_holds, deficits)
+            open_needs = [units for _, _, units in attempt.needs]
+            for component in projection.tree.paths:
+                meeting_level = projection.tree.meeting_level(waiter.component, component)
+                for number, (level, key, _) in enumerate(attempt.needs):
+                    open_needs[number] -= attempt.policy_candidates(component).total(key) if level >= meeting_level else 0
+            assert attempt.could_suffice() == (all(units <= 0 for units in open_needs)) or not deficits

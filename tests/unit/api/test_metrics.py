@@ -232,7 +232,7 @@ def test_what_is_sent_of_tasks(everywhere: Site) -> None:
     for task in ("a", "b", "c"):
         everywhere.park(task)
     everywhere.park("d", not_before="2030-01-01T00:00:00Z")
-    first, second = store.take_dispatches("default", 15, 60, 3).dispatches
+    first, second = store.take_outbox("default", 15, 60, 3).dispatches
     everywhere.clock.advance(2.5)
     store.mark_dispatched("default", [first], 60)
     store.mark_dispatch_failed("default", [second], 0.5)
@@ -251,7 +251,7 @@ def test_what_is_sent_of_tasks(everywhere: Site) -> None:
         "tasks_unstarted": 1,
     }
     everywhere.clock.advance(60)
-    store.mark_dispatched("default", store.take_dispatches("default", 15, 60, 3).dispatches, 60)
+    store.mark_dispatched("default", store.take_outbox("default", 15, 60, 3).dispatches, 60)
     assert told() | {"outbox_oldest_seconds": 0} == sums | {
         "dispatches_total": 2,
         "redispatches_total": 1,

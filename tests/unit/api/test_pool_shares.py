@@ -127,18 +127,18 @@ def test_a_node_is_told_in_full() -> None:
 
 
 def test_units_are_told_of_the_keys_of_the_pool() -> None:
-    (node,) = accounts_json(SharesAlone(replace(POOL, demand={"gpu": 12, "step_run": 3}, usage={"step_run": 2})))
-    assert (node["demand"], node["usage"]) == ({"gpu": 12}, {"gpu": 0})
+    (account,) = accounts_json(SharesAlone(replace(POOL, demand={"gpu": 12, "step_run": 3}, usage={"step_run": 2})))
+    assert (account["demand"], account["usage"]) == ({"gpu": 12}, {"gpu": 0})
 
 
 def test_an_infinite_satisfaction_is_null() -> None:
-    assert [node["satisfaction"] for node in accounts_json(SharesAlone(POOL, TEAM, IDLE))] == [1.0, 1 / 3, None]
+    assert [account["satisfaction"] for account in accounts_json(SharesAlone(POOL, TEAM, IDLE))] == [1.0, 1 / 3, None]
 
 
 def test_the_order_is_kept() -> None:
     lab = replace(POOL, name="lab", kind="group", parent=None, mode="fifo")
-    nodes = accounts_json(SharesAlone(POOL, lab, replace(TEAM, parent="lab"), IDLE))
-    assert [(node["name"], node["parent"], node["mode"]) for node in nodes] == [
+    accounts = accounts_json(SharesAlone(POOL, lab, replace(TEAM, parent="lab"), IDLE))
+    assert [(account["name"], account["parent"], account["mode"]) for account in accounts] == [
         ("gpus", None, "fair_share"),
         ("lab", None, "fifo"),
         ("team", "lab", None),
@@ -163,9 +163,9 @@ def test_a_requester_is_told_the_numbers_of_all_and_the_allocations_of_its_own(
     services = SharesAlone(POOL, TEAM, IDLE)
     whole = accounts_json(services)
     seen = accounts_json(services, Token(id="t", name="t", role=role, workspaces=("*",), components=components))
-    assert [node["allocations"] for node in seen] == [NOTHING, team, idle]
-    for node, full in zip(seen, whole, strict=True):
-        assert node | {"allocations": None} == full | {"allocations": None}
+    assert [account["allocations"] for account in seen] == [NOTHING, team, idle]
+    for account, full in zip(seen, whole, strict=True):
+        assert account | {"allocations": None} == full | {"allocations": None}
 
 
 # ---- on the real service
@@ -191,29 +191,29 @@ def accounts_of(site: Site, token: str | None = None) -> dict[str, dict[str, Any
 
 def test_a_pool_is_divided(everywhere: Site) -> None:
     held, _ = a_divided_pool(everywhere)
-    nodes = accounts_of(everywhere)
-    assert [(node["name"], node["kind"], node["parent"], node["mode"]) for node in nodes.values()] == [
+    accounts = accounts_of(everywhere)
+    assert [(account["name"], account["kind"], account["parent"], account["mode"]) for account in accounts.values()] == [
         ("gpus", "pool", None, "fair_share"),
         ("lab", "group", None, "fair_share"),
         ("team", "policy", "lab", None),
         ("other", "policy", None, None),
     ]
-    assert {name: (node["usage"], node["demand"]) for name, node in nodes.items()} == {
+    assert {name: (account["usage"], account["demand"]) for name, account in accounts.items()} == {
         "gpus": ({"gpu": 6}, {"gpu": 10}),
         "lab": ({"gpu": 6}, {"gpu": 6}),
         "team": ({"gpu": 6}, {"gpu": 6}),
         "other": ({"gpu": 0}, {"gpu": 4}),
     }
     shares = ("usage_share", "demand_share", "fair_share", "guarantee_share", "limit_share")
-    numbers = {name: [node[share]["gpu"] for share in shares] for name, node in nodes.items()}
+    numbers = {name: [account[share]["gpu"] for share in shares] for name, account in accounts.items()}
     assert numbers["gpus"] == pytest.approx([0.75, 1.25, 1.0, 1.0, 1.0])
     assert numbers["lab"] == pytest.approx([0.75, 0.75, 0.5, 0.25, 1.0])
     assert numbers["team"] == pytest.approx([0.75, 0.75, 0.5, 0.0, 1.0])
     assert numbers["other"] == pytest.approx([0.0, 0.5, 0.5, 0.0, 1.0])
-    assert (nodes["team"]["satisfaction"], nodes["other"]["satisfaction"]) == (pytest.approx(1.5), 0.0)
-    assert nodes["team"]["allocations"] == NOTHING | {"non_preemptible": [held]}
-    assert nodes["other"]["allocations"] == NOTHING
-    assert {name: node["below_since"] for name, node in nodes.items()} == dict.fromkeys(nodes) | {"other": NOW}
+    assert (accounts["team"]["satisfaction"], accounts["other"]["satisfaction"]) == (pytest.approx(1.5), 0.0)
+    assert accounts["team"]["allocations"] == NOTHING | {"non_preemptible": [held]}
+    assert accounts["other"]["allocations"] == NOTHING
+    assert {name: account["below_since"] for name, account in accounts.items()} == dict.fromkeys(accounts) | {"other": NOW}
 
 
 def test_a_requester_sees_whose_turn_it_is_and_its_own_allocations(site: Site) -> None:
@@ -230,8 +230,8 @@ def test_a_pool_of_another_discipline_has_shares_and_nobody_starves_there(site: 
     site.policy(reserved={"gpu": 4})
     site.submit(gpu=8)
     site.submit(gpu=8)
-    nodes = accounts_of(site)
-    assert [(node["usage_share"], node["status"], node["below_since"]) for node in nodes.values()] == [
+    accounts = accounts_of(site)
+    assert [(account["usage_share"], account["status"], account["below_since"]) for account in accounts.values()] == [
         ({"gpu": 1.0}, "non_starving", None)
     ] * 2
 

@@ -27,7 +27,7 @@ def _store(site: Site) -> TaskStore:
 
 def _sent(site: Site) -> list[str]:
     """What is due is sent."""
-    taken = _store(site).take_dispatches("default", CLAIM_S, START_S, TRIES)
+    taken = _store(site).take_outbox("default", CLAIM_S, START_S, TRIES)
     _store(site).mark_dispatched("default", taken.dispatches, START_S)
     return [dispatch.task for dispatch in taken.dispatches]
 
@@ -104,7 +104,7 @@ def test_it_is_given_up_and_its_worker_told(everywhere: Site) -> None:
     assert site.post("/tasks/parked/cancel").body["request"]["status"] == "cancelled"
     assert site.post("/tasks/delayed/cancel").body["status"] == "ended"
     assert site.post("/tasks/parked/cancel").status == 200, "twice is once"
-    taken = _store(site).take_dispatches("default", CLAIM_S, START_S, TRIES).dispatches
+    taken = _store(site).take_outbox("default", CLAIM_S, START_S, TRIES).dispatches
     assert {(one.task, one.fence, one.end.status if one.end else None) for one in taken} == {
         ("parked", None, "cancelled"),
         ("delayed", None, "cancelled"),
@@ -142,7 +142,7 @@ def test_what_no_pool_can_grant_ends_and_its_worker_is_told_why(everywhere: Site
     _ready(everywhere)
     rejected = everywhere.park(gpu=2)
     assert (rejected["status"], rejected["request"]["status"]) == ("ended", "rejected")
-    (told,) = _store(everywhere).take_dispatches("default", CLAIM_S, START_S, TRIES).dispatches
+    (told,) = _store(everywhere).take_outbox("default", CLAIM_S, START_S, TRIES).dispatches
     assert told.end
     assert (told.end.status, told.end.message) == ("rejected", "gpus: asks 2 of gpu; the pool has 1 in all")
 
@@ -200,7 +200,7 @@ def test_whose_worker_is_lost_is_parked_again_at_its_place(everywhere: Site) -> 
             assert again["request"]["submitted_at"] == task["request"]["submitted_at"]
             site.delete(f"/requests/{behind['id']}")
             behind = site.submit()
-    (told,) = _store(site).take_dispatches("default", CLAIM_S, START_S, TRIES).dispatches
+    (told,) = _store(site).take_outbox("default", CLAIM_S, START_S, TRIES).dispatches
     assert told.end
     assert (told.end.status, told.end.code) == ("expired", "worker_lost")
 

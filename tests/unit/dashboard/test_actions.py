@@ -140,7 +140,7 @@ def test_what_changes_while_it_is_tried_out_is_shown_again(
         desk.policy("blue", limit={"gpu": 3})
         return found
 
-    monkeypatch.setattr(kind, "policy", slowly)
+    monkeypatch.setattr(kind, "set_policy", slowly)
     refused = visitor.again(shown, FORM)
     assert (refused.status_code, "nothing was done" in words(refused)) == (409, True)
     told = desk.get("/pools/gpus/policies/blue").body

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from app.domain import specs
 from app.domain.amounts import MAX_KEYS
-from app.domain.field_types import TEN_YEARS_S, StrictModel
+from app.domain.field_types import TEN_YEARS_S, SettingsModel, StrictModel
 from app.domain.pool_settings import AccountSettings, PoolSettings
 from app.domain.queue_score import EXACT
 from app.domain.specs import (

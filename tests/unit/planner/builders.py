@@ -62,9 +62,9 @@ class PoolBuilder:
         self.waiters.append(self._waiter(name, component, ask))
         return self
 
-    def holds(self, name: str, component: str, brought: Mapping[str, Amounts] | None = None, **ask: Any) -> PoolBuilder:
+    def holds(self, name: str, component: str, freed_units: Mapping[str, Amounts] | None = None, **ask: Any) -> PoolBuilder:
         """Somebody waits with a hold, behind all who have one already."""
-        self.hold_snapshots.append(HoldSnapshot(self._waiter(name, component, ask), brought or {}))
+        self.hold_snapshots.append(HoldSnapshot(self._waiter(name, component, ask), freed_units or {}))
         return self
 
     def _waiter(self, name: str, component: str, ask: dict[str, Any]) -> Waiter:
@@ -90,12 +90,12 @@ class PoolBuilder:
 
     def _account(self, name: str, numbers: dict[str, Any]) -> AccountSnapshot:
         inside = [each for each in self.allocations if name in self.path(each.component)]
-        cleared: Counter[str] = Counter()
+        units_on_hold: Counter[str] = Counter()
         for hold in self.hold_snapshots:
             if name in self.path(hold.owner.component):
-                coming = _sum(each for each in inside if each.leaving_for == hold.owner.id)
-                cleared.update({key: max(0, units - coming[key]) for key, units in hold.owner.amounts.items()})
-        plain = {"reserved": {}, "limit": {}, "units_on_hold": cleared, "stack_exits": self.stack_exits.get(name, {})}
+                pending = _sum(each for each in inside if each.leaving_for == hold.owner.id)
+                units_on_hold.update({key: max(0, units - pending[key]) for key, units in hold.owner.amounts.items()})
+        plain = {"reserved": {}, "limit": {}, "units_on_hold": units_on_hold, "stack_exits": self.stack_exits.get(name, {})}
         used = {"used": _sum(inside), "used_fixed": _sum(each for each in inside if not each.preemptible)}
         return AccountSnapshot(name=name, **{**plain, **used, **numbers})
 
@@ -151,69 +151,69 @@ def _describe(step: object) -> tuple[str, ...]:
     return ("end", step.owner)
 
 
-def after_plan(scene: PoolBuilder) -> tuple[PoolBuilder, int]:
+def after_plan(pool: PoolBuilder) -> tuple[PoolBuilder, int]:
     """The scene when its plan was carried out and all victims have left at once, and how many those were.
 
     Who was stopped waits again; every waiter that fits is granted, in queue order.
     """
-    scene = replace(scene, running=list(scene.allocations), waiting=list(scene.waiters), holding=list(scene.hold_snapshots))
-    stopped = 0
-    for step in scene.plan().steps:
+    pool = replace(pool, allocations=list(pool.allocations), waiters=list(pool.waiters), hold_snapshots=list(pool.hold_snapshots))
+    preemptions = 0
+    for step in pool.plan().steps:
         assert isinstance(step, Preempt)
         victims = {victim.request for victim in step.victims}
-        newest = max(each.fence for each in scene.allocations)
-        left = [each for each in scene.allocations if each.id in victims]
-        scene.allocations = [each for each in scene.allocations if each.id not in victims]
-        _grant(scene, next(each for each in scene.waiters if each.id == step.waiter), newest + 1)
-        scene.waiters += [_requeue(each, newest) for each in left]
-        stopped += len(left)
-    for waiter in in_queue_order(scene):
-        if fits(scene, waiter):
-            _grant(scene, waiter, max((each.fence for each in scene.allocations), default=0) + 1)
-    scene.waiters = in_queue_order(scene)
-    return scene, stopped
+        newest = max(each.fence for each in pool.allocations)
+        victims_left = [each for each in pool.allocations if each.id in victims]
+        pool.allocations = [each for each in pool.allocations if each.id not in victims]
+        _grant(pool, next(each for each in pool.waiters if each.id == step.waiter), newest + 1)
+        pool.waiters += [_requeue(each, newest) for each in victims_left]
+        preemptions += len(victims_left)
+    for waiter in in_queue_order(pool):
+        if fits(pool, waiter):
+            _grant(pool, waiter, max((each.fence for each in pool.allocations), default=0) + 1)
+    pool.waiters = in_queue_order(pool)
+    return pool, preemptions
 
 
-def fits(scene: PoolBuilder, waiter: Waiter) -> bool:
+def fits(pool: PoolBuilder, waiter: Waiter) -> bool:
     """Whether a waiter could be granted now."""
-    accounts = scene.snapshot().accounts
-    for name in scene.path(waiter.component):
+    accounts = pool.snapshot().accounts
+    for name in pool.path(waiter.component):
         account = accounts[name]
         for key, units in waiter.amounts.items():
             bound = account.limit.get(key, None if name != "pool" or key == "step_run" else 0)
             if bound is not None and account.used.get(key, 0) + units > bound:
                 return False
-            is_bound = name.startswith("policy:") and not waiter.preemptible and key in scene.capacity
+            is_bound = name.startswith("policy:") and not waiter.preemptible and key in pool.capacity
             if is_bound and account.used_fixed.get(key, 0) + units > account.reserved.get(key, 0):
                 return False
     return True
 
 
-def in_queue_order(scene: PoolBuilder) -> list[Waiter]:
+def in_queue_order(pool: PoolBuilder) -> list[Waiter]:
     """The waiters: in share before borrowing, higher rank, older, id."""
-    accounts = scene.snapshot().accounts
+    accounts = pool.snapshot().accounts
     share_keys = {key for name, account in accounts.items() if name != "pool" for key, n in account.reserved.items() if n}
 
     def order(waiter: Waiter) -> tuple[object, ...]:
         policy = accounts[f"policy:{waiter.component}"]
-        taken = policy.used if waiter.preemptible else policy.used_fixed
-        asked = share_keys & waiter.amounts.keys()
-        unused = (policy.reserved.get(key, 0) - taken.get(key, 0) - waiter.amounts[key] for key in asked)
-        in_share = bool(asked) and all(units >= 0 for units in unused)
+        used = policy.used if waiter.preemptible else policy.used_fixed
+        keys = share_keys & waiter.amounts.keys()
+        unused = (policy.reserved.get(key, 0) - used.get(key, 0) - waiter.amounts[key] for key in keys)
+        in_share = bool(keys) and all(units >= 0 for units in unused)
         rank = [-policy.priority, -waiter.preemption_class]
-        if scene.settings.discipline == "classes":
+        if pool.settings.discipline == "classes":
             rank.reverse()
-        front = [not in_share, *rank] if scene.settings.order == "share_first" else [*rank, not in_share]
+        front = [not in_share, *rank] if pool.settings.order == "share_first" else [*rank, not in_share]
         return (*front, waiter.submission_number, waiter.id)
 
-    return sorted(scene.waiters, key=order)
+    return sorted(pool.waiters, key=order)
 
 
-def _grant(scene: PoolBuilder, waiter: Waiter, fence: int) -> None:
-    assert fits(scene, waiter), f"{waiter.id} does not fit"
-    scene.waiters.remove(waiter)
+def _grant(pool: PoolBuilder, waiter: Waiter, fence: int) -> None:
+    assert fits(pool, waiter), f"{waiter.id} does not fit"
+    pool.waiters.remove(waiter)
     fields = {"preemptible": waiter.preemptible, "preemption_class": waiter.preemption_class, "fence": fence}
-    scene.runs(waiter.id, waiter.component, chain=waiter.chain, **fields, **waiter.amounts)
+    pool.runs(waiter.id, waiter.component, chain=waiter.chain, **fields, **waiter.amounts)
 
 
 def _requeue(each: Allocation, newest: int) -> Waiter:

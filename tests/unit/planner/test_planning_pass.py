@@ -420,9 +420,9 @@ def _granted(scene: PoolBuilder, order: list[Any]) -> PoolBuilder:
 
 def _quietly(scene: PoolBuilder) -> tuple[PoolBuilder, int]:
     """Grants what fits and preempts nobody."""
-    capped = replace(scene, terms=replace(scene.settings, max_preemptions_per_minute=0))
+    capped = replace(scene, settings=replace(scene.settings, max_preemptions_per_minute=0))
     granted, stopped = after_plan(capped)
-    return replace(granted, terms=scene.settings), stopped
+    return replace(granted, settings=scene.settings), stopped
 
 
 @settings(deadline=None)
@@ -443,7 +443,7 @@ def test_what_was_stopped_makes_it_fit_and_nobody_was_stopped_in_vain(scene: Poo
     for step in scene.plan().steps[:1]:
         assert isinstance(step, Preempt)
         for victim in step.victims:
-            spared = replace(scene, running=[each for each in scene.allocations if not _leaves(each.id, step, victim.request)])
+            spared = replace(scene, allocations=[each for each in scene.allocations if not _leaves(each.id, step, victim.request)])
             if not step.reserved_accounts:
                 (waiter,) = (each for each in scene.waiters if each.id == step.waiter)
                 spared.waiters = [waiter]

@@ -24,7 +24,7 @@ class Eye:
         self.world, self.now_s, self.looks, self.passes = world, 0.0, 0, 0
         self.between: Any = lambda: None
         self._snapshot = world.plan_store.read_snapshot
-        monkeypatch.setattr(world.plan_store, "snapshot", self._look)
+        monkeypatch.setattr(world.plan_store, "read_snapshot", self._look)
         monkeypatch.setattr("app.service.decision_cache.plan_pool", self._pass)
         self.looking = DecisionCache(world.plan_store, world.ledger, lambda: self.now_s)
         self.explaining = Explainer(

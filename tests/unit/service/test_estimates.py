@@ -180,7 +180,7 @@ def test_a_pool_that_takes_long_is_left_alone_for_longer(here: Here, monkeypatch
         here.now_s += 2
         return snapshot(workspace, pool, even_if_idle=anyway)
 
-    monkeypatch.setattr(world.plan_store, "snapshot", slow)
+    monkeypatch.setattr(world.plan_store, "read_snapshot", slow)
     world.submit(gpu=2, walltime_s=100)
     first = world.submit(gpu=2, walltime_s=100)
     assert here.told(first).estimate
@@ -204,7 +204,7 @@ def test_where_nothing_can_be_said_it_says_why(here: Here, monkeypatch: pytest.M
     def unfinished(*_: object, **__: object) -> None:
         raise UnfinishedWork("p")
 
-    monkeypatch.setattr(here.world.plan_store, "snapshot", unfinished)
+    monkeypatch.setattr(here.world.plan_store, "read_snapshot", unfinished)
     here.now_s += 100
     assert here.told(waits) == EstimateResult(None, "the pool was changed just now, and its queue is still being put in order")
 
@@ -229,7 +229,7 @@ def test_a_slow_pool_is_worked_out_once_and_holds_up_no_other(here: Here, monkey
     world = here.world
     world.pool("other", gpu=1)
     slow = Slow(world, "p")
-    monkeypatch.setattr(world.plan_store, "snapshot", slow.snapshot)
+    monkeypatch.setattr(world.plan_store, "read_snapshot", slow.snapshot)
     with ThreadPoolExecutor(3) as threads:
         asked = [threads.submit(here.foreseeing.list_estimates, world.workspace, "p") for _ in range(2)]
         assert slow.began.wait(30)
@@ -243,7 +243,7 @@ def test_a_slow_pool_is_worked_out_once_and_holds_up_no_other(here: Here, monkey
 def test_nobody_waits_without_end_for_who_works_it_out(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.service.single_flight.TIMEOUT_S", 0.05)
     slow = Slow(here.world, "p")
-    monkeypatch.setattr(here.world.plan_store, "snapshot", slow.snapshot)
+    monkeypatch.setattr(here.world.plan_store, "read_snapshot", slow.snapshot)
     with ThreadPoolExecutor(1) as threads:
         asked = threads.submit(here.foreseeing.list_estimates, here.world.workspace, "p")
         assert slow.began.wait(30)
@@ -266,7 +266,7 @@ def test_what_is_too_old_to_be_told_is_not_kept(here: Here) -> None:
 def test_of_so_many_pools_at_most_one_is_kept(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.service.estimates.MAX_POOLS", 3)
     slow = Slow(here.world, "")
-    monkeypatch.setattr(here.world.plan_store, "snapshot", slow.snapshot)
+    monkeypatch.setattr(here.world.plan_store, "read_snapshot", slow.snapshot)
     for pool in ("a", "b", "c", "a", "d", "a", "b"):
         here.foreseeing.list_estimates(here.world.workspace, pool)
     assert slow.looked == {"a": 1, "b": 2, "c": 1, "d": 1}

@@ -238,7 +238,7 @@ def test_without_redis_a_round_says_so(
         raise StoreUnavailable("unreachable", "Redis is gone")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Nudges, "begin_pass", away)
+        patch.setattr(Nudges, "begin_reconcile", away)
         assert rounds.reconcile() == {}
         assert rounds.reconcile_workspace("a") == "failed"
     assert [record.getMessage() for record in caplog.records] == [

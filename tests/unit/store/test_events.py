@@ -90,11 +90,11 @@ def test_events_are_read_from_where_one_stopped(world: World) -> None:
     world.policy()
     world.submit_all([world.request_spec(gpu=1) for _ in range(5)])
     whole, read, after = world.events(), [], "0"
-    while page := world.ledger.list_events(world.workspace, after, 3):
+    while page := world.ledger.read_events(world.workspace, after, 3):
         read += page
         after = page[-1].id
     assert (read, len(whole)) == (whole, 10)
-    assert world.ledger.list_events(world.workspace, whole[-1].id, 3) == []
+    assert world.ledger.read_events(world.workspace, whole[-1].id, 3) == []
 
 
 def test_the_stream_is_capped_and_the_story_is_not_lost_with_it(world: World) -> None:

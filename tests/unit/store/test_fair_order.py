@@ -29,7 +29,7 @@ def publish(world: World, pool: str = "p", sated: dict[str, tuple[str, ...]] | N
         said += [(f"demand_met:{key}", "1") for key in (sated or {}).get(name, ())]
         rows.append(AccountUpdate(f"policy:{full_component(name)}", tuple(said), ()))
     seen = world.snapshot(pool, anyway=True)
-    assert world.plan_store.publish(world.workspace, seen, Publication(tuple(rows), is_watched=False)).applied
+    assert world.plan_store.write_fair_shares(world.workspace, seen, Publication(tuple(rows), is_watched=False)).applied
 
 
 def published(world: World, name: str, pool: str = "p") -> PublishedStatus:

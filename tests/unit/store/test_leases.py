@@ -170,7 +170,7 @@ def test_what_lapses_together_is_ended_a_part_at_a_time_and_its_units_are_grante
     waiting = [world.submit(gpu=1) for _ in range(5)]
     world.clock.advance(10)
     rounds = 0
-    while world.ledger.sweep(world.workspace).expired_leases:
+    while world.ledger.clean_up(world.workspace).expired_leases:
         rounds += 1
         ended = world.status(*held).count("expired")
         assert (ended, world.status(*waiting).count("allocated"), world.used()) == (min(5, rounds * chunk), ended, {"gpu": 5})
@@ -187,12 +187,12 @@ def test_ended_requests_are_kept_for_a_while(client: Any) -> None:
     world.clock.advance(50)
     world.cancel(world.submit(gpu=1))
     world.clock.advance(50)
-    assert world.ledger.sweep(world.workspace) == CleanupCounts(pruned_requests=2)
+    assert world.ledger.clean_up(world.workspace) == CleanupCounts(pruned_requests=2)
     left = world.state()
     assert [key for key in left if a.id in key or rejected.id in key] == []
     assert [name for name, _ in left["pk:{test}:requests"]] == [b.id, left["pk:{test}:ended"][0][0]]
     world.clock.advance(50)
-    assert world.ledger.sweep(world.workspace) == CleanupCounts(pruned_requests=1)
+    assert world.ledger.clean_up(world.workspace) == CleanupCounts(pruned_requests=1)
     assert world.status(b) == ["allocated"]
 
 
@@ -204,4 +204,4 @@ def test_the_time_of_the_server_is_used_if_no_clock_is_given(world: World) -> No
     seconds, micros = (int(part) for part in world.client.time())
     assert 0 <= seconds * 1000 + micros // 1000 - request.submitted_ms < 60_000
     assert request.lease_expires_ms == request.submitted_ms + 60_000
-    assert ledger.sweep(world.workspace) == CleanupCounts()
+    assert ledger.clean_up(world.workspace) == CleanupCounts()

@@ -94,7 +94,7 @@ def test_many_constraints_may_rise_at_once(world: World) -> None:
     waiting = world.submit("t0", resources=dict.fromkeys(keys, 2))
     assert world.status(waiting) == ["queued"]
     world.clock.advance(5)
-    assert world.ledger.sweep("test").expired_leases == 150
+    assert world.ledger.clean_up("test").expired_leases == 150
     assert world.status(waiting) == ["allocated"]
 
 

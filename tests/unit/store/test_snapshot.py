@@ -15,21 +15,21 @@ STEP = {"step_run": 1}
 
 
 def test_where_nobody_waits_and_nobody_leaves_there_is_nothing_to_see(world: World) -> None:
-    assert world.plan_store.snapshot(world.workspace, "p") is None
+    assert world.plan_store.read_snapshot(world.workspace, "p") is None
     world.pool(gpu=4)
     world.policy("low")
     world.policy("high", priority=1)
     victim = world.submit("low", gpu=4)
     assert world.snapshot().is_watched  # it has changed
     world.settle()
-    assert world.plan_store.snapshot(world.workspace, "p") is None
+    assert world.plan_store.read_snapshot(world.workspace, "p") is None
     waiter = world.submit("high", gpu=4)
     assert [one.id for one in world.snapshot().waiters] == [waiter.id]
     world.preempt(waiter, victim)
     world.cancel(waiter)
     assert (world.snapshot().waiters, [one.leaving_for for one in world.snapshot().allocations]) == ((), [""])
     world.reprieve(victim)
-    assert world.plan_store.snapshot(world.workspace, "p") is None
+    assert world.plan_store.read_snapshot(world.workspace, "p") is None
 
 
 def test_nothing_is_decided_while_work_is_left(world: World) -> None:
@@ -275,6 +275,6 @@ def test_the_time_of_the_server_is_used_if_no_clock_is_given(world: World) -> No
     world.submit(gpu=1)
     world.submit(gpu=1)
     seconds, micros = (int(part) for part in world.client.time())
-    seen = PlanStore(world.client).snapshot(world.workspace, "p")
+    seen = PlanStore(world.client).read_snapshot(world.workspace, "p")
     assert seen is not None
     assert 0 <= seen.now_ms - (seconds * 1000 + micros // 1000) < 60_000

@@ -45,15 +45,15 @@ class Tasks:
         return [str(self.look(task).status) for task in tasks]
 
     def take(self) -> list[TaskDispatch]:
-        return [*self.store.take_batch(self.world.workspace, CLAIM_S, START_S, TRIES).dispatches]
+        return [*self.store.take_outbox(self.world.workspace, CLAIM_S, START_S, TRIES).dispatches]
 
     def send(self) -> list[TaskDispatch]:
         """Everything that is due is sent off, until nothing is; of what is over, it is heard."""
         sent: list[TaskDispatch] = []
         more = True
         while more:
-            taken = self.store.take_batch(self.world.workspace, CLAIM_S, START_S, TRIES)
-            self.store.mark_sent(self.world.workspace, taken.dispatches, START_S)
+            taken = self.store.take_outbox(self.world.workspace, CLAIM_S, START_S, TRIES)
+            self.store.mark_dispatched(self.world.workspace, taken.dispatches, START_S)
             for over in taken.dispatches:
                 if over.end:
                     self.hear(over.task, over.request)
@@ -132,7 +132,7 @@ def test_a_grant_is_sent_by_one_alone_and_again_when_nobody_says_that_it_was(tas
     assert tasks.take() == []
     tasks.world.pass_time(CLAIM_S)
     assert tasks.take() == [claimed]
-    tasks.store.mark_failed(tasks.world.workspace, [claimed], 2)
+    tasks.store.mark_dispatch_failed(tasks.world.workspace, [claimed], 2)
     assert tasks.take() == []
     tasks.world.pass_time(2)
     assert tasks.send() == [claimed]
@@ -440,12 +440,12 @@ def test_where_nobody_is_managed_a_task_needs_no_pool(tasks: Tasks) -> None:
 
 
 def test_the_next_look_is_told_when_to_come(tasks: Tasks) -> None:
-    taken = tasks.store.take_batch(tasks.world.workspace, CLAIM_S, START_S, TRIES)
+    taken = tasks.store.take_outbox(tasks.world.workspace, CLAIM_S, START_S, TRIES)
     assert (taken.dispatches, taken.more, taken.next_due_ms) == ((), False, None)
     tasks.park()
     tasks.send()
     now = tasks.world.clock.now_ms()
-    taken = tasks.store.take_batch(tasks.world.workspace, CLAIM_S, START_S, TRIES)
+    taken = tasks.store.take_outbox(tasks.world.workspace, CLAIM_S, START_S, TRIES)
     assert (taken.more, taken.next_due_ms, taken.now_ms) == (False, now + START_S * 1000, now)
 
 
@@ -457,5 +457,5 @@ def test_how_the_outbox_stands(tasks: Tasks) -> None:
     tasks.park("c", not_before=datetime.fromtimestamp(at / 1000 + 20, UTC))
     tasks.take()
     tasks.world.pass_time(3)
-    outbox = tasks.store.get_outbox_status(tasks.world.workspace)
+    outbox = tasks.store.measure_outbox(tasks.world.workspace)
     assert outbox == OutboxStatus(1, 1, 1, at, at + 3000)

@@ -53,7 +53,7 @@ def test_that_it_will_never_run_is_told_until_somebody_has_heard_it_but_not_for_
     tasks.park(resources={"gpu": 3})
     for tries in range(1, TRIES + 1):
         (verdict,) = taken = tasks.take()
-        tasks.store.mark_sent(tasks.world.workspace, taken, START_S)
+        tasks.store.mark_dispatched(tasks.world.workspace, taken, START_S)
         assert (verdict.end and verdict.end.status, verdict.attempts) == ("rejected", tries)
         assert tasks.take() == []
         tasks.world.pass_time(START_S)
@@ -95,7 +95,7 @@ def test_what_no_broker_takes_holds_its_units_no_longer_than_what_nobody_begins(
     first = tasks.park().request
     assert first is not None
     for _ in range(TRIES * 2):
-        tasks.store.mark_failed(tasks.world.workspace, tasks.take(), START_S / 2)
+        tasks.store.mark_dispatch_failed(tasks.world.workspace, tasks.take(), START_S / 2)
         tasks.world.pass_time(START_S / 2)
         assert tasks.world.status(first) == ["allocated"]
     tasks.world.pass_time(1)
@@ -103,7 +103,7 @@ def test_what_no_broker_takes_holds_its_units_no_longer_than_what_nobody_begins(
     (again,) = tasks.take()
     assert (again.fence, again.attempts) == (2, 1)
     assert tasks.world.get(first).reason.code == ReasonCode.NOT_STARTED  # type: ignore[union-attr]
-    tasks.store.mark_failed(tasks.world.workspace, [again], START_S)
+    tasks.store.mark_dispatch_failed(tasks.world.workspace, [again], START_S)
     tasks.world.pass_time(START_S * TRIES + 1)
     assert tasks.take() == []
     assert tasks.status("a") == ["delayed"], "and others may have them meanwhile"
@@ -116,7 +116,7 @@ def test_nor_does_what_a_broker_took_once_and_lost_before_it_went_away(tasks: Ta
     tasks.world.pass_time(START_S)
     for _ in range(TRIES - 1):
         assert tasks.world.status(first) == ["allocated"]
-        tasks.store.mark_failed(tasks.world.workspace, tasks.take(), START_S)
+        tasks.store.mark_dispatch_failed(tasks.world.workspace, tasks.take(), START_S)
         tasks.world.pass_time(START_S)
     tasks.world.pass_time(1)
     tasks.take()

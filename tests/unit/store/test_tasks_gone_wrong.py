@@ -25,7 +25,7 @@ def _repaired(world: World) -> list[str]:
     """What kinds of damage an audit finds, and repairs; time then ends what it gave up."""
     audit = Audit(world.ledger, AuditStore(world.client, world.clock))
     found = [str(one).split()[0].rstrip(":") for one in audit.run(world.workspace, repair=True)]
-    world.ledger.sweep(world.workspace)
+    world.ledger.clean_up(world.workspace)
     assert findings(world) == []
     return found
 
@@ -79,7 +79,7 @@ def test_word_of_an_end_that_comes_late_ends_no_other_task_of_that_name(tasks: T
     tasks.world.pass_time(CLAIM_S)
     assert tasks.send() == [late], "somebody else was sooner"
     tasks.park(resources={"gpu": 4})
-    tasks.store.mark_sent(tasks.world.workspace, [late], START_S)
+    tasks.store.mark_dispatched(tasks.world.workspace, [late], START_S)
     (verdict,) = tasks.send()
     assert verdict.request != late.request
     assert tasks.kept() == []
@@ -90,7 +90,7 @@ def test_what_begins_before_its_sender_could_say_so_was_sent(tasks: Tasks) -> No
     taken = tasks.take()
     tasks.start(taken[0])
     for _ in range(2):
-        tasks.store.mark_sent(tasks.world.workspace, taken, START_S)
+        tasks.store.mark_dispatched(tasks.world.workspace, taken, START_S)
     assert (tasks.look().sent, tasks.world.ledger.read_counters(tasks.world.workspace)["dispatched"]) == (1, 1)
 
 
@@ -185,8 +185,8 @@ def test_a_late_word_of_one_that_never_had_a_request_ends_no_new_task_that_has_n
     tasks.park(not_before=later)
     tasks.store.cancel_task(tasks.world.workspace, "a")
     verdicts = tasks.take()
-    tasks.store.mark_sent(tasks.world.workspace, verdicts, START_S)
+    tasks.store.mark_dispatched(tasks.world.workspace, verdicts, START_S)
     tasks.hear()
     tasks.park(not_before=later)
-    tasks.store.mark_sent(tasks.world.workspace, verdicts, START_S)
+    tasks.store.mark_dispatched(tasks.world.workspace, verdicts, START_S)
     assert tasks.status("a") == ["delayed"]

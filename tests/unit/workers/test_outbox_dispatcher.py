@@ -34,7 +34,7 @@ class Outgoing:
     sent: list[str] = field(default_factory=list)
     back: list[tuple[list[str], float]] = field(default_factory=list)
 
-    def take_dispatches(self, workspace: str, claim_s: float, start_s: float, start_tries: int) -> OutboxBatch:
+    def take_outbox(self, workspace: str, claim_s: float, start_s: float, start_tries: int) -> OutboxBatch:
         """The next batch."""
         self.asked.append((workspace, claim_s, start_s, start_tries))
         if self.wrong:

@@ -24,27 +24,27 @@ NOTHING = RunTimes({})
 HOUR = 3600.0
 
 
-def scene(running: list[SimulatedAllocation], waiting: list[SimulatedWaiter], past: RunTimes = NOTHING, *, gpu: int = 0, strict: bool = False) -> SimulationState:
+def state(running: list[SimulatedAllocation], waiting: list[SimulatedWaiter], past: RunTimes = NOTHING, *, gpu: int = 0, strict: bool = False) -> SimulationState:
     """A pool with so many gpu left."""
     return SimulationState({("pool", "gpu"): gpu}, running, waiting, {"t": past}, past, strict)
 
 
-def held(gpu: int, age_s: float, batch: int = 1, walltime_s: float | None = None, leaving: LeavingDeadline | None = None) -> SimulatedAllocation:
+def allocation(gpu: int, age_s: float, batch: int = 1, walltime_s: float | None = None, leaving: LeavingDeadline | None = None) -> SimulatedAllocation:
     return SimulatedAllocation("t", ("policy:t", "pool"), {"gpu": gpu}, age_s, batch, walltime_s, leaving)
 
 
-def outlooks(seen: SimulationState) -> list[StartEstimate]:
+def estimates(seen: SimulationState) -> list[StartEstimate]:
     """Something can be said of all of them."""
     found = [one for one in estimate_starts(seen) if isinstance(one, StartEstimate)]
     assert len(found) == len(seen.waiters)
     return found
 
 
-def asked(gpu: int, batch: int = 100, walltime_s: float | None = None) -> SimulatedWaiter:
+def waiter(gpu: int, batch: int = 100, walltime_s: float | None = None) -> SimulatedWaiter:
     return SimulatedWaiter("t", ("policy:t", "pool"), {"gpu": gpu}, batch, walltime_s)
 
 
-def runs(*seconds: float) -> RunTimes:
+def run_times(*seconds: float) -> RunTimes:
     return RunTimes(Counter(step_of(one) for one in seconds))
 
 
@@ -56,14 +56,14 @@ class TestPast:
         assert (shortest_of(step + 1) + 1) / (shortest_of(step) + 1) == pytest.approx(2**0.25)
 
     def test_what_is_drawn_lies_as_those_that_were(self) -> None:
-        past = runs(*[60] * 50, *[HOUR] * 50)
+        past = run_times(*[60] * 50, *[HOUR] * 50)
         drawn = [past.draw(rank / 100, 0) or 0 for rank in range(99)]
         assert drawn == sorted(drawn)
         assert {step_of(one) for one in drawn} == {step_of(60), step_of(HOUR)}
         assert sum(step_of(one) == step_of(60) for one in drawn) == 50
 
     def test_who_runs_longer_than_some_is_none_of_those(self) -> None:
-        past = runs(*[60] * 50, *[HOUR] * 50)
+        past = run_times(*[60] * 50, *[HOUR] * 50)
         assert all(step_of(past.draw(rank / 100, 600) or 0) == step_of(HOUR) for rank in range(99))
         assert past.draw(0.5, 2 * HOUR) is None
 
@@ -74,35 +74,35 @@ class TestPast:
 
 
 def test_a_promised_walltime_bounds_the_wait() -> None:
-    (one,) = outlooks(scene([held(2, 40, walltime_s=100)], [asked(2)]))
+    (one,) = estimates(state([allocation(2, 40, walltime_s=100)], [waiter(2)]))
     assert one.latest_s is not None
     assert 0 <= one.earliest_s <= one.likely_s <= one.latest_s <= 60
 
 
 def test_who_has_to_leave_does_so_in_time() -> None:
-    (one,) = outlooks(scene([held(2, 40, leaving=LeavingDeadline(30, 30))], [asked(2)]))
+    (one,) = estimates(state([allocation(2, 40, leaving=LeavingDeadline(30, 30))], [waiter(2)]))
     assert 0 < one.earliest_s < one.likely_s < 30
     assert one.latest_s == 30
 
 
 @pytest.mark.parametrize("past", [NOTHING, RunTimes({step_of(5): 30})], ids=["nothing is known", "most are over at once"])
 def test_the_latest_is_when_who_leaves_is_gone_whatever_it_may_still_be_granted(past: RunTimes) -> None:
-    (one,) = outlooks(scene([held(2, 40, leaving=LeavingDeadline(600, 1230))], [asked(2)], past))
+    (one,) = estimates(state([allocation(2, 40, leaving=LeavingDeadline(600, 1230))], [waiter(2)], past))
     assert one.latest_s == 1230
     assert one.likely_s < 600
 
 
 def test_where_nothing_is_known_nothing_is_said_but_that() -> None:
-    assert estimate_starts(scene([held(2, 40)], [asked(2)])) == [NoEstimate.NOTHING_KNOWN]
+    assert estimate_starts(state([allocation(2, 40)], [waiter(2)])) == [NoEstimate.NOTHING_KNOWN]
 
 
 def test_where_nothing_that_ends_lets_it_in_that_is_said() -> None:
-    assert estimate_starts(scene([held(1, 40)], [asked(2)], runs(*[HOUR] * 30))) == [NoEstimate.NOT_IN_SIGHT]
+    assert estimate_starts(state([allocation(1, 40)], [waiter(2)], run_times(*[HOUR] * 30))) == [NoEstimate.NOT_IN_SIGHT]
 
 
 def test_of_those_too_far_behind_that_is_said() -> None:
-    shapes = [asked(1 + at % 600) for at in range(1000)]
-    told = estimate_starts(scene([held(600, 0)], shapes, runs(*[HOUR] * 30)))
+    shapes = [waiter(1 + at % 600) for at in range(1000)]
+    told = estimate_starts(state([allocation(600, 0)], shapes, run_times(*[HOUR] * 30)))
     first = told.index(NoEstimate.TOO_FAR)
     assert 10 < first < 1000
     assert set(told[first:]) == {NoEstimate.TOO_FAR}
@@ -121,10 +121,10 @@ def test_it_costs_no_more_than_was_meant_though_many_end_for_whom_nobody_waits(m
     monkeypatch.setattr(QueueSimulation, "_first_shortage", counted)
     monkeypatch.setattr(start_times, "MAX_WORK", most)
     full = {("pool", "gpu"): 10_000} | {(f"policy:{name}", "gpu"): 0 for name in "uv"}
-    running = [held(1, at / 100, batch=at) for at in range(500)]
+    running = [allocation(1, at / 100, batch=at) for at in range(500)]
     running += [SimulatedAllocation(name, (f"policy:{name}", "pool"), {"gpu": 100}, 0, 1000, None) for name in "uv"]
     waiting = [SimulatedWaiter("uv"[at % 2], (f"policy:{'uv'[at % 2]}", "pool"), {"gpu": 1 + at % 50}, at) for at in range(100)]
-    past = {"t": runs(*[60.0] * 30), "u": runs(*[9 * HOUR] * 30), "v": runs(*[9 * HOUR] * 30)}
+    past = {"t": run_times(*[60.0] * 30), "u": run_times(*[9 * HOUR] * 30), "v": run_times(*[9 * HOUR] * 30)}
     told = estimate_starts(SimulationState(full, running, waiting, past, past["t"]))
     assert isinstance(told[0], StartEstimate)
     assert looks < 2 * most
@@ -132,7 +132,7 @@ def test_it_costs_no_more_than_was_meant_though_many_end_for_whom_nobody_waits(m
 
 def test_beyond_all_that_is_known_is_a_guess_of_that_size() -> None:
     censored = RunTimes(Counter({step_of(60): 10}), [step_of(10 * HOUR)] * 90)
-    (one,) = outlooks(scene([held(2, 0)], [asked(2)], censored))
+    (one,) = estimates(state([allocation(2, 0)], [waiter(2)], censored))
     assert one.likely_s > 10 * HOUR, "nine in ten run for longer"
     assert one.latest_s is None
 
@@ -146,17 +146,17 @@ class TestPlaces:
         path = (fixed_share_account("policy:t"), *self.PATH)
         rooms = {("pool", "gpu"): 4, (path[0], "gpu"): 0}
         runs_on = SimulatedAllocation("t", path, {"gpu": 2}, 0, 1, 60)
-        waits, passes = SimulatedWaiter("t", path, {"gpu": 2}, 100, 60), asked(2, walltime_s=60)
-        late, soon = outlooks(SimulationState(rooms, [runs_on], [waits, passes], {}, NOTHING))
+        waits, passes = SimulatedWaiter("t", path, {"gpu": 2}, 100, 60), waiter(2, walltime_s=60)
+        late, soon = estimates(SimulationState(rooms, [runs_on], [waits, passes], {}, NOTHING))
         assert late.earliest_s > 0
         assert soon.latest_s == 0
 
     def test_what_others_leave_for_is_its_own(self) -> None:
         """3 are free, two of them brought for the first, and one is still to come."""
-        leaver = held(1, 0, leaving=LeavingDeadline(30, 30, hold=0))
-        waiting = [asked(4, walltime_s=60), asked(1, walltime_s=60), asked(2, walltime_s=60)]
+        leaver = allocation(1, 0, leaving=LeavingDeadline(30, 30, hold=0))
+        waiting = [waiter(4, walltime_s=60), waiter(1, walltime_s=60), waiter(2, walltime_s=60)]
         hold = SimulatedHold(0, self.PATH, {("pool", "gpu"): 3})
-        owner, one, two = outlooks(SimulationState({("pool", "gpu"): 3}, [leaver], waiting, {}, NOTHING, holds=[hold]))
+        owner, one, two = estimates(SimulationState({("pool", "gpu"): 3}, [leaver], waiting, {}, NOTHING, holds=[hold]))
         assert owner.latest_s == 30
         assert one.earliest_s >= owner.earliest_s
         assert two.earliest_s >= owner.earliest_s
@@ -165,68 +165,68 @@ class TestPlaces:
 
     def test_what_is_still_to_come_is_kept_from_nobody(self) -> None:
         """Of 2 free ones the owner, who needs 3, will need one beside the two that are brought to it."""
-        leaver = held(2, 0, leaving=LeavingDeadline(30, 30, hold=0))
-        waiting = [asked(3, walltime_s=60), asked(1, walltime_s=60)]
-        owner, one = outlooks(SimulationState({("pool", "gpu"): 2}, [leaver], waiting, {}, NOTHING, holds=[SimulatedHold(0, self.PATH)]))
+        leaver = allocation(2, 0, leaving=LeavingDeadline(30, 30, hold=0))
+        waiting = [waiter(3, walltime_s=60), waiter(1, walltime_s=60)]
+        owner, one = estimates(SimulationState({("pool", "gpu"): 2}, [leaver], waiting, {}, NOTHING, holds=[SimulatedHold(0, self.PATH)]))
         assert one.latest_s == 0
         assert owner.earliest_s > 0
 
     def test_an_earlier_hold_goes_before_a_later_one_but_for_what_was_brought_to_that(self) -> None:
         """3 are free, one of them brought for the second; the first waits for one more."""
-        leaver = held(1, 0, leaving=LeavingDeadline(30, 30, hold=0))
-        waiting, rooms = [asked(3, walltime_s=60), asked(1, walltime_s=60)], {("pool", "gpu"): 3}
+        leaver = allocation(1, 0, leaving=LeavingDeadline(30, 30, hold=0))
+        waiting, rooms = [waiter(3, walltime_s=60), waiter(1, walltime_s=60)], {("pool", "gpu"): 3}
         holds = [SimulatedHold(0, self.PATH), SimulatedHold(1, self.PATH, {("pool", "gpu"): 1})]
-        first, second = outlooks(SimulationState(rooms, [leaver], waiting, {}, NOTHING, holds=holds))
+        first, second = estimates(SimulationState(rooms, [leaver], waiting, {}, NOTHING, holds=holds))
         assert (first.earliest_s > 0, second.latest_s) == (True, 0)
 
     def test_who_is_called_back_goes_on(self) -> None:
         """The owner's other way is free sooner than who leaves for it is gone."""
-        leaver = held(2, 0, walltime_s=HOUR, leaving=LeavingDeadline(HOUR, HOUR, hold=0))
-        waiting, rooms = [asked(2, walltime_s=HOUR), asked(2, walltime_s=HOUR)], {("pool", "gpu"): 2}
-        owner, other = outlooks(SimulationState(rooms, [leaver], waiting, {}, NOTHING, holds=[SimulatedHold(0, self.PATH)]))
+        leaver = allocation(2, 0, walltime_s=HOUR, leaving=LeavingDeadline(HOUR, HOUR, hold=0))
+        waiting, rooms = [waiter(2, walltime_s=HOUR), waiter(2, walltime_s=HOUR)], {("pool", "gpu"): 2}
+        owner, other = estimates(SimulationState(rooms, [leaver], waiting, {}, NOTHING, holds=[SimulatedHold(0, self.PATH)]))
         assert owner.latest_s == 0
         assert other.likely_s > 0
 
     def test_what_is_kept_for_who_was_passed_too_long_binds_those_behind_it(self) -> None:
-        waiting = [asked(1, walltime_s=60), asked(5, walltime_s=60), asked(1, walltime_s=60)]
-        runs_on, rooms = [held(2, 0, walltime_s=60)], {("pool", "gpu"): 4}
-        before, owner, behind = outlooks(SimulationState(rooms, runs_on, waiting, {}, NOTHING, patience_hold=SimulatedHold(1, self.PATH)))
+        waiting = [waiter(1, walltime_s=60), waiter(5, walltime_s=60), waiter(1, walltime_s=60)]
+        runs_on, rooms = [allocation(2, 0, walltime_s=60)], {("pool", "gpu"): 4}
+        before, owner, behind = estimates(SimulationState(rooms, runs_on, waiting, {}, NOTHING, patience_hold=SimulatedHold(1, self.PATH)))
         assert before.latest_s == 0
         assert owner.earliest_s > 0
         assert behind.earliest_s >= owner.earliest_s
 
     def test_a_limit_that_keeps_who_was_passed_too_long_keeps_nobody_else(self) -> None:
         path = ("policy:u", "pool")
-        waiting = [SimulatedWaiter("u", path, {"gpu": 1}, 100, 60), SimulatedWaiter("u", path, {"gpu": 4}, 101, 60), asked(3, walltime_s=60)]
+        waiting = [SimulatedWaiter("u", path, {"gpu": 1}, 100, 60), SimulatedWaiter("u", path, {"gpu": 4}, 101, 60), waiter(3, walltime_s=60)]
         rooms = {("pool", "gpu"): 4, ("policy:u", "gpu"): 4}
-        found = outlooks(SimulationState(rooms, [], waiting, {}, NOTHING, patience_hold=SimulatedHold(1, path)))
+        found = estimates(SimulationState(rooms, [], waiting, {}, NOTHING, patience_hold=SimulatedHold(1, path)))
         assert [one.latest_s == 0 for one in found] == [True, False, True]
 
     def test_in_a_line_only_those_for_whom_others_leave_pass_the_first(self) -> None:
-        leaver = held(1, 0, leaving=LeavingDeadline(30, 30, hold=0))
-        waiting = [asked(5, walltime_s=60), asked(1, walltime_s=60), asked(2, walltime_s=60)]
+        leaver = allocation(1, 0, leaving=LeavingDeadline(30, 30, hold=0))
+        waiting = [waiter(5, walltime_s=60), waiter(1, walltime_s=60), waiter(2, walltime_s=60)]
         hold = SimulatedHold(2, self.PATH, {("pool", "gpu"): 1})
         rooms = {("pool", "gpu"): 1}
-        running = [leaver, held(3, 0, walltime_s=600)]
-        first, second, owner = outlooks(SimulationState(rooms, running, waiting, {}, NOTHING, is_strict=True, holds=[hold]))
+        running = [leaver, allocation(3, 0, walltime_s=600)]
+        first, second, owner = estimates(SimulationState(rooms, running, waiting, {}, NOTHING, is_strict=True, holds=[hold]))
         assert owner.latest_s == 30
         assert owner.earliest_s < first.earliest_s <= second.earliest_s
 
 
 def test_a_few_run_times_are_a_guess_that_bounds_nothing() -> None:
-    (one,) = outlooks(scene([held(2, 40)], [asked(2)], runs(50, 50, 50)))
+    (one,) = estimates(state([allocation(2, 40)], [waiter(2)], run_times(50, 50, 50)))
     assert one.latest_s is None
 
 
 def test_many_run_times_say_how_long_the_rest_is() -> None:
-    (one,) = outlooks(scene([held(2, 0)], [asked(2)], runs(*[HOUR] * 30)))
+    (one,) = estimates(state([allocation(2, 0)], [waiter(2)], run_times(*[HOUR] * 30)))
     assert one.latest_s is not None
     assert 0.8 * HOUR < one.earliest_s <= one.likely_s <= one.latest_s < 1.2 * HOUR
 
 
 def test_each_waits_for_those_before_it() -> None:
-    waiting = [asked(2, batch, walltime_s=60) for batch in range(100, 103)]
-    first, second, third = outlooks(scene([held(2, 0, walltime_s=60)], waiting))
+    waiting = [waiter(2, batch, walltime_s=60) for batch in range(100, 103)]
+    first, second, third = estimates(state([allocation(2, 0, walltime_s=60)], waiting))
     assert first.likely_s < second.likely_s < third.likely_s
     assert third.latest_s is not None
     assert third.latest_s <= 3 * 60
@@ -234,18 +234,18 @@ def test_each_waits_for_those_before_it() -> None:
 
 @pytest.mark.parametrize("strict", [False, True])
 def test_who_fits_passes_whoever_does_not_unless_the_queue_is_strict(strict: bool) -> None:
-    waiting = [asked(3, walltime_s=60), asked(1, walltime_s=60)]
-    _, small = outlooks(scene([held(2, 0, walltime_s=60)], waiting, gpu=1, strict=strict))
+    waiting = [waiter(3, walltime_s=60), waiter(1, walltime_s=60)]
+    _, small = estimates(state([allocation(2, 0, walltime_s=60)], waiting, gpu=1, strict=strict))
     assert (small.latest_s == 0) == (not strict)
 
 
 def test_those_of_a_batch_end_together() -> None:
-    past = runs(*[60] * 50, *[HOUR] * 50)
-    (together,) = outlooks(scene([held(1, 0, batch=1) for _ in range(8)], [asked(1)], past))
-    (apart,) = outlooks(scene([held(1, 0, batch=number) for number in range(8)], [asked(1)], past))
+    past = run_times(*[60] * 50, *[HOUR] * 50)
+    (together,) = estimates(state([allocation(1, 0, batch=1) for _ in range(8)], [waiter(1)], past))
+    (apart,) = estimates(state([allocation(1, 0, batch=number) for number in range(8)], [waiter(1)], past))
     assert (together.latest_s or 0) > 0.5 * HOUR > (apart.latest_s or 0)
 
 
 def test_the_same_scene_has_the_same_answer() -> None:
-    here = scene([held(1, age) for age in range(20)], [asked(2) for _ in range(20)], runs(*range(1, 100)))
+    here = state([allocation(1, age) for age in range(20)], [waiter(2) for _ in range(20)], run_times(*range(1, 100)))
     assert estimate_starts(here) == estimate_starts(here)

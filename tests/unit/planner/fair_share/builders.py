@@ -70,9 +70,9 @@ class FairShareBuilder(PoolBuilder):
         super().waits(name, component, **ask)
         return self
 
-    def holds(self, name: str, component: str, brought: Mapping[str, Any] | None = None, **ask: Any) -> FairShareBuilder:
+    def holds(self, name: str, component: str, freed_units: Mapping[str, Any] | None = None, **ask: Any) -> FairShareBuilder:
         """Somebody waits with a hold."""
-        super().holds(name, component, brought, **ask)
+        super().holds(name, component, freed_units, **ask)
         return self
 
     def snapshot(self) -> PoolSnapshot:
@@ -80,10 +80,10 @@ class FairShareBuilder(PoolBuilder):
         now = super().snapshot()
         pool = replace(now.accounts["pool"], settings=self.pool_settings, published=self.pool_status)
         demand = dict(self.hidden_demand)
-        for one in (*self.waiters, *(hold.owner for hold in self.hold_snapshots)):
-            so_far = demand.get(one.component, PolicyDemand(0, {}))
-            demand[one.component] = PolicyDemand(so_far.requests + 1, dict(Counter(so_far.units) + Counter(one.amounts)))
-        waiters = tuple(replace(one, queue_position=one.queue_position or at) for at, one in enumerate(now.waiters, 1))
+        for waiter in (*self.waiters, *(hold.owner for hold in self.hold_snapshots)):
+            so_far = demand.get(waiter.component, PolicyDemand(0, {}))
+            demand[waiter.component] = PolicyDemand(so_far.requests + 1, dict(Counter(so_far.units) + Counter(waiter.amounts)))
+        waiters = tuple(replace(waiter, queue_position=waiter.queue_position or position) for position, waiter in enumerate(now.waiters, 1))
         return replace(now, accounts={**now.accounts, "pool": pool}, waiters=waiters, demand=demand, is_watched=self.is_watched)
 
     def steps(self) -> list[tuple[str, ...]]:
@@ -97,10 +97,10 @@ class FairShareBuilder(PoolBuilder):
 
     def published_fields(self) -> dict[str, dict[str, str | None]]:
         """What is written anew: account → field → text, None if it goes."""
-        found = self.plan().publication
-        if found is None:
+        publication = self.plan().publication
+        if publication is None:
             return {}
-        return {row.account: {**dict(row.values), **dict.fromkeys(row.removed_fields)} for row in found.updates}
+        return {update.account: {**dict(update.values), **dict.fromkeys(update.removed_fields)} for update in publication.updates}
 
     def publication(self) -> Publication | None:
         """What is written anew, as it is."""
@@ -125,18 +125,18 @@ def aggressive(below_s: int = 121) -> dict[str, Any]:
 STARVING, AGGRESSIVE = starving(), aggressive()
 
 
-def _account_fields(numbers: dict[str, Any], born: int) -> dict[str, Any]:
-    said = _texts({name: value for name, value in numbers.items() if name in SETTINGS})
+def _account_fields(numbers: dict[str, Any], creation_number: int) -> dict[str, Any]:
+    settings = _texts({name: value for name, value in numbers.items() if name in SETTINGS})
     below, over = numbers.get("below_s"), numbers.get("over_s")
-    kept = PublishedStatus(
+    published = PublishedStatus(
         fair_shares=numbers.get("fair", {}),
         demand_met=frozenset(numbers.get("sated", ())),
         starvation_status=numbers.get("status", ""),
         below_ms=None if below is None else NOW_MS - below * 1000,
         over_ms=None if over is None else NOW_MS - over * 1000,
     )
-    own = {"fair", "sated", "status", "below_s", "over_s"} | SETTINGS
-    return {"creation_number": born, "settings": said, "published": kept, **{key: value for key, value in numbers.items() if key not in own}}
+    fields = {"fair", "sated", "status", "below_s", "over_s"} | SETTINGS
+    return {"creation_number": creation_number, "settings": settings, "published": published, **{key: value for key, value in numbers.items() if key not in fields}}
 
 
 def _texts(settings: dict[str, Any]) -> dict[str, str]:

@@ -9,7 +9,7 @@ from app.domain.snapshot import Allocation
 from app.planner.fair_share.water_filling import Division
 
 
-def allocations(*held: Amounts, checkpointed: frozenset[int] = frozenset()) -> list[Allocation]:
+def allocations(*amounts_in_order: Amounts, checkpointed: frozenset[int] = frozenset()) -> list[Allocation]:
     """Allocations r0, r1, … in order of grant; those at `checkpointed` completed a checkpoint."""
     return [
         Allocation(
@@ -25,7 +25,7 @@ def allocations(*held: Amounts, checkpointed: frozenset[int] = frozenset()) -> l
             granted_ms=place,
             checkpointed_ms=1_000 if place in checkpointed else None,
         )
-        for place, amounts in enumerate(held)
+        for place, amounts in enumerate(amounts_in_order)
     ]
 
 

@@ -147,14 +147,14 @@ def test_a_waiter_takes_no_more_than_what_is_short_when_they_have_left() -> None
 # what is kept
 
 
-def kept(fair: dict[str, int], sated: tuple[str, ...] = (), **numbers: Any) -> dict[str, Any]:
+def published(fair: dict[str, int], sated: tuple[str, ...] = (), **numbers: Any) -> dict[str, Any]:
     """Of a policy of which so many quarters were published."""
     return {"fair": {key: quarters * SHARE // 4 for key, quarters in fair.items()}, "sated": sated, **numbers}
 
 
 def halves(**numbers: Any) -> FairShareBuilder:
     """Four units; `a` is due one and has none of it, `b` the three others and has them all."""
-    scene = a_fair_share_pool(gpu=4).policy("a", **numbers).policy("b", **kept({"gpu": 3}))
+    scene = a_fair_share_pool(gpu=4).policy("a", **numbers).policy("b", **published({"gpu": 3}))
     return scene.runs_several("b", 1, 1, 1, 1).waits("w", "a", gpu=1)
 
 
@@ -165,12 +165,12 @@ def test_shares_are_kept_and_on_which_keys_they_are_all_that_is_asked() -> None:
 
 
 def test_only_what_is_new_is_written() -> None:
-    assert halves(**kept({"gpu": 1}, ("gpu",))).published_fields() == {"policy:a": {"below_ms": str(NOW_MS)}}
-    assert halves(**kept({"gpu": 2}, below_s=5)).published_fields() == {"policy:a": {"fair_share:gpu": str(SHARE // 4), "demand_met:gpu": "1"}}
+    assert halves(**published({"gpu": 1}, ("gpu",))).published_fields() == {"policy:a": {"below_ms": str(NOW_MS)}}
+    assert halves(**published({"gpu": 2}, below_s=5)).published_fields() == {"policy:a": {"fair_share:gpu": str(SHARE // 4), "demand_met:gpu": "1"}}
 
 
 def test_nothing_is_written_if_nothing_is_new() -> None:
-    scene = halves(**kept({"gpu": 1}, ("gpu",), below_s=5))
+    scene = halves(**published({"gpu": 1}, ("gpu",), below_s=5))
     scene.is_watched = True
     assert scene.publication() is None
 
@@ -183,7 +183,7 @@ def test_a_share_is_a_part_of_the_whole_pool_cut_off() -> None:
 
 
 def test_of_groups_and_of_the_pool_no_shares_are_kept_nor_of_who_asks_nothing() -> None:
-    scene = a_fair_share_pool(gpu=4).group("g").policy("a", "g").policy("idle", "g", **kept({"gpu": 1})).runs_several("a", 1)
+    scene = a_fair_share_pool(gpu=4).group("g").policy("a", "g").policy("idle", "g", **published({"gpu": 1})).runs_several("a", 1)
     assert scene.published_fields() == {
         "policy:a": {"fair_share:gpu": str(SHARE // 4), "demand_met:gpu": "1"},
         "policy:idle": {"fair_share:gpu": None},
@@ -203,22 +203,22 @@ def test_of_groups_and_of_the_pool_no_shares_are_kept_nor_of_who_asks_nothing() 
     ],
 )
 def test_who_is_below_its_share_starves_with_time(below_s: int, status: str, now: dict[str, str]) -> None:
-    scene = halves(**kept({"gpu": 1}, ("gpu",), below_s=below_s, status=status))
+    scene = halves(**published({"gpu": 1}, ("gpu",), below_s=below_s, status=status))
     scene.with_settings(aggressive_starvation=True, aggressive_starvation_timeout_s=60)
     assert scene.published_fields().get("policy:a", {}) == now
 
 
 def test_who_is_below_it_no_more_starves_no_more_at_once() -> None:
-    scene = a_fair_share_pool(gpu=4).policy("a", **kept({"gpu": 2}, below_s=500, status="starving")).policy("b", **kept({"gpu": 2}))
+    scene = a_fair_share_pool(gpu=4).policy("a", **published({"gpu": 2}, below_s=500, status="starving")).policy("b", **published({"gpu": 2}))
     scene.runs_several("a", 1, 1).runs_several("b", 1, 1).waits("w", "a", gpu=1).waits("x", "b", gpu=1)
     assert scene.published_fields() == {"policy:a": {"status": None, "below_ms": None}}
 
 
 def test_a_group_starves_as_well() -> None:
     scene = (
-        a_fair_share_pool(gpu=4).group("g", below_s=31).policy("a", "g", **kept({"gpu": 1}, ("gpu",), below_s=31, status="starving"))
+        a_fair_share_pool(gpu=4).group("g", below_s=31).policy("a", "g", **published({"gpu": 1}, ("gpu",), below_s=31, status="starving"))
     )
-    scene.policy("b", **kept({"gpu": 3})).runs_several("b", 1, 1, 1, 1).waits("w", "a", gpu=1)
+    scene.policy("b", **published({"gpu": 3})).runs_several("b", 1, 1, 1, 1).waits("w", "a", gpu=1)
     assert scene.published_fields() == {"group:g": {"status": "starving"}}
 
 
@@ -227,13 +227,13 @@ def test_a_policy_can_only_be_more_patient(own: int | None, now: dict[str, str])
     """Its group has time for forty seconds."""
     said = {} if own is None else {"starvation_timeout_s": own}
     scene = a_fair_share_pool(gpu=4).group("g", starvation_timeout_s=40, status="starving", below_s=41)
-    scene.policy("a", "g", **kept({"gpu": 1}, ("gpu",), below_s=40 if own == 10 else 41, **said))
-    scene.policy("b", **kept({"gpu": 3})).runs_several("b", 1, 1, 1, 1).waits("w", "a", gpu=1)
+    scene.policy("a", "g", **published({"gpu": 1}, ("gpu",), below_s=40 if own == 10 else 41, **said))
+    scene.policy("b", **published({"gpu": 3})).runs_several("b", 1, 1, 1, 1).waits("w", "a", gpu=1)
     assert scene.published_fields() == ({"policy:a": now} if now else {})
 
 
 def test_a_clock_that_was_set_back_makes_nobody_starve() -> None:
-    assert halves(**kept({"gpu": 1}, ("gpu",), below_s=-60)).published_fields() == {"policy:a": {"below_ms": str(NOW_MS)}}
+    assert halves(**published({"gpu": 1}, ("gpu",), below_s=-60)).published_fields() == {"policy:a": {"below_ms": str(NOW_MS)}}
 
 
 def test_since_when_somebody_is_over_its_limit_is_kept() -> None:
@@ -249,7 +249,7 @@ def test_while_those_leave_who_are_too_many_it_still_is_over() -> None:
 
 @pytest.mark.parametrize("discipline", ["reserved", "classes"])
 def test_in_another_discipline_all_of_it_goes(discipline: str) -> None:
-    scene = halves(**kept({"gpu": 1}, ("gpu",), below_s=5, status="starving")).with_settings(discipline=discipline)
+    scene = halves(**published({"gpu": 1}, ("gpu",), below_s=5, status="starving")).with_settings(discipline=discipline)
     scene.is_watched = True
     found = scene.publication()
     assert found is not None

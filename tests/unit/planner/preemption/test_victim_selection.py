@@ -299,7 +299,7 @@ SITUATIONS: list[tuple[PoolBuilder, str, dict[str, Any], list[str]]] = [
 
 @pytest.mark.parametrize(("scene", "component", "ask", "stopped"), SITUATIONS)
 def test_situations(scene: PoolBuilder, component: str, ask: dict[str, Any], stopped: list[str]) -> None:
-    assert list(replace(scene, waiting=[]).waits("w", component, **ask).victims()) == stopped
+    assert list(replace(scene, waiters=[]).waits("w", component, **ask).victims()) == stopped
 
 
 # properties
