@@ -49,7 +49,7 @@ class QueueState(StrEnum):
 class Shortfall:
     """A constraint of an account that it does not meet: how much of a key it needs there, and how much room there is.
 
-    The kind is `limit`, `fixed` (what is reserved for those that are not preemptible), `victim_held` (kept by holds with victims)
+    The kind is `limit`, `fixed` (reserved units for non-preemptible requests), `victim_held` (kept by holds with victims)
     or `patience_held` (by that of patience).
     """
 

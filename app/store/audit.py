@@ -1,4 +1,4 @@
-"""The audit's reads and repairs: each call compares a bounded stretch atomically, so it may run beside everything else."""
+"""The audit's reads and repairs. Each call compares a bounded part atomically, so the audit may run at any time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LANE_INDEXES = ("lane", "lane_walltimes")
 
 
 class AuditStore:
-    """Compares what Redis holds with what it should hold."""
+    """Compares the derived records in Redis with the requests, and repairs them."""
 
     def __init__(self, client: RedisClient, clock: Clock | None = None, chunk: int = 200) -> None:
         self._scripts = Scripts(client)
@@ -23,16 +23,16 @@ class AuditStore:
         self._chunk = chunk
 
     def check_accounts(self, workspace: str, pool: str, *, repair: bool) -> list[AuditFinding]:
-        """Every account of a pool against the sums over its allocations."""
+        """Compare every account of a pool with the sums over its allocations."""
         reply = self._scripts.call("audit_accounts", workspace, pool=pool, repair=repair)
         return _findings(reply)
 
     def check_holds(self, workspace: str, pool: str, *, repair: bool) -> list[AuditFinding]:
-        """Who leaves for whom in a pool, and what is kept for them, against the requests."""
+        """Compare the victims and holds of a pool with the requests."""
         return _findings(self._scripts.call("audit_holds", workspace, pool=pool, repair=repair))
 
     def check_requests(self, workspace: str, *, repair: bool) -> Iterator[AuditFinding]:
-        """Every request against the structures it has to be in."""
+        """Compare every request with the indexes it has to be in."""
         after = "-1"
         while after:
             reply = self._scripts.call(
@@ -42,7 +42,7 @@ class AuditStore:
             after = reply.fields["last"]
 
     def check_indexes(self, workspace: str, pools: list[str], *, repair: bool) -> Iterator[AuditFinding]:
-        """Every sorted set of requests against the requests."""
+        """Compare every sorted set of requests with the requests."""
         for kind in INDEXES:
             yield from self._scan("audit_index", workspace, repair=repair, kind=kind, part="")
         for pool in pools:
@@ -53,7 +53,7 @@ class AuditStore:
                     yield from self._scan("audit_index", workspace, repair=repair, kind=kind, part=lane)
 
     def check_lanes(self, workspace: str, pool: str, *, repair: bool) -> Iterator[AuditFinding]:
-        """Every lane of a pool against where it should stand and wait."""
+        """Compare every lane of a pool with its position and parking slot."""
         yield from self._scan("audit_lanes", workspace, repair=repair, pool=pool)
 
     def _scan(self, command: str, workspace: str, *, repair: bool, **names: str) -> Iterator[AuditFinding]:

@@ -1,4 +1,4 @@
-"""The Redis that Celery's messages go through, in the words Celery has for it."""
+"""The URL and options of Celery's Redis broker, made from a Redis URL of the service."""
 
 from __future__ import annotations
 

@@ -1,16 +1,16 @@
-"""Being told of changes: one subscription a process, on which everybody waits who waits for a request or for events.
+"""Notifications of changed requests: one subscription a process, shared by every long poll and event stream.
 
-Scripts say every transition on a channel of its request (`changed` in `keys`). A process has one connection for all its
-watchers and one thread that reads it. The thread alone connects and reads; others only write to it, under the lock: a
-SUBSCRIBE when the first watcher of a channel comes, an UNSUBSCRIBE when the last one goes.
+Scripts publish every transition on a channel of its request (`changed` in `keys`). A process has one connection for all its
+watches and one thread that reads it. The thread alone connects and reads. Other threads only write, under the lock: a SUBSCRIBE
+for the first watch of a channel, an UNSUBSCRIBE after the last one.
 
-What is said while nobody listens is gone, so a watcher first watches, then looks, then waits, and looks again now and then:
+Redis does not keep messages, so a caller first opens a watch, then reads the request, then waits, and reads again now and then:
 
-- the subscription has been acknowledged when a watch begins, so that what comes after the look is heard. Answers come in the
-  order of the questions, which is how an answer finds its own
-- after a broken connection everything is subscribed again, and whoever watched meanwhile is woken when that is acknowledged
-- a connection on which nothing is heard is asked for a sign of life, and given up if none comes
-- with Redis away, or a user who may not subscribe, a watch begins all the same, and hears nothing
+- a watch begins when its subscription is acknowledged, so that no later message is missed. Replies come in the order of the
+  commands, so each reply belongs to the oldest pending command
+- after a broken connection every channel is subscribed again; the acknowledgement wakes the watches that may have missed one
+- a silent connection is sent a PING, and is closed if no reply comes
+- if Redis is unavailable, or the user may not subscribe, a watch begins all the same, and gets no message
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ from app.store.keys import key
 log = logging.getLogger(__name__)
 
 CLIENT_NAME = "poolkeeper-wakeups"
-"""What the connection is called in the server's list of clients."""
+"""The name of the connection in CLIENT LIST."""
 QUIET_TIMEOUT_S = 7.0
-"""How long nothing is heard before a sign of life is asked for, and then how long is waited for it."""
+"""The silence after which a PING is sent, and then the time allowed for its reply."""
 SUBSCRIBE_TIMEOUT_S = 1.0
-"""How long a watch waits for its subscription, at most."""
+"""The longest wait of a new watch for its subscription."""
 READ_TIMEOUT_S = 0.2
-"""How long the lock is held for the rest of something that has begun to arrive, at a time."""
+"""The longest time the lock is held for the rest of a message that has begun to arrive."""
 STABLE_AFTER_S = 1.0
-"""How long a connection has to last for the next one to be tried at once."""
+"""The age at which a broken connection is replaced at once."""
 RECONNECT_DELAYS_S = (0.0, 0.05, 0.1, 0.2, 0.5, 1.0)
-"""Between tries to connect; the last one over and over."""
+"""The pauses between attempts to connect; the last one repeats."""
 
 
 class ChangeWatch:
-    """Somebody who waits, for as long as the context; nothing is heard before and after it."""
+    """A watch of one channel, for as long as its context."""
 
     def __init__(self, notifications: ChangeNotifications, topic: str) -> None:
         self.topic = topic
@@ -59,7 +59,7 @@ class ChangeWatch:
     def __enter__(self) -> ChangeWatch:
         try:
             self._notifications._add_watch(self)
-        except BaseException:  # an interrupted beginning has no end
+        except BaseException:  # __exit__ is not called after an interrupted __enter__
             self._notifications._remove_watch(self)
             raise
         return self
@@ -69,24 +69,24 @@ class ChangeWatch:
 
     @property
     def closed(self) -> bool:
-        """Whether nothing will be said any more, as the process is about to end."""
+        """True if the notifications are closed, because the process is about to end."""
         return self._notifications.closing
 
     def wait(self, timeout_s: float) -> bool:
-        """True as soon as something was said since the last wait, or all is closed; False when the time is up."""
+        """Wait for a message since the last wait. True if one came, or the notifications are closed; False on timeout."""
         is_notified = self.closed or self._notified.wait(timeout_s)
         if is_notified:
             self._notified.clear()
         return is_notified or self.closed
 
     def notify(self) -> None:
-        """Something was said."""
+        """Wake the wait."""
         self._notified.set()
 
 
 @dataclass(eq=False, slots=True)
 class _Subscription:
-    """A channel or a pattern of channels, and who watches it. `again`: something may have been missed."""
+    """A channel, or a pattern of channels, and its watches. `may_have_missed`: the connection broke meanwhile."""
 
     topic: str
     watches: set[ChangeWatch] = field(default_factory=set)
@@ -99,7 +99,7 @@ class _Subscription:
 
 
 class _SentCommand(NamedTuple):
-    """What is sent, for whom if it is to subscribe, and when."""
+    """A command without a reply so far, its subscription if it is a SUBSCRIBE, and when it was sent."""
 
     words: tuple[str, ...]
     subscription: _Subscription | None
@@ -107,7 +107,7 @@ class _SentCommand(NamedTuple):
 
 
 class ChangeNotifications:
-    """The one subscription of a process; it connects when the first watch begins, so that a process may fork before."""
+    """The one subscriber of a process. It connects when the first watch begins, so that a process may fork before."""
 
     def __init__(self, client: RedisClient, quiet_s: float = QUIET_TIMEOUT_S) -> None:
         self._client, self._quiet_s = client, quiet_s
@@ -120,16 +120,16 @@ class ChangeNotifications:
         self._is_refused = False
 
     def watch(self, workspace: str, request: str | None = None) -> ChangeWatch:
-        """To be told of the changes of a request, or of every request of the workspace."""
+        """Return a watch of a request, or of every request of the workspace."""
         return ChangeWatch(self, key("changed", workspace, request or "*"))
 
     @property
     def closing(self) -> bool:
-        """Whether it has been closed."""
+        """True after `close`."""
         return self._closing
 
     def close(self) -> None:
-        """Wake everybody for good, and have the thread end; waits for nobody, and a second time does nothing."""
+        """Wake every watch for good and end the thread. Does not block; a second call does nothing."""
         if self._closing:
             return
         self._closing = True
@@ -138,9 +138,9 @@ class ChangeNotifications:
             for subscription in self._subscriptions.values():
                 subscription.acknowledged.set()
                 subscription.notify()
-            self._send(_command("PING"))  # its answer wakes the thread
+            self._send(_command("PING"))  # the reply wakes the thread
 
-    # for those who watch
+    # for watches
 
     def _add_watch(self, watch: ChangeWatch) -> None:
         with self._lock:
@@ -169,7 +169,7 @@ class ChangeNotifications:
                 self._send(_command(_channel_command("UNSUBSCRIBE", watch.topic), watch.topic))
 
     def _send(self, *questions: _SentCommand) -> None:
-        """Write to the connection, if there is one; if it breaks, the thread finds out by itself."""
+        """Write to the connection, if there is one. If it is broken, the thread notices by itself."""
         if self._connection is None or not questions:
             return
         self._pending.extend(questions)
@@ -187,12 +187,12 @@ class ChangeNotifications:
             started_s = time.monotonic()
             try:
                 self._run_connection(failures)
-            except Exception as error:  # whatever it is: without this thread nobody would hear anything any more
+            except Exception as error:  # any error: without this thread no notification would arrive any more
                 failures = 1 if time.monotonic() - started_s > STABLE_AFTER_S else failures + 1
                 log.log(logging.WARNING if failures == 1 else logging.DEBUG, "nothing is heard of changes: %s", error)
 
     def _run_connection(self, failures: int) -> None:
-        """Connect, subscribe, and hear what is said until all is closed; what breaks on the way is raised."""
+        """Connect, subscribe and read messages until `close`. Raise any error of the connection."""
         connection = self._new_connection(failures)
         try:
             connection.connect()  # type: ignore[no-untyped-call]
@@ -210,9 +210,9 @@ class ChangeNotifications:
             connection.disconnect()  # type: ignore[no-untyped-call]
 
     def _new_connection(self, failures: int) -> ConnectionInterface:
-        """A connection of its own, such as those of the client are."""
+        """Return a new connection with the options of the client's pool."""
         node: Any = self._client
-        if isinstance(node, RedisCluster):  # any node will do: what is said to one is said by all
+        if isinstance(node, RedisCluster):  # any node will do: a message published on one is sent by all
             default = node.get_default_node()  # type: ignore[no-untyped-call]
             nodes = [default, *(other for other in node.get_nodes() if other is not default)]  # type: ignore[no-untyped-call]
             node = node.get_redis_connection(nodes[failures % len(nodes)])
@@ -223,7 +223,7 @@ class ChangeNotifications:
         return connection
 
     def _reset(self) -> None:
-        """The connection is gone, and everything is to be subscribed again."""
+        """Forget the connection; every channel has to be subscribed again."""
         self._connection = None
         self._pending.clear()
         for subscription in self._subscriptions.values():
@@ -232,12 +232,12 @@ class ChangeNotifications:
                 subscription.acknowledged.clear()
 
     def _read_message(self, connection: ConnectionInterface) -> None:
-        """One thing that is said. Read under the lock, as a connection with TLS must not be read and written at once."""
+        """Read one message. Under the lock, because a TLS connection must not be read and written at once."""
         with self._lock:
             try:
                 message = connection.read_response(timeout=READ_TIMEOUT_S, disconnect_on_error=False)
             except errors.TimeoutError:
-                return  # the rest of it is still to come
+                return  # the rest of the message is still to come
             except errors.ResponseError as error:
                 log.log(logging.DEBUG if self._is_refused else logging.WARNING, "nothing is heard of changes: %s", error)
                 self._is_refused, message = True, ["refused"]

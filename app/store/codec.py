@@ -1,4 +1,4 @@
-"""Records as Redis holds them, read into models and written from asks: the only place that knows the names of the fields."""
+"""The codec of records in Redis: hashes are decoded to models, and specs encoded to hashes."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ from app.domain.request_filter import RequestFilter
 from app.domain.specs import GroupSpec, PolicySpec, RequestSpec, body_digest
 from app.domain.states import HOLDING_STATES, RequestState
 
-"""The mode of a group that has none written."""
+"""The mode of a group without a stored one."""
 
 NEVER_LAPSES = str(EXACT)
-"""When a lease lapses that does not run."""
+"""The time at which a lease without an end lapses."""
 
 PREEMPTION_GROUP_LABEL = "preemption_group"
-"""The label of those who never take from each other."""
+"""The label of requests that never preempt each other."""
 
 FlatHash = Sequence[str]
-"""Name and value in turn, as HGETALL and our scripts answer."""
+"""A hash as a flat list, name and value in turn, as HGETALL and the scripts reply."""
 
 
 def to_mapping(flat: FlatHash) -> dict[str, str]:
-    """A flat list as a mapping; of a name that comes twice the last counts."""
+    """Return a flat hash as a mapping. The last value of a repeated name counts."""
     return dict(zip(flat[::2], flat[1::2], strict=True))
 
 
 def encode_request(request_id: str, spec: RequestSpec, key: str | None) -> dict[str, Any]:
-    """What the submit script takes: the fields to write, and what it needs beside them."""
+    """Return a row of the script `submit`: id, fields to write and, with an idempotency key, the key and the digest."""
     fields = [
         "component", component_id(spec.component_type, spec.component),
         "resources", amounts.encode(spec.amounts()),
@@ -64,7 +64,7 @@ def encode_request(request_id: str, spec: RequestSpec, key: str | None) -> dict[
 
 
 def decode_request(fields: Mapping[str, str], lapses: str = "", places: FlatHash | None = None) -> Request:
-    """A request out of its hash and the end of its lease; of one that was looked at also its places and its story."""
+    """Return a request from its hash and the end of its lease; with queue positions given, also with its timeline."""
     kind, _, name = fields["component"].partition("/")
     status = RequestState(fields["status"])
     leaving = status is RequestState.PREEMPTING
@@ -140,7 +140,7 @@ def _decode_victims(text: str | None) -> Victims:
 
 
 def decode_heartbeat(fields: Mapping[str, str]) -> HeartbeatResult:
-    """What a holder is answered that is alive."""
+    """Return the result of a heartbeat with a valid fence."""
     status = RequestState(fields["status"])
     is_preempting = status == RequestState.PREEMPTING
     directive, deadline = (fields["directive"], fields["deadline"]) if is_preempting else ("continue", "")
@@ -148,7 +148,7 @@ def decode_heartbeat(fields: Mapping[str, str]) -> HeartbeatResult:
 
 
 def decode_event(entry_id: str, fields: Mapping[str, str]) -> Event:
-    """An entry of the workspace's stream."""
+    """Return an event from an entry of the workspace's stream."""
     return Event(
         id=entry_id,
         event=fields["event"],
@@ -181,18 +181,18 @@ def encode_filter(conditions: RequestFilter) -> str:
 
 
 def encode_settings(changed: Mapping[str, Any]) -> str:
-    """Settings as the scripts take them: nothing given is nothing changed, null is the empty text."""
+    """Return changed settings as the scripts take them; null is the empty text."""
     return json.dumps({name: encode_setting(value) for name, value in changed.items()})
 
 
 def encode_new_settings(settings: PoolSettings) -> str:
-    """A new pool's settings, name and value in turn: every one is written, but for those that are null."""
+    """Return the settings of a new pool, name and value in turn. All are written but those that are null."""
     texts = {name: encode_setting(value) for name, value in settings.model_dump().items()}
     return json.dumps([word for pair in texts.items() if pair[1] for word in pair])
 
 
 def encode_account_settings(account: GroupSpec | PolicySpec) -> list[tuple[str, str]]:
-    """What a group or a policy says for itself, (name, text) of every setting there is; what it does not say is empty."""
+    """Return (name, text) of every setting of a group or policy; an inherited setting has an empty text."""
     rows = [(name, encode_setting(value)) for name, value in account.settings.model_dump().items()]
     if isinstance(account, GroupSpec):
         rows.append(("mode", "" if account.mode == DEFAULT_MODE else account.mode))
@@ -200,8 +200,7 @@ def encode_account_settings(account: GroupSpec | PolicySpec) -> list[tuple[str, 
 
 
 def encode_setting(value: Setting) -> str:
-    """A setting as it is kept: null, and amounts of nothing, are the empty text, which means there is none; yes and no are 1
-    and 0."""
+    """Return a setting as it is stored. Null and empty amounts are the empty text, which means unset; booleans are 1 and 0."""
     if isinstance(value, bool):
         return "1" if value else "0"
     if isinstance(value, Mapping):
@@ -230,7 +229,7 @@ def _decode_setting(text: str, row: PoolSetting) -> Setting:
 
 
 def decode_pool(name: str, fields: Mapping[str, Any]) -> Pool:
-    """A pool and its accounts out of what `get_pool` answers."""
+    """Return a pool and its accounts from the reply of `get_pool`."""
     account = to_mapping(fields["pool"])
     columns = _amount_columns(account)
     return Pool(

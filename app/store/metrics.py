@@ -1,4 +1,4 @@
-"""What metrics are made of, read from Redis at the moment somebody asks: one bounded script a pool, one a workspace."""
+"""The numbers behind the metrics, read from Redis at each scrape: one bounded script a pool, one a workspace."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from app.store.connection import RedisClient
 from app.store.scripts import Scripts
 
 BILLION = 10**9
-"""What a satisfaction is counted in."""
+"""The unit of a stored satisfaction ratio: billionths."""
 STARVATION_LEVELS = {"": 0, "starving": 1, "aggressively_starving": 2}
 
 
 class MetricsStore:
-    """Reads what there is to measure."""
+    """Reads the metrics of workspaces and pools."""
 
     def __init__(self, client: RedisClient, clock: Clock | None = None) -> None:
         self._scripts = Scripts(client)
         self._clock = clock or RedisClock()
 
     def get_workspace(self, workspace: str) -> WorkspaceMetrics:
-        """What was counted in a workspace."""
+        """Return the counters of a workspace."""
         fields = self._scripts.call("read_counters", workspace).fields
         counts = {name: int(count) for name, count in codec.to_mapping(fields["counts"]).items() if count.isdecimal()}
         numbers = {name: int(fields[name]) for name in ("submitted", "queued", "live", "leaving")}
         return WorkspaceMetrics(**numbers, counts=counts)
 
     def get_pool(self, workspace: str, pool: str) -> PoolMetrics | None:
-        """A pool with its policies; None if there is no such pool any more."""
+        """Return the metrics of a pool and its policies; None if the pool is deleted."""
         reply = self._scripts.call("read_pool_metrics", workspace, now=self._clock.now_ms(), pool=pool)
         if reply.tag == "not_found":
             return None

@@ -1,6 +1,6 @@
 """Nudges: a script that leaves work for the planner triggers a reconcile pass at once, without waiting for the next tick.
 
-The script (`lua/lib/nudges.lua`) sets the key `nudge` and publishes on the channel `nudged`, if the key was not there. The key is
+The script (`lua/lib/nudges.lua`) sets the key `nudge` and publishes on the channel `nudged` if the key was not there. It is
 
 1. `asked` until a listener claims it
 2. `sent` until a pass begins, which deletes it; a later nudge is for the next pass
@@ -86,7 +86,7 @@ class ChannelSubscription:
         self.close()
 
     def wait(self, timeout_s: float) -> set[str]:
-        """Return the workspaces with a message since the last wait, as soon as there are any; none on timeout or when closed."""
+        """Return the workspaces with a message since the last wait, as soon as there are any; none on timeout or close."""
         self._watch.wait(timeout_s)
         workspaces = set()
         while self._recorder.channels:

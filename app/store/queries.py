@@ -1,4 +1,4 @@
-"""Lists and other looks that change nothing: one typed method per reading command, each bounded in what one call touches."""
+"""Read-only queries: one typed method per reading Lua command; each call touches a bounded number of records."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from app.store.connection import RedisClient
 from app.store.scripts import ScriptReply, Scripts
 
 SCAN_SIZE = 200
-"""Requests one call looks at."""
+"""Requests that one call reads."""
 MAX_SCANS = 10
-"""Calls one page may take: a rare kind among many is found in several pages, some of them empty."""
+"""The most calls for one page. A filter with few matches therefore comes in several pages, some of them empty."""
 
 
 class QueryStore:
-    """What can be read of the workspaces on one Redis beside single things."""
+    """The lists and other queries of the workspaces on one Redis."""
 
     def __init__(self, client: RedisClient) -> None:
         self._scripts = Scripts(client)
@@ -28,7 +28,7 @@ class QueryStore:
     def list_requests(
         self, workspace: str, request_filter: RequestFilter, before: int | None, count: int
     ) -> tuple[list[Request], int | None]:
-        """A page of requests, newest first; and the number to ask for those before it (None: that was all)."""
+        """Return a page of requests, newest first, and the number the next page begins before (None: the last page)."""
         requests: list[Request] = []
         for _ in range(MAX_SCANS):
             missing = count - len(requests)
@@ -48,7 +48,7 @@ class QueryStore:
         return requests, before
 
     def get_requests(self, workspace: str, ids: Sequence[str]) -> list[Request]:
-        """Requests by their ids, in that order, without their places; those there are no more are left out."""
+        """Return requests by id in this order, without queue positions. Ids of pruned requests are left out."""
         requests: list[Request] = []
         for first in range(0, len(ids), SCAN_SIZE):
             reply = self._scripts.call("get_requests", workspace, ids=json.dumps(ids[first : first + SCAN_SIZE]))
@@ -56,23 +56,23 @@ class QueryStore:
         return requests
 
     def list_active(self, workspace: str, pool: str, after: int, count: int) -> tuple[list[Request], int | None]:
-        """A page of those who hold units of a pool, in order of grant, and the fence to go on after (None: that was all)."""
+        """Return a page of a pool's allocations in order of grant, and the fence the next begins after (None: the last page)."""
         reply = self._scripts.call("list_active", workspace, pool=pool, after=after, count=count)
         if reply.tag == "not_found":
             raise NotFound("pool", pool)
         return _decode_requests(reply.fields["found"]), int(reply.fields["last"]) if reply.fields["last"] else None
 
     def list_component_pools(self, workspace: str, component: str) -> list[str]:
-        """The pools a component (`type/name`) has a policy in, the most preferred first."""
+        """Return the pools in which a component (`type/name`) has a policy, the most preferred first."""
         return list(self._scripts.call("list_component_pools", workspace, component=component).fields["pools"])
 
     def read_latest_events(self, workspace: str, count: int) -> list[Event]:
-        """The last events, the newest first."""
+        """Return the latest events, newest first."""
         entries = self._scripts.call("read_latest_events", workspace, count=count).fields["entries"]
         return [codec.decode_event(entry, codec.to_mapping(fields)) for entry, fields in entries]
 
     def get_unmanaged_mode(self, workspace: str) -> str:
-        """What becomes of components without a policy."""
+        """Return how components without a policy are treated: `reject` or `allow`."""
         reply: ScriptReply = self._scripts.call("get_workspace", workspace)
         return reply.fields["unmanaged"] or "reject"
 

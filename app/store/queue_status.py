@@ -1,4 +1,4 @@
-"""Where somebody stands in the queues, and what the rules that grant say to it: read in one look."""
+"""The status of a queued request in its queues, read in one call: its position, and the shortfalls that block it."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ RUN_TIMES_BATCH = 200
 
 
 class QueueStatusStore:
-    """Reads what keeps a request from being granted."""
+    """Reads the queue status of requests."""
 
     def __init__(self, client: RedisClient, clock: Clock | None = None) -> None:
         self._scripts = Scripts(client)
         self._clock = clock or RedisClock()
 
     def list_statuses(self, workspace: str, request: str) -> tuple[Request, tuple[QueueStatus, ...]]:
-        """A request, and how it stands in each pool in whose queue it is, the most preferred first."""
+        """Return a request and its status in each pool whose queue it is in, the most preferred pool first."""
         reply = self._scripts.call("explain", workspace, now=self._clock.now_ms(), id=request)
         if reply.tag == "not_found":
             raise NotFound("request", request)
@@ -37,11 +37,12 @@ class QueueStatusStore:
         )
 
     def read_clock(self, workspace: str) -> int:
-        """The time that deadlines and leases of a workspace go by."""
+        """Return the time that the deadlines and leases of a workspace are compared with."""
         return int(self._scripts.call("read_clock", workspace, now=self._clock.now_ms()).fields["now_ms"])
 
     def read_run_times(self, workspace: str, pool: str, components: Sequence[str]) -> dict[str, dict[int, int]]:
-        """Component → step of run time → how many have run so long in a pool; of those of whom any is known. Bounded calls."""
+        """Return the run-time histogram of each component in a pool: component → step → count. Components without runs are left
+        out. Bounded calls."""
         run_times: dict[str, dict[int, int]] = {}
         for first in range(0, len(components), RUN_TIMES_BATCH):
             batch = components[first : first + RUN_TIMES_BATCH]

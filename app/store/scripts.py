@@ -22,10 +22,10 @@ from app.store.keys import key, prefix
 from app.store.lua_linker import LuaCommand, load_commands
 
 CallWrapper: TypeAlias = Callable[[str], AbstractContextManager[object]]
-"""What a call of a script takes place in; it is given the name of the script."""
+"""A context around each call of a script, made from the name of the script."""
 Arg: TypeAlias = str | bytes | int | bool | None
 EvalArgs: TypeAlias = tuple[Arg, ...]
-"""What follows the script in EVAL and EVALSHA: the number of keys, the one key, the arguments."""
+"""The arguments of EVAL and EVALSHA after the script: the number of keys, the keys, ARGV."""
 
 _LINE = re.compile(r'(?:user_script|\[string "<python>"\]):\s?(\d+)')
 _WRAPPED = re.compile(r"user_script:\s?\d+: -(([A-Z]+) (.*))", re.DOTALL)
@@ -37,7 +37,7 @@ _CALL_WRAPPERS: WeakKeyDictionary[RedisClient, CallWrapper] = WeakKeyDictionary(
 
 
 def observe(client: RedisClient, *around: CallWrapper) -> None:
-    """From now on every script that is called on this client, by whoever is made after this, takes place in these."""
+    """Wrap every script call on this client in these contexts. Counts for `Scripts` made after this."""
     _CALL_WRAPPERS[client] = around[0] if len(around) == 1 else lambda script: _nested(around, script)
 
 
@@ -54,7 +54,7 @@ def _no_wrapper(_: str) -> AbstractContextManager[object]:
 
 
 class ScriptReply(NamedTuple):
-    """What a command answered: which of its outcomes, and by name the fields of it, each a text or a list of such."""
+    """The reply of a command: the tag of the outcome, and its fields by name, each a text or a list."""
 
     tag: str
     fields: dict[str, Any]
@@ -104,7 +104,7 @@ class Scripts:
 
 
 class translated_errors:  # noqa: N801 - reads as a word
-    """What Redis says when it cannot serve becomes StoreUnavailable; any other error goes on as it came."""
+    """A context that raises StoreUnavailable if Redis cannot serve; any other error passes as it is."""
 
     def __init__(self, client: RedisClient) -> None:
         self._client = client
@@ -118,7 +118,7 @@ class translated_errors:  # noqa: N801 - reads as a word
 
 
 def _address(client: RedisClient) -> str:
-    """Where a client leads, as a URL without user and password."""
+    """Return the URL of a client's server, without user and password."""
     if isinstance(client, RedisCluster):
         return "redis+cluster://" + ",".join(str(node.name) for node in client.get_nodes())  # type: ignore[no-untyped-call]
     pool, options = client.connection_pool, client.connection_pool.connection_kwargs
@@ -130,7 +130,7 @@ def _address(client: RedisClient) -> str:
 
 
 def _encode_argument(value: Arg) -> str | bytes:
-    """An argument as Redis takes it: nothing is the empty text, yes and no are 1 and 0."""
+    """Return an argument as text: None is the empty text, true and false are 1 and 0."""
     if isinstance(value, str | bytes):
         return value
     if value is None:
@@ -163,7 +163,7 @@ def _decode_value(value: object) -> Any:
 
 
 def _classify_error(command: LuaCommand, error: Exception) -> Exception:
-    """The error as it came if it is the server's own, else the bug it is. An error of a script has the code ERR."""
+    """Return an error of the server as it is, and an error of a script (code ERR) as a ScriptBug."""
     text = str(error)
     if type(error) is not ResponseError or "Script killed by user" in text:
         return error

@@ -1,8 +1,8 @@
-"""Tasks that wait, as the ledger keeps them: parked, granted, sent off through the outbox, begun, lost and parked again.
+"""The task outbox in Redis: tasks are parked, granted, dispatched, started, and after a loss parked again.
 
-The outbox is filled by the script that grants (or ends) a task's request, so nothing is granted that nobody will send. Whoever
-sends takes what is due under a claim, sends it, and says so; a claim that is never answered lapses, and the task is sent
-again: at least once, and the fence tells a worker which of two is the one that counts.
+The script that grants (or ends) the request of a task also puts the task into the outbox, so every granted task is dispatched.
+A dispatcher takes the tasks that are due under a claim, sends them and marks them as dispatched. A claim without an answer
+lapses, and the task is sent again. So a message arrives at least once, and the fence shows which of two is the valid one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from app.store.nudges import ChannelSubscription
 from app.store.scripts import ScriptReply, Scripts
 
 BATCH_SIZE = 50
-"""Tasks one look at the outbox takes."""
+"""Tasks that one call takes from the outbox."""
 
 
 class TaskStore:
@@ -41,11 +41,14 @@ class TaskStore:
         self._limits = limits or LedgerLimits()
         self._ledger = Ledger(client, self._clock, self._limits)
 
-    # for whoever parks
+    # for clients
 
     def park_task(self, workspace: str, spec: TaskSpec, key: str | None = None) -> Task:
-        """Keep a task until its request is granted. The same key and body give the same answer; one of its name that is not
-        over is a conflict, unless it is the task itself that gives up its present allocation by this."""
+        """Park a task until its request is granted.
+
+        A repeated key with the same body returns the first answer. A task of this name that has not ended is a Conflict, unless
+        the call gives up the allocation of that very task (`instead_of`).
+        """
         new_id, replaced = request_id(), spec.instead_of
         fields = [*codec.encode_request(new_id, spec.request_spec(), None)["fields"], "task", spec.task]
         reply = self._change(
@@ -56,7 +59,7 @@ class TaskStore:
             name=spec.name,
             id=new_id,
             spec=json.dumps(fields),
-            key=key or new_id,  # so a call that comes twice is known
+            key=key or new_id,  # makes a retried call recognisable
             digest=spec.digest(),
             message=_pack_message(spec.message),
             due_ms=None if spec.not_before is None else math.ceil(spec.not_before.timestamp() * 1000),
@@ -76,27 +79,27 @@ class TaskStore:
         return _decode_task(reply)
 
     def get_task(self, workspace: str, task: str) -> Task:
-        """A task as it stands."""
+        """Return a task and the request it has now."""
         return _decode_task(_require_found(self._scripts.call("get_task", workspace, task=task), task))
 
     def cancel_task(self, workspace: str, task: str) -> Task:
-        """Give up a task that has not begun."""
+        """Cancel a task that has not started."""
         reply = self._change("cancel_task", workspace, task=task)
         if reply.tag == "conflict":
             status = reply.fields["status"]
             raise Conflict("not_queued", f"task {task} is {status}, and only one that has not begun can be given up")
         return _decode_task(_require_found(reply, task))
 
-    # for whoever runs
+    # for task workers
 
     def acknowledge_end(self, workspace: str, task: str, request: str | None = None) -> None:
-        """A worker of the task has heard that it will never run, as this request of it has ended; Conflict if it may."""
+        """Record that a worker knows that the task will never run, because its request has ended. Conflict if it may run."""
         reply = _require_found(self._scripts.call("acknowledge_end", workspace, task=task, request=request), task)
         if reply.tag == "conflict":
             raise Conflict("not_ended", f"{task} is not over, its request is {reply.fields['status']}")
 
     def start_task(self, workspace: str, request: str, fence: int, runner: str) -> HeartbeatResult:
-        """Begin what was granted: its lease runs from now on, and no other runner may begin it under this fence."""
+        """Start a granted task. Its lease runs from now on, and no other runner may start it under this fence."""
         frame = {"now": self._clock.now_ms(), "events_kept": self._limits.events_kept}
         reply = self._scripts.call("start", workspace, **frame, id=request, fence=fence, runner=runner)
         if reply.tag == "stale_fence":
@@ -107,13 +110,16 @@ class TaskStore:
             raise NotFound("request", request)
         return codec.decode_heartbeat(reply.fields)
 
-    # for whoever sends
+    # for the dispatcher
 
     def take_outbox(
         self, workspace: str, claim_s: float, start_s: float, start_tries: int, count: int = BATCH_SIZE
     ) -> OutboxBatch:
-        """What is to be sent off now, for this caller alone until the claim is over. What else is due in the outbox is done:
-        tasks whose time has come enter the queue, those lost or not begun after so many tries do again."""
+        """Take the tasks to send now; they are this caller's alone until the claim lapses.
+
+        The call also queues the tasks whose time has come, and queues again those that are lost or were not started after
+        `start_tries` dispatches.
+        """
         reply = self._change(
             "take_outbox",
             workspace,
@@ -129,7 +135,7 @@ class TaskStore:
         return OutboxBatch(dispatches, next_ms is not None and next_ms <= now_ms, next_ms, now_ms)
 
     def mark_dispatched(self, workspace: str, dispatches: Sequence[TaskDispatch], start_s: float) -> None:
-        """These were sent off. A task is looked after again in `start_s` unless it has begun; what was told to be over is."""
+        """Mark tasks as dispatched. A task is due again after `start_s` unless it has started by then."""
         sent = json.dumps(
             [
                 (dispatch.task, "" if dispatch.end else str(dispatch.fence), dispatch.attempts, dispatch.request or "")
@@ -139,12 +145,12 @@ class TaskStore:
         self._scripts.call("mark_dispatched", workspace, now=self._clock.now_ms(), sent=sent, start_ms=_ms(start_s))
 
     def mark_dispatch_failed(self, workspace: str, dispatches: Sequence[TaskDispatch], again_s: float) -> None:
-        """These could not be sent off; they are due again after so long."""
+        """Make tasks that could not be sent due again after `again_s`."""
         tasks = json.dumps([dispatch.task for dispatch in dispatches])
         self._scripts.call("mark_dispatch_failed", workspace, now=self._clock.now_ms(), tasks=tasks, again_ms=_ms(again_s))
 
     def measure_outbox(self, workspace: str) -> OutboxStatus:
-        """How the outbox stands."""
+        """Return the counts of the outbox."""
         fields = self._scripts.call("measure_outbox", workspace, now=self._clock.now_ms()).fields
         oldest = int(fields["oldest"]) if fields["oldest"] else None
         return OutboxStatus(
@@ -152,10 +158,10 @@ class TaskStore:
         )
 
     def subscribe(self, quiet_s: float = QUIET_TIMEOUT_S) -> ChannelSubscription:
-        """To hear in which workspaces there is something to send."""
+        """Return a subscription to the workspaces with a task to send."""
         return ChannelSubscription(self._client, key("outbox_ready", "*"), quiet_s)
 
-    # how it is called
+    # calls
 
     def _change(self, command: str, workspace: str, **args: Any) -> ScriptReply:
         frame = {"now": self._clock.now_ms(), "events_kept": self._limits.events_kept, "chunk": self._limits.chunk}
@@ -166,7 +172,7 @@ class TaskStore:
 
 
 def _decode_task(reply: ScriptReply) -> Task:
-    """The task of an answer and its request, which is not told where it stands in the queues."""
+    """Return the task of a reply with its request, without queue positions."""
     fields, flat = codec.to_mapping(reply.fields["task"]), reply.fields["request"]
     request_fields = codec.to_mapping(flat)
     request = codec.decode_request(request_fields, request_fields["lapses"]) if request_fields else None
@@ -228,14 +234,14 @@ def _require_found(reply: ScriptReply, task: str) -> ScriptReply:
 
 
 def _pack_message(message: Mapping[str, Any]) -> str:
-    """A message as short text: a queue of a hundred thousand is kept in memory. Its first sign says how it is written."""
+    """Return a message as a short text, as Redis keeps a hundred thousand in memory. Its first character names the format."""
     deflate = zlib.compressobj(level=6, wbits=-15, zdict=_DICTIONARY)
     deflated = deflate.compress(json.dumps(message, separators=(",", ":")).encode()) + deflate.flush()
     return _FORMAT + base64.b85encode(deflated).decode()
 
 
 def _unpack_message(text: str) -> Mapping[str, Any]:
-    """The message, empty if what was kept of it is damaged: so it is only this one that cannot be sent."""
+    """Return the message; empty if the text is damaged, so that only this one cannot be sent."""
     inflate = zlib.decompressobj(wbits=-15, zdict=_DICTIONARY)
     try:
         message: Mapping[str, Any] = json.loads(inflate.decompress(base64.b85decode(text[len(_FORMAT) :])))
@@ -256,7 +262,7 @@ _DICTIONARY = (
     b'"shadow":null,"eta":null,"expires":null,"{"id":"","body":"W1sxXSwge30sIHsiY2FsbGJhY2tzIjogbnVsbCwgImVycmJhY2tzI'
     b"jogbnVsbCwgImNoYWluIjogbnVsbCwgImNob3JkIjogbnVsbH1d"
 )
-"""What most messages say: none of it takes room. What is written with it can only be read with it, so it stays as it is."""
+"""The deflate dictionary: texts that most messages have. Stored messages can only be read with it, so it must not change."""
 
 
 def _ms(seconds: float) -> int:

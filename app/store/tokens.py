@@ -1,4 +1,4 @@
-"""The tokens on one Redis, and how much of its rate each has used: the service's own records, in no workspace of anybody."""
+"""The tokens on one Redis and their rate limits. They belong to the service and to no workspace of a user."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class TokenStore:
         self._clock = clock or RedisClock()
 
     def create_token(self, digest: str, token: Token, lasts_s: int | None = None) -> Token:
-        """Keep a token, and answer it with its times, which are Redis's. A name or id that is taken is a conflict."""
+        """Create a token; return it with its times, which Redis sets. A name or id that exists is a Conflict."""
         reply = self._scripts.call(
             "create_token",
             OWN,
@@ -38,7 +38,7 @@ class TokenStore:
         return _decode_token(json.loads(reply.fields["record"]))
 
     def find_token(self, digest: str) -> Token | None:
-        """The token of this digest, unless it has expired."""
+        """Return the token with this digest; None if there is none or it has expired."""
         reply = self._scripts.call("find_token", OWN, now=self._clock.now_ms(), digest=digest)
         if reply.tag == "not_found":
             return None
@@ -46,12 +46,12 @@ class TokenStore:
         return _decode_token(record) if hmac.compare_digest(record["digest"], digest) else None
 
     def list_tokens(self) -> list[Token]:
-        """Every token, the oldest first; those that have expired are among them until they are revoked."""
+        """Return all tokens, oldest first, with the expired ones that are not revoked."""
         records = self._scripts.call("list_tokens", OWN).fields["records"]
         return sorted((_decode_token(json.loads(record)) for record in records), key=lambda token: (token.created_ms, token.id))
 
     def revoke_token(self, id_or_name: str, operation: str | None = None) -> Token:
-        """Forget a token. A caller that names the operation may repeat it."""
+        """Revoke a token. A call with the same `operation` may be repeated."""
         op = operation or secrets.token_hex(16)
         reply = self._scripts.call("revoke_token", OWN, now=self._clock.now_ms(), op=op, id_or_name=id_or_name)
         if reply.tag == "not_found":
@@ -59,13 +59,13 @@ class TokenStore:
         return _decode_token(json.loads(reply.fields["record"]))
 
     def throttle_token(self, token: str, per_s: int) -> int:
-        """Count one more request of a token: 0 if it may pass, else the milliseconds until one may."""
+        """Count one more HTTP request of a token. Return 0 if it may pass, else the milliseconds until one may."""
         reply = self._scripts.call("throttle", OWN, now=self._clock.now_ms(), token=token, per_s=per_s)
         return int(reply.fields["ms"]) if reply.tag == "wait" else 0
 
 
 def _encode_token(digest: str, token: Token) -> str:
-    """What is kept, but for the times: the script puts those before it."""
+    """Return the record of a token without its times, which the script adds."""
     return json.dumps(
         {
             "digest": digest,

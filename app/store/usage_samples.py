@@ -1,4 +1,4 @@
-"""What is noted of pools each minute: written and read by one command each.
+"""Usage samples: one line for each pool and minute, written and read by one Lua command each.
 
 A note is one line: the time, the keys of the pool, its capacity and its use in their order, then those policies that used or
 had reserved something: `1700000000000 cpu,gpu 16,8 4,2 1:4,1 3:0,1`. They go by the number each has in its pool. Of more than a
@@ -16,27 +16,27 @@ from app.store.connection import RedisClient
 from app.store.scripts import Scripts
 
 MAX_POLICIES = 100
-"""Policies a note tells of, so that a note stays short however many there are."""
+"""The most policies in one sample, so that it stays short."""
 MIN_INTERVAL_PART = 0.75
-"""The part of the time between two ticks that has to have passed since the last note: ticks are late, and may be doubled."""
+"""The part of the interval that has to pass between two samples. Ticks may be late or come twice."""
 
 
 @dataclass(frozen=True, slots=True)
 class UsageSample:
-    """One note."""
+    """One sample of a pool."""
 
     at_ms: int
     keys: tuple[str, ...]
     capacity: tuple[int, ...]
     used: tuple[int, ...]
     policies: dict[str, tuple[int, ...]]
-    """Component → what it used; those that are policies still."""
+    """Component → its use, of policies that still exist."""
     is_complete: bool
-    """Whether those it does not tell of used nothing."""
+    """True if the policies that are not in the sample used nothing."""
 
 
 class UsageSampleStore:
-    """The notes on one Redis."""
+    """The usage samples on one Redis."""
 
     def __init__(self, client: RedisClient, interval_s: float, max_samples: int, clock: Clock | None = None) -> None:
         self._scripts = Scripts(client)
@@ -44,12 +44,12 @@ class UsageSampleStore:
         self._clock = clock or RedisClock()
 
     def sample_usage(self, workspace: str, pool: str) -> bool:
-        """Note how a pool stands; False if that was done just now, or there is no such pool any more."""
+        """Write a sample of a pool. False if the last one is too recent, or the pool is deleted."""
         often = {"apart_ms": self._apart_ms, "most": self._kept, "listed": MAX_POLICIES}
         return self._scripts.call("sample_usage", workspace, now=self._clock.now_ms(), pool=pool, **often).tag == "sampled"
 
     def read_usage_history(self, workspace: str, pool: str) -> list[UsageSample]:
-        """What was noted of a pool, oldest first."""
+        """Return the samples of a pool, oldest first."""
         reply = self._scripts.call("read_usage_history", workspace, pool=pool)
         if reply.tag == "not_found":
             raise NotFound("pool", pool)

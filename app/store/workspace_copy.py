@@ -37,37 +37,37 @@ from app.store.scripts import ScriptReply, Scripts, observe, translated_errors
 log = logging.getLogger(__name__)
 
 MAX_REQUESTS = 20_000
-"""Requests that wait or hold units in a workspace that can be tried out; with more, few trials would come to an end in time."""
+"""The most queued requests and allocations in a workspace that is copied. With more, few dry runs would end in time."""
 WAIT_TIMEOUT_S = 2.0
-"""How long to wait for those who try something out in this process."""
+"""The longest wait for other dry runs of this process."""
 START_TIMEOUT_S = 4.0
-"""How long the server may take to start; mostly it is a tenth of a second."""
+"""The longest start of the server; mostly it takes a tenth of a second."""
 WRITE_CHUNK = 2_000
 """Values that one command writes."""
 READ_BATCH = 200
 """Requests that one script reads: a few milliseconds."""
 MAX_CHANGES = 300
-"""Events while the requests are read, after which so many are read again that this is done in parts, too."""
+"""Events during the reading of the requests; after more, the reading starts anew."""
 MAX_READS = 5
-"""How often, at most."""
+"""The most attempts to read the workspace."""
 FOLDER_PREFIX = "poolkeeper-trial-"
-"""How the folders of servers are called, in the folder for temporary files."""
+"""The beginning of the names of the servers' folders, in the folder for temporary files."""
 ORPHANED_AFTER_S = 60.0
-"""From when on a folder that nobody has locked is taken for one that was left behind."""
+"""The age at which a folder without a lock counts as orphaned."""
 
 
 class WorkspaceCopy(NamedTuple):
-    """Where to try, and what the time is there."""
+    """A copy of a workspace: its server, and its clock, which stands still."""
 
     client: RedisClient
     clock: ManualClock
 
 
 class RedisProvider(Protocol):
-    """Where scratch comes from."""
+    """A source of empty Redis servers."""
 
     def empty_redis(self) -> AbstractContextManager[RedisClient]:
-        """A client of a server with nothing in it, for as long as the context; NoTrial if there is none."""
+        """Return a client of an empty server, for as long as the context. Raise DryRunUnavailable if there is none."""
         ...
 
 
@@ -95,7 +95,7 @@ class ThrowawayRedis:
             try:
                 yield client
             except (RedisError, StoreUnavailable):
-                self._stop()  # it may still be at work, and who comes next would wait for that
+                self._stop()  # it may still be busy, and the next dry run would wait for it
                 raise
             finally:
                 self._flush()
@@ -106,7 +106,7 @@ class ThrowawayRedis:
         for _ in range(2):
             try:
                 (client := self._running_client()).flushall()
-            except RedisError as error:  # it died, or hangs, and that was not noticed yet
+            except RedisError as error:  # it has died or hangs
                 log.warning("the server for dry runs does not answer: %s", error)
                 self._stop()
             else:
@@ -144,7 +144,7 @@ class ThrowawayRedis:
         self._server = self._client = self._finalizer = None
 
     def _reset_after_fork(self) -> None:
-        """As if there had never been one: a fork may use neither the lock nor the server of its parent."""
+        """Forget the lock and the server: a fork may use neither of its parent."""
         if self._finalizer is not None:
             self._finalizer.detach()
         self._lock = Lock()
@@ -169,7 +169,7 @@ def _stop_server(server: EmbeddedRedis, owner: int) -> None:
 
 
 def _new_folder() -> Path:
-    """A new one, whose path is short enough for a socket in it."""
+    """Return a new folder whose path is short enough for a socket in it."""
     folder = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX))
     if len(os.fsencode(folder / SOCKET_FILE)) <= SOCKET_PATH_LIMIT:
         return folder
@@ -178,7 +178,7 @@ def _new_folder() -> Path:
 
 
 def _remove_orphaned_folders() -> None:
-    """Removes folders of processes that were killed: nobody has them locked any more."""
+    """Remove the folders of killed processes, which have no lock any more."""
     for folder in {Path(tempfile.gettempdir()), Path("/tmp")}:
         for orphan in folder.glob(f"{FOLDER_PREFIX}*"):
             if _is_orphaned(orphan):
@@ -188,29 +188,29 @@ def _remove_orphaned_folders() -> None:
 def _is_orphaned(folder: Path) -> bool:
     try:
         if time.time() - folder.stat().st_mtime < ORPHANED_AFTER_S:
-            return False  # somebody may be about to lock it
+            return False  # a new process may be about to lock it
         with (folder / LOCK_FILE).open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except FileNotFoundError:
         return True
     except OSError:
-        return False  # it is in use, or somebody else's
+        return False  # it is in use, or of another user
     return True
 
 
 KeyRow: TypeAlias = tuple[str, str, FlatHash]
-"""A key, its type, and what is in it."""
+"""A key, its type and its content."""
 
 
 class _CopiedRequest(NamedTuple):
-    """A request, and what is kept of it elsewhere; empty where there is nothing."""
+    """A request, and its entries in other keys; empty where it has none."""
 
     fields: dict[str, str]
     number: str
     waiting: str
     live: str
     lane_or_pool: str
-    """Its lane if it waits, its pool if it holds units."""
+    """The lane of a queued request, the pool of an allocation."""
     place: str
     walltime: str
     fence: str
@@ -219,7 +219,7 @@ class _CopiedRequest(NamedTuple):
 
 
 class WorkspaceCopier:
-    """Makes a workspace again elsewhere."""
+    """Copies a workspace to a throwaway Redis."""
 
     def __init__(
         self,
@@ -233,8 +233,10 @@ class WorkspaceCopier:
 
     @contextmanager
     def copy(self, workspace: str, extra_request: str = "") -> Iterator[WorkspaceCopy]:
-        """The workspace as it is now, for as long as the context, and no longer than a trial may take: then NoTrial. A request
-        that is named is there `also` if it has ended."""
+        """Copy the workspace as it is now, for as long as the context.
+
+        After RUN_TIMEOUT_S calls raise DryRunUnavailable. `extra_request` is copied even if it has ended.
+        """
         until = self._monotonic() + WAIT_TIMEOUT_S + RUN_TIMEOUT_S
         with self._servers.empty_redis() as client:
             until = min(until, self._monotonic() + RUN_TIMEOUT_S)
@@ -280,7 +282,7 @@ class WorkspaceCopier:
 
 @contextmanager
 def _copy_errors() -> Iterator[None]:
-    """What goes wrong on the throwaway server is not told as if it were the ledger's."""
+    """Raise an error of the throwaway server as DryRunUnavailable, because it is not an error of the ledger's Redis."""
     try:
         yield
     except DryRunUnavailable:
@@ -299,7 +301,7 @@ def _add_requests(requests: dict[str, _CopiedRequest], reply: ScriptReply) -> No
 
 
 def _key_rows(workspace: str, requests: Mapping[str, _CopiedRequest], extra_request: str) -> Iterator[KeyRow]:
-    """All that is kept of the requests that wait or hold units, and of the one that is named."""
+    """Yield the keys of the queued requests and allocations, and of the extra request."""
     copied = {
         request: record for request, record in requests.items() if record.waiting or record.live or request == extra_request
     }

@@ -1,4 +1,4 @@
-"""Which workspaces there are: written before the first use of each, so that the housekeeping misses nothing."""
+"""The registry of workspaces: a workspace is added before its first use, so that periodic jobs miss none."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from app.store.keys import WORKSPACES
 from app.store.scripts import translated_errors
 
 _REWRITE_AFTER_S = 30
-"""How soon a process writes a name again, should the key be lost."""
+"""The time after which a process writes a name again, in case the key was lost."""
 
 
 class WorkspaceRegistry:
-    """The set of workspaces on one Redis."""
+    """The set of the workspaces on one Redis."""
 
     def __init__(self, client: RedisClient) -> None:
         self._client = client
         self._written: dict[str, float] = {}
 
     def add(self, workspace: str) -> None:
-        """Note that a workspace is in use."""
+        """Add a workspace to the set."""
         now = time.monotonic()
         if self._written.get(workspace, -_REWRITE_AFTER_S) + _REWRITE_AFTER_S <= now:
             with translated_errors(self._client):
@@ -28,6 +28,6 @@ class WorkspaceRegistry:
             self._written[workspace] = now
 
     def list_names(self) -> list[str]:
-        """Every workspace ever used, in order."""
+        """Return the names of all workspaces ever used, sorted."""
         with translated_errors(self._client):
             return sorted(str(name) for name in self._client.smembers(WORKSPACES))

@@ -260,7 +260,11 @@ class Structures:
         expected = {id_: int(self.seen.get("request", id_).get("deadline_ms") or -1) for id_ in owners}
         yield from self._same(expected, "preemption_deadlines")
         held = {(pool, owner) for pool, holds in self.model.clearings.items() for owner in holds}
-        known = {(fields["victim_hold_pool"], parts[0]) for parts, fields in self.seen.of("request") if fields.get("victim_hold_pool")}
+        known = {
+            (fields["victim_hold_pool"], parts[0])
+            for parts, fields in self.seen.of("request")
+            if fields.get("victim_hold_pool")
+        }
         if known != held:
             yield f"who has a hold with victims: {sorted(known)}, should be {sorted(held)}"
         strange = {parts for parts, _ in self.seen.of("hold")} - held

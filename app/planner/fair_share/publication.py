@@ -79,8 +79,8 @@ def _published_shares(shares: FairShares, account: AccountSnapshot) -> tuple[dic
 
 def _texts(published: PublishedStatus) -> dict[str, str]:
     """Return the fields of a published status as texts."""
-    texts = {f"fair:{key}": str(due) for key, due in published.fair_shares.items()}
-    texts |= {f"sated:{key}": "1" for key in sorted(published.demand_met)}
+    texts = {f"fair_share:{key}": str(due) for key, due in published.fair_shares.items()}
+    texts |= {f"demand_met:{key}": "1" for key in sorted(published.demand_met)}
     texts |= {"status": published.starvation_status} if published.starvation_status else {}
     return texts | dict(_times(published))
 

@@ -138,7 +138,9 @@ def _node(account: Leaf | Branch, depth: int, capacity: Amounts, keys: list[str]
     account_of_tree = kind(account.name, account.weight, guarantees[account.name], limit)
     if isinstance(account, Leaf):
         assert isinstance(account_of_tree, _Leaf)
-        account_of_tree.usage, account_of_tree.demand = (_vector(amounts, capacity, keys) for amounts in (account.usage, account.demand))
+        account_of_tree.usage, account_of_tree.demand = (
+            _vector(amounts, capacity, keys) for amounts in (account.usage, account.demand)
+        )
     else:
         assert isinstance(account_of_tree, _Branch)
         account_of_tree.children = [_node(child, depth + 1, capacity, keys, guarantees) for child in account.children]

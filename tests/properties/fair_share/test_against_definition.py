@@ -36,10 +36,11 @@ def test_the_shares_are_as_defined(fine: int, groups: int, trees: int) -> None:
         tree = grower.tree()
         division = divide(grower.capacity, tree)
         guarantees = {
-            name: tuple(Fraction(share, division.scale) for share in account.guarantee) for name, account in division.accounts.items()
+            name: tuple(Fraction(share, division.scale) for share in account.guarantee)
+            for name, account in division.accounts.items()
         }
         expected = shares(grower.capacity, tree, guarantees)
         fair_shares = {name: [share / division.scale for share in account.fair] for name, account in division.accounts.items()}
-        assert fair_shares == {name: pytest.approx([float(share) for share in due], abs=NEAR) for name, due in expected.items()}, (
-            f"seed {seed}: {grower.capacity} {tree}"
-        )
+        assert fair_shares == {
+            name: pytest.approx([float(share) for share in due], abs=NEAR) for name, due in expected.items()
+        }, f"seed {seed}: {grower.capacity} {tree}"

@@ -41,7 +41,7 @@ def test_a_node_is_due_what_its_children_are(random: Random, fine: int) -> None:
 
 @MANY
 @given(RANDOMS, FINENESS)
-def test_nobody_is_due_more_than_it_wants_or_may_have_and_all_no_more_than_there_is(random: Random, fine: int) -> None:
+def test_fair_shares_stay_within_demand_limit_and_capacity(random: Random, fine: int) -> None:
     """A group may be due more than its limit, but only as much as is guaranteed in it."""
     _, tree, division = _grown(random, fine)
     assert all(0 <= due <= division.scale for due in division.accounts["pool"].fair)
@@ -64,7 +64,7 @@ def test_not_even_the_last_digit_is_given_away_twice(fine: int, seed: int) -> No
 
 @MANY
 @given(RANDOMS, FINENESS)
-def test_whose_wants_are_all_guaranteed_and_allowed_is_due_them(random: Random, fine: int) -> None:
+def test_a_guaranteed_demand_within_the_limit_is_the_fair_share(random: Random, fine: int) -> None:
     _, tree, division = _grown(random, fine)
     for account in all_accounts(tree):
         shares = division.accounts[account.name]

@@ -34,7 +34,8 @@ class FairShareLedger(PoolLedger):
         now = super().snapshot()
         positions = {request.id: position for position, request in enumerate(self.queue())}
         waiters = sorted(
-            (replace(request, queue_position=positions[request.id]) for request in now.waiters), key=lambda request: request.queue_position
+            (replace(request, queue_position=positions[request.id]) for request in now.waiters),
+            key=lambda request: request.queue_position,
         )
         holds = (replace(hold, owner=replace(hold.owner, queue_position=positions[hold.owner.id])) for hold in now.holds)
         return replace(now, waiters=tuple(waiters), holds=tuple(holds), demand=self.demand(), is_watched=self.is_watched)
@@ -45,7 +46,8 @@ class FairShareLedger(PoolLedger):
         for request in self.waiters.values():
             waiters_by_component.setdefault(request.component, []).append(request)
         return {
-            component: PolicyDemand(len(waiters), dict(_sum(request.amounts for request in waiters))) for component, waiters in waiters_by_component.items()
+            component: PolicyDemand(len(waiters), dict(_sum(request.amounts for request in waiters)))
+            for component, waiters in waiters_by_component.items()
         }
 
     # order
@@ -55,7 +57,12 @@ class FairShareLedger(PoolLedger):
         ratio = {name: self.satisfaction(account) for name, account in self.accounts.items() if name.startswith("policy:")}
         return sorted(
             self.waiters.values(),
-            key=lambda request: (ratio[f"policy:{request.component}"], -request.preemption_class, request.submission_number, request.id),
+            key=lambda request: (
+                ratio[f"policy:{request.component}"],
+                -request.preemption_class,
+                request.submission_number,
+                request.id,
+            ),
         )
 
     def satisfaction(self, policy: AccountSnapshot) -> int:
@@ -110,20 +117,20 @@ class FairShareLedger(PoolLedger):
         self.is_watched = publication.is_watched
         self.grant_all()
 
-    def take_step(self, step: PlanStep, *, at_once: bool = False) -> None:
+    def take_step(self, step: PlanStep, *, leaves_at_once: bool = False) -> None:
         """One step of the planner."""
         if isinstance(step, Reprieve) and self.allocations[step.request].leaving_for == LEAVING_FOR_LIMIT:
             self._set_leaving_for([step.request], None)
             self.grant_all()
             return
         if not isinstance(step, EvictOverLimit):
-            super().take_step(step, leaves_at_once=at_once)
+            super().take_step(step, leaves_at_once=leaves_at_once)
             return
         victims = [self.allocations[victim.request] for victim in step.victims]
         assert all(request.leaving_for is None and request.preemptible for request in victims)
         self._set_leaving_for((request.id for request in victims), LEAVING_FOR_LIMIT)
         self.count_evictions(victims)
-        if at_once:
+        if leaves_at_once:
             for request in victims:
                 self._leave(request.id)
         self.grant_all()
@@ -165,7 +172,9 @@ def apply_update(status: PublishedStatus, update: AccountUpdate) -> PublishedSta
     assert set(update.removed_fields) <= set(texts)
     texts = {field: text for field, text in texts.items() if field not in update.removed_fields} | dict(update.values)
     return PublishedStatus(
-        fair_shares={field.removeprefix("fair_share:"): int(text) for field, text in texts.items() if field.startswith("fair_share:")},
+        fair_shares={
+            field.removeprefix("fair_share:"): int(text) for field, text in texts.items() if field.startswith("fair_share:")
+        },
         demand_met=frozenset(field.removeprefix("demand_met:") for field in texts if field.startswith("demand_met:")),
         starvation_status=texts.get("status", ""),
         below_ms=int(texts["below_ms"]) if "below_ms" in texts else None,

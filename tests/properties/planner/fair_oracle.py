@@ -79,12 +79,16 @@ class ShareState:
         account = f"policy:{component}"
         settings, node = self.oracle.starvation_settings(account), self.division.accounts[account]
         allocations = [allocation for allocation in self.allocations if allocation.component == component]
-        walk = [allocation for allocation in allocations if allocation.checkpointed_ms is None] + [allocation for allocation in allocations if allocation.checkpointed_ms is not None]
+        walk = [allocation for allocation in allocations if allocation.checkpointed_ms is None] + [
+            allocation for allocation in allocations if allocation.checkpointed_ms is not None
+        ]
         keys_met = satisfaction.demand_met(node.fair, node.demand, self.division.scale)
         covered = any(node.demand) and satisfaction.covers_demand(node.fair, node.demand, self.division.scale)
         before, group = Counter[str](), NEVER_TAKEN
         for allocation in walk:
-            is_protected = bool(settings.protected_usage) and all(before[key] < units for key, units in settings.protected_usage.items())
+            is_protected = bool(settings.protected_usage) and all(
+                before[key] < units for key, units in settings.protected_usage.items()
+            )
             within = [
                 self._is_within(account, part, before, keys_met) for part in (settings.aggressive_threshold, settings.threshold)
             ]
@@ -183,7 +187,9 @@ class FairShareOracle(Oracle):
         if account.name.startswith("policy:"):
             demand = self.snapshot.demand.get(account.name.removeprefix("policy:"))
             queued = demand.requests if demand else 0
-        return next_state(state_before, now.is_below(account.name), self.snapshot.now_ms, self.starvation_settings(account.name), queued)
+        return next_state(
+            state_before, now.is_below(account.name), self.snapshot.now_ms, self.starvation_settings(account.name), queued
+        )
 
     def starvation_level(self, account: str) -> int:
         """How it starves."""
@@ -220,14 +226,18 @@ class FairShareOracle(Oracle):
         for each in self.components:
             for key in self.capacity:
                 usage[each][key] += self.kept_units(waiter, f"policy:{each}", key, after_leaving=True)
-        return ShareState(self, usage, [allocation for allocation in self.snapshot.allocations if allocation.leaving_for is None])
+        return ShareState(
+            self, usage, [allocation for allocation in self.snapshot.allocations if allocation.leaving_for is None]
+        )
 
     # who may take what
 
     def level(self, waiter: Waiter) -> int:
         """How urgent its want is: as its policy or a group above it starves, if that still is below its part."""
         state = self.state(waiter)
-        return max((self.starvation_level(account) for account in self.path(waiter)[:-1] if state.is_below(account)), default=NEVER)
+        return max(
+            (self.starvation_level(account) for account in self.path(waiter)[:-1] if state.is_below(account)), default=NEVER
+        )
 
     def candidates(self, waiter: Waiter) -> list[Allocation]:
         """Those it may take, the first to go first."""
@@ -260,7 +270,9 @@ class FairShareOracle(Oracle):
             None, None, self.snapshot.now_ms, chain=waiter.chain,
         )  # fmt: skip
         left = {allocation.id for allocation in victims}
-        return ShareState(self, usage, [*(allocation for allocation in state.allocations if allocation.id not in left), new_allocation])
+        return ShareState(
+            self, usage, [*(allocation for allocation in state.allocations if allocation.id not in left), new_allocation]
+        )
 
     def victims_taking_back(self, waiter: Waiter, victims: Sequence[Allocation]) -> list[Allocation]:
         """Those victims who could take from the waiter's policy as it would be then, once they have waited for long enough."""
@@ -333,9 +345,16 @@ class FairShareOracle(Oracle):
         snapshot_account = self.snapshot.accounts[account]
         over_limit = self._setting(snapshot_account, "over_limit") or "evict"
         after_ms = int(self._setting(snapshot_account, "over_limit_after_s") or 30) * 1000
-        if over_limit == "keep" or self.snapshot.now_ms - (snapshot_account.published.over_ms or self.snapshot.now_ms) < after_ms:
+        if (
+            over_limit == "keep"
+            or self.snapshot.now_ms - (snapshot_account.published.over_ms or self.snapshot.now_ms) < after_ms
+        ):
             return False
-        staying = (allocation for allocation in self.allocations_of(account) if not allocation.leaving_for and allocation.id not in leaving)
+        staying = (
+            allocation
+            for allocation in self.allocations_of(account)
+            if not allocation.leaving_for and allocation.id not in leaving
+        )
         return sum(allocation.amounts.get(key, 0) for allocation in staying) > self.limit(account, key)
 
     # a whole pass

@@ -43,7 +43,9 @@ class PoolHistory:
         """The pool with nothing in it."""
         empty: dict[str, Any] = {"used": {}, "used_fixed": {}, "units_on_hold": {}, "stack_exits": {}}
         pool = AccountSnapshot("pool", None, {}, dict(self.capacity), settings=dict(self.pool_settings), **empty)
-        accounts = {row["name"]: AccountSnapshot(creation_number=number, **row, **empty) for number, row in enumerate(self.accounts, 1)}
+        accounts = {
+            row["name"]: AccountSnapshot(creation_number=number, **row, **empty) for number, row in enumerate(self.accounts, 1)
+        }
         return FairShareLedger(self.settings, {"pool": pool} | accounts)
 
     def components(self) -> list[str]:

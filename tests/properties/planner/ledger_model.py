@@ -75,7 +75,9 @@ class PoolLedger:
             settings=self.settings,
             accounts=self.accounts,
             allocations=tuple(sorted(self.allocations.values(), key=lambda request: request.fence)),
-            waiters=tuple(request for request in self.waiters.values() if all(hold.owner is not request for hold in self.holds)),
+            waiters=tuple(
+                request for request in self.waiters.values() if all(hold.owner is not request for hold in self.holds)
+            ),
             holds=tuple(self.holds),
             preemptions_last_minute=len(recent),
             last_decision_ms=max(self.preemption_times, default=None),
@@ -143,7 +145,10 @@ class PoolLedger:
     def _eligible(self, request: Waiter) -> bool:
         pool, policy = self.accounts["pool"], self.accounts[f"policy:{request.component}"]
         for key, units in request.amounts.items():
-            bounds = [self.accounts[name].limit.get(key, BOUNDLESS) for name in Oracle(self._snapshot_without_columns()).path(request)[:-1]]
+            bounds = [
+                self.accounts[name].limit.get(key, BOUNDLESS)
+                for name in Oracle(self._snapshot_without_columns()).path(request)[:-1]
+            ]
             bounds.append(pool.limit.get(key, BOUNDLESS if key in METERED else 0))
             if not request.preemptible and key in pool.limit:
                 bounds.append(policy.reserved.get(key, 0))

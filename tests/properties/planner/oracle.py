@@ -90,7 +90,9 @@ class Oracle:
 
     def pending_units(self, hold: HoldSnapshot, account: str, key: str) -> int:
         """What those who are leaving for its owner will bring there."""
-        return sum(request.amounts.get(key, 0) for request in self.allocations_of(account) if request.leaving_for == hold.owner.id)
+        return sum(
+            request.amounts.get(key, 0) for request in self.allocations_of(account) if request.leaving_for == hold.owner.id
+        )
 
     def kept_units(self, waiter: Waiter, account: str, key: str, *, after_leaving: bool = False) -> int:
         """What the holds of others keep from it there; then: when all who leave for somebody have left."""
@@ -168,7 +170,9 @@ class Oracle:
 
     def _unused(self, waiter: Waiter, account: str, key: str) -> int:
         if not waiter.preemptible:
-            return self.reserved(account, key) - self.used(account, key, fixed=True) - self.kept_fixed_units(waiter, account, key)
+            return (
+                self.reserved(account, key) - self.used(account, key, fixed=True) - self.kept_fixed_units(waiter, account, key)
+            )
         return self.reserved(account, key) - self.used(account, key) - self.kept_units(waiter, account, key)
 
     def lies_within_reserved(self, waiter: Waiter, victims: Victims) -> bool:
@@ -404,7 +408,9 @@ class Oracle:
         victims = self.choice(waiter, self.max_victims())
         if not victims:
             return None
-        return Preempt(waiter.id, tuple(Victim(request.id, request.fence, self.trigger(waiter, request)) for request in victims))
+        return Preempt(
+            waiter.id, tuple(Victim(request.id, request.fence, self.trigger(waiter, request)) for request in victims)
+        )
 
     def max_victims(self) -> int | None:
         """How many may be stopped by one decision now."""
@@ -472,5 +478,7 @@ class Oracle:
 
 def with_leaving_for(snapshot: PoolSnapshot, ids: Collection[str], leaving_for: str | None) -> PoolSnapshot:
     """The same, with these leaving for somebody, for nobody (empty) or not at all (None)."""
-    allocations = (replace(request, leaving_for=leaving_for) if request.id in ids else request for request in snapshot.allocations)
+    allocations = (
+        replace(request, leaving_for=leaving_for) if request.id in ids else request for request in snapshot.allocations
+    )
     return replace(snapshot, allocations=tuple(allocations))

@@ -133,7 +133,9 @@ def apply_operation(ledger: PoolLedger, operation: Operation) -> None:
     if operation[0] == "submit":
         if len(ledger.allocations) < 12 and len(ledger.waiters) < 6:
             components = [name.removeprefix("policy:") for name in ledger.accounts if name.startswith("policy:")]
-            ledger.submit(replace(operation[1], component=components[COMPONENTS.index(operation[1].component) % len(components)]))
+            ledger.submit(
+                replace(operation[1], component=components[COMPONENTS.index(operation[1].component) % len(components)])
+            )
     elif operation[0] == "pass":
         ledger.now_ms += operation[1] * MINUTE_MS
     elif operation[0] == "resize":

@@ -58,7 +58,9 @@ def test_every_step_is_the_one_that_the_rules_say(snapshot: PoolSnapshot) -> Non
 def _expected_preemption(oracle: Oracle, last_position: int, former_owners: set[str]) -> Preempt | None:
     """The next decision, of those who stand behind the one who asked last; owners of holds that ended ask in the next pass."""
     positions = _queue_positions(oracle.snapshot)
-    return oracle.next_preemption(lambda waiter: waiter.id not in former_owners and (bool(oracle.hold(waiter)) or positions[waiter.id] > last_position))
+    return oracle.next_preemption(
+        lambda waiter: waiter.id not in former_owners and (bool(oracle.hold(waiter)) or positions[waiter.id] > last_position)
+    )
 
 
 def _victims_of(step: Preempt | None) -> tuple[str, set[tuple[str, int, str]]] | None:
@@ -74,7 +76,9 @@ def _queue_positions(snapshot: PoolSnapshot) -> dict[str, int]:
 def _check_preemption(oracle: Oracle, step: Preempt) -> None:
     """What must be true of any decision, whatever set was chosen."""
     waiter = next(allocation for allocation in oracle.queue() if allocation.id == step.waiter)
-    victims = [allocation for allocation in oracle.snapshot.allocations if allocation.id in {victim.request for victim in step.victims}]
+    victims = [
+        allocation for allocation in oracle.snapshot.allocations if allocation.id in {victim.request for victim in step.victims}
+    ]
     assert oracle.fits(waiter, victims)
     assert oracle.lawful(waiter, victims)
     assert oracle.affordable(waiter, victims, oracle.max_victims())
@@ -84,8 +88,14 @@ def _check_preemption(oracle: Oracle, step: Preempt) -> None:
     assert not step.reserved_accounts or oracle.lies_within_reserved(waiter, victims)
     for condition in step.borrowed_conditions:
         exits_left = condition.max_stack_exits - oracle.snapshot.accounts[condition.account].stack_exits.get(condition.key, 0)
-        inside = [allocation for allocation in victims if condition.account in oracle.path(allocation) and allocation.amounts.get(condition.key)]
-        assert 0 <= exits_left < max(oracle.units_beyond(allocation, condition.account, condition.key) for allocation in inside), condition
+        inside = [
+            allocation
+            for allocation in victims
+            if condition.account in oracle.path(allocation) and allocation.amounts.get(condition.key)
+        ]
+        assert (
+            0 <= exits_left < max(oracle.units_beyond(allocation, condition.account, condition.key) for allocation in inside)
+        ), condition
 
 
 def _check_last_state(now: PoolSnapshot, last_position: int, former_owners: set[str]) -> None:

@@ -65,13 +65,17 @@ def check_plan(now: PoolSnapshot) -> str:
         victims = oracle.victims_in_order(waiter)
         max_victims = oracle.max_victims()
         if victims is not None and (max_victims is None or len(victims) <= max_victims) and oracle.lawful(waiter, victims):
-            assert step == _with_conditions_of(step, oracle.step(waiter, victims)), f"not {step} but {oracle.step(waiter, victims)}"
+            assert step == _with_conditions_of(step, oracle.step(waiter, victims)), (
+                f"not {step} but {oracle.step(waiter, victims)}"
+            )
             return "plain"
         if step is not None and step.waiter == waiter.id:
             _check_other_set(oracle, now, step)
             return "another set"
         other_set = next(oracle.all_sets(waiter, max_victims), None)
-        assert other_set is None, f"{waiter.id} may take {[request.id for one in other_set]}, but {plan.decisions[waiter.id].reason}"
+        assert other_set is None, (
+            f"{waiter.id} may take {[victim.id for victim in other_set]}, but {plan.decisions[waiter.id].reason}"
+        )
     assert step is None, f"{step} for one who may not take"
     return "none"
 
@@ -81,15 +85,23 @@ def _check_eviction(oracle: FairShareOracle, now: PoolSnapshot, step: EvictOverL
     ids = {victim.request for victim in step.victims}
     allocations = [allocation for allocation in now.allocations if allocation.leaving_for is None]
     victims = [allocation for allocation in allocations if allocation.id in ids]
-    assert [allocation.id for allocation in reversed(victims)] == [victim.request for victim in step.victims], "not the newest first"
+    assert [allocation.id for allocation in reversed(victims)] == [victim.request for victim in step.victims], (
+        "not the newest first"
+    )
     no_waiter = Waiter("", "", {}, preemptible=True, preemption_class=0, submission_number=0)
     assert not any(oracle.protected(no_waiter, allocation) for allocation in victims)
     for allocation in victims:
-        assert any(oracle.is_over(account, key, ids - {allocation.id}) for account in oracle.path(allocation) for key in allocation.amounts), allocation.id
+        assert any(
+            oracle.is_over(account, key, ids - {allocation.id})
+            for account in oracle.path(allocation)
+            for key in allocation.amounts
+        ), allocation.id
     if now.settings.max_preemptions_per_minute is None:
         for allocation in allocations:
             if allocation.id not in ids and not oracle.protected(no_waiter, allocation):
-                assert not any(oracle.is_over(account, key, ids) for account in oracle.path(allocation) for key in allocation.amounts), allocation.id
+                assert not any(
+                    oracle.is_over(account, key, ids) for account in oracle.path(allocation) for key in allocation.amounts
+                ), allocation.id
 
 
 def _waiters_behind(oracle: FairShareOracle, now: PoolSnapshot) -> set[str]:
@@ -120,7 +132,7 @@ def _check_other_set(oracle: FairShareOracle, now: PoolSnapshot, step: Preempt) 
 @pytest.mark.timeout(24 * 3600 if LONGER else 120)
 @pytest.mark.parametrize("crowded", [False, True], ids=["some", "many"])
 @pytest.mark.parametrize("groups", [False, True], ids=["flat", "grouped"])
-def test_the_planner_decides_by_the_words(groups: bool, crowded: bool) -> None:
+def test_the_planner_decides_as_the_oracle(groups: bool, crowded: bool) -> None:
     kinds = set()
     for seed in range(FIRST, FIRST + (LONGER or 150)):
         try:

@@ -50,7 +50,9 @@ class FairShareQuiescenceRun:
             step_s = STEPS_S[self.choices[round_number % len(self.choices)] % len(STEPS_S)] if quiet_s < 130 else 300
             round_number, quiet_s = round_number + 1, 0 if happened else quiet_s + step_s
             self.ledger.now_ms += step_s * SECOND_MS
-            assert len(self.preemption_pairs) + self.ledger.eviction_count <= MAX_PREEMPTIONS, f"no end to it: {self.preemption_pairs}"
+            assert len(self.preemption_pairs) + self.ledger.eviction_count <= MAX_PREEMPTIONS, (
+                f"no end to it: {self.preemption_pairs}"
+            )
         assert non_preemptible <= set(self.ledger.allocations), "fixed work was touched"
         assert not self.ledger.holds, f"holds that nobody fills: {self.ledger.holds}"
         assert not self.unserved_waiters, f"stopped in vain for {self.unserved_waiters}"
@@ -75,7 +77,7 @@ class FairShareQuiescenceRun:
             if fault:
                 break
             self._check_step(step)
-            self.ledger.take_step(step, at_once=self.leaves_at_once)
+            self.ledger.take_step(step, leaves_at_once=self.leaves_at_once)
             if self.leaves_at_once:
                 break
         return bool(plan.steps) or running != set(self.ledger.allocations)
@@ -115,7 +117,9 @@ def run_until_quiet(history: PoolHistory) -> FairShareQuiescenceRun:
 @pytest.mark.parametrize("kind", ["flat", "grouped", "plain", "crowded", "crowded and grouped"])
 def test_a_pool_left_to_itself_becomes_quiet(kind: str) -> None:
     for seed in range(FIRST, FIRST + (LONGER or 90)):
-        generator = HistoryGenerator(seed, groups=kind not in ("flat", "crowded"), plain=kind == "plain", crowded="crowded" in kind)
+        generator = HistoryGenerator(
+            seed, groups=kind not in ("flat", "crowded"), plain=kind == "plain", crowded="crowded" in kind
+        )
         try:
             run_until_quiet(generator.history())
         except AssertionError as error:

@@ -43,7 +43,7 @@ def plan_until_quiet(ledger: PoolLedger, *, leaves_at_once: bool = True) -> None
     for _ in range(20):
         if not (steps := plan_steps(ledger.snapshot())):
             return
-        ledger.take_step(steps[0], at_once=leaves_at_once)
+        ledger.take_step(steps[0], leaves_at_once=leaves_at_once)
     raise AssertionError("no end to it")
 
 
@@ -73,7 +73,7 @@ def test_a_borrower_takes_nothing_from_an_owner_unless_priority_goes_first() -> 
         assert running_ids(ledger) == ({high} if stopped else {low})
 
 
-def test_only_what_is_borrowed_can_be_taken_and_nobody_is_stopped_when_that_is_not_enough() -> None:
+def test_only_borrowed_work_is_taken_and_none_if_that_is_not_enough() -> None:
     sandbox, prod = {"priority": 10, "reserved": {"gpu": 4}}, {"priority": 100, "reserved": {"gpu": 2}}
     ledger = a_pool(8, {"sandbox": sandbox, "prod": prod})
     first, second, third = (submit(ledger, "sandbox", 2) for _ in range(3))
@@ -87,7 +87,12 @@ def test_only_what_is_borrowed_can_be_taken_and_nobody_is_stopped_when_that_is_n
 
 def test_a_small_one_taken_first_is_given_back() -> None:
     ledger = a_pool(8, LOW_HIGH)
-    four, three, small, waiter = submit(ledger, "low", 4), submit(ledger, "low", 3), submit(ledger, "low", 1), submit(ledger, "high", 3)
+    four, three, small, waiter = (
+        submit(ledger, "low", 4),
+        submit(ledger, "low", 3),
+        submit(ledger, "low", 1),
+        submit(ledger, "high", 3),
+    )
     oracle = Oracle(ledger.snapshot())
     (asking,) = oracle.queue()
     assert [each.id for each in oracle.candidates(asking)] == [small, three, four]
@@ -106,7 +111,7 @@ def test_others_that_do_not_hold_the_short_key_are_not_touched() -> None:
     assert gpu in ledger.waiters
 
 
-def test_who_is_in_share_is_not_taken_on_a_key_that_nobody_reserves() -> None:
+def test_work_in_share_is_not_taken_on_a_key_without_reservations() -> None:
     ledger = a_pool(6, {"a": {"priority": 1, "reserved": {"gpu": 4}}, "b": {"priority": 2}}, capacity={"mem": 4})
     submit(ledger, "b", 6, more={"mem": 1}, preemption_class=7)
     owner = submit(ledger, "a", 3, more={"mem": 3})
@@ -162,7 +167,12 @@ def test_a_team_takes_its_share_back_inside_its_department() -> None:
     groups = {"research": {"reserved": {"gpu": 6}, "limit": {"gpu": 6}}}
     team: Shares = {"parent": "group:research", "priority": 1, "reserved": {"gpu": 3}}
     ledger = a_pool(12, {"vision": team, "speech": team, "other": {"priority": 1, "reserved": {"gpu": 2}}}, groups)
-    older, newer, other, speech = submit(ledger, "vision", 3), submit(ledger, "vision", 3), submit(ledger, "other", 6), submit(ledger, "speech", 3)
+    older, newer, other, speech = (
+        submit(ledger, "vision", 3),
+        submit(ledger, "vision", 3),
+        submit(ledger, "other", 6),
+        submit(ledger, "speech", 3),
+    )
     plan_until_quiet(ledger)
     assert running_ids(ledger) == {older, other, speech}
     assert newer in ledger.waiters
@@ -192,7 +202,7 @@ def test_what_a_cost_is_made_of() -> None:
     assert Oracle(ledger.snapshot()).cost(ledger.allocations[id_]) == 30 + 55 * 2
 
 
-def test_one_large_one_instead_of_four_small_ones_or_nobody() -> None:
+def test_one_large_victim_instead_of_four_small_ones_or_none() -> None:
     for large, most, stopped in ((4, 3, 1), (0, 3, 0), (0, 4, 4)):
         ledger = a_pool(4 + large, {"t": {}}, discipline="classes", max_victims=most)
         if large:
@@ -227,18 +237,18 @@ def test_a_service_is_taken_from_borrowed_ground_only() -> None:
     assert borrowed in ledger.waiters
 
 
-def test_several_waiters_are_served_each_by_who_left_for_it() -> None:
+def test_several_waiters_are_served_each_by_its_own_victims() -> None:
     ledger = a_pool(6, LOW_HIGH)
     first, second, third = (submit(ledger, "low", 2) for _ in range(3))
-    first, second = submit(ledger, "high", 2), submit(ledger, "high", 2)
+    older, newer = submit(ledger, "high", 2), submit(ledger, "high", 2)
     for step in plan_steps(ledger.snapshot()):
         ledger.take_step(step)
     assert not plan_steps(ledger.snapshot())
-    assert {id_: each.leaving_for for id_, each in ledger.allocations.items()} == {first: None, second: second, third: first}
+    assert {id_: each.leaving_for for id_, each in ledger.allocations.items()} == {first: None, second: newer, third: older}
     ledger.leave(second)
-    assert running_ids(ledger) == {first, second}
+    assert running_ids(ledger) == {first, newer}
     ledger.leave(third)
-    assert running_ids(ledger) == {first, second, first}
+    assert running_ids(ledger) == {first, newer, older}
 
 
 def test_two_waiters_of_one_policy_do_not_claim_the_same_share() -> None:
@@ -260,7 +270,10 @@ def test_what_one_no_longer_needs_goes_on_leaving_for_the_other_that_counted_on_
     first, second = submit(ledger, "high", 1), submit(ledger, "high", 3)
     for step in plan_steps(ledger.snapshot()):
         ledger.take_step(step)
-    assert {id_: each.leaving_for for id_, each in ledger.allocations.items() if each.leaving_for} == {large: first, small: second}
+    assert {id_: each.leaving_for for id_, each in ledger.allocations.items() if each.leaving_for} == {
+        large: first,
+        small: second,
+    }
     ledger.leave(small)
     assert not plan_steps(ledger.snapshot())
     ledger.release(ended)
@@ -268,7 +281,7 @@ def test_what_one_no_longer_needs_goes_on_leaving_for_the_other_that_counted_on_
     assert plan_steps(ledger.snapshot()) == [ReassignVictim(large, 1, second)]
 
 
-def test_those_who_leave_for_nobody_are_called_back_and_a_hold_nobody_can_fill_ends() -> None:
+def test_orphaned_victims_are_reprieved_and_an_unfillable_hold_ends() -> None:
     ledger = a_pool(4, {**LOW_HIGH, "peer": {"priority": 9}})
     low = submit(ledger, "low", 4)
     waiter = submit(ledger, "high", 4)

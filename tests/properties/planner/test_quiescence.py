@@ -137,14 +137,14 @@ def plan_steps_of(snapshot: PoolSnapshot) -> Sequence[PlanStep]:
     suppress_health_check=list(HealthCheck),
 )
 @given(ledgers(), st.booleans(), choices)
-def test_a_pool_left_to_itself_becomes_quiet(book: PoolLedger, at_once: bool, order: list[int]) -> None:
-    QuiescenceRun(book, plan_steps_of, at_once, order).run()
+def test_a_pool_left_to_itself_becomes_quiet(ledger: PoolLedger, leaves_at_once: bool, order: list[int]) -> None:
+    QuiescenceRun(ledger, plan_steps_of, leaves_at_once, order).run()
 
 
-def test_one_who_takes_its_own_share_still_has_it_when_the_last_has_left() -> None:
-    book = a_pool(5, {"a": {"priority": 0, "reserved": {"gpu": 4}}, "b": {"priority": 1}})
-    submit(book, "a", 1)
-    submit(book, "b", 4)
-    submit(book, "a", 4, preemption_class=9)
-    submit(book, "a", 1)
-    QuiescenceRun(book, plan_steps_of, leaves_at_once=False, choices=[0]).run()
+def test_an_owner_still_has_its_unused_share_when_the_last_victim_has_left() -> None:
+    ledger = a_pool(5, {"a": {"priority": 0, "reserved": {"gpu": 4}}, "b": {"priority": 1}})
+    submit(ledger, "a", 1)
+    submit(ledger, "b", 4)
+    submit(ledger, "a", 4, preemption_class=9)
+    submit(ledger, "a", 1)
+    QuiescenceRun(ledger, plan_steps_of, leaves_at_once=False, choices=[0]).run()

@@ -18,7 +18,7 @@ from tests.unit.planner.builders import a_pool
 
 @settings(max_examples=60, deadline=None, database=None, derandomize=True)
 @given(snapshots())
-def test_a_pass_that_ends_at_somebody_decides_the_same_about_it(snapshot: PoolSnapshot) -> None:
+def test_a_pass_that_ends_at_a_waiter_decides_the_same_about_it(snapshot: PoolSnapshot) -> None:
     whole = plan_pool(snapshot).decisions
     for waiter, decision in whole.items():
         decisions = plan_pool(snapshot, until=waiter).decisions
@@ -27,7 +27,7 @@ def test_a_pass_that_ends_at_somebody_decides_the_same_about_it(snapshot: PoolSn
         assert decisions.items() <= whole.items()
 
 
-def test_what_an_ask_costs_grows_with_the_kinds_of_policies_and_not_with_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cost_of_an_attempt_grows_with_distinct_policies_and_not_with_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
     looks = 0
 
     def counted(index: CandidateIndex, component: str, view: PreemptorView) -> PolicyCandidates:
@@ -51,7 +51,7 @@ def test_what_an_ask_costs_grows_with_the_kinds_of_policies_and_not_with_their_n
 
 @settings(max_examples=60, deadline=None, database=None, derandomize=True)
 @given(snapshots())
-def test_what_all_together_bring_is_what_each_brings(snapshot: PoolSnapshot) -> None:
+def test_the_total_of_all_policies_is_the_sum_of_each(snapshot: PoolSnapshot) -> None:
     planning_pass = PlanningPass(snapshot, frozenset())
     projection, index = planning_pass._projection, planning_pass._index
     for step in (None, *plan_pool(snapshot).steps):

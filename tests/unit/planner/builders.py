@@ -69,7 +69,11 @@ class PoolBuilder:
 
     def _waiter(self, name: str, component: str, ask: dict[str, Any]) -> Waiter:
         fields, amounts = _split_fields(Waiter, ask)
-        defaults = {"preemptible": True, "preemption_class": 5, "submission_number": len(self.waiters) + len(self.hold_snapshots)}
+        defaults = {
+            "preemptible": True,
+            "preemption_class": 5,
+            "submission_number": len(self.waiters) + len(self.hold_snapshots),
+        }
         return Waiter(id=name, component=component, amounts=amounts, **{**defaults, **fields})
 
     def snapshot(self) -> PoolSnapshot:
@@ -156,7 +160,9 @@ def after_plan(pool: PoolBuilder) -> tuple[PoolBuilder, int]:
 
     Who was stopped waits again; every waiter that fits is granted, in queue order.
     """
-    pool = replace(pool, allocations=list(pool.allocations), waiters=list(pool.waiters), hold_snapshots=list(pool.hold_snapshots))
+    pool = replace(
+        pool, allocations=list(pool.allocations), waiters=list(pool.waiters), hold_snapshots=list(pool.hold_snapshots)
+    )
     preemptions = 0
     for step in pool.plan().steps:
         assert isinstance(step, Preempt)

@@ -36,7 +36,8 @@ def test_an_event_in_full(world: World) -> None:
         id=first.id, event="submitted", from_status=None, to_status=RequestState.QUEUED, pool=None, fence=None, **common,
     )  # fmt: skip
     assert second == Event(
-        id=second.id, event="allocated", from_status=RequestState.QUEUED, to_status=RequestState.ALLOCATED, pool="p", fence=1, **common,
+        id=second.id, event="allocated", from_status=RequestState.QUEUED, to_status=RequestState.ALLOCATED,
+        pool="p", fence=1, **common,
     )  # fmt: skip
 
 

@@ -46,7 +46,7 @@ DAMAGE = {
     "a satisfaction forgotten": lambda redis: redis.zrem(k("pool_satisfaction", "p"), B),
     "a satisfaction wrong": lambda redis: redis.zadd(k("pool_satisfaction", "p"), {A: 17}),
     "all of them": lambda redis: redis.delete(k("pool_satisfaction", "p")),
-    "a use that was not noted": lambda redis: redis.hset(k("policy", "p", B), "fair:gpu", 1),
+    "a use that was not noted": lambda redis: redis.hset(k("policy", "p", B), "fair_share:gpu", 1),
     "a lane out of place": lambda redis: redis.zadd(k("pool_lanes", "p"), {LANE: 5}),
     "a lane out of its park": lambda redis: redis.zrem(k("pool_parking", "p", f"{SPOT}@{B}", "4"), LANE),
     "a lane on the spot of another": lambda redis: redis.hset(k("pool_parked", "p"), LANE, f"{SPOT}@{A} 4 1"),

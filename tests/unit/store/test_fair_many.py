@@ -62,7 +62,9 @@ def test_the_first_of_many_is_the_first(world: World, seed: int, alike: bool) ->
         asked = world.submit(name, gpu=units, preemption_class=preemption_class)
         books.waiting.append((name, units, preemption_class, asked))
     seen = world.snapshot()
-    rows = tuple(AccountUpdate(f"policy:{full_component(name)}", (("fair_share:gpu", str(books.fair[name])),), ()) for name in names)
+    rows = tuple(
+        AccountUpdate(f"policy:{full_component(name)}", (("fair_share:gpu", str(books.fair[name])),), ()) for name in names
+    )
     assert world.plan_store.write_fair_shares(world.workspace, seen, Publication(rows, is_watched=False)).applied
     assert world.queue()[:10] == [
         one[3].id for one in sorted(books.waiting, key=lambda one: (0, CLASSES - one[2], books.waiting.index(one)))[:10]

@@ -149,7 +149,7 @@ def parked(world: World) -> dict[str, Request]:
 def _park(task: str, due_ms: int | None = None) -> dict[str, Any]:
     fields = [*codec.encode_request("ask", RequestSpec(component="tasks", resources={"gpu": 1}), None)["fields"], "task", task]
     named = {"task": task, "name": "x", "id": f"of-{task}", "spec": json.dumps(fields), "message": "m", "most": 3}
-    return {**named, "remember_s": 60, "key": f"key-{task}", "digest": "d", "held": "", "fence": "", "due_ms": due_ms}
+    return {**named, "remember_s": 60, "key": f"key-{task}", "digest": "d", "replaced": "", "fence": "", "due_ms": due_ms}
 
 
 def taking_back(world: World) -> dict[str, Request]:
@@ -175,7 +175,7 @@ def taking_back(world: World) -> dict[str, Request]:
 
 def _preempt(of: dict[str, Request]) -> dict[str, Any]:
     victims = json.dumps([[of["prey"].id, str(of["prey"].fence), "priority"]])
-    nothing = {"unused": "[]", "within": "[]", "borrowed": "[]", "uses": "[]"}
+    nothing = {"unused_share_accounts": "[]", "reserved_accounts": "[]", "stack_exits": "[]", "used_ranges": "[]"}
     return {"pool": "prey", "waiter": of["hunter"].id, "victims": victims, "rules": "2", **nothing}
 
 
@@ -184,6 +184,10 @@ _ROWS = json.dumps([["policy:orchestrator/u", ["fair_share:gpu", "1", "status", 
 
 def _evict(of: dict[str, Request]) -> dict[str, Any]:
     return {"pool": "over", "victims": json.dumps([[of["over"].id, str(of["over"].fence), "pool"]]), "rules": "3"}
+
+
+def _release(request: Request, outcome: str) -> dict[str, Any]:
+    return {"allocations": json.dumps([[request.id, str(request.fence), outcome]])}
 
 
 def _checkpoint(state: str, seconds: int = 0, routine: str = "") -> Args:
@@ -351,8 +355,8 @@ VARIANTS: dict[str, tuple[str, Args]] = {
     "a task that is granted is given up": ("cancel_task", lambda _: {"task": "sent"}),
     "failed": ("checkpoint", _checkpoint("failed")),
     "defer": ("checkpoint", _checkpoint("defer", 10)),
-    "vacated": ("release", lambda of: {"allocations": json.dumps([[of["stray"].id, str(of["stray"].fence), "vacated"]])}),
-    "finished": ("release", lambda of: {"allocations": json.dumps([[of["leaving"].id, str(of["leaving"].fence), "succeeded"]])}),
+    "vacated": ("release", lambda of: _release(of["stray"], "vacated")),
+    "finished": ("release", lambda of: _release(of["leaving"], "succeeded")),
     "a holder on its way out is dropped": ("drop", lambda of: {"id": of["leaving"].id}),
     "a heartbeat on the way out": ("heartbeat", lambda of: {"id": of["leaving"].id, "fence": of["leaving"].fence}),
 }

@@ -136,7 +136,8 @@ def test_who_is_new_is_the_youngest_and_stays_what_it_is(world: World) -> None:
     world.policy("b", group="g")
     world.policy("a", weight=2, settings={"preemption_threshold": 2})
     world.group("g", weight=2)
-    ages = [fields(world, *one)["creation_number"] for one in (("policy", "orchestrator/a"), ("group", "g"), ("policy", "orchestrator/b"))]
+    accounts = (("policy", "orchestrator/a"), ("group", "g"), ("policy", "orchestrator/b"))
+    ages = [fields(world, *account)["creation_number"] for account in accounts]
     assert ages == ["1", "2", "3"]
     world.ledger.delete_policy("test", "p", "orchestrator/a")
     world.policy("a")

@@ -316,7 +316,7 @@ def told(world: World) -> tuple[Request, Request]:
 def preempt(world: World, rules: str) -> ScriptReply:
     victim, waiter = blocked(world)
     victims = json.dumps([[victim.id, "1", "priority"]])
-    nothing = {"unused": "[]", "within": "[]", "borrowed": "[]", "uses": "[]"}
+    nothing = {"unused_share_accounts": "[]", "reserved_accounts": "[]", "stack_exits": "[]", "used_ranges": "[]"}
     return world.call("preempt", pool="p", waiter=waiter.id, victims=victims, rules=rules, **nothing)
 
 
@@ -442,7 +442,7 @@ def park(world: World, digest: str = "d", held: str = "", key: str = "", due_ms:
     """A task of one GPU."""
     fields = [*codec.encode_request("ask", RequestSpec(component="t", resources={"gpu": 1}), None)["fields"], "task", "a"]
     named = {"task": "a", "name": "x", "id": "one", "spec": json.dumps(fields), "message": "m", "most": 3, "due_ms": due_ms}
-    return world.call("park_task", remember_s=60, key=key, digest=digest, held=held, fence=1, **named)
+    return world.call("park_task", remember_s=60, key=key, digest=digest, replaced=held, fence=1, **named)
 
 
 def parked(act: Callable[[World], ScriptReply]) -> Act:

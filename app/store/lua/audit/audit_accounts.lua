@@ -9,7 +9,7 @@ audit_findings.start(args.repair)
 local pool = accounts.pool(args.pool)
 if not pool then return reply.not_found() end
 
-local COLUMNS = {'used', 'fixed', 'cleared', 'kept', 'promised', 'reserving'}
+local COLUMNS = {'used', 'fixed', 'victim_held', 'patience_held', 'children_reserved', 'reserving_accounts'}
 local all, sums = {pool}, {}
 for _, name in ipairs(redis.call('SMEMBERS', keys.pool_groups(args.pool))) do all[#all + 1] = accounts.group(args.pool, name) end
 for _, name in ipairs(redis.call('SMEMBERS', keys.pool_policies(args.pool))) do all[#all + 1] = accounts.policy(args.pool, name) end
@@ -23,9 +23,9 @@ local function add(account, column, key, amount)
   sum[key] = (sum[key] or 0) + amount
 end
 
-local function add_all(path, ask, column)
+local function add_all(path, units, column)
   for _, account in ipairs(path) do
-    for _, key in ipairs(ask.keys) do add(account, column, key, ask.of[key]) end
+    for _, key in ipairs(units.keys) do add(account, column, key, units.of[key]) end
   end
 end
 
@@ -34,22 +34,22 @@ for _, id in ipairs(redis.call('ZRANGE', keys.pool_allocations(args.pool), 0, -1
   if request and request.pool == args.pool and (request.status == states.allocated or request.status == states.preempting) then
     local lane = lanes.of(request)
     local path = accounts.path(args.pool, lane.component)
-    add_all(path, lane.ask, 'used')
-    if lane.fixed then add_all(path, lane.ask, 'fixed') end
+    add_all(path, lane.units, 'used')
+    if lane.fixed then add_all(path, lane.units, 'fixed') end
   end
 end
 local owner = patience_hold.owner(pool)
-if owner then add_all(owner.path, owner.lane.ask, 'kept') end
+if owner then add_all(owner.path, owner.lane.units, 'patience_held') end
 for _, hold in ipairs(victim_holds.list(pool)) do
   for _, account in ipairs(hold.path) do
-    for _, key in ipairs(hold.lane.ask.keys) do add(account, 'cleared', key, victim_holds.units_held(hold, account, key)) end
+    for _, key in ipairs(hold.lane.units.keys) do add(account, 'victim_held', key, victim_holds.units_held(hold, account, key)) end
   end
 end
 for _, account in ipairs(all) do
   for key, reserved in pairs(account.reserved) do
     if account ~= pool and reserved > 0 then
-      add(quotas.parent(pool, account), 'promised', key, reserved)
-      add(pool, 'reserving', key, 1)
+      add(quotas.parent(pool, account), 'children_reserved', key, reserved)
+      add(pool, 'reserving_accounts', key, 1)
     end
   end
 end

@@ -34,7 +34,7 @@ local raw = redis.call('HGETALL', keys.pool_holds(args.pool))
 for i = 1, #raw, 2 do
   if string.match(raw[i + 1], '^victims ') then
     local owner = requests.load(raw[i])
-    local right = owner and owner.status == states.queued and owner.cleared_in == args.pool
+    local right = owner and owner.status == states.queued and owner.victim_hold_pool == args.pool
     if right or not audit_findings.add('hold', args.pool .. ' ' .. raw[i], raw[i + 1], owner and owner.status) then
       holds[raw[i]] = true
       count = count + 1
@@ -44,10 +44,10 @@ for i = 1, #raw, 2 do
     end
   end
 end
-local noted = tonumber(pool.fields.clearings) or 0
+local noted = tonumber(pool.fields.victim_holds) or 0
 if noted ~= count and audit_findings.add('hold', args.pool .. ' holds with victims', amounts.format(noted), amounts.format(count)) then
-  pool.fields.clearings = count > 0 and amounts.format(count) or nil
-  if count > 0 then redis.call('HSET', pool.key, 'clearings', amounts.format(count)) else redis.call('HDEL', pool.key, 'clearings') end
+  pool.fields.victim_holds = count > 0 and amounts.format(count) or nil
+  if count > 0 then redis.call('HSET', pool.key, 'victim_holds', amounts.format(count)) else redis.call('HDEL', pool.key, 'victim_holds') end
 end
 
 local lines, owners, coming = {}, {}, {}
@@ -72,14 +72,14 @@ compare(keys.pool_victims(args.pool), 'leaving', owners)
 
 for _, hold in ipairs(victim_holds.list(pool)) do
   local should = {}
-  for where, units in pairs(hold.brought) do should['brought|' .. where] = amounts.format(units) end
-  for where in pairs(hold.coming) do should['coming|' .. where] = '0' end
+  for where, units in pairs(hold.freed) do should['freed|' .. where] = amounts.format(units) end
+  for where in pairs(hold.expected) do should['expected|' .. where] = '0' end
   for _, request in ipairs(coming[hold.id] or {}) do
-    local ask = lanes.of(request).ask
+    local units = lanes.of(request).units
     for _, account in ipairs(accounts.path(args.pool, request.component)) do
-      for _, key in ipairs(hold.on[account.key] and ask.keys or {}) do
-        local where = 'coming|' .. account.id .. '|' .. key
-        if hold.lane.ask.of[key] then should[where] = amounts.format((tonumber(should[where]) or 0) + ask.of[key]) end
+      for _, key in ipairs(hold.on[account.key] and units.keys or {}) do
+        local where = 'expected|' .. account.id .. '|' .. key
+        if hold.lane.units.of[key] then should[where] = amounts.format((tonumber(should[where]) or 0) + units.of[key]) end
       end
     end
   end

@@ -83,16 +83,16 @@ local function check(id)
       else redis.call('ZREM', key, id) end
     end
   end
-  local cleared = request.cleared_in
+  local cleared = request.victim_hold_pool
   if cleared and (request.status ~= states.queued or redis.call('HEXISTS', keys.pool_holds(cleared), id) == 0) then
-    if audit_findings.add('hold', cleared .. ' ' .. id, 'noted', nil) then redis.call('HDEL', keys.request(id), 'cleared_in') end
+    if audit_findings.add('hold', cleared .. ' ' .. id, 'noted', nil) then redis.call('HDEL', keys.request(id), 'victim_hold_pool') end
   end
   if request.task then check_task(request) end
   if request.status ~= states.queued then return end
   local listed = redis.call('SISMEMBER', keys.component_lanes(lane.component), lane.id) == 1
   for _, name in ipairs(lanes.pools(lane.component)) do
     local path = accounts.path(name, lane.component)
-    local pool, able = path[#path], not eligibility.refusal(path, lane.ask, lane.fixed)
+    local pool, able = path[#path], not eligibility.refusal(path, lane.units, lane.fixed)
     if not pool.fields.reviewing and (not listed or lanes.is_attached(pool, lane) ~= able) then
       if audit_findings.add('lane', name .. ' ' .. lane.id, lanes.is_attached(pool, lane), able) then
         redis.call('SADD', keys.component_lanes(lane.component), lane.id)

@@ -80,7 +80,7 @@ local function take_pool(pool)
     local keyed = string.gsub(id, '=%d+', '')  -- there may be many lanes, and few that differ in more than amounts
     local lane = not seen[keyed] and lanes.open(id)
     seen[keyed] = true
-    for _, key in ipairs(lane and lane.ask.keys or {}) do take('zset', keys.pool_lane_amounts(pool, lane.component, lane.kind, key)) end
+    for _, key in ipairs(lane and lane.units.keys or {}) do take('zset', keys.pool_lane_amounts(pool, lane.component, lane.kind, key)) end
   end
 end
 

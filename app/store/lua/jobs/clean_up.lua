@@ -1,11 +1,11 @@
 -- End what time has ended, a bounded part at a time: lapsed leases, waiters nobody polls for, and requests kept long enough.
 -- @use amounts clock grant_loop grants lanes requests
 -- @keys leases waiting ended requests request meta
--- @args now kept chunk retention_s
+-- @args now events_kept chunk retention_s
 -- @reply cleaned expired_leases expired_waiters pruned_requests more
 
 clock.start(args.now)
-requests.set_stream_length(args.kept)
+requests.set_stream_length(args.events_kept)
 local count, now = tonumber(args.chunk), amounts.format(clock.now)
 
 local function due(key, until_ms)

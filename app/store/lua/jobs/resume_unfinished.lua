@@ -1,8 +1,8 @@
 -- Go on with what bounded scripts left unfinished.
 -- @use clock requests unfinished_work
--- @args now kept chunk
+-- @args now events_kept chunk
 -- @reply advanced more
 
 clock.start(args.now)
-requests.set_stream_length(args.kept)
+requests.set_stream_length(args.events_kept)
 return reply.advanced(unfinished_work.resume(tonumber(args.chunk)))

@@ -16,7 +16,7 @@ if last and math.abs(clock.now - last) < tonumber(args.apart_ms) then return rep
 local listed = {}
 for key in pairs(pool.limit) do listed[#listed + 1] = key end
 table.sort(listed)
-local wanted = {'born'}
+local wanted = {'creation_number'}
 for i, key in ipairs(listed) do
   wanted[i + 1] = 'used:' .. key
   wanted[#listed + i + 1] = 'reserved:' .. key

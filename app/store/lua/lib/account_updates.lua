@@ -9,27 +9,27 @@ end
 
 -- Units of a share key are in nobody's stack any more: what was borrowed above them may lie in a share now.
 local function gone(account, pool, key, units, fields)
-  if account ~= pool and pool.reserving[key] then put(account, 'back', key, (account.back[key] or 0) + units, fields) end
+  if account ~= pool and pool.reserving_accounts[key] then put(account, 'stack_exits', key, (account.stack_exits[key] or 0) + units, fields) end
 end
 
 -- Add to one or two columns (`used`, `fixed`, `kept`) of every account of a path.
-function account_updates.add(path, ask, columns, sign)
+function account_updates.add(path, units, columns, sign)
   local back = sign < 0 and columns[1] == 'used'
   for _, account in ipairs(path) do
     local fields = {}
-    for _, key in ipairs(ask.keys) do
-      for _, column in ipairs(columns) do put(account, column, key, (account[column][key] or 0) + sign * ask.of[key], fields) end
-      if back then gone(account, path[#path], key, ask.of[key], fields) end
+    for _, key in ipairs(units.keys) do
+      for _, column in ipairs(columns) do put(account, column, key, (account[column][key] or 0) + sign * units.of[key], fields) end
+      if back then gone(account, path[#path], key, units.of[key], fields) end
     end
     redis.call('HSET', account.key, unpack(fields))
   end
 end
 
 -- Somebody along a path is told to leave: it counts in no stack from now on.
-function account_updates.leave_stacks(path, ask)
+function account_updates.leave_stacks(path, units)
   for i = 1, #path - 1 do
     local fields = {}
-    for _, key in ipairs(ask.keys) do gone(path[i], path[#path], key, ask.of[key], fields) end
+    for _, key in ipairs(units.keys) do gone(path[i], path[#path], key, units.of[key], fields) end
     if #fields > 0 then redis.call('HSET', path[i].key, unpack(fields)) end
   end
 end
@@ -41,7 +41,7 @@ function account_updates.shift_group_stacks(path)
   for i = 2, #path - 1 do
     local fields = {}
     for key, reserved in pairs(policy.reserved) do
-      if reserved > 0 then put(path[i], 'back', key, (path[i].back[key] or 0) + reserved, fields) end
+      if reserved > 0 then put(path[i], 'stack_exits', key, (path[i].stack_exits[key] or 0) + reserved, fields) end
     end
     if #fields > 0 then redis.call('HSET', path[i].key, unpack(fields)) end
   end
@@ -50,6 +50,6 @@ end
 -- What holds with victims keep at one account.
 function account_updates.add_victim_held(account, key, by)
   local fields = {}
-  put(account, 'cleared', key, (account.cleared[key] or 0) + by, fields)
+  put(account, 'victim_held', key, (account.victim_held[key] or 0) + by, fields)
   redis.call('HSET', account.key, unpack(fields))
 end

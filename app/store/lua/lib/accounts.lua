@@ -2,19 +2,19 @@
 -- @use amounts
 -- @keys pool group policy
 
-local loaded = {}
+local cache = {}
 
 local function load(key, id)
-  local account = loaded[key]
+  local account = cache[key]
   if account == nil then
     local raw = redis.call('HGETALL', key)
-    account = #raw > 0 and {key = key, id = id, fields = {}, limit = {}, used = {}, fixed = {}, reserved = {}, promised = {},
-      cleared = {}, kept = {}, back = {}, reserving = {}, fair = {}, sated = {}}
+    account = #raw > 0 and {key = key, id = id, fields = {}, limit = {}, used = {}, fixed = {}, reserved = {}, children_reserved = {},
+      victim_held = {}, patience_held = {}, stack_exits = {}, reserving_accounts = {}, fair_share = {}, demand_met = {}}
     for i = 1, #raw, 2 do
-      local kind, of = string.match(raw[i], '^(%l+):(.+)$')
-      if kind then account[kind][of] = tonumber(raw[i + 1]) else account.fields[raw[i]] = raw[i + 1] end
+      local kind, key_name = string.match(raw[i], '^([%l_]+):(.+)$')
+      if kind then account[kind][key_name] = tonumber(raw[i + 1]) else account.fields[raw[i]] = raw[i + 1] end
     end
-    loaded[key] = account
+    cache[key] = account
   end
   return account
 end
@@ -42,7 +42,7 @@ function accounts.by_id(pool, id)
 end
 
 -- After a change of an account's own numbers the next look reads it again.
-function accounts.forget(key) loaded[key] = nil end
+function accounts.forget(key) cache[key] = nil end
 
 -- Every account a grant debits: the policy, its groups, the pool. False without a policy.
 function accounts.path(pool, component)
@@ -75,46 +75,46 @@ function accounts.room(kind, account, pool, key)
   if kind == 'fixed' then return (account.reserved[key] or 0) - (account.fixed[key] or 0) end
   local limit = accounts.limit(account, pool, key)
   if not limit then return const.EXACT end
-  local left = limit - (account.used[key] or 0)
-  if kind == 'limit' then return left end
-  return left - (account.cleared[key] or 0) - (kind == 'held' and account.kept[key] or 0)
+  local free = limit - (account.used[key] or 0)
+  if kind == 'limit' then return free end
+  return free - (account.victim_held[key] or 0) - (kind == 'patience_held' and account.patience_held[key] or 0)
 end
 
-local worst, all  -- of what lacks: the worst, and if somebody wants to know, everything
+local worst, shortfall_rows  -- of what lacks: the worst, and if somebody wants to know, everything
 
-local function weigh(kind, account, pool, key, need)
-  local room = accounts.room(kind, account, pool, key)
-  if need <= room then return end
-  local short = (need - room) / need
+local function check(kind, account, pool, key, need)
+  local free = accounts.room(kind, account, pool, key)
+  if need <= free then return end
+  local short = (need - free) / need
   if not worst or short > worst.short then worst = {kind = kind, account = account.id, key = key, need = need, short = short} end
-  if all then all[#all + 1] = {kind, account.id, key, amounts.format(need), amounts.format(room)} end
+  if shortfall_rows then shortfall_rows[#shortfall_rows + 1] = {kind, account.id, key, amounts.format(need), amounts.format(free)} end
 end
 
 -- What keeps an ask from being granted along a path, nil if nothing does: limits and the fixed share go before capacity (what holds
 -- with victims keep counts as used at either), and capacity before the hold of patience, which counts only for whom it binds; of
 -- several the one that lacks most. An owner of a hold with victims is looked at in `hold_owners`. Into the list `told`, if there is one,
 -- goes everything that lacks: kind, account, key, need, room.
-function accounts.blocker(path, ask, fixed, bound, told)
-  local policy, pool, first = path[1], path[#path], nil
-  worst, all = nil, told
-  local function decided()
-    first = first or worst
-    return first and not told
+function accounts.blocker(path, units, fixed, bound, shortfalls)
+  local policy, pool, first_blocker = path[1], path[#path], nil
+  worst, shortfall_rows = nil, shortfalls
+  local function is_decided()
+    first_blocker = first_blocker or worst
+    return first_blocker and not shortfalls
   end
-  for _, key in ipairs(ask.keys) do
-    for i = 1, #path - 1 do weigh('limit', path[i], pool, key, ask.of[key]) end
-    if fixed and pool.limit[key] then weigh('fixed', policy, pool, key, ask.of[key]) end
+  for _, key in ipairs(units.keys) do
+    for i = 1, #path - 1 do check('limit', path[i], pool, key, units.of[key]) end
+    if fixed and pool.limit[key] then check('fixed', policy, pool, key, units.of[key]) end
   end
-  local cleared = pool.fields.clearings and ask.keys or {}
-  for _, key in ipairs(decided() and {} or cleared) do
-    for i = 1, #path - 1 do weigh('cleared', path[i], pool, key, ask.of[key]) end
+  local cleared = pool.fields.victim_holds and units.keys or {}
+  for _, key in ipairs(is_decided() and {} or cleared) do
+    for i = 1, #path - 1 do check('victim_held', path[i], pool, key, units.of[key]) end
   end
-  if decided() then return first end
-  for _, key in ipairs(ask.keys) do weigh('limit', pool, pool, key, ask.of[key]) end
-  for _, key in ipairs(decided() and {} or cleared) do weigh('cleared', pool, pool, key, ask.of[key]) end
-  if decided() or not bound then return first end
-  for _, key in ipairs(ask.keys) do
-    for i = 1, #path do weigh('held', path[i], pool, key, ask.of[key]) end
+  if is_decided() then return first_blocker end
+  for _, key in ipairs(units.keys) do check('limit', pool, pool, key, units.of[key]) end
+  for _, key in ipairs(is_decided() and {} or cleared) do check('victim_held', pool, pool, key, units.of[key]) end
+  if is_decided() or not bound then return first_blocker end
+  for _, key in ipairs(units.keys) do
+    for i = 1, #path do check('patience_held', path[i], pool, key, units.of[key]) end
   end
-  return first or worst
+  return first_blocker or worst
 end

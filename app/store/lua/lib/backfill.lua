@@ -36,8 +36,8 @@ end
 function backfill.candidates(pool, owner)
   local list = {}
   for _, constraint in ipairs(parking.occupied_constraints(pool)) do
-    local id, key = string.match(constraint, '^held|([^|]+)|(.+)$')
-    local held = id and parking_lookup.all(pool, constraint, accounts.room('cleared', accounts.by_id(pool.name, id), pool, key)) or {}
+    local id, key = string.match(constraint, '^patience_held|([^|]+)|(.+)$')
+    local held = id and parking_lookup.all(pool, constraint, accounts.room('victim_held', accounts.by_id(pool.name, id), pool, key)) or {}
     for _, found in ipairs(held) do
       if backfill.may_pass(pool, found, owner) then list[found.id] = found end
     end

@@ -13,11 +13,11 @@ function dirty_pools.clear(name)
   raised[name], stirred[name] = nil, nil
 end
 
-function dirty_pools.mark_constraints(pool, account, ask, kinds)
+function dirty_pools.mark_constraints(pool, account, units, kinds)
   local set = raised[pool.name] or {}
   raised[pool.name] = set
   dirty_pools.mark(pool)
-  for _, key in ipairs(ask.keys) do
+  for _, key in ipairs(units.keys) do
     for _, kind in ipairs(kinds) do set[kind .. '|' .. account.id .. '|' .. key] = true end
   end
 end

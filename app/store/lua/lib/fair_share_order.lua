@@ -20,14 +20,14 @@ end
 -- which it wants more than its share the one it has most of (0 if none of these is its own); if there are no such keys, of all the
 -- one it has least of.
 local function ratio(pool, policy)
-  if next(policy.fair) == nil then return unpublished(pool, policy) end
+  if next(policy.fair_share) == nil then return unpublished(pool, policy) end
   local beyond, wanted, least = nil, nil, nil
-  for key, fair in pairs(policy.fair) do
+  for key, fair in pairs(policy.fair_share) do
     local capacity = pool.limit[key]
     local used = capacity and (policy.used[key] or 0) / capacity * const.SHARE or 0
     local part = fair > NOISE and used / fair
     if part then least = math.min(least or part, part) end
-    if not policy.sated[key] then wanted = math.max(wanted or 0, part or 0) end
+    if not policy.demand_met[key] then wanted = math.max(wanted or 0, part or 0) end
     if used > fair + NOISE then beyond = math.max(beyond or 0, fair > 0 and used / fair or const.EXACT) end
   end
   if not least then return const.EXACT end

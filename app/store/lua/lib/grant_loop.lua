@@ -9,7 +9,7 @@ local pass
 -- A look costs one, and more where many holds have to be weighed; whatever it costs, the first of a call is made.
 local function spent(pool)
   if budget <= 0 then return true end
-  budget = budget - 1 - math.floor((tonumber(pool.fields.clearings) or 0) / 10)
+  budget = budget - 1 - math.floor((tonumber(pool.fields.victim_holds) or 0) / 10)
   return false
 end
 
@@ -40,7 +40,7 @@ local function best_effort(pool, set)
   lane_grants.reset(pool)
   while true do
     local owner = patience_hold.owner(pool)
-    local why = owner and accounts.blocker(owner.path, owner.lane.ask, owner.lane.fixed, false)
+    local why = owner and accounts.blocker(owner.path, owner.lane.units, owner.lane.fixed, false)
     if why and why.account ~= 'pool' then
       grants.end_patience_hold(pool)
       owner, constraints = nil, parking.occupied_constraints(pool)
@@ -87,7 +87,7 @@ local function grant_in_order(pool)
     unfinished = true
     return
   end
-  for _, hold in ipairs(pool.fields.clearings and hold_owners.unfillable(pool) or {}) do grants.end_victim_hold(pool, hold) end
+  for _, hold in ipairs(pool.fields.victim_holds and hold_owners.unfillable(pool) or {}) do grants.end_victim_hold(pool, hold) end
   local through = pool.fields.queueing == 'strict' and strict or best_effort
   if not through(pool, not all and set or nil) then return unsettled(pool) end
   if all then

@@ -6,13 +6,13 @@ function grants.end_patience_hold(pool)
   local owner = patience_hold.owner(pool)
   if not owner then return end
   patience_hold.close(pool, owner)
-  for _, account in ipairs(owner.path) do dirty_pools.mark_constraints(pool, account, owner.lane.ask, {'held'}) end
+  for _, account in ipairs(owner.path) do dirty_pools.mark_constraints(pool, account, owner.lane.units, {'patience_held'}) end
 end
 
 -- A hold with victims ends; who still leaves for it waits to be judged.
 function grants.end_victim_hold(pool, hold)
   if victim_holds.close(pool, hold) then nudges.send() end
-  for _, account in ipairs(hold.path) do dirty_pools.mark_constraints(pool, account, hold.lane.ask, {'cleared', 'held'}) end
+  for _, account in ipairs(hold.path) do dirty_pools.mark_constraints(pool, account, hold.lane.units, {'victim_held', 'patience_held'}) end
 end
 
 -- Every hold whose owner's path goes through an account ends, as the path is about to be another.
@@ -28,17 +28,17 @@ local function columns(fixed) return fixed and {'used', 'fixed'} or {'used'} end
 -- Debit every account of the path, or give back (sign -1). Says whether anybody waits.
 local function book(path, lane, sign)
   local pool = path[#path]
-  account_updates.add(path, lane.ask, columns(lane.fixed), sign)
+  account_updates.add(path, lane.units, columns(lane.fixed), sign)
   if not parking.any(pool) then return false end
   fair_share_order.update(pool, path[1])
-  lanes.reposition_crossed(path, lane.ask, 'p', 'used', sign)
-  if lane.fixed then lanes.reposition_crossed(path, lane.ask, 'f', 'fixed', sign) end
+  lanes.reposition_crossed(path, lane.units, 'p', 'used', sign)
+  if lane.fixed then lanes.reposition_crossed(path, lane.units, 'f', 'fixed', sign) end
   if sign > 0 then
     dirty_pools.mark(pool)
     return true
   end
-  for _, account in ipairs(path) do dirty_pools.mark_constraints(pool, account, lane.ask, {'limit', 'cleared', 'held'}) end
-  if lane.fixed then dirty_pools.mark_constraints(pool, path[1], lane.ask, {'fixed'}) end
+  for _, account in ipairs(path) do dirty_pools.mark_constraints(pool, account, lane.units, {'limit', 'victim_held', 'patience_held'}) end
+  if lane.fixed then dirty_pools.mark_constraints(pool, path[1], lane.units, {'fixed'}) end
   return true
 end
 
@@ -69,7 +69,7 @@ function grants.dequeue(request, lane)
   for _, name in ipairs(lanes.pools(lane.component)) do
     local pool = accounts.pool(name)
     if pool.fields.patience == request.id then grants.end_patience_hold(pool) end
-    local hold = pool.fields.clearings and redis.call('HEXISTS', keys.pool_holds(name), request.id) == 1 and victim_holds.find(pool, request.id)
+    local hold = pool.fields.victim_holds and redis.call('HEXISTS', keys.pool_holds(name), request.id) == 1 and victim_holds.find(pool, request.id)
     if hold then grants.end_victim_hold(pool, hold) end
   end
   for _, pool in ipairs(queue.leave(request.id, lane)) do dirty_pools.mark(pool) end
@@ -85,14 +85,14 @@ function grants.grant(path, lane, id)
 end
 
 -- Who was leaving has left, and what it brings is there: whoever it left for keeps it.
-local function arrive(request, path, ask)
+local function arrive(request, path, units)
   local pool = path[#path]
   local owner = redis.call('HGET', keys.pool_victims(pool.name), request.id)
   if not owner then return end
   redis.call('HDEL', keys.pool_victims(pool.name), request.id)
   redis.call('ZREM', keys.preemption_deadlines(), request.id)
   local hold = victim_holds.find(pool, owner)
-  if hold then victim_holds.update_expected(pool, hold, path, ask, -1, true) end
+  if hold then victim_holds.update_expected(pool, hold, path, units, -1, true) end
 end
 
 -- Take a holder's units back, who may have been told to leave.
@@ -104,5 +104,5 @@ function grants.take_back(request, told)
   redis.call('HDEL', keys.pool_allocation_records(request.pool), request.id)
   if request.walltime_s then redis.call('ZREM', keys.pool_walltime_ends(request.pool), request.id) end
   if book(path, lane, -1) then nudges.send() end
-  if told or request.status == states.preempting then arrive(request, path, lane.ask) end
+  if told or request.status == states.preempting then arrive(request, path, lane.units) end
 end

@@ -20,18 +20,18 @@ end
 
 local function short(pool, hold, at, seen, list)
   for _, account in ipairs(hold.path) do
-    for _, key in ipairs(hold.lane.ask.keys) do
+    for _, key in ipairs(hold.lane.units.keys) do
       local where = account.id .. '|' .. key
       seen[where] = seen[where] or others(list, account, key)
-      if hold.lane.ask.of[key] + seen[where](at) > accounts.room('limit', account, pool, key) then return true end
+      if hold.lane.units.of[key] + seen[where](at) > accounts.room('limit', account, pool, key) then return true end
     end
   end
 end
 
 -- Whether a fixed owner's fixed share is used up by now; then it keeps nothing any more.
 function hold_owners.is_unfillable(pool, hold)
-  for _, key in ipairs(hold.lane.fixed and hold.lane.ask.keys or {}) do
-    if pool.limit[key] and accounts.room('fixed', hold.path[1], pool, key) < hold.lane.ask.of[key] then return true end
+  for _, key in ipairs(hold.lane.fixed and hold.lane.units.keys or {}) do
+    if pool.limit[key] and accounts.room('fixed', hold.path[1], pool, key) < hold.lane.units.of[key] then return true end
   end
   return false
 end
@@ -53,7 +53,7 @@ end
 
 -- The first in order of the queue of those owners who can be granted now; nil if none can.
 function hold_owners.next_grantable(pool)
-  if not pool.fields.clearings then return nil end
+  if not pool.fields.victim_holds then return nil end
   if next_one[pool.name] == nil then next_one[pool.name] = first(pool) or false end
   return next_one[pool.name] or nil
 end
@@ -62,8 +62,8 @@ end
 function hold_owners.without_hold(hold, path, lane, run)
   local function count(sign)
     for _, account in ipairs(path) do
-      for _, key in ipairs(hold and lane.ask.keys or {}) do
-        account.cleared[key] = (account.cleared[key] or 0) + sign * victim_holds.units_held(hold, account, key)
+      for _, key in ipairs(hold and lane.units.keys or {}) do
+        account.victim_held[key] = (account.victim_held[key] or 0) + sign * victim_holds.units_held(hold, account, key)
       end
     end
   end
@@ -77,8 +77,8 @@ end
 -- it is a real limit, or capacity, that keeps it, and by capacity it keeps those behind it.
 function hold_owners.blocker(path, lane, bound)
   local pool = path[#path]
-  local hold = pool.fields.clearings and pool.fields.queueing == 'strict' and victim_holds.find(pool, (lanes.head(lane)))
-  return hold_owners.without_hold(hold, path, lane, function() return accounts.blocker(path, lane.ask, lane.fixed, bound) end)
+  local hold = pool.fields.victim_holds and pool.fields.queueing == 'strict' and victim_holds.find(pool, (lanes.head(lane)))
+  return hold_owners.without_hold(hold, path, lane, function() return accounts.blocker(path, lane.units, lane.fixed, bound) end)
 end
 
 -- The holds of those whose fixed share is used up.

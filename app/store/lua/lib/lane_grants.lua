@@ -4,7 +4,7 @@
 -- How much a constraint leaves at present.
 function lane_grants.room(pool, constraint)
   if constraint == parking.NEW then return 0 end
-  local kind, id, key = string.match(constraint, '^(%l+)|([^|]+)|(.+)$')
+  local kind, id, key = string.match(constraint, '^([%l_]+)|([^|]+)|(.+)$')
   return accounts.room(kind, accounts.by_id(pool.name, id), pool, key)
 end
 
@@ -39,7 +39,7 @@ function lane_grants.grant_or_park(pool, found, owner)
   local lane = lanes.open(found.id)
   local path = accounts.path(pool.name, lane.component)
   local why = not found.who and hold_owners.blocker(path, lane, owner and found.place > owner.place)
-  local who = found.who or not why and lanes.head(lane) or why and why.kind == 'held' and found.instead
+  local who = found.who or not why and lanes.head(lane) or why and why.kind == 'patience_held' and found.instead
   if who then
     passing = {}
     hold_owners.reset()
@@ -49,7 +49,7 @@ function lane_grants.grant_or_park(pool, found, owner)
   local strict = pool.fields.queueing == 'strict' and why.account == 'pool'
   parking.park(pool, lane.id, strict and 'line' or parking.constraint_of(why), strict and 0 or why.need, found.place)
   if owner and passing[pool.name] then
-    local again = why.kind == 'held' and {id = found.id, place = found.place}
+    local again = why.kind == 'patience_held' and {id = found.id, place = found.place}
     passing[pool.name][found.id] = again and backfill.may_pass(pool, again, owner) and again or nil
   end
   return why.account
@@ -62,12 +62,12 @@ function lane_grants.find_blocker(path, lane, inner, walltime_s)
   if parking.any(pool) then fair_share_order.update(pool, policy) end  -- while nobody waited nothing of it was noted
   local place = queue_order.queue_score(pool, policy, inner, lanes.is_in_share(path, lane))
   local owner = patience_hold.owner(pool)
-  local why = accounts.blocker(path, lane.ask, lane.fixed, owner and place > owner.place)
+  local why = accounts.blocker(path, lane.units, lane.fixed, owner and place > owner.place)
   if pool.fields.queueing == 'strict' and not (why and why.account ~= 'pool') then
     local first, at = parking_lookup.line_head(pool)
     if why or first and at < place then return 'line', 0 end
   end
-  if why and why.kind == 'held' and walltime_s then
+  if why and why.kind == 'patience_held' and walltime_s then
     local shadow = patience_hold.shadow_time(pool, owner)
     if shadow and clock.after(walltime_s) <= shadow then return nil end
   end

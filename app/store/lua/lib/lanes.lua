@@ -16,7 +16,7 @@ function lanes.open(id)
   local lane = opened[id]
   if not lane then
     local component, kind, text = string.match(id, '^([^|]+)|([pf])|(.*)$')
-    lane = {id = id, component = component, kind = kind, fixed = kind == 'f', ask = amounts.decode(text)}
+    lane = {id = id, component = component, kind = kind, fixed = kind == 'f', units = amounts.decode(text)}
     opened[id] = lane
   end
   return lane
@@ -37,10 +37,10 @@ function lanes.is_in_share(path, lane)
   if fair_share_order.applies(path[#path]) then return false end
   local policy, pool, asked = path[1], path[#path], false
   local taken = lane.fixed and policy.fixed or policy.used
-  for _, key in ipairs(lane.ask.keys) do
-    if pool.reserving[key] then
+  for _, key in ipairs(lane.units.keys) do
+    if pool.reserving_accounts[key] then
       asked = true
-      if lane.ask.of[key] > (policy.reserved[key] or 0) - (taken[key] or 0) then return false end
+      if lane.units.of[key] > (policy.reserved[key] or 0) - (taken[key] or 0) then return false end
     end
   end
   return asked
@@ -66,9 +66,9 @@ end
 -- Refer to a lane (or look at it afresh), parked where it was found to be blocked.
 function lanes.attach(path, lane, constraint, need)
   local policy, pool = path[1], path[#path]
-  for _, key in ipairs(lane.ask.keys) do
+  for _, key in ipairs(lane.units.keys) do
     local share = keys.pool_lane_amounts(pool.name, lane.component, lane.kind, key)
-    if (policy.reserved[key] or 0) > 0 then redis.call('ZADD', share, amounts.format(lane.ask.of[key]), lane.id)
+    if (policy.reserved[key] or 0) > 0 then redis.call('ZADD', share, amounts.format(lane.units.of[key]), lane.id)
     else redis.call('ZREM', share, lane.id) end
   end
   fair_share_order.update(pool, policy)
@@ -76,7 +76,7 @@ function lanes.attach(path, lane, constraint, need)
 end
 
 function lanes.detach(pool, lane)
-  for _, key in ipairs(lane.ask.keys) do
+  for _, key in ipairs(lane.units.keys) do
     redis.call('ZREM', keys.pool_lane_amounts(pool.name, lane.component, lane.kind, key), lane.id)
   end
   redis.call('SREM', keys.pool_in_share(pool.name), lane.id)
@@ -85,13 +85,13 @@ function lanes.detach(pool, lane)
 end
 
 -- A policy's use of an ask's keys has just moved: lanes that changed sides between share and borrowing get their new place.
-function lanes.reposition_crossed(path, ask, kind, column, sign)
+function lanes.reposition_crossed(path, units, kind, column, sign)
   local policy, pool = path[1], path[#path]
-  for _, key in ipairs(ask.keys) do
+  for _, key in ipairs(units.keys) do
     local reserved = policy.reserved[key] or 0
     if reserved > 0 then
       local after = reserved - (policy[column][key] or 0)
-      local before = after + sign * ask.of[key]
+      local before = after + sign * units.of[key]
       local crossed = redis.call('ZRANGEBYSCORE', keys.pool_lane_amounts(pool.name, policy.component, kind, key),
         '(' .. amounts.format(math.min(before, after)), amounts.format(math.max(before, after)))
       for _, id in ipairs(crossed) do lanes.reposition(path, lanes.open(id)) end

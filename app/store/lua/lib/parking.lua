@@ -31,7 +31,7 @@ end
 -- Whether a lane on this constraint is kept by capacity (and not by a limit or its fixed share).
 function parking.is_capacity(constraint)
   return constraint == 'line' or constraint == parking.NEW or string.match(constraint, '^limit|pool|') or
-    string.match(constraint, '^held|') or string.match(constraint, '^cleared|pool|')
+    string.match(constraint, '^patience_held|') or string.match(constraint, '^victim_held|pool|')
 end
 
 -- The smallest need of a policy's lanes on a constraint has changed, or there is nobody any more.

@@ -23,23 +23,23 @@ end
 
 function patience_hold.open(path, lane, id)
   local pool = path[#path]
-  account_updates.add(path, lane.ask, {'kept'}, 1)
+  account_updates.add(path, lane.units, {'patience_held'}, 1)
   pool.fields.patience = id
   redis.call('HSET', pool.key, 'patience', id)
   redis.call('HSET', keys.pool_holds(pool.name), id, 'patience ' .. amounts.format(clock.now))
 end
 
 function patience_hold.close(pool, owner)
-  account_updates.add(owner.path, owner.lane.ask, {'kept'}, -1)
+  account_updates.add(owner.path, owner.lane.units, {'patience_held'}, -1)
   pool.fields.patience = nil
   redis.call('HDEL', pool.key, 'patience')
   redis.call('HDEL', keys.pool_holds(pool.name), owner.request.id)
 end
 
-local function roomy(room, ask)
+local function roomy(room, units)
   for _, left in pairs(room) do
-    for _, key in ipairs(ask.keys) do
-      if ask.of[key] > left[key] then return false end
+    for _, key in ipairs(units.keys) do
+      if units.of[key] > left[key] then return false end
     end
   end
   return true
@@ -47,10 +47,10 @@ end
 
 -- When the owner could start if every promised walltime is kept; what overstays its promise may end at any moment. Nil if unknown.
 function patience_hold.shadow_time(pool, owner)
-  local ask, room = owner.lane.ask, {}
+  local units, room = owner.lane.units, {}
   for _, account in ipairs(owner.path) do
     room[account] = {}
-    for _, key in ipairs(ask.keys) do room[account][key] = accounts.room('limit', account, pool, key) end
+    for _, key in ipairs(units.keys) do room[account][key] = accounts.room('limit', account, pool, key) end
   end
   local ends = redis.call('ZRANGE', keys.pool_walltime_ends(pool.name), 0, EXAMINED - 1, 'WITHSCORES')
   for i = 1, #ends, 2 do
@@ -60,6 +60,6 @@ function patience_hold.shadow_time(pool, owner)
         if room[account][key] then room[account][key] = room[account][key] + held.of[key] end
       end
     end
-    if roomy(room, ask) then return math.max(clock.now, tonumber(ends[i + 1])) end
+    if roomy(room, units) then return math.max(clock.now, tonumber(ends[i + 1])) end
   end
 end

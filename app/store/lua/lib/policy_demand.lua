@@ -16,7 +16,7 @@ function policy_demand.read(pool, first, count)
       components[#components + 1] = lane.component
     end
     sums.waiting = sums.waiting + waiting
-    for _, key in ipairs(lane.ask.keys) do sums.units[key] = (sums.units[key] or 0) + waiting * lane.ask.of[key] end
+    for _, key in ipairs(lane.units.keys) do sums.units[key] = (sums.units[key] or 0) + waiting * lane.units.of[key] end
   end
   local rows = {}
   for i, component in ipairs(components) do

@@ -2,10 +2,11 @@
 -- @use account_updates accounts admission amounts clock counters grants lanes requests victim_holds
 -- @keys preemption_deadlines meta pool_allocation_records pool_victims
 
-local TOLD = {'directive', 'deadline_ms', 'told_ms', 'answered', 'extended', 'deferred_s', 'failed', 'rank', 'by_rank', 'stray_ms', 'recalled'}
+local TOLD = {'directive', 'deadline_ms', 'preempting_ms', 'answered', 'extended', 'deferred_s', 'failed', 'rank', 'by_rank', 'orphaned_ms', 'reprieved'}
 local JUST_MS = 60000
 
-local function seconds(pool, setting, default) return tonumber(pool.fields[setting] or default) end
+local function grace_ms(pool) return tonumber(pool.fields.grace_s or const.GRACE_S) * 1000 end
+local function checkpoint_timeout_ms(pool) return tonumber(pool.fields.checkpoint_timeout_s or const.CHECKPOINT_TIMEOUT_S) * 1000 end
 
 -- Whether its work has been begun; of a task that is when a worker says so.
 local function begun(request) return not request.task or (request.started_ms or '') ~= '' end
@@ -17,7 +18,7 @@ local function step(request, directive, deadline, news)
   requests.set_all(news, {'directive'}, directive)
   requests.set_all(news, {'deadline_ms'}, amounts.format(deadline))
   if redis.call('HGET', keys.pool_victims(request.pool), request.id) == '-' then  -- its time stands still
-    requests.set_all(news, {'stray_ms'}, amounts.format(clock.now))
+    requests.set_all(news, {'orphaned_ms'}, amounts.format(clock.now))
   else
     redis.call('ZADD', keys.preemption_deadlines(), amounts.format(deadline), request.id)
   end
@@ -26,7 +27,7 @@ end
 -- The second step: it is told to end. Its checkpoint, if it was to make one, has failed.
 function preemptions.terminate(pool, request)
   local news = {}
-  step(request, 'terminate', clock.now + seconds(pool, 'grace_s', 30) * 1000, news)
+  step(request, 'terminate', clock.now + grace_ms(pool), news)
   requests.set_all(news, {'failed'}, '1')
   counters.add('failed_checkpoints|' .. pool.name)
   requests.add_event(request, 'terminating', news)
@@ -72,30 +73,29 @@ function preemptions.begin(path, hold, request, reason, by_rank)
   local more = {rank = preemptions.rank(policy, request), by_rank = by_rank}
   counters.add('preemptions|' .. pool.name .. '|' .. (policy.fields.profile or 'batch') .. '|' .. reason)
   redis.call('HSET', keys.pool_victims(pool.name), request.id, hold and hold.id or '!')
-  if hold then victim_holds.update_expected(pool, hold, path, lane.ask, 1) end
+  if hold then victim_holds.update_expected(pool, hold, path, lane.units, 1) end
   requests.set_all(news, {'reason'}, reason)
   requests.set_all(news, {'preempted_by'}, hold and hold.id or '')
-  requests.set_all(news, {'told_fence'}, request.fence)
-  if seconds(pool, 'grace_s', 30) == 0 or not begun(request) then
+  requests.set_all(news, {'preempting_fence'}, request.fence)
+  if grace_ms(pool) == 0 or not begun(request) then
     for i = 1, #news, 2 do requests.set(request, fields, news[i], news[i + 1]) end
     requests.save(request, fields)
     return preemptions.complete(request, 'preempted', nil, more)
   end
-  account_updates.leave_stacks(path, lane.ask)
-  local first = request.checkpoint ~= 'none'
-  requests.set_all(news, {'told_ms'}, amounts.format(clock.now))
+  account_updates.leave_stacks(path, lane.units)
+  local saves = request.checkpoint ~= 'none'
+  requests.set_all(news, {'preempting_ms'}, amounts.format(clock.now))
   requests.set_all(news, {'rank'}, more.rank)
   requests.set_all(news, {'by_rank'}, by_rank)
-  step(request, first and 'checkpoint' or 'terminate',
-    clock.now + seconds(pool, first and 'checkpoint_timeout_s' or 'grace_s', first and 600 or 30) * 1000, news)
+  step(request, saves and 'checkpoint' or 'terminate', clock.now + (saves and checkpoint_timeout_ms or grace_ms)(pool), news)
   requests.transition(request, states.preempting, 'preempting', news, fields, more)
   requests.save(request, fields)
 end
 
 -- Whether who says that it has left was called back so lately that it cannot have heard of it; then it leaves for the reason it had.
 function preemptions.accept_late_exit(request)
-  local at, by, reason = string.match(request.recalled or '', '^(%S+) (%S*) (%S+)$')
-  if not at or request.told_fence ~= request.fence or clock.now - tonumber(at) > JUST_MS then return false end
+  local at, by, reason = string.match(request.reprieved or '', '^(%S+) (%S*) (%S+)$')
+  if not at or request.preempting_fence ~= request.fence or clock.now - tonumber(at) > JUST_MS then return false end
   local fields = {}
   requests.set(request, fields, 'preempted_by', by)
   requests.set(request, fields, 'reason', reason)
@@ -106,7 +106,7 @@ end
 -- Nobody needs it gone any more: it stays.
 function preemptions.reprieve(request)
   local news, fields = {}, {}
-  requests.set_all(news, {'recalled'}, amounts.format(clock.now) .. ' ' .. request.preempted_by .. ' ' .. request.reason)
+  requests.set_all(news, {'reprieved'}, amounts.format(clock.now) .. ' ' .. request.preempted_by .. ' ' .. request.reason)
   account_updates.shift_group_stacks(accounts.path(request.pool, request.component))
   redis.call('HDEL', keys.pool_victims(request.pool), request.id)
   redis.call('ZREM', keys.preemption_deadlines(), request.id)

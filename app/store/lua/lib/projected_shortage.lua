@@ -2,11 +2,11 @@
 -- @use accounts requests victim_holds
 -- @keys pool_victims
 
-local function sum(sums, path, ask)
+local function sum(sums, path, units)
   for _, account in ipairs(path) do
-    for _, key in ipairs(ask.keys) do
+    for _, key in ipairs(units.keys) do
       local where = account.id .. '|' .. key
-      sums[where] = (sums[where] or 0) + ask.of[key]
+      sums[where] = (sums[where] or 0) + units.of[key]
     end
   end
 end
@@ -16,8 +16,8 @@ function projected_shortage.units_of_victims(pool)
   local sums, raw = {}, redis.call('HGETALL', keys.pool_victims(pool.name))
   for i = 1, #raw, 2 do
     if raw[i + 1] == '-' then return nil end
-    local component, ask = requests.component_and_units(raw[i])
-    if component then sum(sums, accounts.path(pool.name, component), ask) end
+    local component, units = requests.component_and_units(raw[i])
+    if component then sum(sums, accounts.path(pool.name, component), units) end
   end
   return sums
 end
@@ -26,7 +26,7 @@ end
 function projected_shortage.units_of_other_holds(pool, at, account, key)
   local total = 0
   for other, hold in ipairs(victim_holds.list(pool)) do
-    local amount = other ~= at and hold.on[account.key] and hold.lane.ask.of[key]
+    local amount = other ~= at and hold.on[account.key] and hold.lane.units.of[key]
     if amount and (not at or other < at) then total = total + amount
     elseif amount then
       total = total + math.min(amount, victim_holds.units_freed(hold, account, key) + victim_holds.units_expected(hold, account, key))
@@ -44,9 +44,9 @@ end
 function projected_shortage.rooms(path, lane, at, leaving)
   local pool, rooms = path[#path], {}
   for _, account in ipairs(path) do
-    for _, key in ipairs(lane.ask.keys) do
+    for _, key in ipairs(lane.units.keys) do
       local left = accounts.room('limit', account, pool, key) + (leaving[account.id .. '|' .. key] or 0)
-      rooms[#rooms + 1] = projected_shortage.room(account, key, lane.ask.of[key], left - projected_shortage.units_of_other_holds(pool, at, account, key))
+      rooms[#rooms + 1] = projected_shortage.room(account, key, lane.units.of[key], left - projected_shortage.units_of_other_holds(pool, at, account, key))
     end
   end
   return rooms
@@ -58,7 +58,7 @@ function projected_shortage.add_victims(rooms, victims)
     for i, victim in ipairs(victims) do
       room.brings[i] = 0
       for _, account in ipairs(victim.path) do
-        if account == room.account then room.brings[i] = victim.ask.of[room.key] or 0 end
+        if account == room.account then room.brings[i] = victim.units.of[room.key] or 0 end
       end
       room.left = math.min(const.EXACT, room.left + room.brings[i])
     end

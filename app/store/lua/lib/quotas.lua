@@ -32,7 +32,7 @@ function quotas.refusal(pool, parent, now, id, wanted, settings)
     local no = setting[1] == PROTECTED and quotas.threshold_refusal(pool.limit, id, setting[2])
     if no then return no end
   end
-  for key, promised in pairs(now and now.promised or {}) do
+  for key, promised in pairs(now and now.children_reserved or {}) do
     if promised > (wanted.reserved[key] or 0) then
       return refusal('reserved_below_children', id, key, wanted.reserved[key] or 0, promised)
     end
@@ -40,7 +40,7 @@ function quotas.refusal(pool, parent, now, id, wanted, settings)
   local given = parent == pool and pool.limit or parent.reserved
   for key, reserved in pairs(wanted.reserved) do
     local own = now and quotas.parent(pool, now) == parent and now.reserved[key] or 0
-    local total = (parent.promised[key] or 0) - own + reserved
+    local total = (parent.children_reserved[key] or 0) - own + reserved
     if reserved > 0 and total > (given[key] or 0) then return refusal('overpromised', parent.id, key, total, given[key] or 0) end
   end
 end
@@ -61,8 +61,8 @@ end
 function quotas.update_reserved_sums(pool, parent, reserved, sign)
   for key, amount in pairs(reserved) do
     if amount > 0 then
-      shift(parent, 'promised', key, sign * amount)
-      shift(pool, 'reserving', key, sign)
+      shift(parent, 'children_reserved', key, sign * amount)
+      shift(pool, 'reserving_accounts', key, sign)
     end
   end
 end
@@ -76,7 +76,7 @@ end
 
 -- An account that is new is the youngest of its pool.
 function quotas.number_account(pool, key)
-  redis.call('HSET', key, 'born', amounts.format(redis.call('HINCRBY', pool.key, 'births', 1)))
+  redis.call('HSET', key, 'creation_number', amounts.format(redis.call('HINCRBY', pool.key, 'last_creation_number', 1)))
 end
 
 -- Replace what an account is promised, and its settings.

@@ -29,7 +29,7 @@ local function look(path, lane)
   local pool = path[#path]
   if not lanes.head(lane) then return queue.forget_lane(lane) end
   local listed = lanes.is_attached(pool, lane)
-  if eligibility.refusal(path, lane.ask, lane.fixed) then
+  if eligibility.refusal(path, lane.units, lane.fixed) then
     if listed then return shut_out(pool, lane) end
     for _, name in ipairs(lanes.pools(lane.component)) do
       if lanes.is_attached(accounts.pool(name), lane) then return end
@@ -101,7 +101,7 @@ function rechecks.reject_orphans(count)
   local done = 0
   for _, id in ipairs(redis.call('SMEMBERS', keys.orphaned_lanes())) do
     local lane = lanes.open(id)
-    local reasons = eligibility.refusals(lane.component, lane.ask, lane.fixed)
+    local reasons = eligibility.refusals(lane.component, lane.units, lane.fixed)
     local members = reasons and redis.call('ZRANGE', keys.lane(id), 0, count - done - 1) or {}
     if #members == 0 then redis.call('SREM', keys.orphaned_lanes(), id) end
     for _, who in ipairs(members) do

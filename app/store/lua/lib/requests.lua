@@ -34,7 +34,7 @@ function requests.allocation_record(request)
   local saved = tonumber(request.checkpointed_ms)
   return table.concat({request.fence, request.component, request.preemptible == '0' and 'f' or 'p', request.class, request.checkpoint,
     request.checkpoint_minutes or '-', request.walltime_s or '-', request.granted_ms,
-    saved and saved >= tonumber(request.granted_ms) and request.checkpointed_ms or '-', request.chain or '-', request.resources}, ' ')
+    saved and saved >= tonumber(request.granted_ms) and request.checkpointed_ms or '-', request.preemption_group or '-', request.resources}, ' ')
 end
 
 -- The same value for several names, among the news of a move.

@@ -2,7 +2,7 @@
 -- @use admission amounts outbox requests
 -- @keys delayed leases task
 
-local SHOWN = {'name', 'request', 'due_ms', 'sent', 'sent_fence', 'lost', 'returned', 'most', 'ended', 'told', 'age', 'saved', 'begun', 'ask'}
+local SHOWN = {'name', 'request', 'due_ms', 'sent', 'sent_fence', 'lost', 'returned', 'most', 'ended', 'told', 'age', 'saved', 'begun', 'spec'}
 
 -- All that is kept of a task but its message; nil if there is none.
 function tasks.load(id)
@@ -15,7 +15,7 @@ end
 
 -- The same for an answer, name and value in turn.
 function tasks.flat(task)
-  local flat = {'id', task.id, 'component', cjson.decode(task.ask)[2]}  -- of the fields of an ask it is the first
+  local flat = {'id', task.id, 'component', cjson.decode(task.spec)[2]}  -- of the fields of an ask it is the first
   for _, name in ipairs({'name', 'request', 'due_ms', 'sent', 'sent_fence', 'lost', 'ended'}) do
     if task[name] then requests.set_all(flat, {name}, task[name]) end
   end
@@ -81,19 +81,19 @@ end
 
 -- Its request, under a new id, enters the queue.
 function tasks.enter(task, id)
-  local ask = {id = id, fields = cjson.decode(task.ask)}
+  local spec = {id = id, fields = cjson.decode(task.spec)}
   local at_ms, reference = string.match(task.saved or '', '^(%S+) (.*)$')
   if at_ms then
-    requests.set_all(ask.fields, {'checkpointed_ms'}, at_ms)
-    requests.set_all(ask.fields, {'resume'}, '1')
-    if reference ~= '' then requests.set_all(ask.fields, {'reference'}, reference) end
+    requests.set_all(spec.fields, {'checkpointed_ms'}, at_ms)
+    requests.set_all(spec.fields, {'resume'}, '1')
+    if reference ~= '' then requests.set_all(spec.fields, {'reference'}, reference) end
   end
-  if task.begun == '1' then requests.set_all(ask.fields, {'begun'}, '1') end
+  if task.begun == '1' then requests.set_all(spec.fields, {'begun'}, '1') end
   redis.call('HSET', keys.task(task.id), 'request', id)
   redis.call('HDEL', keys.task(task.id), 'due_ms')
   if task.age then
     local seq, submitted_ms = string.match(task.age, '^(%S+) (%S+)$')
-    return admission.enter_successor(ask, seq, submitted_ms)
+    return admission.enter_successor(spec, seq, submitted_ms)
   end
-  admission.admit(ask)
+  admission.admit(spec)
 end

@@ -1,11 +1,11 @@
 -- End a hold with victims that nothing can fill any more; who still leaves for it waits to be judged.
 -- @use accounts clock grant_loop grants projected_shortage requests victim_holds
--- @args now kept chunk pool owner
+-- @args now events_kept chunk pool owner
 -- @reply applied more
 -- @reply stale why
 
 clock.start(args.now)
-requests.set_stream_length(args.kept)
+requests.set_stream_length(args.events_kept)
 local pool = accounts.pool(args.pool)
 local hold, at = nil, nil
 if pool then hold, at = victim_holds.find(pool, args.owner) end

@@ -2,11 +2,11 @@
 -- step, then the end.
 -- @use accounts amounts clock grant_loop preemptions requests
 -- @keys preemption_deadlines meta
--- @args now kept chunk
+-- @args now events_kept chunk
 -- @reply departed told forced more
 
 clock.start(args.now)
-requests.set_stream_length(args.kept)
+requests.set_stream_length(args.events_kept)
 local count, told, forced = tonumber(args.chunk), 0, 0
 local later = amounts.format(clock.after(60))
 local due = redis.call('ZRANGEBYSCORE', keys.preemption_deadlines(), '-inf', amounts.format(clock.now), 'LIMIT', 0, count)
@@ -14,7 +14,7 @@ if #due > 0 then redis.call('HSET', keys.meta(), 'departed_ms', amounts.format(c
 
 local function extended(pool, request)
   if request.answered ~= '1' or request.extended == '1' then return false end
-  local half = math.floor(tonumber(pool.fields.checkpoint_timeout_s or 600) * 500)
+  local half = math.floor(tonumber(pool.fields.checkpoint_timeout_s or const.CHECKPOINT_TIMEOUT_S) * 500)
   local deadline = amounts.format(math.max(clock.now, tonumber(request.deadline_ms) + half))
   requests.save(request, {'extended', '1', 'deadline_ms', deadline})
   redis.call('ZADD', keys.preemption_deadlines(), deadline, request.id)

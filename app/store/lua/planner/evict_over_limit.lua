@@ -2,12 +2,12 @@
 -- not be over its limit any more once those before it have left.
 -- @use accounts amounts clock grant_loop lanes preemptions requests
 -- @keys orphaned_lanes pool_victims pool_preemptions unfinished
--- @args now kept chunk pool victims rules
+-- @args now events_kept chunk pool victims rules
 -- @reply applied more
 -- @reply stale why
 
 clock.start(args.now)
-requests.set_stream_length(args.kept)
+requests.set_stream_length(args.events_kept)
 local pool = accounts.pool(args.pool)
 if not pool then return reply.stale('pool') end
 if redis.call('EXISTS', keys.unfinished(), keys.orphaned_lanes()) > 0 then return reply.stale('unfinished') end
@@ -20,21 +20,21 @@ if most and redis.call('ZCOUNT', keys.pool_preemptions(pool.name), '(' .. amount
   return reply.stale('budget')
 end
 
-local function count(path, ask)
+local function count(path, units)
   for _, account in ipairs(path) do
-    for _, key in ipairs(ask.keys) do going[account.id .. '|' .. key] = (going[account.id .. '|' .. key] or 0) + ask.of[key] end
+    for _, key in ipairs(units.keys) do going[account.id .. '|' .. key] = (going[account.id .. '|' .. key] or 0) + units.of[key] end
   end
 end
 
 local leaving = redis.call('HKEYS', keys.pool_victims(pool.name))
 for _, id in ipairs(leaving) do
-  local component, ask = requests.component_and_units(id)
-  if component then count(accounts.path(pool.name, component), ask) end
+  local component, units = requests.component_and_units(id)
+  if component then count(accounts.path(pool.name, component), units) end
 end
 
 -- Whether it holds something of which its account has more than it may, those who go before it left out.
-local function is_over(account, ask)
-  for _, key in ipairs(ask.keys) do
+local function is_over(account, units)
+  for _, key in ipairs(units.keys) do
     if accounts.room('limit', account, pool, key) + (going[account.id .. '|' .. key] or 0) < 0 then return true end
   end
   return false
@@ -46,11 +46,11 @@ for i, victim in ipairs(victims) do
   local runs = request and request.status == states.allocated and request.fence == fence and request.pool == args.pool
   if not runs or request.preemptible == '0' or met[id] then return reply.stale('victim') end
   met[id] = true
-  local path, ask = accounts.path(args.pool, request.component), lanes.of(request).ask
+  local path, units = accounts.path(args.pool, request.component), lanes.of(request).units
   local may_stay = true
-  for _, account in ipairs(path) do may_stay = may_stay and not (account.id == over and is_over(account, ask)) end
+  for _, account in ipairs(path) do may_stay = may_stay and not (account.id == over and is_over(account, units)) end
   if may_stay then return reply.stale('limit') end
-  count(path, ask)
+  count(path, units)
   victims[i] = {request = request, path = path}
 end
 

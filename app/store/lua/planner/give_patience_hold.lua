@@ -24,9 +24,9 @@ local function overdue(lane)
       more = #oldest == 2 * PAGE
       for i = 1, #oldest, 2 do
         local request = requests.load(oldest[i])
-        local waited = request and not request.cleared_in and tonumber(request.queued_ms or request.submitted_ms) <= since_ms
+        local waited = request and not request.victim_hold_pool and tonumber(request.queued_ms or request.submitted_ms) <= since_ms
         if waited then return oldest[i], tonumber(oldest[i + 1]) end
-        more = more and request and request.cleared_in
+        more = more and request and request.victim_hold_pool
         from = '(' .. oldest[i + 1]
       end
     end
@@ -43,7 +43,7 @@ for i = 1, #places, 2 do
     local path = accounts.path(pool.name, lane.component)
     local id, inner = overdue(lane)
     local place = id and queue_order.queue_score(pool, path[1], inner, lanes.is_in_share(path, lane))
-    local why = id and (not at or place < at) and accounts.blocker(path, lane.ask, lane.fixed, false)
+    local why = id and (not at or place < at) and accounts.blocker(path, lane.units, lane.fixed, false)
     if why and why.account == 'pool' then best, at, best_path, best_lane = id, place, path, lane end
   end
 end

@@ -2,12 +2,12 @@
 -- nobody.
 -- @use accounts amounts clock grant_loop grants lanes preemptions projected_shortage requests victim_holds
 -- @keys orphaned_lanes pool_preemptions request unfinished
--- @args now kept chunk pool waiter victims unused within borrowed uses rules
+-- @args now events_kept chunk pool waiter victims unused_share_accounts reserved_accounts stack_exits used_ranges rules
 -- @reply applied granted more
 -- @reply stale why
 
 clock.start(args.now)
-requests.set_stream_length(args.kept)
+requests.set_stream_length(args.events_kept)
 local pool = accounts.pool(args.pool)
 if not pool then return reply.stale('pool') end
 if redis.call('EXISTS', keys.unfinished(), keys.orphaned_lanes()) > 0 then return reply.stale('unfinished') end
@@ -19,7 +19,7 @@ local lane = lanes.of(waiter)
 local path = accounts.path(args.pool, lane.component)
 if not path or not lanes.is_attached(pool, lane) then return reply.stale('waiter') end
 local hold, at = victim_holds.find(pool, args.waiter)
-if (waiter.cleared_in or args.pool) ~= args.pool then return reply.stale('hold elsewhere') end
+if (waiter.victim_hold_pool or args.pool) ~= args.pool then return reply.stale('hold elsewhere') end
 
 local minute = clock.now - 60000
 local victims = cjson.decode(args.victims)
@@ -28,7 +28,7 @@ local most = tonumber(pool.fields.max_preemptions_per_minute)
 if most and redis.call('ZCOUNT', keys.pool_preemptions(pool.name), '(' .. amounts.format(minute), amounts.format(clock.now)) + #victims > most then
   return reply.stale('budget')
 end
-local backoff_s = tonumber(pool.fields.backoff_s or pool.fields.discipline == 'fair_share' and 5 or 0)
+local backoff_s = tonumber(pool.fields.backoff_s or const.BACKOFF_S[pool.fields.discipline] or 0)
 local rest = tonumber(pool.fields.decided_ms or 0) + backoff_s * 1000
 if backoff_s > 0 and pool.fields.decided_ms and rest > clock.now and tonumber(pool.fields.decided_ms) <= clock.now then return reply.stale('backoff') end
 
@@ -39,14 +39,14 @@ for i, victim in ipairs(victims) do
   local runs = request and request.status == states.allocated and request.fence == fence and request.pool == args.pool
   if not runs or request.preemptible == '0' or met[id] then return reply.stale('victim') end
   met[id] = true
-  victims[i] = {request = request, reason = reason, path = accounts.path(args.pool, request.component), ask = lanes.of(request).ask}
+  victims[i] = {request = request, reason = reason, path = accounts.path(args.pool, request.component), units = lanes.of(request).units}
 end
-for _, still in ipairs(cjson.decode(args.borrowed)) do
+for _, still in ipairs(cjson.decode(args.stack_exits)) do
   local account = accounts.by_id(args.pool, still[1])
-  if not account or (account.back[still[2]] or 0) > tonumber(still[3]) then return reply.stale('share') end
+  if not account or (account.stack_exits[still[2]] or 0) > tonumber(still[3]) then return reply.stale('share') end
 end
 
-for _, use in ipairs(cjson.decode(args.uses)) do  -- what the judgement by fair shares rests on
+for _, use in ipairs(cjson.decode(args.used_ranges)) do  -- what the judgement by fair shares rests on
   local account = accounts.by_id(args.pool, use[1])
   local used = account and account.used[use[2]] or 0
   if not account or used < tonumber(use[3]) or used > tonumber(use[4]) then return reply.stale('use') end
@@ -57,34 +57,34 @@ if not leaving then return reply.stale('unjudged') end
 
 -- Whether the waiter fits into an account's share as it is, what other holds keep counted as used.
 local function unused(account)
-  for _, key in ipairs(lane.ask.keys) do
-    local left = (account.reserved[key] or 0) - (account.used[key] or 0) - (account.cleared[key] or 0)
+  for _, key in ipairs(lane.units.keys) do
+    local left = (account.reserved[key] or 0) - (account.used[key] or 0) - (account.victim_held[key] or 0)
     if hold and hold.on[account.key] then left = left + victim_holds.units_held(hold, account, key) end
-    if pool.reserving[key] and left < lane.ask.of[key] then return false end
+    if pool.reserving_accounts[key] and left < lane.units.of[key] then return false end
   end
   return true
 end
 
 if lane.fixed then
-  for _, key in ipairs(lane.ask.keys) do
+  for _, key in ipairs(lane.units.keys) do
     local left = accounts.room('fixed', path[1], pool, key)
     for _, other in ipairs(victim_holds.list(pool)) do
-      if other ~= hold and other.lane.fixed and other.lane.component == lane.component then left = left - (other.lane.ask.of[key] or 0) end
+      if other ~= hold and other.lane.fixed and other.lane.component == lane.component then left = left - (other.lane.units.of[key] or 0) end
     end
-    if pool.limit[key] and left < lane.ask.of[key] then return reply.stale('share') end
+    if pool.limit[key] and left < lane.units.of[key] then return reply.stale('share') end
   end
 else
-  for _, name in ipairs(cjson.decode(args.unused)) do
+  for _, name in ipairs(cjson.decode(args.unused_share_accounts)) do
     if not unused(accounts.by_id(args.pool, name)) then return reply.stale('share') end
   end
 end
 local rooms, shares = projected_shortage.rooms(path, lane, at, leaving), {}
-for _, name in ipairs(cjson.decode(args.within)) do  -- it has to lie within this share when all have left
+for _, name in ipairs(cjson.decode(args.reserved_accounts)) do  -- it has to lie within this share when all have left
   local account = accounts.by_id(args.pool, name)
-  for _, key in ipairs(lane.ask.keys) do
-    if pool.reserving[key] then
+  for _, key in ipairs(lane.units.keys) do
+    if pool.reserving_accounts[key] then
       local left = (account.reserved[key] or 0) - (account.used[key] or 0) + (leaving[account.id .. '|' .. key] or 0)
-      shares[#shares + 1] = projected_shortage.room(account, key, lane.ask.of[key], left - projected_shortage.units_of_other_holds(pool, at, account, key))
+      shares[#shares + 1] = projected_shortage.room(account, key, lane.units.of[key], left - projected_shortage.units_of_other_holds(pool, at, account, key))
     end
   end
 end

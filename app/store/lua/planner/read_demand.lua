@@ -1,9 +1,9 @@
 -- What those who wait for a pool ask, from one of its lanes on: where there are more than a look at the pool shows.
 -- @use accounts policy_demand
 -- @args pool after count
--- @reply wanted rows rest
+-- @reply read rows next_page
 -- @reply not_found
 
 local pool = accounts.pool(args.pool)
 if not pool then return reply.not_found() end
-return reply.wanted(policy_demand.read(pool, tonumber(args.after), tonumber(args.count)))
+return reply.read(policy_demand.read(pool, tonumber(args.after), tonumber(args.count)))

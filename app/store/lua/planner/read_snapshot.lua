@@ -2,7 +2,7 @@
 -- @use accounts amounts clock fair_share_order fair_share_pages lanes parking parking_lookup policy_demand queue_order victim_holds
 -- @keys group lane policy pool pool_groups pool_allocation_records pool_lanes pool_victims pool_policies pool_preemptions request
 -- @args now pool most anyway
--- @reply found now pool groups policies held leaving holds waiters line preferred stops wanted rest
+-- @reply found now pool groups policies allocations victims holds waiters line preferred preemptions demand next_page
 -- @reply quiet
 -- @reply unfinished
 -- @reply not_found
@@ -19,7 +19,7 @@ local lined = fair_share_order.applies(pool) and fair_share_pages.select_lanes(p
 if #lined == 0 and #leaving == 0 and (pool.fields.watched or '0') == '0' and args.anyway ~= '1' then return reply.quiet() end
 
 local function waiter(lane, id)
-  local about = redis.call('HMGET', keys.request(id), 'class', 'seq', 'chain', 'preempted_fence', 'cleared_in')
+  local about = redis.call('HMGET', keys.request(id), 'class', 'seq', 'preemption_group', 'preempted_fence', 'victim_hold_pool')
   if not about[1] then return nil end
   local inner = queue_order.lane_score(tonumber(about[1]), tonumber(about[2]))
   local path = accounts.path(args.pool, lane.component)
@@ -71,7 +71,7 @@ local holds = {}
 for _, hold in ipairs(victim_holds.list(pool)) do
   local brought = {}
   for _, account in ipairs(hold.path) do
-    for _, key in ipairs(hold.lane.ask.keys) do
+    for _, key in ipairs(hold.lane.units.keys) do
       local units = victim_holds.units_freed(hold, account, key)
       if units > 0 then brought[#brought + 1] = {account.id, key, amounts.format(units)} end
     end

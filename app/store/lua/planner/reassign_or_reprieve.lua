@@ -2,12 +2,12 @@
 -- who leaves for a limit.
 -- @use accounts amounts clock grant_loop lanes preemptions requests victim_holds
 -- @keys preemption_deadlines pool_victims
--- @args now kept chunk pool id fence owner
+-- @args now events_kept chunk pool id fence owner
 -- @reply applied more
 -- @reply stale why
 
 clock.start(args.now)
-requests.set_stream_length(args.kept)
+requests.set_stream_length(args.events_kept)
 local pool, request = accounts.pool(args.pool), requests.load(args.id)
 local leaves = pool and request and request.status == states.preempting and request.fence == args.fence and request.pool == args.pool
 local whom = leaves and redis.call('HGET', keys.pool_victims(args.pool), args.id)
@@ -21,11 +21,11 @@ local hold = victim_holds.find(pool, args.owner)
 if not hold then return reply.stale('hold') end
 local lane = lanes.of(request)
 local path = accounts.path(args.pool, lane.component)
-local stood_ms = math.max(0, clock.now - (tonumber(request.stray_ms) or clock.now))
+local stood_ms = math.max(0, clock.now - (tonumber(request.orphaned_ms) or clock.now))
 local deadline = amounts.format(tonumber(request.deadline_ms) + stood_ms)
 redis.call('HSET', keys.pool_victims(args.pool), args.id, args.owner)
 redis.call('ZADD', keys.preemption_deadlines(), deadline, args.id)
-victim_holds.update_expected(pool, hold, path, lane.ask, 1)
+victim_holds.update_expected(pool, hold, path, lane.units, 1)
 local owner = requests.load(args.owner)
 local rank = preemptions.rank(path[1], request)
 requests.add_event(request, 'passed_on', {'preempted_by', args.owner, 'deadline_ms', deadline}, {rank = rank, by_rank = preemptions.rank(hold.path[1], owner)})

@@ -1,12 +1,12 @@
 -- Write what decisions go by at the accounts of a pool (shares, who starves, who is over a limit, and since when), and whether any
 -- of it has to be watched though nobody waits. Who stands first by that is granted what is free.
 -- @use accounts clock fair_share_order grant_loop requests
--- @args now kept chunk pool rows watched rules
+-- @args now events_kept chunk pool rows watched rules
 -- @reply published more
 -- @reply stale why
 
 clock.start(args.now)
-requests.set_stream_length(args.kept)
+requests.set_stream_length(args.events_kept)
 local pool = accounts.pool(args.pool)
 if not pool then return reply.stale('pool') end
 if pool.fields.reviewing or (pool.fields.rules or '0') ~= args.rules then return reply.stale('rules') end

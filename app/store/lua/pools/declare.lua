@@ -1,7 +1,7 @@
 -- Make pools, their groups and their policies as declared: all of it at once, or nothing if anything forbids it.
 -- @use accounts amounts clock declaration deletions grants operation_replies quotas rechecks requests unfinished_work
 -- @keys pool pools component_pools
--- @args now kept chunk op changes
+-- @args now events_kept chunk op changes
 -- @reply declared more
 -- @reply changed pool
 -- @reply unfinished
@@ -9,7 +9,7 @@
 -- @reply refused pool code account key wants bound
 
 clock.start(args.now)
-requests.set_stream_length(args.kept)
+requests.set_stream_length(args.events_kept)
 if operation_replies.find(args.op) then return reply.declared(unfinished_work.resume(tonumber(args.chunk))) end
 local changes = cjson.decode(args.changes)
 for _, change in ipairs(changes) do

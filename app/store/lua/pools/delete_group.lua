@@ -1,13 +1,13 @@
 -- Delete a group that has no children.
 -- @use accounts clock deletions operation_replies quotas rechecks requests unfinished_work
 -- @keys pool_groups pool_policies
--- @args now kept chunk op pool group
+-- @args now events_kept chunk op pool group
 -- @reply deleted more
 -- @reply in_use child
 -- @reply not_found
 
 clock.start(args.now)
-requests.set_stream_length(args.kept)
+requests.set_stream_length(args.events_kept)
 if operation_replies.find(args.op) then return reply.deleted(unfinished_work.resume(tonumber(args.chunk))) end
 local pool = accounts.pool(args.pool)
 local group = pool and accounts.group(args.pool, args.group)

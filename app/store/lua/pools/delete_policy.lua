@@ -1,14 +1,14 @@
 -- Part a component from a pool, while nothing of it waits or runs there.
 -- @use accounts clock deletions lanes operation_replies quotas rechecks requests unfinished_work
 -- @keys component_lanes lane pool_unfinished unfinished
--- @args now kept chunk op pool component
+-- @args now events_kept chunk op pool component
 -- @reply deleted more
 -- @reply in_use queued active
 -- @reply unfinished
 -- @reply not_found
 
 clock.start(args.now)
-requests.set_stream_length(args.kept)
+requests.set_stream_length(args.events_kept)
 if operation_replies.find(args.op) then return reply.deleted(unfinished_work.resume(tonumber(args.chunk))) end
 local pool = accounts.pool(args.pool)
 local policy = pool and accounts.policy(args.pool, args.component)

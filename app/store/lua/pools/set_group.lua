@@ -1,7 +1,7 @@
 -- Make a group between a pool and its policies, or replace its numbers and parent.
 -- @use accounts amounts clock grants operation_replies quotas rechecks requests unfinished_work
 -- @keys group pool_groups
--- @args now kept chunk op pool group parent reserved limit weight settings
+-- @args now events_kept chunk op pool group parent reserved limit weight settings
 -- @reply set created more
 -- @reply refused code account key wants bound
 -- @reply not_found what
@@ -9,7 +9,7 @@
 local DEEPEST = 8
 
 clock.start(args.now)
-requests.set_stream_length(args.kept)
+requests.set_stream_length(args.events_kept)
 local before = operation_replies.find(args.op)
 if before then return reply.set(before, unfinished_work.resume(tonumber(args.chunk))) end
 local pool = accounts.pool(args.pool)

@@ -1,13 +1,13 @@
 -- Connect a component to a pool, or replace how it is connected.
 -- @use accounts amounts clock grants operation_replies quotas rechecks requests unfinished_work
 -- @keys policy component_pools pool_policies
--- @args now kept chunk op pool component priority profile group reserved limit weight settings
+-- @args now events_kept chunk op pool component priority profile group reserved limit weight settings
 -- @reply set created more
 -- @reply refused code account key wants bound
 -- @reply not_found what
 
 clock.start(args.now)
-requests.set_stream_length(args.kept)
+requests.set_stream_length(args.events_kept)
 local before = operation_replies.find(args.op)
 if before then return reply.set(before, unfinished_work.resume(tonumber(args.chunk))) end
 local pool = accounts.pool(args.pool)

@@ -1,13 +1,13 @@
 -- Change a pool: capacity is merged (0 takes a key away), settings are merged (an empty one is unset).
 -- @use accounts amounts clock quotas rechecks requests unfinished_work
 -- @keys pools pool_policies pool_groups
--- @args now kept chunk name description capacity settings
+-- @args now events_kept chunk name description capacity settings
 -- @reply updated more
 -- @reply refused code account key wants bound
 -- @reply not_found
 
 clock.start(args.now)
-requests.set_stream_length(args.kept)
+requests.set_stream_length(args.events_kept)
 local pool = accounts.pool(args.name)
 if not pool then return reply.not_found() end
 local change, settings = amounts.decode(args.capacity), cjson.decode(args.settings)
@@ -38,8 +38,8 @@ for _, key in ipairs(change.keys) do
       local no = breaks(accounts.group(pool.name, name), key, capacity)
       if no then return no end
     end
-    if (pool.promised[key] or 0) > capacity then
-      return reply.refused('breaks_promises', 'pool', key, amounts.format(capacity), amounts.format(pool.promised[key]))
+    if (pool.children_reserved[key] or 0) > capacity then
+      return reply.refused('breaks_promises', 'pool', key, amounts.format(capacity), amounts.format(pool.children_reserved[key]))
     end
   end
 end

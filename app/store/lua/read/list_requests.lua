@@ -1,19 +1,19 @@
--- A page of requests, newest first, before a number of submission: of so many looked at those that are as wanted.
+-- A page of requests, newest first, before a number of submission: of so many looked at those that are as filter.
 -- @use request_rows requests
 -- @keys requests
--- @args before count scan wanted
+-- @args before count scan filter
 -- @reply page found last
 
-local wanted, count, scan = cjson.decode(args.wanted), tonumber(args.count), tonumber(args.scan)
+local filter, count, scan = cjson.decode(args.filter), tonumber(args.count), tonumber(args.scan)
 
 local function is_wanted(request)
   local kind, name = request.component:match('^([^/]*)/(.*)$')
-  if wanted.status and not wanted.status[request.status] then return false end
-  if wanted.kind and kind ~= wanted.kind or wanted.name and name ~= wanted.name then return false end
-  if wanted.pool and request.pool ~= wanted.pool then return false end
-  if not wanted.labels then return true end
+  if filter.status and not filter.status[request.status] then return false end
+  if filter.kind and kind ~= filter.kind or filter.name and name ~= filter.name then return false end
+  if filter.pool and request.pool ~= filter.pool then return false end
+  if not filter.labels then return true end
   local labels = request.labels and cjson.decode(request.labels) or {}
-  for key, value in pairs(wanted.labels) do
+  for key, value in pairs(filter.labels) do
     if labels[key] ~= value then return false end
   end
   return true

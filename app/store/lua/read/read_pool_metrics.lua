@@ -61,6 +61,6 @@ for _, component in ipairs(redis.call('SMEMBERS', keys.pool_policies(args.pool))
   policies[#policies + 1] = {component, queued, since_ms, score, status, redis.call('HMGET', keys.policy(args.pool, component), unpack(of_policy))}
 end
 return reply.measured(amounts.format(clock.now), listed,
-  redis.call('HMGET', keys.pool(args.pool), unpack(fields({'limit', 'used', 'promised', 'kept', 'cleared'}))),
+  redis.call('HMGET', keys.pool(args.pool), unpack(fields({'limit', 'used', 'children_reserved', 'patience_held', 'victim_held'}))),
   redis.call('ZCARD', keys.pool_queue(args.pool)), redis.call('ZCARD', keys.pool_allocations(args.pool)),
   redis.call('HLEN', keys.pool_victims(args.pool)), policies)

@@ -8,6 +8,6 @@ if redis.call('EXISTS', keys.pool(args.pool)) == 0 then return reply.not_found()
 local numbers = {}
 for _, component in ipairs(redis.call('SMEMBERS', keys.pool_policies(args.pool))) do
   numbers[#numbers + 1] = component
-  numbers[#numbers + 1] = redis.call('HGET', keys.policy(args.pool, component), 'born') or ''
+  numbers[#numbers + 1] = redis.call('HGET', keys.policy(args.pool, component), 'creation_number') or ''
 end
 return reply.found(redis.call('LRANGE', keys.pool_usage_history(args.pool), 0, -1), numbers)

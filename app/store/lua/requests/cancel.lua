@@ -1,12 +1,12 @@
 -- Leave the queue.
 -- @use clock grant_loop grants lanes requests
--- @args now kept chunk id
+-- @args now events_kept chunk id
 -- @reply cancelled request more
 -- @reply conflict status
 -- @reply not_found
 
 clock.start(args.now)
-requests.set_stream_length(args.kept)
+requests.set_stream_length(args.events_kept)
 
 local request = requests.load(args.id)
 if not request then return reply.not_found() end

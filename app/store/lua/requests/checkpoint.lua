@@ -2,7 +2,7 @@
 -- heard is alive, so its lease is prolonged. One that is `routine` is only kept: whoever says so has not left with it.
 -- @use accounts amounts clock counters grant_loop operation_replies preemptions requests
 -- @keys preemption_deadlines leases
--- @args now kept chunk op id fence state seconds reference routine
+-- @args now events_kept chunk op id fence state seconds reference routine
 -- @reply alive status lapses directive deadline more
 -- @reply left status more
 -- @reply not_leaving status
@@ -10,7 +10,7 @@
 -- @reply not_found
 
 clock.start(args.now)
-requests.set_stream_length(args.kept)
+requests.set_stream_length(args.events_kept)
 local request, fields = requests.load(args.id), {}
 if not request then return reply.not_found() end
 if args.state == 'completed' and args.routine == '' and request.left_fence == args.fence and request.left_by == 'completed' then
@@ -36,7 +36,7 @@ local function defer()
   if operation_replies.find(args.op) then return end
   operation_replies.save(args.op)
   local before = tonumber(request.deferred_s) or 0
-  local granted = math.min(tonumber(args.seconds), tonumber(pool.fields.max_deferral_s or 300) - before)
+  local granted = math.min(tonumber(args.seconds), tonumber(pool.fields.max_deferral_s or const.MAX_DEFERRAL_S) - before)
   if granted <= 0 then return end
   local deadline = amounts.format(tonumber(request.deadline_ms) + granted * 1000)
   requests.set(request, fields, 'deferred_s', amounts.format(before + granted))
@@ -47,7 +47,7 @@ end
 if args.state == 'completed' then
   preemptions.save_checkpoint(request, args.reference, fields)
   if request.status == states.preempting and args.routine == '' then
-    counters.add_checkpoint(request.pool, clock.now - tonumber(request.told_ms))
+    counters.add_checkpoint(request.pool, clock.now - tonumber(request.preempting_ms))
     requests.set(request, fields, 'failed', '')
     requests.save(request, fields)
     preemptions.complete(request, 'preempted', 'completed')

@@ -1,11 +1,11 @@
 -- An operator's way: a waiter leaves the queue, a holder loses its units; what is over stays as it is.
 -- @use clock grant_loop grants lanes requests
--- @args now kept chunk id
+-- @args now events_kept chunk id
 -- @reply dropped request more
 -- @reply not_found
 
 clock.start(args.now)
-requests.set_stream_length(args.kept)
+requests.set_stream_length(args.events_kept)
 
 local request = requests.load(args.id)
 if not request then return reply.not_found() end

@@ -1,16 +1,16 @@
 -- Give allocations back one after the other, and grant after each what then fits.
 -- @use clock grant_loop releases requests
--- @args now kept chunk held
+-- @args now events_kept chunk allocations
 -- @reply taken outcomes more
 
 clock.start(args.now)
-requests.set_stream_length(args.kept)
+requests.set_stream_length(args.events_kept)
 
 local outcomes, more = {}, 0
-for i, held in ipairs(cjson.decode(args.held)) do
-  local tag, request, reason = releases.release(held[1], held[2], held[3])
+for i, entry in ipairs(cjson.decode(args.allocations)) do
+  local tag, request, reason = releases.release(entry[1], entry[2], entry[3])
   more = math.max(more, grant_loop.settle(tonumber(args.chunk)))
-  if tag == 'released' and held[3] == 'vacated' then request = requests.flat(requests.load(held[1])) end  -- it may be granted again
+  if tag == 'released' and entry[3] == 'vacated' then request = requests.flat(requests.load(entry[1])) end  -- it may be granted again
   outcomes[i] = {tag, request, reason}
 end
 return reply.taken(outcomes, more)

@@ -1,14 +1,14 @@
 -- Somebody begins the work that units were granted for: it is the only one under this fence, and from now on the lease runs.
 -- @use amounts clock counters requests
 -- @keys leases outbox task unstarted
--- @args now kept id fence runner
+-- @args now events_kept id fence runner
 -- @reply alive status lapses directive deadline
 -- @reply already_started
 -- @reply stale_fence status reason
 -- @reply not_found
 
 clock.start(args.now)
-requests.set_stream_length(args.kept)
+requests.set_stream_length(args.events_kept)
 
 local request = requests.load(args.id)
 if not request then return reply.not_found() end

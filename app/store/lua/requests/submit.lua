@@ -1,14 +1,14 @@
 -- Take in asks one after the other, each wholly: granted at once, queued or rejected.
 -- @use admission clock grant_loop requests
--- @args now kept chunk remember_s asks
+-- @args now events_kept chunk remember_s specs
 -- @reply taken outcomes more
 
 clock.start(args.now)
-requests.set_stream_length(args.kept)
+requests.set_stream_length(args.events_kept)
 
 local outcomes, more = {}, 0
-for i, ask in ipairs(cjson.decode(args.asks)) do
-  local tag, request = admission.admit(ask, args.remember_s)
+for i, spec in ipairs(cjson.decode(args.specs)) do
+  local tag, request = admission.admit(spec, args.remember_s)
   more = math.max(more, grant_loop.settle(tonumber(args.chunk)))
   outcomes[i] = {tag, request}
 end

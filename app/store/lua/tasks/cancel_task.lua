@@ -1,13 +1,13 @@
 -- Give up a task that has not begun: its request leaves the queue, or never enters it, or gives back what it was granted.
 -- @use clock grant_loop grants lanes outbox requests tasks
 -- @keys delayed task
--- @args now kept chunk task
+-- @args now events_kept chunk task
 -- @reply cancelled task request more
 -- @reply conflict status
 -- @reply not_found
 
 clock.start(args.now)
-requests.set_stream_length(args.kept)
+requests.set_stream_length(args.events_kept)
 
 local task = tasks.load(args.task)
 if not task then return reply.not_found() end

@@ -2,7 +2,7 @@
 -- that the task itself has, both are done in one step.
 -- @use clock grant_loop releases requests tasks
 -- @keys idempotency leases task
--- @args now kept chunk remember_s task name id ask key digest message due_ms most held fence
+-- @args now events_kept chunk remember_s task name id spec key digest message due_ms most replaced fence
 -- @reply parked task request more
 -- @reply known task request more
 -- @reply conflict
@@ -10,7 +10,7 @@
 -- @reply stale_fence status reason
 
 clock.start(args.now)
-requests.set_stream_length(args.kept)
+requests.set_stream_length(args.events_kept)
 
 local before = args.key ~= '' and redis.call('GET', keys.idempotency(args.key))
 if before then
@@ -22,8 +22,8 @@ if before then
 end
 
 local old, named
-if args.held ~= '' then
-  old = requests.load(args.held)
+if args.replaced ~= '' then
+  old = requests.load(args.replaced)
   if not old then return reply.stale_fence('gone', '') end
   if old.task ~= args.task or old.fence ~= args.fence or not redis.call('ZSCORE', keys.leases(), old.id) then
     return reply.stale_fence(old.status, old.reason or '')
@@ -34,8 +34,8 @@ elseif redis.call('EXISTS', keys.task(args.task)) == 1 then
   return reply.exists()
 end
 
-local task = {id = args.task, name = args.name, ask = args.ask}
-redis.call('HSET', keys.task(task.id), 'name', args.name, 'ask', args.ask, 'most', args.most, 'message', args.message)
+local task = {id = args.task, name = args.name, spec = args.spec}
+redis.call('HSET', keys.task(task.id), 'name', args.name, 'spec', args.spec, 'most', args.most, 'message', args.message)
 if old then tasks.replace(task, old, named == args.name) end
 if args.due_ms ~= '' and tonumber(args.due_ms) > clock.now then
   tasks.delay(task, tonumber(args.due_ms))

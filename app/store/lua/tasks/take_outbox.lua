@@ -2,11 +2,11 @@
 -- successor does; the others are to be sent off by the caller, who is alone in that until the claim is over.
 -- @use amounts clock counters grant_loop grants operation_replies outbox requests tasks
 -- @keys delayed outbox task unstarted
--- @args now kept chunk count claim_ms start_ms tries ids
+-- @args now events_kept chunk count claim_ms start_ms tries ids
 -- @reply taken rows now next more
 
 clock.start(args.now)
-requests.set_stream_length(args.kept)
+requests.set_stream_length(args.events_kept)
 local count, now, tries = tonumber(args.count), amounts.format(clock.now), tonumber(args.tries)
 local LONGEST_MS = 900000
 local ids, rows = cjson.decode(args.ids), {}

@@ -24,20 +24,29 @@ NOTHING = RunTimes({})
 HOUR = 3600.0
 
 
-def state(running: list[SimulatedAllocation], waiting: list[SimulatedWaiter], past: RunTimes = NOTHING, *, gpu: int = 0, strict: bool = False) -> SimulationState:
+def state(
+    running: list[SimulatedAllocation],
+    waiting: list[SimulatedWaiter],
+    past: RunTimes = NOTHING,
+    *,
+    gpu: int = 0,
+    strict: bool = False,
+) -> SimulationState:
     """A pool with so many gpu left."""
     return SimulationState({("pool", "gpu"): gpu}, running, waiting, {"t": past}, past, strict)
 
 
-def allocation(gpu: int, age_s: float, batch: int = 1, walltime_s: float | None = None, leaving: LeavingDeadline | None = None) -> SimulatedAllocation:
+def allocation(
+    gpu: int, age_s: float, batch: int = 1, walltime_s: float | None = None, leaving: LeavingDeadline | None = None
+) -> SimulatedAllocation:
     return SimulatedAllocation("t", ("policy:t", "pool"), {"gpu": gpu}, age_s, batch, walltime_s, leaving)
 
 
-def estimates(seen: SimulationState) -> list[StartEstimate]:
+def estimates(state: SimulationState) -> list[StartEstimate]:
     """Something can be said of all of them."""
-    found = [one for one in estimate_starts(seen) if isinstance(one, StartEstimate)]
-    assert len(found) == len(seen.waiters)
-    return found
+    start_estimates = [estimate for estimate in estimate_starts(state) if isinstance(estimate, StartEstimate)]
+    assert len(start_estimates) == len(state.waiters)
+    return start_estimates
 
 
 def waiter(gpu: int, batch: int = 100, walltime_s: float | None = None) -> SimulatedWaiter:
@@ -45,7 +54,7 @@ def waiter(gpu: int, batch: int = 100, walltime_s: float | None = None) -> Simul
 
 
 def run_times(*seconds: float) -> RunTimes:
-    return RunTimes(Counter(step_of(one) for one in seconds))
+    return RunTimes(Counter(step_of(value) for value in seconds))
 
 
 class TestPast:
@@ -59,10 +68,10 @@ class TestPast:
         past = run_times(*[60] * 50, *[HOUR] * 50)
         drawn = [past.draw(rank / 100, 0) or 0 for rank in range(99)]
         assert drawn == sorted(drawn)
-        assert {step_of(one) for one in drawn} == {step_of(60), step_of(HOUR)}
-        assert sum(step_of(one) == step_of(60) for one in drawn) == 50
+        assert {step_of(estimate) for estimate in drawn} == {step_of(60), step_of(HOUR)}
+        assert sum(step_of(estimate) == step_of(60) for estimate in drawn) == 50
 
-    def test_who_runs_longer_than_some_is_none_of_those(self) -> None:
+    def test_an_older_allocation_excludes_shorter_run_times(self) -> None:
         past = run_times(*[60] * 50, *[HOUR] * 50)
         assert all(step_of(past.draw(rank / 100, 600) or 0) == step_of(HOUR) for rank in range(99))
         assert past.draw(0.5, 2 * HOUR) is None
@@ -74,41 +83,41 @@ class TestPast:
 
 
 def test_a_promised_walltime_bounds_the_wait() -> None:
-    (one,) = estimates(state([allocation(2, 40, walltime_s=100)], [waiter(2)]))
-    assert one.latest_s is not None
-    assert 0 <= one.earliest_s <= one.likely_s <= one.latest_s <= 60
+    (estimate,) = estimates(state([allocation(2, 40, walltime_s=100)], [waiter(2)]))
+    assert estimate.latest_s is not None
+    assert 0 <= estimate.earliest_s <= estimate.likely_s <= estimate.latest_s <= 60
 
 
-def test_who_has_to_leave_does_so_in_time() -> None:
-    (one,) = estimates(state([allocation(2, 40, leaving=LeavingDeadline(30, 30))], [waiter(2)]))
-    assert 0 < one.earliest_s < one.likely_s < 30
-    assert one.latest_s == 30
+def test_a_victim_leaves_by_its_deadline() -> None:
+    (estimate,) = estimates(state([allocation(2, 40, leaving=LeavingDeadline(30, 30))], [waiter(2)]))
+    assert 0 < estimate.earliest_s < estimate.likely_s < 30
+    assert estimate.latest_s == 30
 
 
 @pytest.mark.parametrize("past", [NOTHING, RunTimes({step_of(5): 30})], ids=["nothing is known", "most are over at once"])
-def test_the_latest_is_when_who_leaves_is_gone_whatever_it_may_still_be_granted(past: RunTimes) -> None:
-    (one,) = estimates(state([allocation(2, 40, leaving=LeavingDeadline(600, 1230))], [waiter(2)], past))
-    assert one.latest_s == 1230
-    assert one.likely_s < 600
+def test_the_latest_start_is_when_the_victim_has_left_at_the_latest(past: RunTimes) -> None:
+    (estimate,) = estimates(state([allocation(2, 40, leaving=LeavingDeadline(600, 1230))], [waiter(2)], past))
+    assert estimate.latest_s == 1230
+    assert estimate.likely_s < 600
 
 
-def test_where_nothing_is_known_nothing_is_said_but_that() -> None:
+def test_without_run_times_there_is_no_estimate() -> None:
     assert estimate_starts(state([allocation(2, 40)], [waiter(2)])) == [NoEstimate.NOTHING_KNOWN]
 
 
-def test_where_nothing_that_ends_lets_it_in_that_is_said() -> None:
+def test_a_waiter_that_no_end_lets_in_has_no_estimate() -> None:
     assert estimate_starts(state([allocation(1, 40)], [waiter(2)], run_times(*[HOUR] * 30))) == [NoEstimate.NOT_IN_SIGHT]
 
 
-def test_of_those_too_far_behind_that_is_said() -> None:
-    shapes = [waiter(1 + at % 600) for at in range(1000)]
-    told = estimate_starts(state([allocation(600, 0)], shapes, run_times(*[HOUR] * 30)))
-    first = told.index(NoEstimate.TOO_FAR)
+def test_waiters_too_far_behind_have_no_estimate() -> None:
+    shapes = [waiter(1 + number % 600) for number in range(1000)]
+    estimates_or_reasons = estimate_starts(state([allocation(600, 0)], shapes, run_times(*[HOUR] * 30)))
+    first = estimates_or_reasons.index(NoEstimate.TOO_FAR)
     assert 10 < first < 1000
-    assert set(told[first:]) == {NoEstimate.TOO_FAR}
+    assert set(estimates_or_reasons[first:]) == {NoEstimate.TOO_FAR}
 
 
-def test_it_costs_no_more_than_was_meant_though_many_end_for_whom_nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_work_stays_bounded_when_many_allocations_end_that_no_waiter_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two policies are at their limits, and a third goes on for long in the same pool."""
     looks, most = 0, 20_000
 
@@ -121,20 +130,23 @@ def test_it_costs_no_more_than_was_meant_though_many_end_for_whom_nobody_waits(m
     monkeypatch.setattr(QueueSimulation, "_first_shortage", counted)
     monkeypatch.setattr(start_times, "MAX_WORK", most)
     full = {("pool", "gpu"): 10_000} | {(f"policy:{name}", "gpu"): 0 for name in "uv"}
-    running = [allocation(1, at / 100, batch=at) for at in range(500)]
+    running = [allocation(1, index / 100, batch=index) for index in range(500)]
     running += [SimulatedAllocation(name, (f"policy:{name}", "pool"), {"gpu": 100}, 0, 1000, None) for name in "uv"]
-    waiting = [SimulatedWaiter("uv"[at % 2], (f"policy:{'uv'[at % 2]}", "pool"), {"gpu": 1 + at % 50}, at) for at in range(100)]
+    waiting = [
+        SimulatedWaiter("uv"[index % 2], (f"policy:{'uv'[index % 2]}", "pool"), {"gpu": 1 + index % 50}, index)
+        for index in range(100)
+    ]
     past = {"t": run_times(*[60.0] * 30), "u": run_times(*[9 * HOUR] * 30), "v": run_times(*[9 * HOUR] * 30)}
-    told = estimate_starts(SimulationState(full, running, waiting, past, past["t"]))
-    assert isinstance(told[0], StartEstimate)
+    results = estimate_starts(SimulationState(full, running, waiting, past, past["t"]))
+    assert isinstance(results[0], StartEstimate)
     assert looks < 2 * most
 
 
 def test_beyond_all_that_is_known_is_a_guess_of_that_size() -> None:
     censored = RunTimes(Counter({step_of(60): 10}), [step_of(10 * HOUR)] * 90)
-    (one,) = estimates(state([allocation(2, 0)], [waiter(2)], censored))
-    assert one.likely_s > 10 * HOUR, "nine in ten run for longer"
-    assert one.latest_s is None
+    (estimate,) = estimates(state([allocation(2, 0)], [waiter(2)], censored))
+    assert estimate.likely_s > 10 * HOUR, "nine in ten run for longer"
+    assert estimate.latest_s is None
 
 
 class TestPlaces:
@@ -151,24 +163,26 @@ class TestPlaces:
         assert late.earliest_s > 0
         assert soon.latest_s == 0
 
-    def test_what_others_leave_for_is_its_own(self) -> None:
+    def test_freed_units_belong_to_the_owner_of_the_hold(self) -> None:
         """3 are free, two of them brought for the first, and one is still to come."""
         leaver = allocation(1, 0, leaving=LeavingDeadline(30, 30, hold=0))
         waiting = [waiter(4, walltime_s=60), waiter(1, walltime_s=60), waiter(2, walltime_s=60)]
         hold = SimulatedHold(0, self.PATH, {("pool", "gpu"): 3})
-        owner, one, two = estimates(SimulationState({("pool", "gpu"): 3}, [leaver], waiting, {}, NOTHING, holds=[hold]))
+        owner, estimate, two = estimates(SimulationState({("pool", "gpu"): 3}, [leaver], waiting, {}, NOTHING, holds=[hold]))
         assert owner.latest_s == 30
-        assert one.earliest_s >= owner.earliest_s
+        assert estimate.earliest_s >= owner.earliest_s
         assert two.earliest_s >= owner.earliest_s
-        assert one.latest_s is not None
-        assert 30 < one.latest_s <= 90
+        assert estimate.latest_s is not None
+        assert 30 < estimate.latest_s <= 90
 
-    def test_what_is_still_to_come_is_kept_from_nobody(self) -> None:
+    def test_pending_units_are_kept_from_no_waiter(self) -> None:
         """Of 2 free ones the owner, who needs 3, will need one beside the two that are brought to it."""
         leaver = allocation(2, 0, leaving=LeavingDeadline(30, 30, hold=0))
         waiting = [waiter(3, walltime_s=60), waiter(1, walltime_s=60)]
-        owner, one = estimates(SimulationState({("pool", "gpu"): 2}, [leaver], waiting, {}, NOTHING, holds=[SimulatedHold(0, self.PATH)]))
-        assert one.latest_s == 0
+        owner, estimate = estimates(
+            SimulationState({("pool", "gpu"): 2}, [leaver], waiting, {}, NOTHING, holds=[SimulatedHold(0, self.PATH)])
+        )
+        assert estimate.latest_s == 0
         assert owner.earliest_s > 0
 
     def test_an_earlier_hold_goes_before_a_later_one_but_for_what_was_brought_to_that(self) -> None:
@@ -179,7 +193,7 @@ class TestPlaces:
         first, second = estimates(SimulationState(rooms, [leaver], waiting, {}, NOTHING, holds=holds))
         assert (first.earliest_s > 0, second.latest_s) == (True, 0)
 
-    def test_who_is_called_back_goes_on(self) -> None:
+    def test_a_reprieved_victim_goes_on(self) -> None:
         """The owner's other way is free sooner than who leaves for it is gone."""
         leaver = allocation(2, 0, walltime_s=HOUR, leaving=LeavingDeadline(HOUR, HOUR, hold=0))
         waiting, rooms = [waiter(2, walltime_s=HOUR), waiter(2, walltime_s=HOUR)], {("pool", "gpu"): 2}
@@ -187,22 +201,28 @@ class TestPlaces:
         assert owner.latest_s == 0
         assert other.likely_s > 0
 
-    def test_what_is_kept_for_who_was_passed_too_long_binds_those_behind_it(self) -> None:
+    def test_a_patience_hold_binds_the_waiters_behind_its_owner(self) -> None:
         waiting = [waiter(1, walltime_s=60), waiter(5, walltime_s=60), waiter(1, walltime_s=60)]
         runs_on, rooms = [allocation(2, 0, walltime_s=60)], {("pool", "gpu"): 4}
-        before, owner, behind = estimates(SimulationState(rooms, runs_on, waiting, {}, NOTHING, patience_hold=SimulatedHold(1, self.PATH)))
+        before, owner, behind = estimates(
+            SimulationState(rooms, runs_on, waiting, {}, NOTHING, patience_hold=SimulatedHold(1, self.PATH))
+        )
         assert before.latest_s == 0
         assert owner.earliest_s > 0
         assert behind.earliest_s >= owner.earliest_s
 
-    def test_a_limit_that_keeps_who_was_passed_too_long_keeps_nobody_else(self) -> None:
+    def test_a_patience_hold_blocked_by_a_limit_keeps_no_other_waiter(self) -> None:
         path = ("policy:u", "pool")
-        waiting = [SimulatedWaiter("u", path, {"gpu": 1}, 100, 60), SimulatedWaiter("u", path, {"gpu": 4}, 101, 60), waiter(3, walltime_s=60)]
+        waiting = [
+            SimulatedWaiter("u", path, {"gpu": 1}, 100, 60),
+            SimulatedWaiter("u", path, {"gpu": 4}, 101, 60),
+            waiter(3, walltime_s=60),
+        ]
         rooms = {("pool", "gpu"): 4, ("policy:u", "gpu"): 4}
-        found = estimates(SimulationState(rooms, [], waiting, {}, NOTHING, patience_hold=SimulatedHold(1, path)))
-        assert [one.latest_s == 0 for one in found] == [True, False, True]
+        found_estimates = estimates(SimulationState(rooms, [], waiting, {}, NOTHING, patience_hold=SimulatedHold(1, path)))
+        assert [estimate.latest_s == 0 for estimate in found_estimates] == [True, False, True]
 
-    def test_in_a_line_only_those_for_whom_others_leave_pass_the_first(self) -> None:
+    def test_in_a_strict_queue_only_owners_of_holds_pass_the_first(self) -> None:
         leaver = allocation(1, 0, leaving=LeavingDeadline(30, 30, hold=0))
         waiting = [waiter(5, walltime_s=60), waiter(1, walltime_s=60), waiter(2, walltime_s=60)]
         hold = SimulatedHold(2, self.PATH, {("pool", "gpu"): 1})
@@ -214,14 +234,14 @@ class TestPlaces:
 
 
 def test_a_few_run_times_are_a_guess_that_bounds_nothing() -> None:
-    (one,) = estimates(state([allocation(2, 40)], [waiter(2)], run_times(50, 50, 50)))
-    assert one.latest_s is None
+    (estimate,) = estimates(state([allocation(2, 40)], [waiter(2)], run_times(50, 50, 50)))
+    assert estimate.latest_s is None
 
 
 def test_many_run_times_say_how_long_the_rest_is() -> None:
-    (one,) = estimates(state([allocation(2, 0)], [waiter(2)], run_times(*[HOUR] * 30)))
-    assert one.latest_s is not None
-    assert 0.8 * HOUR < one.earliest_s <= one.likely_s <= one.latest_s < 1.2 * HOUR
+    (estimate,) = estimates(state([allocation(2, 0)], [waiter(2)], run_times(*[HOUR] * 30)))
+    assert estimate.latest_s is not None
+    assert 0.8 * HOUR < estimate.earliest_s <= estimate.likely_s <= estimate.latest_s < 1.2 * HOUR
 
 
 def test_each_waits_for_those_before_it() -> None:
@@ -233,7 +253,7 @@ def test_each_waits_for_those_before_it() -> None:
 
 
 @pytest.mark.parametrize("strict", [False, True])
-def test_who_fits_passes_whoever_does_not_unless_the_queue_is_strict(strict: bool) -> None:
+def test_a_waiter_that_fits_passes_others_unless_the_queue_is_strict(strict: bool) -> None:
     waiting = [waiter(3, walltime_s=60), waiter(1, walltime_s=60)]
     _, small = estimates(state([allocation(2, 0, walltime_s=60)], waiting, gpu=1, strict=strict))
     assert (small.latest_s == 0) == (not strict)
@@ -246,6 +266,6 @@ def test_those_of_a_batch_end_together() -> None:
     assert (together.latest_s or 0) > 0.5 * HOUR > (apart.latest_s or 0)
 
 
-def test_the_same_scene_has_the_same_answer() -> None:
+def test_equal_states_have_equal_estimates() -> None:
     here = state([allocation(1, age) for age in range(20)], [waiter(2) for _ in range(20)], run_times(*range(1, 100)))
     assert estimate_starts(here) == estimate_starts(here)

@@ -83,7 +83,9 @@ class FairShareBuilder(PoolBuilder):
         for waiter in (*self.waiters, *(hold.owner for hold in self.hold_snapshots)):
             so_far = demand.get(waiter.component, PolicyDemand(0, {}))
             demand[waiter.component] = PolicyDemand(so_far.requests + 1, dict(Counter(so_far.units) + Counter(waiter.amounts)))
-        waiters = tuple(replace(waiter, queue_position=waiter.queue_position or position) for position, waiter in enumerate(now.waiters, 1))
+        waiters = tuple(
+            replace(waiter, queue_position=waiter.queue_position or position) for position, waiter in enumerate(now.waiters, 1)
+        )
         return replace(now, accounts={**now.accounts, "pool": pool}, waiters=waiters, demand=demand, is_watched=self.is_watched)
 
     def steps(self) -> list[tuple[str, ...]]:
@@ -100,7 +102,9 @@ class FairShareBuilder(PoolBuilder):
         publication = self.plan().publication
         if publication is None:
             return {}
-        return {update.account: {**dict(update.values), **dict.fromkeys(update.removed_fields)} for update in publication.updates}
+        return {
+            update.account: {**dict(update.values), **dict.fromkeys(update.removed_fields)} for update in publication.updates
+        }
 
     def publication(self) -> Publication | None:
         """What is written anew, as it is."""
@@ -136,7 +140,12 @@ def _account_fields(numbers: dict[str, Any], creation_number: int) -> dict[str, 
         over_ms=None if over is None else NOW_MS - over * 1000,
     )
     fields = {"fair", "sated", "status", "below_s", "over_s"} | SETTINGS
-    return {"creation_number": creation_number, "settings": settings, "published": published, **{key: value for key, value in numbers.items() if key not in fields}}
+    return {
+        "creation_number": creation_number,
+        "settings": settings,
+        "published": published,
+        **{key: value for key, value in numbers.items() if key not in fields},
+    }
 
 
 def _texts(settings: dict[str, Any]) -> dict[str, str]:

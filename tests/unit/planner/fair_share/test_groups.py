@@ -16,24 +16,28 @@ from tests.unit.planner.fair_share.builders import AGGRESSIVE, STARVING, FairSha
 
 def test_what_is_guaranteed_comes_on_top() -> None:
     """Six of eight are due to `a`: its four and half of the rest."""
-    scene = (
-        a_fair_share_pool(gpu=8).policy("a", reserved={"gpu": 4}, **STARVING).policy("b").runs_several("a", 1, 1, 1).runs_several("b", 1, 1, 1, 1, 1)
+    pool = (
+        a_fair_share_pool(gpu=8)
+        .policy("a", reserved={"gpu": 4}, **STARVING)
+        .policy("b")
+        .runs_several("a", 1, 1, 1)
+        .runs_several("b", 1, 1, 1, 1, 1)
     )
-    assert set(scene.waits("w", "a", gpu=3).victims()) == {"b5", "b4", "b3"}
-    assert scene.waits("x", "a", gpu=4).reason("x") is DecisionReason.NOT_STARVING  # once the three are its own
+    assert set(pool.waits("w", "a", gpu=3).victims()) == {"b5", "b4", "b3"}
+    assert pool.waits("x", "a", gpu=4).reason("x") is DecisionReason.NOT_STARVING  # once the three are its own
 
 
 def test_what_is_guaranteed_to_others_is_spared() -> None:
-    scene = a_fair_share_pool(gpu=8).policy("a", **STARVING).policy("b", reserved={"gpu": 6}).runs_several("b", *[1] * 8)
-    assert set(scene.waits("w", "a", gpu=1).victims()) == {"b8"}
+    pool = a_fair_share_pool(gpu=8).policy("a", **STARVING).policy("b", reserved={"gpu": 6}).runs_several("b", *[1] * 8)
+    assert set(pool.waits("w", "a", gpu=1).victims()) == {"b8"}
     whole = a_fair_share_pool(gpu=8).policy("a", **STARVING).policy("b", reserved={"gpu": 8}).runs_several("b", *[1] * 8)
     assert whole.waits("w", "a", gpu=1).reason() is DecisionReason.NOT_STARVING
 
 
 @pytest.mark.parametrize(("weight", "taken"), [(1, {"b4", "b3"}), (3, {"b4", "b3", "b2"})])
 def test_a_weight_says_how_much_is_due(weight: int, taken: set[str]) -> None:
-    scene = a_fair_share_pool(gpu=4).policy("a", weight=weight, **STARVING).policy("b").runs_several("b", 1, 1, 1, 1)
-    assert set(scene.waits("w", "a", gpu=len(taken)).waits("x", "a", gpu=4).victims()) == taken
+    pool = a_fair_share_pool(gpu=4).policy("a", weight=weight, **STARVING).policy("b").runs_several("b", 1, 1, 1, 1)
+    assert set(pool.waits("w", "a", gpu=len(taken)).waits("x", "a", gpu=4).victims()) == taken
 
 
 # groups
@@ -41,94 +45,125 @@ def test_a_weight_says_how_much_is_due(weight: int, taken: set[str]) -> None:
 
 def two_groups(**numbers: Any) -> FairShareBuilder:
     """`a` and `b` in one group, `c` in another; eight units, due to the groups by halves."""
-    return a_fair_share_pool(gpu=8).group("g", **numbers).group("h").policy("a", "g", **STARVING).policy("b", "g").policy("c", "h")
+    return (
+        a_fair_share_pool(gpu=8).group("g", **numbers).group("h").policy("a", "g", **STARVING).policy("b", "g").policy("c", "h")
+    )
 
 
 def test_a_policy_starves_inside_its_group() -> None:
     """Its group has what is due to it, so it is another one of the group that has more."""
-    scene = two_groups().runs_several("b", 1, 1, 1, 1).runs_several("c", 1, 1, 1, 1).waits("w", "a", gpu=2).waits("x", "c", gpu=4)
-    assert set(scene.victims()) == {"b4", "b3"}
+    pool = (
+        two_groups().runs_several("b", 1, 1, 1, 1).runs_several("c", 1, 1, 1, 1).waits("w", "a", gpu=2).waits("x", "c", gpu=4)
+    )
+    assert set(pool.victims()) == {"b4", "b3"}
 
 
 def test_what_a_group_lacks_comes_from_outside() -> None:
-    scene = two_groups().runs_several("b", 1, 1).runs_several("c", *[1] * 6).waits("w", "a", gpu=2).waits("x", "b", gpu=2)
-    assert set(scene.victims()) == {"c6", "c5"}
+    pool = two_groups().runs_several("b", 1, 1).runs_several("c", *[1] * 6).waits("w", "a", gpu=2).waits("x", "b", gpu=2)
+    assert set(pool.victims()) == {"c6", "c5"}
 
 
 def test_at_a_limit_of_its_group_victims_come_from_inside() -> None:
     """`c` has more than is due to it as well, and a newer one."""
-    scene = two_groups(limit={"gpu": 4}).policy("d", "h").runs_several("b", 1, 1, 1, 1).runs_several("c", 1, 1, 1, 1, 1)
-    scene.capacity = {"gpu": 10}
-    scene.waits("x", "d", gpu=4).waits("w", "a", gpu=1)
-    assert scene.victims() == {"b4": "starvation"}
-    assert scene.refusals("c5") == {None: RefusalReason.HOLDS_NOTHING_SHORT}
+    pool = two_groups(limit={"gpu": 4}).policy("d", "h").runs_several("b", 1, 1, 1, 1).runs_several("c", 1, 1, 1, 1, 1)
+    pool.capacity = {"gpu": 10}
+    pool.waits("x", "d", gpu=4).waits("w", "a", gpu=1)
+    assert pool.victims() == {"b4": "starvation"}
+    assert pool.refusals("c5") == {None: RefusalReason.HOLDS_NOTHING_SHORT}
 
 
-def test_at_the_limit_of_its_own_policy_nobody_is_taken() -> None:
-    scene = a_fair_share_pool(gpu=4).policy("a", limit={"gpu": 1}, **STARVING).policy("b").runs_several("a", 1).runs_several("b", 1, 1, 1)
-    assert scene.waits("w", "a", gpu=1).victims() == {}
+def test_no_allocation_is_taken_at_the_limit_of_the_own_policy() -> None:
+    pool = (
+        a_fair_share_pool(gpu=4)
+        .policy("a", limit={"gpu": 1}, **STARVING)
+        .policy("b")
+        .runs_several("a", 1)
+        .runs_several("b", 1, 1, 1)
+    )
+    assert pool.waits("w", "a", gpu=1).victims() == {}
 
 
 def test_a_group_serves_one_after_the_other() -> None:
     """The first in turn is due all that its group is due; who is later is due what is left over."""
     for mode, taken in (("fair_share", {"b4", "b3"}), ("fifo", {"b4", "b3", "b2", "b1"})):
-        scene = (
-            a_fair_share_pool(gpu=8).with_settings(aggressive_starvation=True).group("g", mode=mode).policy("a", "g", weight=2, **AGGRESSIVE)
+        pool = (
+            a_fair_share_pool(gpu=8)
+            .with_settings(aggressive_starvation=True)
+            .group("g", mode=mode)
+            .policy("a", "g", weight=2, **AGGRESSIVE)
         )
-        scene.policy("b", "g", weight=2 if mode == "fair_share" else 1).policy("c").runs_several("b", 1, 1, 1, 1).runs_several("c", 1, 1, 1, 1)
-        scene.waits("w", "a", gpu=len(taken)).waits("x", "c", gpu=4).waits("y", "a", gpu=4)
-        assert set(scene.victims()) == taken, mode
+        pool.policy("b", "g", weight=2 if mode == "fair_share" else 1).policy("c").runs_several("b", 1, 1, 1, 1).runs_several(
+            "c", 1, 1, 1, 1
+        )
+        pool.waits("w", "a", gpu=len(taken)).waits("x", "c", gpu=4).waits("y", "a", gpu=4)
+        assert set(pool.victims()) == taken, mode
 
 
 def test_of_equal_weights_the_eldest_is_the_first_in_turn() -> None:
-    scene = a_fair_share_pool(gpu=4).group("g", mode="fifo").policy("b", "g").policy("a", "g", **STARVING).runs_several("b", 1, 1, 1, 1)
-    assert scene.waits("w", "a", gpu=1).waits("x", "b", gpu=1).reason() is DecisionReason.NOT_STARVING
-    turned = a_fair_share_pool(gpu=4).group("g", mode="fifo").policy("a", "g", **STARVING).policy("b", "g").runs_several("b", 1, 1, 1, 1)
+    pool = (
+        a_fair_share_pool(gpu=4)
+        .group("g", mode="fifo")
+        .policy("b", "g")
+        .policy("a", "g", **STARVING)
+        .runs_several("b", 1, 1, 1, 1)
+    )
+    assert pool.waits("w", "a", gpu=1).waits("x", "b", gpu=1).reason() is DecisionReason.NOT_STARVING
+    turned = (
+        a_fair_share_pool(gpu=4)
+        .group("g", mode="fifo")
+        .policy("a", "g", **STARVING)
+        .policy("b", "g")
+        .runs_several("b", 1, 1, 1, 1)
+    )
     assert turned.waits("w", "a", gpu=1).waits("x", "b", gpu=1).victims() == {"b4": "starvation"}
 
 
 def test_a_set_is_refused_after_which_a_group_could_take_back() -> None:
     """Two of `c` lie beyond three quarters of what is due to it, and leave its group with less than is due to that."""
-    scene = a_fair_share_pool(gpu=8).with_settings(preemption_threshold=0.5).policy("a", **STARVING)
-    scene.group("h", fair_share_tolerance=1).policy("c", "h", fair_share_tolerance=0.1)
-    scene.runs_several("a", 1, 1).runs_several("c", *[1] * 6).waits("x", "c", gpu=2)
-    assert scene.waits("w", "a", gpu=3).reason() is DecisionReason.WOULD_BE_TAKEN_BACK
-    assert set(scene.waits("y", "a", gpu=2).victims("y")) == {"c6", "c5"}
+    pool = a_fair_share_pool(gpu=8).with_settings(preemption_threshold=0.5).policy("a", **STARVING)
+    pool.group("h", fair_share_tolerance=1).policy("c", "h", fair_share_tolerance=0.1)
+    pool.runs_several("a", 1, 1).runs_several("c", *[1] * 6).waits("x", "c", gpu=2)
+    assert pool.waits("w", "a", gpu=3).reason() is DecisionReason.WOULD_BE_TAKEN_BACK
+    assert set(pool.waits("y", "a", gpu=2).victims("y")) == {"c6", "c5"}
 
 
 # several keys
 
 
-def test_all_that_is_short_is_taken_of_whoever_has_it() -> None:
-    scene = a_fair_share_pool(gpu=8, mem=8).policy("a", **STARVING).policy("b").policy("c")
+def test_every_short_key_is_taken_from_the_policies_that_hold_it() -> None:
+    pool = a_fair_share_pool(gpu=8, mem=8).policy("a", **STARVING).policy("b").policy("c")
     for number in range(8):
-        scene.runs(f"b{number}", "b", gpu=1).runs(f"c{number}", "c", mem=1)
-    scene.waits("x", "b", gpu=4).waits("y", "c", mem=4)
-    assert set(scene.waits("w", "a", gpu=2, mem=1).victims()) == {"b7", "b6", "c7"}
+        pool.runs(f"b{number}", "b", gpu=1).runs(f"c{number}", "c", mem=1)
+    pool.waits("x", "b", gpu=4).waits("y", "c", mem=4)
+    assert set(pool.waits("w", "a", gpu=2, mem=1).victims()) == {"b7", "b6", "c7"}
 
 
 def test_a_key_that_the_pool_does_not_list_is_nothing_that_is_shared() -> None:
-    scene = (
-        a_fair_share_pool(gpu=4).policy("a", **STARVING).policy("b").runs_several("b", 1, 1, 1, 1, mcpu=500).waits("w", "a", gpu=1, mcpu=9000)
+    pool = (
+        a_fair_share_pool(gpu=4)
+        .policy("a", **STARVING)
+        .policy("b")
+        .runs_several("b", 1, 1, 1, 1, mcpu=500)
+        .waits("w", "a", gpu=1, mcpu=9000)
     )
-    assert scene.victims() == {"b4": "starvation"}
-    assert {use.key for use in scene.preempt_step().usage_conditions} == {"gpu"}
+    assert pool.victims() == {"b4": "starvation"}
+    assert {use.key for use in pool.preempt_step().usage_conditions} == {"gpu"}
 
 
 # strict queueing
 
 
-def test_in_strict_queueing_nobody_asks_behind_one_that_is_blocked_by_capacity() -> None:
-    scene = a_fair_share_pool(gpu=8).with_settings(queueing="strict").policy("a", **STARVING).policy("b").policy("c", **STARVING)
-    scene.runs_several("b", *[1] * 8).waits("x", "c", gpu=8).waits("w", "a", gpu=1)
-    assert (scene.reason("x"), scene.reason("w")) == (DecisionReason.NOT_ENOUGH, DecisionReason.BEHIND)
-    assert scene.with_settings(queueing="best_effort").victims() == {"b8": "starvation"}
+def test_in_strict_queueing_no_waiter_preempts_behind_one_that_capacity_blocks() -> None:
+    pool = a_fair_share_pool(gpu=8).with_settings(queueing="strict").policy("a", **STARVING).policy("b").policy("c", **STARVING)
+    pool.runs_several("b", *[1] * 8).waits("x", "c", gpu=8).waits("w", "a", gpu=1)
+    assert (pool.reason("x"), pool.reason("w")) == (DecisionReason.NOT_ENOUGH, DecisionReason.BEHIND)
+    assert pool.with_settings(queueing="best_effort").victims() == {"b8": "starvation"}
 
 
 def test_the_first_in_the_queue_asks_though_another_is_more_urgent() -> None:
-    scene = a_fair_share_pool(gpu=8).with_settings(queueing="strict", aggressive_starvation=True)
-    scene.policy("a", **AGGRESSIVE).policy("b").policy("c", **STARVING).runs_several("b", *[1] * 8)
-    assert scene.waits("x", "c", gpu=1).waits("w", "a", gpu=1).steps() == [("stop", "x", "b8")]
+    pool = a_fair_share_pool(gpu=8).with_settings(queueing="strict", aggressive_starvation=True)
+    pool.policy("a", **AGGRESSIVE).policy("b").policy("c", **STARVING).runs_several("b", *[1] * 8)
+    assert pool.waits("x", "c", gpu=1).waits("w", "a", gpu=1).steps() == [("stop", "x", "b8")]
 
 
 # holds
@@ -136,10 +171,10 @@ def test_the_first_in_the_queue_asks_though_another_is_more_urgent() -> None:
 
 def cleared(brings: int, **numbers: Any) -> FairShareBuilder:
     """Half of eight is due to `a`, whose owner of a hold wants three; so many of `b` leave for it."""
-    scene = a_fair_share_pool(gpu=8).policy("a", **(STARVING | numbers)).policy("b").runs_several("b", *[1] * (8 - brings))
+    pool = a_fair_share_pool(gpu=8).policy("a", **(STARVING | numbers)).policy("b").runs_several("b", *[1] * (8 - brings))
     for number in range(brings):
-        scene.runs(f"l{number}", "b", gpu=1, leaving_for="h")
-    return scene.holds("h", "a", gpu=3)
+        pool.runs(f"l{number}", "b", gpu=1, leaving_for="h")
+    return pool.holds("h", "a", gpu=3)
 
 
 def test_a_hold_that_suffices_takes_no_more() -> None:
@@ -151,48 +186,54 @@ def test_a_hold_that_does_not_suffice_takes_more() -> None:
 
 
 def test_a_hold_goes_before_those_without() -> None:
-    scene = cleared(1).policy("c", **STARVING).waits("w", "c", gpu=1)
-    assert [step[:2] for step in scene.steps()] == [("stop", "h")]
-    assert scene.reason() is DecisionReason.ONE_AT_A_TIME
+    pool = cleared(1).policy("c", **STARVING).waits("w", "c", gpu=1)
+    assert [step[:2] for step in pool.steps()] == [("stop", "h")]
+    assert pool.reason() is DecisionReason.ONE_AT_A_TIME
 
 
-def test_a_hold_that_nothing_can_fill_ends_and_those_who_leave_are_called_back() -> None:
-    scene = a_fair_share_pool(gpu=4).policy("a", **STARVING).policy("b").runs_several("b", 1, 1, 1).runs("l", "b", gpu=1, leaving_for="h")
-    assert scene.holds("h", "a", gpu=3).steps() == [("end", "h"), ("reprieve", "l")]
+def test_an_unfillable_hold_ends_and_its_victims_are_reprieved() -> None:
+    pool = (
+        a_fair_share_pool(gpu=4)
+        .policy("a", **STARVING)
+        .policy("b")
+        .runs_several("b", 1, 1, 1)
+        .runs("l", "b", gpu=1, leaving_for="h")
+    )
+    assert pool.holds("h", "a", gpu=3).steps() == [("end", "h"), ("reprieve", "l")]
 
 
-def test_a_hold_whose_owner_starves_no_longer_ends_if_it_does_not_suffice() -> None:
-    scene = a_fair_share_pool(gpu=4).policy("a").policy("b").runs_several("b", 1, 1, 1).runs("l", "b", gpu=1, leaving_for="h")
-    assert scene.holds("h", "a", gpu=2).steps() == [("end", "h"), ("reprieve", "l")]
+def test_an_insufficient_hold_ends_if_its_owner_starves_no_longer() -> None:
+    pool = a_fair_share_pool(gpu=4).policy("a").policy("b").runs_several("b", 1, 1, 1).runs("l", "b", gpu=1, leaving_for="h")
+    assert pool.holds("h", "a", gpu=2).steps() == [("end", "h"), ("reprieve", "l")]
     enough = a_fair_share_pool(gpu=4).policy("a").policy("b").runs_several("b", 1, 1, 1).runs("l", "b", gpu=1, leaving_for="h")
     assert enough.holds("h", "a", gpu=1).steps() == []
 
 
 def test_a_hold_waits_out_the_pause() -> None:
-    scene = cleared(1).with_settings(backoff_s=5)
-    scene.last_decision_ms = scene.snapshot().now_ms - 1000
-    assert scene.steps() == []
+    pool = cleared(1).with_settings(backoff_s=5)
+    pool.last_decision_ms = pool.snapshot().now_ms - 1000
+    assert pool.steps() == []
 
 
-def test_who_leaves_for_nobody_any_more_goes_on_for_a_hold_that_is_short() -> None:
-    scene = cleared(2).runs("stray", "b", gpu=1, leaving_for="")
-    scene.capacity = {"gpu": 9}
-    assert scene.steps()[0] == ("pass on", "stray", "h")
+def test_an_orphaned_victim_is_reassigned_to_a_short_hold() -> None:
+    pool = cleared(2).runs("stray", "b", gpu=1, leaving_for="")
+    pool.capacity = {"gpu": 9}
+    assert pool.steps()[0] == ("pass on", "stray", "h")
 
 
-def test_it_is_called_back_if_nobody_may_take_it() -> None:
+def test_an_orphaned_victim_is_reprieved_if_no_owner_may_take_it() -> None:
     within = cleared(3).policy("c").runs("stray", "c", gpu=1, leaving_for="")
     within.capacity = {"gpu": 9}
     assert within.steps() == [("reprieve", "stray")]
-    scene = cleared(2).policy("c").runs("stray", "c", gpu=1, leaving_for="")
-    scene.capacity = {"gpu": 9}
-    assert scene.steps() == [("reprieve", "stray"), ("stop", "h", "b6")]
+    pool = cleared(2).policy("c").runs("stray", "c", gpu=1, leaving_for="")
+    pool.capacity = {"gpu": 9}
+    assert pool.steps() == [("reprieve", "stray"), ("stop", "h", "b6")]
 
 
-def test_a_hold_counts_for_the_fair_shares_of_those_who_ask() -> None:
+def test_a_hold_counts_for_the_fair_shares_of_other_waiters() -> None:
     """When the three have their place, `b` has five and nothing of it is beyond what is due to it."""
-    scene = cleared(3).policy("c", **STARVING).waits("w", "c", gpu=2)
-    assert set(scene.victims()) == {"b5", "b4"}
+    pool = cleared(3).policy("c", **STARVING).waits("w", "c", gpu=2)
+    assert set(pool.victims()) == {"b5", "b4"}
     assert cleared(3).policy("c", **STARVING).waits("w", "c", gpu=3).reason() is DecisionReason.NOT_ENOUGH
 
 
@@ -201,9 +242,16 @@ def test_a_hold_counts_for_the_fair_shares_of_those_who_ask() -> None:
 
 def test_a_step_rests_on_the_use_of_its_own_and_of_all_victims() -> None:
     """The waiter's policy uses no more by then, and theirs no less."""
-    scene = a_fair_share_pool(gpu=8, mem=4).policy("a", **STARVING).policy("b").policy("c").runs_several("a", 1).runs_several("b", 1, 1, 1)
-    scene.runs_several("c", 1, 1, 1, 1).waits("w", "a", gpu=1).waits("x", "c", gpu=4)
-    assert scene.preempt_step().usage_conditions == (
+    pool = (
+        a_fair_share_pool(gpu=8, mem=4)
+        .policy("a", **STARVING)
+        .policy("b")
+        .policy("c")
+        .runs_several("a", 1)
+        .runs_several("b", 1, 1, 1)
+    )
+    pool.runs_several("c", 1, 1, 1, 1).waits("w", "a", gpu=1).waits("x", "c", gpu=4)
+    assert pool.preempt_step().usage_conditions == (
         UsageCondition("policy:a", "gpu", 0, 1),
         UsageCondition("policy:a", "mem", 0, 0),
         UsageCondition("policy:c", "gpu", 4, EXACT),

@@ -53,9 +53,9 @@ def test_they_have_some_time(over_s: int | None, goes: bool) -> None:
 def test_the_nearest_account_says_how_long_and_whether(
     pool: dict[str, Any], group: dict[str, Any], policy: dict[str, Any], over_s: int | None, goes: bool
 ) -> None:
-    scene = a_fair_share_pool(gpu=20).with_settings(**pool).group("g", **group)
-    scene.policy("a", "g", limit={"gpu": 2}, over_s=over_s, **policy).runs_several("a", 1, 1, 1)
-    assert bool(scene.evicted_victims()) is goes
+    builder = a_fair_share_pool(gpu=20).with_settings(**pool).group("g", **group)
+    builder.policy("a", "g", limit={"gpu": 2}, over_s=over_s, **policy).runs_several("a", 1, 1, 1)
+    assert bool(builder.evicted_victims()) is goes
 
 
 @pytest.mark.parametrize("discipline", ["reserved", "classes"])
@@ -70,78 +70,96 @@ def test_in_other_disciplines_it_is_kept_unless_they_say_so(discipline: str) -> 
     ids=["fixed", "class 10", "just started"],
 )
 def test_the_protected_stay(ask: dict[str, Any], terms: dict[str, Any]) -> None:
-    scene = over(1, 1).with_settings(**terms).runs("v", "a", gpu=1, **ask)
-    assert set(scene.evicted_victims()) == {"a2"}
+    pool = over(1, 1).with_settings(**terms).runs("v", "a", gpu=1, **ask)
+    assert set(pool.evicted_victims()) == {"a2"}
 
 
 def test_as_many_go_as_may_though_it_does_not_suffice() -> None:
-    scene = (
-        a_fair_share_pool(gpu=20).policy("a", limit={"gpu": 2}, **LATE).runs("fixed", "a", gpu=4, preemptible=False).runs_several("a", 1, 1)
+    pool = (
+        a_fair_share_pool(gpu=20)
+        .policy("a", limit={"gpu": 2}, **LATE)
+        .runs("fixed", "a", gpu=4, preemptible=False)
+        .runs_several("a", 1, 1)
     )
-    assert set(scene.evicted_victims()) == {"a1", "a2"}
+    assert set(pool.evicted_victims()) == {"a1", "a2"}
 
 
-def test_who_holds_nothing_of_what_is_over_stays() -> None:
-    scene = a_fair_share_pool(gpu=20, mem=9).policy("a", limit={"gpu": 2}, **LATE).runs_several("a", 1, 1, 1).runs("v", "a", mem=4)
-    assert set(scene.evicted_victims()) == {"a3"}
+def test_an_allocation_without_the_exceeded_key_stays() -> None:
+    pool = (
+        a_fair_share_pool(gpu=20, mem=9).policy("a", limit={"gpu": 2}, **LATE).runs_several("a", 1, 1, 1).runs("v", "a", mem=4)
+    )
+    assert set(pool.evicted_victims()) == {"a3"}
 
 
-def test_nobody_goes_for_what_cannot_be_helped() -> None:
+def test_no_more_is_evicted_than_helps() -> None:
     """Its fixed work alone is over on the memory; of the gpus three would have to go, and one suffices for them."""
-    scene = a_fair_share_pool(gpu=20, mem=9).policy("a", limit={"gpu": 6, "mem": 4}, **LATE)
-    scene.runs("fixed", "a", mem=5, preemptible=False).runs_several("a", 4, 3, 1)
-    assert set(scene.evicted_victims()) == {"a2"}
+    pool = a_fair_share_pool(gpu=20, mem=9).policy("a", limit={"gpu": 6, "mem": 4}, **LATE)
+    pool.runs("fixed", "a", mem=5, preemptible=False).runs_several("a", 4, 3, 1)
+    assert set(pool.evicted_victims()) == {"a2"}
 
 
-def test_those_who_leave_already_are_counted() -> None:
+def test_units_that_are_leaving_already_are_counted() -> None:
     assert over(1, 1, 1).runs("l", "a", gpu=1, leaving_for="!").evicted_victims() == {"a3": "policy:a"}
     assert over(1, 1).runs("l", "a", gpu=1, leaving_for="!").evicted_victims() == {}
 
 
 def test_several_accounts_are_relieved_at_once_the_inner_ones_first() -> None:
     """What leaves for the limit of the policy is two of the three that its group has too many."""
-    scene = a_fair_share_pool(gpu=20).group("g", limit={"gpu": 4}, **LATE).policy("a", "g", limit={"gpu": 2}, **LATE).policy("b", "g")
-    scene.runs_several("a", 1, 1, 1, 1).runs_several("b", 1, 1, 1)
-    assert scene.evicted_victims() == {"a4": "policy:a", "a3": "policy:a", "b3": "group:g"}
+    pool = (
+        a_fair_share_pool(gpu=20)
+        .group("g", limit={"gpu": 4}, **LATE)
+        .policy("a", "g", limit={"gpu": 2}, **LATE)
+        .policy("b", "g")
+    )
+    pool.runs_several("a", 1, 1, 1, 1).runs_several("b", 1, 1, 1)
+    assert pool.evicted_victims() == {"a4": "policy:a", "a3": "policy:a", "b3": "group:g"}
 
 
 def test_a_pool_that_shrank_is_relieved() -> None:
-    scene = a_fair_share_pool(gpu=4).policy("a").policy("b").runs_several("a", 1, 1, 1).runs_several("b", 1, 1)
-    scene.pool_status = _over(30)
-    assert scene.evicted_victims() == {"b2": "pool"}
+    pool = a_fair_share_pool(gpu=4).policy("a").policy("b").runs_several("a", 1, 1, 1).runs_several("b", 1, 1)
+    pool.pool_status = _over(30)
+    assert pool.evicted_victims() == {"b2": "pool"}
 
 
 def test_a_limit_as_large_as_the_pool_is_none() -> None:
-    scene = a_fair_share_pool(gpu=4).policy("a", limit={"gpu": 4}, **LATE).runs_several("a", 1, 1, 1, 1, 1)
-    assert scene.evicted_victims() == {}
-    assert scene.published_fields()["pool"] == {"over_ms": str(NOW_MS)}
+    pool = a_fair_share_pool(gpu=4).policy("a", limit={"gpu": 4}, **LATE).runs_several("a", 1, 1, 1, 1, 1)
+    assert pool.evicted_victims() == {}
+    assert pool.published_fields()["pool"] == {"over_ms": str(NOW_MS)}
 
 
-@pytest.mark.parametrize(("last_minute", "gone"), [(0, {"a5", "a4"}), (1, {"a5"}), (2, set())])
-def test_a_minute_has_so_many_the_newest_first(last_minute: int, gone: set[str]) -> None:
-    scene = over(1, 1, 1, 1, 1).with_settings(max_preemptions_per_minute=2)
-    scene.preemptions_last_minute = last_minute
-    assert set(scene.evicted_victims()) == gone
+@pytest.mark.parametrize(("last_minute", "victims"), [(0, {"a5", "a4"}), (1, {"a5"}), (2, set())])
+def test_a_minute_has_so_many_the_newest_first(last_minute: int, victims: set[str]) -> None:
+    pool = over(1, 1, 1, 1, 1).with_settings(max_preemptions_per_minute=2)
+    pool.preemptions_last_minute = last_minute
+    assert set(pool.evicted_victims()) == victims
 
 
-def test_they_count_in_that_minute_for_those_who_starve() -> None:
-    scene = over(1, 1, 1).policy("b", **STARVING).policy("c").with_settings(max_preemptions_per_minute=2).runs_several("c", *[1] * 17)
-    assert scene.waits("w", "b", gpu=3).steps() == [("evict", "a3")]
-    scene.with_settings(max_preemptions_per_minute=3)
-    assert [step[0] for step in scene.steps()] == ["evict", "stop"]
+def test_evictions_count_in_the_minute_of_starving_waiters() -> None:
+    pool = (
+        over(1, 1, 1)
+        .policy("b", **STARVING)
+        .policy("c")
+        .with_settings(max_preemptions_per_minute=2)
+        .runs_several("c", *[1] * 17)
+    )
+    assert pool.waits("w", "b", gpu=3).steps() == [("evict", "a3")]
+    pool.with_settings(max_preemptions_per_minute=3)
+    assert [step[0] for step in pool.steps()] == ["evict", "stop"]
 
 
 def test_no_pause_keeps_them_and_they_are_no_decision() -> None:
-    scene = over(1, 1, 1).with_settings(backoff_s=5, max_victims=1).policy("b", **STARVING).policy("c").runs_several("c", *[1] * 17)
-    scene.last_decision_ms = NOW_MS - 1000
-    assert scene.waits("w", "b", gpu=2).steps() == [("evict", "a3")]
-    scene.last_decision_ms = NOW_MS - 5000
-    assert [step[0] for step in scene.steps()] == ["evict", "stop"]
+    pool = (
+        over(1, 1, 1).with_settings(backoff_s=5, max_victims=1).policy("b", **STARVING).policy("c").runs_several("c", *[1] * 17)
+    )
+    pool.last_decision_ms = NOW_MS - 1000
+    assert pool.waits("w", "b", gpu=2).steps() == [("evict", "a3")]
+    pool.last_decision_ms = NOW_MS - 5000
+    assert [step[0] for step in pool.steps()] == ["evict", "stop"]
 
 
 def test_a_waiter_takes_no_more_than_what_is_short_when_they_have_left() -> None:
-    scene = over(1, 1, 1, 1).policy("b", **STARVING).policy("c").runs_several("c", *[1] * 16)
-    assert scene.waits("w", "b", gpu=2).steps() == [("evict", "a4", "a3")]
+    pool = over(1, 1, 1, 1).policy("b", **STARVING).policy("c").runs_several("c", *[1] * 16)
+    assert pool.waits("w", "b", gpu=2).steps() == [("evict", "a4", "a3")]
 
 
 # what is kept
@@ -154,8 +172,8 @@ def published(fair: dict[str, int], sated: tuple[str, ...] = (), **numbers: Any)
 
 def halves(**numbers: Any) -> FairShareBuilder:
     """Four units; `a` is due one and has none of it, `b` the three others and has them all."""
-    scene = a_fair_share_pool(gpu=4).policy("a", **numbers).policy("b", **published({"gpu": 3}))
-    return scene.runs_several("b", 1, 1, 1, 1).waits("w", "a", gpu=1)
+    pool = a_fair_share_pool(gpu=4).policy("a", **numbers).policy("b", **published({"gpu": 3}))
+    return pool.runs_several("b", 1, 1, 1, 1).waits("w", "a", gpu=1)
 
 
 def test_shares_are_kept_and_on_which_keys_they_are_all_that_is_asked() -> None:
@@ -166,25 +184,29 @@ def test_shares_are_kept_and_on_which_keys_they_are_all_that_is_asked() -> None:
 
 def test_only_what_is_new_is_written() -> None:
     assert halves(**published({"gpu": 1}, ("gpu",))).published_fields() == {"policy:a": {"below_ms": str(NOW_MS)}}
-    assert halves(**published({"gpu": 2}, below_s=5)).published_fields() == {"policy:a": {"fair_share:gpu": str(SHARE // 4), "demand_met:gpu": "1"}}
+    assert halves(**published({"gpu": 2}, below_s=5)).published_fields() == {
+        "policy:a": {"fair_share:gpu": str(SHARE // 4), "demand_met:gpu": "1"}
+    }
 
 
 def test_nothing_is_written_if_nothing_is_new() -> None:
-    scene = halves(**published({"gpu": 1}, ("gpu",), below_s=5))
-    scene.is_watched = True
-    assert scene.publication() is None
+    pool = halves(**published({"gpu": 1}, ("gpu",), below_s=5))
+    pool.is_watched = True
+    assert pool.publication() is None
 
 
-def test_a_share_is_a_part_of_the_whole_pool_cut_off() -> None:
-    scene = a_fair_share_pool(gpu=3).policy("a", weight=1).policy("b", weight=6)
-    rows = scene.runs_several("a", 1).runs_several("b", 1, 1).waits("w", "a", gpu=5).waits("x", "b", gpu=5).published_fields()
+def test_a_published_share_is_a_part_of_the_pool_rounded_down() -> None:
+    pool = a_fair_share_pool(gpu=3).policy("a", weight=1).policy("b", weight=6)
+    rows = pool.runs_several("a", 1).runs_several("b", 1, 1).waits("w", "a", gpu=5).waits("x", "b", gpu=5).published_fields()
     assert rows["policy:a"]["fair_share:gpu"] == str(SHARE // 7)
     assert rows["policy:b"]["fair_share:gpu"] == str(SHARE * 6 // 7)
 
 
-def test_of_groups_and_of_the_pool_no_shares_are_kept_nor_of_who_asks_nothing() -> None:
-    scene = a_fair_share_pool(gpu=4).group("g").policy("a", "g").policy("idle", "g", **published({"gpu": 1})).runs_several("a", 1)
-    assert scene.published_fields() == {
+def test_no_share_is_published_for_the_pool_groups_and_policies_without_demand() -> None:
+    pool = (
+        a_fair_share_pool(gpu=4).group("g").policy("a", "g").policy("idle", "g", **published({"gpu": 1})).runs_several("a", 1)
+    )
+    assert pool.published_fields() == {
         "policy:a": {"fair_share:gpu": str(SHARE // 4), "demand_met:gpu": "1"},
         "policy:idle": {"fair_share:gpu": None},
     }
@@ -202,75 +224,81 @@ def test_of_groups_and_of_the_pool_no_shares_are_kept_nor_of_who_asks_nothing() 
         (30, "starving", {}),
     ],
 )
-def test_who_is_below_its_share_starves_with_time(below_s: int, status: str, now: dict[str, str]) -> None:
-    scene = halves(**published({"gpu": 1}, ("gpu",), below_s=below_s, status=status))
-    scene.with_settings(aggressive_starvation=True, aggressive_starvation_timeout_s=60)
-    assert scene.published_fields().get("policy:a", {}) == now
+def test_a_policy_below_its_share_starves_with_time(below_s: int, status: str, now: dict[str, str]) -> None:
+    pool = halves(**published({"gpu": 1}, ("gpu",), below_s=below_s, status=status))
+    pool.with_settings(aggressive_starvation=True, aggressive_starvation_timeout_s=60)
+    assert pool.published_fields().get("policy:a", {}) == now
 
 
-def test_who_is_below_it_no_more_starves_no_more_at_once() -> None:
-    scene = a_fair_share_pool(gpu=4).policy("a", **published({"gpu": 2}, below_s=500, status="starving")).policy("b", **published({"gpu": 2}))
-    scene.runs_several("a", 1, 1).runs_several("b", 1, 1).waits("w", "a", gpu=1).waits("x", "b", gpu=1)
-    assert scene.published_fields() == {"policy:a": {"status": None, "below_ms": None}}
+def test_a_policy_that_is_no_longer_below_its_share_stops_starving_at_once() -> None:
+    pool = (
+        a_fair_share_pool(gpu=4)
+        .policy("a", **published({"gpu": 2}, below_s=500, status="starving"))
+        .policy("b", **published({"gpu": 2}))
+    )
+    pool.runs_several("a", 1, 1).runs_several("b", 1, 1).waits("w", "a", gpu=1).waits("x", "b", gpu=1)
+    assert pool.published_fields() == {"policy:a": {"status": None, "below_ms": None}}
 
 
 def test_a_group_starves_as_well() -> None:
-    scene = (
-        a_fair_share_pool(gpu=4).group("g", below_s=31).policy("a", "g", **published({"gpu": 1}, ("gpu",), below_s=31, status="starving"))
+    pool = (
+        a_fair_share_pool(gpu=4)
+        .group("g", below_s=31)
+        .policy("a", "g", **published({"gpu": 1}, ("gpu",), below_s=31, status="starving"))
     )
-    scene.policy("b", **published({"gpu": 3})).runs_several("b", 1, 1, 1, 1).waits("w", "a", gpu=1)
-    assert scene.published_fields() == {"group:g": {"status": "starving"}}
+    pool.policy("b", **published({"gpu": 3})).runs_several("b", 1, 1, 1, 1).waits("w", "a", gpu=1)
+    assert pool.published_fields() == {"group:g": {"status": "starving"}}
 
 
 @pytest.mark.parametrize(("own", "now"), [(10, {}), (60, {}), (None, {"status": "starving"})])
 def test_a_policy_can_only_be_more_patient(own: int | None, now: dict[str, str]) -> None:
     """Its group has time for forty seconds."""
-    said = {} if own is None else {"starvation_timeout_s": own}
-    scene = a_fair_share_pool(gpu=4).group("g", starvation_timeout_s=40, status="starving", below_s=41)
-    scene.policy("a", "g", **published({"gpu": 1}, ("gpu",), below_s=40 if own == 10 else 41, **said))
-    scene.policy("b", **published({"gpu": 3})).runs_several("b", 1, 1, 1, 1).waits("w", "a", gpu=1)
-    assert scene.published_fields() == ({"policy:a": now} if now else {})
+    settings = {} if own is None else {"starvation_timeout_s": own}
+    pool = a_fair_share_pool(gpu=4).group("g", starvation_timeout_s=40, status="starving", below_s=41)
+    pool.policy("a", "g", **published({"gpu": 1}, ("gpu",), below_s=40 if own == 10 else 41, **settings))
+    pool.policy("b", **published({"gpu": 3})).runs_several("b", 1, 1, 1, 1).waits("w", "a", gpu=1)
+    assert pool.published_fields() == ({"policy:a": now} if now else {})
 
 
-def test_a_clock_that_was_set_back_makes_nobody_starve() -> None:
+def test_a_clock_that_was_set_back_makes_no_account_starve() -> None:
     assert halves(**published({"gpu": 1}, ("gpu",), below_s=-60)).published_fields() == {"policy:a": {"below_ms": str(NOW_MS)}}
 
 
-def test_since_when_somebody_is_over_its_limit_is_kept() -> None:
+def test_the_time_since_an_account_is_over_its_limit_is_published() -> None:
     assert over(1, 1, 1, over_s=None).published_fields()["policy:a"]["over_ms"] == str(NOW_MS)
     assert "over_ms" not in over(1, 1, 1, over_s=5).published_fields()["policy:a"]
     assert over(1, 1, over_s=5).published_fields()["policy:a"]["over_ms"] is None
     assert "over_ms" not in over(1, 1, 1, over_s=None, over_limit="keep").published_fields()["policy:a"]
 
 
-def test_while_those_leave_who_are_too_many_it_still_is_over() -> None:
+def test_an_account_is_over_its_limit_until_the_victims_have_left() -> None:
     assert "over_ms" not in over(1, 1, over_s=5).runs("l", "a", gpu=1, leaving_for="!").published_fields()["policy:a"]
 
 
 @pytest.mark.parametrize("discipline", ["reserved", "classes"])
 def test_in_another_discipline_all_of_it_goes(discipline: str) -> None:
-    scene = halves(**published({"gpu": 1}, ("gpu",), below_s=5, status="starving")).with_settings(discipline=discipline)
-    scene.is_watched = True
-    found = scene.publication()
-    assert found is not None
-    assert not found.is_watched
-    gone = {"fair_share:gpu": None, "demand_met:gpu": None, "status": None, "below_ms": None}
-    assert scene.published_fields() == {"policy:a": gone, "policy:b": {"fair_share:gpu": None}}
+    pool = halves(**published({"gpu": 1}, ("gpu",), below_s=5, status="starving")).with_settings(discipline=discipline)
+    pool.is_watched = True
+    publication = pool.publication()
+    assert publication is not None
+    assert not publication.is_watched
+    removed_fields = {"fair_share:gpu": None, "demand_met:gpu": None, "status": None, "below_ms": None}
+    assert pool.published_fields() == {"policy:a": removed_fields, "policy:b": {"fair_share:gpu": None}}
 
 
 def test_a_pool_is_watched_while_time_alone_may_change_something() -> None:
-    for scene, watched in ((halves(), True), (over(1, 1, 1, over_s=None), True), (over(1, 1, over_s=5), False)):
-        scene.is_watched = not watched
-        found = scene.publication()
-        assert found is not None
-        assert found.is_watched is watched
+    for pool, watched in ((halves(), True), (over(1, 1, 1, over_s=None), True), (over(1, 1, over_s=5), False)):
+        pool.is_watched = not watched
+        publication = pool.publication()
+        assert publication is not None
+        assert publication.is_watched is watched
 
 
 def test_an_eviction_in_another_discipline_is_watched_as_well() -> None:
-    scene: PoolBuilder = over(1, 1, 1, over_s=None).with_settings(discipline="reserved", over_limit="evict")
-    found = scene.plan().publication
-    assert found is not None
-    assert found.is_watched
+    pool: PoolBuilder = over(1, 1, 1, over_s=None).with_settings(discipline="reserved", over_limit="evict")
+    publication = pool.plan().publication
+    assert publication is not None
+    assert publication.is_watched
     plain = a_pool(gpu=4).policy("a", limit={"gpu": 2}).runs("v", "a", gpu=3)
     assert plain.plan().publication is None
 

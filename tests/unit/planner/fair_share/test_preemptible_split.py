@@ -20,7 +20,7 @@ GPU = {"gpu": 1}
 
 
 def _divided(running: list[Allocation], capacity: Amounts, waiting: Amounts) -> Division:
-    usage = {key: sum(one.amounts.get(key, 0) for one in running) for key in capacity}
+    usage = {key: sum(allocation.amounts.get(key, 0) for allocation in running) for key in capacity}
     demand = {key: units + waiting.get(key, 0) for key, units in usage.items()}
     return divide(capacity, Branch("pool", children=(Leaf("x", usage=usage, demand=demand),)))
 
@@ -32,16 +32,18 @@ def _split(
     return split_allocations(running, division.accounts["x"], division, patience)
 
 
-def _counts(found: PreemptibleSplit) -> tuple[int, int, int]:
-    return len(found.non_preemptible), len(found.aggressively_preemptible), len(found.preemptible)
+def _counts(split: PreemptibleSplit) -> tuple[int, int, int]:
+    return len(split.non_preemptible), len(split.aggressively_preemptible), len(split.preemptible)
 
 
 def test_in_three_parts() -> None:
-    held = {"gpu": 1, "cpu": 1, "memory": 10}
-    found = _split(allocations(*[held] * 150), {"gpu": 100, "cpu": 100, "memory": 1000}, {"gpu": 10, "cpu": 10, "memory": 100})
-    assert _counts(found) == (50, 50, 50)
-    assert found.non_preemptible[0] == "r0"
-    assert found.preemptible[-1] == "r149"
+    amounts = {"gpu": 1, "cpu": 1, "memory": 10}
+    split = _split(
+        allocations(*[amounts] * 150), {"gpu": 100, "cpu": 100, "memory": 1000}, {"gpu": 10, "cpu": 10, "memory": 100}
+    )
+    assert _counts(split) == (50, 50, 50)
+    assert split.non_preemptible[0] == "r0"
+    assert split.preemptible[-1] == "r149"
 
 
 def test_nothing_runs() -> None:
@@ -50,8 +52,8 @@ def test_nothing_runs() -> None:
 
 def test_the_one_that_crosses_a_bound_is_protected() -> None:
     """The fair share is 10, the bounds are 5 and 10: at 4 and at 8 one crosses."""
-    found = _split(allocations(*[{"gpu": 4}] * 4), {"gpu": 10}, {})
-    assert (found.non_preemptible, found.aggressively_preemptible, found.preemptible) == (("r0", "r1"), ("r2",), ("r3",))
+    split = _split(allocations(*[{"gpu": 4}] * 4), {"gpu": 10}, {})
+    assert (split.non_preemptible, split.aggressively_preemptible, split.preemptible) == (("r0", "r1"), ("r2",), ("r3",))
 
 
 def test_a_fair_share_that_covers_the_demand_protects_all_but_from_the_aggressive() -> None:
@@ -65,16 +67,16 @@ def test_without_aggressive_preemption_what_only_it_could_take_is_protected() ->
 
 
 def test_what_completed_a_checkpoint_goes_first() -> None:
-    found = _split(allocations(*[GPU] * 15, checkpointed=frozenset({0, 3})), {"gpu": 10}, {})
-    assert found.preemptible == ("r12", "r13", "r14", "r0", "r3")
-    assert list(found.usage_before)[-2:] == ["r0", "r3"]
+    split = _split(allocations(*[GPU] * 15, checkpointed=frozenset({0, 3})), {"gpu": 10}, {})
+    assert split.preemptible == ("r12", "r13", "r14", "r0", "r3")
+    assert list(split.usage_before)[-2:] == ["r0", "r3"]
 
 
 def test_usage_before_each_in_the_order_of_the_walk() -> None:
     running = allocations({"gpu": 1}, {"gpu": 2, "cpu": 4}, {"cpu": 1}, checkpointed=frozenset({0}))
     division = _divided(running, {"gpu": 10, "cpu": 10}, {})
-    found = split_allocations(running, division.accounts["x"], division, HALVES)
-    tenths = {name: [Fraction(share * 10, division.scale) for share in shares] for name, shares in found.usage_before.items()}
+    split = split_allocations(running, division.accounts["x"], division, HALVES)
+    tenths = {name: [Fraction(share * 10, division.scale) for share in shares] for name, shares in split.usage_before.items()}
     assert tenths == {"r1": [0, 0], "r2": [4, 2], "r0": [5, 2]}
 
 
@@ -90,7 +92,7 @@ def test_usage_before_each_in_the_order_of_the_walk() -> None:
         pytest.param({"slots": 1}, (15, 0, 0), id="a key that nobody holds"),
     ],
 )
-def test_so_much_is_protected_of_everybody(protects: dict[str, int], expected: tuple[int, int, int]) -> None:
+def test_protected_usage_is_non_preemptible(protects: dict[str, int], expected: tuple[int, int, int]) -> None:
     patience = StarvationSettings(aggressive_threshold=Fraction(1, 2), protected_usage=protects)
     assert _counts(_split(allocations(*[{"gpu": 1, "cpu": 2}] * 15), {"gpu": 10, "cpu": 20}, {}, patience)) == expected
 

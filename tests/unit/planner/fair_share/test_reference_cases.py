@@ -38,8 +38,8 @@ pytestmark = pytest.mark.skipif(not CASES, reason="the cases are not there")
 
 
 def _of(check: str) -> pytest.MarkDecorator:
-    found = [case for case in CASES if case["check"] == check]
-    return pytest.mark.parametrize("case", found, ids=[case["id"] for case in found])
+    cases = [case for case in CASES if case["check"] == check]
+    return pytest.mark.parametrize("case", cases, ids=[case["id"] for case in cases])
 
 
 class _Case:
@@ -58,18 +58,18 @@ class _Case:
         return {key: int(Fraction(str(number)) * self.factor) for key, number in (numbers or {}).items()}
 
     def _branch(self, element: dict[str, Any]) -> Branch:
-        children = [self._node(child) for child in element.get("children", [])]
+        children = [self._account(child) for child in element.get("children", [])]
         mode = element.get("mode", "fair_share")
         if mode == "fifo":
             children.sort(key=lambda child: -child.weight)
-        given = self.amounts(element.get("strong_guarantee")), self.amounts(element.get("resource_limits"))
-        return Branch(element["name"], element.get("weight", 1), mode, tuple(children), *given)
+        guarantee_and_limit = self.amounts(element.get("strong_guarantee")), self.amounts(element.get("resource_limits"))
+        return Branch(element["name"], element.get("weight", 1), mode, tuple(children), *guarantee_and_limit)
 
-    def _node(self, element: dict[str, Any]) -> Leaf | Branch:
+    def _account(self, element: dict[str, Any]) -> Leaf | Branch:
         if element["kind"] == "pool":
             return self._branch(element)
-        held = [self.amounts(element.get(name)) for name in ("usage", "demand", "strong_guarantee", "resource_limits")]
-        return Leaf(element["name"], element.get("weight", 1), *held)
+        amounts = [self.amounts(element.get(name)) for name in ("usage", "demand", "strong_guarantee", "resource_limits")]
+        return Leaf(element["name"], element.get("weight", 1), *amounts)
 
     def divide(self) -> Division:
         return divide(self.capacity, self.tree)
@@ -82,11 +82,11 @@ def _elements(element: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _compare(division: Division, expected: Mapping[str, Mapping[str, float]], tolerance: float) -> None:
-    found = {
+    shares = {
         name: {key: division.accounts[name].fair[division.keys.index(key)] / division.scale for key in shares}
         for name, shares in expected.items()
     }
-    assert found == {name: pytest.approx(shares, abs=tolerance) for name, shares in expected.items()}
+    assert shares == {name: pytest.approx(shares, abs=tolerance) for name, shares in expected.items()}
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case["id"]) for case in CASES if "expected_fair_share" in case])
@@ -97,17 +97,19 @@ def test_fair_shares(case: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "case", [pytest.param(case, id=case["id"]) for case in CASES if "expected_promised_guarantee_fair_share" in case]
 )
-def test_what_a_guarantee_promises_is_what_is_left_where_somebody_takes_all_the_rest(case: dict[str, Any]) -> None:
+def test_a_guarantee_holds_where_another_account_takes_the_rest(case: dict[str, Any]) -> None:
     """It is asked for of one group, which is held beside a rival that is guaranteed all but its guarantee."""
     whole = _Case(case)
-    (asked,) = (element["name"] for element in _elements(case["tree"]) if element.get("compute_promised_guarantee_fair_share"))
-    group = next(child for child in whole.tree.children if child.name == asked)
+    (name_asked,) = (
+        element["name"] for element in _elements(case["tree"]) if element.get("compute_promised_guarantee_fair_share")
+    )
+    group = next(child for child in whole.tree.children if child.name == name_asked)
     rest = {key: units - group.guarantee[key] for key, units in whole.capacity.items() if key in group.guarantee}
     rival = Leaf("rival", demand=whole.capacity, guarantee=rest)
     division = divide(whole.capacity, Branch("pool", children=(group, rival)))
     expected = case["expected_promised_guarantee_fair_share"]
     below = {name: shares for name, shares in expected.items() if name in division.accounts}
-    assert set(below) >= {asked}
+    assert set(below) >= {name_asked}
     _compare(division, below, case["tolerance"])
     assert all(not any(shares.values()) for name, shares in expected.items() if name not in below)
 
@@ -117,34 +119,34 @@ def test_satisfaction(case: dict[str, Any]) -> None:
     whole = _Case(case)
     division = whole.divide()
 
-    def ratio(node: Leaf | Branch) -> float:
-        if isinstance(node, Branch):
-            return min(map(ratio, node.children), default=float("inf"))
-        found = satisfaction_ratio(division.accounts[node.name], division.scale)
-        return float("inf") if found is None else float(found)
+    def ratio(account: Leaf | Branch) -> float:
+        if isinstance(account, Branch):
+            return min(map(ratio, account.children), default=float("inf"))
+        satisfaction = satisfaction_ratio(division.accounts[account.name], division.scale)
+        return float("inf") if satisfaction is None else float(satisfaction)
 
-    found = {node.name: ratio(node) for node in _nodes(whole.tree)}
+    ratios = {account.name: ratio(account) for account in _accounts(whole.tree)}
     for name, expected in case["expected_satisfaction"].items():
-        assert found[name] == pytest.approx(float(str(expected).replace("infinite", "inf")), abs=case["tolerance"]), name
+        assert ratios[name] == pytest.approx(float(str(expected).replace("infinite", "inf")), abs=case["tolerance"]), name
 
 
 @_of("starvation_status")
 def test_status(case: dict[str, Any]) -> None:
     whole = _Case(case)
     division = whole.divide()
-    patience = StarvationSettings(tolerance=Fraction(str(case["effective_tolerance"])))
-    leaves = {node.name for node in _nodes(whole.tree) if isinstance(node, Leaf)}
+    settings = StarvationSettings(tolerance=Fraction(str(case["effective_tolerance"])))
+    leaves = {account.name for account in _accounts(whole.tree) if isinstance(account, Leaf)}
 
     def below(name: str) -> bool:
-        return is_below(division.accounts[name], patience.tolerance, division.scale, name in leaves)
+        return is_below(division.accounts[name], settings.tolerance, division.scale, name in leaves)
 
     def later(name: str) -> str:
         queued = 1 if name in leaves else None
-        begun = next_state(StarvationState(), below(name), 0, patience, queued)
-        return next_state(begun, below(name), patience.timeout_s * 1000 + 1, patience, queued).status
+        state = next_state(StarvationState(), below(name), 0, settings, queued)
+        return next_state(state, below(name), settings.timeout_s * 1000 + 1, settings, queued).status
 
-    found = {name: "below_fair_share" if below(name) else "normal" for name in case["expected_status"]}
-    assert found == case["expected_status"]
+    statuses = {name: "below_fair_share" if below(name) else "normal" for name in case["expected_status"]}
+    assert statuses == case["expected_status"]
     assert {name: later(name) for name in case["expected_starvation"]} == case["expected_starvation"]
 
 
@@ -152,34 +154,36 @@ def test_status(case: dict[str, Any]) -> None:
 def test_split(case: dict[str, Any]) -> None:
     whole = _Case(case)
     division = whole.divide()
-    node = division.accounts[case["operation"]]
-    held = [whole.amounts(entry["resources"]) for entry in case["running"] for _ in range(entry["count"])]
-    found = split_allocations(allocations(*held), node, division, _patience(case, whole))
-    assert {name: len(getattr(found, name)) for name in case["expected_split"]} == case["expected_split"]
-    for what, expected in case.get("expected_dominant", {}).items():
-        assert _dominant(node, what) / division.scale == pytest.approx(expected)
+    account = division.accounts[case["operation"]]
+    amounts = [whole.amounts(entry["resources"]) for entry in case["running"] for _ in range(entry["count"])]
+    split = split_allocations(allocations(*amounts), account, division, _patience(case, whole))
+    assert {name: len(getattr(split, name)) for name in case["expected_split"]} == case["expected_split"]
+    for measure, expected in case.get("expected_dominant", {}).items():
+        assert _dominant(account, measure) / division.scale == pytest.approx(expected)
 
 
 def _patience(case: dict[str, Any], whole: _Case) -> StarvationSettings:
     effective = whole.amounts(case.get("non_preemptible_resource_usage_threshold"))
     configured = case.get("configured", {"tree": case.get("non_preemptible_resource_usage_threshold")})
-    said = {name: {"non_preemptible_usage_threshold": encode(whole.amounts(amounts))} for name, amounts in configured.items()}
+    settings = {
+        name: {"non_preemptible_usage_threshold": encode(whole.amounts(amounts))} for name, amounts in configured.items()
+    }
     thresholds = case["thresholds"]
-    said["tree"] |= {
+    settings["tree"] |= {
         "aggressive_preemption_threshold": str(thresholds["aggressive"]),
         "preemption_threshold": str(thresholds["normal"]),
     }
-    patience = inherit_settings(read_pool_settings(said["tree"]), said.get("operation", {}), is_policy=True)
-    assert patience.protected_usage == effective
-    return patience
+    settings = inherit_settings(read_pool_settings(settings["tree"]), settings.get("operation", {}), is_policy=True)
+    assert settings.protected_usage == effective
+    return settings
 
 
-def _dominant(node: AccountShares, what: str) -> int:
-    return max({"demand": node.demand, "fair_share": node.fair}[what])
+def _dominant(account: AccountShares, measure: str) -> int:
+    return max({"demand": account.demand, "fair_share": account.fair}[measure])
 
 
-def _nodes(node: Leaf | Branch) -> Iterator[Leaf | Branch]:
-    yield node
-    if isinstance(node, Branch):
-        for child in node.children:
-            yield from _nodes(child)
+def _accounts(account: Leaf | Branch) -> Iterator[Leaf | Branch]:
+    yield account
+    if isinstance(account, Branch):
+        for child in account.children:
+            yield from _accounts(child)

@@ -15,90 +15,108 @@ from tests.unit.planner.fair_share.builders import AGGRESSIVE, STARVING, FairSha
 
 def full(taker: dict[str, Any] | None = None, holder: dict[str, Any] | None = None, **terms: Any) -> FairShareBuilder:
     """Four units, all held one by one by `b`; `w` of `a`, whose part is one of them, waits for it."""
-    scene = (
-        a_fair_share_pool(gpu=4).with_settings(**terms).policy("a", **(STARVING if taker is None else taker)).policy("b", **(holder or {}))
+    pool = (
+        a_fair_share_pool(gpu=4)
+        .with_settings(**terms)
+        .policy("a", **(STARVING if taker is None else taker))
+        .policy("b", **(holder or {}))
     )
-    return scene.runs_several("b", 1, 1, 1, 1).waits("w", "a", gpu=1)
+    return pool.runs_several("b", 1, 1, 1, 1).waits("w", "a", gpu=1)
 
 
 def half(threshold: float | str = 1, **numbers: Any) -> FairShareBuilder:
     """Eight units, due to `a` and `b` by halves; `b` holds all of them, `a` waits for as many."""
-    scene = a_fair_share_pool(gpu=8).with_settings(preemption_threshold=threshold, aggressive_starvation=True)
-    return scene.policy("a", **(AGGRESSIVE | numbers)).policy("b")
+    pool = a_fair_share_pool(gpu=8).with_settings(preemption_threshold=threshold, aggressive_starvation=True)
+    return pool.policy("a", **(AGGRESSIVE | numbers)).policy("b")
 
 
 # who may take
 
 
-def test_who_starves_takes_what_lies_beyond_anothers_fair_share() -> None:
+def test_a_starving_policy_takes_what_lies_beyond_another_fair_share() -> None:
     assert full().victims() == {"b4": "starvation"}
 
 
 @pytest.mark.parametrize(("below_s", "taken"), [(0, False), (30, False), (31, True)])
-def test_who_is_below_its_fair_share_starves_after_a_while(below_s: int, taken: bool) -> None:
-    scene = full({"below_s": below_s})
-    assert scene.victims() == ({"b4": "starvation"} if taken else {})
+def test_a_policy_below_its_fair_share_starves_after_the_timeout(below_s: int, taken: bool) -> None:
+    pool = full({"below_s": below_s})
+    assert pool.victims() == ({"b4": "starvation"} if taken else {})
     if not taken:
-        assert scene.reason() is DecisionReason.NOT_STARVING
-        assert scene.refusals("b4") == {None: RefusalReason.NOT_STARVING}
+        assert pool.reason() is DecisionReason.NOT_STARVING
+        assert pool.refusals("b4") == {None: RefusalReason.NOT_STARVING}
 
 
-def test_who_is_below_for_the_first_time_does_not_starve_yet() -> None:
-    scene = full({}, starvation_timeout_s=0)
-    assert scene.reason() is DecisionReason.NOT_STARVING
+def test_a_policy_below_for_the_first_time_does_not_starve_yet() -> None:
+    pool = full({}, starvation_timeout_s=0)
+    assert pool.reason() is DecisionReason.NOT_STARVING
     assert full({"below_s": 1}, starvation_timeout_s=0).victims() == {"b4": "starvation"}
 
 
-def test_who_has_its_part_starves_no_longer_at_once() -> None:
-    scene = a_fair_share_pool(gpu=4).policy("a", **STARVING).policy("b").runs_several("a", 1, 1).runs_several("b", 1, 1)
-    assert scene.waits("w", "a", gpu=1).waits("v", "b", gpu=1).reason() is DecisionReason.NOT_STARVING
+def test_a_policy_with_its_fair_share_stops_starving_at_once() -> None:
+    pool = a_fair_share_pool(gpu=4).policy("a", **STARVING).policy("b").runs_several("a", 1, 1).runs_several("b", 1, 1)
+    assert pool.waits("w", "a", gpu=1).waits("v", "b", gpu=1).reason() is DecisionReason.NOT_STARVING
 
 
-def test_most_of_its_part_is_enough_but_for_who_is_due_all_it_asks() -> None:
+def test_the_tolerance_does_not_count_for_a_policy_due_its_whole_demand() -> None:
     """Five are due to each; with four of them it is not below nine tenths of a half, or of all it asks."""
 
-    def scene(tolerance: float, asked: int) -> FairShareBuilder:
+    def pool(tolerance: float, gpu: int) -> FairShareBuilder:
         pool = a_fair_share_pool(gpu=10).with_settings(fair_share_tolerance=tolerance).policy("a", **STARVING).policy("b")
-        return pool.runs_several("a", 1, 1, 1, 1).runs_several("b", 1, 1, 1, 1, 1, 1).waits("v", "b", gpu=4).waits("w", "a", gpu=asked)
+        return (
+            pool.runs_several("a", 1, 1, 1, 1)
+            .runs_several("b", 1, 1, 1, 1, 1, 1)
+            .waits("v", "b", gpu=4)
+            .waits("w", "a", gpu=gpu)
+        )
 
-    assert scene(0.8, 2).reason() is DecisionReason.NOT_STARVING
-    assert scene(0.81, 2).reason() is DecisionReason.NOT_ENOUGH
-    assert scene(0.8, 1).victims() == {"b6": "starvation"}
+    assert pool(0.8, 2).reason() is DecisionReason.NOT_STARVING
+    assert pool(0.81, 2).reason() is DecisionReason.NOT_ENOUGH
+    assert pool(0.8, 1).victims() == {"b6": "starvation"}
 
 
 def test_a_waiter_is_as_urgent_as_a_group_above_it() -> None:
-    scene = a_fair_share_pool(gpu=4).group("g", **STARVING).policy("a", "g").policy("b").runs_several("b", 1, 1, 1, 1)
-    assert scene.waits("w", "a", gpu=1).victims() == {"b4": "starvation"}
+    pool = a_fair_share_pool(gpu=4).group("g", **STARVING).policy("a", "g").policy("b").runs_several("b", 1, 1, 1, 1)
+    assert pool.waits("w", "a", gpu=1).victims() == {"b4": "starvation"}
     again = (
-        a_fair_share_pool(gpu=4).with_settings(aggressive_starvation=True).group("g", **AGGRESSIVE).policy("a", "g", **STARVING).policy("b")
+        a_fair_share_pool(gpu=4)
+        .with_settings(aggressive_starvation=True)
+        .group("g", **AGGRESSIVE)
+        .policy("a", "g", **STARVING)
+        .policy("b")
     )
     assert again.runs_several("b", 1, 1, 1, 1).waits("w", "a", gpu=1).victims() == {"b4": "aggressive_starvation"}
 
 
 def test_a_group_that_starves_does_not_shelter_those_below_it() -> None:
     """Only a policy that starves itself is spared."""
-    scene = a_fair_share_pool(gpu=12).group("g", **STARVING).policy("a", "g", **STARVING).policy("b", "g").policy("c")
-    scene.runs_several("b", 1, 1, 1, 1).runs_several("c", *[1] * 8).waits("w", "a", gpu=3)
-    assert set(scene.victims()) == {"c8", "c7", "b4"}
+    pool = a_fair_share_pool(gpu=12).group("g", **STARVING).policy("a", "g", **STARVING).policy("b", "g").policy("c")
+    pool.runs_several("b", 1, 1, 1, 1).runs_several("c", *[1] * 8).waits("w", "a", gpu=3)
+    assert set(pool.victims()) == {"c8", "c7", "b4"}
 
 
 def test_its_own_policy_is_spared() -> None:
-    scene = a_fair_share_pool(gpu=4).policy("a", **STARVING).policy("b").runs_several("a", 1).runs_several("b", 1, 1, 1)
-    scene.waits("w", "a", gpu=1).waits("v", "b", gpu=4)
-    assert scene.refusals("a1") == {None: RefusalReason.SAME_POLICY}
-    assert scene.victims() == {"b3": "starvation"}
+    pool = a_fair_share_pool(gpu=4).policy("a", **STARVING).policy("b").runs_several("a", 1).runs_several("b", 1, 1, 1)
+    pool.waits("w", "a", gpu=1).waits("v", "b", gpu=4)
+    assert pool.refusals("a1") == {None: RefusalReason.SAME_POLICY}
+    assert pool.victims() == {"b3": "starvation"}
 
 
 def test_a_policy_that_starves_is_spared() -> None:
     """Of the four that are due to each one may be kept, and the second is beyond that."""
 
-    def scene(**own: Any) -> FairShareBuilder:
-        pool = a_fair_share_pool(gpu=12).with_settings(preemption_threshold=0.25).policy("a", **STARVING).policy("b", **own).policy("c")
+    def pool(**own: Any) -> FairShareBuilder:
+        pool = (
+            a_fair_share_pool(gpu=12)
+            .with_settings(preemption_threshold=0.25)
+            .policy("a", **STARVING)
+            .policy("b", **own)
+            .policy("c")
+        )
         return pool.runs_several("c", *[1] * 10).runs_several("b", 1, 1).waits("w", "a", gpu=4).waits("x", "b", gpu=3)
 
-    assert scene(**STARVING).victims() == {f"c{number}": "starvation" for number in (10, 9, 8, 7)}
-    assert scene(**STARVING).refusals("b2") == {None: RefusalReason.STARVES}
-    assert scene().refusals("b2") == {}
+    assert pool(**STARVING).victims() == {f"c{number}": "starvation" for number in (10, 9, 8, 7)}
+    assert pool(**STARVING).refusals("b2") == {None: RefusalReason.STARVES}
+    assert pool().refusals("b2") == {}
 
 
 @pytest.mark.parametrize(
@@ -113,90 +131,102 @@ def test_a_policy_that_starves_is_spared() -> None:
     ids=["fixed", "class 10", "just started", "near its end", "of the same chain"],
 )
 def test_the_protected_are_spared(ask: dict[str, Any], terms: dict[str, Any], why: RefusalReason) -> None:
-    scene = a_fair_share_pool(gpu=4).with_settings(**terms).policy("a", **STARVING).policy("b", reserved={"gpu": 1})
-    scene.runs_several("b", 1, 1, 1).runs("v", "b", gpu=1, **ask).waits("w", "a", gpu=1, chain="x")
-    assert scene.victims() == {}
-    assert scene.refusals("v") == {None: why}
+    pool = a_fair_share_pool(gpu=4).with_settings(**terms).policy("a", **STARVING).policy("b", reserved={"gpu": 1})
+    pool.runs_several("b", 1, 1, 1).runs("v", "b", gpu=1, **ask).waits("w", "a", gpu=1, chain="x")
+    assert pool.victims() == {}
+    assert pool.refusals("v") == {None: why}
 
 
 @pytest.mark.parametrize("ask", [{"checkpoint": "none", "preemption_class": 9}, {"ran_s": 3599, "walltime_s": 3600}])
 def test_what_only_other_disciplines_protect_is_taken(ask: dict[str, Any]) -> None:
-    scene = a_fair_share_pool(gpu=4).policy("a", **STARVING).policy("b", profile="sensitive").runs_several("b", 1, 1, 1)
-    assert scene.runs("v", "b", gpu=1, **ask).waits("w", "a", gpu=1, preemption_class=0).victims() == {"v": "starvation"}
+    pool = a_fair_share_pool(gpu=4).policy("a", **STARVING).policy("b", profile="sensitive").runs_several("b", 1, 1, 1)
+    assert pool.runs("v", "b", gpu=1, **ask).waits("w", "a", gpu=1, preemption_class=0).victims() == {"v": "starvation"}
 
 
 def test_neither_priority_nor_reserved_gives_a_right_by_itself() -> None:
-    scene = full({"priority": 9, "reserved": {"gpu": 4}}, {"priority": 1})
-    assert scene.reason() is DecisionReason.NOT_STARVING
+    pool = full({"priority": 9, "reserved": {"gpu": 4}}, {"priority": 1})
+    assert pool.reason() is DecisionReason.NOT_STARVING
 
 
-def test_who_is_not_preemptible_needs_its_fixed_share() -> None:
-    scene = a_fair_share_pool(gpu=4).policy("a", reserved={"gpu": 1}, **STARVING).policy("b").runs_several("b", 1, 1, 1, 1)
-    assert scene.waits("w", "a", gpu=1, preemptible=False).victims() == {"b4": "starvation"}
-    assert scene.waits("x", "a", gpu=2, preemptible=False).reason("x") is DecisionReason.FIXED_SHARE_USED_UP
+def test_a_non_preemptible_waiter_needs_its_fixed_share() -> None:
+    pool = a_fair_share_pool(gpu=4).policy("a", reserved={"gpu": 1}, **STARVING).policy("b").runs_several("b", 1, 1, 1, 1)
+    assert pool.waits("w", "a", gpu=1, preemptible=False).victims() == {"b4": "starvation"}
+    assert pool.waits("x", "a", gpu=2, preemptible=False).reason("x") is DecisionReason.FIXED_SHARE_USED_UP
 
 
-def test_who_would_fit_beside_those_who_leave_takes_nothing() -> None:
-    scene = a_fair_share_pool(gpu=4).policy("a", **STARVING).policy("b").runs_several("b", 1, 1, 1)
-    assert scene.waits("w", "a", gpu=1).reason() is DecisionReason.NO_SHORTAGE
+def test_a_waiter_that_fits_once_victims_have_left_takes_nothing() -> None:
+    pool = a_fair_share_pool(gpu=4).policy("a", **STARVING).policy("b").runs_several("b", 1, 1, 1)
+    assert pool.waits("w", "a", gpu=1).reason() is DecisionReason.NO_SHORTAGE
 
 
 # what may be taken: ordinarily
 
 
 def test_what_lies_within_the_fair_share_is_spared() -> None:
-    scene = full()
-    assert scene.refusals("b3") == {None: RefusalReason.WITHIN_FAIR_SHARE}
+    pool = full()
+    assert pool.refusals("b3") == {None: RefusalReason.WITHIN_FAIR_SHARE}
 
 
 def test_all_or_nothing() -> None:
     assert (
-        half(starvation_timeout_s=30).runs_several("b", 1, 1, 1, 1, 1, 1, 1, 1).waits("w", "a", gpu=5).reason() is DecisionReason.NOT_ENOUGH
+        half(starvation_timeout_s=30).runs_several("b", 1, 1, 1, 1, 1, 1, 1, 1).waits("w", "a", gpu=5).reason()
+        is DecisionReason.NOT_ENOUGH
     )
 
 
 def test_what_lies_only_partly_beyond_the_fair_share_is_spared() -> None:
-    scene = a_fair_share_pool(gpu=4).policy("a", **STARVING).policy("b").runs_several("b", 2, 2).waits("w", "a", gpu=1)
-    assert scene.reason() is DecisionReason.NOT_ENOUGH
-    assert scene.refusals("b2") == {None: RefusalReason.WITHIN_FAIR_SHARE}
+    pool = a_fair_share_pool(gpu=4).policy("a", **STARVING).policy("b").runs_several("b", 2, 2).waits("w", "a", gpu=1)
+    assert pool.reason() is DecisionReason.NOT_ENOUGH
+    assert pool.refusals("b2") == {None: RefusalReason.WITHIN_FAIR_SHARE}
 
 
 def test_what_completed_a_checkpoint_lies_on_top() -> None:
-    scene = a_fair_share_pool(gpu=4).policy("a", **STARVING).policy("b").runs("saved", "b", gpu=1, saved_s=5).runs_several("b", 1, 1, 1)
-    assert scene.waits("w", "a", gpu=1).victims() == {"saved": "starvation"}
+    pool = (
+        a_fair_share_pool(gpu=4)
+        .policy("a", **STARVING)
+        .policy("b")
+        .runs("saved", "b", gpu=1, saved_s=5)
+        .runs_several("b", 1, 1, 1)
+    )
+    assert pool.waits("w", "a", gpu=1).victims() == {"saved": "starvation"}
 
 
 def test_it_lies_beyond_on_a_short_key() -> None:
     """It is beyond its policy's part of the memory only, and a gpu is short."""
-    scene = a_fair_share_pool(gpu=4, mem=8).policy("a", **STARVING).policy("b").policy("c")
-    scene.runs("b1", "b", gpu=1, mem=4).runs("b2", "b", gpu=1, mem=4).runs_several("c", 1, 1).waits("x", "c", gpu=2).waits(
+    pool = a_fair_share_pool(gpu=4, mem=8).policy("a", **STARVING).policy("b").policy("c")
+    pool.runs("b1", "b", gpu=1, mem=4).runs("b2", "b", gpu=1, mem=4).runs_several("c", 1, 1).waits("x", "c", gpu=2).waits(
         "y", "b", mem=4
     )
-    assert scene.waits("w", "a", gpu=1).reason() is DecisionReason.NOT_ENOUGH
-    assert scene.refusals("b2") == {None: RefusalReason.WITHIN_FAIR_SHARE}
-    assert scene.waits("v", "a", gpu=1, mem=1).victims("v") == {"b2": "starvation"}
+    assert pool.waits("w", "a", gpu=1).reason() is DecisionReason.NOT_ENOUGH
+    assert pool.refusals("b2") == {None: RefusalReason.WITHIN_FAIR_SHARE}
+    assert pool.waits("v", "a", gpu=1, mem=1).victims("v") == {"b2": "starvation"}
 
 
 @pytest.mark.parametrize(("threshold", "taken"), [(0.5, 4), (1, 4), (1.5, 2), (2, 0)])
 def test_the_threshold_says_what_lies_beyond(threshold: float, taken: int) -> None:
     """Four are due to each; half of them beyond half of that would not stay taken."""
-    scene = half(threshold).with_settings(aggressive_starvation=False).runs_several("b", *[1] * 8)
+    pool = half(threshold).with_settings(aggressive_starvation=False).runs_several("b", *[1] * 8)
     for number in range(8):
-        scene.waits(f"w{number}", "a", gpu=1)
-    allowed = {v.allocation for v in scene.plan().decisions["w0"].verdicts() if v.allowed}
+        pool.waits(f"w{number}", "a", gpu=1)
+    allowed = {v.allocation for v in pool.plan().decisions["w0"].verdicts() if v.allowed}
     assert allowed == {f"b{8 - n}" for n in range(taken if threshold >= 1 else 6)}
 
 
-def test_nothing_is_taken_of_one_who_is_due_all_it_asks() -> None:
-    scene = (
-        a_fair_share_pool(gpu=4).policy("a", **STARVING).policy("b", reserved={"gpu": 2}).policy("c").runs_several("b", 1, 1).runs_several("c", 1, 1)
+def test_nothing_is_taken_of_a_policy_due_its_whole_demand() -> None:
+    pool = (
+        a_fair_share_pool(gpu=4)
+        .policy("a", **STARVING)
+        .policy("b", reserved={"gpu": 2})
+        .policy("c")
+        .runs_several("b", 1, 1)
+        .runs_several("c", 1, 1)
     )
-    assert set(scene.waits("w", "a", gpu=1).refusals("b2").values()) == {RefusalReason.WITHIN_FAIR_SHARE}
+    assert set(pool.waits("w", "a", gpu=1).refusals("b2").values()) == {RefusalReason.WITHIN_FAIR_SHARE}
 
 
-def test_so_much_of_everybody_is_never_taken() -> None:
-    scene = full(non_preemptible_usage_threshold={"gpu": 4})
-    assert scene.reason() is DecisionReason.NOT_ENOUGH
+def test_protected_usage_is_never_taken() -> None:
+    pool = full(non_preemptible_usage_threshold={"gpu": 4})
+    assert pool.reason() is DecisionReason.NOT_ENOUGH
     assert full(non_preemptible_usage_threshold={"gpu": 3}).victims() == {"b4": "starvation"}
     assert full(holder={"non_preemptible_usage_threshold": {"gpu": 3}}, non_preemptible_usage_threshold={"gpu": 4}).victims()
 
@@ -209,27 +239,27 @@ def lumps(waiter: int = 1, **holder: Any) -> FairShareBuilder:
     return half().policy("b", **holder).runs_several("b", 8).waits("w", "a", gpu=waiter).waits("x", "a", gpu=4)
 
 
-def test_who_starves_aggressively_takes_what_lies_partly_beyond() -> None:
+def test_an_aggressively_starving_policy_takes_what_lies_partly_beyond() -> None:
     assert lumps(4).victims() == {}  # all of it is protected, as it began below a fifth of what is due
-    scene = half().runs_several("b", 2, 6).waits("w", "a", gpu=4)
-    assert scene.victims() == {"b2": "aggressive_starvation"}
+    pool = half().runs_several("b", 2, 6).waits("w", "a", gpu=4)
+    assert pool.victims() == {"b2": "aggressive_starvation"}
 
 
-def test_who_starves_ordinarily_does_not() -> None:
-    scene = a_fair_share_pool(gpu=8).policy("a", **starving(3600)).policy("b").runs_several("b", 2, 6).waits("w", "a", gpu=4)
-    assert scene.reason() is DecisionReason.NOT_ENOUGH
+def test_a_starving_policy_does_not_take_what_lies_partly_beyond() -> None:
+    pool = a_fair_share_pool(gpu=8).policy("a", **starving(3600)).policy("b").runs_several("b", 2, 6).waits("w", "a", gpu=4)
+    assert pool.reason() is DecisionReason.NOT_ENOUGH
 
 
 def test_its_waiter_lies_within_its_own_fair_share_then() -> None:
-    scene = half().runs_several("b", 2, 6).waits("w", "a", gpu=5).waits("x", "a", gpu=4)
-    assert scene.reason("w") is DecisionReason.NOT_ENOUGH
-    assert scene.refusals("b2", "w") == {None: RefusalReason.BEYOND_FAIR_SHARE}
-    assert scene.victims("x") == {"b2": "aggressive_starvation"}
+    pool = half().runs_several("b", 2, 6).waits("w", "a", gpu=5).waits("x", "a", gpu=4)
+    assert pool.reason("w") is DecisionReason.NOT_ENOUGH
+    assert pool.refusals("b2", "w") == {None: RefusalReason.BEYOND_FAIR_SHARE}
+    assert pool.victims("x") == {"b2": "aggressive_starvation"}
 
 
 def test_what_began_below_a_fifth_of_what_is_due_is_never_taken() -> None:
-    scene = half().runs_several("b", 1, 7).waits("w", "a", gpu=4)
-    assert scene.victims() == {"b2": "aggressive_starvation"}
+    pool = half().runs_several("b", 1, 7).waits("w", "a", gpu=4)
+    assert pool.victims() == {"b2": "aggressive_starvation"}
     assert half().runs_several("b", 8).waits("w", "a", gpu=4).reason() is DecisionReason.NOT_ENOUGH
     assert (
         half(aggressive_preemption_threshold=1)
@@ -255,20 +285,24 @@ def test_what_began_below_a_fifth_of_what_is_due_is_never_taken() -> None:
 def test_where_it_is_not_allowed_nothing_is_taken_aggressively(
     pool: bool, group: dict[str, Any], policy: dict[str, Any], taken: bool
 ) -> None:
-    scene = a_fair_share_pool(gpu=8).with_settings(aggressive_starvation=True, allow_aggressive_preemption=pool).policy("a", **AGGRESSIVE)
-    scene.group("g", **group).policy("b", "g", **policy).runs_several("b", 2, 6).waits("w", "a", gpu=4)
-    assert bool(scene.victims()) is taken
+    builder = (
+        a_fair_share_pool(gpu=8)
+        .with_settings(aggressive_starvation=True, allow_aggressive_preemption=pool)
+        .policy("a", **AGGRESSIVE)
+    )
+    builder.group("g", **group).policy("b", "g", **policy).runs_several("b", 2, 6).waits("w", "a", gpu=4)
+    assert bool(builder.victims()) is taken
 
 
-def test_nobody_starves_aggressively_where_that_is_not_said() -> None:
-    scene = half().with_settings(aggressive_starvation=False).runs_several("b", 2, 1, 1, 2, 2).waits("w", "a", gpu=4)
-    assert scene.victims() == {"b5": "starvation", "b4": "starvation"}
+def test_no_policy_starves_aggressively_without_the_setting() -> None:
+    pool = half().with_settings(aggressive_starvation=False).runs_several("b", 2, 1, 1, 2, 2).waits("w", "a", gpu=4)
+    assert pool.victims() == {"b5": "starvation", "b4": "starvation"}
 
 
 def test_the_preemptible_go_before_the_aggressively_preemptible_and_the_newest_first() -> None:
-    scene = a_fair_share_pool(gpu=12).with_settings(aggressive_starvation=True).policy("a", **AGGRESSIVE).policy("b").policy("c")
-    scene.runs_several("c", 3, 2).runs_several("b", 2, 1, 1, 1, 1).waits("w", "a", gpu=4).waits("v", "c", gpu=1)
-    assert list(scene.victims()) == ["b5", "c2"]
+    pool = a_fair_share_pool(gpu=12).with_settings(aggressive_starvation=True).policy("a", **AGGRESSIVE).policy("b").policy("c")
+    pool.runs_several("c", 3, 2).runs_several("b", 2, 1, 1, 1, 1).waits("w", "a", gpu=4).waits("v", "c", gpu=1)
+    assert list(pool.victims()) == ["b5", "c2"]
 
 
 # order of the waiters
@@ -276,48 +310,50 @@ def test_the_preemptible_go_before_the_aggressively_preemptible_and_the_newest_f
 
 def two_starve(**numbers: Any) -> FairShareBuilder:
     """`a` and `b` starve, `c` holds all; each of them is due three."""
-    scene = a_fair_share_pool(gpu=9).with_settings(backoff_s=0, aggressive_starvation=True)
-    return scene.policy("a", **(STARVING | numbers)).policy("b", **STARVING).policy("c")
+    pool = a_fair_share_pool(gpu=9).with_settings(backoff_s=0, aggressive_starvation=True)
+    return pool.policy("a", **(STARVING | numbers)).policy("b", **STARVING).policy("c")
 
 
 def test_one_is_served_by_preemption_in_a_pass() -> None:
-    scene = two_starve().runs_several("c", *[1] * 9).waits("w", "a", gpu=2).waits("x", "b", gpu=2).waits("y", "a", gpu=1)
-    assert scene.steps() == [("stop", "w", "c9", "c8")]
-    assert {scene.reason("x"), scene.reason("y")} == {DecisionReason.ONE_AT_A_TIME}
+    pool = two_starve().runs_several("c", *[1] * 9).waits("w", "a", gpu=2).waits("x", "b", gpu=2).waits("y", "a", gpu=1)
+    assert pool.steps() == [("stop", "w", "c9", "c8")]
+    assert {pool.reason("x"), pool.reason("y")} == {DecisionReason.ONE_AT_A_TIME}
 
 
 def test_over_both_stages() -> None:
-    scene = two_starve(**AGGRESSIVE).runs_several("c", *[1] * 9).waits("x", "b", gpu=2).waits("w", "a", gpu=2)
-    assert scene.steps() == [("stop", "w", "c9", "c8")]
-    assert scene.reason("x") is DecisionReason.ONE_AT_A_TIME
+    pool = two_starve(**AGGRESSIVE).runs_several("c", *[1] * 9).waits("x", "b", gpu=2).waits("w", "a", gpu=2)
+    assert pool.steps() == [("stop", "w", "c9", "c8")]
+    assert pool.reason("x") is DecisionReason.ONE_AT_A_TIME
 
 
 def test_the_aggressive_stage_goes_first_however_satisfied() -> None:
-    scene = two_starve(**AGGRESSIVE).runs_several("a", 1).runs_several("c", *[1] * 8).waits("x", "b", gpu=2).waits("w", "a", gpu=2)
-    assert [step[:2] for step in scene.steps()] == [("stop", "w")]
+    pool = (
+        two_starve(**AGGRESSIVE).runs_several("a", 1).runs_several("c", *[1] * 8).waits("x", "b", gpu=2).waits("w", "a", gpu=2)
+    )
+    assert [step[:2] for step in pool.steps()] == [("stop", "w")]
 
 
-def test_who_cannot_be_served_leaves_it_to_the_next_stage() -> None:
-    scene = two_starve(**AGGRESSIVE).runs_several("c", *[1] * 9).waits("x", "b", gpu=2).waits("w", "a", gpu=7)
-    assert scene.steps() == [("stop", "x", "c9", "c8")]
-    assert scene.reason("w") is DecisionReason.NOT_ENOUGH
+def test_a_waiter_that_cannot_be_served_leaves_the_turn_to_the_next_level() -> None:
+    pool = two_starve(**AGGRESSIVE).runs_several("c", *[1] * 9).waits("x", "b", gpu=2).waits("w", "a", gpu=7)
+    assert pool.steps() == [("stop", "x", "c9", "c8")]
+    assert pool.reason("w") is DecisionReason.NOT_ENOUGH
 
 
 def test_the_least_satisfied_policy_goes_first() -> None:
-    scene = two_starve().runs_several("a", 1).runs_several("c", *[1] * 8).waits("w", "a", gpu=2).waits("x", "b", gpu=2)
-    assert [step[:2] for step in scene.steps()] == [("stop", "x")]
+    pool = two_starve().runs_several("a", 1).runs_several("c", *[1] * 8).waits("w", "a", gpu=2).waits("x", "b", gpu=2)
+    assert [step[:2] for step in pool.steps()] == [("stop", "x")]
 
 
 def test_of_a_policy_the_higher_class_goes_first_then_the_older() -> None:
-    scene = two_starve().runs_several("c", *[1] * 9).waits("w", "a", gpu=1).waits("x", "a", gpu=1, preemption_class=6)
-    assert [step[:2] for step in scene.steps()] == [("stop", "x")]
+    pool = two_starve().runs_several("c", *[1] * 9).waits("w", "a", gpu=1).waits("x", "a", gpu=1, preemption_class=6)
+    assert [step[:2] for step in pool.steps()] == [("stop", "x")]
     again = two_starve().runs_several("c", *[1] * 9).waits("w", "a", gpu=1).waits("x", "a", gpu=1)
     assert [step[:2] for step in again.steps()] == [("stop", "w")]
 
 
 def test_one_that_cannot_be_served_does_not_keep_the_others_of_its_policy() -> None:
-    scene = two_starve().runs_several("c", *[1] * 9).waits("w", "a", gpu=9).waits("x", "a", gpu=2)
-    assert scene.steps() == [("stop", "x", "c9", "c8")]
+    pool = two_starve().runs_several("c", *[1] * 9).waits("w", "a", gpu=9).waits("x", "a", gpu=2)
+    assert pool.steps() == [("stop", "x", "c9", "c8")]
 
 
 # the set
@@ -325,19 +361,21 @@ def test_one_that_cannot_be_served_does_not_keep_the_others_of_its_policy() -> N
 
 def test_those_that_turn_out_superfluous_are_given_back() -> None:
     """Four, three and one run, two are wanted: the newest two are taken, of which the larger alone suffices."""
-    scene = a_fair_share_pool(gpu=8).policy("a", **STARVING).policy("b").policy("c").runs_several("b", 4, 3, 1)
-    assert scene.waits("w", "a", gpu=2).waits("x", "c", gpu=4).victims() == {"b2": "starvation"}
+    pool = a_fair_share_pool(gpu=8).policy("a", **STARVING).policy("b").policy("c").runs_several("b", 4, 3, 1)
+    assert pool.waits("w", "a", gpu=2).waits("x", "c", gpu=4).victims() == {"b2": "starvation"}
 
 
 def test_no_more_are_taken_than_suffice_with_what_is_free() -> None:
-    scene = a_fair_share_pool(gpu=8).policy("a", **STARVING).policy("b").runs_several("b", *[1] * 7).waits("w", "a", gpu=3)
-    assert scene.victims() == {"b7": "starvation", "b6": "starvation"}
+    pool = a_fair_share_pool(gpu=8).policy("a", **STARVING).policy("b").runs_several("b", *[1] * 7).waits("w", "a", gpu=3)
+    assert pool.victims() == {"b7": "starvation", "b6": "starvation"}
 
 
 def test_a_decision_has_so_many_victims_at_most() -> None:
-    scene = half().with_settings(max_victims=2).runs_several("b", 1, 1, 1, 1, 2, 1, 1).waits("w", "a", gpu=3).waits("x", "a", gpu=1)
-    assert set(scene.victims()) == {"b5", "b7"}
-    assert scene.with_settings(max_victims=1).reason() is DecisionReason.TOO_MANY
+    pool = (
+        half().with_settings(max_victims=2).runs_several("b", 1, 1, 1, 1, 2, 1, 1).waits("w", "a", gpu=3).waits("x", "a", gpu=1)
+    )
+    assert set(pool.victims()) == {"b5", "b7"}
+    assert pool.with_settings(max_victims=1).reason() is DecisionReason.TOO_MANY
 
 
 @pytest.mark.parametrize(
@@ -345,40 +383,46 @@ def test_a_decision_has_so_many_victims_at_most() -> None:
     [(0, DecisionReason.FITS_THEN), (1, DecisionReason.MINUTE_USED_UP), (2, DecisionReason.MINUTE_USED_UP)],
 )
 def test_a_minute_has_so_many_victims_at_most(last_minute: int, why: DecisionReason) -> None:
-    scene = half().with_settings(max_preemptions_per_minute=2).runs_several("b", *[1] * 8).waits("w", "a", gpu=2)
-    scene.preemptions_last_minute = last_minute
-    assert scene.reason() is why
+    pool = half().with_settings(max_preemptions_per_minute=2).runs_several("b", *[1] * 8).waits("w", "a", gpu=2)
+    pool.preemptions_last_minute = last_minute
+    assert pool.reason() is why
 
 
 @pytest.mark.parametrize(("since_ms", "why"), [(4999, DecisionReason.BACKOFF), (5000, DecisionReason.FITS_THEN)])
 def test_the_pool_pauses_between_two_decisions(since_ms: int, why: DecisionReason) -> None:
-    scene = full(backoff_s=5)
-    scene.last_decision_ms = scene.snapshot().now_ms - since_ms
-    assert scene.reason() is why
+    pool = full(backoff_s=5)
+    pool.last_decision_ms = pool.snapshot().now_ms - since_ms
+    assert pool.reason() is why
 
 
 def takes_back(demand: int = 2, **terms: Any) -> FairShareBuilder:
     """Four units by halves; `a` has one and asks two more, `b` three; half of what is due may be taken by who starves."""
-    scene = a_fair_share_pool(gpu=4).with_settings(preemption_threshold=0.5, **terms).policy("a", **STARVING).policy("b")
-    return scene.runs_several("a", 1).runs_several("b", 1, 1, 1).waits("w", "a", gpu=demand)
+    pool = a_fair_share_pool(gpu=4).with_settings(preemption_threshold=0.5, **terms).policy("a", **STARVING).policy("b")
+    return pool.runs_several("a", 1).runs_several("b", 1, 1, 1).waits("w", "a", gpu=demand)
 
 
 def test_a_set_is_refused_that_could_be_taken_straight_back() -> None:
-    scene = takes_back()
-    assert scene.reason() is DecisionReason.WOULD_BE_TAKEN_BACK
-    assert scene.refusals("b3") == {}  # each by itself may be taken
+    pool = takes_back()
+    assert pool.reason() is DecisionReason.WOULD_BE_TAKEN_BACK
+    assert pool.refusals("b3") == {}  # each by itself may be taken
 
 
 def test_a_smaller_one_is_not() -> None:
-    scene = takes_back(1).waits("x", "a", gpu=1)
-    assert scene.victims() == {"b3": "starvation"}
+    pool = takes_back(1).waits("x", "a", gpu=1)
+    assert pool.victims() == {"b3": "starvation"}
 
 
 def test_one_that_could_be_taken_back_is_left_for_one_that_could_not() -> None:
     """Of `b` too much would be taken; `c` has more than its part, but its newest runs for longer."""
-    scene = a_fair_share_pool(gpu=8).with_settings(preemption_threshold=0.5).policy("a", **STARVING).policy("c").policy("b", weight=2)
-    scene.runs_several("c", 1, 1, 1, 1).runs_several("b", 1, 1, 1, 1).waits("w", "a", gpu=2)
-    stopped = scene.victims()
+    pool = (
+        a_fair_share_pool(gpu=8)
+        .with_settings(preemption_threshold=0.5)
+        .policy("a", **STARVING)
+        .policy("c")
+        .policy("b", weight=2)
+    )
+    pool.runs_several("c", 1, 1, 1, 1).runs_several("b", 1, 1, 1, 1).waits("w", "a", gpu=2)
+    stopped = pool.victims()
     assert set(stopped) == {"c4", "c3"}
 
 
@@ -387,25 +431,25 @@ def test_one_that_could_be_taken_back_is_left_for_one_that_could_not() -> None:
 )
 def test_what_earlier_holds_will_bring_counts_as_its_own(coming: int, why: DecisionReason) -> None:
     """Three are due to it; who leaves and who asks in turn are as before."""
-    scene = two_starve().runs_several("c", *[1] * (9 - coming))
+    pool = two_starve().runs_several("c", *[1] * (9 - coming))
     for number in range(coming):
-        scene.runs(f"l{number}", "c", gpu=1, leaving_for="h")
-    scene.hidden_demand["b"] = PolicyDemand(1, {"gpu": 3})
-    assert scene.holds("h", "a", gpu=coming).waits("w", "a", gpu=1).reason() is why
+        pool.runs(f"l{number}", "c", gpu=1, leaving_for="h")
+    pool.hidden_demand["b"] = PolicyDemand(1, {"gpu": 3})
+    assert pool.holds("h", "a", gpu=coming).waits("w", "a", gpu=1).reason() is why
 
 
 def test_also_for_a_group() -> None:
     """What one of its policies has coming is a group's; by that of its own the other one still is below."""
 
-    def scene(**own: Any) -> FairShareBuilder:
+    def pool(**own: Any) -> FairShareBuilder:
         pool = a_fair_share_pool(gpu=8).group("g", **STARVING).policy("a", "g").policy("b", "g", **own).policy("c")
         pool.runs_several("c", *[1] * 4)
         for number in range(4):
             pool.runs(f"l{number}", "c", gpu=1, leaving_for="h")
         return pool.holds("h", "a", gpu=4).waits("w", "b", gpu=1)
 
-    assert scene().reason() is DecisionReason.NOT_STARVING
-    assert scene(**STARVING).reason() in (DecisionReason.NOT_ENOUGH, DecisionReason.WOULD_BE_TAKEN_BACK)
+    assert pool().reason() is DecisionReason.NOT_STARVING
+    assert pool(**STARVING).reason() in (DecisionReason.NOT_ENOUGH, DecisionReason.WOULD_BE_TAKEN_BACK)
 
 
 # the step

@@ -31,7 +31,7 @@ def test_a_key_is_blocked_but_for_rounding() -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "shut", "expected"),
+    ("left", "right", "keys_met", "expected"),
     [
         pytest.param((3, 3), (2, 2), (False, False), True, id="more of both"),
         pytest.param((3, 2), (2, 2), (False, False), False, id="as much of one"),
@@ -41,8 +41,8 @@ def test_a_key_is_blocked_but_for_rounding() -> None:
         pytest.param((2, 1), (2, 2), (True, True), False, id="all blocked, more of none"),
     ],
 )
-def test_who_beats_whom(one: tuple[int, ...], other: tuple[int, ...], shut: tuple[bool, ...], expected: bool) -> None:
-    assert exceeds(one, other, shut) is expected
+def test_exceeds(left: tuple[int, ...], right: tuple[int, ...], keys_met: tuple[bool, ...], expected: bool) -> None:
+    assert exceeds(left, right, keys_met) is expected
 
 
 @pytest.mark.parametrize(
@@ -62,8 +62,8 @@ def test_who_beats_whom(one: tuple[int, ...], other: tuple[int, ...], shut: tupl
 def test_satisfaction(
     fair: tuple[float, ...], usage: tuple[float, ...], demand: tuple[float, ...], expected: float | None
 ) -> None:
-    found = satisfaction_ratio(_node(fair, usage, demand), SCALE)
-    assert found == (None if expected is None else Fraction(str(expected)))
+    ratio = satisfaction_ratio(_node(fair, usage, demand), SCALE)
+    assert ratio == (None if expected is None else Fraction(str(expected)))
 
 
 def test_what_runs_beyond_the_share_by_rounding_is_no_more() -> None:
@@ -101,6 +101,6 @@ def test_a_leaf_is_due_all_but_for_a_trifle() -> None:
         assert is_below(node, Fraction(4, 5), SCALE, is_leaf=True) is expected
 
 
-def test_who_has_its_share_but_for_rounding_is_not_below_it() -> None:
+def test_a_share_that_is_met_but_for_rounding_is_not_below() -> None:
     node = AccountShares((SCALE // 3 + 1,), (SCALE // 3,), (SCALE,), (0,), (SCALE,))
     assert not is_below(node, Fraction(1), SCALE, is_leaf=True)

@@ -20,7 +20,7 @@ FIERCE = StarvationSettings(may_starve_aggressively=True)
 NOW = 1_000_000
 
 
-def test_one_who_falls_below_is_below_since_now_and_no_more() -> None:
+def test_an_account_that_falls_below_is_below_since_now() -> None:
     assert next_state(StarvationState(), True, NOW, FIERCE, 1) == StarvationState(NORMAL, NOW)
 
 
@@ -37,23 +37,25 @@ def test_one_who_falls_below_is_below_since_now_and_no_more() -> None:
     ],
 )
 @pytest.mark.parametrize("queued", [1, 40, None])
-def test_one_who_stays_below_starves_in_time(
+def test_an_account_that_stays_below_starves_after_its_timeout(
     waited_ms: int, patience: StarvationSettings, expected: StarvationStatus, queued: int | None
 ) -> None:
     assert next_state(StarvationState(NORMAL, NOW), True, NOW + waited_ms, patience, queued) == StarvationState(expected, NOW)
 
 
 @pytest.mark.parametrize("status", StarvationStatus)
-def test_one_who_is_no_longer_below_does_not_starve(status: StarvationStatus) -> None:
+def test_an_account_that_is_no_longer_below_does_not_starve(status: StarvationStatus) -> None:
     assert next_state(StarvationState(status, NOW), False, NOW + 200_000, FIERCE, 1) == StarvationState(NORMAL, None)
 
 
 @pytest.mark.parametrize(("status", "patience"), [(STARVING, StarvationSettings(timeout_s=500)), (AGGRESSIVE, FIERCE)])
-def test_one_who_starves_still_does_when_patience_grows(status: StarvationStatus, patience: StarvationSettings) -> None:
+def test_a_starving_account_still_starves_when_the_timeout_grows(
+    status: StarvationStatus, patience: StarvationSettings
+) -> None:
     assert next_state(StarvationState(status, NOW), True, NOW + 20_000, patience, 1) == StarvationState(status, NOW)
 
 
-def test_of_one_who_starves_aggressively_it_becomes_plain_when_that_is_no_longer_allowed() -> None:
+def test_aggressive_starvation_becomes_plain_when_no_longer_allowed() -> None:
     assert next_state(StarvationState(AGGRESSIVE, NOW), True, NOW + 200_000, StarvationSettings(), 1) == StarvationState(
         STARVING, NOW
     )
@@ -64,7 +66,7 @@ def test_a_leaf_with_nothing_queued_has_no_time_to_wait_out() -> None:
     assert next_state(StarvationState(NORMAL, NOW), True, NOW + 1, StarvationSettings(), 0) == StarvationState(STARVING, NOW)
 
 
-def test_a_clock_that_was_set_back_makes_nobody_starve() -> None:
+def test_a_clock_that_was_set_back_makes_no_account_starve() -> None:
     back = next_state(StarvationState(NORMAL, NOW), True, NOW - 500_000, FIERCE, 1)
     assert back == StarvationState(NORMAL, NOW - 500_000)
     assert next_state(back, True, NOW - 470_000, FIERCE, 1) == back
@@ -97,7 +99,7 @@ def test_settings_are_read_as_they_stand() -> None:
 
 
 @pytest.mark.parametrize("is_policy", [True, False])
-def test_who_says_nothing_inherits(is_policy: bool) -> None:
+def test_an_account_without_settings_inherits(is_policy: bool) -> None:
     assert inherit_settings(ALL, {}, is_policy) == ALL
     assert inherit_settings(ALL, dict.fromkeys(SAID, ""), is_policy) == ALL
 
@@ -108,8 +110,8 @@ def test_settings_that_are_none_of_these_do_not_matter() -> None:
 
 def test_a_group_replaces_what_it_says() -> None:
     impatient = {"starvation_timeout_s": "0", "non_preemptible_usage_threshold": "gpu=9", "aggressive_starvation": "0"}
-    found = inherit_settings(ALL, impatient, is_policy=False)
-    assert (found.timeout_s, found.protected_usage, found.may_starve_aggressively, found.tolerance) == (
+    settings = inherit_settings(ALL, impatient, is_policy=False)
+    assert (settings.timeout_s, settings.protected_usage, settings.may_starve_aggressively, settings.tolerance) == (
         0,
         {"gpu": 9},
         False,
@@ -118,7 +120,7 @@ def test_a_group_replaces_what_it_says() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "field", "expected"),
+    ("texts", "field", "expected"),
     [
         ({"fair_share_tolerance": "1"}, "tolerance", Fraction("0.95")),
         ({"fair_share_tolerance": "0.5"}, "tolerance", Fraction(1, 2)),
@@ -134,8 +136,8 @@ def test_a_group_replaces_what_it_says() -> None:
         ({"non_preemptible_usage_threshold": "gpu=9,mem=3,slots=5"}, "protected_usage", {"gpu": 2, "mem": 3, "slots": 5}),
     ],
 )
-def test_a_policy_is_never_less_patient_than_what_it_inherits(said: dict[str, str], field: str, expected: object) -> None:
-    assert getattr(inherit_settings(ALL, said, is_policy=True), field) == expected
+def test_a_policy_is_never_less_patient_than_what_it_inherits(texts: dict[str, str], field: str, expected: object) -> None:
+    assert getattr(inherit_settings(ALL, texts, is_policy=True), field) == expected
 
 
 def test_a_policy_does_not_starve_aggressively_where_its_group_does_not() -> None:

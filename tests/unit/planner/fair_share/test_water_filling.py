@@ -26,7 +26,7 @@ def _close(**expected: float) -> object:
 # Without guarantees and limits
 
 
-def test_who_wants_most_of_one_key_is_served_as_far_of_it_as_the_other_of_theirs() -> None:
+def test_dominant_shares_are_equal() -> None:
     due = _due(POOL, Leaf("x", demand={"cpu": 100, "memory": 2000}), Leaf("y", demand={"cpu": 200, "memory": 1000}))
     assert due["x"] == _close(cpu=1 / 3, memory=2 / 3)
     assert due["y"] == _close(cpu=2 / 3, memory=1 / 3)
@@ -58,7 +58,7 @@ def test_those_in_a_fifo_group_are_served_one_after_the_other() -> None:
     assert (due["first"], due["second"]) == (_close(gpu=0.3), _close(gpu=0.2))
 
 
-def test_in_a_fifo_group_the_last_may_be_served_beside_the_first_who_wants_no_more() -> None:
+def test_in_a_fifo_group_the_last_is_served_beside_the_first_whose_demand_is_met() -> None:
     children = (Leaf("first", demand={"cpu": 30}), Leaf("second", demand={"memory": 500}), Leaf("third", demand={"cpu": 50}))
     due = _due(POOL, Branch("queue", mode="fifo", children=children))
     assert (due["first"]["cpu"], due["second"]["memory"], due["third"]["cpu"]) == (0.3, 0.5, 0.5)
@@ -75,7 +75,7 @@ def test_what_runs_is_covered_before_what_waits(offer: int, expected: tuple[floa
     assert due["x"] == _close(cpu=expected[0], memory=expected[1])
 
 
-def test_who_wants_nothing_is_due_nothing() -> None:
+def test_without_demand_the_fair_share_is_zero() -> None:
     due = _due(POOL, Leaf("idle"), Branch("empty"), Branch("line", mode="fifo"), Branch("over", children=(Leaf("below"),)))
     assert all(share == {"cpu": 0, "memory": 0} for share in due.values())
 
@@ -139,7 +139,7 @@ def test_of_a_key_that_is_not_named_the_largest_part_named_is_guaranteed() -> No
     assert not any(division.accounts["y"].guarantee)
 
 
-def test_what_is_inferred_is_cut_to_what_those_who_name_the_key_leave() -> None:
+def test_inferred_guarantees_are_cut_to_what_explicit_ones_leave() -> None:
     children = (
         Leaf("x", guarantee={"cpu": 60}),
         Leaf("y", guarantee={"cpu": 20}),
@@ -192,7 +192,7 @@ def test_a_limit_below_the_demand_freezes_all_below_on_every_key() -> None:
     assert (due["x"], due["y"]) == (_close(cpu=0.1, memory=0), _close(cpu=0, memory=0.1))
 
 
-def test_a_limit_that_is_just_the_demand_freezes_nobody() -> None:
+def test_a_limit_equal_to_the_demand_stops_no_account() -> None:
     group = Branch("a", children=(Leaf("x", demand={"cpu": 10}), Leaf("y", demand={"memory": 500})), limit={"cpu": 10})
     due = _due(POOL, group)
     assert (due["x"], due["y"]) == (_close(cpu=0.1, memory=0), _close(cpu=0, memory=0.5))
@@ -241,7 +241,7 @@ def test_until_an_offer_pays_for_a_jump_it_is_not_begun() -> None:
 def test_a_jump_of_several_keys_is_one_jump() -> None:
     """When the line below has its cpu, memory and slots come to it at once; 0.55 pays for both, nothing less for one."""
     line = ({"cpu": 30}, {"memory": 25}, {"slots": 30})
-    below = Branch("below", mode="fifo", children=tuple(Leaf(f"x{place}", demand=wanted) for place, wanted in enumerate(line)))
+    below = Branch("below", mode="fifo", children=tuple(Leaf(f"x{place}", demand=demand) for place, demand in enumerate(line)))
     first = Leaf("first", demand={"memory": 25, "slots": 25})
     due = _due(
         {"cpu": 100, "memory": 100, "slots": 100},
@@ -252,7 +252,7 @@ def test_a_jump_of_several_keys_is_one_jump() -> None:
     assert due["above"] == _close(cpu=0.3, memory=0.25, slots=0.25)
 
 
-def test_at_the_whole_offer_too_the_lower_value_counts() -> None:
+def test_at_the_full_offer_the_lower_value_counts_too() -> None:
     """x and y take all the slots, and with that the group has been offered the whole; what else they want comes behind it."""
     x = Leaf("x", usage={"slots": 2}, demand={"slots": 2, "memory": 2})
     group = Branch("a", 2, children=(x, Leaf("y", demand={"slots": 2})))

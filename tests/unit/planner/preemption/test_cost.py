@@ -87,10 +87,10 @@ def test_profiles_count_in_classes_only() -> None:
 
 
 def test_equal_costs_are_equal_to_the_last_digit() -> None:
-    one = a_pool().runs("a", "t", gpu=3, ran_s=7).allocations[0]
+    allocation = a_pool().runs("a", "t", gpu=3, ran_s=7).allocations[0]
     other = a_pool().runs("b", "t", gpu=1, ran_s=21).allocations[0]
     costs = PreemptionCosts(CLASSES, NOW_MS, {"t": "batch"})
-    assert costs.approximate(one) == costs.approximate(other)
+    assert costs.approximate(allocation) == costs.approximate(other)
 
 
 def test_a_grant_later_than_now_costs_nothing_less_than_nothing() -> None:

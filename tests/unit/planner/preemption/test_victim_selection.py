@@ -22,50 +22,50 @@ def low_and_high(gpu: int, **terms: Any) -> PoolBuilder:
 
 def full(*units: int, **terms: Any) -> PoolBuilder:
     """A pool full of `low`: v0, v1, … with so many units each."""
-    scene = low_and_high(sum(units), **terms)
+    pool = low_and_high(sum(units), **terms)
     for number, gpu in enumerate(units):
-        scene.runs(f"v{number}", "low", gpu=gpu)
-    return scene
+        pool.runs(f"v{number}", "low", gpu=gpu)
+    return pool
 
 
 # order of candidates
 
 
 def test_reserved_takes_the_lowest_rank_then_the_newest() -> None:
-    scene = a_pool(gpu=6).policy("a", priority=1).policy("b", priority=2).policy("w", priority=3)
-    scene.runs("b4", "b", gpu=1, preemption_class=4).runs("a5", "a", gpu=1).runs("a4", "a", gpu=1, preemption_class=4)
-    scene.runs("a4new", "a", gpu=1, preemption_class=4).runs("b5", "b", gpu=1).runs("b4new", "b", gpu=1, preemption_class=4)
-    assert list(scene.waits("w", "w", gpu=6).victims()) == ["a4new", "a4", "a5", "b4new", "b4", "b5"]
+    pool = a_pool(gpu=6).policy("a", priority=1).policy("b", priority=2).policy("w", priority=3)
+    pool.runs("b4", "b", gpu=1, preemption_class=4).runs("a5", "a", gpu=1).runs("a4", "a", gpu=1, preemption_class=4)
+    pool.runs("a4new", "a", gpu=1, preemption_class=4).runs("b5", "b", gpu=1).runs("b4new", "b", gpu=1, preemption_class=4)
+    assert list(pool.waits("w", "w", gpu=6).victims()) == ["a4new", "a4", "a5", "b4new", "b4", "b5"]
 
 
 def test_equal_fences_go_by_id() -> None:
-    scene = low_and_high(2).runs("y", "low", gpu=1, fence=1).runs("x", "low", gpu=1, fence=1).waits("w", "high", gpu=1)
-    assert scene.victims() == {"x": "priority"}
+    pool = low_and_high(2).runs("y", "low", gpu=1, fence=1).runs("x", "low", gpu=1, fence=1).waits("w", "high", gpu=1)
+    assert pool.victims() == {"x": "priority"}
 
 
 def test_classes_takes_the_cheapest_then_the_lowest_class_then_the_newest() -> None:
-    scene = a_pool(gpu=5).with_settings(discipline="classes").policy("t")
-    scene.runs("dear", "t", gpu=1, preemption_class=1, checkpoint="manual").runs("c3", "t", gpu=1, preemption_class=3)
-    scene.runs("c2", "t", gpu=1, preemption_class=2).runs("c2new", "t", gpu=1, preemption_class=2)
-    scene.runs("cheap", "t", gpu=1, preemption_class=4, checkpoint="manual", saved_s=60)
-    assert list(scene.waits("w", "t", gpu=5, preemption_class=9).victims()) == ["cheap", "c2new", "c2", "c3", "dear"]
+    pool = a_pool(gpu=5).with_settings(discipline="classes").policy("t")
+    pool.runs("dear", "t", gpu=1, preemption_class=1, checkpoint="manual").runs("c3", "t", gpu=1, preemption_class=3)
+    pool.runs("c2", "t", gpu=1, preemption_class=2).runs("c2new", "t", gpu=1, preemption_class=2)
+    pool.runs("cheap", "t", gpu=1, preemption_class=4, checkpoint="manual", saved_s=60)
+    assert list(pool.waits("w", "t", gpu=5, preemption_class=9).victims()) == ["cheap", "c2new", "c2", "c3", "dear"]
 
 
 @given(st.permutations(range(6)), st.sampled_from(["reserved", "classes"]))
 def test_the_order_of_what_is_seen_does_not_matter(order: list[int], discipline: str) -> None:
-    scene = full(1, 2, 1, 2, 1, 1, discipline=discipline).waits("w", "high", gpu=4, preemption_class=6)
-    expected = scene.plan().steps
-    scene.allocations = [scene.allocations[place] for place in order]
-    assert scene.plan().steps == expected
+    pool = full(1, 2, 1, 2, 1, 1, discipline=discipline).waits("w", "high", gpu=4, preemption_class=6)
+    expected = pool.plan().steps
+    pool.allocations = [pool.allocations[place] for place in order]
+    assert pool.plan().steps == expected
 
 
 # free first, taking, giving back
 
 
 def test_free_units_first() -> None:
-    scene = full(1, 1)
-    scene.capacity = {"gpu": 4}
-    assert scene.waits("w", "high", gpu=3).victims() == {"v1": "priority"}
+    pool = full(1, 1)
+    pool.capacity = {"gpu": 4}
+    assert pool.waits("w", "high", gpu=3).victims() == {"v1": "priority"}
 
 
 def test_a_small_one_taken_first_is_given_back() -> None:
@@ -73,44 +73,44 @@ def test_a_small_one_taken_first_is_given_back() -> None:
 
 
 def test_all_or_nothing() -> None:
-    scene = low_and_high(4).runs("fixed", "high", gpu=2, preemption_class=9).runs("v", "low", gpu=2).waits("w", "high", gpu=3)
-    assert scene.victims() == {}
-    assert scene.reason() is DecisionReason.NOT_ENOUGH
+    pool = low_and_high(4).runs("fixed", "high", gpu=2, preemption_class=9).runs("v", "low", gpu=2).waits("w", "high", gpu=3)
+    assert pool.victims() == {}
+    assert pool.reason() is DecisionReason.NOT_ENOUGH
 
 
-def test_only_those_who_hold_a_short_key() -> None:
-    scene = a_pool(gpu=2, lic=2).policy("low", priority=1).policy("high", priority=9)
-    scene.runs("gpu", "low", gpu=2).runs("lic", "low", lic=2).waits("w", "high", gpu=1)
-    assert scene.victims() == {"gpu": "priority"}
+def test_only_allocations_with_a_short_key_are_candidates() -> None:
+    pool = a_pool(gpu=2, lic=2).policy("low", priority=1).policy("high", priority=9)
+    pool.runs("gpu", "low", gpu=2).runs("lic", "low", lic=2).waits("w", "high", gpu=1)
+    assert pool.victims() == {"gpu": "priority"}
 
 
 def test_several_keys_need_several_victims() -> None:
-    scene = a_pool(gpu=2, lic=2).policy("low", priority=1).policy("high", priority=9)
-    scene.runs("both", "low", gpu=1, lic=1).runs("gpu", "low", gpu=1).runs("lic", "low", lic=1).waits("w", "high", gpu=2, lic=2)
-    assert set(scene.victims()) == {"both", "gpu", "lic"}
-    scene.waiters.clear()
-    assert set(scene.waits("w", "high", gpu=1, lic=1).victims()) == {"gpu", "lic"}
+    pool = a_pool(gpu=2, lic=2).policy("low", priority=1).policy("high", priority=9)
+    pool.runs("both", "low", gpu=1, lic=1).runs("gpu", "low", gpu=1).runs("lic", "low", lic=1).waits("w", "high", gpu=2, lic=2)
+    assert set(pool.victims()) == {"both", "gpu", "lic"}
+    pool.waiters.clear()
+    assert set(pool.waits("w", "high", gpu=1, lic=1).victims()) == {"gpu", "lic"}
 
 
 def test_at_a_limit_the_victims_come_from_inside_that_account() -> None:
-    scene = a_pool(gpu=8).group("g", limit={"gpu": 4}).policy("a", "g", priority=9).policy("b", "g", priority=1).policy("c")
-    scene.runs("in", "b", gpu=3).runs("out", "c", gpu=3).waits("w", "a", gpu=2)
-    assert scene.victims() == {"in": "priority"}
-    scene.accounts["policy:a"]["limit"] = {"gpu": 1}
-    scene.waiters.clear()
-    scene.runs("mine", "a", gpu=1, preemption_class=1).waits("w", "a", gpu=1)
-    assert scene.victims() == {"mine": "priority"}
+    pool = a_pool(gpu=8).group("g", limit={"gpu": 4}).policy("a", "g", priority=9).policy("b", "g", priority=1).policy("c")
+    pool.runs("in", "b", gpu=3).runs("out", "c", gpu=3).waits("w", "a", gpu=2)
+    assert pool.victims() == {"in": "priority"}
+    pool.accounts["policy:a"]["limit"] = {"gpu": 1}
+    pool.waiters.clear()
+    pool.runs("mine", "a", gpu=1, preemption_class=1).waits("w", "a", gpu=1)
+    assert pool.victims() == {"mine": "priority"}
 
 
 def test_a_limit_as_large_as_the_pool_is_none() -> None:
-    scene = a_pool(gpu=4).policy("a", priority=9, limit={"gpu": 4}).policy("b", priority=1)
-    scene.runs("mine", "a", gpu=2, preemption_class=9).runs("v", "b", gpu=2).waits("w", "a", gpu=2)
-    assert scene.victims() == {"v": "priority"}
+    pool = a_pool(gpu=4).policy("a", priority=9, limit={"gpu": 4}).policy("b", priority=1)
+    pool.runs("mine", "a", gpu=2, preemption_class=9).runs("v", "b", gpu=2).waits("w", "a", gpu=2)
+    assert pool.victims() == {"v": "priority"}
 
 
 def test_unlisted_keys_are_unbounded_or_none() -> None:
-    scene = full(1).waits("w", "high", mcpu=9000, memory_mb=9000)
-    assert scene.reason() is DecisionReason.NO_SHORTAGE
+    pool = full(1).waits("w", "high", mcpu=9000, memory_mb=9000)
+    assert pool.reason() is DecisionReason.NO_SHORTAGE
     assert full(1).waits("w", "high", tpu=1).reason() is DecisionReason.NOT_ENOUGH
 
 
@@ -118,13 +118,13 @@ def test_unlisted_keys_are_unbounded_or_none() -> None:
 
 
 def test_one_large_instead_of_four_small() -> None:
-    scene = full(4, 1, 1, 1, 1, max_victims=3).waits("w", "high", gpu=4)
-    assert scene.victims() == {"v0": "priority"}
+    pool = full(4, 1, 1, 1, 1, max_victims=3).waits("w", "high", gpu=4)
+    assert pool.victims() == {"v0": "priority"}
 
 
 def test_too_many_makes_it_wait() -> None:
-    scene = full(1, 1, 1, 1, max_victims=2).waits("w", "high", gpu=3)
-    assert scene.reason() is DecisionReason.TOO_MANY
+    pool = full(1, 1, 1, 1, max_victims=2).waits("w", "high", gpu=3)
+    assert pool.reason() is DecisionReason.TOO_MANY
     assert full(1, 1, 1, 1, max_victims=3).waits("w", "high", gpu=3).reason() is DecisionReason.FITS_THEN
 
 
@@ -134,65 +134,65 @@ def test_other_sets_are_looked_for_among_the_first_twelve() -> None:
 
 
 def test_other_sets_fewer_then_cheaper_then_by_the_order_of_candidates() -> None:
-    scene = full(2, 2, 2, 1, 1, 1, 1, max_victims=2).waits("w", "high", gpu=4)
-    assert list(scene.victims()) == ["v2", "v1"]
-    scene.allocations[0] = PoolBuilder({}).runs("v0", "low", gpu=2, ran_s=60).allocations[0]
-    assert list(scene.victims()) == ["v2", "v0"]
-    scene.waiters.clear()
-    assert list(scene.with_settings(max_victims=1).waits("w", "high", gpu=2).victims()) == ["v0"]
+    pool = full(2, 2, 2, 1, 1, 1, 1, max_victims=2).waits("w", "high", gpu=4)
+    assert list(pool.victims()) == ["v2", "v1"]
+    pool.allocations[0] = PoolBuilder({}).runs("v0", "low", gpu=2, ran_s=60).allocations[0]
+    assert list(pool.victims()) == ["v2", "v0"]
+    pool.waiters.clear()
+    assert list(pool.with_settings(max_victims=1).waits("w", "high", gpu=2).victims()) == ["v0"]
 
 
 # the condition of own
 
 
 def test_another_set_where_the_condition_of_own_forbids_the_first() -> None:
-    scene = a_pool(gpu=4).policy("t", priority=1, reserved={"gpu": 1}).policy("o", priority=1)
-    scene.runs("mine", "t", gpu=1, preemption_class=4).runs("o1", "o", gpu=1).runs("o2", "o", gpu=2)
-    scene.waits("w", "t", gpu=3, preemption_class=6)
-    assert scene.victims() == {"o2": "priority", "o1": "priority"}
+    pool = a_pool(gpu=4).policy("t", priority=1, reserved={"gpu": 1}).policy("o", priority=1)
+    pool.runs("mine", "t", gpu=1, preemption_class=4).runs("o1", "o", gpu=1).runs("o2", "o", gpu=2)
+    pool.waits("w", "t", gpu=3, preemption_class=6)
+    assert pool.victims() == {"o2": "priority", "o1": "priority"}
 
 
-def test_who_needs_no_condition_is_taken_where_the_others_may_not_be() -> None:
-    scene = a_pool(gpu=4).policy("t", priority=1, reserved={"gpu": 1}).policy("o", priority=1)
-    scene.runs("mine", "t", gpu=1, preemption_class=4).runs("theirs", "o", gpu=3).waits("w", "t", gpu=3, preemption_class=6)
-    assert scene.victims() == {"theirs": "priority"}
+def test_unconditional_candidates_are_taken_if_conditional_ones_are_refused() -> None:
+    pool = a_pool(gpu=4).policy("t", priority=1, reserved={"gpu": 1}).policy("o", priority=1)
+    pool.runs("mine", "t", gpu=1, preemption_class=4).runs("theirs", "o", gpu=3).waits("w", "t", gpu=3, preemption_class=6)
+    assert pool.victims() == {"theirs": "priority"}
 
 
 def test_without_a_condition_more_than_twelve_may_be_taken() -> None:
-    scene = a_pool(gpu=9, slot=16).policy("t", reserved={"gpu": 2}).policy("o")
-    scene.runs("mate", "t", gpu=1, preemption_class=9).runs("mine", "t", gpu=1, slot=1, preemption_class=1)
+    pool = a_pool(gpu=9, slot=16).policy("t", reserved={"gpu": 2}).policy("o")
+    pool.runs("mate", "t", gpu=1, preemption_class=9).runs("mine", "t", gpu=1, slot=1, preemption_class=1)
     for number in range(15):
-        scene.runs(f"o{number}", "o", slot=1, preemption_class=4)
-    scene.waits("w", "t", gpu=2, slot=15, preemption_class=6)
+        pool.runs(f"o{number}", "o", slot=1, preemption_class=4)
+    pool.waits("w", "t", gpu=2, slot=15, preemption_class=6)
     # `mine` comes first, but lies in share, and `w` would not
-    assert set(scene.victims()) == {f"o{number}" for number in range(15)}
+    assert set(pool.victims()) == {f"o{number}" for number in range(15)}
 
 
-def test_nobody_is_stopped_only_for_it_to_lie_in_share() -> None:
-    scene = a_pool(gpu=5).policy("t", reserved={"gpu": 4}).runs("a", "t", gpu=1).runs("b", "t", gpu=1).runs("c", "t", gpu=1)
-    scene.runs("d", "t", gpu=2, preemption_class=9).waits("w", "t", gpu=2, preemption_class=6)
-    assert scene.victims() == {}, "two make it fit, and a third would only bring it below the reserved"
-    assert scene.reason() is DecisionReason.NOT_WITHIN
+def test_no_allocation_is_preempted_only_for_the_waiter_to_lie_in_share() -> None:
+    pool = a_pool(gpu=5).policy("t", reserved={"gpu": 4}).runs("a", "t", gpu=1).runs("b", "t", gpu=1).runs("c", "t", gpu=1)
+    pool.runs("d", "t", gpu=2, preemption_class=9).waits("w", "t", gpu=2, preemption_class=6)
+    assert pool.victims() == {}, "two make it fit, and a third would only bring it below the reserved"
+    assert pool.reason() is DecisionReason.NOT_WITHIN
 
 
 # what it may cost
 
 
 def test_classes_preempts_only_below_the_waiters_value() -> None:
-    scene = a_pool(gpu=1).with_settings(discipline="classes", value_per_class=10).policy("t").runs("v", "t", gpu=1, ran_s=3599)
-    scene.waits("w", "t", gpu=1, preemption_class=6)
-    assert scene.victims() == {"v": "priority"}
-    scene.allocations[0] = a_pool().runs("v", "t", gpu=1, ran_s=3600).allocations[0]
-    assert scene.reason() is DecisionReason.TOO_DEAR
-    assert scene.with_settings(discipline="reserved").reason() is DecisionReason.FITS_THEN
+    pool = a_pool(gpu=1).with_settings(discipline="classes", value_per_class=10).policy("t").runs("v", "t", gpu=1, ran_s=3599)
+    pool.waits("w", "t", gpu=1, preemption_class=6)
+    assert pool.victims() == {"v": "priority"}
+    pool.allocations[0] = a_pool().runs("v", "t", gpu=1, ran_s=3600).allocations[0]
+    assert pool.reason() is DecisionReason.TOO_DEAR
+    assert pool.with_settings(discipline="reserved").reason() is DecisionReason.FITS_THEN
 
 
 def test_a_cheaper_set_is_looked_for_before_it_is_refused() -> None:
-    scene = a_pool(gpu=4).with_settings(discipline="classes", value_per_class=10).policy("t")
-    scene.runs("a", "t", gpu=1, ran_s=1800, preemption_class=1).runs("b", "t", gpu=1, ran_s=1860, preemption_class=1)
-    scene.runs("c", "t", gpu=2, ran_s=1000, preemption_class=1).waits("w", "t", gpu=2, preemption_class=3)
+    pool = a_pool(gpu=4).with_settings(discipline="classes", value_per_class=10).policy("t")
+    pool.runs("a", "t", gpu=1, ran_s=1800, preemption_class=1).runs("b", "t", gpu=1, ran_s=1860, preemption_class=1)
+    pool.runs("c", "t", gpu=2, ran_s=1000, preemption_class=1).waits("w", "t", gpu=2, preemption_class=3)
     # a and b come first and cost 61 minutes, c alone costs 33
-    assert scene.victims() == {"c": "priority"}
+    assert pool.victims() == {"c": "priority"}
 
 
 # whole situations
@@ -200,32 +200,32 @@ def test_a_cheaper_set_is_looked_for_before_it_is_refused() -> None:
 
 def borrowers() -> PoolBuilder:
     """`low` and `high` own half each, and `high` holds all."""
-    scene = a_pool(gpu=8).policy("low", priority=1, reserved={"gpu": 4}).policy("high", priority=100, reserved={"gpu": 4})
-    return scene.runs("h1", "high", gpu=4).runs("h2", "high", gpu=4)
+    pool = a_pool(gpu=8).policy("low", priority=1, reserved={"gpu": 4}).policy("high", priority=100, reserved={"gpu": 4})
+    return pool.runs("h1", "high", gpu=4).runs("h2", "high", gpu=4)
 
 
 def sandbox() -> PoolBuilder:
     """`sandbox` borrows two."""
-    scene = a_pool(gpu=8).policy("sandbox", priority=10, reserved={"gpu": 4}).policy("prod", priority=100, reserved={"gpu": 2})
-    return scene.runs("s1", "sandbox", gpu=2).runs("s2", "sandbox", gpu=2).runs("s3", "sandbox", gpu=2)
+    pool = a_pool(gpu=8).policy("sandbox", priority=10, reserved={"gpu": 4}).policy("prod", priority=100, reserved={"gpu": 2})
+    return pool.runs("s1", "sandbox", gpu=2).runs("s2", "sandbox", gpu=2).runs("s3", "sandbox", gpu=2)
 
 
 def beside_fixed() -> PoolBuilder:
     """Three of four are fixed."""
-    scene = a_pool(gpu=4).policy("low", priority=1, reserved={"gpu": 3}).policy("high", priority=9)
-    return scene.runs("fixed", "low", gpu=3, preemptible=False).runs("soft", "low", gpu=1)
+    pool = a_pool(gpu=4).policy("low", priority=1, reserved={"gpu": 3}).policy("high", priority=9)
+    return pool.runs("fixed", "low", gpu=3, preemptible=False).runs("soft", "low", gpu=1)
 
 
 def classes_4_and_6(**numbers: Any) -> PoolBuilder:
     """One of class 4 and one of class 6 run under one policy."""
-    scene = a_pool(gpu=8 if "limit" in numbers else 2).policy("t", priority=9, **numbers).policy("o", priority=1)
-    return scene.runs("a", "t", gpu=1, preemption_class=4).runs("b", "t", gpu=1, preemption_class=6)
+    pool = a_pool(gpu=8 if "limit" in numbers else 2).policy("t", priority=9, **numbers).policy("o", priority=1)
+    return pool.runs("a", "t", gpu=1, preemption_class=4).runs("b", "t", gpu=1, preemption_class=6)
 
 
 def at_the_fixed_limit() -> PoolBuilder:
     """A policy at its limit of three, two of them its own."""
-    scene = a_pool(gpu=8).policy("t", priority=1, reserved={"gpu": 2}, limit={"gpu": 3})
-    return scene.runs("soft1", "t", gpu=1).runs("soft2", "t", gpu=2)
+    pool = a_pool(gpu=8).policy("t", priority=1, reserved={"gpu": 2}, limit={"gpu": 3})
+    return pool.runs("soft1", "t", gpu=1).runs("soft2", "t", gpu=2)
 
 
 def two_below() -> PoolBuilder:
@@ -235,23 +235,23 @@ def two_below() -> PoolBuilder:
 
 def mem_in_share() -> PoolBuilder:
     """Somebody in share holds what nobody reserves."""
-    scene = a_pool(gpu=6, mem=4).policy("a", priority=1, reserved={"gpu": 4}).policy("b", priority=2)
-    return scene.runs("a3", "a", gpu=3, mem=3)
+    pool = a_pool(gpu=6, mem=4).policy("a", priority=1, reserved={"gpu": 4}).policy("b", priority=2)
+    return pool.runs("a3", "a", gpu=3, mem=3)
 
 
 def home_and_service() -> PoolBuilder:
     """A service holds its own two and the two of `home`."""
-    scene = a_pool(gpu=4).with_settings(discipline="classes").policy("home", priority=1, reserved={"gpu": 2})
-    scene.policy("svc", priority=1, reserved={"gpu": 2}, profile="service")
-    scene.runs("v1", "svc", gpu=2, preemption_class=6, checkpoint="auto")
-    return scene.runs("v2", "svc", gpu=2, preemption_class=6, checkpoint="auto")
+    pool = a_pool(gpu=4).with_settings(discipline="classes").policy("home", priority=1, reserved={"gpu": 2})
+    pool.policy("svc", priority=1, reserved={"gpu": 2}, profile="service")
+    pool.runs("v1", "svc", gpu=2, preemption_class=6, checkpoint="auto")
+    return pool.runs("v2", "svc", gpu=2, preemption_class=6, checkpoint="auto")
 
 
 def home_is_back() -> PoolBuilder:
     """And when `home` has taken its two back."""
-    scene = home_and_service()
-    scene.allocations.pop()
-    return scene.runs("h", "home", gpu=2, preemption_class=2)
+    pool = home_and_service()
+    pool.allocations.pop()
+    return pool.runs("h", "home", gpu=2, preemption_class=2)
 
 
 def of_a_day(**ask: Any) -> dict[str, Any]:
@@ -261,16 +261,16 @@ def of_a_day(**ask: Any) -> dict[str, Any]:
 
 def dear_and_cheap() -> PoolBuilder:
     """What is lower in class is dearer to stop."""
-    scene = a_pool(gpu=2).with_settings(discipline="classes").policy("t")
-    scene.runs("dear", "t", **of_a_day(preemption_class=1, checkpoint="manual"))
-    return scene.runs("cheap", "t", **of_a_day(preemption_class=3, checkpoint="auto", checkpoint_minutes=1))
+    pool = a_pool(gpu=2).with_settings(discipline="classes").policy("t")
+    pool.runs("dear", "t", **of_a_day(preemption_class=1, checkpoint="manual"))
+    return pool.runs("cheap", "t", **of_a_day(preemption_class=3, checkpoint="auto", checkpoint_minutes=1))
 
 
 def hard_and_ending() -> PoolBuilder:
     """One cannot be saved, one ends soon."""
-    scene = a_pool(gpu=2).with_settings(discipline="classes", near_completion_s=300).policy("t")
-    scene.runs("hard", "t", gpu=1, preemption_class=7)
-    return scene.runs("ending", "t", gpu=1, ran_s=1, preemption_class=1, checkpoint="auto", walltime_s=200)
+    pool = a_pool(gpu=2).with_settings(discipline="classes", near_completion_s=300).policy("t")
+    pool.runs("hard", "t", gpu=1, preemption_class=7)
+    return pool.runs("ending", "t", gpu=1, ran_s=1, preemption_class=1, checkpoint="auto", walltime_s=200)
 
 
 SITUATIONS: list[tuple[PoolBuilder, str, dict[str, Any], list[str]]] = [
@@ -298,8 +298,8 @@ SITUATIONS: list[tuple[PoolBuilder, str, dict[str, Any], list[str]]] = [
 
 
 @pytest.mark.parametrize(("scene", "component", "ask", "stopped"), SITUATIONS)
-def test_situations(scene: PoolBuilder, component: str, ask: dict[str, Any], stopped: list[str]) -> None:
-    assert list(replace(scene, waiters=[]).waits("w", component, **ask).victims()) == stopped
+def test_situations(pool: PoolBuilder, component: str, ask: dict[str, Any], stopped: list[str]) -> None:
+    assert list(replace(pool, waiters=[]).waits("w", component, **ask).victims()) == stopped
 
 
 # properties
@@ -313,29 +313,29 @@ def test_situations(scene: PoolBuilder, component: str, ask: dict[str, Any], sto
     st.sampled_from(["reserved", "classes"]),
 )
 def test_no_victim_is_superfluous_and_no_is_said_only_when_there_is_no_set(
-    holders: list[tuple[int, int, int]], asked: int, most: int | None, discipline: str
+    allocations: list[tuple[int, int, int]], gpu_asked: int, max_victims: int | None, discipline: str
 ) -> None:
-    scene = low_and_high(sum(gpu for gpu, *_ in holders), max_victims=most, discipline=discipline)
-    for number, (gpu, preemption_class, ran) in enumerate(holders):
-        scene.runs(f"v{number}", "low", gpu=gpu, preemption_class=preemption_class, ran_s=60 * ran)
-    stopped = scene.waits("w", "high", gpu=asked, preemption_class=4).victims()
-    units = {f"v{number}": gpu for number, (gpu, *_) in enumerate(holders)}
-    sets = [names for size in range(1, (most or 9) + 1) for names in combinations(units, size)]
-    works = [names for names in sets if sum(units[name] for name in names) >= asked]
-    assert bool(stopped) == bool(works)
-    assert len(stopped) <= (most or 9)
-    for name in stopped:
-        assert sum(units[other] for other in stopped) - units[name] < asked
+    pool = low_and_high(sum(gpu for gpu, *_ in allocations), max_victims=max_victims, discipline=discipline)
+    for number, (gpu, preemption_class, ran) in enumerate(allocations):
+        pool.runs(f"v{number}", "low", gpu=gpu, preemption_class=preemption_class, ran_s=60 * ran)
+    victims = pool.waits("w", "high", gpu=gpu_asked, preemption_class=4).victims()
+    units = {f"v{number}": gpu for number, (gpu, *_) in enumerate(allocations)}
+    sets = [names for size in range(1, (max_victims or 9) + 1) for names in combinations(units, size)]
+    works = [names for names in sets if sum(units[name] for name in names) >= gpu_asked]
+    assert bool(victims) == bool(works)
+    assert len(victims) <= (max_victims or 9)
+    for name in victims:
+        assert sum(units[other] for other in victims) - units[name] < gpu_asked
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=7), st.tuples(st.integers(-1, 6), st.integers(-1, 6)))
-def test_the_search_finds_every_set_and_no_other(brought: list[tuple[int, int]], needs: tuple[int, int]) -> None:
-    sets = SubsetSearch(range(len(brought)), brought, needs)
-    for size in range(1, len(brought) + 1):
+def test_the_search_finds_every_set_and_no_other(contributions: list[tuple[int, int]], needs: tuple[int, int]) -> None:
+    sets = SubsetSearch(range(len(contributions)), contributions, needs)
+    for size in range(1, len(contributions) + 1):
         covering = [
             names
-            for names in combinations(range(len(brought)), size)
-            if all(sum(brought[name][need] for name in names) >= needs[need] for need in (0, 1))
+            for names in combinations(range(len(contributions)), size)
+            if all(sum(contributions[name][need] for name in names) >= needs[need] for need in (0, 1))
         ]
         assert list(sets.of_size(size)) == covering
 
@@ -343,12 +343,12 @@ def test_the_search_finds_every_set_and_no_other(brought: list[tuple[int, int]],
 @pytest.mark.parametrize("discipline", ["reserved", "classes"])
 def test_it_stays_quick_with_many(discipline: str) -> None:
     """No time is measured here; what grows with the square would not end within the timeout."""
-    scene = low_and_high(30_000, discipline=discipline)
+    pool = low_and_high(30_000, discipline=discipline)
     for number in range(30_000):
-        scene.allocations.append(full(1).allocations[0].__class__(**_many(number)))
+        pool.allocations.append(full(1).allocations[0].__class__(**_many(number)))
     for number in range(300):
-        scene.waits(f"w{number}", "high", gpu=1 + number % 3, preemption_class=9)
-    assert len(scene.plan().steps) == 300
+        pool.waits(f"w{number}", "high", gpu=1 + number % 3, preemption_class=9)
+    assert len(pool.plan().steps) == 300
 
 
 def _many(number: int) -> dict[str, Any]:
