@@ -55,7 +55,7 @@ class ServerLogger(Logger):
 
     def setup(self, cfg):
         """Configure logging as in every process of the service."""
-        logging_config.begin(_settings)
+        logging_config.configure_logging(_settings)
 
     def access(self, *_):
         """Write nothing."""
