@@ -1,8 +1,8 @@
 """An allocation for the length of a `with` block.
 
-Going in: submit under a key of its own, wait, and if anything stops that (the time is up, Ctrl-C, no server) leave nothing
-behind: what waits is cancelled and what was granted meanwhile is released; when the submit's own answer was lost, its key
-tells what became of it. Inside: heartbeats. Going out: release, `failed` if the block raised.
+On entry: submit under an idempotency key of its own, and wait. If that is interrupted (the time is up, Ctrl-C, no server), the
+queued request is cancelled, or the allocation released if it was granted meanwhile. If the answer to the submit was lost, the
+key finds the request. Inside: heartbeats. On exit: release, with the outcome `failed` if the block raised.
 """
 
 from __future__ import annotations
@@ -83,48 +83,49 @@ class Allocation:
 
     @property
     def fence(self) -> int:
-        """The number that proves the allocation, for whoever wants to check it."""
+        """The number that proves the allocation to other systems."""
         return self.request.fence or 0
 
     @property
     def pool(self) -> str | None:
-        """Where the units are; None if the workspace lets this component do without."""
+        """The pool of the units; None if the workspace lets this component run without a pool."""
         return self.request.pool
 
     @property
     def resources(self) -> Mapping[str, int]:
-        """What is held."""
+        """The units of each key."""
         return self.request.resources
 
     @property
     def directive(self) -> str:
-        """What we have to do: `continue`, or else `checkpoint`, `terminate`; `kill` if we have lost the units."""
+        """`continue`, `checkpoint` or `terminate`; `kill` if the units are lost."""
         return _require_entered(self._heartbeats).directive
 
     @property
     def deadline(self) -> datetime | None:
-        """By when, by the server's clock."""
+        """The deadline of the directive, by the server's clock."""
         return _require_entered(self._heartbeats).deadline
 
     @property
     def lost(self) -> bool:
-        """Whether the server said that the units are not ours any more."""
+        """True if the server has answered that the units are lost."""
         return _require_entered(self._heartbeats).loss_reason is not None
 
     @property
     def left(self) -> bool:
-        """Whether we have given the units back unfinished, as we were asked to."""
+        """True if the units were released unfinished because of a directive."""
         return _require_entered(self._heartbeats).left
 
     @property
     def suspected(self) -> bool:
-        """Whether they may not be, since no heartbeat got through for as long as the lease lasts."""
+        """True if the lease may have lapsed: no heartbeat was acknowledged for as long as the lease lasts."""
         return _require_entered(self._heartbeats).suspected
 
     def ensure(self) -> None:
-        """Returns if the units are ours by all that is known; AllocationLost if not.
+        """Raise AllocationLost if the units are lost, released or suspected to be lost.
 
-        What is known is at most a few seconds old: a pool that gives less grace than that takes its units back unheard.
+        The state is at most a few seconds old: a pool that gives less grace than that takes its units back before it is
+        known here.
         """
         heartbeats = _require_entered(self._heartbeats)
         if heartbeats.loss_reason:
@@ -137,10 +138,11 @@ class Allocation:
     # ---- leaving
 
     def checkpoint(self, state: str, seconds: int | None = None, reference: str | None = None) -> Heartbeat:
-        """Say how far the saving of the work is, as `Client.checkpoint` does; AllocationLost if the units are not ours.
+        """Report the progress of a checkpoint, as `Client.checkpoint` does. Raise AllocationLost if the units are lost.
 
-        If it was asked for and is `completed` we have `left`: stop what uses the units before saying so. If that was asked
-        just then, and we do not know of it yet, it is AllocationLost, too.
+        If a checkpoint was asked for and this one is `completed`, the allocation has `left`: stop what uses the units before
+        the call.
+        If the directive came during the call, AllocationLost is raised as well.
         """
         arguments = (self.request.id, self.fence, state, seconds, reference)
         was_asked = self.directive != "continue"
@@ -150,7 +152,9 @@ class Allocation:
         return heartbeat
 
     def vacate(self) -> bool:
-        """Leave, unfinished, because we have to: stop what uses the units before. False if we may stay after all."""
+        """Release the units unfinished because of a directive; stop what uses them before. False if the allocation may stay
+        after all.
+        """
         try:
             self._report(lambda: self._client.release(self.request.id, self.fence, "vacated"))
         except Conflict as conflict:
@@ -200,7 +204,7 @@ class Allocation:
             raise AllocationLost(f"it was granted and lost before that was learnt: {error}") from error
 
     def _wait_for_grant(self, request: Request) -> Request:
-        """The request once it holds its units; NotGranted if it never will."""
+        """Return the request once it is allocated. Raise NotGranted if it never will be."""
         try:
             request = self._client.wait(request.id, self._wait_s) if request.is_queued else request
         except WaitTimeout as timeout:
@@ -212,7 +216,7 @@ class Allocation:
         return request
 
     def _cancel_after_timeout(self, timeout: WaitTimeout) -> Request:
-        """The request, granted in the very last moment; else out of the queue, and TimedOut."""
+        """Cancel the request and raise WaitTimeout; return the request if it was granted in the last moment."""
         try:
             request = cancel_if_queued(self._client, timeout.request.id)
         except PoolkeeperError as error:
@@ -223,7 +227,7 @@ class Allocation:
         return request
 
     def _cancel_or_release(self, error: BaseException) -> None:
-        """Leaves nothing behind; if that fails, the queue's and the lease's own ends will do it."""
+        """Cancel or release the request; if that fails, its queue TTL and its lease end it."""
         if self._heartbeats:
             self._heartbeats.stop()
         try:
@@ -259,7 +263,7 @@ class Allocation:
             error.add_note(f"{type(trouble).__name__}: {trouble}")
 
     def _release(self, outcome: str) -> Request:
-        """Gives the units back, also when a Ctrl-C comes just then; the request as it is then."""
+        """Release the units, also if a Ctrl-C comes during the call. Return the request after that."""
         try:
             return self._client.release(self.request.id, self.fence, outcome)
         except PoolkeeperError:
@@ -269,7 +273,7 @@ class Allocation:
             raise
 
     def _release_error(self, error: PoolkeeperError, *, quiet: bool) -> PoolkeeperError | None:
-        """What to raise or note; only a warning if the block ended quietly and the lease ends by itself."""
+        """Return what to raise or note. None after a warning, if the block ended without an error and there is a lease."""
         if not quiet or self.request.lease_s is None:
             return error
         text = f"request {self.request.id} could not be released, its units come back when its lease lapses: {error}"
@@ -280,9 +284,11 @@ class Allocation:
 def cancel_or_release(
     client: Client, body: Mapping[str, Any], key: str, request: Request | None, runner: str | None = None
 ) -> Request:
-    """Leaves nothing behind of an ask, also where only its key is known; PoolkeeperError if that cannot be had at once.
+    """Cancel the request or release its units, also if only its key is known. Return the request after that.
 
-    With a `runner` what it holds is left alone if another one has begun it: Conflict. The request as it is then.
+    If it has a `runner` and another runner has started the allocation, the units stay, and Conflict is raised.
+    PoolkeeperError is
+    raised if the service cannot be reached at once.
     """
     quick_client = client.clone(tries=CLEANUP_TRIES, timeout_s=min(CLEANUP_TIMEOUT_S, client.timeout_s))
     try:
@@ -297,7 +303,7 @@ def cancel_or_release(
 
 
 def cancel_if_queued(client: Client, request_id: str) -> Request:
-    """The request, cancelled if it waited, else as it is."""
+    """Return the request: cancelled if it was queued, else unchanged."""
     try:
         return client.cancel(request_id)
     except Conflict:
@@ -305,7 +311,7 @@ def cancel_if_queued(client: Client, request_id: str) -> Request:
 
 
 def _loss_by_other_end(request: Request, outcome: str) -> AllocationLost | None:
-    """AllocationLost if the request had ended before it was released with this outcome: an operator dropped it."""
+    """Return AllocationLost if the request had ended before this release, as when an operator has dropped it."""
     if request.outcome == outcome:
         return None
     why = f": {request.reason.message}" if request.reason else ""

@@ -1,7 +1,7 @@
-"""Which server, as whom, in which workspace: what is given, else the variables, else the file, else the defaults.
+"""Server, token and workspace of a client: from the arguments, else the environment, else the file, else the defaults.
 
-The file is `~/.config/poolkeeper/config.json` (under XDG_CONFIG_HOME, if that is set), with `url`, `token` and `workspace`.
-Its token is for its own server: with another URL from elsewhere it is left out, so that it cannot go where it does not belong.
+The file is `~/.config/poolkeeper/config.json` (below XDG_CONFIG_HOME, if that is set), with `url`, `token` and `workspace`. Its
+token is only for its own URL: with another URL it is not used, so that it cannot reach another server.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Configuration:
 
 
 def file_path(environ: Mapping[str, str] = os.environ) -> Path:
-    """Where the file is, or would be."""
+    """Return the path of the file, whether it exists or not."""
     folder = environ.get("XDG_CONFIG_HOME") or ""
     base = Path(folder) if os.path.isabs(folder) else Path.home() / ".config"
     return base / "poolkeeper" / "config.json"
@@ -39,7 +39,7 @@ def file_path(environ: Mapping[str, str] = os.environ) -> Path:
 def read(
     url: str | None = None, token: str | None = None, workspace: str | None = None, *, environ: Mapping[str, str] = os.environ
 ) -> Configuration:
-    """What is given first, then what is set; an empty text counts as not set."""
+    """Return the configuration: arguments before the environment before the file. An empty text counts as not set."""
     url, token = url or environ.get("POOLKEEPER_URL"), token or environ.get("POOLKEEPER_TOKEN")
     workspace = workspace or environ.get("POOLKEEPER_WORKSPACE")
     stored = {} if url and token and workspace else read_file(file_path(environ))
@@ -51,7 +51,7 @@ def read(
 
 
 def read_file(path: Path) -> dict[str, str]:
-    """What the file says; nothing if there is none."""
+    """Return the fields of the file; empty if there is no file."""
     try:
         document = json.loads(path.read_text("utf-8"))
     except FileNotFoundError:
@@ -66,5 +66,5 @@ def read_file(path: Path) -> dict[str, str]:
 
 
 def _normalize_url(url: str) -> str:
-    """Without what every call adds to it."""
+    """Return the URL without the prefix that every call adds."""
     return url.strip().rstrip("/").removesuffix(PREFIX).rstrip("/")

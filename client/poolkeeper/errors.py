@@ -1,9 +1,8 @@
-"""What can go wrong with a call. A refusal is an answer: it carries the problem document the server sent, and its message is
-the sentence for people in it, on one line.
+"""Exceptions of calls. An ApiError carries the problem document of the server; its message is the sentence of it, on one line.
 
-`repeated` says that an earlier try of the same call may have been carried out although it was not answered so; who asks for
-something that can happen only once (a deletion, a cancel) then has to look before taking the refusal at its word. `lost` says
-that the call changes something, and that the answer to a try of it was lost on the way: the one thing a person has to know.
+`repeated` is True if an earlier try of the same call may have been applied although it was not answered so. The caller of
+something that can happen only once (a deletion, a cancel) then has to look before it believes the error. `answer_lost` is True
+if the call changes something and the answer to one of its tries was lost.
 """
 
 # ruff: noqa: N818 - an exception is named after what happened

@@ -1,6 +1,6 @@
-"""Events as the server sends them (text/event-stream), taken up again after the last one whenever the stream breaks.
+"""Events as the server sends them (text/event-stream). A stream that breaks is resumed after its last event.
 
-The server says something every ten seconds; silence for three times as long counts as broken.
+The server sends a line at least every ten seconds; a silence three times as long counts as broken.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class EventStream:
 
 
 class EventParser:
-    """Lines become events; `last_id` is where to go on, and `retry_s` when, if the server says."""
+    """Parses lines into events. `last_id` is the event to resume after, `retry_s` the pause that the server asks for."""
 
     def __init__(self, last_id: str | None) -> None:
         self.last_id, self.retry_s = last_id, 0.0
@@ -44,7 +44,7 @@ class EventParser:
         self._data: list[str] = []
 
     def feed(self, line: str) -> dict[str, Any] | None:
-        """The event that this line completes, if it does."""
+        """Return the event that this line completes, if any."""
         if not line:
             return self._complete()
         name, _, value = line.partition(":")
@@ -68,7 +68,7 @@ StreamOpener = Callable[[Mapping[str, Any], str | None], EventStream]
 def iter_events(
     open_stream: StreamOpener, query: Mapping[str, Any], after: str | None, sleep: Callable[[float], object]
 ) -> Generator[dict[str, Any], None, None]:
-    """Every event after that one, for as long as the caller wants more."""
+    """Yield every event after this one, without end."""
     from http.client import HTTPException
 
     last_id, failures, was_connected = after, 0, False

@@ -1,8 +1,8 @@
-"""What comes of a call that was not answered as it should be: whether it may have been done, may pass, and the words for it.
+"""Failures of a call: whether the call may have been applied, whether it may be retried, and the message.
 
-Nothing was done of what did not reach the server or was refused by it. An answer is lost when the call was sent and nothing
-came back, or only the word of what stands before the server (502, 503, 504 without a code) that it heard nothing. A 503 with a
-code is the server's own answer, and is not lost, although Redis may have done it at the moment it went away.
+A call that did not reach the server, or that the server refused, was not applied. The answer to a call is lost if the call was
+sent and no answer came, or only a 502, 503 or 504 without a code, from a proxy before the server. A 503 with a code is the
+server's own answer and is not lost, although Redis may have applied the call in the moment it went away.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ SHOWN_LENGTH = 40
 
 
 def is_definitely_not_applied(error: ApiError) -> bool:
-    """Whether the server has refused the call, or was not reached with it."""
+    """True if the server refused the call, or was not reached."""
     return not isinstance(error, Unavailable) or isinstance(error.__cause__, ConnectError)
 
 
 def is_answer_lost(error: ApiError) -> bool:
-    """Whether the call may have been done, and the answer that said so went astray."""
+    """True if the call may have been applied, and its answer was lost."""
     return isinstance(error, Unavailable) and error.code in ("", UNREACHABLE) and not is_definitely_not_applied(error)
 
 
 def is_retryable(error: ApiError) -> bool:
-    """Whether the same call may do better in a moment."""
+    """True if the same call may succeed in a moment."""
     return isinstance(error, (Unavailable, TooManyRequests)) and error.code not in (NO_TLS, NOT_HTTP)
 
 
 def unavailable_from(url: str, error: Exception) -> Unavailable:
-    """What there is to say when no answer came, or nothing that is one."""
+    """Return the Unavailable for a call without a valid answer."""
     message, code = _describe(url, error)
     unavailable = Unavailable(message, code=code)
     unavailable.__cause__ = error

@@ -1,4 +1,4 @@
-"""Values as people read them: amounts, ages, durations, names; and nothing that could steer a terminal."""
+"""Values as people read them: amounts, ages, durations, names, without characters that control a terminal."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ DEFAULT_TYPE = "orchestrator"
 
 
 def printable(text: str) -> str:
-    """The text without characters that move the cursor or change colours; line breaks stay."""
+    """Return the text without characters that move the cursor or change colours; line breaks stay."""
     return "".join(char if char.isprintable() or char == "\n" else "?" for char in text)
 
 
 def one_line(value: Any) -> str:
-    """Anything as one printable line."""
+    """Return any value as one printable line."""
     return printable(" ".join(str(value).split()))
 
 
 def amounts(resources: Mapping[str, int] | None, *, all_keys: bool = True) -> str:
-    """Amounts as they are typed: `gpu=2,mcpu=4000`. Without `all_keys` the `step_run` everybody asks is left out."""
+    """Return amounts as they are typed: `gpu=2,mcpu=4000`. Without `all_keys` the `step_run` of every request is left out."""
     visible = {key: amount for key, amount in (resources or {}).items() if all_keys or key != "step_run"}
     return ",".join(f"{key}={amount}" for key, amount in visible.items()) or "-"
 
 
 def requested_amounts(request: Mapping[str, Any]) -> str:
-    """What a request asks."""
+    """Return the amounts of a request."""
     return amounts(request["resources"], all_keys=len(request["resources"]) == 1)
 
 
 def pairs(values: Mapping[str, Any] | None) -> str:
-    """Settings and labels: `queueing=strict patience_s=none requeue_failed_checkpoint=true`."""
+    """Return settings or labels: `queueing=strict patience_s=none requeue_failed_checkpoint=true`."""
     return " ".join(f"{key}={_format_value(value)}" for key, value in (values or {}).items()) or "-"
 
 
@@ -47,13 +47,13 @@ def _format_value(value: Any) -> str:
 
 
 def component(document: Mapping[str, Any]) -> str:
-    """Who asks, as it is typed: `team`, or `step_operator/team` if its type is not the usual one."""
+    """Return a component as it is typed: `team`, or `step_operator/team` if its type is not the default."""
     name, kind = document["component"], document.get("component_type", DEFAULT_TYPE)
     return str(name) if kind == DEFAULT_TYPE else f"{kind}/{name}"
 
 
 def duration(seconds: int | None) -> str:
-    """A duration as it is typed: `1h30m`; `none` for none."""
+    """Return a duration as it is typed: `1h30m`; `none` for none."""
     if seconds is None:
         return "none"
     parts = []
@@ -65,7 +65,7 @@ def duration(seconds: int | None) -> str:
 
 
 def age(time: str | None, now: datetime | None = None) -> str:
-    """How long ago that was, roughly: `42s`, `5m`, `3h`, `2d`."""
+    """Return how long ago that was, roughly: `42s`, `5m`, `3h`, `2d`."""
     if not time:
         return "-"
     seconds = max(0, int(((now or datetime.now(UTC)) - parse_time(time)).total_seconds()))
@@ -76,17 +76,17 @@ def age(time: str | None, now: datetime | None = None) -> str:
 
 
 def parse_time(text: str) -> datetime:
-    """A time of the API."""
+    """Return a time of the API."""
     return datetime.fromisoformat(text)
 
 
 def timestamp(time: str | None) -> str:
-    """A time of the API as people read it, to the second and in UTC."""
+    """Return a time of the API as people read it, to the second and in UTC."""
     return f"{parse_time(time).astimezone(UTC):%Y-%m-%d %H:%M:%S}Z" if time else "-"
 
 
 def reason(request: Mapping[str, Any]) -> str:
-    """Why a request is where it is, in a sentence."""
+    """Return the reason of a request's status as a sentence."""
     document = request.get("reason")
     if document and document.get("code") == "no_policy":
         return f"no pool has a policy for {component(request)}"
@@ -94,17 +94,17 @@ def reason(request: Mapping[str, Any]) -> str:
 
 
 def position(request: Mapping[str, Any]) -> str:
-    """Where a waiter stands: `2 in gpus`, in several pools `2 in gpus, 1 in spare`."""
+    """Return the positions of a queued request: `2 in gpus`, in several pools `2 in gpus, 1 in spare`."""
     return ", ".join(f"{number} in {pool}" for pool, number in (request.get("position") or {}).items())
 
 
 def times(count: int) -> str:
-    """How often: nothing for never."""
+    """Return how often, in words: nothing for 0."""
     return {0: "", 1: "once", 2: "twice"}.get(count, f"{count} times")
 
 
 def directive(document: Mapping[str, Any]) -> str:
-    """What a holder is asked to do: `checkpoint until 2026-01-31 12:00:00Z`; nothing while it may go on."""
+    """Return the directive: `checkpoint until 2026-01-31 12:00:00Z`; nothing for `continue`."""
     value = document.get("directive")
     if value in (None, "continue"):
         return ""
@@ -112,7 +112,7 @@ def directive(document: Mapping[str, Any]) -> str:
 
 
 def plural(count: int, word: str) -> str:
-    """`1 policy`, `2 policies`."""
+    """Return `1 policy`, `2 policies`."""
     if count == 1:
         return f"1 {word}"
     return f"{count} {word[:-1]}ies" if word.endswith("y") else f"{count} {word}s"

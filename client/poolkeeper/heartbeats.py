@@ -1,8 +1,8 @@
-"""Keeping a lease: heartbeats from a thread of their own, on a connection of their own.
+"""The lease of an allocation, prolonged by heartbeats from a thread on a connection of its own.
 
-The thread shares nothing with the others but an Event that ends it and a few values that it sets whole, so that neither a busy
-main thread nor a server that does not answer holds anybody up. Only code that never lets go of the interpreter's lock for a
-third of the lease could.
+The thread shares an Event and a few values with the other threads and replaces each value as a whole. A busy main thread or a
+server that does not answer therefore delays nothing. Only code that keeps Python's interpreter lock for a third of the lease
+could lose it.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ SHORTEST_TIMEOUT_S = 0.25
 
 
 def now_s() -> float:
-    """A clock that only goes forward, also while the machine sleeps where the system can tell."""
+    """Return a clock that only goes forward, also while the machine sleeps if the system can measure that."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
 class HeartbeatThread:
-    """The heartbeats of one allocation, from `start` to `stop`, and what was learnt by them."""
+    """The heartbeats of one allocation, from `start` to `stop`, and the state of the lease that their answers tell."""
 
     def __init__(
         self,
@@ -61,19 +61,19 @@ class HeartbeatThread:
 
     @property
     def suspected(self) -> bool:
-        """Whether the lease may have lapsed: its length has gone by since the last heartbeat that was acknowledged was sent."""
+        """True if the lease may have lapsed: its length has passed since the last acknowledged heartbeat was sent."""
         return self._lease_s is not None and now_s() >= self._renewed_s + self._lease_s
 
     def start(self) -> None:
-        """From now on."""
+        """Begin to send heartbeats."""
         self._thread.start()
 
     def stop(self) -> None:
-        """No more; one that is on its way is no longer listened to."""
+        """Stop the heartbeats, and ignore the answer to a heartbeat that is on its way."""
         self._stop.set()
 
     def report(self, call: Callable[[], Acknowledgement]) -> Acknowledgement:
-        """Say something that is answered like a heartbeat, and may have the effect that nothing is held any more."""
+        """Make a call that is answered like a heartbeat, and that may end the allocation."""
         self._is_reporting, sent_s = True, now_s()
         try:
             answer = call()
@@ -102,7 +102,7 @@ class HeartbeatThread:
         self._client.close()
 
     def _send_heartbeat(self) -> bool:
-        """One heartbeat; whether it was answered. Whatever goes wrong, the next one may do better."""
+        """Send one heartbeat. True if it was answered; after any failure the next one is tried."""
         sent_s = now_s()
         try:
             heartbeat = self._client.heartbeat(self._request_id, self._fence)
@@ -121,7 +121,9 @@ class HeartbeatThread:
         self._set_directive(answer.directive or "continue")
 
     def _response_time(self, answer: Heartbeat | Request) -> datetime:
-        """When that was, by the server's clock: the lease began anew then. Without a lease it is known to a second."""
+        """Return the time of the answer by the server's clock, when the lease began anew. Without a lease it is exact to a
+        second.
+        """
         if self._lease_s is None or answer.lease_expires_at is None:
             return datetime.now(UTC) - self._clock_skew
         return answer.lease_expires_at - timedelta(seconds=self._lease_s)
@@ -139,7 +141,7 @@ class HeartbeatThread:
 
 
 def clock_skew(server_date: str | None, now: datetime) -> timedelta:
-    """How far our clock is ahead of the server's, at least; a clock that may agree is taken at its word."""
+    """Return by how much the clock of this machine is at least ahead of the server's; less than a second counts as zero."""
     from email.utils import parsedate_to_datetime
 
     try:

@@ -44,7 +44,7 @@ class _SecretText(str):
 
 
 class HttpClient:
-    """Everything the API has, by method and path; threads may share one."""
+    """Every call of the API, by method and path. Threads may share one."""
 
     def __init__(
         self,
@@ -70,11 +70,11 @@ class HttpClient:
         self.close()
 
     def close(self) -> None:
-        """Closes idle connections; the client stays usable."""
+        """Close idle connections; the client stays usable."""
         self._transport.close()
 
     def clone(self, *, timeout_s: float | None = None, tries: int | None = None) -> Self:
-        """A client of the same server, in the same name, that shares nothing with this one."""
+        """Return a client with the same configuration and connections of its own."""
         clone = copy(self)
         clone._transport = Transport(self.url)
         clone.timeout_s, clone.tries = timeout_s or self.timeout_s, tries or self.tries
@@ -90,14 +90,14 @@ class HttpClient:
         headers: Mapping[str, str] | None = None,
         timeout_s: float | None = None,
     ) -> Any:
-        """The decoded answer (None if it is empty); Refused, or one of its kinds, if there is none or it is a refusal.
+        """Return the decoded body of the answer; None if it is empty. Raise an ApiError without an answer or for an error.
 
-        `timeout_s` is for one try. A deletion that had to be repeated and then finds nothing is done.
+        `timeout_s` is for one try. A deletion that is repeated and then finds nothing counts as done.
         """
         return decode_json(self.send(method, path, query=query, body=body, headers=headers, timeout_s=timeout_s))
 
     def items(self, path: str, *, query: Mapping[str, Any] | None = None, page: int = 200) -> Iterator[dict[str, Any]]:
-        """The rows of a list, page after page."""
+        """Yield the rows of a list, page after page."""
         cursor = None
         while True:
             page_body = self.call("GET", path, query={**(query or {}), "limit": page, "cursor": cursor})
@@ -111,10 +111,11 @@ class HttpClient:
     def events(
         self, *, after: str | None = None, pool: str | None = None, component: str | None = None, request: str | None = None
     ) -> Generator[dict[str, Any], None, None]:
-        """Events as they happen, without end: from now on, or after the event of this id ("0": from the beginning).
+        """Yield events as they happen, without end: from now on, or after the event of this id ("0": from the beginning).
 
-        A stream that breaks is taken up again after the last event, however long that takes; only a first connection that
-        cannot be had raises, and a refusal. Closing the generator ends the connection.
+        A stream that breaks is resumed after its last event, however long that takes. Only the first connection raises if it
+        fails,
+        or if it is refused. Closing the generator ends the connection.
         """
         query = {"pool": pool, "component": component, "request": request}
         return event_stream.iter_events(self._open_stream, query, after, self._sleep)
@@ -130,7 +131,7 @@ class HttpClient:
         timeout_s: float | None = None,
         tries: int | None = None,
     ) -> Response:
-        """As `call`, with the status and the headers, and with as many tries as wanted."""
+        """As `call`, but return the response with status and headers; `tries` replaces the client's own."""
         body_bytes = None if body is None else json.dumps(body, allow_nan=False).encode()
         target, all_headers = PREFIX + path + _query(query), self._headers(headers, body_bytes)
         if method == "POST" and path in IDEMPOTENT_POSTS:
@@ -156,7 +157,7 @@ class HttpClient:
     def _send_once(
         self, method: str, target: str, body: bytes | None, headers: Mapping[str, str], timeout_s: float, repeatable: bool
     ) -> Response | ApiError:
-        """The answer, or what came instead."""
+        """Return the response, or the error of this try."""
         from http.client import HTTPException
 
         try:
@@ -178,7 +179,7 @@ class HttpClient:
         }
 
     def _open_stream(self, query: Mapping[str, Any], last_id: str | None) -> event_stream.EventStream:
-        """A connection of its own, on which events come; Refused or Unavailable if there is none."""
+        """Open a connection for events. Raise an ApiError if there is none."""
         from http.client import HTTPException
 
         headers = self._headers({"Accept": "text/event-stream", "Cache-Control": "no-store"}, None)
@@ -200,12 +201,12 @@ class HttpClient:
 
 
 def new_key() -> str:
-    """An idempotency key that nobody else has."""
+    """Return a new, unique idempotency key."""
     return os.urandom(16).hex()
 
 
 def decode_json(response: Response) -> Any:
-    """The JSON of an answer; None if it is empty."""
+    """Return the JSON of a response; None if its body is empty."""
     if not response.body:
         return None
     try:
@@ -227,7 +228,7 @@ def _problem(response: Response) -> dict[str, Any]:
 
 
 def _query(query: Mapping[str, Any] | None) -> str:
-    """What is None is left out; a list repeats its name."""
+    """Return the query string: None is left out, a list repeats its name."""
     pairs = [(name, _query_text(each)) for name, value in (query or {}).items() for each in _as_list(value) if each is not None]
     return f"?{urlencode(pairs)}" if pairs else ""
 

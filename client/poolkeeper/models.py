@@ -1,5 +1,6 @@
-"""What the API answers, as frozen records. A field that is not known here is passed over: a newer server may say more, and an
-older one less."""
+"""What the API answers, as frozen records. An unknown field is skipped: a newer server may answer more fields, an older one
+fewer.
+"""
 
 # ruff: noqa: RUF009 - what is called there makes fields
 
@@ -27,7 +28,7 @@ class Record:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Self:
-        """The record of an answer; PoolkeeperError if it is something else."""
+        """Return the record of an answer. Raise PoolkeeperError if it is no such answer."""
         try:
             present = [each for each in fields(cls) if each.name in document]  # type: ignore[arg-type]  # each kind is a dataclass
             return cls(**{each.name: _read(document[each.name], each.metadata.get("read")) for each in present})
@@ -57,7 +58,7 @@ def _map_field() -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Reason(Record):
-    """Why a request is where it is; `pools` has what each pool said."""
+    """The reason of a request's status; `pools` has the answer of each pool."""
 
     code: str
     message: str = ""
@@ -66,7 +67,7 @@ class Reason(Record):
 
 @dataclass(frozen=True, slots=True)
 class Request(Record):
-    """One ask and where it stands."""
+    """A request and its status."""
 
     id: str
     status: str
@@ -102,18 +103,18 @@ class Request(Record):
 
     @property
     def is_queued(self) -> bool:
-        """Whether it waits."""
+        """True if the request is queued."""
         return self.status == QUEUED_STATE
 
     @property
     def is_allocated(self) -> bool:
-        """Whether it has its units."""
+        """True if the request holds its units."""
         return self.status in ALLOCATED_STATES
 
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat(Record):
-    """What a heartbeat or word of a checkpoint was answered: until when the lease lasts, what the holder has to do by when."""
+    """The answer to a heartbeat, a start or a checkpoint: the end of the lease, and the directive with its deadline."""
 
     id: str
     status: str
@@ -123,7 +124,7 @@ class Heartbeat(Record):
 
     @property
     def is_allocated(self) -> bool:
-        """Whether the units are still held."""
+        """True if the request still holds its units."""
         return self.status in ALLOCATED_STATES
 
 
@@ -158,7 +159,7 @@ class Pool(Record):
 
 @dataclass(frozen=True, slots=True)
 class Policy(Record):
-    """What a component may have of a pool, and has. Its settings are those it says for itself, the others are inherited."""
+    """A component's policy in a pool, and its usage. `settings` are its own; others are inherited."""
 
     pool: str
     component: str
@@ -178,7 +179,7 @@ class Policy(Record):
 
 @dataclass(frozen=True, slots=True)
 class Group(Record):
-    """A node between a pool and its policies. Its settings are those it says for itself, the others are inherited."""
+    """An account between a pool and its policies. `settings` are its own; others are inherited."""
 
     pool: str
     name: str
@@ -195,7 +196,7 @@ class Group(Record):
 
 @dataclass(frozen=True, slots=True)
 class PreemptibleSplit(Record):
-    """The running allocations of a policy, by who may take them: nobody, the aggressively starving, all who starve."""
+    """The allocations of a policy by the waiters that may preempt them: none, the aggressively starving, all that starve."""
 
     non_preemptible: tuple[str, ...] = field(default=(), metadata={"read": tuple})
     aggressively_preemptible: tuple[str, ...] = field(default=(), metadata={"read": tuple})
@@ -204,7 +205,7 @@ class PreemptibleSplit(Record):
 
 @dataclass(frozen=True, slots=True)
 class ShareAccount(Record):
-    """What a pool, a group or a policy has, wants and is due. Shares are fractions of the pool's capacity, by key."""
+    """Usage, demand and fair share of a pool, a group or a policy. Shares are fractions of the pool's capacity, by key."""
 
     name: str
     kind: str
@@ -226,13 +227,13 @@ class ShareAccount(Record):
 
     @property
     def is_starving(self) -> bool:
-        """Whether it has been below its fair share for too long."""
+        """True if the account has been below its fair share for too long."""
         return self.status in STARVING_STATES
 
 
 @dataclass(frozen=True, slots=True)
 class Rank(Record):
-    """How high somebody ranked when somebody was preempted."""
+    """The rank of a request at a preemption."""
 
     priority: int = 0
     preemption_class: int = 0
@@ -240,7 +241,7 @@ class Rank(Record):
 
 @dataclass(frozen=True, slots=True)
 class Victim(Record):
-    """Somebody who was told to leave."""
+    """A request that was preempted for another."""
 
     id: str
     rank: Rank | None = _record_field(Rank)
@@ -248,7 +249,7 @@ class Victim(Record):
 
 @dataclass(frozen=True, slots=True)
 class TimelineEntry(Record):
-    """One line of a request's story. Of a preemption both ranks are told, and to the one it is for: who was told to leave."""
+    """An event of a request. A preemption has both ranks; the event of its waiter names the victims."""
 
     id: str
     event: str
@@ -263,7 +264,7 @@ class TimelineEntry(Record):
 
 @dataclass(frozen=True, slots=True)
 class Caller(Record):
-    """Who the server takes us for, and what we may do."""
+    """The identity of the caller, and its permissions."""
 
     name: str
     roles: tuple[str, ...] = field(default=(), metadata={"read": tuple})

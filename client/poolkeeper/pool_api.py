@@ -1,4 +1,4 @@
-"""Pools, groups and policies, typed: what those do who own the capacity."""
+"""Pools, groups and policies, typed: calls for the administrators of capacity."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from poolkeeper.request_body import account_body
 
 
 class PoolApi(HttpClient):
-    """What there is to share, and who may use how much of it."""
+    """The calls about pools, groups and policies."""
 
     def pools(self) -> list[Pool]:
         """Every pool."""
@@ -47,7 +47,7 @@ class PoolApi(HttpClient):
         self.call("DELETE", f"/pools/{path_segment(name)}")
 
     def shares(self, pool: str) -> list[ShareAccount]:
-        """What each part of a pool has, wants and is due by fair share: the pool, and below each node its children."""
+        """Return usage, demand and fair share of every account of a pool: the pool, and below each account its children."""
         return [ShareAccount.from_json(row) for row in self.call("GET", f"/pools/{path_segment(pool)}/shares")["accounts"]]
 
     def history(self, pool: str) -> dict[str, Any]:
@@ -120,7 +120,7 @@ class PoolApi(HttpClient):
 
 
 def path_segment(name: str) -> str:
-    """A name as one part of a path, whatever is in it."""
+    """Return a name as one segment of a path, whatever its characters are."""
     return quote(name, safe="") or "%20"
 
 

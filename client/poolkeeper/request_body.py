@@ -1,4 +1,4 @@
-"""What is asked, as the JSON the API takes. What is not given is left out, so that the server's defaults count."""
+"""Bodies of requests and accounts, as the API takes them. A field that is not given is left out: the server has the default."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ def request_spec(
     labels: Mapping[str, str] | None = None,
     **amounts: int,
 ) -> dict[str, Any]:
-    """One ask; `gpu=2` means `resources={"gpu": 2}`. None as `lease_s` or `queue_ttl_s` means none, `...` the default."""
+    """Return the body of a request; `gpu=2` means `resources={"gpu": 2}`. None as `lease_s` or `queue_ttl_s` means none, `...`
+    the
+    default of the server.
+    """
     values = {
         "component": component,
         "component_type": component_type,
@@ -49,7 +52,7 @@ def account_body(
     weight: int | None = None,
     **fields: Any,
 ) -> dict[str, Any]:
-    """What a policy and a group have in common, and what each has besides."""
+    """Return the fields that policies and groups share, and those that only one of them has."""
     values = {"reserved": reserved, "limit": limit, "weight": weight} | fields
     return {name: dict(value) if isinstance(value, Mapping) else value for name, value in values.items() if value is not None}
 

@@ -1,8 +1,8 @@
 """Bytes to the server and back: keep-alive connections, each used by one call at a time.
 
-A call takes an idle connection or opens one; nothing is locked, so that no thread waits for another and a fork finds no lock
-held. A connection belongs to the process that opened it. One that the server has closed meanwhile is replaced at once.
-To connect and to send are two steps, so that it is known of every failure whether anything was sent: NotReached is nothing.
+A call takes an idle connection or opens one. Nothing is locked: no thread waits for another, and a fork finds no lock held. A
+connection belongs to the process that opened it. A connection that the server has closed meanwhile is replaced at once.
+Connecting and sending are two steps, so that a failure tells whether anything was sent: after ConnectError nothing was.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ PAGE_PATHS = re.compile(r"/(?:docs|healthz|readyz|metrics)/?$|/api/v1/")
 
 
 class ConnectError(OSError):
-    """There is no connection, so that nothing was sent; why is its cause."""
+    """There is no connection, so nothing was sent; the reason is the cause of this error."""
 
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """What came back, whatever its status; the names of headers are in lower case."""
+    """A response of any status; names of headers are in lower case."""
 
     status: int
     headers: Mapping[str, str]
@@ -43,7 +43,7 @@ class Response:
 
     @property
     def retry_after_s(self) -> float | None:
-        """How long to stay away, if the server said so in seconds."""
+        """The header Retry-After in seconds; None if there is none, or if it is a date."""
         text = self.headers.get("retry-after", "").strip()
         return float(text) if text.isascii() and text.isdigit() else None
 
@@ -59,7 +59,9 @@ class Transport:
     def exchange(
         self, method: str, target: str, body: bytes | None, headers: Mapping[str, str], timeout_s: float, *, repeatable: bool
     ) -> Response:
-        """One call. OSError or HTTPException without an answer; what is not repeatable is sent once at most."""
+        """Send one call. Raise OSError or HTTPException if there is no answer. A call that is not repeatable is sent at most
+        once.
+        """
         while True:
             connection = self._take_idle()
             fresh = connection is None
@@ -71,7 +73,7 @@ class Transport:
                     raise
 
     def open(self, timeout_s: float) -> HTTPConnection:
-        """A connection of the caller's own. NotReached if there can be none."""
+        """Open a connection that the caller owns. Raise ConnectError if there can be none."""
         from http.client import HTTPConnection, HTTPSConnection
 
         connection = (HTTPSConnection if self._secure else HTTPConnection)(self._host, self._port, timeout=timeout_s)
@@ -85,7 +87,7 @@ class Transport:
     def send(
         self, connection: HTTPConnection, method: str, target: str, body: bytes | None, headers: Mapping[str, str]
     ) -> HTTPResponse:
-        """Asks, and returns as soon as the answer begins."""
+        """Send the call, and return as soon as its response begins."""
         try:
             connection.request(method, self._prefix + target, body, dict(headers))
         except (BrokenPipeError, ConnectionResetError):
@@ -95,7 +97,7 @@ class Transport:
         return connection.getresponse()
 
     def close(self) -> None:
-        """Closes what is idle; the next call opens anew."""
+        """Close the idle connections; the next call opens a new one."""
         while self._idle:
             self._idle.pop()[1].close()
 
@@ -139,7 +141,7 @@ class Transport:
 
 
 def _has_input(file: int) -> bool:
-    """Whether there is something to read where nothing is expected: its end."""
+    """True if an idle connection is readable, which means that it has ended."""
     if not hasattr(select, "poll"):  # Windows
         return bool(select.select([file], [], [], 0)[0])
     poll = select.poll()

@@ -1,4 +1,4 @@
-"""Waiting for a grant: one long poll after another, through a busy server and through a short absence of it."""
+"""Waiting for a grant: one long poll after another, through a busy server and a short outage."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EARLY_RESPONSE_PAUSE_S = 0.25
 def wait_for_grant(
     client: HttpClient, request_id: str, path: str, timeout_s: float | None, sleep: Callable[[float], object]
 ) -> Request:
-    """The request at this path as soon as it is no longer queued; TimedOut, or Unavailable after too long an absence."""
+    """Return the request at this path when it is no longer queued. Raise WaitTimeout; Unavailable after a long outage."""
     answered_s = time.monotonic()
     until_s, failures = inf if timeout_s is None else answered_s + timeout_s, 0
     while True:
@@ -50,7 +50,7 @@ def wait_for_grant(
 
 
 def _poll(client: HttpClient, path: str, wait_s: float) -> tuple[Request, float]:
-    """One long poll: how it stands, and how long the server would like us to stay away."""
+    """Return the request after one long poll, and the pause in seconds that the server asks for."""
     query = {"wait_s": round(wait_s, 3), "status": "queued"}
     response = client.send("GET", path, query=query, timeout_s=wait_s + client.timeout_s, tries=1)
     return Request.from_json(decode_json(response)), response.retry_after_s or 0.0

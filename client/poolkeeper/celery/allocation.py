@@ -1,8 +1,8 @@
-"""What a running task holds, and how it leaves if it has to: `self.allocation`.
+"""The allocation of a running task, `self.allocation`, and how it leaves when it is preempted.
 
-There is one for each run, not one for each task: threads of a worker run the same task at the same time. What the heartbeats
-learn reaches the body in its own thread or process only while it is in the body. Before and after it, when results are stored
-and the next tasks sent, nobody is interrupted.
+There is one for each run, not for each task: threads of a worker run the same task at the same time. A directive interrupts the
+body in its thread or process only while the body runs. Before and after it, while results are stored and tasks are sent,
+nothing is interrupted.
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ def _note_pool_child(**_: object) -> None:
 
 
 def in_pool_child() -> bool:
-    """Whether this process runs one task at a time for a parent that notices its end."""
+    """True if this process runs one task at a time for a parent that notices its end."""
     return _pool_child_pid == os.getpid()
 
 
 def _is_dying() -> bool:
-    """Whether what is in flight ends the process; should that take too long it may still be killed."""
+    """True if the exception in flight ends the process; if that takes too long it may still be killed."""
     return in_pool_child() and isinstance(sys.exc_info()[1], (SystemExit, KeyboardInterrupt))
 
 
@@ -75,11 +75,11 @@ class TaskAllocation:
     request: str | None = None
     """The request that was granted."""
     fence: int | None = None
-    """The number that proves it, for whoever wants to check it."""
+    """The number that proves the allocation to other systems."""
     pool: str | None = None
-    """Where the units are."""
+    """The pool of the units."""
     resources: Mapping[str, int] = {}
-    """What is held."""
+    """The units of each key."""
     resume: bool = False
     """Whether the task ran before and had to leave."""
     checkpoint_reference: str | None = None
@@ -87,17 +87,17 @@ class TaskAllocation:
 
     @property
     def directive(self) -> str:
-        """What the task has to do: `continue`, `checkpoint`, `terminate`; `kill` if it has lost the units."""
+        """`continue`, `checkpoint` or `terminate`; `kill` if the units are lost."""
         return "continue"
 
     @property
     def deadline(self) -> datetime | None:
-        """By when, by the service's clock."""
+        """The deadline of the directive, by the service's clock."""
         return None
 
     @property
     def lost(self) -> bool:
-        """Whether the units are not its own any more."""
+        """True if the units are lost."""
         return False
 
     def should_checkpoint(self) -> bool:
@@ -105,24 +105,25 @@ class TaskAllocation:
         return self.directive in LEAVE_DIRECTIVES
 
     def checkpoint_done(self, reference: str | None = None) -> None:
-        """The work is saved, under this reference. If that was asked for the task leaves with it: `Preempted` ends the body.
+        """Report that the work is saved, under this reference. If a checkpoint was asked for, `Preempted` ends the body.
 
-        A routine save that cannot be told, as the service is away, is only noted in the log. Who was asked to leave goes on
-        telling for a minute, and then leaves anyway.
+        A routine checkpoint that cannot be reported is only logged. After a directive the report is retried for a minute,
+        and then the
+        task leaves without it.
         """
 
     def progress(self) -> None:
-        """The work is being saved, and it takes a while."""
+        """Report that the work is being saved, and takes a while."""
 
     def defer(self, seconds: int) -> None:
-        """It cannot be saved now; in so many seconds, perhaps."""
+        """Report that the work can be saved only after this many seconds."""
 
     def checkpoint_failed(self) -> None:
-        """It cannot be saved."""
+        """Report that the work cannot be saved."""
 
 
 class GrantedAllocation(TaskAllocation):
-    """Units held for one run of a task."""
+    """The units of one run of a task."""
 
     def __init__(self, hook: PublishHook, task: PoolTask[Any, Any], request: Context, grant: Mapping[str, Any]) -> None:
         self.request, self.fence = str(grant["request"]), int(grant["fence"])
@@ -151,7 +152,7 @@ class GrantedAllocation(TaskAllocation):
 
     @property
     def left(self) -> bool:
-        """Whether the units were given back unfinished."""
+        """True if the units were released unfinished."""
         return self._heartbeats.left
 
     def checkpoint_done(self, reference: str | None = None) -> None:
@@ -178,7 +179,7 @@ class GrantedAllocation(TaskAllocation):
     # ---- from the beginning to the end
 
     def begin(self) -> None:
-        """Be the one who runs under this fence; Ignore if somebody else is, or the service cannot be asked."""
+        """Start the run under this fence. Raise Ignore if another worker has started it, or the service cannot be reached."""
         runner = f"{gethostname()[:64]}:{os.getpid()}:{new_key()}"
         until_s = time.monotonic() + min(RETRY_FOR_S, self._lease_s or RETRY_FOR_S)
         try:
@@ -190,11 +191,13 @@ class GrantedAllocation(TaskAllocation):
             raise Ignore(f"{self._context.id} was not begun: {error}") from None
 
     def start_heartbeats(self) -> None:
-        """From now on, until its end; who gives it back has to know of it before, or it would be kept for ever."""
+        """Send heartbeats until `end`. The code that ends the run has to know of this allocation before, or the lease never
+        ends.
+        """
         self._heartbeats.start()
 
     def run(self, body: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What the body returns; Ignore if it has left, or what it made does not count any more."""
+        """Return the result of the body. Raise Ignore if it has left, or if its result no longer counts."""
         self.is_entered = True
         try:
             try:
@@ -215,12 +218,12 @@ class GrantedAllocation(TaskAllocation):
         return result
 
     def set_started(self) -> None:
-        """The task's state, if anybody wants it."""
+        """Set the state STARTED, if the task reports it."""
         if self._task.reports_started:
             set_state(self._task, self._context, states.STARTED, {"pid": os.getpid(), "hostname": self._context.hostname})
 
     def end(self, state: str | None, value: object) -> None:
-        """The units are given back, now that what came of it is stored; without a state nothing could be."""
+        """Release the units after the result is stored; `state` is None if it could not be."""
         if _is_dying():
             return  # heartbeats go on until the process is gone, which its parent tells
         try:
@@ -236,7 +239,7 @@ class GrantedAllocation(TaskAllocation):
             self._heartbeats.stop()
 
     def vacate(self) -> None:
-        """Leave unfinished; the task is parked again."""
+        """Release the units unfinished; the task is parked again."""
         set_state(self._task, self._context, PARKED)
         try:
             try:
@@ -269,7 +272,7 @@ class GrantedAllocation(TaskAllocation):
             self._release("succeeded" if state in (states.SUCCESS, states.IGNORED) else "failed")
 
     def _fail_successor(self, error: Exception) -> None:
-        """What it came to cannot be parked, now or later, so that is its result."""
+        """Store a failure as the result: the task that should follow can never be parked."""
         log.error("task %s cannot be parked again: %s", self._context.id, error)
         result = TaskNotGranted(
             f"task {self._context.id} cannot be parked again: {error}", "refused", getattr(error, "code", None)
@@ -280,7 +283,7 @@ class GrantedAllocation(TaskAllocation):
         self._release("failed")
 
     def _require_units(self) -> None:
-        """Ignore if the units were taken from it before it had ended: it is for somebody else now to say what comes of it."""
+        """Raise Ignore if the units were taken from the run before it ended: another run decides the result."""
         if self.directive == "continue" and not self._heartbeats.suspected:
             return
         try:
@@ -295,7 +298,7 @@ class GrantedAllocation(TaskAllocation):
         retry_until(lambda: self._client.release(*self._request_and_fence, outcome), time.monotonic() + RETRY_FOR_S)
 
     def _report_checkpoint(self, state: str, patience_s: float = 0, **fields: Any) -> bool:
-        """Whether it could be said. Who has not to leave is not disturbed by a word that is refused, nobody by an outage."""
+        """Report a checkpoint. False if it was not answered, or was refused while there is no directive."""
         must_leave, until_s = self.directive in LEAVE_DIRECTIVES, time.monotonic() + patience_s
         try:
             retry_until(
@@ -311,7 +314,7 @@ class GrantedAllocation(TaskAllocation):
         return True
 
     def _report(self, call: Callable[[], Heartbeat]) -> None:
-        """Something that is answered like a heartbeat; AllocationLost if the units are gone."""
+        """Make a call that is answered like a heartbeat. Raise AllocationLost if the units are gone."""
         try:
             self._heartbeats.report(call)
         except StaleFence as error:

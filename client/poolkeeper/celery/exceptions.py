@@ -1,4 +1,4 @@
-"""What may become of a task beside what Celery knows: a state, and three ways not to go on."""
+"""The state of a parked task, and the exceptions that end or prevent its run."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ PARKED = "PARKED"
 
 
 class TaskNotGranted(PoolkeeperError):  # noqa: N818 - as its sibling in `poolkeeper.errors`
-    """The task never ran, or will not run again: why, how its request ended, and the code of the reason if there is one.
+    """The task never ran, or will not run again: the message, the status of its request, and the code of the reason if there is
+    one.
 
-    It is stored as the result, so it is made of nothing but text.
+    It is stored as the result, so its arguments are plain text.
     """
 
     def __init__(self, message: str, status: str = "", code: str | None = None) -> None:
@@ -25,8 +26,10 @@ class TaskNotGranted(PoolkeeperError):  # noqa: N818 - as its sibling in `poolke
 
 
 class NotParked(Unavailable, OperationalError):  # noqa: N818 - as its sibling
-    """Poolkeeper was not reached, so the task was not sent; for Celery it is as a broker that is away."""
+    """Poolkeeper could not be reached, so the task was not parked; to Celery it looks like a broker that is away."""
 
 
 class Preempted(BaseException):
-    """The body ends here as the units are given up; the task is parked again. No error: `except Exception` lets it pass."""
+    """Ends the body because the units are released; the task is parked again. It is no Exception, so `except Exception` lets it
+    pass.
+    """

@@ -1,7 +1,7 @@
-"""Threads beside forks: a process that is forked leaves its child every lock as it was, and nobody there to open it.
+"""Threads beside forks: a forked process inherits every lock in its present state, and no thread that could release it.
 
-A worker's main process forks a new child just when another has died, which is when our threads there have something to say.
-What they use has locks of its own (the store of results, imports), so that they and a fork wait for each other.
+The main process of a worker forks a new child just when another has died, and that is when our threads there make calls. The
+libraries they use have locks of their own (the result backend, imports). So these threads and a fork wait for each other.
 """
 
 from __future__ import annotations
@@ -39,6 +39,6 @@ if hasattr(os, "register_at_fork"):
 
 @contextmanager
 def block_forks() -> Iterator[None]:
-    """Inside, this process is not forked, unless it takes too long; one thread at a time."""
+    """Block forks of this process inside the block, but not longer than `MAX_FORK_DELAY_S`; one thread at a time."""
     with _fork_lock.lock:
         yield

@@ -1,7 +1,7 @@
-"""A task's message as Celery would have published it, kept as a document for whoever publishes it later.
+"""The message of a task as Celery would have published it, recorded as a document that is published later.
 
-`Recorder` is given to Celery in place of a producer. What it is told to publish first it hands over; whatever follows (the
-event that the task was sent) goes to the producer behind it.
+`RecordingProducer` takes the place of Celery's producer. It records the first message, and passes every later one (the event
+that the task was sent) to the producer behind it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _EXCHANGE = (*_DECLARED, "type", "arguments", "delivery_mode")
 
 @dataclass(frozen=True, slots=True)
 class CapturedMessage:
-    """A message, and what of it concerns the time until it may be published."""
+    """A recorded message, and the times before and until which it may be published."""
 
     id: str
     document: dict[str, Any]
@@ -57,12 +57,12 @@ class CapturedMessage:
 
 
 def task_key(task_id: str) -> str:
-    """What the service knows a task by: its id, or a digest if that has other characters than names have."""
+    """Return the id of a task in the service: its own id, or a digest if that has other characters than names have."""
     return task_id if _NAME.fullmatch(task_id) else f"x-{hashlib.sha256(task_id.encode()).hexdigest()[:40]}"
 
 
 class RecordingProducer:
-    """A producer for one message, which is handed over; what cannot be handed over may be published once more."""
+    """A producer that records one message; if that fails, the next try is recorded again."""
 
     def __init__(
         self, app: Celery, producer: Producer, exchange_type: str | None, on_message: Callable[[CapturedMessage], None]
@@ -72,14 +72,14 @@ class RecordingProducer:
 
     @property
     def connection(self) -> Any:
-        """Of the producer behind; nothing opens it but what is published there."""
+        """The connection of the producer behind; only a message that is published there opens it."""
         return self._producer.connection
 
     def revive(self, channel: Any) -> None:
-        """Nothing of ours breaks with a connection."""
+        """Do nothing: no state here depends on a connection."""
 
     def publish(self, body: Any, **properties: Any) -> Any:
-        """As a producer."""
+        """Record the first message; publish later ones."""
         if self._is_captured:
             return self._producer.publish(body, **properties)
         self._on_message(capture(self._app, body, self._exchange_type, **properties))
@@ -101,7 +101,7 @@ def capture(
     declare: Iterable[Any] | None = None,
     **properties: Any,
 ) -> CapturedMessage:
-    """What a producer would have done with this, short of sending it."""
+    """Return the message that a producer would publish for these arguments."""
     if "id" not in headers:
         raise ImproperlyConfigured("parked tasks need task_protocol 2")
     queues = [entity for entity in declare or () if isinstance(entity, Queue)]
@@ -131,7 +131,7 @@ def capture(
 
 
 def _parse_time(app: Celery, value: str | datetime | None) -> datetime | None:
-    """A time of a header, read as a worker reads it."""
+    """Return the time of a header, read as a worker reads it."""
     if not value:
         return None
     time = maybe_iso8601(value)
@@ -139,7 +139,7 @@ def _parse_time(app: Celery, value: str | datetime | None) -> datetime | None:
 
 
 def remaining_s(message: CapturedMessage, now: datetime) -> int | None:
-    """How long it may wait in the queue once it is in it; None is for ever."""
+    """Return how long the request may stay queued before the task expires; None if it never does."""
     if message.expires is None:
         return None
     enters = max(now, message.not_before or now)
@@ -154,14 +154,14 @@ def _exchange_type(name: str, exchange: Exchange | str | None, queues: list[Queu
 
 
 def _without_delay(exchange: str, routing_key: str) -> str:
-    """It is published when its time has come, so on its way through exchanges that delay it nothing may hold it up."""
+    """Return the routing key without delay: the message is published when its time has come."""
     if not DELAYING_EXCHANGE.fullmatch(exchange):
         return routing_key
     return UNDELAYED_PREFIX + routing_key.split(".", 28)[-1]
 
 
 def _queue_document(queue: Queue) -> dict[str, Any]:
-    """What it takes to declare it; one that is bound to several exchanges is left to its consumers to bind."""
+    """Return what declares the queue; if it is bound to several exchanges, its consumers bind it."""
     exchange: Exchange | None = queue.exchange
     document = {field: getattr(queue, field) for field in (*_QUEUE, *_LENGTHS)} | {
         "no_declare": bool(getattr(queue, "no_declare", False))

@@ -1,7 +1,8 @@
-"""The hook: tasks that are to be parked are kept from the broker and given to Poolkeeper instead.
+"""The hook: tasks that need a grant are given to Poolkeeper instead of the broker.
 
-One `PublishHook` an app, made when the first task that needs it is bound, or by `install`. Its connection to Poolkeeper is made
-when it is first needed, and a forked child may go on using it.
+There is one `PublishHook` for each app, made when the first `PoolTask` is bound, or by `install`. Its client is made at its
+first
+use, and a forked child may go on using it.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ _publishes_directly: ContextVar[bool] = ContextVar("poolkeeper_aside", default=F
 
 @dataclass
 class ParkCall:
-    """A task on its way to Poolkeeper, under one key however often it is tried."""
+    """The call that parks a task, under one idempotency key for all its tries."""
 
     task: PoolTask[Any, Any]
     message: CapturedMessage
@@ -64,7 +65,7 @@ class ParkCall:
     until_s: float | None = None
 
     def body(self) -> dict[str, Any]:
-        """As the service takes it."""
+        """Return the body of the call."""
         body = task_options.task_body(self.task, self.options)
         if (wait_s := remaining_s(self.message, datetime.now(UTC))) is not None:
             body["request"]["queue_ttl_s"] = wait_s
@@ -81,7 +82,7 @@ CONFIGURATION_KEYS = ("url", "token", "workspace", "timeout_s", "tries")
 
 
 class PublishHook:
-    """What an app's tasks need of Poolkeeper."""
+    """Parks the tasks of one app."""
 
     def __init__(self, app: Celery) -> None:
         self._app, self._lock = app, Lock()
@@ -90,7 +91,7 @@ class PublishHook:
 
     @property
     def client(self) -> Client:
-        """As `app.conf.poolkeeper` says (`url`, `token`, `workspace`), and what it does not say as any client."""
+        """The client that `app.conf.poolkeeper` configures (`url`, `token`, `workspace`); others have their defaults."""
         if self._client is None:
             configuration = self._app.conf.get("poolkeeper") or {}
             if unknown := sorted(configuration.keys() - CONFIGURATION_KEYS):
@@ -103,13 +104,13 @@ class PublishHook:
     # ---- the hook
 
     def wrap(self) -> None:
-        """From now on no task of ours is published by this app."""
+        """Replace `app.amqp.send_task_message`, so that the app publishes no PoolTask."""
         amqp = vars(self._app.amqp)
         self._publish = amqp.get("send_task_message")
         amqp["send_task_message"] = self.send
 
     def send(self, producer: Producer, name: str, message: Any, **options: Any) -> Any:
-        """In place of `app.amqp.send_task_message`."""
+        """Stand in for `app.amqp.send_task_message`."""
         publish, task = self._celery_publish(), self.pool_task(name)
         if _publishes_directly.get() or (task is None and self._is_foreign(name)):
             return publish(producer, name, message, **options)
@@ -132,7 +133,7 @@ class PublishHook:
         return publish(recording_producer, name, message, headers=headers, **options)
 
     def pool_task(self, name: str) -> PoolTask[Any, Any] | None:
-        """The task of this name, if it is one of ours; what was declared and not looked at yet is looked at now."""
+        """Return the task of this name if it is a PoolTask; a lazily declared task is evaluated now."""
         from poolkeeper.celery.task import PoolTask
 
         try:
@@ -142,14 +143,14 @@ class PublishHook:
         return task if isinstance(task, PoolTask) else None
 
     def _is_foreign(self, name: str) -> bool:
-        """Whether the app knows the task, or will not be asked: then it is Celery's alone."""
+        """True if the task is known and no PoolTask, or if the tasks of the app cannot be evaluated."""
         try:
             return name in self._app.tasks
         except RuntimeError:
             return True
 
     def park_or_defer(self, park_call: ParkCall, allocation: GrantedAllocation | None) -> None:
-        """Park it; by the task itself while it runs, as soon as it has ended."""
+        """Park the task; if it publishes itself again while it runs, park it when the run has ended."""
         if allocation:
             allocation.successor = park_call
             return
@@ -165,7 +166,7 @@ class PublishHook:
             raise
 
     def park(self, park_call: ParkCall, instead_of: Mapping[str, Any] | None = None) -> None:
-        """Give it to Poolkeeper; NotParked if that is away, in a worker for longer than a while."""
+        """Park the task. Raise NotParked if Poolkeeper cannot be reached; a worker retries for `RETRY_FOR_S` before."""
         body = park_call.body() | ({"instead_of": dict(instead_of)} if instead_of else {})
         in_worker = self._app.current_worker_task is not None
         park_call.until_s = park_call.until_s or time.monotonic() + (RETRY_FOR_S if in_worker else 0)
@@ -178,7 +179,7 @@ class PublishHook:
             raise EncodeError(f"the message of task {park_call.message.id} has headers that are no JSON: {error}") from error
 
     def _is_parked(self, body: Mapping[str, Any], park_call: ParkCall, *, in_worker: bool) -> bool:
-        """Whether it is now, or was already; not yet if what has its name is about to end."""
+        """True if the task is parked now, or was already; False if the task of the same id is about to end."""
         until_s, name = park_call.until_s or 0, task_key(park_call.message.id)
         try:
             retry_until(lambda: self.client.park(body, park_call.key), until_s)
@@ -199,7 +200,7 @@ class PublishHook:
         return True
 
     def cancel(self, task_id: str) -> bool:
-        """Whether it was given up before anybody began it."""
+        """True if the task was cancelled before it was granted."""
         try:
             self.client.cancel_task(task_key(task_id))
         except PoolkeeperError as error:
@@ -209,7 +210,9 @@ class PublishHook:
         return True
 
     def _celery_publish(self) -> Callable[..., Any]:
-        """The function that is wrapped; made now, if Celery had not made it yet, as it looks at the configuration only once."""
+        """Return the wrapped function. It is made now if Celery has not made it yet, because Celery reads the configuration
+        only once.
+        """
         with self._lock:
             if self._publish is None:
                 amqp = vars(self._app.amqp)
@@ -219,7 +222,7 @@ class PublishHook:
         return self._publish
 
     def _own_allocation(self, message: CapturedMessage) -> GrantedAllocation | None:
-        """The allocation of the task that sends itself again."""
+        """Return the allocation of the running task that publishes itself again."""
         task = self._app.current_worker_task
         if task is None or task.request.id != message.id:
             return None
@@ -227,17 +230,18 @@ class PublishHook:
         return allocation
 
     def _context(self, message: CapturedMessage) -> Context:
-        """What a result backend may want to know of it."""
+        """Return the context that a result backend may need."""
         args, kwargs, _ = message.body
         properties = {name: message.document["properties"].get(name) for name in ("reply_to", "correlation_id")}
         return Context(message.headers, args=args, kwargs=kwargs, **properties)
 
 
 def install(app: Celery) -> PublishHook:
-    """Have the tasks of this app parked that are to be, and revoked wherever they are.
+    """Park the PoolTasks of this app, and cancel parked tasks that are revoked.
 
-    It is done by itself as soon as a `PoolTask` is bound. Call it, once the app is configured, where a task may be sent by its
-    name, or revoked, before anything has looked at the app's tasks.
+    It happens by itself when a `PoolTask` is bound. Call it, once the app is configured, where a task may be sent by its
+    name, or
+    revoked, before the tasks of the app are evaluated.
     """
     hook = vars(app).get("poolkeeper_parking")
     if not isinstance(hook, PublishHook):
@@ -249,7 +253,7 @@ def install(app: Celery) -> PublishHook:
 
 @contextmanager
 def publishing_directly() -> Iterator[None]:
-    """Inside, tasks are sent to the broker whatever they are."""
+    """Send every task to the broker inside the block."""
     token = _publishes_directly.set(True)
     try:
         yield
@@ -258,7 +262,7 @@ def publishing_directly() -> Iterator[None]:
 
 
 def retry_until(call: Callable[[], Result], until_s: float) -> Result:
-    """What is answered, if need be after many tries until then; Unavailable or TooManyRequests in the end."""
+    """Return the result of the call, retried until this time. Raise Unavailable or TooManyRequests after that."""
     tries = 0
     while True:
         try:
@@ -272,13 +276,15 @@ def retry_until(call: Callable[[], Result], until_s: float) -> Result:
 
 
 def stores_result(task: Task[Any, Any], request: Context) -> bool:
-    """Whether anybody wants to know what becomes of it."""
+    """True if the result of the task is stored."""
     ignore_result = vars(request).get("ignore_result")
     return not (task.ignore_result if ignore_result is None else ignore_result)
 
 
 def set_state(task: Task[Any, Any], request: Context, state: str, meta: Any = None, *, forget_result: bool = False) -> bool:
-    """Set the task's state, `anew` if it has a result of an earlier life; a backend that is away stops nothing."""
+    """Set the state of the task. With `forget_result` a result of an earlier run is removed first. An error of the backend is
+    logged.
+    """
     if not stores_result(task, request) or request.id is None:
         return False
     try:
@@ -292,12 +298,12 @@ def set_state(task: Task[Any, Any], request: Context, state: str, meta: Any = No
 
 
 def is_over(task: Task[Any, Any], request: Context) -> bool:
-    """Whether there is a result already; False if that cannot be found out."""
+    """True if there is a result already; False if that cannot be found out."""
     return get_state(task, request) in states.READY_STATES
 
 
 def get_state(task: Task[Any, Any], request: Context) -> str | None:
-    """Its state, if that can be found out."""
+    """Return the state of the task; None if it cannot be found out."""
     if request.id is None or not stores_result(task, request) or not task.backend.persistent:
         return None
     with suppress(Exception):

@@ -1,7 +1,7 @@
-"""The store of results is asked on while it is away: what a run came to is not thrown away because its store starts anew.
+"""Storing results is retried while the result backend cannot be reached, so that no result of a run is lost by its restart.
 
-The run keeps its units meanwhile. If it takes too long the task is parked again; in a pool of processes the message is
-rejected, so that nobody writes a failure of the store as the task's.
+The run keeps its units meanwhile. If it takes too long, the task is parked again. In a pool of processes the message is
+rejected, so that no worker stores a failure of the backend as the result of the task.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FINAL_STATES = states.READY_STATES | {states.RETRY}
 
 
 def retry_storing(app: Celery, backend: Backend) -> None:
-    """From now on this backend tries for a while to store what the runs of parked tasks come to."""
+    """Make this backend retry to store the results of parked tasks."""
     if "store_result" in vars(backend):
         return
     store_once = backend.store_result
@@ -77,13 +77,13 @@ def _retry(backend: Backend, store: Callable[[], Any], description: str, allocat
 
 
 def _runs_here(app: Celery, request: Context | None) -> bool:
-    """Whether this is said by the run of a parked task, and not of it by somebody who has others to look after."""
+    """True if the running parked task stores the result itself, and not another process for it."""
     running = app.current_worker_task
     return running is not None and request is running.request and request.get(GRANT_HEADER) is not None
 
 
 def _is_unreachable(backend: Backend, error: Exception) -> bool:
-    """Whether the store was not reached; else it did not want to have it."""
+    """True if the backend was not reached; False if it refused the result."""
     if isinstance(error, BackendStoreError):  # it names the state it could not store, unless it was not to be stored at all
         return bool(getattr(error, "state", ""))
     return isinstance(error, (OSError, OperationalError)) or bool(backend.exception_safe_to_retry(error))

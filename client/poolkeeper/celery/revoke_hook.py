@@ -1,7 +1,7 @@
-"""Revoking: what is parked is cancelled where it is; the workers, who remember for hours what they are told, hear of the rest.
+"""Revoking: a parked task is cancelled at the service; workers, which remember a revoked id for hours, are told only of the
+others.
 
-The command is caught where it is broadcast, so that it makes no difference whether a result, the app or `celery control` says
-it.
+The command is caught where it is broadcast: it may come from a result, from the app or from `celery control`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 def wrap(app: Celery, cancel: Callable[[str], bool]) -> None:
-    """From now on `revoke` asks `cancel` first, which says whether that was all there is to do."""
+    """Make `revoke` call `cancel` first; it returns True if the task was parked and needs nothing more."""
     original_broadcast = app.control.broadcast
 
     def broadcast(command: str, arguments: Mapping[str, Any] | None = None, *rest: Any, **more: Any) -> Any:

@@ -77,7 +77,7 @@ class PoolTask(Task[P, R]):
 
     @classmethod
     def on_bound(cls, app: Celery) -> None:
-        """It is known what it asks for, and the app's tasks are parked from now on."""
+        """Check the options of the task, and install the hook."""
         super().on_bound(app)
         if getattr(cls, "name", None) is None:  # a base of tasks
             return
@@ -92,16 +92,16 @@ class PoolTask(Task[P, R]):
 
     @property
     def allocation(self) -> TaskAllocation:
-        """What the task that runs here holds."""
+        """The allocation of the run."""
         allocation: TaskAllocation = vars(self.request).get(ALLOCATION_ATTRIBUTE, NO_ALLOCATION)
         return allocation
 
     def apply_async(self, *args: Any, **options: Any) -> AsyncResult[R]:
-        """Park it; beside Celery's options there are those of what it asks for."""
+        """Park the task. The options of its request are accepted beside Celery's."""
         return super().apply_async(*args, **options)
 
     def __init_subclass__(cls, **more: Any) -> None:
-        """What a base of one's own does before and around the task is done under the allocation, and only by who has it."""
+        """Wrap `before_start` and `__call__` of a derived base, so that they run under the allocation."""
         super().__init_subclass__(**more)
         for name, under in (("before_start", _after_begin), ("__call__", _under_allocation)):
             if isinstance(own := vars(cls).get(name), FunctionType):
@@ -118,7 +118,9 @@ class PoolTask(Task[P, R]):
         return result
 
     def _begin(self) -> GrantedAllocation | None:
-        """What is held by the run that this is, or begins here; Ignore if it is not to be run. None if it needs nothing."""
+        """Return the allocation of this run, started now if it is new; None if the task needs none. Raise Ignore if it must not
+        run.
+        """
         request = self.request
         allocation: GrantedAllocation | None = vars(request).get(ALLOCATION_ATTRIBUTE)
         if allocation is not None or request.called_directly or request.is_eager:
@@ -140,9 +142,9 @@ class PoolTask(Task[P, R]):
         return allocation
 
     def _count_in_chord(self, request: Context) -> None:
-        """What has a result is part of its chord, though who stored it may have died before it was counted.
+        """Count a task with a result in its chord; the process that stored the result may have died before.
 
-        Twice is once, where a backend knows its parts by their names; where it only counts them it is left alone.
+        Counting twice is harmless if the backend keeps the parts by their names. A backend that only counts is left alone.
         """
         if request.chord and not getattr(self.backend, "implements_incr", False):
             came_to = self.backend.get_task_meta(str(request.id))
@@ -160,7 +162,7 @@ class PoolTask(Task[P, R]):
         raise Ignore(f"{request.id} is parked until what it needs is granted")
 
     def _end_unrun(self, request: Context, notice: Mapping[str, Any]) -> None:
-        """It will never run: that is its result. It is told until a worker says that it has heard."""
+        """Store the result of a task that will never run. The notice is repeated until a worker acknowledges it."""
         end, is_repeated = notice["ended"], int(notice.get("tries") or 1) > 1
         message, status, code = str(end["message"]), str(end["status"]), end.get("code")
         is_expired = code == "not_polled"
@@ -186,7 +188,7 @@ class PoolTask(Task[P, R]):
         raise Ignore(f"{request.id} is revoked: {message}")
 
     def _is_replaced(self, request: Context, notice: Mapping[str, Any]) -> bool:
-        """Whether there is a task of its name that is not over; not, if that cannot be found out."""
+        """True if a task of the same id is not over; False if that cannot be found out."""
         try:
             task = install(self.app).client.task(task_key(str(request.id)))
         except PoolkeeperError:
@@ -194,7 +196,7 @@ class PoolTask(Task[P, R]):
         return task.status != "ended" or bool(task.request and notice.get("request") not in (None, task.request.id))
 
     def _acknowledge_end(self, request: Context, notice: Mapping[str, Any]) -> bool:
-        """Say that it was heard that it will never run; False if somebody has said so before."""
+        """Acknowledge the notice that the task will never run. False if it was acknowledged before."""
         client, path = install(self.app).client, f"/tasks/{task_key(str(request.id))}/heard"
         try:
             retry_until(
@@ -231,7 +233,7 @@ def _under_allocation(original: Callable[..., Any]) -> Callable[..., Any]:
 
 @signals.task_postrun.connect(weak=False)
 def _release_after_run(task: object = None, state: str | None = None, retval: object = None, **_: object) -> None:
-    """When the result has been stored, whatever it is."""
+    """Release the units when the result is stored, whatever it is."""
     if not isinstance(task, PoolTask):
         return
     if isinstance(allocation := vars(task.request).pop(ALLOCATION_ATTRIBUTE, None), GrantedAllocation):

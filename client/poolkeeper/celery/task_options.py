@@ -1,4 +1,4 @@
-"""What a task asks for: as its class says, unless the call does. What nobody says is left to the service's defaults."""
+"""The options of a task: those of its class, replaced by those of the call. Others are left to the service's defaults."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ MAX_LENGTH = 255
 
 
 def pop_options(options: MutableMapping[str, Any], headers: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What this call says; taken out of its options, which Celery would take for properties of the message."""
+    """Take the options of this call out of Celery's, which would treat them as properties of the message."""
     inherited = dict((headers or {}).get(OPTIONS_HEADER) or {})
     return inherited | {name: options.pop(name) for name in OPTIONS if name in options}
 
 
 def task_body(task: object, call: Mapping[str, Any]) -> dict[str, Any]:
-    """The request and the number of redeliveries of a call of this task, as the service takes them."""
+    """Return the request and the redeliveries of a call of this task, as the service takes them."""
     options = {name: getattr(task, name) for name in OPTIONS} | dict(call)
     options["lease_s"] = None if options["lease_s"] == 0 else options["lease_s"]  # Celery drops a None on the way
     name, redeliveries = str(getattr(task, "name", ""))[:MAX_LENGTH], options.pop("redeliveries")

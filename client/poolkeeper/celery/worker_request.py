@@ -1,7 +1,7 @@
-"""A parked task's message in the main process of a worker, which outlives the process that runs the task.
+"""The message of a parked task in the main process of a worker, which outlives the process that runs the task.
 
-It notices what that one cannot say any more: that it died, was killed for being late, or was revoked. Everything that is said
-to Poolkeeper is said in a thread, as this process has others to look after, and only when the child is really gone.
+It reports what that process cannot: that it died, was killed for being late, or was revoked. Calls to Poolkeeper are made in a
+thread, because this process serves other tasks, and only when the child is gone.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _request_of_child: dict[int, PoolRequest] = {}
 
 
 class PoolRequest(Request):
-    """A parked task's message, from its arrival on."""
+    """The message of a parked task, from its arrival."""
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
@@ -63,29 +63,29 @@ class PoolRequest(Request):
     # ---- what Celery tells of it
 
     def revoked(self) -> bool:
-        """Whether it is not to run, as it is revoked or too late: then its units are given back unused."""
+        """True if the task is revoked or expired; its units are then released unused."""
         is_revoked = super().revoked()
         if is_revoked:
             self._report_in_thread(self._release_unused)
         return is_revoked
 
     def maybe_expire(self) -> Literal[True] | None:
-        """Whether it waited too long to begin."""
+        """True if the task waited too long to begin."""
         return None if self._is_never_late else super().maybe_expire()
 
     def on_accepted(self, pid: Any, time_accepted: float) -> None:
-        """A child has it, and is watched from now on."""
+        """Watch the child that has the task."""
         super().on_accepted(pid, time_accepted)
         self._watch(int(pid))
 
     def on_timeout(self, soft: bool, timeout: float) -> None:
-        """It took too long; its units are given back when its child has been killed."""
+        """Release the units after the child was killed for its time limit."""
         super().on_timeout(soft, timeout)
         if not soft:
             self._report_in_thread(self._release)
 
     def on_failure(self, exc_info: Any, send_failed_event: bool = True, return_ok: bool = False) -> None:
-        """Its child failed at it, which is the child's to tell, or is gone."""
+        """Handle a failure of the child: a living child reports it itself, a lost child has its task parked again."""
         error = getattr(exc_info.exception, "exc", exc_info.exception)
         if self._request is None or not isinstance(error, CHILD_LOSS_ERRORS):
             return super().on_failure(exc_info, send_failed_event, return_ok)
@@ -106,7 +106,7 @@ class PoolRequest(Request):
     # ---- the child
 
     def _watch(self, pid: int) -> None:
-        """Notice its end at once, where the system lets us; billiard takes its time."""
+        """Notice the end of the child at once, where the system offers pidfds; billiard needs longer."""
         if not hasattr(os, "pidfd_open") or pid == os.getpid():
             return
         with _watch_lock, suppress(OSError):
@@ -116,12 +116,12 @@ class PoolRequest(Request):
             _request_of_child[pid] = self
 
     def child_ended(self) -> None:
-        """The child that was given this last is gone."""
+        """Report the end of the child that had this task last."""
         if self._request is not None and (self._is_revoked or self in worker_state.active_requests):
             self._report_once(self._release if self._is_revoked else self._report_lost)
 
     def _wait_for_child_exit(self) -> None:
-        """Returns when no child of ours has it any more."""
+        """Return when no child runs the task."""
         pid, until_s = int(self.worker_pid or 0), time.monotonic() + CHILD_EXIT_TIMEOUT_S
         while pid not in (0, os.getpid()) and not _has_ended(pid) and time.monotonic() < until_s:
             time.sleep(0.02)
@@ -148,14 +148,16 @@ class PoolRequest(Request):
         return True
 
     def _release_unused(self) -> bool:
-        """Unless it has begun: of two copies of a message it may be the other one that runs."""
+        """Release the units, unless the run has begun: of two copies of a message the other may run."""
         with suppress(NotFound):
             if self._retry(lambda client: client.request(str(self._request))).started_at is None:
                 return self._release()
         return True
 
     def _report_lost(self, on_unknown: Callable[[], None] | None = None) -> bool:
-        """It is parked again, if it had not ended before its child did; `fail` is what Celery does if nobody else will."""
+        """Have the task parked again, if it had no result when its child died; `on_unknown` is Celery's reaction for an unknown
+        task.
+        """
         with block_forks():
             state = get_state(self.task, self._context)
         has_result = state in states.READY_STATES
@@ -206,7 +208,7 @@ def _await_child_exit(pid: int, pidfd: int) -> None:
 
 
 def _has_ended(pid: int) -> bool:
-    """Whether it runs no more; it is left to the pool to take notice of that."""
+    """True if the process has ended; the pool still has to reap it."""
     try:
         if not hasattr(os, "waitid"):  # macOS
             os.kill(pid, 0)

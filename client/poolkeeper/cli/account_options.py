@@ -1,4 +1,4 @@
-"""What policies and groups have in common: their options, and changing only what is given of something that is put whole."""
+"""Options that policies and groups share, and partial changes of a document that the API only replaces as a whole."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ SETTING = click.option(
 
 
 def group_option(word: str, about: str) -> Callable[[Decorated], Decorated]:
-    """An option that names a group of the pool."""
+    """Return an option that names a group of the pool."""
     return click.option(word, word.removeprefix("--"), type=param_types.GROUP, help=about)
 
 
 def body_of(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields that were given, as the service takes them; a key or setting that is `none` is left out."""
+    """Return the body of the options that were given; a key or setting that is `none` is left out."""
     body = {field: _merge_option(field, value) for field, value in values.items() if value not in (None, ())}
     for field in ("reserved", "limit", "settings"):
         if field in body:
@@ -47,7 +47,7 @@ def body_of(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def change_of(values: Mapping[str, Any], cleared: Mapping[str, bool]) -> BodyChange:
-    """What makes a whole out of what is there and what was given; nothing given is wrong usage."""
+    """Return a function that applies the options to a document. Without any option it is a usage error."""
     changes = {field: _merge_option(field, value) for field, value in values.items() if value not in (None, ())}
     cleared_fields = [field for field, clear in cleared.items() if clear]
     if both := [field for field in cleared_fields if field in changes]:

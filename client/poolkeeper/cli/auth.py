@@ -84,7 +84,7 @@ def _is_loopback(url: str) -> bool:
 
 
 def _client_of(chosen: options.GlobalOptions) -> Client:
-    """A client with this token and no other: what was kept before does not count."""
+    """Return a client with this token; a stored token is not used."""
     from dataclasses import replace
 
     client = options.client()
@@ -93,7 +93,7 @@ def _client_of(chosen: options.GlobalOptions) -> Client:
 
 
 def _write_configuration(configuration: Mapping[str, str | None]) -> Path:
-    """Write the file, readable for its owner alone, all of it or nothing."""
+    """Write the file atomically, readable by its owner alone."""
     from poolkeeper.config import file_path
 
     path = file_path()

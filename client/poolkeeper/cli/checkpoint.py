@@ -41,7 +41,7 @@ def failed() -> None:
 
 
 def _send(report: CheckpointReport) -> None:
-    """To `run`, by its file; where there is none, to the service."""
+    """Report to `run` by its file; without a file, to the service."""
     if file := os.environ.get(FILE_VARIABLE):
         _write(Path(file), report)
         return

@@ -1,4 +1,4 @@
-"""What is shown of pools, policies, groups, requests and events: the columns of every table, and lists that have an end."""
+"""The columns of every table of pools, policies, groups, requests and events."""
 
 from __future__ import annotations
 
@@ -90,14 +90,14 @@ CHANGE_SIGNS = {"create": "+", "update": "~", "delete": "-"}
 
 
 def position_or_fence(request: Mapping[str, Any]) -> str:
-    """Where it stands: its place in the queues while it waits, its fence while it holds."""
+    """Return the fence of an allocation, the positions of a queued request, else nothing."""
     if request["status"] in ("allocated", "preempting"):
         return f"fence {request['fence']}"
     return formatting.position(request) if request["status"] == "queued" else ""
 
 
 def tree(groups: Sequence[Row]) -> list[dict[str, Any]]:
-    """Groups below their parents, each with its depth; in the order of their names."""
+    """Return groups below their parents, each with its depth, sorted by name."""
     children: dict[str | None, list[Row]] = {}
     for group in sorted(groups, key=lambda row: str(row["name"])):
         children.setdefault(group["parent"], []).append(group)
@@ -111,14 +111,14 @@ def tree(groups: Sequence[Row]) -> list[dict[str, Any]]:
 
 
 def with_optional_columns(columns: Sequence[Column], rows: Sequence[Row]) -> tuple[Column, ...]:
-    """The columns, and those of modes and settings where a row has one to show."""
+    """Return the columns, and those of modes and settings if a row has any."""
     has_modes = any(row.get("mode", "fair_share") != "fair_share" for row in rows)
     has_settings = any(row.get("settings") for row in rows)
     return (*columns, *([_MODE] if has_modes else []), *([_SETTINGS] if has_settings else []))
 
 
 def limited_requests(path: str, query: Mapping[str, Any], limit: int) -> None:
-    """A list of requests; if it goes on beyond `limit`, a line on stderr says so."""
+    """Print a list of requests. If there are more than `limit`, a line on stderr says so."""
     rows = options.client().items(path, query=query, page=min(limit + 1, PAGE) if limit else PAGE)
     requests = list(islice(rows, limit + 1) if limit else rows)
     is_cut = bool(limit) and len(requests) > limit
@@ -128,5 +128,5 @@ def limited_requests(path: str, query: Mapping[str, Any], limit: int) -> None:
 
 
 def _nonzero(amounts: Mapping[str, int]) -> dict[str, int]:
-    """Without what is 0."""
+    """Return the amounts that are not 0."""
     return {key: amount for key, amount in amounts.items() if amount}

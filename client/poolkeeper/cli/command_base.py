@@ -1,4 +1,4 @@
-"""What commands are made of: verbs with an example and the global options, nouns that group them, a root that loads late."""
+"""Base classes of commands: verbs with an example and the global options, nouns that group them, a root that imports lazily."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CONTEXT_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 
 
 
 class VerbCommand(click.Command):
-    """A command that does something."""
+    """A command that makes calls and prints the result."""
 
     def __init__(self, *words: Any, example: str = "", **settings: Any) -> None:
         super().__init__(*words, **settings)
@@ -27,7 +27,7 @@ class VerbCommand(click.Command):
         self.params = [*self.params, *self.global_options]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Its own options; the global ones in one line."""
+        """Write its own options; the global ones in one line."""
         own = [param for param in self.get_params(ctx) if param not in self.global_options]
         records = [record for param in own if (record := param.get_help_record(ctx)) and isinstance(param, click.Option)]
         with formatter.section("Options"):
@@ -36,13 +36,13 @@ class VerbCommand(click.Command):
             formatter.write_text("-o, --no-headers, --url, --token, --workspace: see `poolkeeper --help`")
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The example."""
+        """Write the example."""
         with formatter.section("Examples"):
             for line in self.example.strip().splitlines():
                 formatter.write(f"{'':>{formatter.current_indent}}{line.strip()}\n")
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Do it; what is not found is told with what is near, and what is wrong by the option that said it."""
+        """Invoke the command. Similar names are added to a NotFound, and the names of options to a BadRequest."""
         from poolkeeper.errors import BadRequest, NotFound
 
         try:
@@ -58,17 +58,17 @@ class VerbCommand(click.Command):
 
 
 class NounGroup(click.Group):
-    """What verbs are about."""
+    """A group of verbs about one kind of object."""
 
     command_class = VerbCommand
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The verbs as they were written, not by the alphabet."""
+        """Return the verbs in their order in the source."""
         return list(self.commands)
 
 
 class RootGroup(click.Group):
-    """The program. Its commands are imported when they are used; every way it can end is an exit code."""
+    """The program. Its commands are imported at their first use, and every end is an exit code."""
 
     def __init__(self, *words: Any, modules: Mapping[str, tuple[str, str]], **settings: Any) -> None:
         super().__init__(*words, **settings)
@@ -76,11 +76,11 @@ class RootGroup(click.Group):
         self.params = [*self.params, *options.root_options()]
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Their names, in the order of the help page."""
+        """Return the names of the commands, in the order of the help page."""
         return list(self.modules)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """One of them, imported now."""
+        """Import and return a command."""
         if cmd_name not in self.modules:
             return None
         module = import_module(f"poolkeeper.cli.{self.modules[cmd_name][0]}")
@@ -88,23 +88,23 @@ class RootGroup(click.Group):
         return command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click does, with suggestions of what is not yet imported."""
+        """As click does, but suggest commands that are not imported yet."""
         if args[0] not in self.modules and not args[0].startswith("-") and not ctx.resilient_parsing:
             raise click.exceptions.NoSuchCommand(args[0], possibilities=self.modules, ctx=ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Their names and what they are about, without importing them."""
+        """Write the names and descriptions without importing the commands."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, about) for name, (_, about) in self.modules.items()])
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The exit codes."""
+        """Write the exit codes."""
         with formatter.section("Exit codes"):
             formatter.write(as_table() + "\n")
 
     def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, **settings: Any) -> Any:  # type: ignore[override]
-        """Run, and leave with an exit code; never with a traceback for what is not a bug."""
+        """Run, and exit with an exit code; a traceback is only for bugs."""
         _escape_unencodable()
         settings.setdefault("color", False if os.environ.get("NO_COLOR") else None)
         try:
@@ -116,7 +116,7 @@ class RootGroup(click.Group):
         sys.exit(code if isinstance(code, int) else ExitCode.OK)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Do it; whoever reads our output may stop reading."""
+        """Invoke the command. A closed stdout ends it without an error."""
         try:
             result = super().invoke(ctx)
             if sys.stdout:
@@ -128,6 +128,6 @@ class RootGroup(click.Group):
 
 
 def _escape_unencodable() -> None:
-    """A character that stdout does not have is escaped, rather than the end of everything."""
+    """Make stdout escape a character that its encoding does not have."""
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")

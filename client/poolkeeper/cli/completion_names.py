@@ -1,4 +1,4 @@
-"""Names for the shell to complete: asked of the service, quickly or not at all."""
+"""Names for shell completion, read from the service within `TIMEOUT_S` or left out."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ MAX_NAMES = 100
 
 
 def names(ctx: click.Context, listing: Sequence[str], status: Sequence[str] = ()) -> list[str]:
-    """The names in a listing, whose `{pool}` is what was typed before; of requests, those with this status."""
+    """Return the names of a list, whose `{pool}` is the pool that was typed before; of requests, those with this status."""
     parts = [str(ctx.params.get(part.strip("{}")) or "") if part.startswith("{") else part for part in listing]
     field = "id" if listing[:1] == ("requests",) else "name"
     return _unique_or_none(ctx, lambda: _read_names(parts, field, status)) if parts and all(parts) else []
 
 
 def components(ctx: click.Context) -> list[str]:
-    """The components with a policy in the pool that was typed before, else in any pool."""
+    """Return the components with a policy in the pool that was typed before, else in any pool."""
     return _unique_or_none(
         ctx, lambda: [formatting.component(policy) for pool in _pools(ctx) for policy in pool.get("policies") or ()]
     )
 
 
 def keys(ctx: click.Context) -> list[str]:
-    """The keys of the pool that was typed before, else of every pool."""
+    """Return the keys of the pool that was typed before, else of every pool."""
     return _unique_or_none(ctx, lambda: [key for pool in _pools(ctx) for key in pool["capacity"]])
 
 
 def _unique_or_none(ctx: click.Context, read_names: Callable[[], list[str]]) -> list[str]:
-    """Each once; none if there is any trouble: a shell is waiting."""
+    """Return each name once; nothing after any failure, because a shell is waiting."""
     try:
         with ctx.scope():
             return list(dict.fromkeys(read_names()))

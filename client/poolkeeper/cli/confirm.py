@@ -1,4 +1,4 @@
-"""Asking a person before something is done that cannot be undone: on a terminal only."""
+"""Confirmation of a change that cannot be undone: on a terminal only."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from poolkeeper.formatting import printable
 
 
 def is_confirmed(question: Callable[[], str]) -> bool:
-    """Whether it shall be done: yes where nobody can be asked, as a script means what it says."""
+    """True if the change shall be made; without a terminal always."""
     if not is_interactive():
         return True
     return click.confirm(printable(question()), default=False, err=True)
 
 
 def is_interactive() -> bool:
-    """Whether a question would be seen, and an answer could be typed."""
+    """True if a question can be seen and answered."""
     return is_terminal(sys.stdin) and is_terminal(sys.stderr)
 
 
 def is_terminal(stream: TextIO | None) -> bool:
-    """Whether this is a terminal; a stream that was closed before we began is None."""
+    """True if this is a terminal; a stream that was closed before the start is None."""
     return stream is not None and stream.isatty()

@@ -1,6 +1,6 @@
-"""Declarations on paper: YAML read strictly, so that nothing a person wrote is lost silently, and written as a person would.
+"""Declarations as YAML files: read strictly, so that no field is lost silently, and written as a person would.
 
-What is wrong in one is told by its file, the names of pool, group and policy, and the line: all of it, not only the first.
+Each error names its file, pool, group or policy, and its line. All errors are reported, not only the first.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ FieldError = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class DeclarationFile:
-    """A declaration as it was read: where from, as which text, and what it says."""
+    """A declaration file: its name, its text, and the declaration in it."""
 
     source: str
     text: str
     declaration: dict[str, Any]
 
     def error(self, field_errors: Sequence[FieldError]) -> CommandError:
-        """All that is wrong in it, a line each."""
+        """Return the error that lists all field errors, a line each."""
         first, *more_lines = [self._describe(field, reason) for field, reason in field_errors]
         return CommandError(first, ExitCode.USAGE, hints=more_lines)
 
@@ -49,7 +49,7 @@ class DeclarationFile:
 
 
 def read(name: str) -> DeclarationFile:
-    """The declaration in a file, or on stdin; amounts may be written `gpu=8,mcpu=64000`."""
+    """Read the declaration in a file, or on stdin; amounts may be written `gpu=8,mcpu=64000`."""
     source = "stdin" if name == "-" else name
     text = _read_text(name, source)
     document = _parse(text, source)
@@ -65,7 +65,7 @@ def read(name: str) -> DeclarationFile:
 
 
 def _split_path(document: Any, parts: list[str]) -> tuple[list[str], str]:
-    """What a field is in (`pool gpus`, `policy team`), and the field in there."""
+    """Return the objects that a field is in (`pool gpus`, `policy team`), and the field inside the last of them."""
     path: list[str] = []
     while len(parts) > 1 and parts[0] in LIST_KINDS and parts[1].isdigit():
         rows, number = document.get(parts[0]) if isinstance(document, dict) else None, int(parts[1])
@@ -83,7 +83,7 @@ def _name_of(item: Any) -> str:
 
 
 def _line_of(text: str, parts: list[str]) -> int | None:
-    """The line of a field, or of what it should be in."""
+    """Return the line of a field, or of the object that lacks it."""
     import yaml
 
     node, line = yaml.compose(text, Loader=yaml.SafeLoader), None
@@ -101,7 +101,7 @@ def _line_of(text: str, parts: list[str]) -> int | None:
 
 
 def to_yaml(declaration: Mapping[str, Any]) -> str:
-    """A declaration as YAML: amounts on one line, an empty line between pools."""
+    """Return a declaration as YAML: amounts on one line, an empty line between pools."""
     import yaml
 
     class DeclarationDumper(yaml.SafeDumper):
@@ -165,13 +165,13 @@ def _parse(text: str, source: str) -> Any:
 
 
 def _describe_yaml_error(error: yaml.YAMLError) -> str:
-    """One line of what YAML says in five."""
+    """Return one line of YAML's five."""
     mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
     return (f"line {mark.line + 1}: " if mark else "is not YAML: ") + str(problem or error).splitlines()[0]
 
 
 def _to_json(value: Any, field: str, field_errors: list[FieldError]) -> Any:
-    """The value as JSON has it; what JSON does not know, such as a date, is a fault."""
+    """Return the value as JSON has it; a value that JSON does not have, such as a date, is a field error."""
     if isinstance(value, dict):
         return {
             str(key): _amounts_or_json(key, each, f"{field}.{key}".lstrip("."), field_errors) for key, each in value.items()

@@ -1,5 +1,7 @@
-"""`poolkeeper plan`, `apply` and `export`: pools, groups and policies as one file. The service compares and changes; here it is
-only read and written."""
+"""`poolkeeper plan`, `apply` and `export`: pools, groups and policies as one file. The service compares and changes; this
+module
+reads and writes files.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +75,7 @@ def export(name: str, yes: bool) -> None:
 
 
 def _plan(client: Client, file: declaration_files.DeclarationFile, *, prune: bool) -> Mapping[str, Any]:
-    """What would change. What is wrong in the paper is told by what is written there."""
+    """Return what would change. An error of the service is reported by the name and line in the file."""
     from poolkeeper.errors import BadRequest
 
     try:
@@ -91,7 +93,7 @@ def _plan(client: Client, file: declaration_files.DeclarationFile, *, prune: boo
 
 
 def _dry_run(client: Client, file: declaration_files.DeclarationFile, *, prune: bool) -> dict[str, Any]:
-    """The `effect` on those who wait and hold units; else why it would be `refused`, or why that is `unknown`."""
+    """Return the `effect` on requests; else why the change would be `refused`, or why that is `unknown`."""
     from poolkeeper.errors import ApiError, Conflict, UnprocessableRequest
 
     body = {"pools": file.declaration["pools"], "prune": prune}
@@ -139,5 +141,5 @@ def _lines(plan_document: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _name(change: Mapping[str, Any]) -> str:
-    """`gpus` for a pool, `gpus/research` for what is in it."""
+    """Return `gpus` for a pool, `gpus/research` for an account in it."""
     return str(change["pool"]) if change["kind"] == "pool" else f"{change['pool']}/{change['name']}"

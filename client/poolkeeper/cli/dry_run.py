@@ -1,4 +1,4 @@
-"""Dry runs: what a submit or a change of the pools would come to, told for people."""
+"""Output of dry runs: the outcome of a submit, or the effect of a change of pools."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ TIMEOUT_S = 20.0
 
 
 def describe_submit(outcome: Mapping[str, Any]) -> None:
-    """What a submit would come to."""
+    """Print the outcome of a submit."""
     click.echo(formatting.printable(sentence(outcome)))
     for pool in outcome["verdicts"]:
         describe_pool(pool)
 
 
 def sentence(outcome: Mapping[str, Any]) -> str:
-    """The same in a line."""
+    """Return the outcome in one line."""
     kind = outcome["outcome"]
     if kind == "allocated":
         return f"would be allocated in {outcome['pool']} at once" if outcome["pool"] else "would be allocated at once"
@@ -47,7 +47,7 @@ def sentence(outcome: Mapping[str, Any]) -> str:
 
 
 def effects(effect: Mapping[str, Any]) -> Iterator[str]:
-    """What a change would do to those who wait and hold units, a line for each kind; none if they would not notice."""
+    """Yield a line for each effect of a change on queued and allocated requests."""
     counts: Mapping[str, int] = effect["counts"]
     for name, sentence in EFFECT_SENTENCES.items():
         if count := counts.get(name, 0):
@@ -57,5 +57,5 @@ def effects(effect: Mapping[str, Any]) -> Iterator[str]:
 
 
 def show_submit(outcome: Mapping[str, Any]) -> None:
-    """For people in full, for programs as it is."""
+    """Print the outcome: in full for people, as it is for programs."""
     output.show_item(outcome, str(outcome["outcome"]), lambda: describe_submit(outcome))

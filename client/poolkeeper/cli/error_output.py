@@ -1,4 +1,4 @@
-"""What can go wrong, in one or two lines on stderr and an exit code."""
+"""Errors, in one or two lines on stderr and an exit code."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ BUG_HINTS = ["is there a Poolkeeper at that address? POOLKEEPER_TRACEBACK=1 show
 
 
 class CommandError(click.ClickException):
-    """The program itself says no: a sentence, an exit code, and perhaps what would help."""
+    """An error of the program itself: a sentence, an exit code, and hints."""
 
     def __init__(self, message: str, code: ExitCode = ExitCode.REFUSED, hints: Sequence[str] = ()) -> None:
         super().__init__(message)
@@ -39,14 +39,14 @@ class CommandError(click.ClickException):
 
 
 def is_bug(error: Exception) -> bool:
-    """Whether this is nothing that anybody meant to say."""
+    """True if the exception is not raised on purpose."""
     from poolkeeper.errors import PoolkeeperError
 
     return not isinstance(error, (click.ClickException, click.exceptions.Abort, PoolkeeperError))
 
 
 def report(error: Exception) -> int:
-    """Say what is wrong; the answer is how the program ends."""
+    """Print the error, and return the exit code."""
     if isinstance(error, click.exceptions.Abort):
         if error.__cause__ is None:  # from a prompt, whose line is still open
             click.echo(err=True)
@@ -93,7 +93,7 @@ def _exit_code(error: Any) -> ExitCode:
 
 
 def _detail(error: Any) -> str:
-    """The sentence; where the fields are listed below it, without them."""
+    """Return the sentence; without its fields if they are listed below it."""
     detail = str(error.detail or error)
     return detail.partition(": ")[0] if error.errors else detail
 
@@ -114,12 +114,12 @@ def _print_error(code: ExitCode, message: str, *hints: str) -> int:
 
 
 def print_message(message: str) -> None:
-    """A line for people, on stderr."""
+    """Print a line for people on stderr."""
     click.echo(printable(message), err=True)
 
 
 def discard_stdout() -> None:
-    """Nobody reads stdout any more: what is still in its buffer goes nowhere, silently."""
+    """Discard the buffer of stdout, whose reader is gone, without an error."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)

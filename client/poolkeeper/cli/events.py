@@ -1,4 +1,4 @@
-"""`poolkeeper events`: what happened, and what happens."""
+"""`poolkeeper events`: past events, and new ones as they happen."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _follow(events: Iterator[Mapping[str, Any]]) -> None:
 
 
 def _line(event: Mapping[str, Any]) -> str:
-    """An event by itself: a line, or a YAML document."""
+    """Return one event as a line, or as a YAML document."""
     output_format = options.current_options().output
     if output_format == "json":
         return output.to_json(event)

@@ -1,6 +1,6 @@
-"""Exit codes: every way the program can end, for scripts to tell apart. The help of `poolkeeper` lists them.
+"""Exit codes: every end of the program, for scripts to tell apart. The help of `poolkeeper` lists them.
 
-`poolkeeper run` ends as its command does, and with one of these only if the command did not come to its own end.
+`poolkeeper run` exits as its command does, and with one of these only if the command did not end by itself.
 """
 
 from __future__ import annotations
@@ -47,5 +47,5 @@ MEANINGS: dict[ExitCode, str] = {
 
 
 def as_table() -> str:
-    """The table of the help page."""
+    """Return the table of the help page."""
     return "\n".join(f"{code.value:>5}  {meaning}" for code, meaning in MEANINGS.items())

@@ -1,4 +1,4 @@
-"""`poolkeeper request explain`: why a request waits, for people."""
+"""`poolkeeper request explain`: why a request is queued, for people."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ def explain(request: str) -> None:
 
 
 def describe(explanation: Mapping[str, Any]) -> None:
-    """The sentence, and pool by pool what it rests on."""
+    """Print the sentence, and the reasons pool by pool."""
     click.echo(formatting.printable(explanation["sentence"]))
     for pool in explanation["pools"]:
         describe_pool(pool)
 
 
 def describe_pool(pool: Mapping[str, Any]) -> None:
-    """Why it waits, or would, in one pool."""
+    """Print why the request is queued, or would be, in one pool."""
     output.show_heading(f"In {pool['pool']}: number {pool['position']} of {pool['waiting']}, {pool['verdict']}")
     keys = [key for key in pool["keys"] if _is_relevant(key, pool)]
     if keys:
@@ -79,7 +79,7 @@ def describe_pool(pool: Mapping[str, Any]) -> None:
 
 
 def format_estimate(document: Mapping[str, Any] | None) -> str:
-    """When it may start: `likely 12:40:00Z, from 12:30:00Z to 13:10:00Z (from promised walltimes)`."""
+    """Return when it may start: `likely 12:40:00Z, from 12:30:00Z to 13:10:00Z (from promised walltimes)`."""
     if document is None:
         return ""
     latest = f"to {formatting.timestamp(document['latest'])}" if document["latest"] else "with no latest time"
@@ -110,7 +110,7 @@ def _print_list(title: str, rows: Sequence[Row], columns: Sequence[Column], more
 
 
 def _is_relevant(key: str, pool: Mapping[str, Any]) -> bool:
-    """The slot that everybody holds is told only where it is what lacks."""
+    """True if the key is to be shown; `step_run`, which every request has, only if it is short."""
     blocking, numbers = pool["blocking_account"], pool["keys"][key]
     is_short = numbers["needed"] > numbers["free"] - numbers["held_for_others"] or (
         blocking is not None and blocking["key"] == key

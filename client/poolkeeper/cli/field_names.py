@@ -1,4 +1,4 @@
-"""Fields of the API as they are typed: a fault of `settings.memory` is one of `--memory`."""
+"""Fields of the API by the names of their options: an error of `settings.memory` is one of `--memory`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ OPTION_NAMES = {"component_type": "kind", "preemptible": "fixed", "Idempotency-K
 
 
 def with_option_names(field_errors: Iterable[Mapping[str, str]], params: Sequence[click.Parameter]) -> list[dict[str, str]]:
-    """The faults, each named by the option that says it; what no option says keeps its name."""
+    """Return the field errors, each with the name of its option if it has one."""
     options = {param.name or "": param.opts[0] for param in params if isinstance(param, click.Option)}
     return [{**fault, "field": _option_of(str(fault.get("field") or ""), options)} for fault in field_errors]
 

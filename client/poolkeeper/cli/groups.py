@@ -1,4 +1,4 @@
-"""`poolkeeper group`: inner nodes between a pool and its policies."""
+"""`poolkeeper group`: the accounts between a pool and its policies."""
 
 from __future__ import annotations
 

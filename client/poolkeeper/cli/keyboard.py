@@ -1,4 +1,4 @@
-"""Keys as they are pressed, on a terminal that shows nothing of them; and being woken meanwhile."""
+"""Keys as they are pressed, on a terminal that does not echo them, and a wake-up from another thread."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KEY_SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|O.)?|.", re.DOTALL)
 
 
 class Keyboard:
-    """What was pressed since it was asked last; `wake` ends a wait from another thread."""
+    """The keys pressed since the last wait; `wake` ends a wait from another thread."""
 
     def __init__(self) -> None:
         self._read_end, self._write_end = os.pipe()
@@ -25,12 +25,12 @@ class Keyboard:
         os.set_blocking(self._write_end, False)
 
     def wake(self) -> None:
-        """Whoever waits looks up."""
+        """End the current wait, or the next."""
         with suppress(BlockingIOError, OSError):  # it is awake already, or over
             os.write(self._write_end, b".")
 
     def wait(self, within_s: float) -> list[str]:
-        """The keys that were pressed, as soon as there is one, somebody wakes us or time is up: `up`, `down`, or a letter."""
+        """Return the keys that were pressed (`up`, `down`, or a letter), at a key, a wake-up or after this time."""
         stdin = sys.stdin.fileno()
         ready, _, _ = select.select([stdin, self._read_end], [], [], within_s)
         if self._read_end in ready:
@@ -39,13 +39,13 @@ class Keyboard:
         return list(parse_keys(os.read(stdin, 64).decode(errors="replace"))) if stdin in ready else []
 
     def close(self) -> None:
-        """Nobody waits any more."""
+        """Close the pipe."""
         os.close(self._read_end)
         os.close(self._write_end)
 
 
 def parse_keys(text: str) -> Iterator[str]:
-    """The keys that sent this; of those that send more than a letter only arrows count."""
+    """Yield the keys of this input; of the keys that send a sequence only the arrows."""
     if not text:  # the terminal is gone
         yield "q"
     for sequence in KEY_SEQUENCE.findall(text):
@@ -55,8 +55,9 @@ def parse_keys(text: str) -> Iterator[str]:
 
 @contextmanager
 def open_keyboard() -> Iterator[Keyboard]:
-    """A keyboard whose keys count without Enter and are not echoed; Ctrl-C is what it was, Ctrl-Z nothing. A change of the
-    terminal's size wakes it."""
+    """Yield a keyboard whose keys need no Enter and are not echoed. Ctrl-C stays, Ctrl-Z is off. A resize of the terminal wakes
+    it.
+    """
     import termios
     import tty
 

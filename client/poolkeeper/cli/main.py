@@ -1,4 +1,4 @@
-"""The entry point: the program's nouns and verbs, and where each is. Nothing but click is imported for its help."""
+"""The entry point: nouns and verbs of the program, and the module of each. For its help nothing but click is imported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The options every verb takes, before it or after it, and the connection made from them."""
+"""The global options, before or after the verb, and the client made from them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FORMATS = ("table", "wide", "json", "yaml", "name")
 
 @dataclass
 class GlobalOptions:
-    """What was said for every verb; None is left to the environment and the config file."""
+    """The values of the global options; None is left to the environment and the config file."""
 
     url: str | None = None
     token: str | None = None
@@ -26,17 +26,17 @@ class GlobalOptions:
 
     @property
     def for_programs(self) -> bool:
-        """Whether stdout is for a program to read."""
+        """True if a program reads stdout."""
         return self.output in ("json", "yaml", "name")
 
 
 def current_options() -> GlobalOptions:
-    """The global options of this run."""
+    """Return the global options of this run."""
     return click.get_current_context().find_root().ensure_object(GlobalOptions)
 
 
 def client(**settings: Any) -> Client:
-    """A client as the options, the environment and the config file say; `more` goes to its constructor."""
+    """Return a client for the options, the environment and the config file; `settings` go to its constructor."""
     from poolkeeper import Client
 
     chosen = current_options()
@@ -44,22 +44,22 @@ def client(**settings: Any) -> Client:
 
 
 def call(method: str, path: str, **arguments: Any) -> Any:
-    """One call to the service; the answer decoded."""
+    """Make one call, and return the decoded answer."""
     return client().call(method, path, **arguments)
 
 
 def path(*parts: str) -> str:
-    """A path of the API from its parts, each quoted."""
+    """Return a path of the API; each part is quoted."""
     return "/" + "/".join(quote(part, safe="") for part in parts)
 
 
 def verb_options() -> list[click.Option]:
-    """As those of the root; said after the verb they win."""
+    """Return the global options of a verb. After the verb they win over those before the noun."""
     return [_option(*words, **how) for words, how in _OPTIONS]
 
 
 def root_options() -> list[click.Option]:
-    """Those before the noun, which also listen to the environment."""
+    """Return the global options of the root, which also read the environment."""
     options = verb_options()
     for option in options:
         if option.name in ("url", "token", "workspace"):

@@ -1,4 +1,4 @@
-"""Answers on stdout: tables for people, JSON, YAML, bare names for programs. Tables are cut to a terminal, never in a pipe."""
+"""Results on stdout: tables for people; JSON, YAML, bare names for programs. Tables are cut to a terminal, never in a pipe."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ MIN_LONG_WIDTH = 10
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table: its title and what of a row it shows. `wide`: only in -o wide; `long`: may take two lines."""
+    """A column of a table: its title, and its cell of a row. `wide`: only in -o wide; `long`: may take two lines."""
 
     title: str
     cell: Callable[[Any], Any]
@@ -45,7 +45,7 @@ class Column:
 
 
 def show_list(rows: Iterable[Row], columns: Sequence[Column], name: Callable[[Row], str]) -> None:
-    """A list, as was asked for."""
+    """Print a list in the chosen format."""
     output_format = current_options().output
     if output_format == "name":
         for row in rows:
@@ -57,7 +57,7 @@ def show_list(rows: Iterable[Row], columns: Sequence[Column], name: Callable[[Ro
 
 
 def show_item(item: Row, name: str, describe: Callable[[], None]) -> None:
-    """One thing, as was asked for; `describe` prints it for people."""
+    """Print one object in the chosen format; `describe` prints it for people."""
     output_format = current_options().output
     if output_format == "name":
         click.echo(name)
@@ -68,7 +68,7 @@ def show_item(item: Row, name: str, describe: Callable[[], None]) -> None:
 
 
 def show_result(item: Row | None, name: str, sentence: str) -> None:
-    """What was done: a sentence for people, the thing itself for programs."""
+    """Print the result of a change: a sentence for people, the object for programs."""
     if item is not None or current_options().output == "name":
         show_item(item or {}, name, lambda: click.echo(printable(sentence)))
     elif not current_options().for_programs:
@@ -76,7 +76,7 @@ def show_result(item: Row | None, name: str, sentence: str) -> None:
 
 
 def show_data(value: Any) -> None:
-    """A value as JSON or YAML."""
+    """Print a value as JSON or YAML."""
     if current_options().output == "yaml":
         import yaml
 
@@ -86,13 +86,13 @@ def show_data(value: Any) -> None:
 
 
 def to_json(value: Any, indent: int | None = None) -> str:
-    """JSON in the characters that stdout has."""
+    """Return JSON in the characters that stdout has."""
     encoding = (getattr(sys.stdout, "encoding", None) or "ascii").lower().replace("-", "")
     return json.dumps(value, indent=indent, ensure_ascii=encoding != "utf8")
 
 
 def show_fields(pairs: Iterable[tuple[str, Any]]) -> None:
-    """Names and values below each other, for people."""
+    """Print names and values below each other, for people."""
     shown = [(name, one_line(value)) for name, value in pairs if value not in (None, "")]
     width = max(len(name) for name, _ in shown) + 2
     for name, value in shown:
@@ -103,7 +103,7 @@ def show_fields(pairs: Iterable[tuple[str, Any]]) -> None:
 
 
 def _wrap(value: str, indent: int) -> list[str]:
-    """The lines of a value; on a terminal as many as it takes."""
+    """Return the lines of a value; on a terminal it is wrapped."""
     if not is_terminal(sys.stdout):
         return [value]
     width = max(20, shutil.get_terminal_size().columns - indent)
@@ -111,12 +111,12 @@ def _wrap(value: str, indent: int) -> list[str]:
 
 
 def show_heading(text: str) -> None:
-    """A line over a part of a description."""
+    """Print a heading over a part of a description."""
     click.echo(f"\n{printable(text)}")
 
 
 def show_table(rows: Iterable[Row], columns: Sequence[Column], *, wide: bool | None = None, indent: int = 0) -> None:
-    """A table: by rich on a terminal, else plain and aligned."""
+    """Print a table: with rich on a terminal, else plain and aligned."""
     if wide is None:
         wide = current_options().output == "wide"
     shown = [column for column in columns if wide or not column.wide]
@@ -128,7 +128,7 @@ def show_table(rows: Iterable[Row], columns: Sequence[Column], *, wide: bool | N
 
 
 def _cell(value: Any) -> str:
-    """A cell is never empty, so that a line can be cut into words by a script; what stands before the text stays."""
+    """Return the text of a cell. It is never empty, so that a script can split the line; leading spaces stay."""
     text = "-" if value is None or value == "" else str(value)
     lead = len(text) - len(text.lstrip(" "))
     return " " * lead + one_line(text)
@@ -145,7 +145,7 @@ def _print_plain(columns: Sequence[Column], cells: list[list[str]], indent: int)
 
 
 def _print_rich(columns: Sequence[Column], cells: list[list[str]], indent: int) -> None:
-    """As wide as the terminal: long columns take more lines. What has to be copied, such as an id, is never cut."""
+    """Print a table as wide as the terminal: long columns take more lines. A cell to be copied, such as an id, is never cut."""
     from rich.console import Console
     from rich.padding import Padding
     from rich.table import Table

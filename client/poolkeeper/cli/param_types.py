@@ -1,4 +1,4 @@
-"""Kinds of values on the command line: names, components, amounts, durations, settings, labels; refused in one clear line."""
+"""Types of command line values: names, components, amounts, durations, settings, labels. Errors are one clear line."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _DURATION = re.compile(r"(?:(\d{1,9})d)?(?:(\d{1,9})h)?(?:(\d{1,9})m)?(?:(\d{1,9
 
 
 class Name(click.ParamType[str]):
-    """A name, completed from those there are."""
+    """A name, completed from the existing ones."""
 
     name = "name"
 
@@ -56,7 +56,7 @@ class Component(click.ParamType[tuple[str | None, str]]):
         return kind or None, name
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """The components with a policy, in the pool that was named or in any."""
+        """Return the components with a policy, in the pool that was named or in any."""
         return [CompletionItem(name) for name in completion_names.components(ctx) if name.startswith(incomplete)]
 
 
@@ -88,7 +88,7 @@ class Amounts(click.ParamType[dict[str, int | None]]):
 
 
 def parse_amounts(text: str, *, removable: bool = False) -> dict[str, int | None]:
-    """The amounts a person wrote; ValueError says what is wrong with which."""
+    """Return the amounts in this text. Raise ValueError with the key and its error."""
     amounts: dict[str, int | None] = {}
     for key, amount in _parse_pairs(text):
         if key in amounts:
@@ -113,7 +113,7 @@ def _parse_pair(part: str) -> tuple[str, str]:
 
 
 def _parse_yaml_pairs(text: str) -> list[tuple[str, str]]:
-    """JSON is YAML; the scalars stay as they were written, so that nothing is made into another number on the way."""
+    """Return the pairs of YAML or JSON. Scalars stay as they were written, so that no number is changed."""
     import yaml
 
     try:
@@ -139,7 +139,7 @@ def _parse_units(key: str, amount: str, *, removable: bool) -> int | None:
 
 
 def merge(values: Iterable[dict[str, Any]], option: str) -> dict[str, Any]:
-    """What an option that may be given several times says in all."""
+    """Return the sum of an option that was given several times."""
     result: dict[str, Any] = {}
     for each in values:
         if duplicates := result.keys() & each.keys():
@@ -177,7 +177,7 @@ class Duration(click.ParamType[int | str]):
 
 
 def parse_duration(text: str) -> int:
-    """Seconds."""
+    """Return the seconds of a duration."""
     match = _DURATION.fullmatch(text.strip())
     if match is None or not text.strip():
         raise ValueError(text)
@@ -185,7 +185,7 @@ def parse_duration(text: str) -> int:
 
 
 def seconds(duration: int | str) -> int | None:
-    """What the API calls it: none is null."""
+    """Return the value of the API: none is null."""
     return None if duration == NONE else int(duration)
 
 
@@ -215,7 +215,7 @@ class Setting(click.ParamType[dict[str, Any]]):
             self.fail(f"{key}: {error}", param, ctx)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Names of settings with what is to follow; with its name said, the words one may be."""
+        """Return the names of settings; after a name, its choices."""
         words = [f"{name}={word}" for name, may_be in self.choices.items() if f"{name}=" in incomplete for word in may_be]
         words = words or [f"{name}=" for name in self.choices]
         return [CompletionItem(word) for word in words if word.startswith(incomplete)]
@@ -261,7 +261,7 @@ class Label(click.ParamType[dict[str, str]]):
 
 
 def full_component(component: tuple[str | None, str], kind: str | None) -> tuple[str, str]:
-    """(type, name) of a component and the option --type, which may say the same but nothing else."""
+    """Return (type, name) of a component and the option --type, which may only repeat the type."""
     prefix, name = component
     if prefix and kind and prefix != kind:
         raise click.BadOptionUsage("--type", f"--type {kind} is not the type of {prefix}/{name}")

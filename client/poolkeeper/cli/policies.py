@@ -1,4 +1,4 @@
-"""`poolkeeper policy`: what connects a component to a pool."""
+"""`poolkeeper policy`: the policies of components in pools."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def _owner_name(owner: tuple[str, str]) -> str:
 
 
 def _summary(policy: Mapping[str, Any]) -> str:
-    """What it says, in a few words."""
+    """Return the policy in a few words."""
     words = [f"priority {policy['priority']}"]
     words += [f"{word} {formatting.amounts(policy[word])}" for word in ("reserved", "limit") if policy[word]]
     words += [f"group {policy['group']}"] if policy["group"] else []

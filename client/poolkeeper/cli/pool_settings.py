@@ -1,4 +1,4 @@
-"""Settings as they are typed and shown: which there are, and what holds where a pool leaves one to its discipline."""
+"""Names and choices of pool settings, and the defaults of each discipline."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ DISCIPLINE_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
 
 
 def format_settings(settings: Mapping[str, Any]) -> str:
-    """A pool's settings on one line; one left to the discipline as that has it: `backoff_s=5 (as the discipline)`."""
+    """Return the settings of a pool on one line; a setting left to the discipline as `backoff_s=5 (as the discipline)`."""
     return " ".join(_format_setting(name, value, settings.get("discipline")) for name, value in settings.items()) or "-"
 
 

@@ -114,7 +114,7 @@ pool.add_command(shares)
 
 
 def _body(capacity: OptionValues, description: str | None, settings: OptionValues) -> dict[str, Any]:
-    """The fields that were given."""
+    """Return the fields that were given."""
     fields = {
         "capacity": param_types.merge(capacity, "--capacity") or None,
         "description": description,

@@ -1,4 +1,4 @@
-"""A request in full, and what happened to it, told in sentences."""
+"""A request in full, and its events in sentences."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ REASON_SENTENCES: dict[str, str] = {
 
 
 def event_sentence(event: Mapping[str, Any]) -> str:
-    """A line of a story, or an event, as a sentence."""
+    """Return an event as a sentence."""
     in_pool = f" in {event['pool']}" if event.get("pool") else ""
     sentence = EVENT_SENTENCES.get(event["event"], str(event["event"])).format(in_pool=in_pool, victims=_victims(event))
     if (reason := event.get("reason")) and not event.get("victims") and event["event"] != "reprieved":
@@ -72,7 +72,7 @@ def _rank(rank: Mapping[str, Any] | None, words: str) -> str:
 
 
 def describe(request: Mapping[str, Any]) -> None:
-    """Everything there is to say of a request."""
+    """Print every field and event of a request."""
     output.show_fields(_facts(request))
     refusals = (request.get("reason") or {}).get("pools") or []
     if len(refusals) > 1:

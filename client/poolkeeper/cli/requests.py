@@ -1,4 +1,4 @@
-"""`poolkeeper request`: asks for capacity."""
+"""`poolkeeper request`: requests for capacity."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ request.add_command(explanations.explain)
 
 
 def sentence(request: Mapping[str, Any]) -> str:
-    """How a request stands, in a line."""
+    """Return the state of a request in one line."""
     status, where = request["status"], f" in {request['pool']}" if request.get("pool") else ""
     text = f"request {request['id']}: {status}"
     if status in ("allocated", "preempting"):
@@ -213,7 +213,7 @@ def sentence(request: Mapping[str, Any]) -> str:
 
 
 def _heartbeat_sentence(heartbeat: Mapping[str, Any]) -> str:
-    """What a holder was answered, in a line."""
+    """Return the answer to a heartbeat in one line."""
     if heartbeat["directive"] is None:
         return f"request {heartbeat['id']}: {heartbeat['status']}, it has left"
     lease = (
@@ -225,7 +225,7 @@ def _heartbeat_sentence(heartbeat: Mapping[str, Any]) -> str:
 
 
 def _show_and_exit(request: Mapping[str, Any], *, waited: bool) -> None:
-    """Say how it stands; the exit code says so too."""
+    """Print the request, and exit with the code of its state."""
     output.show_result(request, str(request["id"]), sentence(request))
     status = request["status"]
     if status == "allocated" and request["lease_s"] and not options.current_options().for_programs:
@@ -244,7 +244,7 @@ def _show_and_exit(request: Mapping[str, Any], *, waited: bool) -> None:
 
 
 def _show_dry_run(outcome: Mapping[str, Any]) -> None:
-    """Say what would come of a submit; the exit code says so too."""
+    """Print the outcome of a dry run, and exit with its code."""
     show_submit(outcome)
     if outcome["outcome"] == "rejected":
         click.get_current_context().exit(ExitCode.REJECTED)

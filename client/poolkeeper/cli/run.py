@@ -1,4 +1,4 @@
-"""`poolkeeper run`: a command that waits for units, holds them while it works, and gives them back."""
+"""`poolkeeper run`: a command that waits for units, keeps them while it works, and releases them."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ _EXAMPLE = "poolkeeper run --component team-ml --gpu 1 -- python train.py"
 
 
 class _RunCommand(VerbCommand):
-    """A verb for which `--KEY N` is an amount where it is no option, and all after `--` the command."""
+    """A verb for which `--KEY N` is an amount unless it is an option, and everything after `--` is the command."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """As click does, with the amounts put in the words of --resource."""
+        """As click does, with the amounts rewritten to --resource."""
         if not ctx.resilient_parsing and not _asks_for_help(args):
             args = _CommandLine(args, self.get_params(ctx), ctx).rewrite()
         return super().parse_args(ctx, args)
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
-        """With what this verb takes beside its options."""
+        """Return the usage line with the amounts and the command."""
         return ["[--KEY N]… [OPTIONS]", "--", "COMMAND…"]
 
 
 class _CommandLine:
-    """What was typed, word by word."""
+    """The arguments, one by one."""
 
     def __init__(self, arguments: Sequence[str], params: Sequence[click.Parameter], ctx: click.Context) -> None:
         self._arguments, self._ctx = list(arguments), ctx
@@ -45,7 +45,7 @@ class _CommandLine:
         }
 
     def rewrite(self) -> list[str]:
-        """The same, as click takes it; UsageError about an amount that is none, and if no command is there."""
+        """Return the arguments for click. Raise UsageError for a wrong amount, or if there is no command."""
         arguments = list(self._rewrite(iter(self._arguments))) if "--" in self._arguments else []
         if "--" not in arguments or arguments.index("--") == len(arguments) - 1:
             self._refuse(f"which command? It stands after a --, at the end: {_EXAMPLE}")
@@ -74,7 +74,7 @@ class _CommandLine:
                     yield from (value for value in [next(arguments, None)] if value is not None)
 
     def _amount(self, key: str, value: str | None, arguments: Iterator[str]) -> str:
-        """`gpu=2`, of what was typed as `--gpu 2` or `--gpu=2`."""
+        """Return `gpu=2` for `--gpu 2` or `--gpu=2`."""
         similar = self._similar_options(key)
         suggestion = f" Did you mean {' or '.join(similar)}?" if similar else ""
         value = next(arguments, None) if value is None else value
@@ -95,7 +95,7 @@ class _CommandLine:
 
 
 def edit_distance(word: str, other: str) -> int:
-    """How many letters have to be added, left out, exchanged or swapped with the next to make one the other."""
+    """Return how many letters have to be added, left out, replaced or swapped with the next to turn one word into the other."""
     before, row = [0] * (len(other) + 1), list(range(len(other) + 1))
     for i, letter in enumerate(word, 1):
         last, before, row = before, row, [i]

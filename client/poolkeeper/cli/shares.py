@@ -1,4 +1,4 @@
-"""`poolkeeper pool shares`: the tree of a pool, with what each node has, wants and is due."""
+"""`poolkeeper pool shares`: the accounts of a pool, with their usage, demand and fair share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person may say of a new request, and the ask the service takes."""
+"""The options of a new request, and the body made from them."""
 
 from __future__ import annotations
 
@@ -54,12 +54,14 @@ _OPTIONS = (
 
 
 def submit_options(command: Decorated) -> Decorated:
-    """Every option of an ask, in the order of the help."""
+    """Add every option of a request, in the order of the help."""
     return reduce(lambda done, option: option(done), reversed(_OPTIONS), command)
 
 
 def spec_of(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The body of a submit; what was not said is left to the service. That nothing is asked has to be said on purpose."""
+    """Return the body of a submit. An option that is not given is left to the service; a request for nothing has to be
+    explicit.
+    """
     kind, name = param_types.full_component(values["component"], values["kind"])
     if not any(values[field] for field in ("resources", "gpu_count", "cpu_count", "memory")):
         raise click.UsageError("what does it ask? --resource gpu=1", click.get_current_context())

@@ -1,7 +1,6 @@
-"""Names that are near to one that is not there: of what was asked for, and of what a rejected request asked.
+"""Similar names for a name that does not exist, and for a rejected request.
 
-They are looked up when something was refused already, so whatever goes wrong with that (a token that may not, a service that is
-busy) only means that there is nothing to add.
+They are looked up after an error. If the lookup fails (no permission, a busy service), there is no suggestion.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ MAX_NAMES = 10
 
 
 def add_names(error: Any, params: Mapping[str, Any]) -> None:
-    """Add to what was not found the names that look like it."""
+    """Add similar names to a NotFound."""
     name, names = _name_and_candidates(error, params)
     if name is not None:
         error.hints = _similar(name, {name: name for name in names})
 
 
 def hints_of(request: Mapping[str, Any]) -> list[str]:
-    """What a rejected request may have meant by a component without policies, or by a key that no pool has."""
+    """Return hints for a rejected request whose component has no policy, or whose key is in no pool."""
     reason = request.get("reason") or {}
     verdicts = reason.get("pools") or []
     try:
@@ -38,7 +37,7 @@ def hints_of(request: Mapping[str, Any]) -> list[str]:
 
 
 def _components_like(name: str, kind: str) -> list[str]:
-    """Those with a policy, as they are typed; one of the same name and another type is as near as can be."""
+    """Return a hint with similar components that have a policy; the same name with another type is the most similar."""
     policies = [policy for pool in _pools() for policy in pool.get("policies") or []]
     return _similar(name, {component(policy): str(policy["component"]) for policy in policies})
 
@@ -54,7 +53,7 @@ def _pools() -> Sequence[Mapping[str, Any]]:
 
 
 def _similar(name: str, names: Mapping[str, str]) -> list[str]:
-    """`known` is how each is typed → what of it is compared."""
+    """Return a hint with the similar of these `names` (as typed → the part that is compared)."""
     from difflib import get_close_matches
 
     matches = get_close_matches(name, set(names.values()), cutoff=0.5)
@@ -80,7 +79,7 @@ def _component_name(component: Any) -> str:
 
 
 def _names(field: str, *parts: str) -> list[str]:
-    """The names there are; none if they cannot be had just now."""
+    """Return the existing names; none if they cannot be read now."""
     from poolkeeper.errors import PoolkeeperError
 
     try:

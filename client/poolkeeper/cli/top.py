@@ -1,4 +1,4 @@
-"""`poolkeeper top`: pools, who uses them and who waits, as it changes."""
+"""`poolkeeper top`: pools, their policies and queues, as they change."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _watch(client: Client, interval_s: float) -> None:
 
 
 class TopRefresher:
-    """Looks at the service, in a thread of its own: every so often, and when something happened. What it sees last is here."""
+    """Loads the data of `top` in a thread: at intervals, and at events. The latest data are here."""
 
     def __init__(self, client: Client, keyboard: Keyboard, interval_s: float) -> None:
         self._client, self._keyboard, self._interval_s = client, keyboard, interval_s
@@ -101,7 +101,7 @@ class TopRefresher:
         self._refresh, self._closed = Event(), Event()
 
     def refresh_until_closed(self) -> None:
-        """Look, until it is closed."""
+        """Load the data again and again, until it is closed."""
         while not self._closed.is_set():
             began_s = time.monotonic()
             try:
@@ -114,7 +114,7 @@ class TopRefresher:
             self._refresh.clear()
 
     def follow_events(self) -> None:
-        """Look again whenever something has happened, as long as that is told."""
+        """Refresh at every event, as long as the service sends them."""
         from poolkeeper.errors import PoolkeeperError
 
         event_client = self._client.clone()
@@ -126,25 +126,25 @@ class TopRefresher:
                 self._closed.wait(self._interval_s)
 
     def select(self, pool: str) -> None:
-        """This one is looked at closely from now on."""
+        """Show this pool in detail from now on."""
         self.selected_pool = pool
         self._refresh.set()
 
     def close(self) -> None:
-        """No more."""
+        """End both threads."""
         self._closed.set()
         self._refresh.set()
 
 
 class _TopScreen:
-    """What is on the terminal."""
+    """The view on the terminal."""
 
     def __init__(self, refresher: TopRefresher, client: Client) -> None:
         self._refresher = refresher
         self._location = formatting.one_line(f"workspace {client.workspace} at {client.url}")
 
     def show(self, keyboard: Keyboard) -> None:
-        """Until a key ends it; a token that is not good for it ends it, too."""
+        """Show it until a key ends it; a token without permission ends it, too."""
         from rich.console import Console
         from rich.live import Live
 
@@ -163,7 +163,7 @@ class _TopScreen:
         raise error
 
     def lines(self, width: int, height: int) -> list[Line]:
-        """As many as fit, the chosen pool among them."""
+        """Return as many lines as fit, the selected pool among them."""
         head = [self._head(), *self._error_lines()]
         data = self._refresher.data
         if data is None:
@@ -213,7 +213,7 @@ class _TopScreen:
 
 
 def _render(lines: Sequence[Line], width: int) -> Any:
-    """For rich; what is too long is cut."""
+    """Return the lines for rich, each cut to the width."""
     from rich.text import Text
 
     whole = [Text.assemble(*((word.text, word.style) for word in line)) for line in lines]

@@ -1,4 +1,4 @@
-"""What `poolkeeper top` sees at one moment: pools, and of those that are looked at closely their policies and who is next."""
+"""The data of `poolkeeper top`: pools, and the policies and the head of the queue of some of them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAX_DETAILED = 4
 
 @dataclass(frozen=True, slots=True)
 class PoolDetail:
-    """A pool looked at closely."""
+    """The policies and the head of the queue of a pool."""
 
     policies: Sequence[Mapping[str, Any]]
     queue: Sequence[Mapping[str, Any]]
@@ -30,7 +30,7 @@ class PoolDetail:
 
 @dataclass(frozen=True, slots=True)
 class TopData:
-    """All of it."""
+    """All of the data."""
 
     pools: Sequence[Mapping[str, Any]]
     details: Mapping[str, PoolDetail]
@@ -38,7 +38,9 @@ class TopData:
 
 
 def load(client: Client, selected_pool: str | None, *, every_pool: bool = False) -> TopData:
-    """Ask, one thing after the other; `whole` looks at every pool closely. Refused if there is no answer."""
+    """Load the data, one call after the other; with `every_pool` the details of every pool. Raise an ApiError without an
+    answer.
+    """
     pools = list(client.items("/pools"))
     names = [str(pool["name"]) for pool in pools]
     if not every_pool and len(names) > MAX_DETAILED:
@@ -62,7 +64,7 @@ def _load_detail(client: Client, pool: str) -> PoolDetail:
 
 
 def _explain(client: Client, request: Mapping[str, Any], pool: str) -> Mapping[str, Any] | None:
-    """Why it waits in this pool; None if that is not told, or it waits no more."""
+    """Return why it is queued in this pool; None if that is not permitted, or if it is queued no more."""
     from poolkeeper.errors import AccessDenied, NotFound
 
     try:

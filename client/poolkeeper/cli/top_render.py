@@ -1,4 +1,4 @@
-"""How `poolkeeper top` draws what it sees: lines of words, each with a style, for a terminal as for a pipe."""
+"""Renders `poolkeeper top`: lines of spans, each with a style, for a terminal and for a pipe."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Line: TypeAlias = "list[Span]"
 
 
 class Span(NamedTuple):
-    """Some text and how it looks."""
+    """Text and its style."""
 
     text: str
     style: str = ""
@@ -39,7 +39,7 @@ VERDICTS = {
 
 
 class TopView:
-    """Draws, for so many columns, in blocks or in plain characters; of each pool so many policies at most, if that is said."""
+    """Renders the data for a width, in blocks or in plain characters, with at most this many policies of each pool."""
 
     def __init__(self, width: int, *, plain: bool, now: datetime | None = None, max_policies: int | None = None) -> None:
         self._max_policies = max_policies
@@ -47,7 +47,7 @@ class TopView:
         self._marks, self._now = PLAIN if plain else BLOCKS, now or datetime.now(UTC)
 
     def pools(self, data: TopData, selected_pool: str | None = None) -> Iterator[tuple[str, list[Line]]]:
-        """The lines of each pool, by its name; the chosen one is marked."""
+        """Yield the name and the lines of each pool; the selected one is marked."""
         for number, pool in enumerate(data.pools, start=1):
             name = str(pool["name"])
             lines = [self._heading(pool, number, is_selected=name == selected_pool), *self._bars(pool)]
@@ -56,7 +56,7 @@ class TopView:
             yield name, lines
 
     def legend(self) -> Line:
-        """What the parts of a bar mean."""
+        """Return the legend of the bars."""
         words = [Span(f"{mark} {name}  ", style) for mark, (name, style) in zip(self._marks, BAR_PARTS, strict=True)]
         return [*words[:-1], Span(words[-1].text.rstrip(), words[-1].style)]
 
@@ -93,7 +93,7 @@ class TopView:
             yield [Span(f"  and {pool['queue_length'] - len(waiting)} more", "dim")]
 
     def _visible_policies(self, policies: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
-        """All, or as many as there is room for: rather those who use something or wait, else in their order."""
+        """Return all policies, or as many as fit: first those with usage or queued requests, in their order."""
         if self._max_policies is None or len(policies) <= self._max_policies:
             return policies
         idle = [not policy["queued"] and not any(policy["used"].values()) for policy in policies]
@@ -136,7 +136,7 @@ class TopView:
         return [f"likely in {self._until(estimate['likely'])}{latest}"]
 
     def _until(self, time: str) -> str:
-        """How long until then, roughly."""
+        """Return the time until then, roughly."""
         left_s = max(0, round((formatting.parse_time(time) - self._now).total_seconds()))
         for unit, length in (("h", 3600), ("m", 60)):
             if left_s >= 2 * length:
@@ -145,7 +145,7 @@ class TopView:
 
 
 def _policy(policy: Mapping[str, Any], keys: Sequence[str]) -> list[str]:
-    """Its columns: who, of each key what it uses, and how many wait."""
+    """Return the cells of a policy: component, queued requests, and usage of each key."""
     usage = [
         _use(policy, key) for key in keys if policy["used"].get(key) or policy["reserved"].get(key) or key in policy["limit"]
     ]
@@ -168,7 +168,7 @@ def _aligned(rows: Sequence[Sequence[str]]) -> list[list[str]]:
 
 
 def divide_cells(parts: Sequence[int], cells: int) -> list[int]:
-    """So many cells among the parts, as nearly as can be; what there is has one at least, if there are enough."""
+    """Divide the cells among the parts as exactly as possible; a part that is not 0 gets at least one if there are enough."""
     total = sum(parts)
     if not total:
         return [0] * len(parts)

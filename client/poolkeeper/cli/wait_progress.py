@@ -1,4 +1,4 @@
-"""Waiting for a grant, in sight of a person: one live line on a terminal, else a line on stderr for every change."""
+"""Progress of a wait for a grant: one live line on a terminal, else a line on stderr at every change."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LONGEST_OUTAGE_S = 120.0
 
 
 def wait_for(client: Client, request: Mapping[str, Any], timeout_s: int | None) -> Mapping[str, Any]:
-    """The request when it is no longer queued, or as it stood when the time was up. Ctrl-C leaves it queued."""
+    """Return the request when it is no longer queued, or when the time is up. Ctrl-C leaves it queued."""
     line = _ProgressLine()
     try:
         request = _poll_until(client, request, timeout_s, line)
@@ -74,7 +74,7 @@ def _poll_until(client: Client, request: Mapping[str, Any], timeout_s: int | Non
 
 
 def _poll(client: Client, request: str, wait_s: float) -> tuple[Mapping[str, Any], float]:
-    """How it stands after one long poll, and how long the service would like us to stay away."""
+    """Return the request after one long poll, and the pause in seconds that the service asks for."""
     from poolkeeper.http_client import decode_json
 
     query = {"wait_s": round(wait_s, 3), "status": "queued"}
@@ -83,7 +83,7 @@ def _poll(client: Client, request: str, wait_s: float) -> tuple[Mapping[str, Any
 
 
 class _ProgressLine:
-    """What is shown meanwhile."""
+    """The line of the wait."""
 
     def __init__(self) -> None:
         self.is_live = is_terminal(sys.stderr) and os.environ.get("TERM") != "dumb"
@@ -92,7 +92,7 @@ class _ProgressLine:
         self._is_drawn = False
 
     def show(self, request: Mapping[str, Any], waited_s: float) -> None:
-        """How it stands now."""
+        """Show the state of the request."""
         position = formatting.position(request)
         text = f"{request['id']} {request['status']}" + (f", position {position}" if position else "")
         if self.is_live:
@@ -102,7 +102,7 @@ class _ProgressLine:
         self._last = text
 
     def show_retry(self, error: str) -> None:
-        """No answer, but not yet given up."""
+        """Show that a poll failed and is tried again."""
         if self.is_live:
             self._draw(f"{error}; trying again")
         elif error != self._last:
@@ -110,7 +110,7 @@ class _ProgressLine:
         self._last = error
 
     def clear(self) -> None:
-        """Nothing of it stays."""
+        """Remove the line."""
         if self._is_drawn:
             click.echo("\r\x1b[K", nl=False, err=True)
             self._is_drawn = False

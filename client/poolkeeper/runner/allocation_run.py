@@ -1,4 +1,4 @@
-"""One allocation, from the grant until the units are given back: the command in it, the heartbeats beside it, and its end."""
+"""One allocation, from the grant until the units are released: the command, its heartbeats, and the report of its end."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class AllocationRunResult:
-    """How it ended for us: with the command's exit code, or with a request that is to be waited for again."""
+    """How the allocation ended: with the exit code of the command, or with a request to wait for again."""
 
     code: int = 0
     request: Request | None = None
@@ -39,8 +39,10 @@ class AllocationRunResult:
 
 
 class AllocationRun:
-    """Called once. AllocationLost if the units were; Interrupted if the service cannot be reached and somebody has had
-    enough."""
+    """Runs the command under one allocation. Raises AllocationLost if the units are lost, and Interrupted if a signal comes
+    while the
+    service cannot be reached.
+    """
 
     def __init__(
         self,
@@ -58,7 +60,7 @@ class AllocationRun:
         self._heartbeats = HeartbeatThread(client, *self._request_and_fence, request.lease_s, renewed_s, wake)
 
     def __call__(self) -> AllocationRunResult:
-        """Runs the command, again if it left and may stay after all; returns when the units are given back."""
+        """Run the command, and again if it left and may stay after all. Return when the units are released."""
         self._heartbeats.start()
         try:
             while True:
@@ -99,7 +101,7 @@ class AllocationRun:
         return process_run
 
     def _settle(self, process_run: ProcessRun) -> AllocationRunResult | None:
-        """Tells the service how it ended; None if the command may go on under this allocation."""
+        """Report to the service how the process ended. None if the command may go on under this allocation."""
         if process_run.continues_when_lost:
             return AllocationRunResult(process_run.code)
         if process_run.lost:
@@ -116,7 +118,7 @@ class AllocationRun:
         return AllocationRunResult(request=self._retry(self._get_request)) if has_left else None
 
     def _report_leaving(self, process_run: ProcessRun) -> bool:
-        """Says that we have left, with the checkpoint, if there is one; False if we need not."""
+        """Report that the command has left, with its checkpoint if there is one. False if the allocation may stay."""
         if process_run.outcome == "completed" and process_run.checkpoint:
             arguments = (*self._request_and_fence, "completed", None, process_run.checkpoint.reference)
             try:
@@ -137,7 +139,7 @@ class AllocationRun:
         return self._heartbeats.left
 
     def _requeued_or_lost(self) -> AllocationRunResult:
-        """The request, if it waits or holds units again; else AllocationLost."""
+        """Return the request if it is queued or allocated again; else raise AllocationLost."""
         try:
             request = self._retry(self._get_request)
         except NotFound as error:
@@ -148,7 +150,7 @@ class AllocationRun:
         raise AllocationLost(f"request {request.id} is {request.status}: {reason or 'no reason is given'}")
 
     def _release(self, process_run: ProcessRun) -> None:
-        """Gives the units back. Whatever becomes of that, the command has ended, and its code is what counts."""
+        """Release the units. A failure is only a warning: the command has ended, and its exit code is the result."""
         is_certain, began_s = not self._heartbeats.suspected, now_s()
         lease_ends = self._request.lease_s is not None
 
@@ -168,7 +170,7 @@ class AllocationRun:
             self._context.progress.warn(f"the units could not be given back, {consequence}: {error}")
 
     def _cancel_requeued(self, process_run: ProcessRun) -> None:
-        """The request of work that is done, if it was put back into the queue in the last moment."""
+        """Cancel the request of finished work, if it was put back into the queue in the last moment."""
         try:
             request = cancel_if_queued(self._client, self._request.id)
             if request.is_allocated and request.fence is not None and request.fence != self._request_and_fence[1]:
@@ -180,7 +182,7 @@ class AllocationRun:
         return self._client.request(self._request.id)
 
     def _retry(self, call: Callable[[], Result], is_time_up: Callable[[], bool] = lambda: False) -> Result:
-        """The answer, however long the service cannot be reached; not beyond what is enough, nor a signal to end."""
+        """Return the result of the call, retried until the time is up or a signal comes while the service is unreachable."""
         tries, progress = 0, self._context.progress
         while True:
             try:

@@ -1,11 +1,11 @@
-"""What the command says of its checkpoints: files in a folder of `run`'s own, so that a shell can do it, and no network.
+"""Checkpoint reports of the command: files in a folder of `run`, so that a shell can write them and no network is needed.
 
-`checkpoint` says that the work is saved; its first line, if any, is the reference to go on from. `checkpoint.progress` says
-that it is being saved, `checkpoint.failed` that it cannot be. Each is taken away once it was read, so the next one is news
-again.
+`checkpoint` reports that the work is saved; its first line, if any, is the reference to resume from. `checkpoint.progress`
+reports that it is being saved, `checkpoint.failed` that it cannot be. A file is removed when it is read, so the next one is
+new.
 
-A file may be seen before it was written to the end. So what does not end with a line break is only read once it has not
-changed for `SETTLED_S`; `write` puts a file there whole, and that is read at once.
+A file may be seen before it is complete. A file that does not end with a line break is therefore read only after it has not
+changed for `SETTLED_S`. `write_report` writes a file atomically, with a line break, and it is read at once.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ MAX_BYTES = 4096
 
 @dataclass(frozen=True, slots=True)
 class CheckpointReport:
-    """One thing the command said."""
+    """One report of the command."""
 
     state: str
     reference: str | None = None
 
 
 class CheckpointFiles:
-    """The folder, and what is new in it."""
+    """The folder of the reports."""
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="poolkeeper-run-"))
@@ -44,17 +44,17 @@ class CheckpointFiles:
         self._unfinished: dict[str, tuple[object, float]] = {}
 
     def read_new(self, *, has_ended: bool = False) -> list[CheckpointReport]:
-        """What was said since; once the command has `ended` nothing is still being written."""
+        """Return the new reports. Once the command `has_ended`, every file counts as complete."""
         with suppress(OSError):
             os.utime(self.folder)  # else whoever clears away what is old takes it from under a long work
         return [report for state in SUFFIXES if (report := self._read(state, has_ended=has_ended))]
 
     def clear(self) -> None:
-        """For a new start of the command: what the last one said is past."""
+        """Remove the reports of the previous process, before a new one starts."""
         self.read_new(has_ended=True)
 
     def close(self) -> None:
-        """The folder is gone."""
+        """Remove the folder."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _read(self, state: str, *, has_ended: bool) -> CheckpointReport | None:
@@ -85,12 +85,12 @@ class CheckpointFiles:
 
 
 def path_for(path: Path, state: str) -> Path:
-    """Where the command says this, if `path` is what the variable names."""
+    """Return the path of the report of this state, next to the path that the variable names."""
     return path.with_name(path.name + SUFFIXES[state])
 
 
 def write_report(path: Path, report: CheckpointReport) -> None:
-    """Say it, whole at once; OSError if nobody listens there any more."""
+    """Write the report atomically. Raise OSError if the folder is gone."""
     file, name = tempfile.mkstemp(dir=path.parent, prefix="being-written-")
     try:
         with os.fdopen(file, "wb") as stream:

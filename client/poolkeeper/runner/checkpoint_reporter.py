@@ -1,7 +1,8 @@
-"""What the command says of its checkpoints, passed on to the service from a thread, so that nothing waits for an answer.
+"""Passes checkpoint reports of the command on to the service, from a thread, so that nothing waits for an answer.
 
-`completed` means "we have left" to a service that has told us to leave, and it may have done so just now, unheard. So what is
-said here is said to be routine; that we have left is said when nothing of the command lives any more, and not from here.
+If the service has sent a directive, `completed` means that the command has left, and the directive may not have arrived here
+yet.
+Reports of this module are therefore marked as routine. Leaving is reported elsewhere, when no process of the command lives.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ TIMEOUT_S = 5.0
 
 
 class CheckpointReporter:
-    """Words about one allocation, in order, each until the service has heard it or a newer one is there."""
+    """Sends the reports about one allocation in order; each is retried until it is answered or a newer one is there."""
 
     def __init__(
         self, client: Client, request_id: str, fence: int, heartbeats: HeartbeatThread, on_refusal: Callable[[str], object]
@@ -42,13 +43,13 @@ class CheckpointReporter:
         self._thread.start()
 
     def report(self, report: CheckpointReport) -> None:
-        """Pass it on as soon as may be."""
+        """Queue a report to be sent."""
         if report.state == "completed":
             self.unreported = self.last = report
         self._reports.put(report)
 
     def stop(self) -> None:
-        """No more; returns when nothing is under way."""
+        """Stop, and return when no report is under way."""
         self._stop.set()
         self._reports.put(None)
         self._thread.join(3 * TIMEOUT_S)
@@ -64,7 +65,7 @@ class CheckpointReporter:
                     break
 
     def _send(self, report: CheckpointReport) -> bool:
-        """Whether that is done with."""
+        """Send a report. True if it needs no further try."""
         try:
             arguments, routine = (*self._request_and_fence, report.state, None, report.reference), report.state == "completed"
             self._heartbeats.report(lambda: self._client.checkpoint(*arguments, routine=routine))

@@ -1,4 +1,4 @@
-"""What the command finds in its environment."""
+"""The environment of the command."""
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ def command_environment(
     resume: bool,
     reference: str | None,
 ) -> dict[str, str]:
-    """The variables of `run`, and those that say what is held and from where to go on.
+    """Return the variables of `run`, and those that describe the allocation and the checkpoint to resume from.
 
-    The service's address and the workspace are those that `run` uses; a token that `run` was given in its own words is not
-    passed on, as whoever sees the command's environment would see it.
+    The address of the service and the workspace are those that `run` uses. A token of the command line of `run` is not
+    passed on,
+    because other users of the machine may see the environment of the command.
     """
     outer_run = {f"POOLKEEPER_{name}" for name in RUN_VARIABLES}
     base = {name: text for name, text in inherited.items() if name not in outer_run and not name.startswith(AMOUNT_PREFIX)}
@@ -48,5 +49,5 @@ def command_environment(
 
 
 def amount_variable(key: str) -> str:
-    """`gpu` → `POOLKEEPER_AMOUNT_GPU`; what no variable's name may have becomes an underscore."""
+    """Return the variable of a key: `gpu` → `POOLKEEPER_AMOUNT_GPU`. A dot or hyphen becomes an underscore."""
     return AMOUNT_PREFIX + re.sub(r"[.-]", "_", key).upper()

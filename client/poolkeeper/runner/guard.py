@@ -1,12 +1,13 @@
-"""Between `run` and its command: a process that starts the command and leaves nothing of it behind, whoever dies.
+"""The guard: a process between `run` and its command that starts the command and kills all of it when either side dies.
 
-It is run as a script, by its path and with nothing but the standard library, so that it starts at once and no folder of the
-user can get in between. The command has a process group of its own. A signal is one byte from `run`; a zero, or the end of the
-connection because `run` has died, means to kill all there is. Reports go back a line each: `started PID`, `unstartable ERRNO`,
-`stopped SIGNAL`, `ended CODE` (negative for a signal) and, when nothing lives any more, `gone`.
+It runs as a script, by its path and with the standard library alone, so that it starts fast and no folder of the user is
+imported. The command has a process group of its own. A signal is one byte from `run`; a zero byte, or the end of the connection
+because `run` has died, means to kill everything. Reports are one line each: `started PID`, `unstartable ERRNO`, `stopped
+SIGNAL`,
+`ended CODE` (negative for a signal) and, when no process is left, `gone`.
 
-All there is: the group and, where the system has child subreapers (Linux), every other process that comes of the command, such
-as a daemon that left the group. Elsewhere it is the group alone.
+Everything means the group and, where the system has child subreapers (Linux), every other descendant of the command, such as a
+daemon that left the group. On other systems it is the group alone.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 
 
 def prctl(option: int, value: int) -> bool:
-    """One prctl of Linux; False where there is none."""
+    """Make one prctl call of Linux. False if it fails, or on another system."""
     if sys.platform != "linux":
         return False
     import ctypes
@@ -41,12 +42,12 @@ def prctl(option: int, value: int) -> bool:
 
 
 def adopt_orphans() -> bool:
-    """From now on whatever our descendants leave behind becomes our child; False where that cannot be had."""
+    """Become the parent of every orphaned descendant. False if the system cannot do that."""
     return prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
 def children() -> list[int]:
-    """Our child processes, as far as the system shows them."""
+    """Return our child processes, as far as /proc shows them."""
     return [int(name) for name in _list_folder("/proc") if name.isdigit() and _parent_pid(name) == os.getpid()]
 
 
@@ -66,7 +67,7 @@ def _parent_pid(pid: str) -> int | None:
 
 
 def signal_group(signum: int, group: int, *, leader_ended: bool) -> None:
-    """Signal the group; once its leader has ended, also what is left outside of it."""
+    """Signal the group; after the end of its leader, or by SIGKILL, also our other children."""
     with suppress(OSError):
         os.killpg(group, signum)
     if leader_ended or signum == signal.SIGKILL:
@@ -76,7 +77,7 @@ def signal_group(signum: int, group: int, *, leader_ended: bool) -> None:
 
 
 def kill_all(group: int) -> None:
-    """Kill the group and all our children, and theirs; returns when there are none."""
+    """Kill the group and all our descendants. Return when there are none."""
     while True:
         signal_group(signal.SIGKILL, group, leader_ended=True)
         try:
@@ -86,7 +87,7 @@ def kill_all(group: int) -> None:
 
 
 class Guard:
-    """The command from its start to the end of the last process of it."""
+    """Supervises the command from its start to the end of its last process."""
 
     def __init__(self, control: socket.socket, argv: list[str], *, foreground: bool) -> None:
         self._control, self._argv, self._foreground = control, argv, foreground
@@ -98,7 +99,7 @@ class Guard:
         prctl(PR_SET_PDEATHSIG, signal.SIGUSR2)  # which does no more than wake us; the connection says the same
 
     def __call__(self) -> None:
-        """Returns when all is over."""
+        """Start the command. Return when its last process has ended."""
         self._leader, errno = start_command(self._argv, foreground=self._foreground)
         self._report(f"unstartable {errno}" if errno else f"started {self._leader}")
         if errno:
@@ -173,7 +174,7 @@ class Guard:
 
 
 def start_command(argv: list[str], *, foreground: bool) -> tuple[int, int]:
-    """The command's process and 0, once it runs; else what the error was."""
+    """Start the command. Return its process id and 0 once it runs; else an errno."""
     read_end, write_end = os.pipe()
     guard_pid, child = os.getpid(), os.fork()
     if child == 0:
@@ -212,7 +213,7 @@ def _has_children() -> bool:
 
 
 def _open_signal_pipe() -> int:
-    """The end of a pipe that can be read when a signal has come. Handlers, unlike what is ignored, do not outlast an exec."""
+    """Return the read end of a pipe that becomes readable at a signal. An exec resets handlers, but not ignored signals."""
     read_end, write_end = os.pipe()
     os.set_blocking(read_end, False)
     os.set_blocking(write_end, False)
@@ -226,7 +227,7 @@ def _open_signal_pipe() -> int:
 
 
 def main() -> None:
-    """`guard.py FILE FOREGROUND WORD…`: the connection's file number, whether to give the command the terminal, the command."""
+    """`guard.py FILE FOREGROUND WORD…`: file number of the connection, whether the command gets the terminal, the command."""
     control = socket.socket(fileno=int(sys.argv[1]))
     control.set_inheritable(False)
     control.setblocking(False)

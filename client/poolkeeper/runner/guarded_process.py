@@ -1,4 +1,4 @@
-"""The command, as `run` has it: started and signalled by way of its guard, heard of by the guard's reports."""
+"""The command as `run` sees it: started and signalled through its guard, observed by the guard's reports."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from poolkeeper.runner import guard
 
 
 class CommandStartError(PoolkeeperError):
-    """The command cannot be started; `code` is what shells say then: 127 if it is not there, else 126."""
+    """The command cannot be started; `code` is that of shells: 127 if the program does not exist, else 126."""
 
     def __init__(self, program: str, errno: int) -> None:
         super().__init__(f"{program} cannot be started: {_describe_errno(errno)}")
@@ -32,9 +32,9 @@ def _describe_errno(errno: int) -> str:
 
 
 class GuardedProcess:
-    """One process group, and how it is doing. Unstartable if there is no such command.
+    """One process group and its state. Raises CommandStartError if the command cannot be started.
 
-    `code` is known once its first process has ended (negative for a signal), `gone` is True once nothing of it lives.
+    `code` is set when the first process has ended (negative for a signal); `is_gone` when no process is left.
     """
 
     def __init__(self, argv: Sequence[str], environment: Mapping[str, str], *, foreground: bool) -> None:
@@ -54,19 +54,19 @@ class GuardedProcess:
         self._control.setblocking(False)
 
     def fileno(self) -> int:
-        """Readable when there is something to `hear`."""
+        """Return the file that is readable when there are reports."""
         return self._control.fileno()
 
     def signal(self, signum: int) -> None:
-        """To the whole group."""
+        """Signal the whole group."""
         self._send_order(signum)
 
     def kill(self) -> None:
-        """All there is of it, at once."""
+        """Kill every process of the command."""
         self._send_order(guard.KILL_ALL)
 
     def read_reports(self) -> None:
-        """What the guard has reported meanwhile."""
+        """Read the reports of the guard that have arrived."""
         while not self.is_gone:
             try:
                 chunk = self._control.recv(4096)
@@ -82,12 +82,12 @@ class GuardedProcess:
                 self._apply_report(*report.decode().split())
 
     def close(self) -> None:
-        """Nothing of it is left, and nothing of its guard."""
+        """Close the connection, and wait for the end of the guard."""
         self._control.close()
         self._guard.wait()
 
     def _await_start(self, program: str) -> int:
-        """The group, once the command runs in it."""
+        """Return the process group once the command runs."""
         report = b""
         while not report.endswith(b"\n"):
             byte = self._control.recv(1)
@@ -114,7 +114,7 @@ class GuardedProcess:
             self._control.sendall(bytes([order]))
 
     def _handle_guard_death(self) -> None:
-        """The guard was killed, and its command with it; what that has left became ours."""
+        """Kill what is left of the command: the guard was killed, and orphaned processes became ours."""
         self._guard.wait()
         guard.kill_all(self.group)
         self.code = -signal.SIGKILL if self.code is None else self.code

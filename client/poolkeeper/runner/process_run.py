@@ -1,15 +1,17 @@
-"""One run of the command under an allocation, from its start until nothing of it lives: what it is told, and what came of it.
+"""One process of the command under an allocation, from its start until none of it lives: its signals and its outcome.
 
-Who wants it to end, and what is done then:
+What ends it, and how:
 
-- The service says `checkpoint`: SIGUSR1, once. If the command then says that its work is saved, it is ended: SIGTERM, and
-  SIGKILL after the grace or shortly before the deadline.
-- The service says `terminate`: SIGTERM, and SIGKILL shortly before the deadline.
-- The units are lost. If they were taken because it was too late to leave: SIGKILL. If the lease has lapsed or somebody dropped
-  the request: SIGTERM, and SIGKILL after ten seconds; or nothing at all, if that was asked for.
-- A signal to `run`: it is passed on, any further one is SIGTERM, and after the grace comes SIGKILL.
-- Its first process has ended: what it has left behind gets SIGTERM, and SIGKILL two seconds later. Except if that process died
-  of a signal of ours, as a shell around the real work does: then the others have the time they would have had with it.
+- Directive `checkpoint`: SIGUSR1, once. If the command then reports that its work is saved, it gets SIGTERM, and SIGKILL after
+  the grace or shortly before the deadline.
+- Directive `terminate`: SIGTERM, and SIGKILL shortly before the deadline.
+- The units are lost. If they were taken back after the deadline: SIGKILL. If the lease has lapsed or an operator has dropped
+the
+  request: SIGTERM, and SIGKILL after ten seconds; or nothing, with the option `continues_when_lost`.
+- A signal to `run`: it is forwarded, each further one as SIGTERM, and after the grace comes SIGKILL.
+- Its first process has ended: the processes it has left behind get SIGTERM, and SIGKILL two seconds later. If it died of a
+signal
+  of `run`, as a shell around the real work does, the others keep the time that they would have had with it.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ TAKEN_BACK_STATES = ("queued", "allocated", "preempting", "preempted")
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """What was asked of `run` beside the units."""
+    """The options of `run` that do not describe the request."""
 
     argv: Sequence[str]
     grace_s: float = 30.0
@@ -56,7 +58,7 @@ class RunOptions:
 
 @dataclass(frozen=True, slots=True)
 class RunContext:
-    """What a run stands in."""
+    """The parts that every process of a run shares."""
 
     progress: Progress
     signals: SignalHandler
@@ -66,7 +68,7 @@ class RunContext:
 
 
 class ProcessRun:
-    """Made when the command starts; called, it returns when nothing of it lives any more."""
+    """Starts the command when it is made. A call returns when no process of it is left."""
 
     def __init__(
         self,
@@ -94,7 +96,7 @@ class ProcessRun:
             context.terminal.mark_given()
 
     def __call__(self) -> None:
-        """Returns when nothing lives any more; killed is all of it if that goes wrong."""
+        """Return when no process is left; if anything raises, all of them are killed."""
         try:
             while not self._process.is_gone:
                 self._step()
@@ -109,7 +111,7 @@ class ProcessRun:
 
     @property
     def code(self) -> int:
-        """The command's exit code, as shells say it."""
+        """The exit code of the command, as a shell reports it."""
         code = self._process.code
         if code is None:
             return 128 + signal.SIGKILL
@@ -117,7 +119,7 @@ class ProcessRun:
 
     @property
     def outcome(self) -> str:
-        """What to tell the service: `succeeded`, `failed`, or, as it left because it had to, `completed` or `vacated`."""
+        """The outcome for the service: `succeeded` or `failed`; `completed` or `vacated` if it left because of a directive."""
         if self._is_interrupted:
             return "failed"
         if self._leave_checkpoint:
@@ -128,7 +130,7 @@ class ProcessRun:
 
     @property
     def checkpoint(self) -> CheckpointReport | None:
-        """With what to go on, that the service does not know."""
+        """The last checkpoint that the service does not know."""
         return self._leave_checkpoint or self._reporter.unreported
 
     # ---- what there is to heed
@@ -231,7 +233,9 @@ class ProcessRun:
             self._handle_reprieve()
 
     def _handle_reprieve(self) -> None:
-        """It may stay. If it outlives the time it had, it does not heed what it was told, and ends for reasons of its own."""
+        """The allocation may stay. A process that outlives its former deadline ignored the signals, and ends for reasons of its
+        own.
+        """
         if not (self._leave_checkpoint or self._forwarded_signals):
             self._reprieved_kill_at_s, self._kill_at_s, self._is_terminated = (
                 min(self._reprieved_kill_at_s, self._kill_at_s),
@@ -295,7 +299,7 @@ class ProcessRun:
         self._kill_at_s = min(self._kill_at_s, now_s() + seconds)
 
     def _time_left_s(self) -> float:
-        """Until shortly before the deadline."""
+        """Return the seconds until shortly before the deadline."""
         deadline_s = self._heartbeats.deadline_s
         if deadline_s is None:
             return self._options.grace_s
@@ -307,7 +311,7 @@ class ProcessRun:
         return duration(max(0, round(deadline_s - now_s()))) if deadline_s is not None else "a while"
 
     def _died_of_signal(self, signals: set[int]) -> bool:
-        """Whether the first process has ended by one of these; also one that a shell reports of what it had started."""
+        """True if the first process died of one of these signals, or is a shell that reports so of its child."""
         return any(self.code == 128 + signum for signum in signals) if self._process.code is not None else False
 
 

@@ -1,4 +1,4 @@
-"""What a person is told, all of it on stderr: stdout is the command's. On a terminal the wait is one line, written anew."""
+"""Messages of `run`, all on stderr: stdout is the command's. On a terminal the wait is one line that is drawn again."""
 
 from __future__ import annotations
 
@@ -36,8 +36,10 @@ MAX_LINE = 1000
 
 
 class Progress:
-    """Lines on stderr, and the line of the wait. Whether anybody reads them is of no matter to the work: where stderr takes no
-    more, as after a Ctrl-S or in a pipe nobody reads, lines are kept until it does, the latest of them, and nothing waits."""
+    """Lines on stderr, and the live line of the wait. Nothing waits for a reader: while stderr takes no more, as after a Ctrl-S
+    or in
+    a full pipe, the latest lines are kept and written later.
+    """
 
     def __init__(self, *, quiet: bool = False) -> None:
         terminal = sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
@@ -50,41 +52,41 @@ class Progress:
         self._estimate, self._estimate_asked_s = "", -ESTIMATE_EVERY_S
 
     def info(self, message: str) -> None:
-        """How it goes; not said where quiet was asked for."""
+        """Print a message, unless the run is quiet."""
         if not self._is_quiet:
             self.warn(message)
 
     def warn(self, message: str) -> None:
-        """What somebody has to know."""
+        """Print a message, also if the run is quiet."""
         self.clear()
         self._pending.append(f"{PROGRAM}: {printable(' '.join(message.split()))}"[:MAX_LINE] + "\n")
         self.flush()
 
     def flush(self, within_s: float = 0) -> None:
-        """Lines that could not be said are, if they can be so soon."""
+        """Write the lines that are pending, as far as stderr takes them within this time."""
         until_s = time.monotonic() + within_s
         while self._pending and _is_writable(max(0.0, until_s - time.monotonic())):
             self._write(self._pending.popleft())
 
     def begin_waiting(self) -> None:
-        """A wait begins now."""
+        """Note that a wait begins."""
         self._waiting_since, self._waiting_since_s = time.strftime("%H:%M"), time.monotonic()
         self._last_lines.clear()
 
     @property
     def wants_estimate(self) -> bool:
-        """Whether it is time to ask again when it may start."""
+        """True if it is time to ask for an estimate of the start again."""
         return self._is_live and time.monotonic() - self._estimate_asked_s >= ESTIMATE_EVERY_S
 
     def set_estimate(self, likely: datetime | None) -> None:
-        """When it may start, if anybody can tell."""
+        """Show from now on when the request may start; nothing for None."""
         self._estimate_asked_s, self._estimate = time.monotonic(), ""
         if likely is not None:
             minutes = max(0, math.ceil((likely - datetime.now(UTC)).total_seconds() / 60))
             self._estimate = f", likely in {duration(minutes * 60)}" if minutes else ", likely any moment"
 
     def show_position(self, request: Request) -> None:
-        """Where the request stands in the queue now."""
+        """Show the position of the request in the queue."""
         self.flush()
         text = f"{describe_positions(request.position)}, since {self._waiting_since}"
         if self._is_live:
@@ -93,14 +95,14 @@ class Progress:
             self._info_rarely("place", f"request {request.id}: {text}")
 
     def show_retry(self, error: str) -> None:
-        """No answer just now; it is tried again."""
+        """Show that a call failed and is tried again."""
         if self._is_live:
             self._draw(f"{error}; trying again")
         else:
             self._info_rarely("trouble", f"{error}; trying again")
 
     def clear(self) -> None:
-        """The line of the wait is gone."""
+        """Remove the live line."""
         if self._is_drawn and _is_writable():
             self._write("\r\x1b[K")
             self._is_drawn = False
@@ -124,7 +126,7 @@ class Progress:
 
 
 def _is_writable(within_s: float = 0) -> bool:
-    """Whether stderr takes a line so soon."""
+    """True if stderr takes a line within this time."""
     with suppress(OSError, ValueError, AttributeError):
         return bool(select.select([], [sys.stderr.fileno()], [], within_s)[1])
     return True  # what is no file does not stop anybody
@@ -137,7 +139,7 @@ def _width() -> int:
 
 
 def describe_positions(position: Mapping[str, int]) -> str:
-    """`waiting in gpus: 3rd in the queue, 2 ahead`."""
+    """Return `waiting in gpus: 3rd in the queue, 2 ahead`."""
     positions = [
         f"in {pool}: {ordinal(place)} in the queue{f', {place - 1} ahead' if place > 1 else ''}"
         for pool, place in position.items()

@@ -1,4 +1,4 @@
-"""From the ask to the command's exit code: wait, run, and after a preemption wait again."""
+"""From the submit to the exit code of the command: wait, run, and after a preemption wait again."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ Result = TypeVar("Result")
 
 
 class AlreadyRunning(PoolkeeperError):  # noqa: N818 - names what happened
-    """Somebody else has begun to run what the request of this key was granted for."""
+    """Another run has started the allocation of the request with this key."""
 
 
 def run(client: Client, body: Mapping[str, Any], key: str | None, options: RunOptions, progress: Progress) -> int:
@@ -105,7 +105,7 @@ class _RunLoop:
             self._request = self._client.submit_spec(self._body, self._key)
 
     def _wait_for_grant(self) -> Request:
-        """The request, which holds its units, and has been seen to just now; NotGranted if it never will."""
+        """Return the request, allocated and started by this run. Raise NotGranted if it never will be."""
         while True:
             assert self._request
             if self._request.is_queued:
@@ -118,8 +118,12 @@ class _RunLoop:
                 return self._request
 
     def _start(self, request: Request) -> bool:
-        """Whether we are the ones who run under this fence. Held if somebody else is; if the lease lapsed before we learnt of
-        the grant, AllocationLost, or False as it waits or holds units again."""
+        """Start the allocation. Raise AlreadyRunning if another run has started it.
+
+        If the lease had lapsed before the grant was known here, raise AllocationLost, or return False if the request is
+        queued or
+        allocated again.
+        """
         try:
             self._retry(lambda: self._send_start(request))
         except Conflict as conflict:
@@ -141,7 +145,7 @@ class _RunLoop:
         self._renewed_s = sent_s
 
     def _retry(self, call: Callable[[], Result]) -> Result:
-        """The answer, however long the service cannot be reached."""
+        """Return the result of the call, retried for as long as the service cannot be reached."""
         failures, progress = 0, self._context.progress
         with self._context.signals.raise_on_signal():
             while True:
@@ -155,14 +159,14 @@ class _RunLoop:
                     return result
 
     def _pause_or_raise(self, error: Unavailable | TooManyRequests, failures: int) -> None:
-        """Returns when it may be tried again; what will not pass is raised."""
+        """Pause before the next try, or raise an error that cannot be retried."""
         if not is_retryable(error):
             raise error
         self._context.progress.show_retry(str(error))
         time.sleep(pause_s(failures, error.retry_after_s))
 
     def _wait(self, request: Request) -> None:
-        """Until it is no longer queued, or until the time is up: then it is out of the queue, and TimedOut."""
+        """Wait until the request is no longer queued. When the time is up, leave the queue and raise WaitTimeout."""
         progress, began_s = self._context.progress, time.monotonic()
         progress.begin_waiting()
         with self._context.signals.raise_on_signal():
@@ -185,7 +189,7 @@ class _RunLoop:
         progress.clear()
 
     def _show_estimate(self, request: Request) -> None:
-        """Asks now and then when it may start; for a service that cannot tell nobody waits."""
+        """Ask now and then for an estimate of the start. A service that cannot answer soon delays nothing."""
         if not self._context.progress.wants_estimate:
             return
         likely = None
@@ -200,14 +204,14 @@ class _RunLoop:
         return max(0.0, min(self._context.progress.poll_s, left_s))
 
     def _leave_queue(self, request: Request) -> None:
-        """TimedOut, and out of the queue, unless it is granted in the very last moment."""
+        """Cancel the request and raise WaitTimeout, unless it is granted in the last moment."""
         self._request = cancel_if_queued(self._client, request.id)
         if not self._request.is_allocated:
             timeout_s = self._options.timeout_s or 0
             raise WaitTimeout(request, f"request {request.id} was not granted within {timeout_s:g} s, and is out of the queue")
 
     def _cancel_or_release(self, error: BaseException) -> None:
-        """Leaves nothing behind; if that cannot be, the queue's and the lease's own ends will do it."""
+        """Cancel or release the request; if that fails, its queue TTL and its lease end it."""
         progress = self._context.progress
         try:
             cancel_or_release(self._client, self._body, self._key, self._request, self._runner)

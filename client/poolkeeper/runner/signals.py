@@ -1,7 +1,7 @@
-"""Signals to `run` itself: an exception while it waits, news to be looked at while the command runs.
+"""Signals to `run` itself: an exception while it waits, a pending signal to be handled while the command runs.
 
-Everything but the waiting is done without exceptions, so that no Ctrl-C can fall between asking for units and knowing of it.
-Python drops what is raised while it finalizes something, so a signal is raised again until it has got through.
+Only the waits use exceptions, so that no Ctrl-C falls between a submit and its answer. Python drops an exception that is raised
+during a finalizer, so a signal is raised again until it has arrived.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ RERAISE_AFTER_S = 0.1
 
 
 class Interrupted(BaseException):
-    """Somebody wants an end of it; `code` is the exit code that says so."""
+    """A signal ends the run; `code` is the exit code that says so."""
 
     def __init__(self, signum: int) -> None:
         super().__init__(signum)
@@ -34,7 +34,7 @@ class Interrupted(BaseException):
 
 
 class SignalHandler:
-    """The signals that came, for as long as the context. What was ignored before, as by nohup, stays so."""
+    """Handles signals for the length of a context. A signal that was ignored before, as by nohup, stays ignored."""
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self.pending: deque[signal.Signals] = deque()
@@ -56,7 +56,7 @@ class SignalHandler:
 
     @contextmanager
     def raise_on_signal(self) -> Iterator[None]:
-        """Inside, the first that wants an end is raised as Interrupted, wherever we are."""
+        """Inside, raise Interrupted at the first ending signal, wherever the main thread is."""
         self.check()
         self._is_raising = True
         try:
@@ -73,7 +73,7 @@ class SignalHandler:
                 self._undelivered = None
 
     def check(self) -> None:
-        """Raises Interrupted if one that wants an end has come and was not looked at."""
+        """Raise Interrupted if an ending signal is pending."""
         for signum in self.pending:
             if signum in ENDING_SIGNALS:
                 self.pending.remove(signum)

@@ -1,5 +1,6 @@
-"""The terminal: while the command runs it is the command's, as it would be without `run`, so that it can be typed to and Ctrl-C
-reaches it. Where it writes to a pipe, who reads there may want the keys as a pager does, so it has them once it wants them."""
+"""The terminal: while the command runs it belongs to the command, as without `run`, so that it gets the keys and Ctrl-C. If the
+command writes to a pipe, its reader may want the keys as a pager does, so the command gets the terminal only when it reads.
+"""
 
 from __future__ import annotations
 
@@ -10,34 +11,34 @@ from contextlib import suppress
 
 
 class Terminal:
-    """Who has the terminal on stdin. Its signals have to be blocked, or handing it on would stop us."""
+    """The owner of the terminal on stdin. Its signals have to be blocked, or passing it on would stop this process."""
 
     def __init__(self) -> None:
         self._is_given = False
 
     def is_ours(self) -> bool:
-        """Whether we are in the foreground of a terminal on stdin."""
+        """True if this process is in the foreground of a terminal on stdin."""
         try:
             return os.tcgetpgrp(0) == os.getpgrp()
         except OSError:
             return False
 
     def should_give_at_start(self) -> bool:
-        """Whether it is to have the terminal from its start."""
+        """True if the command gets the terminal when it starts."""
         return self.is_ours() and not _is_pipe(1)
 
     def mark_given(self) -> None:
-        """The command has taken it."""
+        """Note that the command has the terminal."""
         self._is_given = True
 
     def give_to(self, group: int) -> None:
-        """The command has it from now on."""
+        """Give the terminal to this process group."""
         with suppress(OSError):
             os.tcsetpgrp(0, group)
             self._is_given = True
 
     def take_back(self) -> None:
-        """It is ours again, if it was and the shell has not taken it for itself."""
+        """Take the terminal back, unless the shell has taken it."""
         if not self._is_given:
             return
         self._is_given = False
@@ -48,7 +49,9 @@ class Terminal:
 
 
 def continue_group() -> None:
-    """Who stands in a pipe with us goes on, if it was stopped: by Ctrl-Z, which stops no run, or since it wanted to read."""
+    """Continue the other processes of our pipe if they are stopped: by Ctrl-Z, which stops no run, or because they wanted to
+    read.
+    """
     os.kill(0, signal.SIGCONT)
 
 
