@@ -7,7 +7,7 @@
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
-.PHONY: help set-up up test bench lint lua check lock clean
+.PHONY: help generated set-up up test bench lint lua check lock clean
 
 PYTHON ?=
 UV ?= $(shell uv --version >/dev/null 2>&1 && echo uv)
@@ -46,6 +46,9 @@ lua: $(READY) ## luacheck over every composed script
 	$(BIN)/python -m app.store.lua_linker "$$scripts" && luacheck --config .luacheckrc "$$scripts"
 
 check: lint test ## lint, then test
+
+generated: $(READY) ## write the files that are generated from tables in the code
+	@$(BIN)/python -m tests.support.generated_files
 
 lock: ## write constraints.txt anew from pyproject.toml (needs uv)
 	uv pip compile --quiet --universal --python-version 3.11 --extra dev --generate-hashes --upgrade \

@@ -179,11 +179,12 @@ def _changed_lines(kind: AccountKind, before: Mapping[str, str] | None, after: M
     if before is None:
         return _fact_lines(after)
     labels = sorted({*after, *before}, key=lambda label: (FIELD_ORDER.index(label.partition(" ")[0]), label))
-    return tuple(
-        f"{label}: {before.get(label, _default_text(kind, label))} -> {after.get(label, _default_text(kind, label, is_deleted=True))}"
+    pairs = (
+        (label, before.get(label, _default_text(kind, label)), after.get(label, _default_text(kind, label, is_deleted=True)))
         for label in labels
         if before.get(label) != after.get(label)
     )
+    return tuple(f"{label}: {old} -> {new}" for label, old, new in pairs)
 
 
 def _fact_lines(facts: Mapping[str, str]) -> tuple[str, ...]:

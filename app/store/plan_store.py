@@ -175,7 +175,7 @@ class PlanStore:
         chunk = min(self._limits.chunk, MAX_DEADLINES)
         frame = {"now": self._clock.now_ms(), "events_kept": self._limits.events_kept, "chunk": chunk}
         fields = self._scripts.call("enforce_deadlines", workspace, **frame).fields
-        return int(fields["told"]) + int(fields["forced"]), fields["more"] == "1"
+        return int(fields["terminated"]) + int(fields["forced"]), fields["more"] == "1"
 
 
 def _watched_text(snapshot: PoolSnapshot, publication: Publication, *, last: bool) -> str:

@@ -9,6 +9,7 @@ from fractions import Fraction
 from typing import Any
 
 from app.domain.amounts import Amounts, decode
+from app.domain.pool_settings import SETTINGS, default_value
 
 
 class StarvationStatus(StrEnum):
@@ -19,22 +20,28 @@ class StarvationStatus(StrEnum):
     AGGRESSIVELY_STARVING = "aggressively_starving"
 
 
+_TOLERANCE, _THRESHOLD, _AGGRESSIVE_THRESHOLD = (
+    Fraction(str(default_value(setting)))
+    for setting in ("fair_share_tolerance", "preemption_threshold", "aggressive_preemption_threshold")
+)
+
+
 @dataclass(frozen=True, slots=True)
 class StarvationSettings:
     """How long an account waits for its fair share, and how much of its running work is protected."""
 
-    tolerance: Fraction = Fraction(8, 10)
+    tolerance: Fraction = _TOLERANCE
     """The account is below its fair share if it has less than this part of it."""
-    timeout_s: int = 30
-    may_starve_aggressively: bool = False
+    timeout_s: int = default_value("starvation_timeout_s")
+    may_starve_aggressively: bool = default_value("aggressive_starvation")
     """True if it may starve aggressively."""
-    aggressive_timeout_s: int = 120
-    threshold: Fraction = Fraction(1)
+    aggressive_timeout_s: int = default_value("aggressive_starvation_timeout_s")
+    threshold: Fraction = _THRESHOLD
     """What runs beyond this part of the fair share is preemptible."""
-    aggressive_threshold: Fraction = Fraction(2, 10)
+    aggressive_threshold: Fraction = _AGGRESSIVE_THRESHOLD
     """What runs beyond this part of the fair share is preemptible by aggressively starving accounts."""
-    allow_aggressive: bool = True
-    protected_usage: Amounts = field(default_factory=dict)
+    allow_aggressive: bool = default_value("allow_aggressive_preemption")
+    protected_usage: Amounts = field(default_factory=lambda: dict(default_value("non_preemptible_usage_threshold")))
     """So much running work is never preemptible; empty is none."""
 
 
@@ -76,16 +83,14 @@ def _read(texts: Mapping[str, str]) -> dict[str, Any]:
 
 def _more_patient(inherited: StarvationSettings, own: dict[str, Any]) -> dict[str, Any]:
     softened = dict(own)
-    for name, choose in (
-        ("tolerance", min),
-        ("timeout_s", max),
-        ("may_starve_aggressively", min),
-        ("aggressive_timeout_s", max),
-    ):
-        if name in own:
-            softened[name] = choose(getattr(inherited, name), own[name])
-    if "protected_usage" in own:
-        softened["protected_usage"] = _smaller(inherited.protected_usage, own["protected_usage"])
+    for setting, (name, _) in _READERS.items():
+        rule = SETTINGS[setting].more_patient
+        if name not in own or not rule:
+            continue
+        if isinstance(own[name], Mapping):
+            softened[name] = _smaller(getattr(inherited, name), own[name])
+        else:
+            softened[name] = (min if rule == "lower" else max)(getattr(inherited, name), own[name])
     return softened
 
 

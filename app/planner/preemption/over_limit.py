@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 
 from app.domain.plan_steps import EvictOverLimit, OverLimitVictim
+from app.domain.pool_settings import default_value
 from app.domain.snapshot import AccountSnapshot, Allocation, PoolSnapshot
 from app.planner.account_tree import AccountTree
 from app.planner.projection import Projection
@@ -20,9 +21,6 @@ LEAVING_FOR_LIMIT = "!"
 
 MAX_EVICTIONS_PER_STEP = 200
 """The most victims of one step; further ones follow in the next pass."""
-
-DEFAULT_AFTER_S = 30
-"""How long an account may be over its limit if no setting says otherwise."""
 
 
 class OverLimitCheck:
@@ -50,7 +48,7 @@ class OverLimitCheck:
     def is_due(self, account: AccountSnapshot) -> bool:
         """True if it has been over its limit for as long as it may."""
         since = self.over_since(account)
-        after_s = int(self._setting(account, "over_limit_after_s") or DEFAULT_AFTER_S)
+        after_s = int(self._setting(account, "over_limit_after_s") or default_value("over_limit_after_s"))
         return since is not None and self._snapshot.now_ms - since >= after_s * 1000
 
     def must_leave(self, projection: Projection, allocation: Allocation, account: AccountSnapshot) -> bool:
@@ -64,8 +62,8 @@ class OverLimitCheck:
         )
 
     def _evicts(self, account: AccountSnapshot) -> bool:
-        over_limit = self._setting(account, "over_limit")
-        return over_limit == "evict" if over_limit else self._snapshot.settings.discipline == "fair_share"
+        own = self._setting(account, "over_limit")
+        return (own or default_value("over_limit", self._snapshot.settings.discipline)) == "evict"
 
     def _setting(self, account: AccountSnapshot, setting: str) -> str:
         """Return the value of a setting at the nearest account that has it."""

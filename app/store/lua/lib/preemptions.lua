@@ -2,23 +2,23 @@
 -- @use account_updates accounts admission amounts clock counters grants lanes requests victim_holds
 -- @keys preemption_deadlines meta pool_allocation_records pool_victims
 
-local TOLD = {'directive', 'deadline_ms', 'preempting_ms', 'answered', 'extended', 'deferred_s', 'failed', 'rank', 'by_rank', 'orphaned_ms', 'reprieved'}
-local JUST_MS = 60000
+local PREEMPTION_FIELDS = {'directive', 'deadline_ms', 'preempting_ms', 'answered', 'extended', 'deferred_s', 'failed', 'rank', 'by_rank', 'orphaned_ms', 'reprieved'}
+local RECENT_MS = 60000
 
 local function grace_ms(pool) return tonumber(pool.fields.grace_s or const.GRACE_S) * 1000 end
 local function checkpoint_timeout_ms(pool) return tonumber(pool.fields.checkpoint_timeout_s or const.CHECKPOINT_TIMEOUT_S) * 1000 end
 
 -- Whether its work has been begun; of a task that is when a worker says so.
-local function begun(request) return not request.task or (request.started_ms or '') ~= '' end
+local function has_started(request) return not request.task or (request.started_ms or '') ~= '' end
 
 -- What ranks somebody, as `priority,class`.
 function preemptions.rank(policy, request) return policy.fields.priority .. ',' .. request.class end
 
-local function step(request, directive, deadline, news)
-  requests.set_all(news, {'directive'}, directive)
-  requests.set_all(news, {'deadline_ms'}, amounts.format(deadline))
+local function start_step(request, directive, deadline, changes)
+  requests.set_all(changes, {'directive'}, directive)
+  requests.set_all(changes, {'deadline_ms'}, amounts.format(deadline))
   if redis.call('HGET', keys.pool_victims(request.pool), request.id) == '-' then  -- its time stands still
-    requests.set_all(news, {'orphaned_ms'}, amounts.format(clock.now))
+    requests.set_all(changes, {'orphaned_ms'}, amounts.format(clock.now))
   else
     redis.call('ZADD', keys.preemption_deadlines(), amounts.format(deadline), request.id)
   end
@@ -26,11 +26,11 @@ end
 
 -- The second step: it is told to end. Its checkpoint, if it was to make one, has failed.
 function preemptions.terminate(pool, request)
-  local news = {}
-  step(request, 'terminate', clock.now + grace_ms(pool), news)
-  requests.set_all(news, {'failed'}, '1')
+  local changes = {}
+  start_step(request, 'terminate', clock.now + grace_ms(pool), changes)
+  requests.set_all(changes, {'failed'}, '1')
   counters.add('failed_checkpoints|' .. pool.name)
-  requests.add_event(request, 'terminating', news)
+  requests.add_event(request, 'terminating', changes)
 end
 
 -- A checkpoint is saved: it can go on from there.
@@ -43,22 +43,22 @@ end
 
 -- Somebody who was told to leave has left (`preempted`, by `how` it said so) or is made to (`forced`): the units come back, and it
 -- stands in the queue again with its age, unless it was there too often.
-function preemptions.complete(request, event, how, more)
+function preemptions.complete(request, event, outcome, details)
   local pool, lane, fields = accounts.pool(request.pool), lanes.of(request), {}
-  local times = (tonumber(request.preemptions) or 0) + (begun(request) and 1 or 0)  -- who had not begun lost nothing
-  local lost = (event == 'forced' or request.failed == '1') and pool.fields.requeue_failed_checkpoint == '0'
-  local again = not lost and (request.retries == '-1' or times <= tonumber(request.retries))
-  local ranks = more or {rank = request.rank or '', by_rank = request.by_rank}
-  local news = {'preemptions', amounts.format(times), 'left_fence', request.fence, 'left_by', how or '',
+  local preemption_count = (tonumber(request.preemptions) or 0) + (has_started(request) and 1 or 0)  -- who had not begun lost nothing
+  local checkpoint_lost = (event == 'forced' or request.failed == '1') and pool.fields.requeue_failed_checkpoint == '0'
+  local requeues = not checkpoint_lost and (request.retries == '-1' or preemption_count <= tonumber(request.retries))
+  local event_details = details or {rank = request.rank or '', by_rank = request.by_rank}
+  local changes = {'preemptions', amounts.format(preemption_count), 'left_fence', request.fence, 'left_by', outcome or '',
     'preempted_fence', redis.call('HGET', keys.meta(), 'fence'), 'resume', request.checkpointed_ms and '1' or '0'}
-  requests.set_all(news, TOLD, '')
+  requests.set_all(changes, PREEMPTION_FIELDS, '')
   grants.take_back(request, true)
-  if not again then
-    requests.finish(request, states.preempted, event, news, fields, ranks)
+  if not requeues then
+    requests.finish(request, states.preempted, event, changes, fields, event_details)
     return requests.save(request, fields)
   end
-  requests.set_all(news, {'queued_ms'}, amounts.format(clock.now))
-  requests.transition(request, states.queued, event, news, fields, ranks)
+  requests.set_all(changes, {'queued_ms'}, amounts.format(clock.now))
+  requests.transition(request, states.queued, event, changes, fields, event_details)
   for _, name in ipairs({'pool', 'fence', 'granted_ms'}) do requests.set(request, fields, name, '') end
   for _, name in ipairs((request.runner or '') ~= '' and {'runner', 'started_ms'} or {}) do requests.set(request, fields, name, '') end
   admission.requeue(request, lane, fields)
@@ -69,33 +69,33 @@ end
 -- Tell somebody to leave for the owner of a hold, or for nobody (nil) if its account is over a limit; or take its units at once where
 -- no grace is given, or nobody is there to be told as its task has not begun.
 function preemptions.begin(path, hold, request, reason, by_rank)
-  local policy, pool, lane, news, fields = path[1], path[#path], lanes.of(request), {}, {}
-  local more = {rank = preemptions.rank(policy, request), by_rank = by_rank}
+  local policy, pool, lane, changes, fields = path[1], path[#path], lanes.of(request), {}, {}
+  local details = {rank = preemptions.rank(policy, request), by_rank = by_rank}
   counters.add('preemptions|' .. pool.name .. '|' .. (policy.fields.profile or 'batch') .. '|' .. reason)
   redis.call('HSET', keys.pool_victims(pool.name), request.id, hold and hold.id or '!')
   if hold then victim_holds.update_expected(pool, hold, path, lane.units, 1) end
-  requests.set_all(news, {'reason'}, reason)
-  requests.set_all(news, {'preempted_by'}, hold and hold.id or '')
-  requests.set_all(news, {'preempting_fence'}, request.fence)
-  if grace_ms(pool) == 0 or not begun(request) then
-    for i = 1, #news, 2 do requests.set(request, fields, news[i], news[i + 1]) end
+  requests.set_all(changes, {'reason'}, reason)
+  requests.set_all(changes, {'preempted_by'}, hold and hold.id or '')
+  requests.set_all(changes, {'preempting_fence'}, request.fence)
+  if grace_ms(pool) == 0 or not has_started(request) then
+    for i = 1, #changes, 2 do requests.set(request, fields, changes[i], changes[i + 1]) end
     requests.save(request, fields)
-    return preemptions.complete(request, 'preempted', nil, more)
+    return preemptions.complete(request, 'preempted', nil, details)
   end
   account_updates.leave_stacks(path, lane.units)
   local saves = request.checkpoint ~= 'none'
-  requests.set_all(news, {'preempting_ms'}, amounts.format(clock.now))
-  requests.set_all(news, {'rank'}, more.rank)
-  requests.set_all(news, {'by_rank'}, by_rank)
-  step(request, saves and 'checkpoint' or 'terminate', clock.now + (saves and checkpoint_timeout_ms or grace_ms)(pool), news)
-  requests.transition(request, states.preempting, 'preempting', news, fields, more)
+  requests.set_all(changes, {'preempting_ms'}, amounts.format(clock.now))
+  requests.set_all(changes, {'rank'}, details.rank)
+  requests.set_all(changes, {'by_rank'}, by_rank)
+  start_step(request, saves and 'checkpoint' or 'terminate', clock.now + (saves and checkpoint_timeout_ms or grace_ms)(pool), changes)
+  requests.transition(request, states.preempting, 'preempting', changes, fields, details)
   requests.save(request, fields)
 end
 
 -- Whether who says that it has left was called back so lately that it cannot have heard of it; then it leaves for the reason it had.
 function preemptions.accept_late_exit(request)
-  local at, by, reason = string.match(request.reprieved or '', '^(%S+) (%S*) (%S+)$')
-  if not at or request.preempting_fence ~= request.fence or clock.now - tonumber(at) > JUST_MS then return false end
+  local reprieved_ms, by, reason = string.match(request.reprieved or '', '^(%S+) (%S*) (%S+)$')
+  if not reprieved_ms or request.preempting_fence ~= request.fence or clock.now - tonumber(reprieved_ms) > RECENT_MS then return false end
   local fields = {}
   requests.set(request, fields, 'preempted_by', by)
   requests.set(request, fields, 'reason', reason)
@@ -105,14 +105,14 @@ end
 
 -- Nobody needs it gone any more: it stays.
 function preemptions.reprieve(request)
-  local news, fields = {}, {}
-  requests.set_all(news, {'reprieved'}, amounts.format(clock.now) .. ' ' .. request.preempted_by .. ' ' .. request.reason)
+  local changes, fields = {}, {}
+  requests.set_all(changes, {'reprieved'}, amounts.format(clock.now) .. ' ' .. request.preempted_by .. ' ' .. request.reason)
   account_updates.shift_group_stacks(accounts.path(request.pool, request.component))
   redis.call('HDEL', keys.pool_victims(request.pool), request.id)
   redis.call('ZREM', keys.preemption_deadlines(), request.id)
-  local spoken = {unpack(TOLD, 1, #TOLD - 1)}
-  requests.set_all(news, spoken, '')
-  requests.transition(request, states.allocated, 'reprieved', news, fields)
+  local cleared_fields = {unpack(PREEMPTION_FIELDS, 1, #PREEMPTION_FIELDS - 1)}
+  requests.set_all(changes, cleared_fields, '')
+  requests.transition(request, states.allocated, 'reprieved', changes, fields)
   for _, name in ipairs({'reason', 'preempted_by'}) do requests.set(request, fields, name, '') end
   requests.save(request, fields)
 end

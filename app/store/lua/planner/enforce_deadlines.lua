@@ -3,34 +3,33 @@
 -- @use accounts amounts clock grant_loop preemptions requests
 -- @keys preemption_deadlines meta
 -- @args now events_kept chunk
--- @reply departed told forced more
+-- @reply enforced terminated forced more
 
 clock.start(args.now)
 requests.set_stream_length(args.events_kept)
-local count, told, forced = tonumber(args.chunk), 0, 0
+local count, terminated, forced = tonumber(args.chunk), 0, 0
 local later = amounts.format(clock.after(60))
-local due = redis.call('ZRANGEBYSCORE', keys.preemption_deadlines(), '-inf', amounts.format(clock.now), 'LIMIT', 0, count)
-if #due > 0 then redis.call('HSET', keys.meta(), 'departed_ms', amounts.format(clock.now)) end  -- which a server out of memory refuses
+local due_ids = redis.call('ZRANGEBYSCORE', keys.preemption_deadlines(), '-inf', amounts.format(clock.now), 'LIMIT', 0, count)
+if #due_ids > 0 then redis.call('HSET', keys.meta(), 'departed_ms', amounts.format(clock.now)) end  -- which a server out of memory refuses
 
-local function extended(pool, request)
+local function extend(pool, request)
   if request.answered ~= '1' or request.extended == '1' then return false end
-  local half = math.floor(tonumber(pool.fields.checkpoint_timeout_s or const.CHECKPOINT_TIMEOUT_S) * 500)
-  local deadline = amounts.format(math.max(clock.now, tonumber(request.deadline_ms) + half))
+  local extension_ms = math.floor(tonumber(pool.fields.checkpoint_timeout_s or const.CHECKPOINT_TIMEOUT_S) * 500)
+  local deadline = amounts.format(math.max(clock.now, tonumber(request.deadline_ms) + extension_ms))
   requests.save(request, {'extended', '1', 'deadline_ms', deadline})
   redis.call('ZADD', keys.preemption_deadlines(), deadline, request.id)
   return true
 end
 
-for _, id in ipairs(due) do
+for _, id in ipairs(due_ids) do
   redis.call('ZADD', keys.preemption_deadlines(), later, id)  -- if something is wrong with it, it is in nobody's way at the next call
   local request = requests.load(id)
-  local held = request and request.status == states.preempting and accounts.pool(request.pool)
-  if not held or not accounts.policy(request.pool, request.component) then redis.call('ZREM', keys.preemption_deadlines(), id)  -- lost
+  local pool = request and request.status == states.preempting and accounts.pool(request.pool)
+  if not pool or not accounts.policy(request.pool, request.component) then redis.call('ZREM', keys.preemption_deadlines(), id)  -- lost
   elseif request.directive == 'checkpoint' then
-    local pool = accounts.pool(request.pool)
-    if not extended(pool, request) then
+    if not extend(pool, request) then
       preemptions.terminate(pool, request)
-      told = told + 1
+      terminated = terminated + 1
     end
   else
     preemptions.complete(request, 'forced')
@@ -38,4 +37,4 @@ for _, id in ipairs(due) do
   end
 end
 local more = grant_loop.settle(count)
-return reply.departed(told, forced, #due == count and 1 or more)
+return reply.enforced(terminated, forced, #due_ids == count and 1 or more)

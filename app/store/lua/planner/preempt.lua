@@ -18,93 +18,93 @@ if not waiter or waiter.status ~= states.queued then return reply.stale('waiter'
 local lane = lanes.of(waiter)
 local path = accounts.path(args.pool, lane.component)
 if not path or not lanes.is_attached(pool, lane) then return reply.stale('waiter') end
-local hold, at = victim_holds.find(pool, args.waiter)
+local hold, index = victim_holds.find(pool, args.waiter)
 if (waiter.victim_hold_pool or args.pool) ~= args.pool then return reply.stale('hold elsewhere') end
 
-local minute = clock.now - 60000
+local minute_ago = clock.now - 60000
 local victims = cjson.decode(args.victims)
 if #victims == 0 then return reply.stale('nothing') end
-local most = tonumber(pool.fields.max_preemptions_per_minute)
-if most and redis.call('ZCOUNT', keys.pool_preemptions(pool.name), '(' .. amounts.format(minute), amounts.format(clock.now)) + #victims > most then
+local max_per_minute = tonumber(pool.fields.max_preemptions_per_minute)
+if max_per_minute and redis.call('ZCOUNT', keys.pool_preemptions(pool.name), '(' .. amounts.format(minute_ago), amounts.format(clock.now)) + #victims > max_per_minute then
   return reply.stale('budget')
 end
 local backoff_s = tonumber(pool.fields.backoff_s or const.BACKOFF_S[pool.fields.discipline] or 0)
-local rest = tonumber(pool.fields.decided_ms or 0) + backoff_s * 1000
-if backoff_s > 0 and pool.fields.decided_ms and rest > clock.now and tonumber(pool.fields.decided_ms) <= clock.now then return reply.stale('backoff') end
+local rest_ends_ms = tonumber(pool.fields.decided_ms or 0) + backoff_s * 1000
+if backoff_s > 0 and pool.fields.decided_ms and rest_ends_ms > clock.now and tonumber(pool.fields.decided_ms) <= clock.now then return reply.stale('backoff') end
 
-local met = {}
+local seen_ids = {}
 for i, victim in ipairs(victims) do
   local id, fence, reason = unpack(victim)
   local request = requests.load(id)
-  local runs = request and request.status == states.allocated and request.fence == fence and request.pool == args.pool
-  if not runs or request.preemptible == '0' or met[id] then return reply.stale('victim') end
-  met[id] = true
+  local is_unchanged = request and request.status == states.allocated and request.fence == fence and request.pool == args.pool
+  if not is_unchanged or request.preemptible == '0' or seen_ids[id] then return reply.stale('victim') end
+  seen_ids[id] = true
   victims[i] = {request = request, reason = reason, path = accounts.path(args.pool, request.component), units = lanes.of(request).units}
 end
-for _, still in ipairs(cjson.decode(args.stack_exits)) do
-  local account = accounts.by_id(args.pool, still[1])
-  if not account or (account.stack_exits[still[2]] or 0) > tonumber(still[3]) then return reply.stale('share') end
+for _, condition in ipairs(cjson.decode(args.stack_exits)) do
+  local account = accounts.by_id(args.pool, condition[1])
+  if not account or (account.stack_exits[condition[2]] or 0) > tonumber(condition[3]) then return reply.stale('share') end
 end
 
-for _, use in ipairs(cjson.decode(args.used_ranges)) do  -- what the judgement by fair shares rests on
-  local account = accounts.by_id(args.pool, use[1])
-  local used = account and account.used[use[2]] or 0
-  if not account or used < tonumber(use[3]) or used > tonumber(use[4]) then return reply.stale('use') end
+for _, range in ipairs(cjson.decode(args.used_ranges)) do  -- what the judgement by fair shares rests on
+  local account = accounts.by_id(args.pool, range[1])
+  local used = account and account.used[range[2]] or 0
+  if not account or used < tonumber(range[3]) or used > tonumber(range[4]) then return reply.stale('use') end
 end
 
-local leaving = projected_shortage.units_of_victims(pool)
-if not leaving then return reply.stale('unjudged') end
+local units_of_victims = projected_shortage.units_of_victims(pool)
+if not units_of_victims then return reply.stale('unjudged') end
 
 -- Whether the waiter fits into an account's share as it is, what other holds keep counted as used.
-local function unused(account)
+local function fits_unused_share(account)
   for _, key in ipairs(lane.units.keys) do
-    local left = (account.reserved[key] or 0) - (account.used[key] or 0) - (account.victim_held[key] or 0)
-    if hold and hold.on[account.key] then left = left + victim_holds.units_held(hold, account, key) end
-    if pool.reserving_accounts[key] and left < lane.units.of[key] then return false end
+    local free = (account.reserved[key] or 0) - (account.used[key] or 0) - (account.victim_held[key] or 0)
+    if hold and hold.account_keys[account.key] then free = free + victim_holds.units_held(hold, account, key) end
+    if pool.reserving_accounts[key] and free < lane.units.of[key] then return false end
   end
   return true
 end
 
 if lane.fixed then
   for _, key in ipairs(lane.units.keys) do
-    local left = accounts.room('fixed', path[1], pool, key)
+    local free = accounts.room('fixed', path[1], pool, key)
     for _, other in ipairs(victim_holds.list(pool)) do
-      if other ~= hold and other.lane.fixed and other.lane.component == lane.component then left = left - (other.lane.units.of[key] or 0) end
+      if other ~= hold and other.lane.fixed and other.lane.component == lane.component then free = free - (other.lane.units.of[key] or 0) end
     end
-    if pool.limit[key] and left < lane.units.of[key] then return reply.stale('share') end
+    if pool.limit[key] and free < lane.units.of[key] then return reply.stale('share') end
   end
 else
   for _, name in ipairs(cjson.decode(args.unused_share_accounts)) do
-    if not unused(accounts.by_id(args.pool, name)) then return reply.stale('share') end
+    if not fits_unused_share(accounts.by_id(args.pool, name)) then return reply.stale('share') end
   end
 end
-local rooms, shares = projected_shortage.rooms(path, lane, at, leaving), {}
+local rooms, reserved_rooms = projected_shortage.rooms(path, lane, index, units_of_victims), {}
 for _, name in ipairs(cjson.decode(args.reserved_accounts)) do  -- it has to lie within this share when all have left
   local account = accounts.by_id(args.pool, name)
   for _, key in ipairs(lane.units.keys) do
     if pool.reserving_accounts[key] then
-      local left = (account.reserved[key] or 0) - (account.used[key] or 0) + (leaving[account.id .. '|' .. key] or 0)
-      shares[#shares + 1] = projected_shortage.room(account, key, lane.units.of[key], left - projected_shortage.units_of_other_holds(pool, at, account, key))
+      local free = (account.reserved[key] or 0) - (account.used[key] or 0) + (units_of_victims[account.id .. '|' .. key] or 0)
+      reserved_rooms[#reserved_rooms + 1] = projected_shortage.room(account, key, lane.units.of[key], free - projected_shortage.units_of_other_holds(pool, index, account, key))
     end
   end
 end
 projected_shortage.add_victims(rooms, victims)
-projected_shortage.add_victims(shares, victims)
-if not (projected_shortage.fits(rooms) and projected_shortage.fits(shares)) then return reply.stale('not enough') end
+projected_shortage.add_victims(reserved_rooms, victims)
+if not (projected_shortage.fits(rooms) and projected_shortage.fits(reserved_rooms)) then return reply.stale('not enough') end
 for i in ipairs(victims) do
   if projected_shortage.fits(rooms, i) then return reply.stale('superfluous') end
 end
 
 if pool.fields.patience == args.waiter then grants.end_patience_hold(pool) end
 hold = hold or victim_holds.open(path, lane, waiter)
-local rank, told = preemptions.rank(path[1], waiter), {}
+local rank, victim_ranks = preemptions.rank(path[1], waiter), {}
 for i, victim in ipairs(victims) do
-  told[i] = victim.request.id .. '@' .. preemptions.rank(victim.path[1], victim.request)
+  victim_ranks[i] = victim.request.id .. '@' .. preemptions.rank(victim.path[1], victim.request)
   redis.call('ZADD', keys.pool_preemptions(pool.name), amounts.format(clock.now), victim.request.id .. ':' .. victim.request.fence)
 end
-redis.call('ZREMRANGEBYSCORE', keys.pool_preemptions(pool.name), '-inf', amounts.format(minute))
+redis.call('ZREMRANGEBYSCORE', keys.pool_preemptions(pool.name), '-inf', amounts.format(minute_ago))
 redis.call('HSET', pool.key, 'decided_ms', amounts.format(clock.now))
-requests.add_event(waiter, 'clearing', {}, {by = '', pool = args.pool, rank = rank, victims = table.concat(told, ';'), reason = victims[1].reason})
+requests.add_event(waiter, 'clearing', {}, {by = '', pool = args.pool, rank = rank, victims = table.concat(victim_ranks, ';'), reason = victims[1].reason})
 for _, victim in ipairs(victims) do preemptions.begin(victim.path, hold, victim.request, victim.reason, rank) end
 local more = grant_loop.settle(tonumber(args.chunk))
 return reply.applied(redis.call('HGET', keys.request(args.waiter), 'status') == states.queued and 0 or 1, more)

@@ -16,30 +16,30 @@ if not request then return reply.not_found() end
 if args.state == 'completed' and args.routine == '' and request.left_fence == args.fence and request.left_by == 'completed' then
   return reply.left(request.status, grant_loop.settle(tonumber(args.chunk)))
 end
-local begun = not request.task or (request.started_ms or '') ~= ''
-if request.fence ~= args.fence or not begun or not redis.call('ZSCORE', keys.leases(), args.id) then
+local has_started = not request.task or (request.started_ms or '') ~= ''
+if request.fence ~= args.fence or not has_started or not redis.call('ZSCORE', keys.leases(), args.id) then
   return reply.stale_fence(request.status, request.reason)
 end
 
-local pool, asked = accounts.pool(request.pool), request.status == states.preempting and request.directive == 'checkpoint'
+local pool, is_requested = accounts.pool(request.pool), request.status == states.preempting and request.directive == 'checkpoint'
 if args.state == 'defer' and request.status ~= states.preempting then return reply.not_leaving(request.status) end
 
-local lapses = request.lease_s and amounts.format(clock.after(request.lease_s)) or ''
-if request.lease_s then redis.call('ZADD', keys.leases(), lapses, args.id) end
+local lease_end_ms = request.lease_s and amounts.format(clock.after(request.lease_s)) or ''
+if request.lease_s then redis.call('ZADD', keys.leases(), lease_end_ms, args.id) end
 
-local function alive()
-  return reply.alive(request.status, lapses, request.directive or '', request.deadline_ms or '', grant_loop.settle(tonumber(args.chunk)))
+local function alive_reply()
+  return reply.alive(request.status, lease_end_ms, request.directive or '', request.deadline_ms or '', grant_loop.settle(tonumber(args.chunk)))
 end
 
 -- A longer deadline, up to what may be put off in all; once for each call, however often it comes.
 local function defer()
   if operation_replies.find(args.op) then return end
   operation_replies.save(args.op)
-  local before = tonumber(request.deferred_s) or 0
-  local granted = math.min(tonumber(args.seconds), tonumber(pool.fields.max_deferral_s or const.MAX_DEFERRAL_S) - before)
+  local deferred_s = tonumber(request.deferred_s) or 0
+  local granted = math.min(tonumber(args.seconds), tonumber(pool.fields.max_deferral_s or const.MAX_DEFERRAL_S) - deferred_s)
   if granted <= 0 then return end
   local deadline = amounts.format(tonumber(request.deadline_ms) + granted * 1000)
-  requests.set(request, fields, 'deferred_s', amounts.format(before + granted))
+  requests.set(request, fields, 'deferred_s', amounts.format(deferred_s + granted))
   requests.set(request, fields, 'deadline_ms', deadline)
   redis.call('ZADD', keys.preemption_deadlines(), 'XX', deadline, args.id)
 end
@@ -53,13 +53,13 @@ if args.state == 'completed' then
     preemptions.complete(request, 'preempted', 'completed')
     return reply.left(request.status, grant_loop.settle(tonumber(args.chunk)))
   end
-elseif asked and args.state == 'failed' then
+elseif is_requested and args.state == 'failed' then
   preemptions.terminate(pool, request)
-  return alive()
-elseif asked and args.state == 'defer' then
+  return alive_reply()
+elseif is_requested and args.state == 'defer' then
   defer()
-elseif asked then
+elseif is_requested then
   requests.set(request, fields, 'answered', '1')
 end
 if #fields > 0 then requests.save(request, fields) end
-return alive()
+return alive_reply()

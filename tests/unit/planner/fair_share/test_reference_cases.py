@@ -173,9 +173,9 @@ def _patience(case: dict[str, Any], whole: _Case) -> StarvationSettings:
         "aggressive_preemption_threshold": str(thresholds["aggressive"]),
         "preemption_threshold": str(thresholds["normal"]),
     }
-    settings = inherit_settings(read_pool_settings(settings["tree"]), settings.get("operation", {}), is_policy=True)
-    assert settings.protected_usage == effective
-    return settings
+    inherited = inherit_settings(read_pool_settings(settings["tree"]), settings.get("operation", {}), is_policy=True)
+    assert inherited.protected_usage == effective
+    return inherited
 
 
 def _dominant(account: AccountShares, measure: str) -> int:

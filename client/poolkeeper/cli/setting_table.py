@@ -1,0 +1,52 @@
+"""The names, words and discipline defaults of the settings of pools, groups and policies.
+
+Generated from `app/domain/pool_settings.py` by `make generated`; edit the table there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+ACCOUNT_SETTINGS: Mapping[str, tuple[str, ...]] = {
+    "over_limit": ("keep", "evict"),
+    "over_limit_after_s": (),
+    "fair_share_tolerance": (),
+    "starvation_timeout_s": (),
+    "aggressive_starvation": ("true", "false"),
+    "aggressive_starvation_timeout_s": (),
+    "allow_aggressive_preemption": ("true", "false"),
+    "aggressive_preemption_threshold": (),
+    "preemption_threshold": (),
+    "non_preemptible_usage_threshold": (),
+}
+"""The settings that groups and policies may have as well as pools, each with its words; empty: it is not a word."""
+
+POOL_SETTINGS: Mapping[str, tuple[str, ...]] = {
+    "discipline": ("reserved", "classes", "fair_share"),
+    "order": ("share_first", "priority_first"),
+    "queueing": ("best_effort", "strict"),
+    "patience_s": (),
+    "grace_s": (),
+    "checkpoint_timeout_s": (),
+    "max_deferral_s": (),
+    "requeue_failed_checkpoint": ("true", "false"),
+    "near_completion_s": (),
+    "min_runtime_s": (),
+    "max_victims": (),
+    "max_preemptions_per_minute": (),
+    "backoff_s": (),
+    "cost_key": (),
+    "value_per_class": (),
+    **ACCOUNT_SETTINGS,
+}
+
+AMOUNT_SETTINGS = ("non_preemptible_usage_threshold",)
+"""The settings that are amounts: `gpu=2,mcpu=4000`."""
+
+DISCIPLINE_DEFAULTS: Mapping[str, Mapping[str, int | str]] = {
+    "near_completion_s": {"reserved": 0, "classes": 300, "fair_share": 0},
+    "max_victims": {"reserved": 0, "classes": 3, "fair_share": 0},
+    "backoff_s": {"reserved": 0, "classes": 0, "fair_share": 5},
+    "over_limit": {"reserved": "keep", "classes": "keep", "fair_share": "evict"},
+}
+"""The value in each discipline where a pool has none of its own."""

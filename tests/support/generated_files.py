@@ -1,0 +1,140 @@
+"""Files that are generated from the tables in the code: pages of the documentation, and the client's copies of server facts.
+
+`make generated` writes them again; a test fails if one of them is not as it would be written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from app.domain.pool_settings import ACCOUNT_SETTINGS, DISCIPLINES, SETTINGS, PoolSetting
+from tests.support.paths import ROOT
+
+HEAD = "Generated from `{source}` by `make generated`; edit the table there."
+
+
+def pool_settings_page() -> str:
+    """Return the reference page of the settings of pools, groups and policies."""
+    lines = [
+        "# Settings of pools, groups and policies",
+        "",
+        HEAD.format(source="app/domain/pool_settings.py"),
+        "",
+        "## Pools",
+        "",
+        "| setting | values | default | meaning |",
+        "|---|---|---|---|",
+        *(f"| `{row.name}` | {_values(row)} | {_default(row)} | {row.description} |" for row in SETTINGS.values()),
+        "",
+        "## Groups and policies",
+        "",
+        "A group or a policy may override these. A setting that it does not have, or that is null, is inherited.",
+        "",
+        "| setting | values | where a policy and the account above it differ | meaning |",
+        "|---|---|---|---|",
+        *(
+            f"| `{row.name}` | {_values(row)} | {_combination(row)} | {row.account_description} |"
+            for row in ACCOUNT_SETTINGS.values()
+        ),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def client_pool_settings() -> str:
+    """Return the module with which the command line completes, reads and shows the settings."""
+    pool_only = [row for row in SETTINGS.values() if not row.is_inheritable]
+    amounts = [row.name for row in SETTINGS.values() if TypeAdapter(row.values).json_schema()["type"] == "object"]
+    lines = [
+        '"""The names, words and discipline defaults of the settings of pools, groups and policies.',
+        "",
+        HEAD.format(source="app/domain/pool_settings.py"),
+        '"""',
+        "",
+        "from __future__ import annotations",
+        "",
+        "from collections.abc import Mapping",
+        "",
+        "ACCOUNT_SETTINGS: Mapping[str, tuple[str, ...]] = {",
+        *(f"    {_quoted(row.name)}: {_words(row)}," for row in ACCOUNT_SETTINGS.values()),
+        "}",
+        '"""The settings that groups and policies may have as well as pools, each with its words; empty: it is not a word."""',
+        "",
+        "POOL_SETTINGS: Mapping[str, tuple[str, ...]] = {",
+        *(f"    {_quoted(row.name)}: {_words(row)}," for row in pool_only),
+        "    **ACCOUNT_SETTINGS,",
+        "}",
+        "",
+        f"AMOUNT_SETTINGS = {_tuple(amounts)}",
+        '"""The settings that are amounts: `gpu=2,mcpu=4000`."""',
+        "",
+        "DISCIPLINE_DEFAULTS: Mapping[str, Mapping[str, int | str]] = {",
+        *(f"    {_quoted(row.name)}: {_dict(row.by_discipline)}," for row in SETTINGS.values() if row.by_discipline),
+        "}",
+        '"""The value in each discipline where a pool has none of its own."""',
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _values(row: PoolSetting) -> str:
+    schema = TypeAdapter(row.values).json_schema()
+    bounds = f"{schema['minimum']:g} to {schema['maximum']:.0f}" if "minimum" in schema else ""
+    text = {
+        "boolean": "`true`, `false`",
+        "integer": f"whole number, {bounds}",
+        "number": f"number, {bounds}",
+        "object": "resource key → units",
+        "string": ", ".join(f"`{word}`" for word in row.choices) or "resource key",
+    }[schema["type"]]
+    return text + (", or null" if row.nullable else "")
+
+
+def _default(row: PoolSetting) -> str:
+    if row.by_discipline:
+        return "null: " + ", ".join(f"`{row.by_discipline[discipline]}` in `{discipline}`" for discipline in DISCIPLINES)
+    return "null" if row.default is None else f"`{_json(row.default)}`"
+
+
+def _combination(row: PoolSetting) -> str:
+    return f"the {row.more_patient} value counts" if row.more_patient else "the policy's counts"
+
+
+def _json(value: Any) -> str:
+    return TypeAdapter(Any).dump_json(value).decode()
+
+
+def _quoted(word: str) -> str:
+    return f'"{word}"'
+
+
+def _words(row: PoolSetting) -> str:
+    return _tuple(["true", "false"] if row.values is bool else row.choices)
+
+
+def _tuple(words: Any) -> str:
+    inside = ", ".join(_quoted(word) for word in words)
+    return f"({inside},)" if len(words) == 1 else f"({inside})"
+
+
+def _dict(values: Mapping[str, Any]) -> str:
+    return "{" + ", ".join(f"{_quoted(name)}: {_json(value)}" for name, value in values.items()) + "}"
+
+
+GENERATED: Mapping[str, Callable[[], str]] = {
+    "docs/reference/pool-settings.md": pool_settings_page,
+    "client/poolkeeper/cli/setting_table.py": client_pool_settings,
+}
+"""Path → what is written there."""
+
+
+def main() -> None:
+    """Write every generated file."""
+    for path, content in GENERATED.items():
+        (ROOT / path).parent.mkdir(parents=True, exist_ok=True)
+        (ROOT / path).write_text(content(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
