@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from redis import Redis
 
 from app.api.handlers import events
 from app.domain.clock import ManualClock
@@ -82,16 +81,6 @@ def test_the_key_of_a_batch_is_no_key_of_a_single_ask(everywhere: Site) -> None:
 def test_a_declaration_of_very_many_pools_is_refused_before_any_is_looked_at(site: Site) -> None:
     pools = [{"name": f"p{number}", "capacity": {"gpu": 1}} for number in range(2001)]
     assert "2001 pools" in site.post("/declaration/plan", {"pools": pools}).refused(422, "too_many_changes")["detail"]
-
-
-def test_it_is_not_ready_while_nothing_can_be_written(site: Site) -> None:
-    assert isinstance(site.client, Redis)
-    assert site.get("/readyz", root=True).status == 200
-    site.client.config_set("maxmemory", 1)
-    try:
-        site.get("/readyz", root=True).refused(503, "redis_out_of_memory")
-    finally:
-        site.client.config_set("maxmemory", 0)
 
 
 def test_a_clock_that_was_set_back_makes_no_token_wait_for_it(site: Site) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from poolkeeper import Client, errors
@@ -78,7 +79,12 @@ def test_a_broken_file_does_not_matter_when_all_is_given(environ: dict[str, str]
     assert read("http://x", "y", "z", environ=environ) == Configuration("http://x", "y", "z")
 
 
-def test_a_token_is_not_shown_where_a_call_fails() -> None:
+def _refuse(*_: object, **__: object) -> NoReturn:
+    raise ConnectionRefusedError
+
+
+def test_a_token_is_not_shown_where_a_call_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("socket.create_connection", _refuse)
     with Client("http://127.0.0.1:1", "pk_secret", tries=1) as client, pytest.raises(errors.Unavailable) as failed:
         client.pools()
     shown = [repr(value) for entry in failed.traceback for value in entry.frame.f_locals.values()]

@@ -170,7 +170,7 @@ def test_whether_there_are_any_is_remembered_for_a_second(client: RedisClient, c
 def test_workspaces_and_components_are_listed_once(here: Process) -> None:
     token, _ = here.tokens.create("ci", "requester", ["a", "b", "a"], ["x", "x"])
     assert (token.workspaces, token.components) == (("a", "b"), ("x",))
-    assert here.tokens.create("list_tokens", "viewer", ["a", "*"])[0].workspaces == ("*",)
+    assert here.tokens.create("all", "viewer", ["a", "*"])[0].workspaces == ("*",)
 
 
 GOOD: dict[str, Any] = {"name": "ci", "role": "requester", "workspaces": ["default"], "components": ["ml"]}

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,7 +11,6 @@ import pytest
 from app.domain import queue_score
 from app.store.lua_constants import LuaContractError, resolve_constants
 from app.store.lua_linker import composed_texts, load_commands
-from tests.support.paths import ROOT
 
 MALFORMED = Path(__file__).parent / "malformed"
 REFUSED = {
@@ -203,19 +199,3 @@ def test_another_folder_is_read_anew(tmp_path: Path) -> None:
     before = dict(composed_texts(tmp_path))
     planted(tmp_path, {"lib/clock.lua": TREE["lib/clock.lua"].replace("+ 1", "+ 2")})
     assert {name for name, text in composed_texts(tmp_path) if text != before[name]} == {"grant", "look"}
-
-
-def test_luacheck_finds_nothing_in_what_is_composed(tmp_path: Path) -> None:
-    if not shutil.which("luacheck"):
-        pytest.skip("there is no luacheck on the PATH")
-    for name, text in composed_texts(planted(tmp_path, TREE)):
-        (tmp_path / name).write_text(text, encoding="utf-8")
-        options = ["--no-config", "--std", "lua51", "--read-globals", "redis", "KEYS", "ARGV", "--no-max-line-length"]
-        ran = subprocess.run(["luacheck", str(tmp_path / name), *options], capture_output=True, text=True, check=False)
-        assert ran.returncode == 0, ran.stdout
-
-
-def test_composed_texts_are_written_for_luacheck(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "app.store.lua_linker", str(tmp_path / "out")]
-    subprocess.run(command, check=True, cwd=ROOT)
-    assert {path.stem: path.read_text(encoding="utf-8") for path in tmp_path.glob("out/*.lua")} == dict(composed_texts())

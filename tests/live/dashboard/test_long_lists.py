@@ -10,14 +10,14 @@ import pytest
 
 from app.domain.specs import RequestSpec
 from app.store.scripts import Scripts
-from tests.support.fake_redis import new_fake
+from tests.support.servers import Servers
 from tests.unit.dashboard.page_client import Desk
 
 MANY = 10_000
 
 
-def test_a_page_of_ten_thousand_is_as_one_of_twelve_hundred(monkeypatch: pytest.MonkeyPatch) -> None:
-    desk = Desk(new_fake())
+def test_a_page_of_ten_thousand_is_as_one_of_twelve_hundred(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = Desk(servers.client("embedded"))
     desk.pool(gpu=64)
     for team in range(10):
         desk.policy(f"team-{team}", limit={"gpu": 16})
