@@ -124,7 +124,8 @@ def _broker_address(url: str, options: Mapping[str, Any], location: str) -> Brok
         parsed = celery_broker(url)
     except StoreMisconfigured as error:
         raise InvalidSetting(f"{location}: {_QUOTED.sub('…', str(error))}") from None
-    timeouts = {name: value for name, value in parsed.options.items() if name != "global_keyprefix"}  # that is for our own queue
+    # the prefix is for the queue of the service
+    timeouts = {name: value for name, value in parsed.options.items() if name != "global_keyprefix"}
     tls = {name: _tls_requirement(value) if name == "ssl_cert_reqs" else value for name, value in parsed.ssl.items()}
     return BrokerAddress(parsed.url, {**timeouts, **options}, tls)
 

@@ -69,10 +69,8 @@ SETTINGS: Mapping[str, PoolSetting] = {
             "discipline",
             Discipline,
             "reserved",
-            (
-                "Who goes first: by the policy's priority (`reserved`), by the preemption class (`classes`), or "
-                "who lacks most of its fair share (`fair_share`)."
-            ),
+            "Who goes first: by the policy's priority (`reserved`), by the preemption class (`classes`), or "
+            "who lacks most of its fair share (`fair_share`).",
         ),
         PoolSetting(
             "order",
@@ -97,16 +95,14 @@ SETTINGS: Mapping[str, PoolSetting] = {
             "grace_s",
             Seconds,
             30,
-            (
-                "How long who has to leave is given between being told to terminate and being forced; 0: it is "
-                "stopped at once, and not asked to save its work either."
-            ),
+            "How long who has to leave is given between being told to terminate and being forced; 0: it is "
+            "stopped at once, and not asked to save its work either.",
         ),
         PoolSetting(
             "checkpoint_timeout_s",
             Seconds,
             600,
-            ("How long who has to leave may take to save its work, if it can; half as long again if it is seen to be at it."),
+            "How long who has to leave may take to save its work, if it can; half as long again if it is seen to be at it.",
         ),
         PoolSetting(
             "max_deferral_s",
@@ -118,16 +114,14 @@ SETTINGS: Mapping[str, PoolSetting] = {
             "requeue_failed_checkpoint",
             bool,
             True,
-            ("Whether who had to leave and did not save its work, or did not leave in time, may go back to the queue."),
+            "Whether who had to leave and did not save its work, or did not leave in time, may go back to the queue.",
         ),
         PoolSetting(
             "near_completion_s",
             Seconds,
             None,
-            (
-                "Who has so little left of its walltime is not stopped; null is as the discipline has it: 300 in "
-                "`classes`, else 0."
-            ),
+            "Who has so little left of its walltime is not stopped; null is as the discipline has it: 300 in "
+            "`classes`, else 0.",
             nullable=True,
             by_discipline={"reserved": 0, "classes": 300, "fair_share": 0},
         ),
@@ -141,10 +135,8 @@ SETTINGS: Mapping[str, PoolSetting] = {
             "max_victims",
             Quantity,
             None,
-            (
-                "How many may be stopped for one waiter; 0 is without bound, null as the discipline has it: 3 in "
-                "`classes`, else 0."
-            ),
+            "How many may be stopped for one waiter; 0 is without bound, null as the discipline has it: 3 in "
+            "`classes`, else 0.",
             nullable=True,
             by_discipline={"reserved": 0, "classes": 3, "fair_share": 0},
         ),
@@ -159,10 +151,7 @@ SETTINGS: Mapping[str, PoolSetting] = {
             "backoff_s",
             Seconds,
             None,
-            (
-                "How long after somebody was stopped nobody else is; null is as the discipline has it: 5 in "
-                "`fair_share`, else 0."
-            ),
+            "How long after somebody was stopped nobody else is; null is as the discipline has it: 5 in `fair_share`, else 0.",
             nullable=True,
             by_discipline={"reserved": 0, "classes": 0, "fair_share": 5},
         ),
@@ -176,54 +165,42 @@ SETTINGS: Mapping[str, PoolSetting] = {
             "value_per_class",
             Units,
             None,
-            (
-                "In `classes`: what it may cost at most, in minutes for each class of the waiter and each unit it "
-                "asks; null: no bound."
-            ),
+            "In `classes`: what it may cost at most, in minutes for each class of the waiter and each unit it "
+            "asks; null: no bound.",
             nullable=True,
         ),
         PoolSetting(
             "over_limit",
             OverLimit,
             None,
-            (
-                "What becomes of what is beyond a lowered limit: it stays (`keep`), or as much as is beyond, the "
-                "newest first, is stopped (`evict`); null is as the discipline has it: `evict` in `fair_share`, "
-                "else `keep`."
-            ),
+            "What becomes of what is beyond a lowered limit: it stays (`keep`), or as much as is beyond, the "
+            "newest first, is stopped (`evict`); null is as the discipline has it: `evict` in `fair_share`, "
+            "else `keep`.",
             nullable=True,
             by_discipline={"reserved": "keep", "classes": "keep", "fair_share": "evict"},
-            account_description=(
-                "Whether what is beyond its limit stays (`keep`) or is stopped, the newest first (`evict`); null is inherited."
-            ),
+            account_description="Whether what is beyond its limit stays (`keep`) or is stopped, the newest first (`evict`); null is inherited.",
         ),
         PoolSetting(
             "over_limit_after_s",
             Seconds,
             30,
             "How long who is beyond its limit is left alone before anything of it is stopped.",
-            account_description=(
-                "How long it is left alone beyond its limit before anything of it is stopped; null is inherited."
-            ),
+            account_description="How long it is left alone beyond its limit before anything of it is stopped; null is inherited.",
         ),
         PoolSetting(
             "fair_share_tolerance",
             Ratio,
             0.8,
             "In `fair_share`: who uses less than this part of its fair share, and wants more, is below it.",
-            account_description=(
-                "With less than this part of its fair share it is below it; null is inherited, of a policy's the lower counts."
-            ),
+            account_description="With less than this part of its fair share it is below it; null is inherited, of a policy's the lower counts.",
             more_patient="lower",
         ),
         PoolSetting(
             "starvation_timeout_s",
             Seconds,
             30,
-            ("In `fair_share`: who is below its fair share for longer is starving, and may have preemptible work stopped."),
-            account_description=(
-                "Below its fair share for longer it is starving; null is inherited, of a policy's the longer counts."
-            ),
+            "In `fair_share`: who is below its fair share for longer is starving, and may have preemptible work stopped.",
+            account_description="Below its fair share for longer it is starving; null is inherited, of a policy's the longer counts.",
             more_patient="higher",
         ),
         PoolSetting(
@@ -231,9 +208,7 @@ SETTINGS: Mapping[str, PoolSetting] = {
             bool,
             False,
             "In `fair_share`: whether who goes on starving may in the end have more stopped than that.",
-            account_description=(
-                "Whether it may starve aggressively; null is inherited, a policy does if it and what it inherits say so."
-            ),
+            account_description="Whether it may starve aggressively; null is inherited, a policy does if it and what it inherits say so.",
             more_patient="lower",
         ),
         PoolSetting(
@@ -241,9 +216,7 @@ SETTINGS: Mapping[str, PoolSetting] = {
             Seconds,
             120,
             "In `fair_share`: how long it has to be below its fair share for that.",
-            account_description=(
-                "How long it has to be below its fair share for that; null is inherited, of a policy's the longer counts."
-            ),
+            account_description="How long it has to be below its fair share for that; null is inherited, of a policy's the longer counts.",
             more_patient="higher",
         ),
         PoolSetting(
@@ -271,14 +244,10 @@ SETTINGS: Mapping[str, PoolSetting] = {
             "non_preemptible_usage_threshold",
             Quantities,
             {},
-            (
-                "In `fair_share`: resource key → units of everybody that are never stopped; keys not given do not "
-                "count, none given protects nothing."
-            ),
-            account_description=(
-                "Resource key → units of it that are never stopped; null or empty is inherited, of a policy's the "
-                "lower of each key."
-            ),
+            "In `fair_share`: resource key → units of everybody that are never stopped; keys not given do not "
+            "count, none given protects nothing.",
+            account_description="Resource key → units of it that are never stopped; null or empty is inherited, of a policy's the "
+            "lower of each key.",
             more_patient="lower",
             example={"gpu": 1},
         ),

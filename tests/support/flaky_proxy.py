@@ -7,28 +7,33 @@ from select import select
 from threading import Lock, Thread
 from types import TracebackType
 
+from tests.support.memory_network import MemoryNetwork
+
 
 class Door:
     """A way to the API that can be cut; `url` is where it begins."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, network: MemoryNetwork | None = None) -> None:
         self._port, self._lock = port, Lock()
         self._losing: list[bytes] = []
         self._open, self._silent = True, False
         self._inside: set[socket.socket] = set()
-        self._listening = socket.create_server(("127.0.0.1", 0))
-        self.url = f"http://127.0.0.1:{self._listening.getsockname()[1]}"
+        self._listening = None if network else socket.create_server(("127.0.0.1", 0))
+        own_port = network.listen(self._pass_on) if network else self._listening.getsockname()[1] if self._listening else 0
+        self.url = f"http://127.0.0.1:{own_port}"
         self.lost = 0
         self.passed = b""
         """What was passed on to clients."""
 
     def __enter__(self) -> Door:
-        Thread(target=self._serve, name="door", daemon=True).start()
+        if self._listening:
+            Thread(target=self._serve, args=(self._listening,), name="door", daemon=True).start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._listening.shutdown(socket.SHUT_RDWR)  # wakes who accepts
-        self._listening.close()
+        if self._listening:
+            self._listening.shutdown(socket.SHUT_RDWR)  # ends the accept
+            self._listening.close()
         self.close()
 
     def loses_answer_to(self, beginning: str, times: int = 1) -> None:
@@ -53,15 +58,15 @@ class Door:
         with self._lock:
             self._open = True
 
-    def _serve(self) -> None:
+    def _serve(self, listening: socket.socket) -> None:
         while True:
             try:
-                client, _ = self._listening.accept()
+                client, address = listening.accept()
             except OSError:
                 return
-            Thread(target=self._pass_on, args=(client,), name="in the door", daemon=True).start()
+            Thread(target=self._pass_on, args=(client, address), name="in the door", daemon=True).start()
 
-    def _pass_on(self, client: socket.socket) -> None:
+    def _pass_on(self, client: socket.socket, _: object) -> None:
         with client, socket.create_connection(("127.0.0.1", self._port)) as server:
             with self._lock:
                 if not self._open:

@@ -138,8 +138,8 @@ class Site:
         if data is not None:
             sent.setdefault("Content-Type", "application/json")
         where = path if root else PREFIX + path
-        answer = self._http.open(where, method=method, data=data, headers=sent, query_string=query or None)
-        text = answer.get_data(as_text=True)
+        with self._http.open(where, method=method, data=data, headers=sent, query_string=query or None) as answer:
+            text = answer.get_data(as_text=True)
         parsed = json.loads(text) if text and "json" in answer.headers.get("Content-Type", "") else text
         return Said(answer.status_code, dict(answer.headers), parsed)
 

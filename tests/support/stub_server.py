@@ -18,6 +18,8 @@ from threading import Event, Thread
 from types import TracebackType
 from typing import Any
 
+from tests.support.memory_network import MemoryNetwork
+
 
 @dataclass(frozen=True)
 class Heard:
@@ -74,26 +76,38 @@ Act = Callable[[Handler], None]
 
 
 class StandIn:
-    """The server, as long as its context; `url` is where."""
+    """A server that does as it is told, for as long as its context; `url` is where it listens.
 
-    def __init__(self, port: int = 0) -> None:
+    With a `network` it listens there; else on a port of the system.
+    """
+
+    def __init__(self, port: int = 0, network: MemoryNetwork | None = None) -> None:
         self.heard: list[Heard] = []
         self.acts: deque[Act] = deque()
         self.ended = Event()
         self.connections_ended = 0
-        handler = type("ItsHandler", (Handler,), {"standin": self})
-        self._server = ThreadingHTTPServer(("127.0.0.1", port), handler)
-        self._server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        self._handler = type("ItsHandler", (Handler,), {"standin": self})
+        self._server: ThreadingHTTPServer | None = None
+        if network is None:
+            self._server = ThreadingHTTPServer(("127.0.0.1", port), self._handler)
+            self._server.daemon_threads = True
+        self.port = self._server.server_port if self._server else network.listen(self._serve) if network else port
+        self.url = f"http://127.0.0.1:{self.port}"
 
     def __enter__(self) -> StandIn:
-        Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
+        if self._server:
+            Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.ended.set()
-        self._server.shutdown()
-        self._server.server_close()
+        if self._server:
+            self._server.shutdown()
+            self._server.server_close()
+
+    def _serve(self, connection: socket.socket, address: tuple[str, int]) -> None:
+        with suppress(OSError):
+            self._handler(connection, address, None)  # type: ignore[arg-type]  # the server is not used
 
     def script(self, *acts: Act) -> None:
         """What to do with the calls to come, in order."""

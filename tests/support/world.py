@@ -133,9 +133,9 @@ class World:
 
     # taking back
 
-    def snapshot(self, pool: str = "p", *, anyway: bool = False) -> PoolSnapshot:
+    def snapshot(self, pool: str = "p", *, even_if_idle: bool = False) -> PoolSnapshot:
         """A pool as a decision sees it; somebody waits or leaves there, or it is looked at `anyway`."""
-        snapshot = self.plan_store.read_snapshot(self.workspace, pool, even_if_idle=anyway)
+        snapshot = self.plan_store.read_snapshot(self.workspace, pool, even_if_idle=even_if_idle)
         assert snapshot is not None
         return snapshot
 

@@ -21,11 +21,11 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 
 def do(folder: Path, *statements: str) -> None:
-    """Something done to the data that the next command finds; `services`, `client` and PoolAsk are at hand."""
+    """Something done to the data that the next command finds; `services`, `client` and PoolSpec are at hand."""
     program = (
-        "from app.bootstrap import running; from app.settings import Settings; from app.store.connection import connect\n"
-        "from app.domain.specs import PoolAsk\n"
-        "with running(Settings.read()) as here:\n"
+        "from app.bootstrap import open_services; from app.settings import Settings; from app.store.connection import connect\n"
+        "from app.domain.specs import PoolSpec\n"
+        "with open_services(Settings.read()) as here:\n"
         "    services, client = here.services, connect(here.url)\n"
     )
     lines = [f"    {statement}\n" for statement in statements]
@@ -35,7 +35,7 @@ def do(folder: Path, *statements: str) -> None:
 def test_audit_says_what_differs_and_repairs(folder: Path) -> None:
     do(
         folder,
-        "services.pools.create('w', PoolAsk(name='p', capacity={'gpu': 1}))",
+        "services.pools.create('w', PoolSpec(name='p', capacity={'gpu': 1}))",
         "client.hset('pk:{w}:pool:p', 'used:gpu', 1)",
     )
     found = run(folder, "audit", "w")
@@ -50,7 +50,7 @@ def test_audit_says_what_differs_and_repairs(folder: Path) -> None:
 
 
 def test_tidy_does_one_round(folder: Path) -> None:
-    do(folder, "services.registry.remember('w')", "client.zadd('pk:{w}:ended', {'old': 1})")
+    do(folder, "services.workspaces.add('w')", "client.zadd('pk:{w}:ended', {'old': 1})")
     done = run(folder, "tidy")
     assert (done.returncode, done.stdout) == (0, "w: 0 leases lapsed, 0 waiters forgotten, 1 pruned\n")
 

@@ -26,9 +26,9 @@ from tests.support.paths import ROOT
 COMMAND = [sys.executable, "-c", "from app.cli.main import main; main(prog_name='poolkeeperd')"]
 SERVICE = """
 import sys
-from app.bootstrap import running
+from app.bootstrap import open_services
 from app.settings import Settings
-with running(Settings.read(), serving=sys.argv[1] == "serving") as here:
+with open_services(Settings.read(), serving=sys.argv[1] == "serving") as here:
     print(here.url, flush=True)
     sys.stdin.read()
 """

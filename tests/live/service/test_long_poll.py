@@ -56,7 +56,7 @@ class Counting(Requests):
         self._look()
         return super().poll(workspace, request)
 
-    def events(self, workspace: str, after: str = "0", count: int = 100) -> list[Event]:
+    def list_events(self, workspace: str, after: str = "0", count: int = 100) -> list[Event]:
         self._look()
         return super().list_events(workspace, after, count)
 

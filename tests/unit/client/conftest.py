@@ -1,13 +1,91 @@
-"""Tests of the client that need no server."""
+"""What the client is tested on without a socket: the API on a fake Redis, a stub server, a proxy that loses answers."""
 
 from __future__ import annotations
 
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+from poolkeeper import Client
+
+from app.api.app import create_app
+from app.bootstrap import make_services
+from app.settings import Settings
+from tests.support.client_api import Api
+from tests.support.fake_redis import FakeRedisProvider, new_fake
+from tests.support.flaky_proxy import Door
+from tests.support.memory_network import MemoryNetwork, serve_app
+from tests.support.stub_server import StandIn
 
 
 @pytest.fixture(autouse=True)
 def no_config_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Read no configuration file of the account that runs the tests."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "nothing"))
+
+
+@pytest.fixture
+def network(monkeypatch: pytest.MonkeyPatch) -> MemoryNetwork:
+    """The network that clients connect on."""
+    network = MemoryNetwork()
+    monkeypatch.setattr(socket, "create_connection", network.connect)
+    return network
+
+
+@pytest.fixture
+def api(network: MemoryNetwork) -> Iterator[Api]:
+    """The API in this process, on an empty fake Redis."""
+    redis = new_fake()
+    services = make_services(redis, Settings(), redis_provider=FakeRedisProvider())
+    yield Api(network.listen(serve_app(create_app(services))), lambda: nullcontext(redis))
+    services.long_polls.close()
+
+
+@pytest.fixture
+def workspace() -> str:
+    """The workspace of the test."""
+    return "test"
+
+
+@pytest.fixture
+def client(api: Api, workspace: str) -> Iterator[Client]:
+    """A client of the API, in a workspace with a pool `gpus` of 8 gpu and a policy of `team` that reserves 4."""
+    with Client(api.url, workspace=workspace) as client:
+        client.create_pool("gpus", {"gpu": 8})
+        client.set_policy("gpus", "team", priority=10, reserved={"gpu": 4})
+        yield client
+
+
+@pytest.fixture
+def door(api: Api, network: MemoryNetwork) -> Iterator[Door]:
+    """A proxy in front of the API."""
+    with Door(api.port, network) as door:
+        yield door
+
+
+@pytest.fixture
+def behind(door: Door, client: Client) -> Iterator[Client]:
+    """A client like `client` that reaches the API only through the proxy."""
+    with Client(door.url, workspace=client.workspace) as other:
+        yield other
+
+
+@pytest.fixture
+def standin(network: MemoryNetwork) -> Iterator[StandIn]:
+    """A server that does as it is told."""
+    with StandIn(network=network) as server:
+        yield server
+
+
+@pytest.fixture
+def slept() -> list[float]:
+    """The pauses of clients that `asking` made; none of them takes any time."""
+    return []
+
+
+@pytest.fixture
+def asking(standin: StandIn, slept: list[float]) -> Callable[..., Client]:
+    """Makes a client of the stub server that notes its pauses instead of making them."""
+    return lambda **more: Client(standin.url, sleep=slept.append, **more)

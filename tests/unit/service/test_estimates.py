@@ -174,11 +174,11 @@ def test_a_pool_that_takes_long_is_left_alone_for_longer(here: Here, monkeypatch
     """Or newcomers, who all ask when they begin to wait, would have it worked out all the time."""
     world, snapshot, looks = here.world, here.world.plan_store.read_snapshot, 0
 
-    def slow(workspace: str, pool: str, *, anyway: bool = False) -> PoolSnapshot | None:
+    def slow(workspace: str, pool: str, *, even_if_idle: bool = False) -> PoolSnapshot | None:
         nonlocal looks
         looks += 1
         here.now_s += 2
-        return snapshot(workspace, pool, even_if_idle=anyway)
+        return snapshot(workspace, pool, even_if_idle=even_if_idle)
 
     monkeypatch.setattr(world.plan_store, "read_snapshot", slow)
     world.submit(gpu=2, walltime_s=100)
@@ -216,13 +216,13 @@ class Slow:
         self._snapshot, self._slow = world.plan_store.read_snapshot, slow
         self.looked, self.began, self.go_on = Counter[str](), Event(), Event()
 
-    def snapshot(self, workspace: str, pool: str, *, anyway: bool = False) -> PoolSnapshot | None:
+    def snapshot(self, workspace: str, pool: str, *, even_if_idle: bool = False) -> PoolSnapshot | None:
         """As the real one."""
         self.looked[pool] += 1
         if pool == self._slow:
             self.began.set()
             assert self.go_on.wait(30)
-        return self._snapshot(workspace, pool, even_if_idle=anyway)
+        return self._snapshot(workspace, pool, even_if_idle=even_if_idle)
 
 
 def test_a_slow_pool_is_worked_out_once_and_holds_up_no_other(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,13 +28,13 @@ def publish(world: World, pool: str = "p", sated: dict[str, tuple[str, ...]] | N
         said = [(f"fair_share:{key}", str(round(part * SHARE))) for key, part in fair.items()]
         said += [(f"demand_met:{key}", "1") for key in (sated or {}).get(name, ())]
         rows.append(AccountUpdate(f"policy:{full_component(name)}", tuple(said), ()))
-    seen = world.snapshot(pool, anyway=True)
+    seen = world.snapshot(pool, even_if_idle=True)
     assert world.plan_store.write_fair_shares(world.workspace, seen, Publication(tuple(rows), is_watched=False)).applied
 
 
 def published(world: World, name: str, pool: str = "p") -> PublishedStatus:
     """What is kept of a policy."""
-    return world.snapshot(pool, anyway=True).accounts[f"policy:{full_component(name)}"].published
+    return world.snapshot(pool, even_if_idle=True).accounts[f"policy:{full_component(name)}"].published
 
 
 def reconcile(world: World) -> None:

@@ -30,7 +30,7 @@ def reconcile(world: World, after_s: float = 0) -> None:
 
 def noted(world: World, account: str = "pool", pool: str = "p") -> PublishedStatus:
     """What is kept of an account."""
-    return world.snapshot(pool, anyway=True).accounts[account].published
+    return world.snapshot(pool, even_if_idle=True).accounts[account].published
 
 
 def told(world: World, *requests: Request) -> list[str]:
@@ -48,11 +48,11 @@ def four_of_two(world: World, **settings: Any) -> list[Request]:
 def test_a_shrunk_pool_has_its_newest_stopped_after_its_time_and_not_before(world: World) -> None:
     held = four_of_two(world)
     reconcile(world)
-    assert not world.snapshot(anyway=True).is_watched
+    assert not world.snapshot(even_if_idle=True).is_watched
     world.update_pool(gpu=5)
     reconcile(world)
     assert noted(world).over_ms == world.clock.now_ms()
-    assert world.snapshot(anyway=True).is_watched, "nobody waits, and yet time will tell"
+    assert world.snapshot(even_if_idle=True).is_watched, "nobody waits, and yet time will tell"
     reconcile(world, after_s=29.999)
     assert told(world, *held) == ["stays"] * 4
     reconcile(world, after_s=0.001)
@@ -368,7 +368,7 @@ def over(world: World) -> tuple[list[Request], PoolSnapshot]:
     """Four of two in a pool of five."""
     held = four_of_two(world)
     world.update_pool(gpu=5)
-    return held, world.snapshot(anyway=True)
+    return held, world.snapshot(even_if_idle=True)
 
 
 def evict(world: World, seen: PoolSnapshot, *victims: Request, account: str = "pool", fence: int = 0) -> StepResult:
@@ -432,7 +432,7 @@ def _one_is_fixed(world: World) -> StepResult:
     world.policy(reserved={"gpu": 2})
     held = world.submit(gpu=2, preemptible=False)
     world.policy(limit={"gpu": 1})
-    return evict(world, world.snapshot(anyway=True), held)
+    return evict(world, world.snapshot(even_if_idle=True), held)
 
 
 @stale("limit")
@@ -467,14 +467,14 @@ def _it_is_not_below_that_account(world: World) -> StepResult:
         world.policy(team)
     _, innocent = world.submit("a", gpu=2), world.submit("b", gpu=2)
     world.policy("a", limit={"gpu": 1})
-    return evict(world, world.snapshot(anyway=True), innocent, account=f"policy:{full_component('a')}")
+    return evict(world, world.snapshot(even_if_idle=True), innocent, account=f"policy:{full_component('a')}")
 
 
 @stale("budget")
 def _too_many_in_a_minute(world: World) -> StepResult:
     held = four_of_two(world, max_preemptions_per_minute=1)
     world.update_pool(gpu=5)
-    return evict(world, world.snapshot(anyway=True), held[3], held[2])
+    return evict(world, world.snapshot(even_if_idle=True), held[3], held[2])
 
 
 @pytest.mark.parametrize(("why", "make"), STALE.values(), ids=STALE)

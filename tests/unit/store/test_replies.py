@@ -163,7 +163,7 @@ def _(world: World) -> ScriptReply:
 @replies("write_fair_shares", "published")
 def _(world: World) -> ScriptReply:
     rows = json.dumps([["policy:orchestrator/t", ["fair_share:gpu", "1"], []]])
-    return world.call("write_fair_shares", pool="p", rows=rows, watched="1", rules=world.snapshot(anyway=True).rules_version)
+    return world.call("write_fair_shares", pool="p", rows=rows, watched="1", rules=world.snapshot(even_if_idle=True).rules_version)
 
 
 @replies("explain", "found")
@@ -178,7 +178,7 @@ def evict(world: World, *, over: bool) -> ScriptReply:
     if over:
         world.update_pool(gpu=1)
     victims = json.dumps([[held.id, str(held.fence), "pool"]])
-    return world.call("evict_over_limit", pool="p", victims=victims, rules=world.snapshot(anyway=True).rules_version)
+    return world.call("evict_over_limit", pool="p", victims=victims, rules=world.snapshot(even_if_idle=True).rules_version)
 
 
 @replies("cancel", "cancelled")

@@ -1,0 +1,357 @@
+"""Calls: what is sent, what comes of each answer, and what is tried again. Against a stand-in that does as it is told."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from threading import main_thread
+
+import pytest
+from poolkeeper import Client, errors
+
+from tests.support.backends import free_port, wait_until
+from tests.support.stub_server import Handler, StandIn, cuts, cuts_midway, hangs, refuses, says, says_text, then_closes
+
+Asking = Callable[..., Client]
+
+TROUBLE = {
+    "503": refuses(503, "away"),
+    "429": refuses(429, "slower"),
+    "502": says_text(502, b"bad"),
+    "cut": cuts,
+    "cut midway": cuts_midway,
+}
+
+
+class TestWhatIsSent:
+    def test_a_call_says_who_asks_where(self, asking: Asking, standin: StandIn) -> None:
+        asking(token="secret", workspace="blue").call("GET", "/pools")
+        [heard] = standin.heard
+        assert (heard.method, heard.path, heard.body) == ("GET", "/api/v1/pools", None)
+        assert heard.headers["authorization"] == "Bearer secret"
+        assert heard.headers["poolkeeper-workspace"] == "blue"
+
+    def test_without_a_token_none_is_sent(self, asking: Asking, standin: StandIn) -> None:
+        asking().call("GET", "/pools")
+        assert "authorization" not in standin.heard[0].headers
+        assert standin.heard[0].headers["poolkeeper-workspace"] == "default"
+
+    def test_a_body_is_json(self, asking: Asking, standin: StandIn) -> None:
+        asking().call("PUT", "/x", body={"größe": [1, None, True]})
+        assert standin.heard[0].body == {"größe": [1, None, True]}
+        assert standin.heard[0].headers["content-type"] == "application/json"
+
+    def test_of_a_query_none_is_left_out_and_lists_repeat(self, asking: Asking, standin: StandIn) -> None:
+        asking().call("GET", "/x", query={"a": None, "b": True, "c": ["x:1", "y&z"], "d": 0, "e": []})
+        assert standin.heard[0].path == "/api/v1/x?b=true&c=x%3A1&c=y%26z&d=0"
+
+    def test_a_url_may_have_a_path(self, standin: StandIn) -> None:
+        Client(standin.url + "/behind/proxy/").call("GET", "/pools")
+        assert standin.heard[0].path == "/behind/proxy/api/v1/pools"
+
+    @pytest.mark.parametrize("end", ["/", "/api/v1", "/api/v1/"])
+    def test_what_every_call_begins_with_is_no_part_of_it(self, standin: StandIn, end: str) -> None:
+        client = Client(standin.url + end)
+        client.call("GET", "/pools")
+        assert (standin.heard[0].path, client.url) == ("/api/v1/pools", standin.url)
+
+    @pytest.mark.parametrize(
+        ("url", "why"),
+        [
+            ("ftp://host", "http://host:port or https://host:port"),
+            ("http://", "http://host:port"),
+            ("http://h:port", "http://host:port"),
+            ("http://h/?q=1", "http://host:port"),
+            ("localhost:8080", "it lacks the http:// or https:// before it"),
+            ("127.0.0.1:8080", "it lacks the http:// or https:// before it"),
+            ("nonsense", "it lacks the http:// or https:// before it"),
+            ("http://h/docs", "leave out /docs"),
+            ("http://h/docs/", "leave out /docs"),
+            ("http://h/proxy/readyz", "leave out /proxy/readyz"),
+            ("http://h/api/v1/pools", "leave out /api/v1/pools"),
+        ],
+    )
+    def test_what_is_no_url_of_a_server_is_said_at_once(self, url: str, why: str) -> None:
+        with pytest.raises(errors.InvalidUrl, match="is not the URL of a server") as caught:
+            Client(url)
+        assert why in str(caught.value)
+
+    def test_what_makes_something_gets_a_key(self, asking: Asking, standin: StandIn) -> None:
+        client = asking()
+        for path in ("/pools", "/requests", "/requests/batch"):
+            client.call("POST", path, body={})
+        client.call("POST", "/requests", body={}, headers={"idempotency-key": "mine"})
+        keys = [heard.headers["idempotency-key"] for heard in standin.heard]
+        assert len(set(keys)) == 4
+        assert keys[3] == "mine"
+
+
+class TestAnswers:
+    def test_nothing_is_none(self, asking: Asking, standin: StandIn) -> None:
+        standin.script(says(None, 204))
+        assert asking().call("DELETE", "/x") is None
+
+    @pytest.mark.parametrize(
+        ("status", "kind"),
+        [
+            (400, errors.BadRequest),
+            (401, errors.AccessDenied),
+            (403, errors.AccessDenied),
+            (404, errors.NotFound),
+            (409, errors.Conflict),
+            (413, errors.ApiError),
+            (422, errors.UnprocessableRequest),
+            (500, errors.ApiError),
+        ],
+    )
+    def test_a_refusal_says_all_the_server_said(
+        self, asking: Asking, standin: StandIn, status: int, kind: type[errors.ApiError]
+    ) -> None:
+        wrong = [{"field": "capacity", "reason": "is empty"}]
+        standin.script(refuses(status, "a_code", "it cannot\nbe so", errors=wrong))
+        with pytest.raises(errors.ApiError) as caught:
+            asking().call("GET", "/x")
+        error = caught.value
+        assert type(error) is kind
+        assert (error.status, error.code, error.detail, error.errors) == (status, "a_code", "it cannot be so", wrong)
+        assert str(error) == "it cannot be so"
+        assert error.problem["title"] == "No"
+        assert len(standin.heard) == 1
+
+    def test_a_stale_fence_carries_its_directive(self, asking: Asking, standin: StandIn) -> None:
+        standin.script(refuses(409, "stale_fence", directive="kill", request_status="expired"))
+        with pytest.raises(errors.StaleFence) as caught:
+            asking().call("POST", "/requests/r/heartbeat", body={"fence": 1})
+        assert (caught.value.directive, caught.value.request_status) == ("kill", "expired")
+
+    def test_who_is_not_poolkeeper_is_found_out(self, asking: Asking, standin: StandIn) -> None:
+        standin.script(says_text(200, b"<html>hello"), says_text(404, b"<html>no"))
+        with pytest.raises(errors.PoolkeeperError, match="is no Poolkeeper: b'<html>hello'"):
+            asking().call("GET", "/x")
+        with pytest.raises(errors.NotFound, match="404 Not Found"):
+            asking().call("GET", "/x")
+
+    def test_items_go_through_all_pages(self, asking: Asking, standin: StandIn) -> None:
+        pages = [([1, 2], "c/1"), ([], "c2"), ([3], None)]
+        standin.script(*(says({"items": [{"n": n} for n in rows], "next_cursor": cursor}) for rows, cursor in pages))
+        rows = list(asking().items("/requests", query={"component": "a"}, page=2))
+        assert rows == [{"n": 1}, {"n": 2}, {"n": 3}]
+        assert [heard.path.partition("?")[2] for heard in standin.heard] == [
+            "component=a&limit=2",
+            "component=a&limit=2&cursor=c%2F1",
+            "component=a&limit=2&cursor=c2",
+        ]
+
+
+class TestAgain:
+    @pytest.mark.parametrize("trouble", TROUBLE.values(), ids=TROUBLE)
+    @pytest.mark.parametrize(
+        ("method", "path"), [("GET", "/x"), ("PUT", "/x"), ("POST", "/requests"), ("POST", "/requests/r/release")]
+    )
+    def test_what_is_safe_twice_is_tried_again(
+        self, asking: Asking, standin: StandIn, slept: list[float], trouble: Callable[..., None], method: str, path: str
+    ) -> None:
+        standin.script(trouble, trouble)
+        assert asking().call(method, path, body={"a": 1}) == {"path": f"/api/v1{path}"}
+        assert [heard.body for heard in standin.heard] == [{"a": 1}] * 3
+        assert len({heard.headers.get("idempotency-key") for heard in standin.heard}) == 1
+        assert 0.05 <= slept[0] <= 0.1 <= slept[1] <= 0.2
+
+    @pytest.mark.parametrize("name", ["503", "cut", "cut midway"])
+    def test_what_may_have_been_done_and_is_not_safe_twice_is_not(self, asking: Asking, standin: StandIn, name: str) -> None:
+        standin.script(TROUBLE[name])
+        with pytest.raises(errors.Unavailable):
+            asking().call("POST", "/something/else", body={})
+        assert len(standin.heard) == 1
+
+    def test_what_was_surely_not_done_is(self, asking: Asking, standin: StandIn) -> None:
+        standin.script(refuses(429, "slower"))
+        assert asking().call("POST", "/something/else", body={}) == {"path": "/api/v1/something/else"}
+
+    def test_the_pause_that_is_asked_for_is_kept(self, asking: Asking, standin: StandIn, slept: list[float]) -> None:
+        standin.script(refuses(503, "away", retry_after="7"), refuses(429, "slower", retry_after="2"))
+        asking().call("GET", "/x")
+        assert 7 <= slept[0] <= 7.1
+        assert 2 <= slept[1] <= 2.2
+
+    def test_a_pause_that_is_too_long_is_the_callers_business(
+        self, asking: Asking, standin: StandIn, slept: list[float]
+    ) -> None:
+        standin.script(refuses(429, "slower", retry_after="3600"))
+        with pytest.raises(errors.TooManyRequests) as caught:
+            asking().call("GET", "/x")
+        assert caught.value.retry_after_s == 3600
+        assert slept == []
+
+    def test_after_all_tries_it_is_raised(self, asking: Asking, standin: StandIn, slept: list[float]) -> None:
+        standin.script(*[refuses(503, "away", "Redis is away")] * 9)
+        with pytest.raises(errors.Unavailable, match="Redis is away") as caught:
+            asking(tries=3).call("GET", "/x")
+        assert (len(standin.heard), len(slept), caught.value.status) == (3, 2, 503)
+
+    def test_pauses_do_not_grow_for_ever(self, asking: Asking, standin: StandIn, slept: list[float]) -> None:
+        standin.script(*[refuses(503, "away")] * 30)
+        asking(tries=40).call("GET", "/x")
+        assert max(slept) <= 5
+
+    def test_a_server_that_does_not_answer_in_time(self, asking: Asking, standin: StandIn) -> None:
+        standin.script(hangs)
+        assert asking().call("GET", "/x", timeout_s=0.2) == {"path": "/api/v1/x"}
+        standin.script(hangs)
+        with pytest.raises(errors.Unavailable, match=f"no answer from {standin.url}: timed out") as caught:
+            asking(tries=1, timeout_s=0.2).call("GET", "/x")
+        assert caught.value.status == 0
+
+    def test_no_server(self, slept: list[float]) -> None:
+        url = f"http://127.0.0.1:{free_port()}"
+        client = Client(url, tries=3, sleep=slept.append)
+        with pytest.raises(errors.Unavailable, match=f"^no answer from {url}: Connection refused$") as caught:
+            client.call("POST", "/something/else", body={})
+        assert (len(slept), caught.value.repeated, caught.value.code) == (2, False, "unreachable")
+
+    def test_a_deletion_that_had_been_done_is_done(self, asking: Asking, standin: StandIn) -> None:
+        standin.script(cuts, refuses(404, "no_such_pool"))
+        assert asking().call("DELETE", "/pools/p") is None
+
+    @pytest.mark.parametrize("before", [[], [refuses(429, "slower")]], ids=["at once", "after a pause"])
+    def test_a_deletion_that_finds_nothing_is_refused(
+        self, asking: Asking, standin: StandIn, before: list[Callable[..., None]]
+    ) -> None:
+        standin.script(*before, refuses(404, "no_such_pool"))
+        with pytest.raises(errors.NotFound):
+            asking().call("DELETE", "/pools/p")
+
+    def test_a_refusal_after_a_lost_answer_says_so(self, asking: Asking, standin: StandIn) -> None:
+        standin.script(cuts, refuses(409, "pool_exists"), refuses(429, "slower"), refuses(409, "pool_exists"))
+        for repeated in (True, False):
+            with pytest.raises(errors.Conflict) as caught:
+                asking().call("POST", "/pools", body={})
+            assert caught.value.repeated is repeated
+
+    @pytest.mark.parametrize(
+        ("trouble", "lost"),
+        [
+            (cuts, True), (cuts_midway, True), (says_text(502, b"bad"), True), (says_text(503, b"<html>nobody"), True),
+            (refuses(503, "redis_unreachable"), False), (refuses(429, "slower"), False),
+        ],
+        ids=["cut", "cut midway", "502", "503 of a gateway", "503 of the server", "429"],
+    )  # fmt: skip
+    @pytest.mark.parametrize("last", [refuses(409, "pool_exists"), None], ids=["then refused", "to the end"])
+    def test_only_an_answer_that_went_astray_is_lost(
+        self, asking: Asking, standin: StandIn, trouble: Callable[..., None], lost: bool, last: Callable[..., None] | None
+    ) -> None:
+        for method, path in (("POST", "/pools"), ("GET", "/pools"), ("POST", "/declaration/plan")):
+            standin.script(trouble, last or trouble)
+            with pytest.raises(errors.ApiError) as caught:
+                asking(tries=2).call(method, path)
+            assert caught.value.answer_lost is (lost and path == "/pools" and method == "POST")
+
+    def test_what_the_server_may_have_done_as_it_lost_its_redis_is_not_said_to_be_lost_and_yet_remembered(
+        self, asking: Asking, standin: StandIn
+    ) -> None:
+        standin.script(refuses(503, "redis_unreachable"), refuses(409, "pool_exists"))
+        with pytest.raises(errors.Conflict) as caught:
+            asking().call("POST", "/pools", body={})
+        assert (caught.value.repeated, caught.value.answer_lost) == (True, False)
+        standin.script(refuses(503, "redis_unreachable"), refuses(404, "no_such_pool"))
+        assert asking().call("DELETE", "/pools/p") is None
+
+
+class TestConnections:
+    def test_one_after_the_other_is_one_connection(self, asking: Asking, standin: StandIn) -> None:
+        client = asking()
+        for _ in range(5):
+            client.call("GET", "/x")
+        assert len({heard.connection for heard in standin.heard}) == 1
+
+    def test_a_refusal_does_not_end_it(self, asking: Asking, standin: StandIn) -> None:
+        client = asking()
+        standin.script(refuses(404, "none"))
+        with pytest.raises(errors.NotFound):
+            client.call("GET", "/x")
+        client.call("GET", "/x")
+        assert len({heard.connection for heard in standin.heard}) == 1
+
+    @pytest.mark.parametrize("method", ["GET", "POST"])
+    def test_one_that_the_server_closed_meanwhile_costs_no_try(
+        self, asking: Asking, standin: StandIn, slept: list[float], method: str
+    ) -> None:
+        client = asking(tries=1)
+        standin.script(then_closes(says({})))
+        client.call("GET", "/x")
+        wait_until(lambda: standin.connections_ended == 1, "the server has closed the connection")
+        assert client.call(method, "/y") == {"path": "/api/v1/y"}
+        assert (len(standin.heard), slept) == (2, [])
+
+    def test_one_that_breaks_when_used_again_is_replaced_at_once(
+        self, asking: Asking, standin: StandIn, slept: list[float]
+    ) -> None:
+        client = asking(tries=1)
+        client.call("GET", "/x")
+        standin.script(cuts)
+        assert client.call("GET", "/y") == {"path": "/api/v1/y"}
+        assert slept == []
+
+    def test_but_nothing_is_sent_twice_that_may_not_be(self, asking: Asking, standin: StandIn) -> None:
+        client = asking()
+        client.call("GET", "/x")
+        standin.script(cuts)
+        with pytest.raises(errors.Unavailable):
+            client.call("POST", "/something/else", body={})
+        assert len(standin.heard) == 2
+
+    def test_threads_do_not_wait_for_each_other(self, asking: Asking, standin: StandIn) -> None:
+        client = asking(timeout_s=30)
+        standin.script(hangs)
+        with ThreadPoolExecutor(9) as threads:
+            stuck = threads.submit(client.call, "GET", "/stuck", timeout_s=20)
+            wait_until(lambda: standin.heard, "the first call hangs")
+            answers = list(threads.map(lambda n: client.call("GET", f"/{n}"), range(64)))
+            assert not stuck.done()
+            assert answers == [{"path": f"/api/v1/{n}"} for n in range(64)]
+            standin.ended.set()
+            assert stuck.result() == {"path": "/api/v1/stuck"}
+
+    def test_a_fork_has_its_own(self, asking: Asking, standin: StandIn) -> None:
+        client = asking()
+        client.call("GET", "/before")
+        child = os.fork()
+        if child == 0:
+            signal.alarm(20)
+            os._exit(0 if client.call("GET", "/child") == {"path": "/api/v1/child"} else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        client.call("GET", "/after")
+        before, forked, after = standin.heard
+        assert before.connection == after.connection != forked.connection
+
+    def test_a_ctrl_c_in_the_middle_leaves_no_half_answer_behind(self, asking: Asking, standin: StandIn) -> None:
+        client = asking()
+        client.call("GET", "/before")
+
+        def interrupts_then_answers(handler: Handler) -> None:
+            signal.pthread_kill(main_thread().ident or 0, signal.SIGINT)
+            says({"late": True})(handler)
+
+        standin.script(interrupts_then_answers)
+        with pytest.raises(KeyboardInterrupt):
+            client.call("GET", "/interrupted")
+        assert client.call("GET", "/x") == {"path": "/api/v1/x"}
+
+    def test_a_refusal_of_a_body_too_large_to_be_read_is_heard(self) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor(1) as threads:
+
+            def refuse() -> None:
+                connection, _ = server.accept()
+                with connection:
+                    connection.recv(1000)
+                    connection.sendall(b"HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}")
+
+            refused = threads.submit(refuse)
+            client = Client(f"http://127.0.0.1:{server.getsockname()[1]}", tries=1)
+            with pytest.raises(errors.ApiError) as caught:
+                client.call("PUT", "/x", body="x" * 8_000_000)
+            assert caught.value.status == 413
+            refused.result()
