@@ -1,15 +1,9 @@
 """The settings of pools, groups and policies: one table.
 
-A row holds the name of a setting, its values, its default, the defaults of the disciplines and its public texts. Made from the
-table:
-
-- the models `PoolSettings` and `AccountSettings`, and so the HTTP API, its OpenAPI document and the declaration file
-- the constants of the Lua scripts (`const.GRACE_S`, `const.BACKOFF_S[discipline]`)
-- the values that the store and the planner use where a pool has none
-- the words of a plan (`as the discipline`)
-- `docs/reference/pool-settings.md`, and the copy of the command line (a test compares both)
-
-A default of a setting stands here and nowhere else.
+A row holds the name of a setting, its values, its default, the defaults of the disciplines and its public texts. From the table
+are made: the models `PoolSettings` and `AccountSettings` (and so the HTTP API, its OpenAPI document and the declaration file), the
+constants of the Lua scripts (`const.GRACE_S`, `const.BACKOFF_S[discipline]`), the values the planner uses where a pool has none, the
+words of a plan, `docs/reference/pool-settings.md` and the copy of the command line. A default of a setting stands nowhere else.
 """
 
 from __future__ import annotations
@@ -178,21 +172,27 @@ SETTINGS: Mapping[str, PoolSetting] = {
             "else `keep`.",
             nullable=True,
             by_discipline={"reserved": "keep", "classes": "keep", "fair_share": "evict"},
-            account_description="Whether what is beyond its limit stays (`keep`) or is stopped, the newest first (`evict`); null is inherited.",
+            account_description=(
+                "Whether what is beyond its limit stays (`keep`) or is stopped, the newest first (`evict`); null is inherited."
+            ),
         ),
         PoolSetting(
             "over_limit_after_s",
             Seconds,
             30,
             "How long who is beyond its limit is left alone before anything of it is stopped.",
-            account_description="How long it is left alone beyond its limit before anything of it is stopped; null is inherited.",
+            account_description=(
+                "How long it is left alone beyond its limit before anything of it is stopped; null is inherited."
+            ),
         ),
         PoolSetting(
             "fair_share_tolerance",
             Ratio,
             0.8,
             "In `fair_share`: who uses less than this part of its fair share, and wants more, is below it.",
-            account_description="With less than this part of its fair share it is below it; null is inherited, of a policy's the lower counts.",
+            account_description=(
+                "With less than this part of its fair share it is below it; null is inherited, of a policy's the lower counts."
+            ),
             more_patient="lower",
         ),
         PoolSetting(
@@ -200,7 +200,9 @@ SETTINGS: Mapping[str, PoolSetting] = {
             Seconds,
             30,
             "In `fair_share`: who is below its fair share for longer is starving, and may have preemptible work stopped.",
-            account_description="Below its fair share for longer it is starving; null is inherited, of a policy's the longer counts.",
+            account_description=(
+                "Below its fair share for longer it is starving; null is inherited, of a policy's the longer counts."
+            ),
             more_patient="higher",
         ),
         PoolSetting(
@@ -208,7 +210,9 @@ SETTINGS: Mapping[str, PoolSetting] = {
             bool,
             False,
             "In `fair_share`: whether who goes on starving may in the end have more stopped than that.",
-            account_description="Whether it may starve aggressively; null is inherited, a policy does if it and what it inherits say so.",
+            account_description=(
+                "Whether it may starve aggressively; null is inherited, a policy does if it and what it inherits say so."
+            ),
             more_patient="lower",
         ),
         PoolSetting(
@@ -216,7 +220,9 @@ SETTINGS: Mapping[str, PoolSetting] = {
             Seconds,
             120,
             "In `fair_share`: how long it has to be below its fair share for that.",
-            account_description="How long it has to be below its fair share for that; null is inherited, of a policy's the longer counts.",
+            account_description=(
+                "How long it has to be below its fair share for that; null is inherited, of a policy's the longer counts."
+            ),
             more_patient="higher",
         ),
         PoolSetting(
@@ -246,8 +252,9 @@ SETTINGS: Mapping[str, PoolSetting] = {
             {},
             "In `fair_share`: resource key → units of everybody that are never stopped; keys not given do not "
             "count, none given protects nothing.",
-            account_description="Resource key → units of it that are never stopped; null or empty is inherited, of a policy's the "
-            "lower of each key.",
+            account_description=(
+                "Resource key → units of it that are never stopped; null or empty is inherited, of a policy's the lower of each key."
+            ),
             more_patient="lower",
             example={"gpu": 1},
         ),
