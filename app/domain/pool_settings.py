@@ -1,9 +1,9 @@
 """The settings of pools, groups and policies: one table.
 
-A row holds the name of a setting, its values, its default, the defaults of the disciplines and its public texts. From the table
-are made: the models `PoolSettings` and `AccountSettings` (and so the HTTP API, its OpenAPI document and the declaration file), the
-constants of the Lua scripts (`const.GRACE_S`, `const.BACKOFF_S[discipline]`), the values the planner uses where a pool has none, the
-words of a plan, `docs/reference/pool-settings.md` and the copy of the command line. A default of a setting stands nowhere else.
+A row holds the name of a setting, its values, its default, the defaults of the disciplines and its public texts. Made from the
+table: the models `PoolSettings` and `AccountSettings` (and so the HTTP API, its OpenAPI document and the declaration file), the
+constants of the Lua scripts (`const.GRACE_S`, `const.BACKOFF_S[discipline]`), the values of the planner where a pool has none,
+the words of a plan, `docs/reference/pool-settings.md` and the copy of the command line. No default stands anywhere else.
 """
 
 from __future__ import annotations
@@ -253,7 +253,8 @@ SETTINGS: Mapping[str, PoolSetting] = {
             "In `fair_share`: resource key → units of everybody that are never stopped; keys not given do not "
             "count, none given protects nothing.",
             account_description=(
-                "Resource key → units of it that are never stopped; null or empty is inherited, of a policy's the lower of each key."
+                "Resource key → units of it that are never stopped; null or empty is inherited, of a policy's the "
+                "lower of each key."
             ),
             more_patient="lower",
             example={"gpu": 1},
