@@ -37,7 +37,9 @@ def stream(look: Look) -> Response:
         look.workspace, last, LOOK_S, lambda: is_disconnected(sock) or not look.stays()
     )
     next(events)  # what is wrong is known now, while there is still a status to say it with
-    return event_stream(_told(look, events))
+    response = event_stream(_told(look, events))
+    response.call_on_close(events.close)  # the lines of a HEAD are never begun, so they close nothing
+    return response
 
 
 def _told(look: Look, events: Generator[Event | None]) -> Iterator[str]:

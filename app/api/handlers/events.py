@@ -28,8 +28,9 @@ def list_events(call: Call, query: EventsQuery) -> EventListResponse | Response:
     after = _start_id(call, query)
     stream = call.services.long_polls.stream_events(call.workspace, after, is_disconnected=call.client_disconnected)
     next(stream)  # raises here what would be raised after the status line otherwise
-
-    return event_stream(_sse_lines(call, query, after, stream))
+    response = event_stream(_sse_lines(call, query, after, stream))
+    response.call_on_close(stream.close)  # the lines of a HEAD are never begun, so they close nothing
+    return response
 
 
 def _wants_list(accept: str) -> bool:
