@@ -1,4 +1,4 @@
-"""What would come of something, had it been done: found by doing it to a copy."""
+"""The results of a dry run: what a call would change, found by calling it on a copy of the workspace."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from app.domain.explanations import PoolExplanation
 from app.domain.models import Request
 
 RUN_TIMEOUT_S = 6.0
-"""How long a trial may take from when it begins. With the wait before it that is less than the ten seconds for which a client
-waits for an answer by default, and leaves something for the step that is under way when the time is up."""
+"""The longest dry run. With the wait before it that is less than a client's default timeout of ten seconds, and leaves time for
+the step that is running when the time is up."""
 
 DRY_RUN_REASONS: Final = {
     "impossible": "nothing can be tried out here: the API has no throwaway server. It needs redis-server or valkey-server "
@@ -21,11 +21,11 @@ DRY_RUN_REASONS: Final = {
     "late": f"it could not be tried out within {RUN_TIMEOUT_S:g} s, so it is not known what would come of it",
     "lost": "the throwaway server on which things are tried out has failed; the next try starts another",
 }
-"""Why there is no trial, and what is then said of it; none of it is about the Redis of the service."""
+"""Why a dry run is not possible, with the sentence for people. No reason is about the Redis of the service."""
 
 
 class DryRunUnavailable(StoreUnavailable):
-    """Nothing can be tried out just now; `reason` is a word of WHY, and the message what is said of it. The ledger is well."""
+    """A dry run is not possible now. `reason` is a key of DRY_RUN_REASONS. The ledger is not affected."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason, DRY_RUN_REASONS[reason])
@@ -33,31 +33,31 @@ class DryRunUnavailable(StoreUnavailable):
 
 @dataclass(frozen=True, slots=True)
 class SubmitOutcome:
-    """What a submit would come to."""
+    """The outcome of a submit."""
 
     outcome: Literal["allocated", "preempts", "queued", "rejected"]
     request: Request
-    """As it would stand then; its id is nobody's."""
+    """The request as it would be; its id does not exist."""
     pool: str | None
-    """Where it would be granted, or others would leave for it."""
+    """The pool that would grant it, or in which victims would leave for it."""
     victims: tuple[tuple[str, str], ...]
-    """Who would have to leave for it, in the order in which they were chosen: request and component (`type/name`)."""
+    """The victims in the order of their selection: request and component (`type/name`)."""
     views: tuple[PoolExplanation, ...]
-    """Of one that would wait: why, in each pool."""
+    """Of a request that would wait: why, in each pool."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeOutcome:
-    """What a change would come to, for those who wait and run now."""
+    """The outcome of a change for the present waiters and allocations."""
 
     granted: tuple[str, ...]
     preempted: tuple[str, ...]
     preemptible: tuple[str, ...]
-    """Who lies in its share, and would not any more."""
+    """Allocations that are in share now, and would not be any more."""
     reprieved: tuple[str, ...]
-    """Who was leaving, and is called back."""
+    """Victims that would be reprieved."""
     rejected: tuple[str, ...]
     ended: tuple[str, ...]
-    """Who would leave the queue, or give its units back, by the change itself."""
+    """Requests that the call itself would end."""
     plan: DeclarationPlan | None = None
-    """Of a declaration what would be changed."""
+    """Of a declaration: its plan."""

@@ -6,7 +6,7 @@ from typing import Final
 
 
 class Refusal(Exception):  # noqa: N818
-    """Poolkeeper says no, and why: a stable code and a sentence for people."""
+    """A refusal of the service: a stable code and a sentence for people."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -14,22 +14,22 @@ class Refusal(Exception):  # noqa: N818
 
 
 class NotFound(Refusal):
-    """There is nothing of that name."""
+    """No object has that name."""
 
     def __init__(self, kind: str, name: str) -> None:
         super().__init__(f"no_such_{kind}", f"there is no {kind} {name}")
 
 
 class RuleViolation(Refusal):
-    """Well-formed, but it cannot be, whatever the present state."""
+    """A well-formed call that no state allows."""
 
 
 class Conflict(Refusal):
-    """The present state does not allow it."""
+    """A call that the present state does not allow."""
 
 
 class StaleFence(Conflict):
-    """The caller is not, or no longer, the holder: its units may be somebody else's by now, so it has to stop."""
+    """A fence that is not, or no longer, the allocation's. The units may be granted anew, so the caller has to stop."""
 
     def __init__(self, request: str, status: str, reason: str) -> None:
         because = f" ({reason})" if reason else ""
@@ -56,7 +56,7 @@ _RULE_REFUSALS: dict[str, tuple[type[Refusal], str]] = {
 
 
 def rule_refusal(code: str, account: str, key: str, wants: str, bound: str) -> Refusal:
-    """The error of a refusal the ledger answered: which account, which key, and the two numbers that do not agree."""
+    """Return the exception for a refusal of a script: the account, the key, and the two numbers that do not agree."""
     kind, sentence = _RULE_REFUSALS[code]
     return kind(code, sentence.format(account=account.replace(":", " ", 1), key=key, wants=wants, bound=bound))
 

@@ -1,4 +1,4 @@
-"""Why somebody waits: what the rules that decide said, where it stands, who holds the units, and what would have to happen."""
+"""Records that explain why a request waits: queue status, shortfalls, holders of the units, preemption."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ class WaitReason(StrEnum):
 
 
 class QueueState(StrEnum):
-    """How it stands in a pool besides."""
+    """The further state of a queued request in a pool."""
 
     OWNER = "owner"
-    """Others leave for it here."""
+    """It owns a victim hold here."""
     ELSEWHERE = "elsewhere"
-    """Others leave for it in another pool."""
+    """It owns a victim hold in another pool."""
     SETTLING = "settling"
     """The pool was changed just now, and its queue is still being put in order."""
     LINE = "line"
-    """Strict queueing: somebody before it waits for capacity."""
+    """Strict queueing: a request before it waits for capacity."""
     PATIENT = "patient"
-    """What comes free is kept for it, as it was passed for too long."""
+    """It owns the patience hold of the pool."""
     NONE = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Shortfall:
-    """A constraint of an account that it does not meet: how much of a key it needs there, and how much room there is.
+    """A constraint of an account that the request does not meet: the units of a key needed there, and those available.
 
     The kind is `limit`, `fixed` (reserved units for non-preemptible requests), `victim_held` (kept by holds with victims)
     or `patience_held` (by that of patience).
@@ -61,12 +61,12 @@ class Shortfall:
 
     @property
     def missing(self) -> int:
-        """How much more there would have to be."""
+        """The units that are missing."""
         return self.needed - self.available
 
     @property
     def wait_reason(self) -> WaitReason:
-        """What is said of it."""
+        """The wait reason of this constraint."""
         if self.kind in ("victim_held", "patience_held"):
             return WaitReason.HELD
         if self.kind == "fixed":
@@ -77,7 +77,7 @@ class Shortfall:
 
 @dataclass(frozen=True, slots=True)
 class AccountUsage:
-    """One key of one account on the way from its policy to the pool. A limit is None where none counts."""
+    """One key of one account on the path from the policy to the pool. A limit of None does not count."""
 
     account: str
     key: str
@@ -86,36 +86,36 @@ class AccountUsage:
     used: int
     fixed: int
     held_for_others: int
-    """For holds of others, as far as they bind it."""
+    """Units kept for holds of other requests that bind this one."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueStatus:
-    """Where it stands in the queue of one pool, and what the rules say to it."""
+    """The status of a queued request in one pool: its position, and what blocks it."""
 
     pool: str
     position: int
     waiter_count: int
-    """Who waits there in all."""
+    """The number of waiters in the pool."""
     state: QueueState
     blocker: str
-    """Of `elsewhere` the pool, of `line` who is the first."""
+    """In state `elsewhere` that pool, in `line` the id of the first waiter."""
     patience_owner: str
-    """Whose hold of patience binds it."""
+    """The owner of the patience hold that binds the request."""
     strict: bool
-    """Whether nobody is served before those who wait for capacity longer."""
+    """True with strict queueing."""
     shortfalls: tuple[Shortfall, ...]
     usages: tuple[AccountUsage, ...]
     last_event: str
-    """What had happened last in the workspace."""
+    """The id of the latest event of the workspace."""
     rules_version: str
-    """Which state of the pool's rules it is."""
+    """The version of the pool's rules."""
     waiter: Waiter
     """The request, as the planner sees it."""
 
     @property
     def wait_reason(self) -> WaitReason:
-        """The first that applies."""
+        """The first wait reason that applies."""
         if self.state is QueueState.OWNER:
             return WaitReason.WAITING_FOR_VICTIMS
         reasons = {lack.wait_reason for lack in self.shortfalls}
@@ -123,12 +123,12 @@ class QueueStatus:
 
     @property
     def blocking(self) -> Shortfall | None:
-        """What keeps it: of the lacks of its verdict the one that lacks most of what it needs."""
+        """The shortfall that blocks the request: of those with its wait reason, the one with the largest missing part."""
         shortfalls = [lack for lack in self.shortfalls if lack.wait_reason is self.wait_reason]
         return max(shortfalls, key=lambda lack: lack.missing / lack.needed, default=None)
 
     def usage_of(self, lack: Shortfall) -> AccountUsage:
-        """Where it lacks that."""
+        """Return the use of the account and key of a shortfall."""
         return next(usage for usage in self.usages if (usage.account, usage.key) == (lack.account, lack.key))
 
 
@@ -146,19 +146,19 @@ class KeyView:
 
 @dataclass(frozen=True, slots=True)
 class PolicyHolding:
-    """A policy that holds units of the keys that are asked."""
+    """A policy with allocations of the requested keys."""
 
     component: str
     used: Amounts
     in_share: Amounts
     borrowed: Amounts
     next_end_ms: int | None
-    """When the next of its allocations ends that has promised to."""
+    """The earliest end of its allocations with a walltime."""
 
 
 @dataclass(frozen=True, slots=True)
 class PreemptionCandidate:
-    """Somebody who could be preempted for it: the rule that allows it, or why none does."""
+    """An allocation that a rule might preempt: the rule that permits it, or the reason why none does."""
 
     request: str
     component: str
@@ -168,21 +168,21 @@ class PreemptionCandidate:
 
 @dataclass(frozen=True, slots=True)
 class PreemptionView:
-    """Whether others could be stopped for it, and what came of that."""
+    """The result of the search for victims."""
 
     considered: bool
     code: str
     reason: str
     candidates: tuple[PreemptionCandidate, ...] = ()
     more: int = 0
-    """Candidates beyond those told."""
+    """The number of candidates that are left out."""
     leaving: tuple[str, ...] = ()
-    """Who is leaving for it."""
+    """The victims that are leaving for the request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """When it may start. `latest_ms` is None where nothing bounds it."""
+    """When the request may start. `latest_ms` is None without a bound."""
 
     earliest_ms: int
     likely_ms: int
@@ -192,7 +192,7 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class PoolExplanation:
-    """Why it waits in one pool."""
+    """Why a request waits in one pool."""
 
     status: QueueStatus
     keys: Mapping[str, KeyView]
@@ -200,15 +200,15 @@ class PoolExplanation:
     preemption: PreemptionView
     would_start_if: str
     more_holders: int = 0
-    """Holders beyond those told."""
+    """The number of holders that are left out."""
     estimate: Estimate | None = None
     no_estimate: str | None = None
-    """Why there is none."""
+    """Why there is no estimate."""
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The whole answer to why: of what does not wait the sentence alone."""
+    """Why a request waits, pool by pool; of a request that is not queued only the sentence."""
 
     request: Request
     sentence: str

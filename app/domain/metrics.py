@@ -1,4 +1,4 @@
-"""What there is to measure in a workspace, as it stood at one moment: the numbers that metrics are made of."""
+"""The numbers behind the metrics of a workspace and its pools, at one moment."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from functools import cached_property
 from app.domain.amounts import Amounts
 
 CHECKPOINT_BOUNDS_S = (1, 5, 15, 30, 60, 120, 300, 600, 1800)
-"""As the ledger counts checkpoints: each with all those before it."""
+"""The buckets of checkpoint times. The ledger counts cumulatively."""
 WAIT_BOUNDS_S = (0.01, 0.1, 1, 5, 15, 60, 300, 900, 3600, 14400, 86400)
 PASS_BOUNDS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5)
-"""As the ledger counts waits and looks: each by the number of the first bound that holds it, from 1; one more is beyond all."""
+"""The buckets of waits and reconcile passes. The ledger counts each in its first bucket, from 1; the last is beyond all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,13 +22,13 @@ class PolicyMetrics:
     component: str
     queued: int
     oldest_wait_s: float
-    """Since the submission of the one among those that wait that was submitted first; 0 if nobody waits."""
+    """The age of the oldest queued request; 0 if the queue is empty."""
     used: Amounts
     reserved: Amounts
     limit: Amounts
     """Keys that are not named are limited by the pool alone."""
     satisfaction: float | None
-    """With fair share, unless it is infinite."""
+    """With fair share; None if it is infinite."""
     starving: int | None
     """With fair share: 0 no, 1 yes, 2 aggressively."""
 
@@ -57,11 +57,11 @@ class WorkspaceMetrics:
     live: int
     leaving: int
     counts: Mapping[str, int]
-    """What the scripts have counted: `name`, `name|pool` or `name|pool|more`."""
+    """The counters of the scripts: `name`, `name|pool` or `name|pool|more`."""
 
     @cached_property
     def by_name(self) -> Mapping[str, Mapping[tuple[str, ...], int]]:
-        """Name → what follows it → count, in order."""
+        """Counter name → labels → count, sorted."""
         counters: dict[str, dict[tuple[str, ...], int]] = {}
         for name_and_labels in sorted(self.counts):
             name, *labels = name_and_labels.split("|")

@@ -1,4 +1,4 @@
-"""What Poolkeeper answers: requests, pools, groups, policies and events, as they stood at one moment. All are frozen."""
+"""Records read from the ledger: requests, pools, groups, policies and events at one moment. All are frozen."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ Setting: TypeAlias = str | int | float | bool | Amounts | None
 """A value of a setting."""
 
 Victims: TypeAlias = tuple[tuple[str, str], ...]
-"""Who was told to leave: id and rank (`priority,class`) of each."""
+"""The victims of a preemption: id and rank (`priority,class`) of each."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimelineEntry:
-    """One line of a request's story."""
+    """One line of a request's timeline."""
 
     id: str
     event: str
@@ -29,13 +29,13 @@ class TimelineEntry:
     reason: str | None
     by: str | None
     rank: str | None = None
-    """Of a preemption: its own rank as `priority,class`."""
+    """Of a preemption: the rank of the request itself as `priority,class`."""
     by_rank: str | None = None
     victims: Victims = ()
 
 
 class Request(NamedTuple):  # made for every answer, and three times as fast to make as a frozen dataclass
-    """An ask and where it stands. Position and story are told to who looks, not to who changes it."""
+    """A request: its spec and its state. Only `get_request` and `explain` fill in position and timeline."""
 
     id: str
     component: str
@@ -65,7 +65,7 @@ class Request(NamedTuple):  # made for every answer, and three times as fast to 
     directive: str | None = None
     deadline_ms: int | None = None
     extended: bool = False
-    """Whether it was given more time to save its work; and how much longer it asked to be left, in all, below."""
+    """True if the time for its checkpoint was extended."""
     deferred_s: int = 0
     preempted_by: str | None = None
     lease_expires_ms: int | None = None
@@ -77,7 +77,7 @@ class Request(NamedTuple):  # made for every answer, and three times as fast to 
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatResult:
-    """What a heartbeat is answered."""
+    """The result of a heartbeat."""
 
     status: RequestState
     lease_expires_ms: int | None
@@ -87,8 +87,10 @@ class HeartbeatResult:
 
 @dataclass(frozen=True, slots=True)
 class PoolAccount:
-    """What a group or a policy holds and may hold, per key. A limit that is not named is the pool's total; its settings are
-    those it says for itself, the others are inherited."""
+    """A group or a policy: its use and its bounds per key. A key without a limit is bounded by the pool.
+
+    `settings` are its own; all others are inherited.
+    """
 
     name: str
     parent: str | None
@@ -101,7 +103,7 @@ class PoolAccount:
 
     @property
     def borrowed(self) -> dict[str, int]:
-        """What is held beyond the reserved share."""
+        """The use beyond the reserved share."""
         over = {key: used - self.reserved.get(key, 0) for key, used in self.used.items()}
         return {key: amount for key, amount in over.items() if amount > 0}
 
@@ -124,7 +126,7 @@ class Policy(PoolAccount):
 
 @dataclass(frozen=True, slots=True)
 class PoolHold:
-    """Capacity kept free for a waiter: its kind is `victims`, if others leave for it, or `patience`."""
+    """Capacity kept free for a waiter: a victim hold (`victims`) or the patience hold (`patience`)."""
 
     request: str
     kind: str
@@ -151,12 +153,12 @@ class Pool:
 
     @property
     def free(self) -> dict[str, int]:
-        """Units nobody holds; none where the pool was shrunk below its use."""
+        """The units without an allocation; 0 where the pool was shrunk below its use."""
         return {key: max(0, total - self.used.get(key, 0)) for key, total in self.capacity.items()}
 
     @property
     def borrowed(self) -> dict[str, int]:
-        """What the policies hold beyond their shares, in all."""
+        """The use of all policies beyond their reserved shares."""
         sums: dict[str, int] = {}
         for policy in self.policies.values():
             for key, amount in policy.borrowed.items():
@@ -167,7 +169,7 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One transition, or a note on one that goes on (`came_from` and `to` are the same), as the workspace's stream tells it."""
+    """One transition, or a note during a state (`came_from` and `to` are the same), as the workspace's stream tells it."""
 
     id: str
     event: str
@@ -188,7 +190,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class CleanupCounts:
-    """What a clean-up ended."""
+    """How many records a cleanup ended or removed."""
 
     expired_leases: int = 0
     expired_waiters: int = 0
@@ -197,7 +199,7 @@ class CleanupCounts:
 
 @dataclass(frozen=True, slots=True)
 class AuditFinding:
-    """Something an audit found: where, what it is and what it should be."""
+    """A difference that an audit found: its location, the actual and the expected value."""
 
     kind: str
     location: str

@@ -1,11 +1,11 @@
-"""Whether what a declaration promises can be kept: the rules of pools, groups and policies, for a whole wanted state.
+"""Validation of the quotas of a declaration: the rules of reserved units and limits, for a whole workspace.
 
-The scripts judge one change beside what there is; here everything is known at once, so the order of changes is no question.
-Each pool is judged for itself, by
+The scripts check one change beside the present state. Here the whole state is known, so the order of changes does not matter.
+Each pool is checked for itself:
 
-1. parents: each group and policy is below a group of the file or the pool, nobody above itself, not too deep
+1. parents: each group and policy is below a group of the file or the pool, no circle, not too deep
 2. the pool and each account for itself: its keys are the pool's, reserved <= limit <= capacity
-3. each parent: what its children reserve in all
+3. each parent: the sum that its children reserve
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from app.domain.errors import NotFound, Refusal, RuleViolation, rule_refusal
 from app.domain.pool_settings import AccountSettings, PoolSettings
 
 MAX_GROUP_DEPTH = 8
-"""How many groups may stand one above the other."""
+"""The greatest depth of nested groups."""
 
 
 def validate_quotas(declaration: Declaration) -> None:
-    """Raise what the ledger would say, with the pool it is about, unless all of it can be."""
+    """Raise the refusal that the ledger would give, with its pool, unless every pool is valid."""
     for pool in declaration.pools:
         if refusal := _pool_refusal(pool):
             raise RuleViolation(refusal.code, f"pool {pool.name}: {refusal}")
@@ -45,7 +45,7 @@ def _pool_refusal(pool: DeclaredPool) -> Refusal | None:
 
 
 def _accounts(pool: DeclaredPool) -> list[tuple[DeclaredGroup | DeclaredPolicy, str | None]]:
-    """Every group and policy, and the name of the group above it."""
+    """Return every group and policy with the name of its parent group."""
     return [*((group, group.parent) for group in pool.groups), *((policy, policy.group) for policy in pool.policies)]
 
 
@@ -65,7 +65,7 @@ def _parent_refusal(group: DeclaredGroup, groups: dict[str, DeclaredGroup]) -> R
 
 
 def threshold_refusal(label: str, settings: PoolSettings | AccountSettings, capacity: Amounts) -> Refusal | None:
-    """What a threshold of protected use is refused for: it names a key that the pool does not have."""
+    """Return the refusal of a `non_preemptible_usage_threshold` with a key that the pool does not have."""
     for key, units in sorted((settings.non_preemptible_usage_threshold or {}).items()):
         if key not in capacity:
             return rule_refusal("unknown_threshold_key", label, key, str(units), "0")

@@ -1,8 +1,8 @@
-"""Tasks that wait: what is known of a task whose message is kept until its request is granted, and what is sent off then.
+"""Parked tasks: the message of a task is kept until its request is granted, and is dispatched then.
 
-A task has one request at a time. It has several one after the other if its worker is lost, if nobody begins it in time, or if
-it tries again by itself: each is the successor of the one before, and keeps its time of submission, which is its place among
-equals. While a granted task has not begun its lease does not run; a start deadline watches it instead.
+A task has one request at a time. It gets a new one if its worker is lost, if no worker starts it in time, or if it retries by
+itself. The new request keeps the time of submission of the one before, and so its queue position among equals. The lease of a
+granted task runs from its start; until then a start deadline watches it.
 """
 
 from __future__ import annotations
@@ -78,13 +78,13 @@ class TaskSpec(StrictModel):
         return time
 
     def request_spec(self) -> RequestSpec:
-        """The request, with what goes without saying for a task."""
+        """Return the spec of the request; a task has no queue TTL by default."""
         if "queue_ttl_s" in self.request.model_fields_set:
             return self.request
         return self.request.model_copy(update={"queue_ttl_s": None})
 
     def digest(self) -> str:
-        """Equal for asks that say the same."""
+        """Return a digest that is equal for equal specs."""
         values = self.model_dump(mode="json", exclude_defaults=True)
         return hashlib.sha256(json.dumps(values, sort_keys=True, separators=(",", ":")).encode()).hexdigest()[:32]
 
@@ -102,7 +102,7 @@ class TaskStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A task and the request it has now; how often it was sent under its present fence, and how often its worker was lost."""
+    """A task and its present request. `sent` counts dispatches under its present fence, `lost` the losses of its worker."""
 
     id: str
     name: str
@@ -117,7 +117,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class TaskEnd:
-    """Why a task will never run: how its last request ended, a named reason if there is one, and a sentence for people."""
+    """Why a task will never run: the end of its last request, a named reason if there is one, and a sentence for people."""
 
     status: str
     code: str | None
@@ -144,7 +144,7 @@ class TaskDispatch:
 
 @dataclass(frozen=True, slots=True)
 class OutboxBatch:
-    """What one look at the outbox brought: what is to be sent off, whether there is more, and when something is due next."""
+    """One batch of the outbox: the tasks to send, whether more are due, and when the next is due."""
 
     dispatches: tuple[TaskDispatch, ...]
     more: bool
@@ -154,8 +154,8 @@ class OutboxBatch:
 
 @dataclass(frozen=True, slots=True)
 class OutboxStatus:
-    """How an outbox stands: due to be sent, waiting for their time, sent and not begun, since when the oldest is due, and the
-    time at which this was so."""
+    """The counts of an outbox: tasks to send, delayed tasks, dispatched tasks that have not started; the time since which the
+    oldest is due, and the present time."""
 
     waiting: int
     delayed: int

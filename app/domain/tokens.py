@@ -1,4 +1,4 @@
-"""Who may do what: a token has one role, for some workspaces, and perhaps the right to the sensitive class beside it."""
+"""Tokens and permissions. A token has one role, some workspaces, and perhaps the permission for the sensitive class."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from types import MappingProxyType
 from app.domain.names import component_id
 
 ALL_WORKSPACES = "*"
-"""Stands for every workspace."""
+"""Stands for all workspaces."""
 
 
 class Permission(StrEnum):
@@ -48,17 +48,17 @@ ROLES: MappingProxyType[Role, frozenset[Permission]] = MappingProxyType(
         Role.VIEWER: frozenset({Permission.READ}),
     }
 )
-"""What each role allows. A requester submits and acts only for the components its token lists."""
+"""The permissions of each role. A requester submits and acts only for the components of its token."""
 
 
 def full_component(text: str) -> str:
-    """A component as `type/name`; the plain name stands for the type orchestrator."""
+    """Return a component as `type/name`; a plain name is of the type orchestrator."""
     return text if "/" in text else component_id("orchestrator", text)
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """What is known of the bearer of a secret, without the secret."""
+    """A token without its secret."""
 
     id: str
     name: str
@@ -72,34 +72,34 @@ class Token:
 
     @property
     def permissions(self) -> frozenset[Permission]:
-        """All it allows, in its workspaces and, for a requester, for its components."""
+        """Its permissions, in its workspaces and, for a requester, for its components."""
         return ROLES[self.role] | ({Permission.SENSITIVE} if self.sensitive else frozenset())
 
     def has_permission(self, permission: Permission) -> bool:
-        """Whether it allows this at all."""
+        """True if the token has the permission."""
         return permission in self.permissions
 
     @property
     def default_workspace(self) -> str:
-        """Which one is meant if nothing is said: `default`, unless it is for one other only."""
+        """The workspace of a call that names none: the token's only one, else `default`."""
         (first, *rest) = self.workspaces
         return first if not rest and first != ALL_WORKSPACES else "default"
 
     def can_access(self, workspace: str) -> bool:
-        """Whether it is good in this workspace."""
+        """True if the token is valid in this workspace."""
         return ALL_WORKSPACES in self.workspaces or workspace in self.workspaces
 
     @property
     def is_limited(self) -> bool:
-        """Whether it is bound to components: it sees and acts for theirs and no others."""
+        """True if the token is bound to its components."""
         return self.role is Role.REQUESTER
 
     def can_see(self, component_type: str, component: str) -> bool:
-        """Whether it may look at this component's requests."""
+        """True if the token may read the requests of this component."""
         return self.has_permission(Permission.READ) and (not self.is_limited or self.can_act_for(component_type, component))
 
     def can_act_for(self, component_type: str, component: str) -> bool:
-        """Whether it may submit and act for this component."""
+        """True if the token may submit and act for this component."""
         if not self.has_permission(Permission.ACT):
             return False
         listed = {full_component(each) for each in self.components}
@@ -107,4 +107,4 @@ class Token:
 
 
 ANONYMOUS = Token(id="anonymous", name="anonymous", role=Role.ADMIN, workspaces=(ALL_WORKSPACES,))
-"""Who comes without a token where none is needed."""
+"""The token of a caller without one, if the service needs none."""
