@@ -16,11 +16,12 @@ from app.service.dry_run import DryRun
 from app.service.estimates import Estimator
 from app.service.explain import Explainer
 from app.service.long_poll import LongPolls, WaitSlots
-from app.service.periodic_jobs import PeriodicJobs, ReconcileLock
+from app.service.periodic_jobs import PeriodicJobs
 from app.service.pool_shares import PoolShares
 from app.service.pools import Pools
 from app.service.queries import MetricQueries, RequestQueries
 from app.service.reconcile import Reconciler
+from app.service.reconcile_lock import ReconcileLock
 from app.service.requests import Requests
 from app.service.tasks import Tasks
 from app.service.tokens import Tokens

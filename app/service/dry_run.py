@@ -91,7 +91,8 @@ class _CopyServices:
     def find_preemptible(self) -> frozenset[str]:
         """Who lies beyond its share."""
         snapshots = (
-            self.plan_store.read_snapshot(self.workspace, pool, even_if_idle=True) for pool in self.ledger.list_pools(self.workspace)
+            self.plan_store.read_snapshot(self.workspace, pool, even_if_idle=True)
+            for pool in self.ledger.list_pools(self.workspace)
         )
         return frozenset(allocation for snapshot in snapshots if snapshot for allocation in find_preemptible(snapshot))
 

@@ -183,7 +183,9 @@ def _blocked_reason(status: QueueStatus) -> str:
         return f"{needs}, and {_free_text(shortfall, usage, status.pool)}{_patience_text(status)}"
     if wait_reason is WaitReason.HELD:
         beneficiary = (
-            _request_name(status.patience_owner) if shortfall.kind == "patience_held" else "requests that others are leaving for"
+            _request_name(status.patience_owner)
+            if shortfall.kind == "patience_held"
+            else "requests that others are leaving for"
         )
         return f"{needs}, and what is free in {_account_name(shortfall.account, status.pool)} is kept for {beneficiary}"
     if wait_reason is WaitReason.OVER_RESERVED:

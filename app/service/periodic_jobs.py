@@ -1,15 +1,11 @@
-"""What happens by the clock, in one workspace after the other: decisions, the housekeeping, and the audit.
+"""Periodic jobs: reconcile, fair shares, clean-up, usage history and audit, each in one workspace after the other.
 
-Any number of callers may begin a round at any moment. What is done is idempotent, so that a lease for each workspace and
-task is there to spare work and not to keep anything right: who finds it taken leaves that workspace to the one who has it.
-A lease whose holder died ends by itself. A round ends when its time is up, and begins anywhere, so that no workspace is
-always among those it did not come to.
+1. Go through the workspaces in random order until the time of the run is up, so that no workspace is always left out.
+2. In each, take the job lock. If another worker has it, skip the workspace.
+3. Do the job. A failure is logged, and the next workspace follows.
 
-Reconciling must not come late, so its lease is short, prolonged while the holder looks, and never just left to another:
-
-1. who finds it taken says so, and the holder looks once more; that the holder gives the lease back, and that somebody finds
-   it taken, are one step each, so that nobody falls between them
-2. a tick then waits for that, and for no longer than the lease lasts: if the holder is dead, the tick looks in its place
+A job is idempotent: any number of workers may begin it at any moment. The lock saves work, and no rule rests on it. The lock of
+a worker that died expires. Reconcile has a lock that records what it skips (`app.service.reconcile_lock`).
 """
 
 from __future__ import annotations
@@ -18,195 +14,110 @@ import logging
 import random
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
-from threading import Event, Thread
-from typing import Literal, Protocol
+from collections.abc import Callable
 
 from app.domain.errors import StoreUnavailable
 from app.service.audit import Audit
 from app.service.cleanup import Cleanup
+from app.service.reconcile_lock import JobOutcome, ReconcileLock
 from app.service.usage_history import UsageHistories
 from app.store.ledger import Ledger
-from app.store.nudges import Nudges, PassResult, PassTrigger
 from app.store.workspaces import WorkspaceRegistry
 
 log = logging.getLogger(__name__)
 
-JobOutcome = Literal["done", "idle", "held", "failed"]
-
-RECONCILE_LOCK_S, CLEANUP_LOCK_S, SAMPLE_LOCK_S, AUDIT_LOCK_S = 1, 10, 10, 300
-RECONCILE_RUN_S, CLEANUP_RUN_S, SAMPLE_RUN_S, AUDIT_RUN_S = 20, 20, 20, 300
-MAX_LOCKED_S = 5
-"""How long a workspace is reconciled over and over, at most, before the others have their turn."""
-MAX_PASSES = 20
-"""How often, at most."""
-MAX_PASS_S = 30
-"""For how long a look keeps its lease, at most; then another may try."""
-RETRY_S = 0.05
-"""How soon a tick asks again for a lease that it found taken."""
-
-
-class ReconcilePass(Protocol):
-    """Who decides, and does what was decided."""
-
-    def run(self, workspace: str) -> bool:
-        """One bounded look at everything in a workspace; True if something is left to be done at once."""
-        ...
-
-
-class ReconcileLock:
-    """Reconciles one workspace, one caller at a time, and once more for whoever came meanwhile; says how long it takes."""
-
-    def __init__(
-        self,
-        nudges: Nudges,
-        reconciling: ReconcilePass,
-        monotonic: Callable[[], float] = time.monotonic,
-        lock_s: float = RECONCILE_LOCK_S,
-    ) -> None:
-        self._nudges, self._reconciling, self._monotonic, self._lease_s = nudges, reconciling, monotonic, lock_s
-
-    def run(self, workspace: str, trigger: PassTrigger = "tick") -> JobOutcome:
-        """Look, until nothing is left to be done at once; it is done as well if others have looked."""
-        name, until = secrets.token_hex(8), self._monotonic() + MAX_LOCKED_S
-        try:
-            begun = self._nudges.begin_reconcile(workspace, f"{name}.1", self._lease_s, trigger)
-            number = 1
-            while begun == "begun" and self._look(workspace, name, number, until):
-                number += 1
-        except StoreUnavailable:
-            raise
-        except Exception:
-            log.exception("reconcile of workspace %s failed", workspace)
-            return "failed"
-        return begun if begun in ("idle", "held") else "done"
-
-    def run_skipped(self, workspaces: Iterable[str]) -> dict[str, JobOutcome]:
-        """Those that were `held`: each when somebody has looked, or the lease of the dead has lapsed; a long look is left."""
-        outcomes, left = dict[str, JobOutcome](), sorted(workspaces)
-        until = self._monotonic() + self._lease_s + 2 * RETRY_S
-        while left and self._monotonic() < until:
-            time.sleep(RETRY_S)
-            outcomes |= {workspace: self.run(workspace, "missed") for workspace in left}
-            left = [workspace for workspace in left if outcomes[workspace] == "held"]
-        return outcomes
-
-    def _look(self, workspace: str, name: str, number: int, until: float) -> bool:
-        """One look; True if the next one has begun."""
-        token, begun = f"{name}.{number}", self._monotonic()
-        found: PassResult = "failed"
-        try:
-            with self._prolonged(workspace, token):
-                found = "more" if self._reconciling.run(workspace) else "nothing"
-        finally:
-            now = self._monotonic()
-            then = f"{name}.{number + 1}" if number < MAX_PASSES and now < until else None
-            again = self._nudges.finish_reconcile(workspace, token, then, self._lease_s, now - begun, found)
-        return again
-
-    @contextmanager
-    def _prolonged(self, workspace: str, token: str) -> Iterator[None]:
-        over, until = Event(), time.monotonic() + MAX_PASS_S
-
-        def prolong() -> None:
-            while not over.wait(self._lease_s / 4) and time.monotonic() < until:
-                with suppress(StoreUnavailable):
-                    if not self._nudges.extend_lock(workspace, token, self._lease_s):
-                        return
-
-        thread = Thread(target=prolong, name="lease", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            over.set()
-            thread.join()  # or it would take again what is about to be given back
+CLEANUP_LOCK_S, USAGE_LOCK_S, AUDIT_LOCK_S = 10, 10, 300
+RECONCILE_RUN_S, CLEANUP_RUN_S, USAGE_RUN_S, AUDIT_RUN_S = 20, 20, 20, 300
 
 
 class PeriodicJobs:
-    """Goes through the workspaces, and leaves out those that somebody else is at."""
+    """The jobs of the workers. Each returns what became of it in every workspace it came to."""
 
     def __init__(
         self,
         ledger: Ledger,
-        registry: WorkspaceRegistry,
-        housekeeping: Cleanup,
+        workspaces: WorkspaceRegistry,
+        cleanup: Cleanup,
         audit: Audit,
-        histories: UsageHistories,
-        turns: ReconcileLock,
+        usage_histories: UsageHistories,
+        reconcile_lock: ReconcileLock,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._ledger, self._registry, self._housekeeping, self._audit = ledger, registry, housekeeping, audit
-        self._histories, self._turns, self._monotonic = histories, turns, monotonic
+        self._ledger, self._workspaces, self._cleanup, self._audit = ledger, workspaces, cleanup, audit
+        self._usage_histories, self._reconcile_lock, self._monotonic = usage_histories, reconcile_lock, monotonic
 
     def reconcile(self) -> dict[str, JobOutcome]:
-        """Every workspace is reconciled: it is decided who leaves, and done what is due."""
-        outcomes = self._round("reconcile", self._turns.run, RECONCILE_RUN_S)
-        held = [workspace for workspace, outcome in outcomes.items() if outcome == "held"]
+        """Reconcile every workspace; where another worker does so, wait until it has, for about a second at most."""
+        outcomes = self._run_everywhere("reconcile", self._reconcile_lock.run, RECONCILE_RUN_S)
+        skipped = [workspace for workspace, outcome in outcomes.items() if outcome == "skipped"]
         try:
-            outcomes |= self._turns.run_skipped(held)
-        except StoreUnavailable as away:
-            log.warning("reconcile stopped before %s: %s", ", ".join(held), away)
+            outcomes |= self._reconcile_lock.run_skipped(skipped)
+        except StoreUnavailable as error:
+            log.warning("reconcile stopped before %s: %s", ", ".join(skipped), error)
         return outcomes
 
     def update_fair_shares(self) -> dict[str, JobOutcome]:
-        """Workspaces with pools of fair shares: it is seen who has how much, and decided by that. Who is at it already sees."""
-        return self._round("share", lambda workspace: self._turns.run(workspace, "shares"), RECONCILE_RUN_S)
+        """Reconcile the workspaces that have pools with fair shares, which computes the shares anew."""
+
+        def update(workspace: str) -> JobOutcome:
+            return self._reconcile_lock.run(workspace, "shares")
+
+        return self._run_everywhere("update_fair_shares", update, RECONCILE_RUN_S)
 
     def reconcile_workspace(self, workspace: str) -> JobOutcome:
-        """A workspace that was nudged is reconciled, unless somebody is at it, who then does it once more."""
+        """Reconcile a workspace after a nudge; if another worker does so, that worker runs one more pass."""
         try:
-            return self._turns.run(workspace, "nudge")
-        except StoreUnavailable as away:
-            log.warning("reconcile of workspace %s stopped: %s", workspace, away)
+            return self._reconcile_lock.run(workspace, "nudge")
+        except StoreUnavailable as error:
+            log.warning("reconcile of workspace %s stopped: %s", workspace, error)
             return "failed"
 
     def cleanup(self) -> dict[str, JobOutcome]:
-        """Every workspace is tidied; says what became of each that it came to."""
-        return self._round("cleanup", self._leased("cleanup", self._housekeeping.run, CLEANUP_LOCK_S), CLEANUP_RUN_S)
+        """Clean up every workspace."""
+        return self._run_everywhere("cleanup", self._locked("cleanup", self._cleanup.run, CLEANUP_LOCK_S), CLEANUP_RUN_S)
 
     def record_usage(self) -> dict[str, JobOutcome]:
-        """It is noted of every pool how much of it is used, and by whom."""
-        return self._round("sample", self._leased("sample", self._histories.record, SAMPLE_LOCK_S), SAMPLE_RUN_S)
+        """Record how much of each pool is used, and by which policies."""
+        job = self._locked("record_usage", self._usage_histories.record, USAGE_LOCK_S)
+        return self._run_everywhere("record_usage", job, USAGE_RUN_S)
 
     def audit(self) -> dict[str, JobOutcome]:
-        """The books of every workspace are compared, and what differs is logged; nothing is repaired."""
-        return self._round("audit", self._leased("audit", self._report, AUDIT_LOCK_S), AUDIT_RUN_S)
+        """Audit every workspace and log the findings; nothing is repaired."""
+        return self._run_everywhere("audit", self._locked("audit", self._log_findings, AUDIT_LOCK_S), AUDIT_RUN_S)
 
-    def _report(self, workspace: str) -> None:
-        for difference in self._audit.run(workspace):
-            log.error("workspace %s differs: %s", workspace, difference)
+    def _log_findings(self, workspace: str) -> None:
+        for finding in self._audit.run(workspace):
+            log.error("workspace %s differs: %s", workspace, finding)
 
-    def _round(self, task: str, one: Callable[[str], JobOutcome], round_s: float) -> dict[str, JobOutcome]:
-        until, outcomes = self._monotonic() + round_s, dict[str, JobOutcome]()
+    def _run_everywhere(self, name: str, job: Callable[[str], JobOutcome], max_run_s: float) -> dict[str, JobOutcome]:
+        deadline, outcomes = self._monotonic() + max_run_s, dict[str, JobOutcome]()
         try:
-            workspaces = self._registry.list_names()
+            workspaces = self._workspaces.list_names()
             random.shuffle(workspaces)
             for workspace in workspaces:
-                if self._monotonic() > until:
-                    log.warning("%s came to %d of %d workspaces in %g s", task, len(outcomes), len(workspaces), round_s)
+                if self._monotonic() > deadline:
+                    log.warning("%s came to %d of %d workspaces in %g s", name, len(outcomes), len(workspaces), max_run_s)
                     break
-                outcomes[workspace] = one(workspace)
-        except StoreUnavailable as away:
-            log.warning("%s stopped after %d workspaces: %s", task, len(outcomes), away)
+                outcomes[workspace] = job(workspace)
+        except StoreUnavailable as error:
+            log.warning("%s stopped after %d workspaces: %s", name, len(outcomes), error)
         return outcomes
 
-    def _leased(self, task: str, work: Callable[[str], object], lease_s: int) -> Callable[[str], JobOutcome]:
-        def one(workspace: str) -> JobOutcome:
+    def _locked(self, name: str, work: Callable[[str], object], lock_s: int) -> Callable[[str], JobOutcome]:
+        def run(workspace: str) -> JobOutcome:
             token = secrets.token_hex(8)
             try:
-                if not self._ledger.take_job_lock(workspace, task, token, lease_s):
-                    return "held"
+                if not self._ledger.take_job_lock(workspace, name, token, lock_s):
+                    return "skipped"
                 try:
                     work(workspace)
                 finally:
-                    self._ledger.release_job_lock(workspace, task, token)
+                    self._ledger.release_job_lock(workspace, name, token)
             except StoreUnavailable:
                 raise
             except Exception:
-                log.exception("%s of workspace %s failed", task, workspace)
+                log.exception("%s of workspace %s failed", name, workspace)
                 return "failed"
             return "done"
 
-        return one
+        return run

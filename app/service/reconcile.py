@@ -1,14 +1,15 @@
-"""Reconciling a workspace: whose time to leave is up goes, whoever can only be served by taking back is, and patience is kept.
+"""A reconcile pass over a workspace: what no single script can decide.
 
-1. Deadlines of leaving that have passed: bounded calls, until none is left.
-2. Every pool is decided: a snapshot, a plan (`app.planner`), what it found about the accounts kept (fair shares, who starves,
-   who is over a limit), and its steps taken one by one. A step whose ground has changed
-   meanwhile is not taken, and the pool is looked at anew; what was taken before stays right by itself.
-3. Who was passed for too long gets the hold of patience.
+1. Enforce the deadlines of victims. Bounded calls follow each other until none is left.
+2. Decide each pool:
+   a. Read a snapshot.
+   b. Plan (`app.planner`), leaving out each waiter that prefers a pool which is not decided yet.
+   c. Write what the plan says about accounts: fair shares, starvation, use over a limit.
+   d. Apply the steps one by one. A step that no longer holds is not applied, and the pool begins again with a.
+3. Give the patience hold of each pool to a waiter that was passed for too long.
 
-A waiter asks in the pools it prefers before it asks in others, so a pool leaves out those whose better pools have not been
-decided yet, and comes to them in a later round. A pool that fails is logged, and does not stop the others. Nothing is kept
-between two runs, and any number may be under way: what one of them decided makes the other's steps stale.
+A failure in one pool is logged and does not stop the others. A pass keeps nothing for the next, and any number of passes may
+run at once: what one of them applies makes steps of the others stale.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from app.domain.errors import StoreUnavailable
 from app.domain.plan_steps import PlanStep, Publication
@@ -28,50 +30,53 @@ from app.store.plan_store import PlanStore, UnfinishedWork
 log = logging.getLogger(__name__)
 
 MAX_CALLS = 50
-"""Bounded calls of one kind that a run makes; what is left comes with the next."""
+"""How many bounded calls of one kind a pass makes; the next pass does the rest."""
 LOG_INTERVAL_S = 30.0
-"""How long nothing more is said of a pool that fails, as it is tried again at every nudge."""
+"""How often an error of one pool is logged, at most: each nudge tries that pool again."""
 MAX_SNAPSHOTS = 200
-"""Snapshots of one pool in a run."""
+"""How many snapshots of one pool a pass reads, at most."""
 MAX_STALE_PLANS = 5
-"""Plans in a row of which nothing held any more, before a pool is left for the next run."""
+"""After so many stale plans in a row, a pool is left to the next pass."""
 
 
 @dataclass(slots=True)
 class UndecidedPools:
-    """Which pools of a workspace are yet to be decided, and who may not have asked yet in those that are."""
+    """Pools that a pass has yet to decide, and the waiters deferred in those it has decided."""
 
     pools: set[str]
-    skipped: dict[str, frozenset[str]] = field(default_factory=dict)
+    deferred: dict[str, frozenset[str]] = field(default_factory=dict)
 
     def deferred_waiters(self, snapshot: PoolSnapshot) -> frozenset[str]:
-        """Waiters of a pool that prefer another one where they may still be served."""
+        """Return the waiters of a pool that prefer another pool, where the pass may still serve them."""
         return frozenset(
             waiter.id
             for waiter in snapshot.waiters
             if any(
-                pool in self.pools or waiter.id in self.skipped.get(pool, ())
+                pool in self.pools or waiter.id in self.deferred.get(pool, ())
                 for pool in snapshot.preferred_pools.get(waiter.component, ())
             )
         )
 
 
 class Reconciler:
-    """Decides what scripts cannot, and has it done."""
+    """Runs reconcile passes."""
 
     def __init__(self, plan_store: PlanStore, ledger: Ledger, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._plan_store, self._ledger, self._monotonic = plan_store, ledger, monotonic
         self._logged_until: dict[tuple[str, str], float] = {}
 
     def run(self, workspace: str) -> bool:
-        """One bounded look at everything; True if something is left to be done at once."""
-        has_more = (
-            self._isolate_failures(workspace, "-", lambda workspace_name, _: self._enforce_deadlines(workspace_name)) is True
-        )
+        """Run one bounded pass; True if something is left to do at once.
+
+        1. Enforce deadlines.
+        2. Decide each pool.
+        3. Give patience holds.
+        """
+        has_more = self._isolate_failures(workspace, "-", partial(self._enforce_deadlines, workspace))
         pools = self._ledger.list_pools(workspace)
         has_more |= self._decide_pools(workspace, pools)
         for pool in pools:
-            self._isolate_failures(workspace, pool, self._ledger.give_patience_hold)
+            self._isolate_failures(workspace, pool, partial(self._ledger.give_patience_hold, workspace, pool))
         return has_more
 
     def _enforce_deadlines(self, workspace: str) -> bool:
@@ -88,32 +93,30 @@ class Reconciler:
         has_more, ready = False, list(pools)
         for _ in pools:
             for pool in ready:
-                if self._isolate_failures(
-                    workspace, pool, lambda workspace_name, name: self._decide_pool(workspace_name, name, undecided)
-                ):
+                if self._isolate_failures(workspace, pool, partial(self._decide_pool, workspace, pool, undecided)):
                     has_more = True
                 else:
                     undecided.pools.discard(pool)
-            ready = [pool for pool in ready if undecided.skipped.get(pool)]
+            ready = [pool for pool in ready if undecided.deferred.get(pool)]
             if not ready:
                 break
         return has_more
 
-    def _isolate_failures(self, workspace: str, pool: str, work: Callable[[str, str], object]) -> object:
-        """Whatever is wrong with one pool is not wrong with the others."""
+    def _isolate_failures(self, workspace: str, pool: str, work: Callable[[], object]) -> bool:
+        """Return whether the work has more to do. An error is logged, so that other pools are decided all the same."""
         try:
-            return work(workspace, pool)
+            return bool(work())
         except StoreUnavailable:
             raise
         except Exception:
-            where, now = (workspace, pool), self._monotonic()
-            if now >= self._logged_until.get(where, now):
-                self._logged_until[where] = now + LOG_INTERVAL_S
+            key, now = (workspace, pool), self._monotonic()
+            if now >= self._logged_until.get(key, now):
+                self._logged_until[key] = now + LOG_INTERVAL_S
                 log.exception("pool %s of workspace %s could not be reconciled", pool, workspace)
             return False
 
     def _decide_pool(self, workspace: str, pool: str, undecided: UndecidedPools) -> bool:
-        """Decide one pool until its plan is empty; True if it is not."""
+        """Decide one pool until its plan is empty; True if it could not be done."""
         stale_plans, replanned = 0, False
         for _ in range(MAX_SNAPSHOTS):
             try:
@@ -123,14 +126,14 @@ class Reconciler:
                     return True
                 continue
             deferred = undecided.deferred_waiters(snapshot) if snapshot else frozenset[str]()
-            undecided.skipped[pool] = deferred
+            undecided.deferred[pool] = deferred
             if not snapshot:
                 return False
             pool_plan = plan_pool(snapshot, deferred)
             if pool_plan.publication and not self._publish_shares(workspace, snapshot, pool_plan.publication):
                 stale_plans += 1
             elif pool_plan.publication and _is_strict_fair_share(snapshot) and not replanned:
-                replanned = True  # who stands behind whom may be another by what was kept just now
+                replanned = True  # the shares written just now may have changed the queue order
                 continue
             elif not pool_plan.steps:
                 return False
@@ -141,14 +144,14 @@ class Reconciler:
         return True
 
     def _publish_shares(self, workspace: str, snapshot: PoolSnapshot, publication: Publication) -> bool:
-        """Keep what was found about the accounts; False if the pool's rules are others by now."""
+        """Write what the plan says about accounts; False if the rules of the pool have changed meanwhile."""
         result = self._plan_store.write_fair_shares(workspace, snapshot, publication)
         if result.is_unfinished:
             self._resume_unfinished(workspace)
         return result.applied
 
     def _apply(self, workspace: str, snapshot: PoolSnapshot, steps: Sequence[PlanStep]) -> bool:
-        """Take steps while they hold and the pool is as it was foreseen; False if not even the first did."""
+        """Apply steps while they hold and the pool is as the plan expected; False if not even the first could be applied."""
         for number, step in enumerate(steps):
             result = self._plan_store.apply_step(workspace, snapshot, step)
             if result.is_unfinished:
@@ -165,5 +168,5 @@ class Reconciler:
 
 
 def _is_strict_fair_share(snapshot: PoolSnapshot) -> bool:
-    """Whether nobody may pass the first, who is so by what is published."""
+    """True if no waiter may pass the first one, and the order depends on the shares just written."""
     return snapshot.settings.discipline == "fair_share" and snapshot.settings.queueing == "strict"
