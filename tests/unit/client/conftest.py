@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from poolkeeper import Client
+from poolkeeper import Client, allocation, heartbeats
 
 from app.api.app import create_app
 from app.bootstrap import make_services
@@ -24,6 +26,31 @@ from tests.support.stub_server import StandIn
 def no_config_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Read no configuration file of the account that runs the tests."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "nothing"))
+
+
+@pytest.fixture(autouse=True)
+def frequent_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Send heartbeats so often that no test waits for one."""
+    monkeypatch.setattr(heartbeats, "LONGEST_INTERVAL_S", 0.02)
+
+
+@dataclass
+class LeaseClock:
+    """The clock by which clients judge their leases; `ahead_s` is what has passed without a wait."""
+
+    ahead_s: float = 0.0
+
+    def __call__(self) -> float:
+        return time.monotonic() + self.ahead_s
+
+
+@pytest.fixture
+def lease_clock(monkeypatch: pytest.MonkeyPatch) -> LeaseClock:
+    """The clock of heartbeats and allocations, which a test can put forward."""
+    clock = LeaseClock()
+    for module in (heartbeats, allocation):
+        monkeypatch.setattr(module, "now_s", clock)
+    return clock
 
 
 @pytest.fixture
@@ -68,7 +95,7 @@ def door(api: Api, network: MemoryNetwork) -> Iterator[Door]:
 @pytest.fixture
 def behind(door: Door, client: Client) -> Iterator[Client]:
     """A client like `client` that reaches the API only through the proxy."""
-    with Client(door.url, workspace=client.workspace) as other:
+    with Client(door.url, workspace=client.workspace, sleep=lambda _: time.sleep(0.01)) as other:
         yield other
 
 

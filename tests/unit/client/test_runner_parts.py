@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 import signal
-import subprocess
 import sys
 import threading
 from collections import deque
@@ -27,7 +26,6 @@ from poolkeeper.runner.progress import Progress, describe_positions, ordinal
 from poolkeeper.runner.signals import Interrupted, SignalHandler
 
 from app.settings import Settings
-from tests.support.backends import wait_until
 
 FULL = 65536
 """Bytes that a pipe takes."""
@@ -191,17 +189,6 @@ def test_letters_apart(one: str, other: str, apart: int) -> None:
     assert edit_distance(one, other) == edit_distance(other, one) == apart
 
 
-def test_run_starts_without_what_it_does_not_need() -> None:
-    program = (
-        "import sys\nfrom poolkeeper.cli.main import main\n"
-        "try: main(['run', '--component', 'team', '--gpu', '1', '--url', 'http://127.0.0.1:1', '--', 'true'])\n"
-        "except SystemExit as ended: assert ended.code == 5\n"
-        "print(*sorted({'rich', 'yaml', 'asyncio', 'logging', 'pydantic'} & set(sys.modules)))"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True)
-    assert done.stdout == "\n"
-
-
 def test_what_cannot_be_killed_is_waited_for_without_haste(monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float] = []
     command = Mock(is_gone=False, code=None, stopped_by=None)
@@ -255,13 +242,3 @@ class Waiting:
             Finalized()
             self.went_on = True
             threading.Event().wait(seconds)
-
-
-def test_a_guard_alone_ends_when_nobody_is_there(tmp_path: Path) -> None:
-    program = (
-        "import os, sys\nfrom poolkeeper.runner.guarded_process import GuardedProcess\n"
-        "command = GuardedProcess(['sleep', '307'], dict(os.environ), foreground=False)\n"
-        "print(command.group, flush=True)\nos._exit(0)"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True)
-    wait_until(lambda: not Path(f"/proc/{done.stdout.strip()}").exists(), "the command has ended")

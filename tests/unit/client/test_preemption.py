@@ -8,8 +8,8 @@ import pytest
 from poolkeeper import Allocation, Client, errors, heartbeats
 from poolkeeper.models import Rank, Victim
 
-from tests.live.client.conftest import Api
 from tests.support.backends import wait_until
+from tests.support.client_api import Api
 from tests.support.stub_server import Handler, StandIn, refuses, says
 
 LEASE_S = 1

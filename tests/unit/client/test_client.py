@@ -9,7 +9,7 @@ import pytest
 from poolkeeper import Client, errors, request_spec
 from poolkeeper.models import Change, Request
 
-from tests.live.client.conftest import Api
+from tests.support.client_api import Api
 from tests.support.flaky_proxy import Door
 
 
@@ -73,10 +73,11 @@ class TestRequests:
         assert isinstance(wrong, errors.BadRequest)
         assert wrong.errors[0]["field"] == "gpu"
 
-    def test_more_than_a_batch(self, client: Client) -> None:
-        asks = [request_spec("team", gpu=8, labels={"n": str(n)}) for n in range(1_001)]
+    def test_more_than_a_batch(self, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("poolkeeper.client.BATCH_SIZE", 3)
+        asks = [request_spec("team", gpu=8, labels={"n": str(n)}) for n in range(7)]
         answers = client.submit_many(asks, idempotency_key="sweep")
-        assert [answer.labels["n"] for answer in answers if isinstance(answer, Request)] == [str(n) for n in range(1_001)]
+        assert [answer.labels["n"] for answer in answers if isinstance(answer, Request)] == [str(n) for n in range(7)]
         again = client.submit_many(asks, idempotency_key="sweep")
         assert [answer.id for answer in again if isinstance(answer, Request)] == [
             answer.id for answer in answers if isinstance(answer, Request)
