@@ -1,6 +1,7 @@
-"""What everybody is due, worked out slowly from the definitions, in exact fractions: a branch's level is found by halving.
+"""The fair share of every account, calculated slowly from the definitions in exact fractions: a branch's level is bisected.
 
-It knows nothing of the curves that it is held against. Trees must be small, as each level of them is a search in a search.
+It knows nothing of the curves that it is compared with. Trees must be small, as each level of them is a search in a
+search.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What it costs to stop somebody, from the words of the rules: in exact fractions of GPU-minutes."""
+"""The cost of preempting an allocation, written from the specification: in exact fractions of GPU-minutes."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from app.domain.plan_steps import AccountUpdate, EvictOverLimit, PlanStep, Preempt, Publication, Reprieve
-from app.domain.queue_score import SHARE
+from app.domain.queue_score import SHARE_UNITS
 from app.domain.snapshot import AccountSnapshot, Allocation, PolicyDemand, PoolSnapshot, PublishedStatus, Waiter
 from tests.properties.planner.ledger_model import PoolLedger
 from tests.properties.planner.oracle import Oracle
@@ -25,7 +25,7 @@ class FairShareLedger(PoolLedger):
 
     is_watched: bool = False
     eviction_count: int = 0
-    """How many were evicted for a limit."""
+    """The number of evictions for a limit."""
 
     # as the planner sees it
 
@@ -41,7 +41,7 @@ class FairShareLedger(PoolLedger):
         return replace(now, waiters=tuple(waiters), holds=tuple(holds), demand=self.demand(), is_watched=self.is_watched)
 
     def demand(self) -> dict[str, PolicyDemand]:
-        """What those ask who wait, by policy."""
+        """Return the queued demand, by policy."""
         waiters_by_component: dict[str, list[Waiter]] = {}
         for request in self.waiters.values():
             waiters_by_component.setdefault(request.component, []).append(request)
@@ -53,7 +53,7 @@ class FairShareLedger(PoolLedger):
     # order
 
     def queue(self) -> list[Waiter]:
-        """Who waits: the least satisfied policy first, then the higher class, then the older."""
+        """Return the waiters: the least satisfied policy first, then the higher class, then the older."""
         ratio = {name: self.satisfaction(account) for name, account in self.accounts.items() if name.startswith("policy:")}
         return sorted(
             self.waiters.values(),
@@ -66,12 +66,12 @@ class FairShareLedger(PoolLedger):
         )
 
     def satisfaction(self, policy: AccountSnapshot) -> int:
-        """How much of its published share a policy uses, as the ledger reckons it."""
+        """Return how much of its published share a policy uses, as the ledger calculates it."""
         oracle, capacity = Oracle(self._snapshot_without_columns()), self.accounts["pool"].limit
         used = {key: Fraction(oracle.used(policy.name, key), units) for key, units in capacity.items()}
         if not policy.published.fair_shares:
             return int(max(used.values()) / policy.weight * BILLION)
-        parts = {key: (used[key] * SHARE, due) for key, due in policy.published.fair_shares.items()}
+        parts = {key: (used[key] * SHARE_UNITS, due) for key, due in policy.published.fair_shares.items()}
         own = [Fraction(has) / due for has, due in parts.values() if due > NOISE]
         if not own:
             return ENDLESS
@@ -108,7 +108,7 @@ class FairShareLedger(PoolLedger):
     # what the planner found
 
     def publish(self, publication: Publication | None) -> None:
-        """Keep it."""
+        """Apply a publication."""
         if publication is None:
             return
         for update in publication.updates:
@@ -118,7 +118,7 @@ class FairShareLedger(PoolLedger):
         self.grant_all()
 
     def take_step(self, step: PlanStep, *, leaves_at_once: bool = False) -> None:
-        """One step of the planner."""
+        """Take one step of the planner."""
         if isinstance(step, Reprieve) and self.allocations[step.request].leaving_for == LEAVING_FOR_LIMIT:
             self._set_leaving_for([step.request], None)
             self.grant_all()
@@ -136,16 +136,16 @@ class FairShareLedger(PoolLedger):
         self.grant_all()
 
     def count_evictions(self, victims: Sequence[Allocation]) -> None:
-        """Count them."""
+        """Count evictions."""
         self.eviction_count += len(victims)
 
     def is_stale(self, step: Preempt) -> bool:
-        """Whether what the choice rests on is no longer so."""
+        """True if a condition of the choice does not hold any more."""
         oracle = Oracle(self._snapshot_without_columns())
         return any(not use.min_units <= oracle.used(use.account, use.key) <= use.max_units for use in step.usage_conditions)
 
     def refusal(self, step: PlanStep) -> str:
-        """Why the ledger would not take a step; empty if it would."""
+        """Return why the ledger would refuse a step; empty if it would take it."""
         if not isinstance(step, Preempt):
             return ""
         now = self.snapshot()
@@ -162,7 +162,7 @@ class FairShareLedger(PoolLedger):
 
 
 def apply_update(status: PublishedStatus, update: AccountUpdate) -> PublishedStatus:
-    """What is kept of an account once a row was written beside it."""
+    """Return the published status of an account after an update."""
     texts = {f"fair_share:{key}": str(due) for key, due in status.fair_shares.items()} | {
         f"demand_met:{key}": "1" for key in status.demand_met
     }

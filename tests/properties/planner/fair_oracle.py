@@ -1,6 +1,7 @@
-"""Who may be preempted for whom by fair shares, written from the words of the rules: slow, small and obviously right.
+"""The rules of preemption by fair share written from the specification: slow, small and obviously right.
 
-Only the division of a pool is taken as given. Sets of victims are looked for among all subsets, so this is for small worlds.
+Only the division of a pool is taken from the planner. Sets of victims are searched among all subsets, so this is for
+small pools.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ TRIGGERS = {ORDINARY: Trigger.STARVATION, AGGRESSIVE: Trigger.AGGRESSIVE_STARVAT
 
 @dataclass(frozen=True)
 class TakeableWork:
-    """Somebody who may be taken: by whom, and on which keys it lies beyond its policy's part."""
+    """An allocation that may be taken: at which level, and on which keys it lies beyond its policy's fair share."""
 
     allocation: Allocation
     level: int
@@ -38,7 +39,7 @@ class TakeableWork:
 
 
 class ShareState:
-    """A pool in one state: who uses how much, and who runs."""
+    """A pool in one state: the usage of each policy, and the allocations."""
 
     def __init__(self, oracle: FairShareOracle, usage: UsageByComponent, running: Sequence[Allocation]) -> None:
         self.oracle, self.usage, self.allocations = oracle, usage, running
@@ -75,7 +76,7 @@ class ShareState:
         return Fraction(self.division.accounts[account].fair[index] * self.oracle.capacity[key], self.division.scale)
 
     def takeable_work(self, component: str) -> Iterator[TakeableWork]:
-        """What of a policy may be taken, whatever protects it."""
+        """Yield what of a policy may be taken, its protections ignored."""
         account = f"policy:{component}"
         settings, node = self.oracle.starvation_settings(account), self.division.accounts[account]
         allocations = [allocation for allocation in self.allocations if allocation.component == component]
@@ -144,7 +145,7 @@ class FairShareOracle(Oracle):
     # settings and statuses
 
     def _setting(self, account: AccountSnapshot, name: str) -> str | None:
-        """What the nearest account that says it does."""
+        """Return the setting of the nearest account that has it."""
         ancestor: AccountSnapshot | None = account
         while ancestor is not None:
             if ancestor.settings.get(name):
@@ -202,7 +203,7 @@ class FairShareOracle(Oracle):
     # demand and use
 
     def demand(self, component: str) -> Counter[str]:
-        """What a policy uses and what waits there; the same in whatever state, as who is stopped asks again."""
+        """Return what a policy uses and what it has queued. It is the same in every state, as a victim queues again."""
         demand = self.snapshot.demand.get(component)
         return self._counter(f"policy:{component}") + Counter(demand.units if demand else {})
 
@@ -213,7 +214,7 @@ class FairShareOracle(Oracle):
         return total
 
     def state(self, waiter: Waiter) -> ShareState:
-        """The pool when all who leave for somebody have left, and who has a hold has what that is for."""
+        """Return the pool when all victims have left, and the owners of holds run."""
         if waiter.id not in self._states_by_waiter:
             self._states_by_waiter[waiter.id] = self._make_state(waiter)
         return self._states_by_waiter[waiter.id]
@@ -233,18 +234,18 @@ class FairShareOracle(Oracle):
     # who may take what
 
     def level(self, waiter: Waiter) -> int:
-        """How urgent its want is: as its policy or a group above it starves, if that still is below its part."""
+        """Return how urgent its demand is: its policy, or a group above it, starves and still is below its fair share."""
         state = self.state(waiter)
         return max(
             (self.starvation_level(account) for account in self.path(waiter)[:-1] if state.is_below(account)), default=NEVER
         )
 
     def candidates(self, waiter: Waiter) -> list[Allocation]:
-        """Those it may take, the first to go first."""
+        """Return its candidates in order."""
         return [work.allocation for work in self.takeable_work(waiter)]
 
     def takeable_work(self, waiter: Waiter) -> list[TakeableWork]:
-        """The same, with what may be taken of each."""
+        """Return the same, with what may be taken of each."""
         level, state = self.level(waiter), self.state(waiter)
         result = []
         for component in self.components:
@@ -275,7 +276,8 @@ class FairShareOracle(Oracle):
         )
 
     def victims_taking_back(self, waiter: Waiter, victims: Sequence[Allocation]) -> list[Allocation]:
-        """Those victims who could take from the waiter's policy as it would be then, once they have waited for long enough."""
+        """Return the victims that could take from the waiter's policy as it would be then, once they have waited for long
+        enough."""
         state = self.state_after(waiter, victims)
         return [allocation for allocation in victims if self._can_take_back(state, waiter.component, allocation)]
 
@@ -297,7 +299,7 @@ class FairShareOracle(Oracle):
         return bool(short) and any(self._is_needed(short, allocation, all_work) for allocation in takeable)
 
     def _is_needed(self, short: Mapping[tuple[str, str], int], allocation: Allocation, all_work: Sequence[Allocation]) -> bool:
-        """Whether there is a set with this one in it that suffices, and does not without it."""
+        """True if a set with this allocation suffices, and does not without it."""
         other_allocations = [other for other in all_work if other is not allocation]
         for size in range(len(other_allocations) + 1):
             for rest in combinations(other_allocations, size):
@@ -312,7 +314,7 @@ class FairShareOracle(Oracle):
         )
 
     def _is_protected(self, taker: Allocation, allocation: Allocation) -> bool:
-        """Whether it is protected whatever time it is."""
+        """True if it is protected at any time."""
         chained = taker.chain is not None and taker.chain == allocation.chain
         return not allocation.preemptible or allocation.preemption_class == 10 or chained
 
@@ -341,7 +343,7 @@ class FairShareOracle(Oracle):
     # limits
 
     def is_over(self, account: str, key: str, leaving: Collection[str]) -> bool:
-        """Whether an account has more of a key than it may for too long, when all who leave have left, and these."""
+        """True if an account has been over its limit for too long, when all victims and these have left."""
         snapshot_account = self.snapshot.accounts[account]
         over_limit = self._setting(snapshot_account, "over_limit") or "evict"
         after_ms = int(self._setting(snapshot_account, "over_limit_after_s") or 30) * 1000
@@ -365,7 +367,8 @@ class FairShareOracle(Oracle):
         return (1, Fraction(0)) if ratio is None else (0, ratio)
 
     def waiters_in_order(self) -> list[Waiter]:
-        """Who may ask, in order: the aggressive stage, then the ordinary one, in each the least satisfied first."""
+        """Return the waiters that may preempt: the aggressive level, then the ordinary one, in each the least satisfied
+        first."""
         if not self.snapshot.waiters:
             return []
         state = self.state(self.snapshot.waiters[0])
@@ -385,7 +388,7 @@ class FairShareOracle(Oracle):
         ]
 
     def step(self, waiter: Waiter, victims: Sequence[Allocation]) -> Preempt:
-        """The step that has these stopped."""
+        """Return the step that preempts these."""
         trigger = TRIGGERS[self.level(waiter)]
         return Preempt(waiter.id, tuple(Victim(allocation.id, allocation.fence, trigger) for allocation in victims))
 

@@ -1,4 +1,4 @@
-"""Small pools that share fairly, by chance: a few policies that want the same few units, and a past."""
+"""Small random pools of discipline `fair_share`: a few policies that compete for the same few units, and a history."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ SETTINGS: dict[str, tuple[float, tuple[str, ...]]] = {
     "non_preemptible_usage_threshold": (0.3, ("gpu=1", "gpu=2")),
     "over_limit": (0.25, ("keep", "evict")),
 }
-"""What an account may say: how often compared with others, and what."""
+"""The settings of an account: how often, compared with others, and the values."""
 
 
 @dataclass
 class PoolHistory:
-    """How a pool is set up, and what happened in it."""
+    """The set-up of a pool, and the operations of its history."""
 
     settings: PlannerSettings
     capacity: dict[str, int]
@@ -40,7 +40,7 @@ class PoolHistory:
     choices: list[int] = field(default_factory=list)
 
     def new_ledger(self) -> FairShareLedger:
-        """The pool with nothing in it."""
+        """Return the pool with nothing in it."""
         empty: dict[str, Any] = {"used": {}, "used_fixed": {}, "units_on_hold": {}, "stack_exits": {}}
         pool = AccountSnapshot("pool", None, {}, dict(self.capacity), settings=dict(self.pool_settings), **empty)
         accounts = {
@@ -49,18 +49,18 @@ class PoolHistory:
         return FairShareLedger(self.settings, {"pool": pool} | accounts)
 
     def components(self) -> list[str]:
-        """Who has a policy."""
+        """Return the components with a policy."""
         return [row["name"].removeprefix("policy:") for row in self.accounts if row["name"].startswith("policy:")]
 
 
 class HistoryGenerator:
-    """Makes worlds by chance. `crowded`: everybody wants much, and starves soon; `plain`: only the pool has settings."""
+    """Generates histories. `crowded`: all policies ask much, and starve soon; `plain`: only the pool has settings."""
 
     def __init__(self, seed: int, *, groups: bool = True, crowded: bool = False, plain: bool = False) -> None:
         self._random, self._groups, self._crowded, self._plain = Random(seed), groups, crowded, plain
 
     def history(self) -> PoolHistory:
-        """One of them."""
+        """Return a random history."""
         random = self._random
         capacity = {"gpu": random.randint(2, 10)}
         if random.random() < 0.4:
@@ -106,7 +106,7 @@ class HistoryGenerator:
         return settings
 
     def _says(self, chance: float, kind: str) -> dict[str, str]:
-        """What an account says; `chance` of a setting that is often said."""
+        """Return the settings of an account; `chance` of a setting that is often set."""
         if self._plain and kind != "pool":
             return {}
         settings = {name: self._random.choice(values) for name, (part, values) in SETTINGS.items() if self._some(chance * part)}
@@ -176,7 +176,7 @@ class HistoryGenerator:
 
 
 def _agree(capacity: dict[str, int], rows: list[dict[str, Any]]) -> None:
-    """Each parent has what its children reserve, nobody's limit is below that or beyond the pool."""
+    """Make the numbers consistent: a parent has what its children reserve, and no limit is below that or beyond the pool."""
 
     def of_children(name: str, key: str) -> int:
         return sum(row["reserved"].get(key, 0) for row in rows if row["parent"] == name)
@@ -193,7 +193,7 @@ def _agree(capacity: dict[str, int], rows: list[dict[str, Any]]) -> None:
 
 
 def apply_operation(ledger: FairShareLedger, operation: Operation, planned: Any) -> None:
-    """Do one thing in a pool; what it acts on is counted modulo what there is."""
+    """Apply one operation to a pool; its object is an index modulo the number of objects."""
     if operation[0] == "submit":
         if len(ledger.allocations) + len(ledger.waiters) < 18:
             ledger.submit(operation[1])

@@ -14,7 +14,7 @@ from tests.properties.planner.oracle import BOUNDLESS, METERED, Oracle
 
 @dataclass(frozen=True)
 class ModelRequest:
-    """What somebody asks, as it was written."""
+    """A request as it was submitted."""
 
     component: str
     amounts: Mapping[str, int]
@@ -28,7 +28,7 @@ class ModelRequest:
 
 @dataclass(frozen=True)
 class ModelPreemption:
-    """One who has left, and for whom."""
+    """A victim that has left, and its waiter."""
 
     victim: str
     waiter: str
@@ -37,7 +37,7 @@ class ModelPreemption:
 
 @dataclass
 class PoolLedger:
-    """A pool with its accounts, who holds units of it and who waits; `accounts` hold only what was set."""
+    """A pool with its accounts, allocations and waiters; `accounts` hold only what was set."""
 
     settings: PlannerSettings
     accounts: dict[str, AccountSnapshot]
@@ -49,10 +49,10 @@ class PoolLedger:
     stack_exits: dict[str, Counter[str]] = field(default_factory=dict)
     fence: int = 0
     preemption_times: list[int] = field(default_factory=list)
-    """When each preemption was decided."""
+    """The time of each preemption."""
     preemptions: list[ModelPreemption] = field(default_factory=list)
     granted_owners: list[str] = field(default_factory=list)
-    """Owners of holds who were granted, in order."""
+    """Owners of holds that were granted, in order."""
 
     # as the planner sees it
 
@@ -100,7 +100,7 @@ class PoolLedger:
     # what people do
 
     def submit(self, request: ModelRequest) -> str | None:
-        """Take in an ask: its id, or None if it can never be granted."""
+        """Submit a request: its id, or None if it can never be granted."""
         number = len(self.requests) + 1
         waiter = Waiter(
             id=f"r{number:02}",
@@ -119,17 +119,17 @@ class PoolLedger:
         return waiter.id
 
     def release(self, id_: str) -> None:
-        """One has finished by itself."""
+        """Release an allocation that has finished."""
         self._free_units(self.allocations[id_])
         self.grant_all()
 
     def cancel(self, id_: str) -> None:
-        """A waiter goes away; those leaving for it leave for nobody."""
+        """Cancel a waiter; its victims are orphaned."""
         self._remove_from_queue(id_)
         self.grant_all()
 
     def resize(self, key: str, units: int) -> None:
-        """Change the capacity; whoever fits nowhere any more is rejected."""
+        """Change the capacity; a waiter that fits nowhere any more is rejected."""
         pool = self.accounts["pool"]
         floor = sum(account.reserved.get(key, 0) for account in self.accounts.values() if account.parent == "pool")
         self.accounts["pool"] = replace(pool, limit={**pool.limit, key: max(units, floor, 1)})
@@ -139,7 +139,7 @@ class PoolLedger:
         self.grant_all()
 
     def save(self, id_: str) -> None:
-        """A routine checkpoint."""
+        """Record a routine checkpoint."""
         self.allocations[id_] = replace(self.allocations[id_], checkpointed_ms=self.now_ms)
 
     def _eligible(self, request: Waiter) -> bool:
@@ -159,7 +159,7 @@ class PoolLedger:
     # granting
 
     def grant_all(self) -> None:
-        """Grant whom the rules allow to be granted, until there is nobody."""
+        """Grant every waiter that the rules allow to be granted."""
         while waiter := self._grantable():
             if any(hold.owner.id == waiter.id for hold in self.holds):
                 self.granted_owners.append(waiter.id)
@@ -217,7 +217,7 @@ class PoolLedger:
     # leaving
 
     def take_step(self, step: PlanStep, *, leaves_at_once: bool = False) -> None:
-        """One step of the planner; what is stale is an error here. At once: without any grace."""
+        """Take one step of the planner; a stale step is an error here. `leaves_at_once`: victims have no grace."""
         if isinstance(step, ReassignVictim):
             assert self.allocations[step.request].leaving_for == ""
             assert any(hold.owner.id == step.owner for hold in self.holds)
@@ -229,7 +229,7 @@ class PoolLedger:
             assert any(hold.owner.id == step.owner for hold in self.holds)
             self._end_hold(step.owner)
         else:
-            assert isinstance(step, Preempt), "nobody is over a limit here"
+            assert isinstance(step, Preempt), "no account is over a limit here"
             self._preempt(step)
             if leaves_at_once:
                 for victim in step.victims:
@@ -237,7 +237,7 @@ class PoolLedger:
         self.grant_all()
 
     def is_stale(self, step: Preempt) -> bool:
-        """Whether what the choice rests on is no longer so."""
+        """True if a condition of the choice does not hold any more."""
         now = self.snapshot()
         oracle, waiter = Oracle(now), self.waiters[step.waiter]
         victims = [self.allocations[victim.request] for victim in step.victims]
@@ -262,7 +262,7 @@ class PoolLedger:
             self._count_stack_exits(request)
 
     def leave(self, id_: str) -> None:
-        """One of those who are leaving has left."""
+        """Let a victim leave."""
         self._leave(id_)
         self.grant_all()
 

@@ -1,7 +1,7 @@
-"""Who may be preempted for whom, written from the words of the rules and not from the planner: slow, small and obviously right.
+"""The rules of preemption written from the specification and not from the planner: slow, small and obviously right.
 
-Everything is derived anew from the allocations, the waiters and the holds at every question. Sets of victims are looked for
-among all subsets, so this is for small worlds.
+Everything is derived anew from the allocations, the waiters and the holds at every question. Sets of victims are searched
+among all subsets, so this is for small pools.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Oracle:
     # accounts
 
     def path(self, request: Waiter | Allocation) -> list[str]:
-        """The accounts that it debits, the pool's last."""
+        """Return the accounts that it debits, the pool's last."""
         names, above = list[str](), self.snapshot.accounts[f"policy:{request.component}"].parent
         names.append(f"policy:{request.component}")
         while above is not None:
@@ -63,7 +63,7 @@ class Oracle:
         return [request for request in self.snapshot.allocations if account in self.path(request)]
 
     def used(self, account: str, key: str, *, fixed: bool = False, after_leaving: bool = False) -> int:
-        """Units in use; of fixed work only; or as it will be when all who leave for somebody have left."""
+        """Return units in use; of non-preemptible work only; or as it will be when all victims have left."""
         return sum(
             request.amounts.get(key, 0)
             for request in self.allocations_of(account)
@@ -89,13 +89,13 @@ class Oracle:
         return next((hold for hold in self.snapshot.holds if hold.owner.id == waiter.id), None)
 
     def pending_units(self, hold: HoldSnapshot, account: str, key: str) -> int:
-        """What those who are leaving for its owner will bring there."""
+        """Return what the victims of a hold still have to free there."""
         return sum(
             request.amounts.get(key, 0) for request in self.allocations_of(account) if request.leaving_for == hold.owner.id
         )
 
     def kept_units(self, waiter: Waiter, account: str, key: str, *, after_leaving: bool = False) -> int:
-        """What the holds of others keep from it there; then: when all who leave for somebody have left."""
+        """Return what the holds of others keep from it there; or as it will be when all victims have left."""
         total, binds = 0, True
         for hold in self.snapshot.holds:
             if hold.owner.id == waiter.id:
@@ -122,7 +122,7 @@ class Oracle:
     # what a waiter lacks
 
     def shortages(self, waiter: Waiter) -> dict[AccountKey, int]:
-        """What it lacks where, once it has its hold and all who leave for somebody have left."""
+        """Return what it lacks where, once it has its hold and all victims have left."""
         if ("short", waiter.id) not in self._cache:
             self._cache["short", waiter.id] = self._find_shortages(waiter)
         shortages: dict[AccountKey, int] = self._cache["short", waiter.id]
@@ -176,7 +176,7 @@ class Oracle:
         return self.reserved(account, key) - self.used(account, key) - self.kept_units(waiter, account, key)
 
     def lies_within_reserved(self, waiter: Waiter, victims: Victims) -> bool:
-        """Whether it lies entirely within its policy's reserved once these, and all who leave already, have left."""
+        """True if it lies entirely within its policy's reserved once these, and all other victims, have left."""
         policy, keys = self.path(waiter)[0], self.share_keys & set(waiter.amounts)
         if not waiter.preemptible:
             return self.fits_unused_share(waiter, policy)
@@ -199,7 +199,7 @@ class Oracle:
         return bool(victim.amounts.get(key)) and self.units_beyond(victim, account, key) > 0
 
     def units_beyond(self, victim: Allocation, account: str, key: str) -> int:
-        """How far its upper end lies beyond the account's reserved, in the stack of those who are not leaving."""
+        """Return how far its upper end lies beyond the account's reserved, in the stack of allocations that are not leaving."""
         stack = [request for request in self.allocations_of(account) if request.leaving_for is None or request.id == victim.id]
         height = 0
         for request in sorted(stack, key=lambda request: self._stack_position(request, victim, account, key)):
@@ -218,7 +218,7 @@ class Oracle:
         return (2 if beside.borrowed_on(request, policy, key) else 1), request.fence
 
     def _without_leaving(self, victim: Allocation) -> PoolSnapshot:
-        """The same, had the victim not been told to leave."""
+        """Return the same pool as if the victim had not been preempted."""
         return with_leaving_for(self.snapshot, {victim.id}, None)
 
     def in_share(self, victim: Allocation, account: str) -> bool:
@@ -332,7 +332,7 @@ class Oracle:
     # sets of victims
 
     def candidates(self, waiter: Waiter) -> list[Allocation]:
-        """Those that may be taken, the first to go first."""
+        """Return its candidates in order."""
         running = [request for request in self.snapshot.allocations if request.leaving_for is None]
         return sorted((request for request in running if self.rules(waiter, request)), key=self._order)
 
@@ -360,7 +360,7 @@ class Oracle:
         return cheap and (max_victims is None or len(victims) <= max_victims)
 
     def victims_in_order(self, waiter: Waiter) -> tuple[Allocation, ...] | None:
-        """Take in order until it fits, then give back in reverse every one that is not needed."""
+        """Take in order until it fits, then give back in reverse every victim that is not needed."""
         victims: list[Allocation] = []
         for request in self.candidates(waiter):
             if self.fits(waiter, victims):
@@ -390,7 +390,7 @@ class Oracle:
         return min(sets, key=lambda victims: (len(victims), sum(map(self.cost, victims))), default=None)
 
     def superfluous(self, waiter: Waiter, victims: Victims) -> list[Allocation]:
-        """Those without whom it would fit all the same."""
+        """Return the victims without which it would fit all the same."""
         rests = ((request, [other for other in victims if other is not request]) for request in victims)
         return [request for request, rest in rests if self.fits(waiter, rest)]
 
@@ -402,7 +402,7 @@ class Oracle:
         return self.best(waiter, max_victims)
 
     def preempt_step(self, waiter: Waiter) -> Preempt | None:
-        """The decision for one waiter, budgets included; None: it has to wait, or its way is being cleared."""
+        """Return the decision for one waiter, budgets included; None if it has to wait."""
         if not self.shortages(waiter) or self.is_fixed_share_used_up(waiter) or self.is_backing_off():
             return None
         victims = self.choice(waiter, self.max_victims())
@@ -413,7 +413,7 @@ class Oracle:
         )
 
     def max_victims(self) -> int | None:
-        """How many may be stopped by one decision now."""
+        """Return the most victims of one decision now."""
         left = self.settings.max_preemptions_per_minute
         bounds = [self.settings.max_victims, None if left is None else max(0, left - self.snapshot.preemptions_last_minute)]
         return min((bound for bound in bounds if bound is not None), default=None)
@@ -426,7 +426,7 @@ class Oracle:
     # a whole pass
 
     def queue(self) -> list[Waiter]:
-        """Everybody who waits, owners of holds too, in order: share, rank, age, id; `priority_first` swaps the first two."""
+        """Return all waiters, owners of holds too, in order: share, rank, age, id; `priority_first` swaps the first two."""
         return sorted((*self.snapshot.waiters, *(hold.owner for hold in self.snapshot.holds)), key=self._queue_key)
 
     def _queue_key(self, request: Waiter) -> tuple[object, ...]:
@@ -438,9 +438,10 @@ class Oracle:
         return *first, request.submission_number, request.id
 
     def preemptors(self) -> Iterator[Waiter]:
-        """Who may ask: owners of holds that are short again, in their order, then the others in queue order.
+        """Yield the waiters that may preempt: owners of holds that are short again, in their order, then the others in queue
+        order.
 
-        `strict`: nobody asks behind the first one that is blocked by capacity, but for owners of holds.
+        `strict`: none behind the first waiter that capacity blocks, except owners of holds.
         """
         yield from (hold.owner for hold in self.snapshot.holds)
         is_blocked = False
@@ -455,7 +456,7 @@ class Oracle:
         return next((step for step in steps if step), None)
 
     def next_orphan(self) -> ReassignVictim | Reprieve | None:
-        """What becomes of the newest of those who are leaving for nobody any more."""
+        """Return what becomes of the newest orphaned victim."""
         orphans = [request for request in self.snapshot.allocations if request.leaving_for == ""]
         for request in reversed(orphans):
             owners = (hold.owner for hold in self.snapshot.holds)
@@ -464,12 +465,12 @@ class Oracle:
         return None
 
     def may_take_over(self, owner: Waiter, orphan: Allocation) -> bool:
-        """Whether its hold is short without the stray, which it may take."""
+        """True if its hold is short without the orphaned victim, which it may take."""
         rules = self.rules(owner, orphan)
         return bool(rules - {"own_within"}) or ("own_within" in rules and self.lies_within_reserved(owner, [orphan]))
 
     def unfillable_holds(self) -> list[Waiter]:
-        """Owners of holds that are short, and for whom no set exists, however long they wait for budgets."""
+        """Return the owners of holds that are short and have no set of victims, however long they wait for budgets."""
         bounds = (self.settings.max_victims, self.settings.max_preemptions_per_minute)
         max_victims = min((bound for bound in bounds if bound is not None), default=None)
         owners = (hold.owner for hold in self.snapshot.holds)
@@ -477,7 +478,7 @@ class Oracle:
 
 
 def with_leaving_for(snapshot: PoolSnapshot, ids: Collection[str], leaving_for: str | None) -> PoolSnapshot:
-    """The same, with these leaving for somebody, for nobody (empty) or not at all (None)."""
+    """Return the same pool with these leaving for a waiter, orphaned (empty) or not leaving (None)."""
     allocations = (
         replace(request, leaving_for=leaving_for) if request.id in ids else request for request in snapshot.allocations
     )

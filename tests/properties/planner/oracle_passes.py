@@ -10,7 +10,7 @@ from tests.properties.planner.oracle import Oracle, with_leaving_for
 
 
 def after_step(snapshot: PoolSnapshot, step: PlanStep) -> PoolSnapshot:
-    """The same pool when a step has been taken, and nobody has left yet. Of the columns only `back` moves."""
+    """Return the same pool when a step has been taken, before any victim has left. Of the columns only `stack_exits` moves."""
     if isinstance(step, ReassignVictim):
         return with_leaving_for(snapshot, {step.request}, step.owner)
     if isinstance(step, Reprieve):
@@ -20,7 +20,7 @@ def after_step(snapshot: PoolSnapshot, step: PlanStep) -> PoolSnapshot:
         owner = next(hold.owner for hold in snapshot.holds if hold.owner.id == step.owner)
         holds = tuple(hold for hold in snapshot.holds if hold.owner is not owner)
         return replace(with_leaving_for(snapshot, victims, ""), waiters=(*snapshot.waiters, owner), holds=holds)
-    assert isinstance(step, Preempt), "nobody is over a limit here"
+    assert isinstance(step, Preempt), "no account is over a limit here"
     waiter = next(allocation for allocation in Oracle(snapshot).queue() if allocation.id == step.waiter)
     now = with_leaving_for(_with_stack_exits(snapshot, step), {victim.request for victim in step.victims}, waiter.id)
     if not Oracle(snapshot).hold(waiter):
@@ -31,7 +31,7 @@ def after_step(snapshot: PoolSnapshot, step: PlanStep) -> PoolSnapshot:
 
 
 def _with_stack_exits(snapshot: PoolSnapshot, step: Preempt) -> PoolSnapshot:
-    """Units of share keys count as gone from a stack when somebody starts to leave."""
+    """Return the pool with the units of share keys of new victims counted as left from their stacks."""
     oracle, accounts = Oracle(snapshot), dict(snapshot.accounts)
     ids = {victim.request for victim in step.victims}
     for allocation in (allocation for allocation in snapshot.allocations if allocation.id in ids):
@@ -44,7 +44,7 @@ def _with_stack_exits(snapshot: PoolSnapshot, step: Preempt) -> PoolSnapshot:
 
 
 def plan_steps(snapshot: PoolSnapshot) -> list[PlanStep]:
-    """A whole pass by these rules: strays, holds that nothing can fill, then decisions in queue order."""
+    """Return a whole pass by these rules: orphaned victims, unfillable holds, then decisions in queue order."""
     steps: list[PlanStep] = []
     while step := _next(snapshot):
         steps.append(step)

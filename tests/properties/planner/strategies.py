@@ -1,4 +1,4 @@
-"""Small pools for hypothesis: a few policies that want the same few units, and what happens to them until somebody plans."""
+"""Small random pools: a few policies that compete for the same few units, and a history until a plan is made."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _numbers(capacity: dict[str, int]) -> st.SearchStrategy[dict[str, Any]]:
 
 
 def _agree(capacity: dict[str, int], rows: list[dict[str, Any]]) -> None:
-    """Each parent has what its children reserve, nobody's limit is below that or beyond the pool."""
+    """Make the numbers consistent: a parent has what its children reserve, and no limit is below that or beyond the pool."""
 
     def of_children(name: str, key: str) -> int:
         return sum(row["reserved"].get(key, 0) for row in rows if row["parent"] == name)
@@ -97,7 +97,7 @@ def _agree(capacity: dict[str, int], rows: list[dict[str, Any]]) -> None:
 
 @st.composite
 def requests(draw: st.DrawFn) -> ModelRequest:
-    """What somebody asks; of every class, mostly preemptible."""
+    """A request of any class, mostly preemptible."""
     amounts = {"gpu": draw(st.sampled_from((0, 1, 1, 2, 2, 3, 4))), "mem": draw(st.sampled_from((0, 0, 0, 1, 2)))}
     amounts = {key: units for key, units in amounts.items() if units} or {"gpu": 1}
     plain = draw(mostly_none)
@@ -129,7 +129,7 @@ newcomers = st.lists(submissions, min_size=1, max_size=4)
 
 
 def apply_operation(ledger: PoolLedger, operation: Operation) -> None:
-    """Do one thing in a pool; what it acts on is counted modulo what there is."""
+    """Apply one operation to a pool; its object is an index modulo the number of objects."""
     if operation[0] == "submit":
         if len(ledger.allocations) < 12 and len(ledger.waiters) < 6:
             components = [name.removeprefix("policy:") for name in ledger.accounts if name.startswith("policy:")]
@@ -145,11 +145,11 @@ def apply_operation(ledger: PoolLedger, operation: Operation) -> None:
         for step in plan_steps(ledger.snapshot()):
             ledger.take_step(step)
     else:
-        _one(ledger, operation[0], operation[1])
+        _apply_to_request(ledger, operation[0], operation[1])
 
 
-def _one(ledger: PoolLedger, name: str, number: int) -> None:
-    """Something that befalls a waiter or a holder."""
+def _apply_to_request(ledger: PoolLedger, name: str, number: int) -> None:
+    """Apply an operation to a waiter or an allocation."""
     ids = {
         "cancel": sorted(ledger.waiters),
         "leave": sorted(allocation.id for allocation in ledger.allocations.values() if allocation.leaving_for is not None),
@@ -160,7 +160,7 @@ def _one(ledger: PoolLedger, name: str, number: int) -> None:
 
 @st.composite
 def ledgers(draw: st.DrawFn) -> PoolLedger:
-    """A pool with a past."""
+    """A pool with a history."""
     ledger = PoolLedger(draw(pool_settings()), draw(accounts()))
     for operation in (*draw(crowds), *draw(histories), *draw(newcomers)):
         apply_operation(ledger, operation)

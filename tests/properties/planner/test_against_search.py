@@ -46,7 +46,7 @@ def test_every_step_is_the_one_that_the_rules_say(snapshot: PoolSnapshot) -> Non
             former_owners.add(step.owner)
         else:
             assert oracle.next_orphan() is None
-            assert isinstance(step, Preempt), "nobody is over a limit here"
+            assert isinstance(step, Preempt), "no account is over a limit here"
             assert _victims_of(step) == _victims_of(_expected_preemption(oracle, last_position, former_owners))
             if step.waiter in {waiter.id for waiter in now.waiters}:
                 last_position = _queue_positions(now)[step.waiter]

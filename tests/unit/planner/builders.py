@@ -1,4 +1,4 @@
-"""Scenes for the planner: a pool with who runs and who waits in it, and what a plan makes of it."""
+"""Builders of pools for tests of the planner: allocations, waiters and holds, and the plan that comes of them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class PoolBuilder:
         return self
 
     def runs(self, name: str, component: str, *, ran_s: int = 3600, **ask: Any) -> PoolBuilder:
-        """Somebody runs; what is no field of an allocation is a resource. Later ones were granted later."""
+        """Add an allocation. A keyword that is no field of an allocation is a resource. Later ones have a later grant."""
         fields, amounts = _split_fields(Allocation, ask)
         saved_s = fields.pop("saved_s", None)
         if saved_s is not None:
@@ -58,12 +58,12 @@ class PoolBuilder:
         return self
 
     def waits(self, name: str, component: str, **ask: Any) -> PoolBuilder:
-        """Somebody waits, behind all who do already."""
+        """Add a waiter at the end of the queue."""
         self.waiters.append(self._waiter(name, component, ask))
         return self
 
     def holds(self, name: str, component: str, freed_units: Mapping[str, Amounts] | None = None, **ask: Any) -> PoolBuilder:
-        """Somebody waits with a hold, behind all who have one already."""
+        """Add a waiter with a hold, behind all other holds."""
         self.hold_snapshots.append(HoldSnapshot(self._waiter(name, component, ask), freed_units or {}))
         return self
 
@@ -77,7 +77,7 @@ class PoolBuilder:
         return Waiter(id=name, component=component, amounts=amounts, **{**defaults, **fields})
 
     def snapshot(self) -> PoolSnapshot:
-        """The scene as the planner sees it."""
+        """Return the pool as the planner sees it."""
         accounts = {"pool": self._account("pool", {"parent": None, "limit": self.capacity})}
         accounts |= {name: self._account(name, numbers) for name, numbers in self.accounts.items()}
         return PoolSnapshot(
@@ -111,36 +111,36 @@ class PoolBuilder:
         return path
 
     def plan(self, *skip: str) -> PoolPlan:
-        """What the planner makes of it."""
+        """Return the plan of the planner."""
         return plan_pool(self.snapshot(), frozenset(skip))
 
     def victims(self, waiter: str = "w") -> dict[str, str]:
-        """Who is stopped for a waiter, and by what trigger."""
+        """Return the victims of a waiter: request → trigger."""
         steps = [step for step in self.plan().steps if isinstance(step, Preempt) and step.waiter == waiter]
         return {victim.request: victim.trigger.value for step in steps for victim in step.victims}
 
     def preempt_step(self, waiter: str = "w") -> Preempt:
-        """The one stop for a waiter."""
+        """Return the only preempt step of a waiter."""
         (step,) = (step for step in self.plan().steps if isinstance(step, Preempt) and step.waiter == waiter)
         return step
 
     def reason(self, waiter: str = "w", *skip: str) -> DecisionReason:
-        """What was decided about a waiter."""
+        """Return the reason of the decision about a waiter."""
         return self.plan(*skip).decisions[waiter].reason
 
     def refusals(self, victim: str, waiter: str = "w") -> dict[str | None, RefusalReason]:
-        """Why each rule does not let the waiter take somebody; under None why none was asked."""
+        """Return why each rule does not let the waiter take the allocation; under None why no rule was asked."""
         verdicts = {verdict.allocation: verdict for verdict in self.plan().decisions[waiter].verdicts()}
         return dict(verdicts[victim].refusals)
 
 
 def a_pool(**capacity: int) -> PoolBuilder:
-    """A scene with a pool and nothing in it."""
+    """Return an empty pool."""
     return PoolBuilder(capacity)
 
 
 def describe_steps(plan: PoolPlan) -> list[tuple[str, ...]]:
-    """The steps of a plan in short."""
+    """Return the steps of a plan in short."""
     return [_describe(step) for step in plan.steps]
 
 
@@ -156,9 +156,9 @@ def _describe(step: object) -> tuple[str, ...]:
 
 
 def after_plan(pool: PoolBuilder) -> tuple[PoolBuilder, int]:
-    """The scene when its plan was carried out and all victims have left at once, and how many those were.
+    """Return the pool after its plan was carried out and all victims have left at once, and the number of preemptions.
 
-    Who was stopped waits again; every waiter that fits is granted, in queue order.
+    A victim waits again; every waiter that fits is granted, in queue order.
     """
     pool = replace(
         pool, allocations=list(pool.allocations), waiters=list(pool.waiters), hold_snapshots=list(pool.hold_snapshots)
@@ -181,7 +181,7 @@ def after_plan(pool: PoolBuilder) -> tuple[PoolBuilder, int]:
 
 
 def fits(pool: PoolBuilder, waiter: Waiter) -> bool:
-    """Whether a waiter could be granted now."""
+    """True if a waiter could be granted now."""
     accounts = pool.snapshot().accounts
     for name in pool.path(waiter.component):
         account = accounts[name]
@@ -196,7 +196,7 @@ def fits(pool: PoolBuilder, waiter: Waiter) -> bool:
 
 
 def in_queue_order(pool: PoolBuilder) -> list[Waiter]:
-    """The waiters: in share before borrowing, higher rank, older, id."""
+    """Return the waiters in order: in share before borrowing, higher rank, older, id."""
     accounts = pool.snapshot().accounts
     share_keys = {key for name, account in accounts.items() if name != "pool" for key, n in account.reserved.items() if n}
 

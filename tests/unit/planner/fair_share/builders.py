@@ -1,4 +1,4 @@
-"""Scenes of pools that share fairly: settings of every account, who starves already, and what is published about them."""
+"""Builders of pools of discipline `fair_share`: the settings of every account, its starvation, and its published statuses."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SETTINGS = {
     "over_limit",
     "over_limit_after_s",
 }
-"""What the pool says, and groups and policies may say otherwise."""
+"""The settings of the pool that groups and policies can override."""
 
 
 @dataclass
@@ -33,19 +33,19 @@ class FairShareBuilder(PoolBuilder):
 
     pool_settings: dict[str, str] = field(default_factory=dict)
     pool_status: PublishedStatus = field(default_factory=PublishedStatus)
-    """What is published about the pool itself."""
+    """The published status of the pool itself."""
     is_watched: bool = False
     hidden_demand: dict[str, PolicyDemand] = field(default_factory=dict)
-    """What others ask who wait and are not shown."""
+    """The demand of waiters that the snapshot does not show."""
 
     def with_settings(self, **terms: Any) -> FairShareBuilder:
-        """Settings of the pool, those that accounts may say otherwise among them."""
+        """Set settings of the pool, those that accounts can override included."""
         self.pool_settings |= _texts({name: value for name, value in terms.items() if name in SETTINGS})
         super().with_settings(**{name: value for name, value in terms.items() if name not in SETTINGS})
         return self
 
     def group(self, name: str, parent: str | None = None, **numbers: Any) -> FairShareBuilder:
-        """A group: what an account has, settings, and what is published about it."""
+        """Add a group: amounts, settings, and its published status."""
         super().group(name, parent, **_account_fields(numbers, len(self.accounts) + 1))
         return self
 
@@ -55,28 +55,28 @@ class FairShareBuilder(PoolBuilder):
         return self
 
     def runs(self, name: str, component: str, *, ran_s: int = 3600, **ask: Any) -> FairShareBuilder:
-        """Somebody runs."""
+        """Add an allocation."""
         super().runs(name, component, ran_s=ran_s, **ask)
         return self
 
     def runs_several(self, component: str, *units: int, **ask: Any) -> FairShareBuilder:
-        """Several run, one after the other granted so many gpus: a1, a2, … of policy a."""
+        """Add allocations a1, a2, … of policy a with so many gpus each, in order of grant."""
         for number, each in enumerate(units, 1):
             self.runs(f"{component}{number}", component, gpu=each, **ask)
         return self
 
     def waits(self, name: str, component: str, **ask: Any) -> FairShareBuilder:
-        """Somebody waits."""
+        """Add a waiter."""
         super().waits(name, component, **ask)
         return self
 
     def holds(self, name: str, component: str, freed_units: Mapping[str, Any] | None = None, **ask: Any) -> FairShareBuilder:
-        """Somebody waits with a hold."""
+        """Add a waiter with a hold."""
         super().holds(name, component, freed_units, **ask)
         return self
 
     def snapshot(self) -> PoolSnapshot:
-        """The scene as the planner sees it."""
+        """Return the pool as the planner sees it."""
         now = super().snapshot()
         pool = replace(now.accounts["pool"], settings=self.pool_settings, published=self.pool_status)
         demand = dict(self.hidden_demand)
@@ -89,16 +89,16 @@ class FairShareBuilder(PoolBuilder):
         return replace(now, accounts={**now.accounts, "pool": pool}, waiters=waiters, demand=demand, is_watched=self.is_watched)
 
     def steps(self) -> list[tuple[str, ...]]:
-        """The steps of the plan in short."""
+        """Return the steps of the plan in short."""
         return [_describe(step) for step in self.plan().steps]
 
     def evicted_victims(self) -> dict[str, str]:
-        """Who is evicted, and for which account."""
+        """Return the evicted allocations: request → the account over its limit."""
         steps = (step for step in self.plan().steps if isinstance(step, EvictOverLimit))
         return {victim.request: victim.account for step in steps for victim in step.victims}
 
     def published_fields(self) -> dict[str, dict[str, str | None]]:
-        """What is written anew: account → field → text, None if it goes."""
+        """Return what is published: account → field → text, None if the field is removed."""
         publication = self.plan().publication
         if publication is None:
             return {}
@@ -107,22 +107,22 @@ class FairShareBuilder(PoolBuilder):
         }
 
     def publication(self) -> Publication | None:
-        """What is written anew, as it is."""
+        """Return the publication of the plan."""
         return self.plan().publication
 
 
 def a_fair_share_pool(**capacity: int) -> FairShareBuilder:
-    """A pool of discipline `fair_share` and nothing in it."""
+    """Return an empty pool of discipline `fair_share`."""
     return FairShareBuilder(capacity, PlannerSettings(discipline="fair_share"))
 
 
 def starving(below_s: int = 31) -> dict[str, Any]:
-    """Of an account that starves, for so long below its fair share."""
+    """Return the status of an account that starves, and has been below its fair share for that long."""
     return {"status": "starving", "below_s": below_s}
 
 
 def aggressive(below_s: int = 121) -> dict[str, Any]:
-    """Of an account that starves aggressively; its pool has to allow that."""
+    """Return the status of an account that starves aggressively; its pool has to allow that."""
     return {"status": "aggressively_starving", "below_s": below_s, "aggressive_starvation": True}
 
 

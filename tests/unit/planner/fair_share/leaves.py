@@ -1,4 +1,4 @@
-"""Those who share a pool: what runs, and how their shares read."""
+"""The allocations of a leaf, and its fair share as decimals."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from app.planner.fair_share.water_filling import Division
 
 
 def allocations(*amounts_in_order: Amounts, checkpointed: frozenset[int] = frozenset()) -> list[Allocation]:
-    """Allocations r0, r1, … in order of grant; those at `checkpointed` completed a checkpoint."""
+    """Return allocations r0, r1, … in order of grant; those at `checkpointed` completed a checkpoint."""
     return [
         Allocation(
             id=f"r{place}",
@@ -30,6 +30,6 @@ def allocations(*amounts_in_order: Amounts, checkpointed: frozenset[int] = froze
 
 
 def fair_shares(division: Division, name: str) -> dict[str, float]:
-    """A node's fair share per key, as a decimal."""
+    """Return an account's fair share per key, as a decimal."""
     shares = zip(division.keys, division.accounts[name].fair, strict=True)
     return {key: float(Fraction(share, division.scale)) for key, share in shares}

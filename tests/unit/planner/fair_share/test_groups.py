@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from app.domain.plan_steps import UsageCondition
-from app.domain.queue_score import EXACT
+from app.domain.queue_score import MAX_AMOUNT
 from app.planner.decisions import DecisionReason, RefusalReason
 from tests.unit.planner.fair_share.builders import AGGRESSIVE, STARVING, FairShareBuilder, a_fair_share_pool
 
@@ -254,6 +254,6 @@ def test_a_step_rests_on_the_use_of_its_own_and_of_all_victims() -> None:
     assert pool.preempt_step().usage_conditions == (
         UsageCondition("policy:a", "gpu", 0, 1),
         UsageCondition("policy:a", "mem", 0, 0),
-        UsageCondition("policy:c", "gpu", 4, EXACT),
-        UsageCondition("policy:c", "mem", 0, EXACT),
+        UsageCondition("policy:c", "gpu", 4, MAX_AMOUNT),
+        UsageCondition("policy:c", "mem", 0, MAX_AMOUNT),
     )

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.domain.queue_score import SHARE
+from app.domain.queue_score import SHARE_UNITS
 from tests.unit.planner.builders import NOW_MS, PoolBuilder, a_pool
 from tests.unit.planner.fair_share.builders import STARVING, FairShareBuilder, a_fair_share_pool
 
@@ -167,7 +167,7 @@ def test_a_waiter_takes_no_more_than_what_is_short_when_they_have_left() -> None
 
 def published(fair: dict[str, int], sated: tuple[str, ...] = (), **numbers: Any) -> dict[str, Any]:
     """Of a policy of which so many quarters were published."""
-    return {"fair": {key: quarters * SHARE // 4 for key, quarters in fair.items()}, "sated": sated, **numbers}
+    return {"fair": {key: quarters * SHARE_UNITS // 4 for key, quarters in fair.items()}, "sated": sated, **numbers}
 
 
 def halves(**numbers: Any) -> FairShareBuilder:
@@ -178,14 +178,14 @@ def halves(**numbers: Any) -> FairShareBuilder:
 
 def test_shares_are_kept_and_on_which_keys_they_are_all_that_is_asked() -> None:
     rows = halves().published_fields()
-    assert rows["policy:a"] == {"fair_share:gpu": str(SHARE // 4), "demand_met:gpu": "1", "below_ms": str(NOW_MS)}
+    assert rows["policy:a"] == {"fair_share:gpu": str(SHARE_UNITS // 4), "demand_met:gpu": "1", "below_ms": str(NOW_MS)}
     assert rows.keys() == {"policy:a"}
 
 
 def test_only_what_is_new_is_written() -> None:
     assert halves(**published({"gpu": 1}, ("gpu",))).published_fields() == {"policy:a": {"below_ms": str(NOW_MS)}}
     assert halves(**published({"gpu": 2}, below_s=5)).published_fields() == {
-        "policy:a": {"fair_share:gpu": str(SHARE // 4), "demand_met:gpu": "1"}
+        "policy:a": {"fair_share:gpu": str(SHARE_UNITS // 4), "demand_met:gpu": "1"}
     }
 
 
@@ -198,8 +198,8 @@ def test_nothing_is_written_if_nothing_is_new() -> None:
 def test_a_published_share_is_a_part_of_the_pool_rounded_down() -> None:
     pool = a_fair_share_pool(gpu=3).policy("a", weight=1).policy("b", weight=6)
     rows = pool.runs_several("a", 1).runs_several("b", 1, 1).waits("w", "a", gpu=5).waits("x", "b", gpu=5).published_fields()
-    assert rows["policy:a"]["fair_share:gpu"] == str(SHARE // 7)
-    assert rows["policy:b"]["fair_share:gpu"] == str(SHARE * 6 // 7)
+    assert rows["policy:a"]["fair_share:gpu"] == str(SHARE_UNITS // 7)
+    assert rows["policy:b"]["fair_share:gpu"] == str(SHARE_UNITS * 6 // 7)
 
 
 def test_no_share_is_published_for_the_pool_groups_and_policies_without_demand() -> None:
@@ -207,7 +207,7 @@ def test_no_share_is_published_for_the_pool_groups_and_policies_without_demand()
         a_fair_share_pool(gpu=4).group("g").policy("a", "g").policy("idle", "g", **published({"gpu": 1})).runs_several("a", 1)
     )
     assert pool.published_fields() == {
-        "policy:a": {"fair_share:gpu": str(SHARE // 4), "demand_met:gpu": "1"},
+        "policy:a": {"fair_share:gpu": str(SHARE_UNITS // 4), "demand_met:gpu": "1"},
         "policy:idle": {"fair_share:gpu": None},
     }
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from app.domain.plan_steps import UsageCondition
-from app.domain.queue_score import EXACT
+from app.domain.queue_score import MAX_AMOUNT
 from app.domain.snapshot import PolicyDemand
 from app.planner.decisions import DecisionReason, RefusalReason
 from tests.unit.planner.fair_share.builders import AGGRESSIVE, STARVING, FairShareBuilder, a_fair_share_pool, starving
@@ -457,5 +457,8 @@ def test_also_for_a_group() -> None:
 
 def test_a_step_rests_on_the_use_of_both_sides() -> None:
     stop = full().preempt_step()
-    assert set(stop.usage_conditions) == {UsageCondition("policy:a", "gpu", 0, 0), UsageCondition("policy:b", "gpu", 4, EXACT)}
+    assert set(stop.usage_conditions) == {
+        UsageCondition("policy:a", "gpu", 0, 0),
+        UsageCondition("policy:b", "gpu", 4, MAX_AMOUNT),
+    }
     assert (stop.unused_share_accounts, stop.reserved_accounts, stop.borrowed_conditions) == ((), (), ())

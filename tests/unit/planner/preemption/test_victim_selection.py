@@ -297,7 +297,7 @@ SITUATIONS: list[tuple[PoolBuilder, str, dict[str, Any], list[str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("scene", "component", "ask", "stopped"), SITUATIONS)
+@pytest.mark.parametrize(("pool", "component", "ask", "stopped"), SITUATIONS)
 def test_situations(pool: PoolBuilder, component: str, ask: dict[str, Any], stopped: list[str]) -> None:
     assert list(replace(pool, waiters=[]).waits("w", component, **ask).victims()) == stopped
 
