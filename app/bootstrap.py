@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from app import celery_brokers
 from app.domain.clock import Clock
+from app.domain.ledger_limits import LedgerLimits
 from app.service.audit import Audit
 from app.service.cleanup import Cleanup
 from app.service.dashboard_queries import DashboardQueries
@@ -31,7 +32,7 @@ from app.store.audit import AuditStore
 from app.store.change_notifications import ChangeNotifications
 from app.store.connection import RedisClient, check_server, connect
 from app.store.embedded_redis import EmbeddedRedis, FolderInUse, require_ledger
-from app.store.ledger import Ledger, LedgerLimits
+from app.store.ledger import Ledger
 from app.store.metrics import MetricsStore
 from app.store.nudges import Nudges
 from app.store.plan_store import PlanStore

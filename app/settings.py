@@ -14,10 +14,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from app.domain.ledger_limits import LedgerLimits
+
 OTHER_VARIABLES = ("CONFIG", "URL", "TOKEN", "WORKSPACE")
 """What variables POOLKEEPER_… there are beside settings: where they are, and what the client wants to know."""
 TEN_YEARS_S = 10 * 365 * 86_400
 DEFAULT_FILE = Path(__file__).resolve().parent.parent / "config" / "default.toml"
+_LEDGER = LedgerLimits()
 
 
 class InvalidSetting(ValueError):  # noqa: N818 - names what is wrong, as the other refusals do
@@ -153,10 +156,10 @@ class Settings:
     audit_interval_s: float = setting(600.0, seconds_setting(1))
     history_interval_s: float = setting(60.0, seconds_setting(1))
     history_kept: int = setting(720, int_setting("samples", most=10_000))
-    retention_s: int = setting(7 * 24 * 3600, int_setting("seconds", least=0, most=TEN_YEARS_S))
-    events_kept: int = setting(100_000, int_setting("events", most=10**9))
-    idempotency_ttl_s: int = setting(24 * 3600, int_setting("seconds", most=TEN_YEARS_S))
-    chunk: int = setting(200, int_setting("requests", most=1000))  # Lua cannot unpack much more
+    retention_s: int = setting(_LEDGER.retention_s, int_setting("seconds", least=0, most=TEN_YEARS_S))
+    events_kept: int = setting(_LEDGER.events_kept, int_setting("events", most=10**9))
+    idempotency_ttl_s: int = setting(_LEDGER.idempotency_ttl_s, int_setting("seconds", most=TEN_YEARS_S))
+    chunk: int = setting(_LEDGER.chunk, int_setting("requests", most=1000))  # Lua cannot unpack much more
     log_level: str = setting("info", choice_setting("debug", "info", "warning", "error"))
     log_format: str = setting("json", choice_setting("json", "text"))
     traces: bool = setting(False, TRACES)

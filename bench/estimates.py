@@ -42,7 +42,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class RecordedEstimate:
     """What was said when it was submitted, and the mean of all waits up to then."""
 
     at_ms: int
@@ -68,14 +68,14 @@ class Replay:
         self._start_ms = self._clock.now_ms()
         self._services: Services = make_services(client, Settings(), self._clock)
         ledger, planning = Ledger(client, self._clock), PlanStore(client, self._clock)
-        self._foreseeing = Estimator(planning, ledger, QueryStore(client), QueueStatusStore(client, self._clock), ttl_s=0)
+        self._estimator = Estimator(planning, ledger, QueryStore(client), QueueStatusStore(client, self._clock), ttl_s=0)
         self._jobs = list(_jobs(folder))[:most]
         self._ends: list[tuple[int, str, int]] = []
-        self._told: dict[str, Told] = {}
+        self._recorded: dict[str, RecordedEstimate] = {}
         self._waits: list[float] = []
         self._waiting: dict[str, tuple[Job, int]] = {}
-        self._asked = 0
-        self.results: list[tuple[Told, int]] = []
+        self._waited = 0
+        self.results: list[tuple[RecordedEstimate, int]] = []
         for team, gpus in _teams(folder):
             self._services.pools.create(W, PoolSpec.model_validate({"name": team, "capacity": {"gpu": gpus}}))
             self._services.pools.set_policy(W, team, team, PolicySpec())
@@ -92,7 +92,7 @@ class Replay:
         """What came of it."""
         bounded = [(told, start) for told, start in self.results if told.latest_ms is not None]
         inside = sum(told.earliest_ms <= start <= (told.latest_ms or 0) for told, start in bounded)
-        print(f"  {len(self._jobs)} jobs, {self._asked} had to wait, {len(self.results)} of them asked about at once")
+        print(f"  {len(self._jobs)} jobs, {self._waited} had to wait, {len(self.results)} of them asked about at once")
         print(f"  inside [earliest, latest]: {inside / len(bounded):.0%} of {len(bounded)}; nothing bounds the others")
         errors = [abs(told.likely_ms - start) for told, start in self.results]
         none = [start - told.at_ms for told, start in self.results]
@@ -112,14 +112,14 @@ class Replay:
         if one.status != RequestState.QUEUED:
             return
         self._waiting[one.id] = job, self._clock.now_ms()
-        self._asked += 1
-        if self._asked % EVERY:
+        self._waited += 1
+        if self._waited % EVERY:
             return
-        estimate = self._foreseeing.list_estimates(W, job.team).get(one.id)
+        estimate = self._estimator.list_estimates(W, job.team).get(one.id)
         if estimate:
             mean = sum(self._waits) / len(self._waits) if self._waits else 0.0
             times = estimate.earliest_ms, estimate.likely_ms, estimate.latest_ms
-            self._told[one.id] = Told(self._clock.now_ms(), *times, mean)
+            self._recorded[one.id] = RecordedEstimate(self._clock.now_ms(), *times, mean)
 
     def _began(self, request: str, job: Job, fence: int) -> None:
         heappush(self._ends, (self._now_s() + job.duration_s, request, fence))
@@ -138,7 +138,7 @@ class Replay:
         job, since_ms = self._waiting.pop(request)
         now_ms = self._clock.now_ms()
         self._waits.append(now_ms - since_ms)
-        if told := self._told.pop(request, None):
+        if told := self._recorded.pop(request, None):
             self.results.append((told, now_ms))
         self._began(request, job, fence)
 

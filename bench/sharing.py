@@ -30,9 +30,9 @@ def run(sizes: tuple[int, ...], rounds: int) -> None:
         capacity, root = _tree(policies)
         times = []
         for _ in range(rounds):
-            begun = time.perf_counter()
+            start = time.perf_counter()
             divide(capacity, root)
-            times.append((time.perf_counter() - begun) * 1000)
+            times.append((time.perf_counter() - start) * 1000)
         spent = median(times)
         base = base or spent / policies
         reach = f" (reach {REACH_MS})" if policies == 1_000 else ""
@@ -46,26 +46,26 @@ def _tree(policies: int) -> tuple[Amounts, Branch]:
     departments = 10
     projects = max(1, policies // departments // 10)
     left = policies
-    made = []
-    for place in range(departments):
-        here = left // (departments - place)
-        left -= here
-        made.append(_department(random, f"d{place}", here, min(projects, here), capacity))
-    return capacity, Branch("pool", children=tuple(made))
+    department_branches = []
+    for number in range(departments):
+        policies_of_department = left // (departments - number)
+        left -= policies_of_department
+        department_branches.append(_department(random, f"d{number}", policies_of_department, min(projects, policies_of_department), capacity))
+    return capacity, Branch("pool", children=tuple(department_branches))
 
 
 def _department(random: Random, name: str, policies: int, projects: int, capacity: Amounts) -> Branch:
     guarantee = _part(capacity, random.uniform(0.02, 0.06)) if random.random() < 0.5 else {}
-    below = []
-    for place in range(projects):
+    project_branches = []
+    for number in range(projects):
         share = _part(guarantee, 1 / projects) if random.random() < 0.7 else {}
-        here = policies // (projects - place)
-        policies -= here
-        leaves = tuple(_leaf(random, f"{name}.{place}.{number}", share, here) for number in range(here))
+        policies_of_project = policies // (projects - number)
+        policies -= policies_of_project
+        leaves = tuple(_leaf(random, f"{name}.{number}.{leaf}", share, policies_of_project) for leaf in range(policies_of_project))
         mode = "fifo" if random.random() < 0.1 else "fair_share"
         limit = _part(capacity, random.uniform(0.3, 1) / projects) if random.random() < 0.2 else {}
-        below.append(Branch(f"{name}.{place}", random.randint(1, 10), mode, leaves, share, limit))  # type: ignore[arg-type]
-    return Branch(name, random.randint(1, 10), "fair_share", tuple(below), guarantee)
+        project_branches.append(Branch(f"{name}.{number}", random.randint(1, 10), mode, leaves, share, limit))  # type: ignore[arg-type]
+    return Branch(name, random.randint(1, 10), "fair_share", tuple(project_branches), guarantee)
 
 
 def _leaf(random: Random, name: str, share: Amounts, siblings: int) -> Leaf:

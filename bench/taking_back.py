@@ -34,10 +34,10 @@ def run(client: Redis, sizes: tuple[int, ...], decisions: int) -> None:
                     continue  # too few of each for anybody to have much beyond its share
                 total, *parts = measure(client, discipline, policies, running, decisions)
                 base = base or total
-                told = ", ".join(f"{what} {ms:5.1f}" for what, ms in zip(("look", "plan", "take"), parts, strict=True))
+                parts_text = ", ".join(f"{part} {ms:5.1f}" for part, ms in zip(("look", "plan", "take"), parts, strict=True))
                 print(
                     f"  {discipline:>10}, {policies:>3} policies, {running:>6,} running: "
-                    f"{total:6.1f} ms a decision ({told}), {total / base:5.1f} x"
+                    f"{total:6.1f} ms a decision ({parts_text}), {total / base:5.1f} x"
                 )
 
 
@@ -51,14 +51,14 @@ def measure(client: Redis, discipline: str, policies: int, running: int, decisio
     for _ in range(decisions):
         ledger.submit(WORKSPACE, RequestSpec(component="owner", resources={"gpu": VICTIMS}, preemption_class=7, lease_s=None))
         moments = [time.perf_counter()]
-        seen = planning.read_snapshot(WORKSPACE, "p")
+        snapshot = planning.read_snapshot(WORKSPACE, "p")
         moments.append(time.perf_counter())
-        assert seen
-        planned = plan_pool(seen)
+        assert snapshot
+        plan = plan_pool(snapshot)
         moments.append(time.perf_counter())
-        if planned.publication:
-            planning.write_fair_shares(WORKSPACE, seen, planned.publication)
-        assert planning.apply_step(WORKSPACE, seen, planned.steps[0]).applied
+        if plan.publication:
+            planning.write_fair_shares(WORKSPACE, snapshot, plan.publication)
+        assert planning.apply_step(WORKSPACE, snapshot, plan.steps[0]).applied
         moments.append(time.perf_counter())
         spans = [(after - before) * 1000 for before, after in pairwise(moments)]
         times.append((sum(spans), *spans))
@@ -67,10 +67,10 @@ def measure(client: Redis, discipline: str, policies: int, running: int, decisio
 
 def _look(planning: PlanStore) -> None:
     """Somebody has looked before, and so it is known since when the owner lacks its fair share."""
-    seen = planning.read_snapshot(WORKSPACE, "p")
-    found = plan_pool(seen).publication if seen else None
-    if seen and found:
-        planning.write_fair_shares(WORKSPACE, seen, found)
+    snapshot = planning.read_snapshot(WORKSPACE, "p")
+    publication = plan_pool(snapshot).publication if snapshot else None
+    if snapshot and publication:
+        planning.write_fair_shares(WORKSPACE, snapshot, publication)
         time.sleep(0.01)  # who starves after no time at all does so after a moment
 
 

@@ -15,6 +15,7 @@ from app.domain.declaration_diff import DeclarationPlan
 from app.domain.dry_run import ChangeOutcome, SubmitOutcome
 from app.domain.explanations import PoolExplanation
 from app.domain.ids import request_id
+from app.domain.ledger_limits import LedgerLimits
 from app.domain.models import Event, Request
 from app.domain.specs import GroupSpec, PolicySpec, PoolUpdate, RequestSpec
 from app.domain.states import HOLDING_STATES, RequestState
@@ -26,7 +27,7 @@ from app.service.pools import Pools
 from app.service.reconcile import Reconciler
 from app.service.requests import Requests
 from app.service.validation import checked_id, checked_name
-from app.store.ledger import Ledger, LedgerLimits
+from app.store.ledger import Ledger
 from app.store.plan_store import PlanStore
 from app.store.queries import QueryStore
 from app.store.queue_status import QueueStatusStore

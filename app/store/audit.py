@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from app.domain.clock import Clock, RedisClock
+from app.domain.ledger_limits import LedgerLimits
 from app.domain.models import AuditFinding
 from app.store.connection import RedisClient
 from app.store.scripts import ScriptReply, Scripts
@@ -17,10 +18,10 @@ LANE_INDEXES = ("lane", "lane_walltimes")
 class AuditStore:
     """Compares the derived records in Redis with the requests, and repairs them."""
 
-    def __init__(self, client: RedisClient, clock: Clock | None = None, chunk: int = 200) -> None:
+    def __init__(self, client: RedisClient, clock: Clock | None = None, chunk: int | None = None) -> None:
         self._scripts = Scripts(client)
         self._clock = clock or RedisClock()
-        self._chunk = chunk
+        self._chunk = chunk or LedgerLimits().chunk
 
     def check_accounts(self, workspace: str, pool: str, *, repair: bool) -> list[AuditFinding]:
         """Compare every account of a pool with the sums over its allocations."""

@@ -150,7 +150,7 @@ class EmbeddedRedis:
         self,
         data_dir: Path,
         *,
-        appendfsync: str = "everysec",
+        appendfsync: str | None = None,
         server: Path | None = None,
         port: int | None = None,
         ready_within_s: float = 60,
@@ -246,7 +246,7 @@ class EmbeddedRedis:
         self._socket.unlink(missing_ok=True)
 
     def _options(self) -> list[str]:
-        options = {
+        options: dict[str, object] = {
             "port": self._port,
             "bind": "127.0.0.1",
             "unixsocket": self._socket,
@@ -254,7 +254,6 @@ class EmbeddedRedis:
             "dir": self.data_dir,
             "logfile": self.data_dir / LOG_FILE,
             "appendonly": "yes" if self._durable else "no",
-            "appendfsync": self._appendfsync,
             "aof-load-truncated": "yes",  # a crash in the middle of a write leaves half a command at the end
             "aof-use-rdb-preamble": "no",  # plain commands: what Valkey wrote Redis can read, and the other way round
             "save": "",
@@ -262,6 +261,8 @@ class EmbeddedRedis:
             "hash-max-listpack-value": 512,  # a request with its JSON stays compact
             "hash-max-listpack-entries": 128,
         }
+        if self._appendfsync:  # else as the server has it
+            options["appendfsync"] = self._appendfsync
         return [text for name, value in options.items() for text in (f"--{name}", str(value))]
 
     def _wait_until_ready(self, child: ChildProcess) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from app.domain import amounts
@@ -17,8 +16,9 @@ from app.domain.clock import Clock, RedisClock
 from app.domain.declaration_diff import DeclarationStep
 from app.domain.errors import Conflict, NotFound, Refusal, StaleFence, rule_refusal
 from app.domain.ids import request_id
+from app.domain.ledger_limits import LedgerLimits
 from app.domain.models import CleanupCounts, Event, HeartbeatResult, Pool, Request
-from app.domain.queue_score import BAND
+from app.domain.queue_score import BORROWING_STEP
 from app.domain.quota_validation import threshold_refusal
 from app.domain.specs import GroupSpec, PolicySpec, PoolSpec, PoolUpdate, RequestSpec, WorkspaceSettings
 from app.domain.states import HOLDING_STATES, RequestState
@@ -28,16 +28,6 @@ from app.store.scripts import ScriptReply, Scripts
 
 MAX_RESUMES = 100_000
 """Calls of `resume_unfinished` before the ledger gives up: enough for millions of waiters, and finite if Redis is corrupt."""
-
-
-@dataclass(frozen=True, slots=True)
-class LedgerLimits:
-    """How many records one call may touch, and how long records are kept."""
-
-    chunk: int = 200
-    events_kept: int = 100_000
-    retention_s: int = 7 * 86_400
-    idempotency_ttl_s: int = 86_400
 
 
 class Ledger:
@@ -201,7 +191,9 @@ class Ledger:
 
     def list_queue(self, workspace: str, name: str, after: int | None = None, count: int = 100) -> tuple[list[str], int | None]:
         """Return a page of a pool's queue in order: ids, and the score the next page begins after (None: the last page)."""
-        reply = self._scripts.call("list_queue", workspace, pool=name, after=-BAND - 1 if after is None else after, count=count)
+        reply = self._scripts.call(
+            "list_queue", workspace, pool=name, after=-BORROWING_STEP - 1 if after is None else after, count=count
+        )
         fields = _require_found(reply, "pool", name).fields
         return fields["ids"], int(fields["last"]) if fields["last"] else None
 

@@ -15,9 +15,10 @@ from typing import Any, NamedTuple, TypeAlias
 
 from app.domain import amounts
 from app.domain.clock import Clock, RedisClock
+from app.domain.ledger_limits import LedgerLimits
 from app.domain.plan_steps import EndHold, EvictOverLimit, PlanStep, Preempt, Publication, ReassignVictim
 from app.domain.pool_settings import ACCOUNT_SETTINGS, DEFAULT_DISCIPLINE, DEFAULT_MODE, DEFAULT_PROFILE, default_value
-from app.domain.queue_score import EXACT
+from app.domain.queue_score import MAX_AMOUNT
 from app.domain.snapshot import (
     AccountSnapshot,
     Allocation,
@@ -30,7 +31,6 @@ from app.domain.snapshot import (
 )
 from app.store.codec import FlatHash, to_mapping
 from app.store.connection import RedisClient
-from app.store.ledger import LedgerLimits
 from app.store.scripts import ScriptReply, Scripts
 
 MAX_WAITERS = 1000
@@ -200,7 +200,7 @@ def _decode_demand(*parts: Rows) -> dict[str, PolicyDemand]:
     for component, waiting, *flat in (row for rows in parts for row in rows):
         count, units = sums.get(component, (0, {}))
         for key, amount in to_mapping(flat).items():
-            units[key] = min(EXACT, units.get(key, 0) + int(amount))
+            units[key] = min(MAX_AMOUNT, units.get(key, 0) + int(amount))
         sums[component] = count + int(waiting), units
     return {component: PolicyDemand(count, units) for component, (count, units) in sums.items()}
 

@@ -18,6 +18,7 @@ from typing import Any
 from app.domain.clock import Clock, RedisClock
 from app.domain.errors import Conflict, NotFound, StaleFence
 from app.domain.ids import request_id
+from app.domain.ledger_limits import LedgerLimits
 from app.domain.models import HeartbeatResult, Request
 from app.domain.states import FINAL_STATES, HOLDING_STATES, RequestState
 from app.domain.tasks import OutboxBatch, OutboxStatus, Task, TaskDispatch, TaskEnd, TaskSpec, TaskStatus
@@ -25,7 +26,7 @@ from app.store import codec
 from app.store.change_notifications import QUIET_TIMEOUT_S
 from app.store.connection import RedisClient
 from app.store.keys import key
-from app.store.ledger import Ledger, LedgerLimits
+from app.store.ledger import Ledger
 from app.store.nudges import ChannelSubscription
 from app.store.scripts import ScriptReply, Scripts
 

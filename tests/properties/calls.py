@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from app.store.ledger import Ledger, LedgerLimits
+from app.domain.ledger_limits import LedgerLimits
+from app.store.ledger import Ledger
 from app.store.scripts import Arg, ScriptReply, Scripts
 from tests.properties.invariants import RETENTION_S, stream_length
 from tests.support.world import World
@@ -47,7 +48,7 @@ class Calls(Scripts):
             same = command in STEPS or _said(again, reply) == _said(reply, reply)
             assert same, f"{command} {args}: first {reply}, then {again}"
             assert reply.fields.get("more") == "1" or stream_length(self.world) == before, f"{command} twice is not once"
-        if self.after and "now" in args and reply.tag not in ("stale", "found", "nobody"):
+        if self.after and "now" in args and reply.tag not in ("stale", "found", "none"):
             self._look(command)
         return reply
 

@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Any
 
 from app.domain.pool_settings import AccountSettings, PoolSettings
-from app.domain.queue_score import AGES, CLASSES, PRIORITIES
+from app.domain.queue_score import CLASS_COUNT, MAX_SUBMISSIONS, PRIORITY_COUNT
 from tests.properties.oracle import BOUNDLESS, FOR_NONE, LIVE, NOBODY, Model, Request
 from tests.properties.reading import hold_column
 from tests.properties.snapshot import Snapshot, columns
@@ -121,7 +121,7 @@ class Structures:
         if found != set(lanes):
             yield f"lanes: {sorted(found)}, should be {sorted(lanes)}"
         for lane, members in lanes.items():
-            inner = {one.id: (CLASSES - 1 - one.rank) * AGES + one.number for one in members}
+            inner = {one.id: (CLASS_COUNT - 1 - one.rank) * MAX_SUBMISSIONS + one.number for one in members}
             yield from self._same(inner, "lane", lane)
             yield from self._same({one.id: one.walltime_s for one in members if one.walltime_s}, "lane_walltimes", lane)
         for component in {one.component for one in self.model.requests.values()}:
@@ -392,9 +392,9 @@ class Structures:
         for one in self.model.queue(pool):
             policy = self.model.pools[pool].policy(one.component)
             assert policy
-            low, weight = CLASSES - 1 - one.rank, PRIORITIES - 1 - policy.priority
+            low, weight = CLASS_COUNT - 1 - one.rank, PRIORITY_COUNT - 1 - policy.priority
             discipline = self.model.pools[pool].settings["discipline"]
-            ranks = {"reserved": weight * CLASSES + low, "classes": low * PRIORITIES + weight, "fair_share": low}
-            scores[one.id] = ranks[discipline] * AGES + one.number
+            ranks = {"reserved": weight * CLASS_COUNT + low, "classes": low * PRIORITY_COUNT + weight, "fair_share": low}
+            scores[one.id] = ranks[discipline] * MAX_SUBMISSIONS + one.number
         yield from self._same(scores, "pool_queue", pool)
         assert all(a < b for a, b in pairwise(sorted(scores.values())))

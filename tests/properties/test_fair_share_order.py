@@ -10,7 +10,7 @@ import pytest
 
 from app.domain.models import Request
 from app.domain.plan_steps import AccountUpdate, Publication
-from app.domain.queue_score import CLASSES, EXACT, SHARE
+from app.domain.queue_score import CLASS_COUNT, MAX_AMOUNT, SHARE_UNITS
 from tests.support.audit_findings import findings
 from tests.support.world import World, full_component
 
@@ -31,14 +31,14 @@ class Books:
 
     def ratio(self, component: str) -> int:
         """Satisfaction in billionths; who has less than its share and wants more counts by what it has of it."""
-        part = self.used[component] / CAPACITY * SHARE / self.fair[component]
-        return min(EXACT, math.floor(part * 1e9))
+        part = self.used[component] / CAPACITY * SHARE_UNITS / self.fair[component]
+        return min(MAX_AMOUNT, math.floor(part * 1e9))
 
     def grant(self, free: int) -> list[str]:
         """Who is granted of so many units, one after the other."""
         granted = []
         while fitting := [one for one in self.waiting if one[1] <= free]:
-            first = min(fitting, key=lambda one: (self.ratio(one[0]), CLASSES - one[2], self.waiting.index(one)))
+            first = min(fitting, key=lambda one: (self.ratio(one[0]), CLASS_COUNT - one[2], self.waiting.index(one)))
             self.waiting.remove(first)
             self.used[first[0]] += first[1]
             free -= first[1]
@@ -56,7 +56,7 @@ def test_the_first_of_many_is_the_first(world: World, seed: int, alike: bool) ->
     for name in ("holder", *names):
         world.policy(name)
     held = [world.submit("holder", gpu=size) for size in [1, 2, 3, 5, 9, 20, 60, 100]]
-    books = Books({name: SHARE // (90 if alike else random.randint(40, 200)) for name in names}, dict.fromkeys(names, 0), [])
+    books = Books({name: SHARE_UNITS // (90 if alike else random.randint(40, 200)) for name in names}, dict.fromkeys(names, 0), [])
     for _ in range(260):
         name, units, preemption_class = random.choice(names), random.choice((1, 1, 1, 2, 3, 8)), random.choice((5, 5, 5, 9, 1))
         asked = world.submit(name, gpu=units, preemption_class=preemption_class)
@@ -67,7 +67,7 @@ def test_the_first_of_many_is_the_first(world: World, seed: int, alike: bool) ->
     )
     assert world.plan_store.write_fair_shares(world.workspace, seen, Publication(rows, is_watched=False)).applied
     assert world.queue()[:10] == [
-        one[3].id for one in sorted(books.waiting, key=lambda one: (0, CLASSES - one[2], books.waiting.index(one)))[:10]
+        one[3].id for one in sorted(books.waiting, key=lambda one: (0, CLASS_COUNT - one[2], books.waiting.index(one)))[:10]
     ]
     served = 0
     for one in held:

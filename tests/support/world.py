@@ -7,6 +7,7 @@ from typing import Any
 
 from app.domain.clock import ManualClock
 from app.domain.ids import request_id
+from app.domain.ledger_limits import LedgerLimits
 from app.domain.models import Event, HeartbeatResult, Pool, Request
 from app.domain.plan_steps import (
     BorrowedCondition,
@@ -23,7 +24,7 @@ from app.domain.snapshot import PoolSnapshot
 from app.domain.specs import GroupSpec, PolicySpec, PoolSpec, PoolUpdate, RequestSpec
 from app.store.connection import RedisClient
 from app.store.keys import key, prefix
-from app.store.ledger import Ledger, LedgerLimits
+from app.store.ledger import Ledger
 from app.store.lua_linker import load_commands
 from app.store.plan_store import PlanStore, StepResult
 from app.store.scripts import ScriptReply, Scripts

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import FrozenInstanceError, fields
 from pathlib import Path
 
@@ -16,11 +15,6 @@ def written(folder: Path, text: str) -> Path:
     path = folder / "poolkeeper.toml"
     path.write_text(text, encoding="utf-8")
     return path
-
-
-def test_the_file_in_the_repository_says_what_the_code_says() -> None:
-    assert Settings.read(DEFAULT_FILE, {}) == Settings()
-    assert list(tomllib.loads(DEFAULT_FILE.read_text("utf-8"))) == [each.name for each in fields(Settings)]
 
 
 def test_without_any_file_the_defaults_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,9 @@ import pytest
 from redis import Redis
 
 from app.domain.errors import StoreUnavailable
+from app.domain.ledger_limits import LedgerLimits
 from app.store.connection import RedisClient, connect
-from app.store.ledger import Ledger, LedgerLimits
+from app.store.ledger import Ledger
 from tests.live.faults.stories import CHANGES, WORKSPACE, furnish, state
 from tests.live.faults.test_connection_cut import plain, prepare, undisturbed
 from tests.live.races import anytime, quiet

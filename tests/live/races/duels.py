@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from app.domain.errors import Refusal
+from app.domain.ledger_limits import LedgerLimits
 from app.store.connection import connect
-from app.store.ledger import Ledger, LedgerLimits
+from app.store.ledger import Ledger
 from tests.live.races import quiet
 from tests.support.world import World
 

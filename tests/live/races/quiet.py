@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 from app.domain.amounts import UNBOUNDED
-from app.domain.queue_score import EXACT
+from app.domain.queue_score import MAX_AMOUNT
 from app.service.audit import Audit
 from app.store.audit import AuditStore
 from app.store.connection import RedisClient
@@ -64,19 +64,19 @@ class Judge:
 
     def total(self, key: str) -> int:
         """The capacity, also of a key the pool does not list."""
-        return self.capacity.get(key, EXACT if key in UNBOUNDED else 0)
+        return self.capacity.get(key, MAX_AMOUNT if key in UNBOUNDED else 0)
 
     def limit(self, account: str, key: str) -> int:
         """What counts of a policy's or a group's limit: one as large as the pool is none."""
-        limit = self.seen.column(account, "limit").get(key, EXACT)
-        return limit if limit < self.total(key) else EXACT
+        limit = self.seen.column(account, "limit").get(key, MAX_AMOUNT)
+        return limit if limit < self.total(key) else MAX_AMOUNT
 
     def eligible(self, who: Shape) -> bool:
         """Whether it could be granted if nothing were in use."""
         path = self.seen.path(self.pool, who.component)
         return bool(path) and all(
             amount <= self.total(key)
-            and all(amount <= self.seen.column(account, "limit").get(key, EXACT) for account in path)
+            and all(amount <= self.seen.column(account, "limit").get(key, MAX_AMOUNT) for account in path)
             and (not who.fixed or key not in self.capacity or amount <= self.seen.column(path[0], "reserved").get(key, 0))
             for key, amount in who.ask.items()
         )

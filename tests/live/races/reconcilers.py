@@ -9,9 +9,10 @@ from random import Random
 from typing import Any, Final
 
 from app.domain.errors import Refusal
+from app.domain.ledger_limits import LedgerLimits
 from app.store.connection import connect
 from app.store.keys import key
-from app.store.ledger import Ledger, LedgerLimits
+from app.store.ledger import Ledger
 from app.store.plan_store import PlanStore
 from tests.live.races.anytime import demand
 from tests.live.races.departures import Candid

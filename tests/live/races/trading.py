@@ -11,11 +11,12 @@ from typing import Any, Final
 from app.domain.clock import Clock, RedisClock
 from app.domain.errors import Refusal
 from app.domain.ids import request_id
+from app.domain.ledger_limits import LedgerLimits
 from app.domain.models import Pool
 from app.domain.specs import PolicySpec, RequestSpec
 from app.store.connection import connect
 from app.store.keys import key
-from app.store.ledger import Ledger, LedgerLimits
+from app.store.ledger import Ledger
 from tests.live.races import anytime, quiet
 from tests.support.redis_snapshot import Snapshot
 from tests.support.world import World, full_component

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from app.domain.ledger_limits import LedgerLimits
 from app.domain.models import Event, Request
 from app.domain.states import RequestState
-from app.store.ledger import Ledger, LedgerLimits
+from app.store.ledger import Ledger
 from tests.support.world import World
 
 

@@ -6,64 +6,64 @@ from typing import Any
 
 import pytest
 
-from app.domain.queue_score import EXACT
+from app.domain.queue_score import MAX_AMOUNT
 from tests.support.world import World
 
 LONG = "k" + "-" * 31 + "." * 31
 
 
 def test_the_largest_amount_is_held_and_given_back(world: World) -> None:
-    world.pool(gpu=EXACT)
-    world.policy(reserved={"gpu": EXACT}, limit={"gpu": EXACT})
-    a = world.submit(gpu=EXACT, preemptible=False)
+    world.pool(gpu=MAX_AMOUNT)
+    world.policy(reserved={"gpu": MAX_AMOUNT}, limit={"gpu": MAX_AMOUNT})
+    a = world.submit(gpu=MAX_AMOUNT, preemptible=False)
     b = world.submit(gpu=1)
     assert (world.status(a, b), world.get_pool().used["gpu"], world.get_pool().free) == (
         ["allocated", "queued"],
-        EXACT,
+        MAX_AMOUNT,
         {"gpu": 0},
     )
     world.release(a)
-    assert (world.status(b), world.get_pool().free) == (["allocated"], {"gpu": EXACT - 1})
+    assert (world.status(b), world.get_pool().free) == (["allocated"], {"gpu": MAX_AMOUNT - 1})
 
 
 def test_one_unit_too_many_is_seen_among_the_largest(world: World) -> None:
-    world.pool(gpu=EXACT)
+    world.pool(gpu=MAX_AMOUNT)
     world.policy()
-    a = world.submit(gpu=EXACT - 1)
+    a = world.submit(gpu=MAX_AMOUNT - 1)
     b, c = world.submit(gpu=2), world.submit(gpu=1)
-    assert (world.status(a, b, c), world.used()) == (["allocated", "queued", "allocated"], {"gpu": EXACT})
+    assert (world.status(a, b, c), world.used()) == (["allocated", "queued", "allocated"], {"gpu": MAX_AMOUNT})
     world.release(c)
-    assert (world.status(b), world.used()) == (["queued"], {"gpu": EXACT - 1})
+    assert (world.status(b), world.used()) == (["queued"], {"gpu": MAX_AMOUNT - 1})
 
 
 def test_an_unbounded_key_never_goes_beyond_what_is_exact(world: World) -> None:
     world.pool(gpu=1)
     world.policy()
-    a = world.submit(mcpu=EXACT - 1)
+    a = world.submit(mcpu=MAX_AMOUNT - 1)
     b, c = world.submit(mcpu=2), world.submit(mcpu=1)
-    assert (world.status(a, b, c), world.get_pool().used["mcpu"]) == (["allocated", "queued", "allocated"], EXACT)
+    assert (world.status(a, b, c), world.get_pool().used["mcpu"]) == (["allocated", "queued", "allocated"], MAX_AMOUNT)
     world.release(a)
     assert (world.status(b), world.get_pool().used["mcpu"]) == (["allocated"], 3)
 
 
 def test_promises_of_the_largest_amounts_are_summed_exactly(world: World) -> None:
-    world.pool(gpu=EXACT)
-    world.policy("a", reserved={"gpu": EXACT - 1})
+    world.pool(gpu=MAX_AMOUNT)
+    world.policy("a", reserved={"gpu": MAX_AMOUNT - 1})
     world.policy("b", reserved={"gpu": 1})
-    with pytest.raises(Exception, match=f"children of pool would reserve {EXACT + 1} of gpu in all; it has {EXACT} to give"):
+    with pytest.raises(Exception, match=f"children of pool would reserve {MAX_AMOUNT + 1} of gpu in all; it has {MAX_AMOUNT} to give"):
         world.policy("c", reserved={"gpu": 1})
-    with pytest.raises(Exception, match=f"{EXACT} of gpu are reserved in all; the pool would have {EXACT - 1}"):
-        world.update_pool(gpu=EXACT - 1)
+    with pytest.raises(Exception, match=f"{MAX_AMOUNT} of gpu are reserved in all; the pool would have {MAX_AMOUNT - 1}"):
+        world.update_pool(gpu=MAX_AMOUNT - 1)
 
 
 def test_a_hold_of_the_largest_amount(world: World) -> None:
-    world.pool(gpu=EXACT, settings={"patience_s": 1})
+    world.pool(gpu=MAX_AMOUNT, settings={"patience_s": 1})
     world.policy()
     holder = world.submit(gpu=1)
-    big = world.submit(gpu=EXACT)
+    big = world.submit(gpu=MAX_AMOUNT)
     world.pass_time(1)
     small = world.submit(gpu=1)
-    assert (world.get_pool().on_hold["gpu"], world.status(big, small)) == (EXACT, ["queued", "queued"])
+    assert (world.get_pool().on_hold["gpu"], world.status(big, small)) == (MAX_AMOUNT, ["queued", "queued"])
     world.release(holder)
     assert world.status(big, small) == ["allocated", "queued"]
 
@@ -131,8 +131,8 @@ def test_names_that_look_like_parts_of_keys_do_not_meet(world: World) -> None:
 
 
 def test_a_reason_with_the_largest_numbers(world: World) -> None:
-    world.pool(gpu=EXACT - 1)
+    world.pool(gpu=MAX_AMOUNT - 1)
     world.policy()
-    rejected = world.submit(gpu=EXACT)
+    rejected = world.submit(gpu=MAX_AMOUNT)
     assert rejected.reason is not None
-    assert (rejected.reason.pools[0].requested, rejected.reason.pools[0].bound) == (EXACT, EXACT - 1)
+    assert (rejected.reason.pools[0].requested, rejected.reason.pools[0].bound) == (MAX_AMOUNT, MAX_AMOUNT - 1)

@@ -9,7 +9,7 @@ import pytest
 
 from app.domain.models import Request
 from app.domain.plan_steps import AccountUpdate, Publication
-from app.domain.queue_score import SHARE
+from app.domain.queue_score import SHARE_UNITS
 from app.domain.snapshot import PublishedStatus
 from app.service.reconcile import Reconciler
 from app.store.connection import RedisClient
@@ -25,7 +25,7 @@ def publish(world: World, pool: str = "p", sated: dict[str, tuple[str, ...]] | N
     rows = []
     for name, share in shares.items():
         fair = share if isinstance(share, dict) else {"gpu": share}
-        said = [(f"fair_share:{key}", str(round(part * SHARE))) for key, part in fair.items()]
+        said = [(f"fair_share:{key}", str(round(part * SHARE_UNITS))) for key, part in fair.items()]
         said += [(f"demand_met:{key}", "1") for key in (sated or {}).get(name, ())]
         rows.append(AccountUpdate(f"policy:{full_component(name)}", tuple(said), ()))
     seen = world.snapshot(pool, even_if_idle=True)
@@ -216,7 +216,7 @@ def test_shares_are_published_of_who_asks_and_taken_back_of_who_does_not(world: 
     waiting = [world.submit("a", gpu=2), world.submit("b", gpu=1)]
     reconcile(world)
     fair = {team: published(world, team).fair_shares for team in ("a", "b", "holder")}
-    assert fair == {"a": {"gpu": SHARE * 3 // 8}, "b": {"gpu": SHARE // 4}, "holder": {"gpu": SHARE * 3 // 8}}
+    assert fair == {"a": {"gpu": SHARE_UNITS * 3 // 8}, "b": {"gpu": SHARE_UNITS // 4}, "holder": {"gpu": SHARE_UNITS * 3 // 8}}
     assert (published(world, "a").demand_met, published(world, "b").demand_met) == (frozenset(), frozenset({"gpu"}))
     for each in (*waiting, holder):
         world.drop(each)

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from app.domain.errors import StaleFence
+from app.domain.ledger_limits import LedgerLimits
 from app.domain.models import CleanupCounts, HeartbeatResult, Request
 from app.domain.reasons import ReasonCode
 from app.domain.states import RequestState
-from app.store.ledger import Ledger, LedgerLimits
+from app.store.ledger import Ledger
 from tests.support.world import World
 
 

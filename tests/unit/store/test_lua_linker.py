@@ -63,7 +63,7 @@ TREE = {
 -- @reply refused
 
 local left = accounts.left(keys.pool(args.id)) - args.amount
-if left > const.EXACT or not string.find(transitions, ' queued>' .. states.allocated, 1, true) then return reply.refused() end
+if left > const.MAX_AMOUNT or not string.find(transitions, ' queued>' .. states.allocated, 1, true) then return reply.refused() end
 queue.drop(args.id..args.now)
 return reply.granted(states.allocated, left)
 """,
@@ -169,7 +169,7 @@ def test_the_prelude_has_nothing_else(tmp_path: Path) -> None:
 
 
 def test_constants_are_plain(tmp_path: Path) -> None:
-    names = ("AGES", "BAND", "CLASSES", "EXACT", "PRIORITIES", "RANKS")
+    names = ("BORROWING_STEP", "CLASS_COUNT", "MAX_AMOUNT", "MAX_SUBMISSIONS", "PRIORITY_COUNT", "RANK_COUNT")
     body = " + ".join(f"const.{name}" for name in names)
     tree = {"sum.lua": f"-- Sum.\n-- @reply done sum\n\nreturn reply.done({body})\n"}
     tree["room.lua"] = "-- Room.\n-- @reply done room\n\nreturn reply.done(const.UNBOUNDED.mcpu)\n"

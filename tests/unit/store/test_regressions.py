@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 
+from app.domain.ledger_limits import LedgerLimits
 from app.domain.models import Request
 from app.service.audit import Audit
 from app.store.audit import AuditStore
 from app.store.connection import RedisClient
-from app.store.ledger import Ledger, LedgerLimits
+from app.store.ledger import Ledger
 from tests.support.world import World
 
 

@@ -87,7 +87,7 @@ simply("begin_reconcile", "seen", token="a", ttl_ms=1000, why="missed")
 simply("finish_reconcile", "done", token="a", next=None, ttl_ms=1000, took_ms=1, found="nothing")
 simply("read_pool_metrics", "measured", pool="p")
 simply("read_pool_metrics", "not_found", pool=NOWHERE)
-simply("give_patience_hold", "nobody", pool="p")
+simply("give_patience_hold", "none", pool="p")
 
 
 @replies("delete_policy", "unfinished")

@@ -1,5 +1,5 @@
 -- Do it.
 -- @reply done
 
-local all = const.EXACT + const.INFINITE
+local all = const.MAX_AMOUNT + const.INFINITE
 return reply.done()

@@ -1,0 +1,15 @@
+"""How many records one call of the ledger may touch, and how long records are kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerLimits:
+    """The limits of a ledger. Their defaults are those of the settings with the same names."""
+
+    chunk: int = 200
+    events_kept: int = 100_000
+    retention_s: int = 7 * 86_400
+    idempotency_ttl_s: int = 86_400
