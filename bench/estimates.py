@@ -84,68 +84,71 @@ class Replay:
         """Submit and end, in the order of time."""
         for job in self._jobs:
             self._end_until(job.submit_s)
-            self._pass_to(job.submit_s)
+            self._advance_to(job.submit_s)
             self._submit(job)
         self._end_until(None)
 
     def report(self) -> None:
         """What came of it."""
-        bounded = [(told, start) for told, start in self.results if told.latest_ms is not None]
-        inside = sum(told.earliest_ms <= start <= (told.latest_ms or 0) for told, start in bounded)
+        bounded = [(estimate, start) for estimate, start in self.results if estimate.latest_ms is not None]
+        inside = sum(estimate.earliest_ms <= start <= (estimate.latest_ms or 0) for estimate, start in bounded)
         print(f"  {len(self._jobs)} jobs, {self._waited} had to wait, {len(self.results)} of them asked about at once")
         print(f"  inside [earliest, latest]: {inside / len(bounded):.0%} of {len(bounded)}; nothing bounds the others")
-        errors = [abs(told.likely_ms - start) for told, start in self.results]
-        none = [start - told.at_ms for told, start in self.results]
-        naive = [abs(told.at_ms + told.mean_ms - start) for told, start in self.results]
+        errors = [abs(estimate.likely_ms - start) for estimate, start in self.results]
+        immediate_errors = [start - estimate.at_ms for estimate, start in self.results]
+        mean_errors = [abs(estimate.at_ms + estimate.mean_ms - start) for estimate, start in self.results]
         print(f"  median error of likely: {median(errors) / 60_000:.0f} min")
-        for name, others in (("without one, as if it began at once", none), ("the mean of all waits before", naive)):
-            print(f"    {name}: {median(others) / 60_000:.0f} min, so {median(errors) / median(others):.2f} x")
+        for name, errors_without in (
+            ("without one, as if it began at once", immediate_errors),
+            ("the mean of all waits before", mean_errors),
+        ):
+            print(f"    {name}: {median(errors_without) / 60_000:.0f} min, so {median(errors) / median(errors_without):.2f} x")
 
     def _submit(self, job: Job) -> None:
         ask = RequestSpec.model_validate(
             {"component": job.team, "resources": {"gpu": job.gpus}, "lease_s": None, "queue_ttl_s": None, "retries": 0}
         )
-        one = self._services.requests.submit(W, ask)
-        if one.status == RequestState.ALLOCATED:
-            self._began(one.id, job, one.fence or 0)
+        request = self._services.requests.submit(W, ask)
+        if request.status == RequestState.ALLOCATED:
+            self._record_start(request.id, job, request.fence or 0)
             return
-        if one.status != RequestState.QUEUED:
+        if request.status != RequestState.QUEUED:
             return
-        self._waiting[one.id] = job, self._clock.now_ms()
+        self._waiting[request.id] = job, self._clock.now_ms()
         self._waited += 1
         if self._waited % EVERY:
             return
-        estimate = self._estimator.list_estimates(W, job.team).get(one.id)
+        estimate = self._estimator.list_estimates(W, job.team).get(request.id)
         if estimate:
             mean = sum(self._waits) / len(self._waits) if self._waits else 0.0
             times = estimate.earliest_ms, estimate.likely_ms, estimate.latest_ms
-            self._recorded[one.id] = RecordedEstimate(self._clock.now_ms(), *times, mean)
+            self._recorded[request.id] = RecordedEstimate(self._clock.now_ms(), *times, mean)
 
-    def _began(self, request: str, job: Job, fence: int) -> None:
+    def _record_start(self, request: str, job: Job, fence: int) -> None:
         heappush(self._ends, (self._now_s() + job.duration_s, request, fence))
 
     def _end_until(self, second: int | None) -> None:
         while self._ends and (second is None or self._ends[0][0] <= second):
             end_s, request, fence = heappop(self._ends)
-            self._pass_to(end_s)
+            self._advance_to(end_s)
             last = self._services.requests.get_last_event_id(W)
             self._services.requests.release(W, request, fence)
             for event in self._services.requests.list_events(W, last, 1000):
                 if event.to_status == RequestState.ALLOCATED and event.request in self._waiting:
-                    self._granted(event.request, event.fence or 0)
+                    self._record_grant(event.request, event.fence or 0)
 
-    def _granted(self, request: str, fence: int) -> None:
+    def _record_grant(self, request: str, fence: int) -> None:
         job, since_ms = self._waiting.pop(request)
         now_ms = self._clock.now_ms()
         self._waits.append(now_ms - since_ms)
-        if told := self._recorded.pop(request, None):
-            self.results.append((told, now_ms))
-        self._began(request, job, fence)
+        if estimate := self._recorded.pop(request, None):
+            self.results.append((estimate, now_ms))
+        self._record_start(request, job, fence)
 
     def _now_s(self) -> int:
         return (self._clock.now_ms() - self._start_ms) // 1000
 
-    def _pass_to(self, second: int) -> None:
+    def _advance_to(self, second: int) -> None:
         self._clock.advance(max(0, second - self._now_s()))
 
 

@@ -50,7 +50,9 @@ def _tree(policies: int) -> tuple[Amounts, Branch]:
     for number in range(departments):
         policies_of_department = left // (departments - number)
         left -= policies_of_department
-        department_branches.append(_department(random, f"d{number}", policies_of_department, min(projects, policies_of_department), capacity))
+        department_branches.append(
+            _department(random, f"d{number}", policies_of_department, min(projects, policies_of_department), capacity)
+        )
     return capacity, Branch("pool", children=tuple(department_branches))
 
 
@@ -61,7 +63,9 @@ def _department(random: Random, name: str, policies: int, projects: int, capacit
         share = _part(guarantee, 1 / projects) if random.random() < 0.7 else {}
         policies_of_project = policies // (projects - number)
         policies -= policies_of_project
-        leaves = tuple(_leaf(random, f"{name}.{number}.{leaf}", share, policies_of_project) for leaf in range(policies_of_project))
+        leaves = tuple(
+            _leaf(random, f"{name}.{number}.{leaf}", share, policies_of_project) for leaf in range(policies_of_project)
+        )
         mode = "fifo" if random.random() < 0.1 else "fair_share"
         limit = _part(capacity, random.uniform(0.3, 1) / projects) if random.random() < 0.2 else {}
         project_branches.append(Branch(f"{name}.{number}", random.randint(1, 10), mode, leaves, share, limit))  # type: ignore[arg-type]

@@ -82,7 +82,7 @@ def _point(curve: Curve, index: int, after: bool = False) -> CurvePoint:
     return CurvePoint(curve.levels[index], values, behind)
 
 
-# A node's own function
+# The function of an account
 
 
 def leaf_polyline(usage: Sequence[int], demand: Sequence[int], scale: int) -> Polyline:

@@ -60,11 +60,11 @@ def divide(capacity: Amounts, root: Branch) -> Division:
     """Return the fair shares of a whole tree."""
     inputs = NormalisedShares(capacity, root)
     fair_shares = _WaterFilling(inputs).divide(root)
-    nodes = {
+    accounts = {
         name: AccountShares(fair, inputs.usage[name], inputs.demand[name], inputs.guarantee[name], inputs.limit[name])
         for name, fair in fair_shares.items()
     }
-    return Division(inputs.scale, inputs.keys, nodes, inputs.units)
+    return Division(inputs.scale, inputs.keys, accounts, inputs.units)
 
 
 class _WaterFilling:
