@@ -5,20 +5,16 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from poolkeeper import Client, allocation, heartbeats
 
-from app.api.app import create_app
-from app.bootstrap import make_services
-from app.settings import Settings
 from tests.support.client_api import Api
-from tests.support.fake_redis import FakeRedisProvider, new_fake
 from tests.support.flaky_proxy import Door
-from tests.support.memory_network import MemoryNetwork, serve_app
+from tests.support.memory_api import serving
+from tests.support.memory_network import MemoryNetwork
 from tests.support.stub_server import StandIn
 
 
@@ -64,10 +60,8 @@ def network(monkeypatch: pytest.MonkeyPatch) -> MemoryNetwork:
 @pytest.fixture
 def api(network: MemoryNetwork) -> Iterator[Api]:
     """The API in this process, on an empty fake Redis."""
-    redis = new_fake()
-    services = make_services(redis, Settings(), redis_provider=FakeRedisProvider())
-    yield Api(network.listen(serve_app(create_app(services))), lambda: nullcontext(redis))
-    services.long_polls.close()
+    with serving(network) as api:
+        yield api
 
 
 @pytest.fixture

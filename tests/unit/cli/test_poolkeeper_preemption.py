@@ -10,9 +10,9 @@ import pytest
 from poolkeeper.cli import request_details
 from poolkeeper.cli.exit_codes import ExitCode
 
-from app.store.connection import connect
 from tests.support import preemptions
 from tests.support.cli_program import Program
+from tests.support.client_api import Api
 
 AT = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ"
 
@@ -25,14 +25,14 @@ def submit(program: Program, *words: str) -> dict[str, Any]:
 
 
 @pytest.fixture
-def contended(beneath: str, poolkeeper: Program) -> Callable[..., tuple[str, str, str]]:
+def contended(api: Api, poolkeeper: Program) -> Callable[..., tuple[str, str, str]]:
     """Makes a holder who has to leave (with more options for it) and who it is for; says id, fence, and the other's id."""
 
     def make(*words: str) -> tuple[str, str, str]:
         poolkeeper("pool", "create", "gpus", "--capacity", "gpu=4")
         poolkeeper("policy", "attach", "gpus", "team", "--priority", "7")
         held, waits = submit(poolkeeper, *words), submit(poolkeeper, "--class", "8")
-        with connect(beneath) as redis:
+        with api.redis() as redis:
             preemptions.preempt(redis, waits["id"], [(held["id"], held["fence"])], workspace=poolkeeper.workspace)
         return held["id"], str(held["fence"]), waits["id"]
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-import signal
+import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from poolkeeper.cli import wait_progress
 from poolkeeper.cli.exit_codes import ExitCode
 
 from tests.support.cli_program import Program
@@ -214,7 +216,9 @@ def test_cancel_and_delete(gpus: Program) -> None:
     refused = gpus("request", "cancel", held, ends=ExitCode.REFUSED)
     assert "request release" in refused.err.splitlines()[1]
     assert gpus("request", "delete", held).line == f"request {held}: released: an operator dropped it"
-    assert gpus("request", "delete", "nothing", ends=ExitCode.NOT_FOUND).err.startswith("poolkeeper: there is no request nothing")
+    assert gpus("request", "delete", "nothing", ends=ExitCode.NOT_FOUND).err.startswith(
+        "poolkeeper: there is no request nothing"
+    )
 
 
 def test_release_of_what_holds_nothing(gpus: Program) -> None:
@@ -259,46 +263,6 @@ def test_waiting_in_vain_ends_with_its_own_code_and_leaves_it_queued(gpus: Progr
     )
 
 
-def test_waiting_ends_when_it_is_granted(gpus: Program) -> None:
-    held = submit(gpus, "--resource", "gpu=4")
-    words = ("request", "submit", "--component", "team", "--resource", "gpu=2", "--wait", "--lease", "none")
-    with gpus.started(*words) as waiting:
-        assert waiting.stderr
-        assert waiting.stdout
-        assert waiting.stderr.readline().endswith(" queued, position 1 in gpus\n")
-        gpus("request", "release", held)
-        assert waiting.stdout.readline().endswith(": allocated in gpus under fence 2\n")
-        assert waiting.wait(10) == ExitCode.OK
-
-
-def test_ctrl_c_while_waiting_leaves_it_queued_and_says_so(gpus: Program) -> None:
-    submit(gpus, "--resource", "gpu=4")
-    waits = submit(gpus, "--resource", "gpu=1")
-    with gpus.started("request", "wait", waits) as waiting:
-        assert waiting.stderr
-        assert waiting.stderr.readline() == f"{waits} queued, position 1 in gpus\n"
-        waiting.send_signal(signal.SIGINT)
-        out, err = waiting.communicate(timeout=20)
-    assert waiting.returncode == ExitCode.INTERRUPTED
-    assert err == (
-        f"no longer waiting; {waits} stays queued (for 10m, unless somebody asks for it). "
-        f"To take it out: poolkeeper request cancel {waits}\n"
-    )
-    assert out == ""
-    assert shown(gpus, waits)["status"] == "queued"
-
-
-def test_waiting_for_what_is_cancelled_meanwhile(gpus: Program) -> None:
-    submit(gpus, "--resource", "gpu=4")
-    waits = submit(gpus, "--resource", "gpu=1")
-    with gpus.started("request", "wait", waits) as waiting:
-        assert waiting.stderr
-        waiting.stderr.readline()
-        gpus("request", "cancel", waits)
-        assert waiting.wait(10) == ExitCode.ENDED
-    assert gpus("request", "wait", waits, ends=ExitCode.ENDED).line == f"request {waits}: cancelled"
-
-
 REQUEST = {
     "id": "r1", "component": "team", "component_type": "orchestrator", "status": "queued", "reason": None, "pool": None,
     "resources": {"gpu": 1}, "fence": None, "position": {"gpus": 2}, "queue_ttl_s": None, "lease_s": None, "labels": {},
@@ -321,17 +285,27 @@ def test_how_a_wait_ends(told: Program, standin: StandIn, status: str, code: Exi
     assert all("status=queued" in heard.path and "wait_s=" in heard.path for heard in standin.heard[1:])
 
 
-def test_a_full_house_is_asked_again_when_it_says(told: Program, standin: StandIn) -> None:
+@pytest.fixture
+def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The pauses between polls; none of them takes any time."""
+    pauses: list[float] = []
+    monkeypatch.setattr(wait_progress, "time", SimpleNamespace(monotonic=time.monotonic, sleep=pauses.append))
+    return pauses
+
+
+def test_a_full_house_is_asked_again_when_it_says(told: Program, standin: StandIn, slept: list[float]) -> None:
     standin.script(says(REQUEST), says(REQUEST, retry_after="1"), says({**REQUEST, "status": "allocated", "fence": 1}))
     told("request", "wait", "r1")
     assert len(standin.heard) == 3
+    assert slept == [1]
 
 
-def test_a_wait_outlives_a_service_that_is_away_for_a_moment(told: Program, standin: StandIn) -> None:
+def test_a_wait_outlives_a_service_that_is_away_for_a_moment(told: Program, standin: StandIn, slept: list[float]) -> None:
     away = refuses(503, "redis_unreachable", "Redis is away", retry_after="1")
     standin.script(says(REQUEST), away, says({**REQUEST, "status": "allocated", "fence": 1}))
     ran = told("request", "wait", "r1")
     assert "Redis is away; trying again" in ran.err
+    assert slept == [1]
 
 
 def test_submit_sends_a_key_even_if_none_is_given(told: Program, standin: StandIn) -> None:

@@ -173,7 +173,9 @@ def test_everything_that_is_wrong_is_told_where_it_is(poolkeeper: Program, tmp_p
 
 
 def test_one_fault_is_one_line(poolkeeper: Program) -> None:
-    ran = poolkeeper("plan", "-f", "-", feed="pools:\n- {name: p, capacty: {gpu: 1}, capacity: {gpu: 1}}\n", ends=ExitCode.USAGE)
+    ran = poolkeeper(
+        "plan", "-f", "-", feed="pools:\n- {name: p, capacty: {gpu: 1}, capacity: {gpu: 1}}\n", ends=ExitCode.USAGE
+    )
     assert ran.err == "poolkeeper: stdin: pool p: capacty is not a field here (line 2)\n"
 
 

@@ -263,11 +263,3 @@ def test_the_workspace(poolkeeper: Program) -> None:
     assert poolkeeper("workspace", "update", "--setting", "unmanaged=allow").line.endswith("unmanaged=allow")
     free = poolkeeper("request", "submit", "--component", "anybody", "--resource", "gpu=1000")
     assert "allocated, tied to no pool, under fence 1" in free.out
-
-
-def test_the_real_program_prints_the_same(poolkeeper: Program) -> None:
-    made = poolkeeper.process("pool", "create", "gpus", "--capacity", "gpu=8")
-    assert (made.out, made.err) == ("created pool gpus: gpu=8\n", "")
-    assert poolkeeper.process("pool", "list", "-o", "wide").out == poolkeeper("pool", "list", "-o", "wide").out
-    missing = poolkeeper.process("pool", "describe", "gpu", ends=ExitCode.NOT_FOUND)
-    assert (missing.out, missing.err) == ("", "poolkeeper: there is no pool gpu\n  did you mean gpus?\n")

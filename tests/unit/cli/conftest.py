@@ -1,0 +1,57 @@
+"""What `poolkeeper` is tested on without a process or a socket: the API on a fake Redis, and a stub server."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from poolkeeper import event_stream, http_client
+
+from tests.support.cli_program import Program
+from tests.support.client_api import Api
+from tests.support.memory_api import serving
+from tests.support.memory_network import MemoryNetwork
+from tests.support.stub_server import StandIn
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make no pause between the tries of a call."""
+    for module in (http_client, event_stream):
+        monkeypatch.setattr(module, "pause_s", lambda *_: 0.0)
+
+
+@pytest.fixture(autouse=True)
+def network(monkeypatch: pytest.MonkeyPatch) -> MemoryNetwork:
+    """The network that the program connects on."""
+    network = MemoryNetwork()
+    monkeypatch.setattr(socket, "create_connection", network.connect)
+    return network
+
+
+@pytest.fixture
+def api(network: MemoryNetwork) -> Iterator[Api]:
+    """The API in this process, on an empty fake Redis."""
+    with serving(network) as api:
+        yield api
+
+
+@pytest.fixture
+def poolkeeper(api: Api, tmp_path: Path) -> Program:
+    """The program before the API, in a workspace of its own."""
+    return Program(api.url, tmp_path, "cli")
+
+
+@pytest.fixture
+def standin(network: MemoryNetwork) -> Iterator[StandIn]:
+    """A server that does as it is told."""
+    with StandIn(network=network) as server:
+        yield server
+
+
+@pytest.fixture
+def told(standin: StandIn, tmp_path: Path) -> Program:
+    """The program before that server."""
+    return Program(standin.url, tmp_path, "default")
