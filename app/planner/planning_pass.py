@@ -25,7 +25,6 @@ from app.planner.preemption.over_limit import find_cancelable_evictions, plan_ev
 from app.planner.preemption.protection import Protection
 from app.planner.preemption.victim_selection import VictimBounds, choose_victims
 from app.planner.projection import Deficits, HoldsAhead, Projection, VictimHold
-from app.planner.replay import apply_steps
 
 Shape: TypeAlias = tuple[object, ...]
 """The properties of a waiter that matter: equal shapes get equal decisions as long as no step was planned between."""
@@ -149,7 +148,7 @@ class PlanningPass:
             self._steps.append(Reprieve(allocation.id, allocation.fence))
         step = plan_evictions(self._snapshot, self._projection, self._protection_of, self._budget.left_this_minute)
         if step is not None:
-            apply_steps(self._projection, self._snapshot, [step])
+            self._projection.apply([step])
             self._budget.count_evictions(len(step.victims))
             self._steps.append(step)
 
@@ -319,7 +318,7 @@ class PlanningPass:
 
     def verdicts(self, steps: Sequence[PlanStep], waiter: Waiter) -> Iterator[CandidateVerdict]:
         """Return the answers of the rules for a waiter, or the owner of a hold, when these steps have been taken."""
-        apply_steps(self._projection, self._snapshot, steps)
+        self._projection.apply(steps)
         positions = (holds_ahead for hold, holds_ahead in self._projection.holds_in_order() if hold.owner.id == waiter.id)
         holds_ahead = next(positions, self._projection.all_holds)
         return self._attempt(waiter, holds_ahead, self._projection.deficits(waiter, holds_ahead)).verdicts()

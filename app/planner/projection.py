@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from app.domain.amounts import Amounts
+from app.domain.plan_steps import EvictOverLimit, PlanStep, Preempt, ReassignVictim, Reprieve
 from app.domain.snapshot import Allocation, HoldSnapshot, PoolSnapshot, Waiter
 from app.planner.account_tree import AccountTree
 from app.planner.borrowing import BorrowingIndex
@@ -49,6 +50,7 @@ class Projection:
     """One pool as it will be after the steps planned so far."""
 
     def __init__(self, snapshot: PoolSnapshot, tree: AccountTree, borrowing: BorrowingIndex) -> None:
+        self._snapshot = snapshot
         self.tree = tree
         self.borrowing = borrowing
         self.holds: dict[str, VictimHold] = {}
@@ -199,6 +201,26 @@ class Projection:
                 yield (account, key), units
 
     # Steps
+
+    def apply(self, steps: Iterable[PlanStep]) -> None:
+        """Apply planned steps, one after the other."""
+        snapshot = self._snapshot
+        allocations = {allocation.id: allocation for allocation in snapshot.allocations}
+        waiters = {waiter.id: waiter for waiter in (*(hold.owner for hold in snapshot.holds), *snapshot.waiters)}
+        for step in steps:
+            if isinstance(step, Preempt):
+                self.preempt(waiters[step.waiter], [allocations[victim.request] for victim in step.victims])
+            elif isinstance(step, EvictOverLimit):
+                self.evict(allocations[victim.request] for victim in step.victims)
+            elif isinstance(step, ReassignVictim):
+                self.reassign(self.orphaned_victims[step.request], self.holds[step.owner])
+            elif isinstance(step, Reprieve):
+                if step.request in self.orphaned_victims:
+                    self.reprieve(self.orphaned_victims[step.request])
+                else:
+                    self.cancel_eviction(allocations[step.request])
+            else:
+                self.end_hold(self.holds[step.owner])
 
     def preempt(self, waiter: Waiter, victims: Iterable[Allocation]) -> None:
         """Let victims leave for a waiter: it gets a hold behind all others, or keeps the one it has."""

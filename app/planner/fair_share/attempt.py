@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from app.domain.plan_steps import Preempt, Trigger, UsageCondition, Victim
-from app.domain.queue_score import EXACT
+from app.domain.queue_score import MAX_AMOUNT
 from app.domain.snapshot import Allocation, Waiter
 from app.planner.account_tree import POLICY
 from app.planner.decisions import CandidateVerdict, DecisionReason, RefusalReason
@@ -104,7 +104,7 @@ class FairShareAttempt:
                 usage_conditions.append(
                     UsageCondition(account, key, 0, used)
                     if account == own_account
-                    else UsageCondition(account, key, used, EXACT)
+                    else UsageCondition(account, key, used, MAX_AMOUNT)
                 )
         return Preempt(
             waiter=self.waiter.id,

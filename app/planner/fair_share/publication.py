@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from app.domain.plan_steps import AccountUpdate, Publication
-from app.domain.queue_score import SHARE
+from app.domain.queue_score import SHARE_UNITS
 from app.domain.snapshot import AccountSnapshot, PoolSnapshot, PublishedStatus
 from app.planner.account_tree import POLICY, AccountTree
 from app.planner.fair_share import satisfaction
@@ -73,7 +73,7 @@ def _published_shares(shares: FairShares, account: AccountSnapshot) -> tuple[dic
     if not account.name.startswith(POLICY) or not any(account_shares.demand):
         return {}, frozenset()
     keys, keys_met = shares.division.keys, satisfaction.demand_met(account_shares.fair, account_shares.demand, shares.scale)
-    fair_shares = {key: units * SHARE // shares.scale for key, units in zip(keys, account_shares.fair, strict=True)}
+    fair_shares = {key: units * SHARE_UNITS // shares.scale for key, units in zip(keys, account_shares.fair, strict=True)}
     return fair_shares, frozenset(key for key, is_met in zip(keys, keys_met, strict=True) if is_met)
 
 

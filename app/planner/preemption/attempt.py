@@ -7,7 +7,7 @@ from fractions import Fraction
 from functools import partial
 
 from app.domain.plan_steps import BorrowedCondition, Preempt, Victim
-from app.domain.queue_score import CLASSES
+from app.domain.queue_score import CLASS_COUNT
 from app.domain.snapshot import Allocation, Waiter
 from app.planner.decisions import CandidateVerdict, DecisionReason, RefusalReason
 from app.planner.preemption.candidates import Candidate, CandidateIndex, PolicyCandidates
@@ -79,7 +79,7 @@ class PreemptionAttempt:
         if self.index.ranks_by_class:
             return own_class, own_class + 1 if priority <= own_priority else own_class
         if priority != own_priority:
-            return (CLASSES, CLASSES) if priority < own_priority else (0, 0)
+            return (CLASS_COUNT, CLASS_COUNT) if priority < own_priority else (0, 0)
         return own_class, own_class + 1
 
     def could_suffice(self) -> bool:

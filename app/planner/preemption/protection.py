@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from app.domain.queue_score import CLASSES
+from app.domain.queue_score import CLASS_COUNT
 from app.domain.snapshot import Allocation, PlannerSettings
 from app.planner.decisions import RefusalReason
 
-SENSITIVE_CLASS = CLASSES - 1
+SENSITIVE_CLASS = CLASS_COUNT - 1
 """The class that is never a victim."""
 
 PROTECTED_WITHOUT_CHECKPOINT = 7

@@ -11,7 +11,6 @@ from app.planner.planning_pass import PlanningPass, plan_pool
 from app.planner.preemption.attempt import PreemptionAttempt
 from app.planner.preemption.candidates import CandidateIndex, PolicyCandidates
 from app.planner.preemption.rules import PreemptorView
-from app.planner.replay import apply_steps
 from tests.properties.planner.strategies import snapshots
 from tests.unit.planner.builders import a_pool
 
@@ -56,7 +55,7 @@ def test_the_total_of_all_policies_is_the_sum_of_each(snapshot: PoolSnapshot) ->
     projection, index = planning_pass._projection, planning_pass._index
     for step in (None, *plan_pool(snapshot).steps):
         if step is not None:
-            apply_steps(projection, snapshot, [step])
+            projection.apply([step])
         for waiter in snapshot.waiters:
             deficits = projection.deficits(waiter, projection.all_holds)
             attempt = PreemptionAttempt(index, waiter, projection.all_holds, deficits)
