@@ -19,7 +19,7 @@ from app.domain.pool_settings import (
     PoolSettings,
     unset_value,
 )
-from app.domain.queue_score import EXACT
+from app.domain.queue_score import MAX_AMOUNT
 from app.domain.reasons import PoolRefusal, Reason, ReasonCode
 from app.domain.request_filter import RequestFilter
 from app.domain.specs import GroupSpec, PolicySpec, RequestSpec, body_digest
@@ -27,7 +27,7 @@ from app.domain.states import HOLDING_STATES, RequestState
 
 """The mode of a group without a stored one."""
 
-NEVER_LAPSES = str(EXACT)
+NEVER_LAPSES = str(MAX_AMOUNT)
 """The time at which a lease without an end lapses."""
 
 PREEMPTION_GROUP_LABEL = "preemption_group"

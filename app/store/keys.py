@@ -8,7 +8,8 @@ is atomic over all its pools. Names cannot hold a colon, a brace or a bar, so no
 - A *component* is written `type/name`.
 - A *lane* is all waiters with one shape: `type/name|p|gpu=2,step_run=1` (`p` preemptible, `f` fixed).
 - A *constraint* is what a lane is parked on until there is room: `limit|pool|gpu`, `limit|policy:type/name|gpu`,
-  `victim_held|pool|gpu` (units of victim holds), `patience_held|pool|gpu` (units of the patience hold), `fixed|policy:type/name|gpu`.
+  `victim_held|pool|gpu` (units of victim holds), `patience_held|pool|gpu` (units of the patience hold),
+  `fixed|policy:type/name|gpu`.
 - A *slot* is where a lane is parked: a constraint, or with fair share a constraint and the policy: `limit|pool|gpu@type/name`.
   The needs of the constraint itself are then its policies, each by its smallest need.
 """

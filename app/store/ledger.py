@@ -65,7 +65,7 @@ class Ledger:
         )
 
     def get_request(self, workspace: str, request: str, *, poll: bool = False) -> Request:
-        """Return a request with its queue positions and timeline. `poll` marks a poll of its client: the queue TTL starts anew."""
+        """Return a request with its queue positions and timeline. `poll` marks a poll of its client: the TTL starts anew."""
         reply = self._scripts.call("get_request", workspace, now=self._clock.now_ms(), id=request, poll=poll)
         fields = _require_found(reply, "request", request).fields
         return codec.decode_request(codec.to_mapping(fields["request"]), fields["lapses"], fields["places"])

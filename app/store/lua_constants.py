@@ -28,7 +28,7 @@ _CONSTANT = re.compile(r"(?<![\w:])(?<!(?<!\.)\.)(keys|states|const)\s*\.\s*(\w+
 """A key, a state or a constant that is mentioned."""
 
 
-class LuaContractError(Exception):  # noqa: N818
+class LuaContractError(Exception):
     """A Lua file that is not what its head says."""
 
     def __init__(self, file: str, line: int, message: str) -> None:

@@ -1,15 +1,15 @@
-"""Lua files made into commands: their heads are read, checked against what they do, and composed into one text each.
+"""The Lua linker: reads the heads of the Lua files, checks them against the code, and composes one text for each command.
 
 `<topic>/<command>.lua` is one atomic command, `lib/<library>.lua` is a table of functions. A name is unique over all folders.
-The comment block a file begins with is its contract: a sentence, `@use` libraries, `@keys` the file builds and, for commands, `@args` in order and one `@reply` per
-outcome. A composed text is
+The comment block a file begins with is its contract: a sentence, `@use` libraries, `@keys` the file builds and, for commands,
+`@args` in order and one `@reply` per outcome. A composed text is
 
 1. a prelude with only what is used: `args`, `transitions`, `reply`, and constants that are tables; all of it runs on every call
 2. every library once, each after those it uses, inside `do … end` so that its locals do not count (Lua allows 200)
 3. the command
 
 What is known when composing is written out and costs a call nothing: `keys.pool(name)` becomes `(prefix .. 'pool:' .. name)`,
-`states.queued` its text, `const.EXACT` its number. Lines stay as they are, so an error is found where it was written.
+`states.queued` its text, `const.MAX_AMOUNT` its number. Lines stay as they are, so an error is found where it was written.
 `transitions` is one text to search, ` queued>allocated … `, which is made without a table.
 """
 

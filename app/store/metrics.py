@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from app.domain.clock import Clock, RedisClock
 from app.domain.metrics import PolicyMetrics, PoolMetrics, WorkspaceMetrics
-from app.domain.queue_score import EXACT
+from app.domain.queue_score import MAX_AMOUNT
 from app.store import codec
 from app.store.connection import RedisClient
 from app.store.scripts import Scripts
@@ -66,6 +66,6 @@ def _policy(keys: Sequence[str], now_ms: int, row: Sequence[str]) -> PolicyMetri
         used=used,
         reserved=reserved,
         limit=limit,
-        satisfaction=int(score) / BILLION if score and int(score) < EXACT else None,
+        satisfaction=int(score) / BILLION if score and int(score) < MAX_AMOUNT else None,
         starving=STARVATION_LEVELS[status] if score else None,
     )

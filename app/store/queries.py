@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from app.domain.errors import NotFound
 from app.domain.models import Event, Request
-from app.domain.queue_score import EXACT
+from app.domain.queue_score import MAX_AMOUNT
 from app.domain.request_filter import RequestFilter
 from app.store import codec
 from app.store.connection import RedisClient
@@ -32,7 +32,7 @@ class QueryStore:
         requests: list[Request] = []
         for _ in range(MAX_SCANS):
             missing = count - len(requests)
-            start = EXACT if before is None else before
+            start = MAX_AMOUNT if before is None else before
             reply = self._scripts.call(
                 "list_requests",
                 workspace,
@@ -56,7 +56,7 @@ class QueryStore:
         return requests
 
     def list_active(self, workspace: str, pool: str, after: int, count: int) -> tuple[list[Request], int | None]:
-        """Return a page of a pool's allocations in order of grant, and the fence the next begins after (None: the last page)."""
+        """Return a page of a pool's allocations in order of grant, and the fence to go on after (None: the last page)."""
         reply = self._scripts.call("list_active", workspace, pool=pool, after=after, count=count)
         if reply.tag == "not_found":
             raise NotFound("pool", pool)

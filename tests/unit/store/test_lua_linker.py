@@ -63,7 +63,8 @@ TREE = {
 -- @reply refused
 
 local left = accounts.left(keys.pool(args.id)) - args.amount
-if left > const.MAX_AMOUNT or not string.find(transitions, ' queued>' .. states.allocated, 1, true) then return reply.refused() end
+local possible = string.find(transitions, ' queued>' .. states.allocated, 1, true)
+if left > const.MAX_AMOUNT or not possible then return reply.refused() end
 queue.drop(args.id..args.now)
 return reply.granted(states.allocated, left)
 """,
@@ -137,7 +138,9 @@ KEYS_WRITTEN_OUT = {
     "keys.pool(a .. b)": "(prefix .. 'pool:' .. (a .. b))",
     "keys.pool(f('x, y', {1, 2}))": "(prefix .. 'pool:' .. (f('x, y', {1, 2})))",
     "keys.policy(keys.leases(), ')')": "(prefix .. 'pool:' .. ((prefix .. 'leases')) .. ':policy:' .. (')'))",
-    "keys.pool_parking(p, c, n) .. 'keys.leases()'": "(prefix .. 'pool:' .. p .. ':parking:' .. c .. '|' .. n) .. 'keys.leases()'",
+    "keys.pool_parking(p, c, n) .. 'keys.leases()'": (
+        "(prefix .. 'pool:' .. p .. ':parking:' .. c .. '|' .. n) .. 'keys.leases()'"
+    ),
 }
 
 

@@ -163,7 +163,8 @@ def _(world: World) -> ScriptReply:
 @replies("write_fair_shares", "published")
 def _(world: World) -> ScriptReply:
     rows = json.dumps([["policy:orchestrator/t", ["fair_share:gpu", "1"], []]])
-    return world.call("write_fair_shares", pool="p", rows=rows, watched="1", rules=world.snapshot(even_if_idle=True).rules_version)
+    rules = world.snapshot(even_if_idle=True).rules_version
+    return world.call("write_fair_shares", pool="p", rows=rows, watched="1", rules=rules)
 
 
 @replies("explain", "found")

@@ -1,4 +1,4 @@
--- Compare every account of a pool with the sums over its allocations, its holds and its children's promises; repair if asked.
+-- Compare every account of a pool with the sums over its allocations, its holds and its children; repair if asked.
 -- @use accounts amounts audit_findings lanes patience_hold quotas rechecks requests victim_holds
 -- @keys pool_allocations pool_groups pool_policies
 -- @args pool repair
@@ -10,10 +10,10 @@ local pool = accounts.pool(args.pool)
 if not pool then return reply.not_found() end
 
 local COLUMNS = {'used', 'fixed', 'victim_held', 'patience_held', 'children_reserved', 'reserving_accounts'}
-local all, sums = {pool}, {}
-for _, name in ipairs(redis.call('SMEMBERS', keys.pool_groups(args.pool))) do all[#all + 1] = accounts.group(args.pool, name) end
-for _, name in ipairs(redis.call('SMEMBERS', keys.pool_policies(args.pool))) do all[#all + 1] = accounts.policy(args.pool, name) end
-for _, account in ipairs(all) do
+local all_accounts, sums = {pool}, {}
+for _, name in ipairs(redis.call('SMEMBERS', keys.pool_groups(args.pool))) do all_accounts[#all_accounts + 1] = accounts.group(args.pool, name) end
+for _, name in ipairs(redis.call('SMEMBERS', keys.pool_policies(args.pool))) do all_accounts[#all_accounts + 1] = accounts.policy(args.pool, name) end
+for _, account in ipairs(all_accounts) do
   sums[account] = {}
   for _, column in ipairs(COLUMNS) do sums[account][column] = {} end
 end
@@ -45,7 +45,7 @@ for _, hold in ipairs(victim_holds.list(pool)) do
     for _, key in ipairs(hold.lane.units.keys) do add(account, 'victim_held', key, victim_holds.units_held(hold, account, key)) end
   end
 end
-for _, account in ipairs(all) do
+for _, account in ipairs(all_accounts) do
   for key, reserved in pairs(account.reserved) do
     if account ~= pool and reserved > 0 then
       add(quotas.parent(pool, account), 'children_reserved', key, reserved)
@@ -54,16 +54,16 @@ for _, account in ipairs(all) do
   end
 end
 
-for _, account in ipairs(all) do
+for _, account in ipairs(all_accounts) do
   for _, column in ipairs(COLUMNS) do
-    local is, should, names = account[column], sums[account][column], {}
-    for key in pairs(is) do names[key] = true end
-    for key in pairs(should) do names[key] = true end
+    local stored, expected, names = account[column], sums[account][column], {}
+    for key in pairs(stored) do names[key] = true end
+    for key in pairs(expected) do names[key] = true end
     for key in pairs(names) do
-      if (is[key] or 0) ~= (should[key] or 0) then
-        local where = args.pool .. ' ' .. account.id .. ' ' .. column .. ' ' .. key
-        if audit_findings.add('account', where, amounts.format(is[key] or 0), amounts.format(should[key] or 0)) then
-          if should[key] then redis.call('HSET', account.key, column .. ':' .. key, amounts.format(should[key]))
+      if (stored[key] or 0) ~= (expected[key] or 0) then
+        local place = args.pool .. ' ' .. account.id .. ' ' .. column .. ' ' .. key
+        if audit_findings.add('account', place, amounts.format(stored[key] or 0), amounts.format(expected[key] or 0)) then
+          if expected[key] then redis.call('HSET', account.key, column .. ':' .. key, amounts.format(expected[key]))
           else redis.call('HDEL', account.key, column .. ':' .. key) end
         end
       end

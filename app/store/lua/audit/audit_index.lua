@@ -6,23 +6,23 @@
 
 audit_findings.start(args.repair)
 
-local function waits(request) return request.status == states.queued end
-local function over(request) return not string.find(transitions, ' ' .. request.status .. '>', 1, true) end
-local function holds_units(request) return not waits(request) and not over(request) end
-local function shaped(request) return waits(request) and lanes.of(request).id == args.part end
-local function holds_here(request) return holds_units(request) and request.pool == args.part end
+local function is_queued(request) return request.status == states.queued end
+local function is_ended(request) return not string.find(transitions, ' ' .. request.status .. '>', 1, true) end
+local function is_allocation(request) return not is_queued(request) and not is_ended(request) end
+local function is_in_lane(request) return is_queued(request) and lanes.of(request).id == args.part end
+local function is_allocated_here(request) return is_allocation(request) and request.pool == args.part end
 
 local key, belongs = unpack(({
   requests = {keys.requests(), function() return true end},
-  waiting = {keys.waiting(), waits},
-  leases = {keys.leases(), holds_units},
-  ended = {keys.ended(), over},
+  waiting = {keys.waiting(), is_queued},
+  leases = {keys.leases(), is_allocation},
+  ended = {keys.ended(), is_ended},
   preemption_deadlines = {keys.preemption_deadlines(), function(request) return request.status == states.preempting end},
-  lane = {keys.lane(args.part), shaped},
-  lane_walltimes = {keys.lane_walltimes(args.part), shaped},
-  pool_queue = {keys.pool_queue(args.part), waits},
-  pool_allocations = {keys.pool_allocations(args.part), holds_here},
-  pool_walltime_ends = {keys.pool_walltime_ends(args.part), holds_here},
+  lane = {keys.lane(args.part), is_in_lane},
+  lane_walltimes = {keys.lane_walltimes(args.part), is_in_lane},
+  pool_queue = {keys.pool_queue(args.part), is_queued},
+  pool_allocations = {keys.pool_allocations(args.part), is_allocated_here},
+  pool_walltime_ends = {keys.pool_walltime_ends(args.part), is_allocated_here},
 })[args.kind])
 
 local scanned = redis.call('ZSCAN', key, args.cursor, 'COUNT', args.count)

@@ -7,60 +7,61 @@
 clock.start(args.now)
 audit_findings.start(args.repair)
 
--- Which sorted sets a request should be in: key → score, `true` for any; and `maybe`, the keys it could wrongly be in.
-local function belongs(request, lane)
-  local should, maybe = {}, {keys.waiting(), keys.leases(), keys.ended(), keys.lane(lane.id), keys.lane_walltimes(lane.id)}
+-- Return the expected sorted sets of a request (key → score, `true` for any score), and all sets it could wrongly be in.
+local function expected_keys(request, lane)
+  local expected_scores, possible_keys = {}, {keys.waiting(), keys.leases(), keys.ended(), keys.lane(lane.id), keys.lane_walltimes(lane.id)}
   for _, name in ipairs(lanes.pools(lane.component)) do
-    for _, key in ipairs({keys.pool_queue(name), keys.pool_allocations(name), keys.pool_walltime_ends(name)}) do maybe[#maybe + 1] = key end
+    for _, key in ipairs({keys.pool_queue(name), keys.pool_allocations(name), keys.pool_walltime_ends(name)}) do possible_keys[#possible_keys + 1] = key end
   end
   if request.status == states.queued then
-    local inner = queue_order.lane_score(tonumber(request.class), tonumber(request.seq))
-    should[keys.waiting()] = true
-    should[keys.lane(lane.id)] = inner
-    if request.walltime_s then should[keys.lane_walltimes(lane.id)] = tonumber(request.walltime_s) end
+    local lane_score = queue_order.lane_score(tonumber(request.class), tonumber(request.seq))
+    expected_scores[keys.waiting()] = true
+    expected_scores[keys.lane(lane.id)] = lane_score
+    if request.walltime_s then expected_scores[keys.lane_walltimes(lane.id)] = tonumber(request.walltime_s) end
     for _, name in ipairs(lanes.pools(lane.component)) do
       local path = accounts.path(name, lane.component)
-      if path[#path].fields.reviewing or redis.call('HEXISTS', keys.pool_unfinished(name), 'sync ' .. lane.id) == 1 then should[keys.pool_queue(name)] = 'either'
-      elseif lanes.is_attached(path[#path], lane) then should[keys.pool_queue(name)] = queue_order.rank_score(path[#path], path[1], inner) end
+      if path[#path].fields.reviewing or redis.call('HEXISTS', keys.pool_unfinished(name), 'sync ' .. lane.id) == 1 then expected_scores[keys.pool_queue(name)] = 'either'
+      elseif lanes.is_attached(path[#path], lane) then expected_scores[keys.pool_queue(name)] = queue_order.rank_score(path[#path], path[1], lane_score) end
     end
   elseif string.find(transitions, ' ' .. request.status .. '>', 1, true) then
-    should[keys.leases()] = true
+    expected_scores[keys.leases()] = true
     if request.pool ~= '' then
-      should[keys.pool_allocations(request.pool)] = tonumber(request.fence)
+      expected_scores[keys.pool_allocations(request.pool)] = tonumber(request.fence)
       if request.walltime_s then
-        should[keys.pool_walltime_ends(request.pool)] = tonumber(request.granted_ms) + tonumber(request.walltime_s) * 1000
+        expected_scores[keys.pool_walltime_ends(request.pool)] = tonumber(request.granted_ms) + tonumber(request.walltime_s) * 1000
       end
     end
   else
-    should[keys.ended()] = tonumber(request.ended_ms)
+    expected_scores[keys.ended()] = tonumber(request.ended_ms)
   end
-  return should, maybe
+  return expected_scores, possible_keys
 end
 
-local function anew(request, key)
-  local runs = not request.task or (request.started_ms or '') ~= ''
-  local seconds = key == keys.leases() and runs and request.lease_s or key == keys.waiting() and requests.poll_timeout_s(request)
-  return seconds and clock.after(seconds) or const.EXACT
+local function new_deadline(request, key)
+  local lease_runs = not request.task or (request.started_ms or '') ~= ''
+  local seconds = key == keys.leases() and lease_runs and request.lease_s or key == keys.waiting() and requests.poll_timeout_s(request)
+  return seconds and clock.after(seconds) or const.MAX_AMOUNT
 end
 
--- A request whose task is gone: who has begun goes on without, and of the others nobody will ever hear, so their time is up.
-local function alone(request)
+-- Separate a request from its lost task. If it has started, it goes on without the task; else it expires now.
+local function release_from_task(request)
   if (request.started_ms or '') ~= '' then return redis.call('HDEL', keys.request(request.id), 'task') end
   redis.call('ZADD', request.status == states.queued and keys.waiting() or keys.leases(), amounts.format(clock.now), request.id)
 end
 
--- A request of a task: the task knows it, and somebody will send what is to be sent. Its lease runs from when it has begun.
+-- Check that the task of a request refers to it, and that the outbox has what is still to be sent. The lease of a task's request
+-- begins when it starts.
 local function check_task(request)
   local task, status = request.task, request.status
   local of = redis.call('HGET', keys.task(task), 'request')
-  local over = not string.find(transitions, ' ' .. status .. '>', 1, true)
+  local is_ended = not string.find(transitions, ' ' .. status .. '>', 1, true)
   if of ~= request.id then
-    if not over and audit_findings.add('task', task .. ' ' .. request.id, of, request.id) then alone(request) end
+    if not is_ended and audit_findings.add('task', task .. ' ' .. request.id, of, request.id) then release_from_task(request) end
     return
   end
-  local due = redis.call('ZSCORE', keys.outbox(), task) or redis.call('ZSCORE', keys.unstarted(), task)
+  local outbox_time = redis.call('ZSCORE', keys.outbox(), task) or redis.call('ZSCORE', keys.unstarted(), task)
     or redis.call('ZSCORE', keys.delayed(), task)
-  if not due and (over or status ~= states.queued and (request.started_ms or '') == '') then
+  if not outbox_time and (is_ended or status ~= states.queued and (request.started_ms or '') == '') then
     if audit_findings.add('task', task .. ' ' .. status .. ' in the outbox', nil, 'there') then
       redis.call('ZADD', keys.outbox(), amounts.format(clock.now), task)
     end
@@ -74,27 +75,27 @@ local function check(id)
     return
   end
   local lane = lanes.of(request)
-  local should, maybe = belongs(request, lane)
-  for _, key in ipairs(maybe) do
-    local is, wanted = tonumber(redis.call('ZSCORE', key, id)), should[key]
-    local right = wanted == 'either' or wanted == true and is or wanted == is
-    if not right and audit_findings.add('request', id .. ' ' .. request.status .. ' in ' .. key, is, wanted) then
-      if wanted then redis.call('ZADD', key, amounts.format(wanted == true and anew(request, key) or wanted), id)
+  local expected_scores, possible_keys = expected_keys(request, lane)
+  for _, key in ipairs(possible_keys) do
+    local stored, expected = tonumber(redis.call('ZSCORE', key, id)), expected_scores[key]
+    local is_right = expected == 'either' or expected == true and stored or expected == stored
+    if not is_right and audit_findings.add('request', id .. ' ' .. request.status .. ' in ' .. key, stored, expected) then
+      if expected then redis.call('ZADD', key, amounts.format(expected == true and new_deadline(request, key) or expected), id)
       else redis.call('ZREM', key, id) end
     end
   end
-  local cleared = request.victim_hold_pool
-  if cleared and (request.status ~= states.queued or redis.call('HEXISTS', keys.pool_holds(cleared), id) == 0) then
-    if audit_findings.add('hold', cleared .. ' ' .. id, 'noted', nil) then redis.call('HDEL', keys.request(id), 'victim_hold_pool') end
+  local hold_pool = request.victim_hold_pool
+  if hold_pool and (request.status ~= states.queued or redis.call('HEXISTS', keys.pool_holds(hold_pool), id) == 0) then
+    if audit_findings.add('hold', hold_pool .. ' ' .. id, 'noted', nil) then redis.call('HDEL', keys.request(id), 'victim_hold_pool') end
   end
   if request.task then check_task(request) end
   if request.status ~= states.queued then return end
-  local listed = redis.call('SISMEMBER', keys.component_lanes(lane.component), lane.id) == 1
+  local lane_exists = redis.call('SISMEMBER', keys.component_lanes(lane.component), lane.id) == 1
   for _, name in ipairs(lanes.pools(lane.component)) do
     local path = accounts.path(name, lane.component)
-    local pool, able = path[#path], not eligibility.refusal(path, lane.units, lane.fixed)
-    if not pool.fields.reviewing and (not listed or lanes.is_attached(pool, lane) ~= able) then
-      if audit_findings.add('lane', name .. ' ' .. lane.id, lanes.is_attached(pool, lane), able) then
+    local pool, is_eligible = path[#path], not eligibility.refusal(path, lane.units, lane.fixed)
+    if not pool.fields.reviewing and (not lane_exists or lanes.is_attached(pool, lane) ~= is_eligible) then
+      if audit_findings.add('lane', name .. ' ' .. lane.id, lanes.is_attached(pool, lane), is_eligible) then
         redis.call('SADD', keys.component_lanes(lane.component), lane.id)
         rechecks.start(pool)
       end
@@ -102,18 +103,18 @@ local function check(id)
   end
 end
 
-local function counted(name, least)
-  local is = tonumber(redis.call('HGET', keys.meta(), name)) or 0
-  if is >= least then return end
-  if audit_findings.add('counter', name, amounts.format(is), 'at least ' .. amounts.format(least)) then
-    redis.call('HSET', keys.meta(), name, amounts.format(least))
+local function check_counter(name, minimum)
+  local stored = tonumber(redis.call('HGET', keys.meta(), name)) or 0
+  if stored >= minimum then return end
+  if audit_findings.add('counter', name, amounts.format(stored), 'at least ' .. amounts.format(minimum)) then
+    redis.call('HSET', keys.meta(), name, amounts.format(minimum))
   end
 end
 
 local ids = redis.call('ZRANGEBYSCORE', keys.requests(), '(' .. args.after, '+inf', 'WITHSCORES', 'LIMIT', 0, tonumber(args.count))
 for i = 1, #ids, 2 do
   check(ids[i])
-  counted('seq', tonumber(ids[i + 1]))
-  counted('fence', tonumber(redis.call('HGET', keys.request(ids[i]), 'fence') or 0) or 0)
+  check_counter('seq', tonumber(ids[i + 1]))
+  check_counter('fence', tonumber(redis.call('HGET', keys.request(ids[i]), 'fence') or 0) or 0)
 end
 return reply.audited(audit_findings.list(), ids[#ids])

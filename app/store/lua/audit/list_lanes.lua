@@ -1,10 +1,10 @@
--- Every lane of the components a pool has policies for.
+-- List every lane of the components that have a policy in a pool.
 -- @keys pool_policies component_lanes
 -- @args pool
 -- @reply found lanes
 
-local found = {}
+local lanes = {}
 for _, component in ipairs(redis.call('SMEMBERS', keys.pool_policies(args.pool))) do
-  for _, lane in ipairs(redis.call('SMEMBERS', keys.component_lanes(component))) do found[#found + 1] = lane end
+  for _, lane in ipairs(redis.call('SMEMBERS', keys.component_lanes(component))) do lanes[#lanes + 1] = lane end
 end
-return reply.found(found)
+return reply.found(lanes)

@@ -1,8 +1,8 @@
--- Requests, each as a copy needs it; those there are no more are left out.
+-- Read requests as a workspace copy needs them; unknown ids are left out.
 -- @use request_copies
 -- @args ids
 -- @reply read found
 
-local found = {}
-for _, id in ipairs(cjson.decode(args.ids)) do found[#found + 1] = request_copies.read(id) end
-return reply.read(found)
+local rows = {}
+for _, id in ipairs(cjson.decode(args.ids)) do rows[#rows + 1] = request_copies.read(id) end
+return reply.read(rows)

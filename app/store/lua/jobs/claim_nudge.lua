@@ -1,5 +1,5 @@
--- Claim the nudge, so that of all who heard it one sends a task, and learn how long to wait with it: not before the last one is
--- as long ago as five reconciles of this workspace take, whoever sent it. So being nudged costs a fifth of a core at most.
+-- Claim the nudge, so that only one of the listening workers sends a task, and return how long it has to wait. The gap to the
+-- last nudge is five times the duration of a reconcile: nudges cost at most a fifth of a core.
 -- @use amounts clock nudges
 -- @keys nudge counters
 -- @args now
@@ -9,12 +9,12 @@
 if not nudges.state_is('asked') then return reply.unasked() end
 
 clock.start(args.now)
-local known = redis.call('HMGET', keys.counters(), 'reconcile_last_ms', 'nudged_ms')
-local gap = math.max(20, 5 * (tonumber(known[1]) or 0))
-local due = math.max(clock.now, (tonumber(known[2]) or 0) + gap)
-due = math.min(due, clock.now + gap)  -- a clock may have been put back
+local times = redis.call('HMGET', keys.counters(), 'reconcile_last_ms', 'nudged_ms')
+local gap = math.max(20, 5 * (tonumber(times[1]) or 0))
+local due_ms = math.max(clock.now, (tonumber(times[2]) or 0) + gap)
+due_ms = math.min(due_ms, clock.now + gap)  -- the clock may have been set back
 
-local wait = amounts.format(due - clock.now)
-redis.call('SET', keys.nudge(), 'sent', 'PX', amounts.format(due - clock.now + 5000))
-redis.call('HSET', keys.counters(), 'nudged_ms', amounts.format(due))
-return reply.claimed(wait)
+local wait_ms = amounts.format(due_ms - clock.now)
+redis.call('SET', keys.nudge(), 'sent', 'PX', amounts.format(due_ms - clock.now + 5000))
+redis.call('HSET', keys.counters(), 'nudged_ms', amounts.format(due_ms))
+return reply.claimed(wait_ms)

@@ -1,14 +1,14 @@
--- End a look that found `nothing` or `more`, or `failed`, and note how long it took. Who may go on (under the token `next`) does
--- so at once if there is more, or if somebody found the lease taken. Otherwise the lease is given back, and what is left is
--- asked for again; but what failed comes with the next tick, and no nudge makes it come sooner.
+-- End a pass that found `nothing` or `more`, or `failed`, and count its duration. If there is more, or a trigger found the lock
+-- taken, the caller goes on at once under the token `next`. Without such a token the lock is released and a new nudge is sent.
+-- After `failed` the lock is released, and no nudge counts until the next tick.
 -- @use counters nudges
 -- @keys job_lock counters
 -- @args token next ttl_ms took_ms found
 -- @reply again
 -- @reply done
 
-local lease = keys.job_lock('reconcile')
-local holder = redis.call('GET', lease)
+local lock = keys.job_lock('reconcile')
+local holder = redis.call('GET', lock)
 if args.next ~= '' and holder == args.next then return reply.again() end
 if holder ~= args.token then return reply.done() end
 
@@ -16,20 +16,20 @@ counters.add_reconcile(args.took_ms)
 redis.call('HSET', keys.counters(), 'reconcile_last_ms', args.took_ms)
 
 if args.found == 'failed' then
-  redis.call('DEL', lease)
+  redis.call('DEL', lock)
   nudges.suppress()
   return reply.done()
 end
 
-local left = args.found == 'more' or nudges.state_is('missed')
-if left and args.next ~= '' then
-  redis.call('SET', lease, args.next, 'PX', args.ttl_ms)
+local has_more = args.found == 'more' or nudges.state_is('missed')
+if has_more and args.next ~= '' then
+  redis.call('SET', lock, args.next, 'PX', args.ttl_ms)
   nudges.clear()
   return reply.again()
 end
 
-redis.call('DEL', lease)
-if left then
+redis.call('DEL', lock)
+if has_more then
   nudges.clear()
   nudges.send()
 end

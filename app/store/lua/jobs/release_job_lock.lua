@@ -1,4 +1,4 @@
--- Give the lease of a task back, if it is still the one this token took.
+-- Release the lock of a periodic job, if this token still holds it.
 -- @keys job_lock
 -- @args task token
 -- @reply given_back

@@ -1,4 +1,4 @@
--- Go on with what bounded scripts left unfinished.
+-- Resume the work that bounded scripts left unfinished.
 -- @use clock requests unfinished_work
 -- @args now events_kept chunk
 -- @reply advanced more

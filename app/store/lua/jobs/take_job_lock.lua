@@ -1,4 +1,4 @@
--- Take the lease of a task in this workspace, unless another has it. It ends by itself, should nobody give it back.
+-- Take the lock of a periodic job in this workspace, unless another token holds it. The lock expires by itself.
 -- @keys job_lock
 -- @args task token ttl_ms
 -- @reply taken

@@ -1,55 +1,55 @@
--- Writing in the ledger: what a grant, a return or a hold changes at every account of a path.
+-- Write the columns that a grant, a release or a hold changes at every account of a path.
 -- @use amounts
 
-local function put(account, column, key, number, fields)
+local function set_column(account, column, key, number, fields)
   account[column][key] = number
   fields[#fields + 1] = column .. ':' .. key
   fields[#fields + 1] = amounts.format(number)
 end
 
--- Units of a share key are in nobody's stack any more: what was borrowed above them may lie in a share now.
-local function gone(account, pool, key, units, fields)
-  if account ~= pool and pool.reserving_accounts[key] then put(account, 'stack_exits', key, (account.stack_exits[key] or 0) + units, fields) end
+-- Count units of a share key that leave the stack of an account: allocations above them may be in share now.
+local function count_stack_exits(account, pool, key, units, fields)
+  if account ~= pool and pool.reserving_accounts[key] then set_column(account, 'stack_exits', key, (account.stack_exits[key] or 0) + units, fields) end
 end
 
--- Add to one or two columns (`used`, `fixed`, `kept`) of every account of a path.
+-- Add to one or two columns (`used`, `fixed`, `patience_held`) of every account of a path.
 function account_updates.add(path, units, columns, sign)
-  local back = sign < 0 and columns[1] == 'used'
+  local counts_exits = sign < 0 and columns[1] == 'used'
   for _, account in ipairs(path) do
     local fields = {}
     for _, key in ipairs(units.keys) do
-      for _, column in ipairs(columns) do put(account, column, key, (account[column][key] or 0) + sign * units.of[key], fields) end
-      if back then gone(account, path[#path], key, units.of[key], fields) end
+      for _, column in ipairs(columns) do set_column(account, column, key, (account[column][key] or 0) + sign * units.of[key], fields) end
+      if counts_exits then count_stack_exits(account, path[#path], key, units.of[key], fields) end
     end
     redis.call('HSET', account.key, unpack(fields))
   end
 end
 
--- Somebody along a path is told to leave: it counts in no stack from now on.
+-- Count the units of a victim as stack exits: a preempting allocation is in no stack.
 function account_updates.leave_stacks(path, units)
   for i = 1, #path - 1 do
     local fields = {}
-    for _, key in ipairs(units.keys) do gone(path[i], path[#path], key, units.of[key], fields) end
+    for _, key in ipairs(units.keys) do count_stack_exits(path[i], path[#path], key, units.of[key], fields) end
     if #fields > 0 then redis.call('HSET', path[i].key, unpack(fields)) end
   end
 end
 
--- Somebody came below all others of its policy: there as much as its share may be borrowed that was not, and goes up in the groups'
--- stacks, so that what lay above it may lie in a group's share now.
+-- Count stack exits in the groups when a non-preemptible allocation goes below all others of its policy. There, up to the
+-- reserved share of the policy may change from in share to borrowed, and allocations above may be in a group's share now.
 function account_updates.shift_group_stacks(path)
   local policy = path[1]
   for i = 2, #path - 1 do
     local fields = {}
     for key, reserved in pairs(policy.reserved) do
-      if reserved > 0 then put(path[i], 'stack_exits', key, (path[i].stack_exits[key] or 0) + reserved, fields) end
+      if reserved > 0 then set_column(path[i], 'stack_exits', key, (path[i].stack_exits[key] or 0) + reserved, fields) end
     end
     if #fields > 0 then redis.call('HSET', path[i].key, unpack(fields)) end
   end
 end
 
--- What holds with victims keep at one account.
+-- Add to the units that holds with victims keep at one account.
 function account_updates.add_victim_held(account, key, by)
   local fields = {}
-  put(account, 'victim_held', key, (account.victim_held[key] or 0) + by, fields)
+  set_column(account, 'victim_held', key, (account.victim_held[key] or 0) + by, fields)
   redis.call('HSET', account.key, unpack(fields))
 end

@@ -1,4 +1,4 @@
--- The ledger: what a pool, a group and a policy have in common, and the arithmetic of a grant along a path of them.
+-- Accounts of a pool, a group and a policy, read once per call, and the arithmetic of a grant along a path of them.
 -- @use amounts
 -- @keys pool group policy
 
@@ -33,7 +33,7 @@ function accounts.policy(pool, component)
   return policy
 end
 
--- The account a constraint names.
+-- Return the account of an id: `pool`, `group:<name>` or `policy:<component>`.
 function accounts.by_id(pool, id)
   if id == 'pool' then return accounts.pool(pool) end
   local kind, name = string.match(id, '^(%l+):(.+)$')
@@ -41,10 +41,10 @@ function accounts.by_id(pool, id)
   return accounts.policy(pool, name)
 end
 
--- After a change of an account's own numbers the next look reads it again.
+-- Drop the cached account: the next access reads it again.
 function accounts.forget(key) cache[key] = nil end
 
--- Every account a grant debits: the policy, its groups, the pool. False without a policy.
+-- Return every account a grant debits: the policy, its groups, the pool. False without a policy.
 function accounts.path(pool, component)
   local policy = accounts.policy(pool, component)
   if not policy then return false end
@@ -59,10 +59,10 @@ function accounts.path(pool, component)
 end
 
 function accounts.capacity(pool, key)
-  return pool.limit[key] or const.UNBOUNDED[key] and const.EXACT or 0
+  return pool.limit[key] or const.UNBOUNDED[key] and const.MAX_AMOUNT or 0
 end
 
--- The limit that counts at an account: a limit as large as the pool is none.
+-- Return the limit that counts at an account; nil if there is none, or if it is as large as the pool.
 function accounts.limit(account, pool, key)
   local capacity = accounts.capacity(pool, key)
   if account == pool then return capacity end
@@ -70,17 +70,17 @@ function accounts.limit(account, pool, key)
   return limit and limit < capacity and limit or nil
 end
 
--- How much of a key a constraint leaves.
+-- Return how many units of a key a constraint leaves free.
 function accounts.room(kind, account, pool, key)
   if kind == 'fixed' then return (account.reserved[key] or 0) - (account.fixed[key] or 0) end
   local limit = accounts.limit(account, pool, key)
-  if not limit then return const.EXACT end
+  if not limit then return const.MAX_AMOUNT end
   local free = limit - (account.used[key] or 0)
   if kind == 'limit' then return free end
   return free - (account.victim_held[key] or 0) - (kind == 'patience_held' and account.patience_held[key] or 0)
 end
 
-local worst, shortfall_rows  -- of what lacks: the worst, and if somebody wants to know, everything
+local worst, shortfall_rows  -- the constraint that lacks most; all that lack, if the caller wants them
 
 local function check(kind, account, pool, key, need)
   local free = accounts.room(kind, account, pool, key)
@@ -90,10 +90,10 @@ local function check(kind, account, pool, key, need)
   if shortfall_rows then shortfall_rows[#shortfall_rows + 1] = {kind, account.id, key, amounts.format(need), amounts.format(free)} end
 end
 
--- What keeps an ask from being granted along a path, nil if nothing does: limits and the fixed share go before capacity (what holds
--- with victims keep counts as used at either), and capacity before the hold of patience, which counts only for whom it binds; of
--- several the one that lacks most. An owner of a hold with victims is looked at in `hold_owners`. Into the list `told`, if there is one,
--- goes everything that lacks: kind, account, key, need, room.
+-- Return the constraint that blocks a grant along a path, nil if none does; of several the one that lacks most. 1. limits and the
+-- non-preemptible share 2. the same, with the units of victim holds counted as used 3. capacity 4. capacity with the units of
+-- victim holds 5. the patience hold, if it applies (`bound`). An owner of a victim hold is judged in `hold_owners`. If there is a
+-- list `shortfalls`, every shortfall is added: kind, account, key, need, room.
 function accounts.blocker(path, units, fixed, bound, shortfalls)
   local policy, pool, first_blocker = path[1], path[#path], nil
   worst, shortfall_rows = nil, shortfalls

@@ -1,67 +1,67 @@
--- Taking in one ask: the same request again, or granted at once, or queued in every eligible pool, or rejected.
+-- Admit a request: a repeated call gets the same request; a new one is granted, queued in every eligible pool, or rejected.
 -- @use accounts amounts clock dirty_pools eligibility grants lane_grants lanes parking queue queue_order requests
 -- @keys meta requests idempotency request leases
 
--- The request an idempotency key, or a repeated call, already made: tag and request; nil if this ask is new.
-local function again(spec, request)
-  local before = spec.key and redis.call('GET', keys.idempotency(spec.key))
-  if before then
-    local id, digest = string.match(before, '^(%S+) (%S+)$')
-    if string.find(id, '/', 1, true) then return 'conflict' end  -- it is a task's
-    local known = requests.load(id)
-    if known then return digest == spec.digest and 'known' or 'conflict', known end
+-- Return a tag and the request that this idempotency key, or this id, made before; nil if the spec is new.
+local function find_duplicate(spec, request)
+  local remembered = spec.key and redis.call('GET', keys.idempotency(spec.key))
+  if remembered then
+    local id, digest = string.match(remembered, '^(%S+) (%S+)$')
+    if string.find(id, '/', 1, true) then return 'conflict' end  -- the key belongs to a task
+    local existing = requests.load(id)
+    if existing then return digest == spec.digest and 'known' or 'conflict', existing end
   end
-  local taken = redis.call('HMGET', keys.request(spec.id), 'component', 'resources')
-  if not taken[1] then return nil end
-  local same = taken[1] == request.component and taken[2] == request.resources
+  local existing_fields = redis.call('HMGET', keys.request(spec.id), 'component', 'resources')
+  if not existing_fields[1] then return nil end
+  local same = existing_fields[1] == request.component and existing_fields[2] == request.resources
   return same and 'known' or 'taken', requests.load(spec.id)
 end
 
--- Into the lane, and into the queue of each pool with what keeps it there.
-local function wait(request, lane, inner, chances)
-  local deadline = requests.poll_timeout_s(request) and clock.after(request.queue_ttl_s) or const.EXACT
-  for _, chance in ipairs(chances) do queue.schedule_sync_if_stale(chance.path, lane) end
-  queue.enter(request, lane, inner, deadline)
-  for _, chance in ipairs(chances) do
-    queue.enter_pool(chance.path, request, lane, inner, chance.constraint, chance.need)
+-- Put a request into its lane, and into the queue of each pool with the constraint that blocks it there.
+local function enqueue(request, lane, lane_score, candidates)
+  local deadline = requests.poll_timeout_s(request) and clock.after(request.queue_ttl_s) or const.MAX_AMOUNT
+  for _, candidate in ipairs(candidates) do queue.schedule_sync_if_stale(candidate.path, lane) end
+  queue.enter(request, lane, lane_score, deadline)
+  for _, candidate in ipairs(candidates) do
+    queue.enter_pool(candidate.path, request, lane, lane_score, candidate.constraint, candidate.need)
   end
 end
 
--- One that held units and has lost them stands in the queue of every pool that may grant it; the next pass looks at it first.
+-- Put a request that lost its units back into the queue of every eligible pool; the next pass judges it first.
 function admission.requeue(request, lane, fields)
-  local inner, chances = queue_order.lane_score(tonumber(request.class), tonumber(request.seq)), {}
+  local lane_score, candidates = queue_order.lane_score(tonumber(request.class), tonumber(request.seq)), {}
   for _, name in ipairs(lanes.pools(lane.component)) do
     local path = accounts.path(name, lane.component)
     if not eligibility.refusal(path, lane.units, lane.fixed) then
-      chances[#chances + 1] = {path = path, constraint = parking.NEW, need = 0}
+      candidates[#candidates + 1] = {path = path, constraint = parking.NEW, need = 0}
     end
   end
-  if #chances == 0 then
+  if #candidates == 0 then
     return requests.finish(request, states.rejected, 'rejected', eligibility.refusals(lane.component, lane.units, lane.fixed), fields)
   end
-  wait(request, lane, inner, chances)
-  for _, chance in ipairs(chances) do dirty_pools.mark_new(chance.path[#chance.path]) end
+  enqueue(request, lane, lane_score, candidates)
+  for _, candidate in ipairs(candidates) do dirty_pools.mark_new(candidate.path[#candidate.path]) end
 end
 
--- In the eligible pools, by policy priority: granted by the first that can, else waiting in all.
-local function place(request, lane, fields)
-  local inner, chances, pools = queue_order.lane_score(tonumber(request.class), tonumber(request.seq)), {}, lanes.pools(lane.component)
+-- Grant the request in the first eligible pool that has room, by policy priority; else queue it in all of them.
+local function grant_or_enqueue(request, lane, fields)
+  local lane_score, candidates, pools = queue_order.lane_score(tonumber(request.class), tonumber(request.seq)), {}, lanes.pools(lane.component)
   for _, name in ipairs(pools) do
     local path = accounts.path(name, lane.component)
     if not eligibility.refusal(path, lane.units, lane.fixed) then
-      local constraint, need = lane_grants.find_blocker(path, lane, inner, request.walltime_s)
+      local constraint, need = lane_grants.find_blocker(path, lane, lane_score, request.walltime_s)
       if not constraint then return grants.allocate(path, lane, request, fields) end
-      chances[#chances + 1] = {path = path, constraint = constraint, need = need}
+      candidates[#candidates + 1] = {path = path, constraint = constraint, need = need}
     end
   end
-  if #chances > 0 then return wait(request, lane, inner, chances) end
+  if #candidates > 0 then return enqueue(request, lane, lane_score, candidates) end
   if #pools == 0 and redis.call('HGET', keys.meta(), 'unmanaged') == 'allow' then
     return grants.allocate(nil, lane, request, fields)
   end
   requests.finish(request, states.rejected, 'rejected', eligibility.refusals(lane.component, lane.units, lane.fixed), fields)
 end
 
--- One that comes after another of the same task, with its place among equals; the next pass looks at it first.
+-- Queue the next request of a task under the submission number of its predecessor; the next pass judges it first.
 function admission.enter_successor(spec, seq, submitted_ms)
   local request, fields = {id = spec.id}, spec.fields
   for i = 1, #fields, 2 do request[fields[i]] = fields[i + 1] end
@@ -77,23 +77,23 @@ function admission.enter_successor(spec, seq, submitted_ms)
   redis.call('ZADD', keys.requests(), number, spec.id)
 end
 
--- Tag and a flat list: of a known request all there is, of a new one what the ask did not say already.
+-- Admit a request. Return a tag and a flat list: of a known request all fields, of a new one those the spec did not have.
 function admission.admit(spec, remember_s)
-  local request, fields, said = {id = spec.id}, spec.fields, #spec.fields
+  local request, fields, spec_length = {id = spec.id}, spec.fields, #spec.fields
   for i = 1, #fields, 2 do request[fields[i]] = fields[i + 1] end
-  local tag, known = again(spec, request)
-  if tag and not known then return tag, {} end
+  local tag, existing = find_duplicate(spec, request)
+  if tag and not existing then return tag, {} end
   if tag then
-    local flat = requests.flat(known)
+    local flat = requests.flat(existing)
     flat[#flat + 1] = 'lapses'
-    flat[#flat + 1] = known.lease_s and redis.call('ZSCORE', keys.leases(), known.id) or ''
+    flat[#flat + 1] = existing.lease_s and redis.call('ZSCORE', keys.leases(), existing.id) or ''
     return tag, flat
   end
   local seq = amounts.format(redis.call('HINCRBY', keys.meta(), 'seq', 1))
   requests.transition(request, states.queued, 'submitted', {'seq', seq, 'submitted_ms', amounts.format(clock.now)}, fields)
-  place(request, lanes.of(request), fields)
+  grant_or_enqueue(request, lanes.of(request), fields)
   requests.save(request, fields)
   redis.call('ZADD', keys.requests(), seq, spec.id)
   if spec.key then redis.call('SET', keys.idempotency(spec.key), spec.id .. ' ' .. spec.digest, 'EX', remember_s) end
-  return 'taken_in', {unpack(fields, said + 1)}
+  return 'taken_in', {unpack(fields, spec_length + 1)}
 end

@@ -1,4 +1,4 @@
--- Amounts as they travel, `gpu=2,step_run=1` with the keys in order, and whole numbers as Redis takes them.
+-- Amounts as text, `gpu=2,step_run=1` with the keys in order, and whole numbers as Redis takes them.
 
 local decoded = {}
 

@@ -1,13 +1,13 @@
--- What an audit finds: what kind, where, what is there, what should be. Repaired on the spot if asked.
+-- Findings of an audit: kind, place, stored value, expected value; repaired at once if asked.
 
-local found, repairs = {}, false
+local findings, repair_enabled = {}, false
 
-function audit_findings.start(repair) repairs = repair == '1' end
-function audit_findings.list() return found end
-function audit_findings.any() return #found > 0 end
+function audit_findings.start(repair) repair_enabled = repair == '1' end
+function audit_findings.list() return findings end
+function audit_findings.any() return #findings > 0 end
 
--- Note a difference; true if it is to be repaired.
-function audit_findings.add(kind, where, is, should)
-  found[#found + 1] = {kind, where, tostring(is or 'absent'), tostring(should or 'absent')}
-  return repairs
+-- Add a finding; true if it is to be repaired.
+function audit_findings.add(kind, place, stored, expected)
+  findings[#findings + 1] = {kind, place, tostring(stored or 'absent'), tostring(expected or 'absent')}
+  return repair_enabled
 end

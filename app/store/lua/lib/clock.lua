@@ -1,4 +1,4 @@
--- The one time of a call: given by the caller's clock, else read from Redis once.
+-- The one time of a call: the argument of the caller, else the time of Redis, read once.
 
 function clock.start(now)
   if now ~= '' then

@@ -1,15 +1,15 @@
--- Taking away a pool, a group or a policy with everything that is kept of it; nothing may wait for it or be held of it any more.
+-- Delete a pool, a group or a policy with all its keys. The caller has checked that it is not in use.
 -- @use accounts counters run_time_stats
 -- @keys component_pools group policy pool_groups pool_usage_history pool_policies pool_holds pool_satisfaction pool_preemptions pool_unfinished pools unfinished
 
--- A group.
+-- Delete a group.
 function deletions.group(pool, name)
   redis.call('DEL', keys.group(pool, name))
   accounts.forget(keys.group(pool, name))
   redis.call('SREM', keys.pool_groups(pool), name)
 end
 
--- A policy.
+-- Delete a policy.
 function deletions.policy(pool, component)
   redis.call('DEL', keys.policy(pool, component))
   accounts.forget(keys.policy(pool, component))
@@ -19,7 +19,7 @@ function deletions.policy(pool, component)
   run_time_stats.delete(pool, component)
 end
 
--- A pool, with its groups and policies.
+-- Delete a pool with its groups and policies.
 function deletions.pool(pool)
   redis.call('DEL', keys.pool_usage_history(pool.name))
   for _, component in ipairs(redis.call('SMEMBERS', keys.pool_policies(pool.name))) do deletions.policy(pool.name, component) end

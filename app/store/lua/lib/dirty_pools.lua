@@ -1,31 +1,31 @@
--- What a change has stirred: the pools whose next pass has something to look at, and which constraints may have more room.
+-- Pools that this call changed, and the constraints of each that may have more room now.
 
-local raised = {}   -- pool → constraints that may have more room than at the last look
-local stirred = {}  -- pool → true: the order or a hold changed
+local constraints_by_pool = {}   -- pool → constraints that may have more room than at the last pass
+local marked = {}  -- pool → true: the order or a hold changed
 
-function dirty_pools.constraints(name) return raised[name] end
-function dirty_pools.all() return stirred end
+function dirty_pools.constraints(name) return constraints_by_pool[name] end
+function dirty_pools.all() return marked end
 
-function dirty_pools.mark(pool) stirred[pool.name] = true end
+function dirty_pools.mark(pool) marked[pool.name] = true end
 
--- From here on the pool has been looked at.
+-- Clear the marks of a pool before its pass.
 function dirty_pools.clear(name)
-  raised[name], stirred[name] = nil, nil
+  constraints_by_pool[name], marked[name] = nil, nil
 end
 
 function dirty_pools.mark_constraints(pool, account, units, kinds)
-  local set = raised[pool.name] or {}
-  raised[pool.name] = set
+  local set = constraints_by_pool[pool.name] or {}
+  constraints_by_pool[pool.name] = set
   dirty_pools.mark(pool)
   for _, key in ipairs(units.keys) do
     for _, kind in ipairs(kinds) do set[kind .. '|' .. account.id .. '|' .. key] = true end
   end
 end
 
--- Somebody is parked there whom no pass has looked at.
+-- Mark that a lane is parked in the pool that no pass has judged.
 function dirty_pools.mark_new(pool)
-  local set = raised[pool.name] or {}
-  raised[pool.name] = set
+  local set = constraints_by_pool[pool.name] or {}
+  constraints_by_pool[pool.name] = set
   set['new|pool|-'] = true
   dirty_pools.mark(pool)
 end

@@ -1,7 +1,7 @@
--- Whether an ask could ever be granted; present use does not matter.
+-- Whether a request could ever be granted; present use does not matter.
 -- @use accounts amounts lanes
 
-local function beyond(path, units, key, code, column)
+local function exceeded(path, units, key, code, column)
   local pool = path[#path]
   for _, account in ipairs(path) do
     local bound
@@ -16,7 +16,7 @@ local function beyond(path, units, key, code, column)
   end
 end
 
--- Nil if eligible; else `code key asked bound account` of the first rule that says no: capacity, limits, the fixed share.
+-- Return nil if eligible; else `code key needed bound account` of the first rule that refuses: capacity, limits, the fixed share.
 function eligibility.refusal(path, units, fixed)
   local pool = path[#path]
   for _, key in ipairs(units.keys) do
@@ -27,23 +27,23 @@ function eligibility.refusal(path, units, fixed)
     end
   end
   for _, key in ipairs(units.keys) do
-    local no = beyond(path, units, key, 'exceeds_limit', 'limit')
-    if no then return no end
+    local refusal = exceeded(path, units, key, 'exceeds_limit', 'limit')
+    if refusal then return refusal end
   end
   for _, key in ipairs(fixed and units.keys or {}) do
-    local no = beyond(path, units, key, 'exceeds_reserved', 'reserved')
-    if no then return no end
+    local refusal = exceeded(path, units, key, 'exceeds_reserved', 'reserved')
+    if refusal then return refusal end
   end
 end
 
--- For what fits nowhere: the first pool's code, and every pool's refusal (`pool code …`, split by `;`). Nil if it fits somewhere.
+-- Return nil if any pool is eligible; else the code of the first pool, and every refusal (`pool code …`, split by `;`).
 function eligibility.refusals(component, units, fixed)
-  local first, all = 'no_policy', {}
+  local first_code, refusals = 'no_policy', {}
   for i, name in ipairs(lanes.pools(component)) do
-    local no = eligibility.refusal(accounts.path(name, component), units, fixed)
-    if not no then return nil end
-    if i == 1 then first = string.match(no, '^%S+') end
-    all[i] = name .. ' ' .. no
+    local refusal = eligibility.refusal(accounts.path(name, component), units, fixed)
+    if not refusal then return nil end
+    if i == 1 then first_code = string.match(refusal, '^%S+') end
+    refusals[i] = name .. ' ' .. refusal
   end
-  return {'reason', first, 'reasons', table.concat(all, ';')}
+  return {'reason', first_code, 'reasons', table.concat(refusals, ';')}
 end

@@ -2,31 +2,31 @@
 -- @use amounts fair_share_order lanes queue_order
 -- @keys lane pool_lanes
 
--- The lanes of a pool by tier, from a tier on: the tiers in order, and tier → lanes.
+-- Return the lanes of a pool by tier, from a tier on: the tiers in order, and tier → lanes.
 local function by_tier(pool, from)
-  local of, tiers, known = {}, {}, {}
+  local lanes_by_key, tiers, tier_of = {}, {}, {}
   for _, id in ipairs(redis.call('ZRANGE', keys.pool_lanes(pool.name), 0, -1)) do
     local component = lanes.open(id).component
-    known[component] = known[component] or fair_share_order.tier(pool, component)
-    local tier = known[component]
-    if tier >= from and not of[tier] then
-      of[tier] = {}
+    tier_of[component] = tier_of[component] or fair_share_order.tier(pool, component)
+    local tier = tier_of[component]
+    if tier >= from and not lanes_by_key[tier] then
+      lanes_by_key[tier] = {}
       tiers[#tiers + 1] = tier
     end
-    if tier >= from then of[tier][#of[tier] + 1] = id end
+    if tier >= from then lanes_by_key[tier][#lanes_by_key[tier] + 1] = id end
   end
   table.sort(tiers)
-  return tiers, of
+  return tiers, lanes_by_key
 end
 
--- The next of a lane, read ahead by one.
+-- Read the next waiter of a lane ahead.
 local function fetch(stream)
-  local following = redis.call('ZRANGEBYSCORE', keys.lane(stream.lane), stream.from, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
-  stream.id, stream.inner = following[1], tonumber(following[2])
-  stream.from = following[2] and '(' .. following[2]
+  local row = redis.call('ZRANGEBYSCORE', keys.lane(stream.lane), stream.from, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+  stream.id, stream.lane_score = row[1], tonumber(row[2])
+  stream.from = row[2] and '(' .. row[2]
 end
 
-local function merge(tier, ids_of, from, count, ids, places)
+local function merge(tier, ids_of, from, count, ids, queue_scores)
   local streams = {}
   for i, id in ipairs(ids_of) do
     streams[i] = {lane = id, from = from}
@@ -35,47 +35,47 @@ local function merge(tier, ids_of, from, count, ids, places)
   while #ids < count do
     local first
     for _, stream in ipairs(streams) do
-      if stream.id and (not first or stream.inner < first.inner) then first = stream end
+      if stream.id and (not first or stream.lane_score < first.lane_score) then first = stream end
     end
     if not first then return end
-    ids[#ids + 1], places[#places + 1] = first.id, amounts.format(queue_order.in_tier(tier, first.inner))
+    ids[#ids + 1], queue_scores[#queue_scores + 1] = first.id, amounts.format(queue_order.in_tier(tier, first.lane_score))
     fetch(first)
   end
 end
 
--- Up to `count` behind a place: ids and places.
+-- Return up to `count` waiters behind a queue score: ids and queue scores.
 function fair_share_pages.read(pool, after, count)
-  local from = math.max(0, math.floor(after / const.TIER))
-  local tiers, of = by_tier(pool, from)
-  local ids, places = {}, {}
+  local from = math.max(0, math.floor(after / const.TIER_STEP))
+  local tiers, lanes_by_key = by_tier(pool, from)
+  local ids, queue_scores = {}, {}
   for _, tier in ipairs(tiers) do
-    local begins = tier == from and after >= 0 and '(' .. amounts.format(after % const.TIER) or '-inf'
-    merge(tier, of[tier], begins, count, ids, places)
+    local begins = tier == from and after >= 0 and '(' .. amounts.format(after % const.TIER_STEP) or '-inf'
+    merge(tier, lanes_by_key[tier], begins, count, ids, queue_scores)
   end
-  return ids, places
+  return ids, queue_scores
 end
 
--- Up to `most` of the shapes that wait: of each policy the same number, its first ones, so that none hides the others; where there
--- are more policies than that, those of the least satisfied.
+-- Return up to `most` lanes, of each policy the same number, so that no policy hides the others. If there are more policies than
+-- that, those of the lowest tiers.
 function fair_share_pages.select_lanes(pool, most)
-  local of, components = {}, {}
+  local lanes_by_key, components = {}, {}
   for _, id in ipairs(redis.call('ZRANGE', keys.pool_lanes(pool.name), 0, -1)) do
     local component = lanes.open(id).component
-    if not of[component] then
-      of[component] = {}
+    if not lanes_by_key[component] then
+      lanes_by_key[component] = {}
       components[#components + 1] = component
     end
-    of[component][#of[component] + 1] = id
+    lanes_by_key[component][#lanes_by_key[component] + 1] = id
   end
-  local places = {}
-  for _, component in ipairs(components) do places[component] = fair_share_order.tier(pool, component) end
+  local queue_scores = {}
+  for _, component in ipairs(components) do queue_scores[component] = fair_share_order.tier(pool, component) end
   table.sort(components, function(one, other)
-    if places[one] ~= places[other] then return places[one] < places[other] end
+    if queue_scores[one] ~= queue_scores[other] then return queue_scores[one] < queue_scores[other] end
     return one < other
   end)
-  local shapes, each = {}, math.max(1, math.floor(most / math.max(1, #components)))
+  local lane_ids, per_policy = {}, math.max(1, math.floor(most / math.max(1, #components)))
   for _, component in ipairs(components) do
-    for i = 1, math.min(each, #of[component], most - #shapes) do shapes[#shapes + 1] = of[component][i] end
+    for i = 1, math.min(per_policy, #lanes_by_key[component], most - #lane_ids) do lane_ids[#lane_ids + 1] = lanes_by_key[component][i] end
   end
-  return shapes
+  return lane_ids
 end

@@ -1,108 +1,108 @@
--- The pass after a change: in every pool it stirred, grant in order whatever can be granted, within a budget of looks.
+-- The pass after a change: in every dirty pool, grant in queue order all that can be granted, within a budget.
 -- @use accounts dirty_pools grants hold_owners lane_grants lanes parking parking_lookup patience_hold
 -- @keys unfinished orphaned_lanes
 
 local budget, unfinished
-local passing = {}  -- pools a pass is going through, one within the other
+local pools_in_pass = {}  -- pools with a pass under way, nested
 local pass
 
--- A look costs one, and more where many holds have to be weighed; whatever it costs, the first of a call is made.
-local function spent(pool)
+-- Take one judgement from the budget, more where many holds count; the first judgement of a call is always made.
+local function is_spent(pool)
   if budget <= 0 then return true end
   budget = budget - 1 - math.floor((tonumber(pool.fields.victim_holds) or 0) / 10)
   return false
 end
 
--- Work is left: the next script, or the next round of the housekeeping, goes on.
-local function unsettled(pool)
+-- Mark that the budget ended before the pass did: the next script, or the next cleanup, resumes it.
+local function mark_unsettled(pool)
   unfinished = true
   pool.fields.unsettled = '1'
   redis.call('HSET', pool.key, 'unsettled', '1')
   redis.call('SADD', keys.unfinished(), pool.name)
 end
 
--- Stirred pools that a lane prefers to this one have their pass first; says whether there was one.
-local function better_first(pool, id)
-  local stirred = dirty_pools.all()
-  if next(stirred) == nil then return false end
+-- Run the pass of the first dirty pool that a lane prefers to this one; says whether there was one.
+local function grant_preferred_pool(pool, id)
+  local dirty = dirty_pools.all()
+  if next(dirty) == nil then return false end
   for _, name in ipairs(lanes.pools(lanes.open(id).component)) do
     if name == pool.name then return false end
-    if stirred[name] and not passing[name] then
+    if dirty[name] and not pools_in_pass[name] then
       pass(accounts.pool(name))
       return true
     end
   end
 end
 
--- In order, whoever can be granted; a hold ends as soon as a limit keeps its owner.
+-- Grant in queue order. The patience hold ends as soon as a limit blocks its owner.
 local function best_effort(pool, set)
   local constraints = parking.occupied_constraints(pool, set)
   lane_grants.reset(pool)
   while true do
     local owner = patience_hold.owner(pool)
-    local why = owner and accounts.blocker(owner.path, owner.lane.units, owner.lane.fixed, false)
-    if why and why.account ~= 'pool' then
+    local blocker = owner and accounts.blocker(owner.path, owner.lane.units, owner.lane.fixed, false)
+    if blocker and blocker.account ~= 'pool' then
       grants.end_patience_hold(pool)
       owner, constraints = nil, parking.occupied_constraints(pool)
     end
-    local found = lane_grants.next_candidate(pool, constraints, owner)
-    if not found then return true end
-    if not better_first(pool, found.id) then
-      if spent(pool) then return false end
-      lane_grants.grant_or_park(pool, found, owner)
+    local candidate = lane_grants.next_candidate(pool, constraints, owner)
+    if not candidate then return true end
+    if not grant_preferred_pool(pool, candidate.id) then
+      if is_spent(pool) then return false end
+      lane_grants.grant_or_park(pool, candidate, owner)
     end
   end
 end
 
--- Strict: those a limit kept come back into the line when it has room; then the first of the line, until capacity keeps one,
--- whom only owners of holds with victims pass.
+-- Strict queueing: lanes with room under their limit return to the line. Then grant from its head on, until capacity blocks the
+-- head; only owners of victim holds pass it.
 local function strict(pool, set)
   lane_grants.reset(pool)
   for _, constraint in ipairs(parking.occupied_constraints(pool, set)) do
     while constraint ~= 'line' do
-      local id, place = parking_lookup.first(pool, constraint, lane_grants.room(pool, constraint))
+      local id, queue_score = parking_lookup.first(pool, constraint, lane_grants.room(pool, constraint))
       if not id then break end
-      if spent(pool) then return false end
-      parking.park(pool, id, 'line', 0, place)
+      if is_spent(pool) then return false end
+      parking.park(pool, id, 'line', 0, queue_score)
     end
   end
-  local stuck = nil
+  local blocked_lane = nil
   while true do
-    local first, at = parking_lookup.line_head(pool)
-    local found = first and first ~= stuck and {id = first, place = at}
-    local served = hold_owners.next_grantable(pool)
-    if served and (not found or served.at < found.place) then found = served end
-    if not found then return true end
-    if not better_first(pool, found.id) then
-      if spent(pool) then return false end
-      if lane_grants.grant_or_park(pool, found) == 'pool' then stuck, budget = found.id, math.max(budget, 0) + 1 end  -- a look that moved nobody, and is the only one
+    local first, queue_score = parking_lookup.line_head(pool)
+    local candidate = first and first ~= blocked_lane and {id = first, queue_score = queue_score}
+    local owner_candidate = hold_owners.next_grantable(pool)
+    if owner_candidate and (not candidate or owner_candidate.grant_score < candidate.queue_score) then candidate = owner_candidate end
+    if not candidate then return true end
+    if not grant_preferred_pool(pool, candidate.id) then
+      if is_spent(pool) then return false end
+      if lane_grants.grant_or_park(pool, candidate) == 'pool' then blocked_lane, budget = candidate.id, math.max(budget, 0) + 1 end  -- this judgement granted nothing, and there is only one of it
     end
   end
 end
 
 local function grant_in_order(pool)
-  local set, all = dirty_pools.constraints(pool.name) or {}, pool.fields.unsettled
+  local set, was_unsettled = dirty_pools.constraints(pool.name) or {}, pool.fields.unsettled
   dirty_pools.clear(pool.name)
   if pool.fields.reviewing then
     unfinished = true
     return
   end
   for _, hold in ipairs(pool.fields.victim_holds and hold_owners.unfillable(pool) or {}) do grants.end_victim_hold(pool, hold) end
-  local through = pool.fields.queueing == 'strict' and strict or best_effort
-  if not through(pool, not all and set or nil) then return unsettled(pool) end
-  if all then
+  local grant_all = pool.fields.queueing == 'strict' and strict or best_effort
+  if not grant_all(pool, not was_unsettled and set or nil) then return mark_unsettled(pool) end
+  if was_unsettled then
     pool.fields.unsettled = nil
     redis.call('HDEL', pool.key, 'unsettled')
   end
 end
 
 function pass(pool)
-  passing[pool.name] = true
+  pools_in_pass[pool.name] = true
   grant_in_order(pool)
-  passing[pool.name] = nil
+  pools_in_pass[pool.name] = nil
 end
 
--- Go through every stirred pool. Says whether a pass was not finished.
+-- Run the pass of every dirty pool. Says whether the budget ended first.
 function grant_loop.run(count)
   budget, unfinished = count, false
   local name = next(dirty_pools.all())
@@ -113,7 +113,7 @@ function grant_loop.run(count)
   return unfinished
 end
 
--- The same, and whether anything at all is left for a next call, be it of an earlier one: 1 or 0.
+-- Run the passes; return 1 if any work is unfinished, also of earlier calls, else 0.
 function grant_loop.settle(count)
   return (grant_loop.run(count) or redis.call('EXISTS', keys.unfinished(), keys.orphaned_lanes()) > 0) and 1 or 0
 end

@@ -1,4 +1,4 @@
--- The one way units are given out and come back.
+-- The one place where units are granted and taken back.
 -- @use account_updates accounts amounts clock counters dirty_pools fair_share_order lanes nudges outbox parking patience_hold queue requests victim_holds
 -- @keys meta preemption_deadlines leases pool_allocations pool_walltime_ends pool_allocation_records pool_holds pool_victims
 
@@ -9,24 +9,24 @@ function grants.end_patience_hold(pool)
   for _, account in ipairs(owner.path) do dirty_pools.mark_constraints(pool, account, owner.lane.units, {'patience_held'}) end
 end
 
--- A hold with victims ends; who still leaves for it waits to be judged.
+-- End a hold with victims; its victims are orphaned until the next reconcile.
 function grants.end_victim_hold(pool, hold)
   if victim_holds.close(pool, hold) then nudges.send() end
   for _, account in ipairs(hold.path) do dirty_pools.mark_constraints(pool, account, hold.lane.units, {'victim_held', 'patience_held'}) end
 end
 
--- Every hold whose owner's path goes through an account ends, as the path is about to be another.
+-- End every hold whose owner's path goes through an account, before the path changes.
 function grants.end_holds_through(pool, account)
   if pool.fields.patience then grants.end_patience_hold(pool) end
   for _, hold in ipairs({unpack(victim_holds.list(pool))}) do
-    if hold.on[account.key] then grants.end_victim_hold(pool, hold) end
+    if hold.account_keys[account.key] then grants.end_victim_hold(pool, hold) end
   end
 end
 
 local function columns(fixed) return fixed and {'used', 'fixed'} or {'used'} end
 
--- Debit every account of the path, or give back (sign -1). Says whether anybody waits.
-local function book(path, lane, sign)
+-- Debit every account of the path, or credit it (sign -1). Says whether the pool has waiters.
+local function debit(path, lane, sign)
   local pool = path[#path]
   account_updates.add(path, lane.units, columns(lane.fixed), sign)
   if not parking.any(pool) then return false end
@@ -42,29 +42,29 @@ local function book(path, lane, sign)
   return true
 end
 
--- Give a request its units under a new fence; without a path it is tied to no pool. `news` and `fields` as in requests.transition.
+-- Grant a request under a new fence; without a path it is granted outside of any pool. `fields` as in `requests.transition`.
 function grants.allocate(path, lane, request, fields)
   local pool = path and path[#path]
   local fence = amounts.format(redis.call('HINCRBY', keys.meta(), 'fence', 1))
-  local lapses = request.lease_s and not request.task and clock.after(request.lease_s) or const.EXACT  -- a task's runs when it begins
-  redis.call('ZADD', keys.leases(), amounts.format(lapses), request.id)
+  local lease_end_ms = request.lease_s and not request.task and clock.after(request.lease_s) or const.MAX_AMOUNT  -- the lease of a task begins when the task starts
+  redis.call('ZADD', keys.leases(), amounts.format(lease_end_ms), request.id)
   if pool then
     redis.call('ZADD', keys.pool_allocations(pool.name), fence, request.id)
     if request.walltime_s then
       redis.call('ZADD', keys.pool_walltime_ends(pool.name), amounts.format(clock.after(request.walltime_s)), request.id)
     end
-    book(path, lane, 1)
+    debit(path, lane, 1)
     if lane.fixed then account_updates.shift_group_stacks(path) end
   end
-  local news = {'pool', pool and pool.name or '', 'fence', fence, 'granted_ms', amounts.format(clock.now)}
-  if request.preempted_by then requests.set_all(news, {'reason', 'preempted_by'}, '') end
-  requests.transition(request, states.allocated, 'allocated', news, fields)
+  local changes = {'pool', pool and pool.name or '', 'fence', fence, 'granted_ms', amounts.format(clock.now)}
+  if request.preempted_by then requests.set_all(changes, {'reason', 'preempted_by'}, '') end
+  requests.transition(request, states.allocated, 'allocated', changes, fields)
   if pool then redis.call('HSET', keys.pool_allocation_records(pool.name), request.id, requests.allocation_record(request)) end
   counters.add_wait(pool and pool.name or '', math.max(0, clock.now - tonumber(request.queued_ms or request.submitted_ms)))
   if request.task then outbox.put(request.task) end
 end
 
--- Take a waiter out of every queue; holds it had end.
+-- Take a waiter out of every queue; its holds end.
 function grants.dequeue(request, lane)
   for _, name in ipairs(lanes.pools(lane.component)) do
     local pool = accounts.pool(name)
@@ -75,7 +75,7 @@ function grants.dequeue(request, lane)
   for _, pool in ipairs(queue.leave(request.id, lane)) do dirty_pools.mark(pool) end
 end
 
--- Grant one that waits.
+-- Grant a waiter.
 function grants.grant(path, lane, id)
   local request, fields = requests.load(id), {}
   grants.dequeue(request or {id = id}, lane)
@@ -84,8 +84,8 @@ function grants.grant(path, lane, id)
   requests.save(request, fields)
 end
 
--- Who was leaving has left, and what it brings is there: whoever it left for keeps it.
-local function arrive(request, path, units)
+-- Move the freed units of a victim to the hold it left for.
+local function settle_victim(request, path, units)
   local pool = path[#path]
   local owner = redis.call('HGET', keys.pool_victims(pool.name), request.id)
   if not owner then return end
@@ -95,14 +95,14 @@ local function arrive(request, path, units)
   if hold then victim_holds.update_expected(pool, hold, path, units, -1, true) end
 end
 
--- Take a holder's units back, who may have been told to leave.
-function grants.take_back(request, told)
+-- Take the units of an allocation back.
+function grants.take_back(request, is_preempting)
   redis.call('ZREM', keys.leases(), request.id)
   if request.pool == '' then return end
   local lane, path = lanes.of(request), accounts.path(request.pool, request.component)
   redis.call('ZREM', keys.pool_allocations(request.pool), request.id)
   redis.call('HDEL', keys.pool_allocation_records(request.pool), request.id)
   if request.walltime_s then redis.call('ZREM', keys.pool_walltime_ends(request.pool), request.id) end
-  if book(path, lane, -1) then nudges.send() end
-  if told or request.status == states.preempting then arrive(request, path, lane.units) end
+  if debit(path, lane, -1) then nudges.send() end
+  if is_preempting or request.status == states.preempting then settle_victim(request, path, lane.units) end
 end

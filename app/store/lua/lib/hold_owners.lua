@@ -1,34 +1,34 @@
--- Owners of holds with victims: whom of the others' holds binds them, and whether they can be granted now. An earlier hold binds
--- by all it keeps; a later one only by what its own victims have brought, so that each is served by those who leave for it.
+-- Owners of victim holds: which holds of others count against each, and which owner can be granted now. An earlier hold counts
+-- with all its units. A later hold counts only with what its own victims have freed.
 -- @use accounts lanes queue_order victim_holds
 
--- What each hold of a pool is kept from by the others at an account, in order: a function for one key at one account.
-local function others(list, account, key)
-  local earlier, later, at = 0, 0, 0
-  local function binding(hold) return hold.on[account.key] and victim_holds.units_held(hold, account, key) or 0 end
-  local function late(hold) return math.min(binding(hold), hold.on[account.key] and victim_holds.units_freed(hold, account, key) or 0) end
-  for _, hold in ipairs(list) do later = later + late(hold) end
-  return function(upto)
-    while at < upto do
-      at = at + 1
-      later = later - late(list[at])
-      if at > 1 then earlier = earlier + binding(list[at - 1]) end
+-- Return a function: position of a hold → units of a key at an account that the other holds of the pool keep from it.
+local function blocked_units(list, account, key)
+  local earlier_sum, later_sum, index = 0, 0, 0
+  local function held_units(hold) return hold.account_keys[account.key] and victim_holds.units_held(hold, account, key) or 0 end
+  local function later_units(hold) return math.min(held_units(hold), hold.account_keys[account.key] and victim_holds.units_freed(hold, account, key) or 0) end
+  for _, hold in ipairs(list) do later_sum = later_sum + later_units(hold) end
+  return function(position)
+    while index < position do
+      index = index + 1
+      later_sum = later_sum - later_units(list[index])
+      if index > 1 then earlier_sum = earlier_sum + held_units(list[index - 1]) end
     end
-    return earlier + later
+    return earlier_sum + later_sum
   end
 end
 
-local function short(pool, hold, at, seen, list)
+local function is_blocked(pool, hold, index, sums, list)
   for _, account in ipairs(hold.path) do
     for _, key in ipairs(hold.lane.units.keys) do
-      local where = account.id .. '|' .. key
-      seen[where] = seen[where] or others(list, account, key)
-      if hold.lane.units.of[key] + seen[where](at) > accounts.room('limit', account, pool, key) then return true end
+      local place = account.id .. '|' .. key
+      sums[place] = sums[place] or blocked_units(list, account, key)
+      if hold.lane.units.of[key] + sums[place](index) > accounts.room('limit', account, pool, key) then return true end
     end
   end
 end
 
--- Whether a fixed owner's fixed share is used up by now; then it keeps nothing any more.
+-- True if the non-preemptible share of a hold's owner is used up: the hold cannot be filled any more.
 function hold_owners.is_unfillable(pool, hold)
   for _, key in ipairs(hold.lane.fixed and hold.lane.units.keys or {}) do
     if pool.limit[key] and accounts.room('fixed', hold.path[1], pool, key) < hold.lane.units.of[key] then return true end
@@ -36,29 +36,29 @@ function hold_owners.is_unfillable(pool, hold)
   return false
 end
 
-local next_one = {}  -- pool → who was found, false for nobody, until somebody is granted
+local next_owner = {}  -- pool → candidate or false, until the next grant
 
-function hold_owners.reset() next_one = {} end
+function hold_owners.reset() next_owner = {} end
 
 local function first(pool)
-  local list, seen, best = victim_holds.list(pool), {}, nil
-  for at, hold in ipairs(list) do
-    if not short(pool, hold, at, seen, list) and not hold_owners.is_unfillable(pool, hold) then
-      local place = queue_order.queue_score(pool, hold.path[1], hold.inner, lanes.is_in_share(hold.path, hold.lane))
-      if not best or place < best.at then best = {id = hold.lane.id, who = hold.id, place = place, at = place} end
+  local list, sums, best = victim_holds.list(pool), {}, nil
+  for index, hold in ipairs(list) do
+    if not is_blocked(pool, hold, index, sums, list) and not hold_owners.is_unfillable(pool, hold) then
+      local queue_score = queue_order.queue_score(pool, hold.path[1], hold.lane_score, lanes.is_in_share(hold.path, hold.lane))
+      if not best or queue_score < best.grant_score then best = {id = hold.lane.id, request_id = hold.id, queue_score = queue_score, grant_score = queue_score} end
     end
   end
   return best
 end
 
--- The first in order of the queue of those owners who can be granted now; nil if none can.
+-- Return the first owner in queue order that can be granted now; nil if none can.
 function hold_owners.next_grantable(pool)
   if not pool.fields.victim_holds then return nil end
-  if next_one[pool.name] == nil then next_one[pool.name] = first(pool) or false end
-  return next_one[pool.name] or nil
+  if next_owner[pool.name] == nil then next_owner[pool.name] = first(pool) or false end
+  return next_owner[pool.name] or nil
 end
 
--- What a function answers while a hold, if there is one, counts for nothing along its owner's path.
+-- Run a function as if a hold, if there is one, did not count along a path; return its result.
 function hold_owners.without_hold(hold, path, lane, run)
   local function count(sign)
     for _, account in ipairs(path) do
@@ -73,19 +73,19 @@ function hold_owners.without_hold(hold, path, lane, run)
   return answer
 end
 
--- What keeps a lane from being granted. With strict queueing its head may be the owner of a hold, which counts for nothing then:
--- it is a real limit, or capacity, that keeps it, and by capacity it keeps those behind it.
+-- Return what blocks a lane. With strict queueing its head may own a victim hold, and its own hold does not count: only a limit
+-- or the capacity blocks it, and by capacity it blocks the lanes behind it.
 function hold_owners.blocker(path, lane, bound)
   local pool = path[#path]
   local hold = pool.fields.victim_holds and pool.fields.queueing == 'strict' and victim_holds.find(pool, (lanes.head(lane)))
   return hold_owners.without_hold(hold, path, lane, function() return accounts.blocker(path, lane.units, lane.fixed, bound) end)
 end
 
--- The holds of those whose fixed share is used up.
+-- Return the holds that cannot be filled any more.
 function hold_owners.unfillable(pool)
-  local spent = {}
+  local unfillable = {}
   for _, hold in ipairs(victim_holds.list(pool)) do
-    if hold_owners.is_unfillable(pool, hold) then spent[#spent + 1] = hold end
+    if hold_owners.is_unfillable(pool, hold) then unfillable[#unfillable + 1] = hold end
   end
-  return spent
+  return unfillable
 end

@@ -1,8 +1,8 @@
--- Lanes: all that wait with one shape are decided as one, by their head; a pool refers to the lanes that may be granted in it.
+-- Lanes: all waiters of one shape are judged together, by their head. A pool refers to the lanes that it may grant.
 -- @use amounts fair_share_order parking queue_order
 -- @keys lane component_pools pool_lanes pool_in_share pool_lane_amounts pool_parked
 
-local opened = {}
+local cache = {}
 
 function lanes.name(component, fixed, resources)
   return component .. (fixed and '|f|' or '|p|') .. resources
@@ -13,16 +13,16 @@ function lanes.of(request)
 end
 
 function lanes.open(id)
-  local lane = opened[id]
+  local lane = cache[id]
   if not lane then
     local component, kind, text = string.match(id, '^([^|]+)|([pf])|(.*)$')
     lane = {id = id, component = component, kind = kind, fixed = kind == 'f', units = amounts.decode(text)}
-    opened[id] = lane
+    cache[id] = lane
   end
   return lane
 end
 
--- The first member and its inner number; nil when nobody is left.
+-- Return the first waiter of a lane and its lane score; nil if the lane is empty.
 function lanes.head(lane)
   local first = redis.call('ZRANGE', keys.lane(lane.id), 0, 0, 'WITHSCORES')
   return first[1], tonumber(first[2])
@@ -32,38 +32,38 @@ function lanes.pools(component)
   return redis.call('ZRANGE', keys.component_pools(component), 0, -1)
 end
 
--- Rule 1 of the order: fits on every share key it asks, of which there must be one, into its policy's unused share.
+-- True if the lane is in share: it needs a share key, and on every share key it fits the unused share of its policy.
 function lanes.is_in_share(path, lane)
   if fair_share_order.applies(path[#path]) then return false end
-  local policy, pool, asked = path[1], path[#path], false
-  local taken = lane.fixed and policy.fixed or policy.used
+  local policy, pool, needs_share_key = path[1], path[#path], false
+  local used = lane.fixed and policy.fixed or policy.used
   for _, key in ipairs(lane.units.keys) do
     if pool.reserving_accounts[key] then
-      asked = true
-      if lane.units.of[key] > (policy.reserved[key] or 0) - (taken[key] or 0) then return false end
+      needs_share_key = true
+      if lane.units.of[key] > (policy.reserved[key] or 0) - (used[key] or 0) then return false end
     end
   end
-  return asked
+  return needs_share_key
 end
 
--- Put a lane where its head and its share say.
+-- Store the score of a lane after its head or its in-share flag changed.
 function lanes.reposition(path, lane)
   local policy, pool = path[1], path[#path]
-  local _, inner = lanes.head(lane)
-  local inshare = lanes.is_in_share(path, lane)
-  local place = queue_order.stored_score(pool, policy, inner, inshare)
-  redis.call(inshare and 'SADD' or 'SREM', keys.pool_in_share(pool.name), lane.id)
-  redis.call('ZADD', keys.pool_lanes(pool.name), amounts.format(place), lane.id)
-  parking.reposition(pool, lane.id, place)
-  return place
+  local _, lane_score = lanes.head(lane)
+  local in_share = lanes.is_in_share(path, lane)
+  local score = queue_order.stored_score(pool, policy, lane_score, in_share)
+  redis.call(in_share and 'SADD' or 'SREM', keys.pool_in_share(pool.name), lane.id)
+  redis.call('ZADD', keys.pool_lanes(pool.name), amounts.format(score), lane.id)
+  parking.reposition(pool, lane.id, score)
+  return score
 end
 
--- Whether a pool refers to the lane.
+-- True if the pool refers to the lane.
 function lanes.is_attached(pool, lane)
   return redis.call('HEXISTS', keys.pool_parked(pool.name), lane.id) == 1
 end
 
--- Refer to a lane (or look at it afresh), parked where it was found to be blocked.
+-- Attach a lane to a pool, or judge it anew: parked on the constraint that blocks it.
 function lanes.attach(path, lane, constraint, need)
   local policy, pool = path[1], path[#path]
   for _, key in ipairs(lane.units.keys) do
@@ -84,7 +84,7 @@ function lanes.detach(pool, lane)
   parking.remove(pool, lane.id)
 end
 
--- A policy's use of an ask's keys has just moved: lanes that changed sides between share and borrowing get their new place.
+-- Reposition the lanes of a policy whose in-share flag changed with the use of these units.
 function lanes.reposition_crossed(path, units, kind, column, sign)
   local policy, pool = path[1], path[#path]
   for _, key in ipairs(units.keys) do

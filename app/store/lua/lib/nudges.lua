@@ -1,28 +1,28 @@
--- Nudges: a worker is told when a decision may be needed, and told once: not again before somebody has begun to look.
+-- Nudges: a worker is told once that a decision may be needed, and not again before a pass has begun.
 -- @keys nudge nudged
 
-local asked
+local is_sent
 
--- Whoever leaves work for a decision behind says so; it may be said at every turn, as only the first counts.
+-- Send a nudge. Scripts that leave work for a decision call this as often as they like: only the first counts.
 function nudges.send()
-  if asked then return end
-  asked = true
+  if is_sent then return end
+  is_sent = true
   if redis.call('SET', keys.nudge(), 'asked', 'NX', 'EX', 5) then
-    redis.pcall('PUBLISH', keys.nudged(), '')  -- who may not publish waits for the tick
+    redis.pcall('PUBLISH', keys.nudged(), '')  -- without the right to publish the worker waits for the tick
   end
 end
 
--- Here was looked, up to this moment.
+-- Clear the nudge: a pass begins now.
 function nudges.clear()
   redis.call('DEL', keys.nudge())
 end
 
--- A task that came for the lease and found it taken: its holder has to look once more.
+-- Mark that a trigger found the job lock taken: its holder has to look once more.
 function nudges.mark_missed()
   redis.call('SET', keys.nudge(), 'missed', 'EX', 5)
 end
 
--- No more of it for a while, nor of what is sent already: only ticks do not mind.
+-- Suppress nudges for a while, also those sent already; ticks are not affected.
 function nudges.suppress()
   redis.call('SET', keys.nudge(), 'hushed', 'EX', 5)
 end

@@ -1,9 +1,9 @@
--- A change that answers otherwise when done twice remembers its answer, for a caller whose first one was lost.
+-- Replies of operations that would reply otherwise when repeated, kept for a caller that lost the first reply.
 -- @keys operation
 
 local REMEMBERED_S = 600
 
--- What the operation answered when it was done; nil if it was not.
+-- Return the reply of a finished operation; nil if there is none.
 function operation_replies.find(id)
   return redis.call('GET', keys.operation(id)) or nil
 end

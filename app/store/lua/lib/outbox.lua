@@ -1,14 +1,15 @@
--- The outbox: tasks to be sent off, by when (ms): granted ones, and those that will never run, of which their worker has to hear. Whoever sends them is told at once.
+-- The outbox: tasks to be sent, by when (ms): those granted, and those that will never run, so that a worker can acknowledge
+-- that.
 -- @use amounts clock
 -- @keys outbox outbox_ready task unstarted
 
-local told
+local is_announced
 
--- Who sends tasks off is told to look; once a call.
+-- Tell the dispatcher to look, once per call.
 function outbox.announce()
-  if told then return end
-  told = true
-  redis.pcall('PUBLISH', keys.outbox_ready(), '')  -- who may not publish waits for the next look
+  if is_announced then return end
+  is_announced = true
+  redis.pcall('PUBLISH', keys.outbox_ready(), '')  -- without the right to publish the dispatcher waits for its next look
 end
 
 function outbox.put(task)
@@ -17,14 +18,15 @@ function outbox.put(task)
   outbox.announce()
 end
 
--- The request of a task is over: its worker knows, and nothing is kept, or has to hear of it. Only what the task has now counts.
+-- Handle the end of a request of a task. If the worker reported the outcome, the task is deleted; else the worker has to be told.
+-- A request that the task no longer has is ignored.
 function outbox.request_ended(request)
   if redis.call('HGET', keys.task(request.task), 'request') ~= request.id then return end
   if (request.outcome or '') ~= '' then return outbox.delete_task(request.task) end
   outbox.put(request.task)
 end
 
--- A task is over: nothing of it is kept.
+-- Delete a task that is over.
 function outbox.delete_task(task)
   redis.call('ZREM', keys.outbox(), task)
   redis.call('ZREM', keys.unstarted(), task)

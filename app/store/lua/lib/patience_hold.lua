@@ -1,15 +1,15 @@
--- The hold of patience: capacity kept free for a waiter who was passed for too long. It counts as used against those behind its
--- owner in the queue, but for owners of holds with victims (`victim_holds`).
+-- The patience hold of a pool: capacity kept free for a waiter that others passed for too long. Its units count as used for all
+-- behind its owner in the queue, except owners of victim holds (`victim_holds`).
 -- @use account_updates accounts amounts clock lanes queue_order requests
 -- @keys pool_holds pool_walltime_ends
 
-local EXAMINED = 500  -- running allocations looked at, at most, to foresee when an owner can start
+local EXAMINED = 500  -- allocations examined, at most, to compute the shadow time
 
--- Who has the pool's hold of patience: request, lane, path and place; nil if nobody.
+-- Return the owner of the patience hold: request, lane, path and queue score; nil if there is none.
 function patience_hold.owner(pool)
   if not pool.fields.patience then return nil end
   local request = requests.load(pool.fields.patience)
-  if not request then  -- lost; what was kept for it is found by the audit
+  if not request then  -- lost; the audit finds its units
     redis.call('HDEL', keys.pool_holds(pool.name), pool.fields.patience)
     redis.call('HDEL', pool.key, 'patience')
     pool.fields.patience = nil
@@ -17,8 +17,8 @@ function patience_hold.owner(pool)
   end
   local lane = lanes.of(request)
   local path = accounts.path(pool.name, lane.component)
-  local inner = queue_order.lane_score(tonumber(request.class), tonumber(request.seq))
-  return {request = request, lane = lane, path = path, place = queue_order.queue_score(pool, path[1], inner, lanes.is_in_share(path, lane))}
+  local lane_score = queue_order.lane_score(tonumber(request.class), tonumber(request.seq))
+  return {request = request, lane = lane, path = path, queue_score = queue_order.queue_score(pool, path[1], lane_score, lanes.is_in_share(path, lane))}
 end
 
 function patience_hold.open(path, lane, id)
@@ -36,30 +36,31 @@ function patience_hold.close(pool, owner)
   redis.call('HDEL', keys.pool_holds(pool.name), owner.request.id)
 end
 
-local function roomy(room, units)
-  for _, left in pairs(room) do
+local function fits(free, units)
+  for _, free_units in pairs(free) do
     for _, key in ipairs(units.keys) do
-      if units.of[key] > left[key] then return false end
+      if units.of[key] > free_units[key] then return false end
     end
   end
   return true
 end
 
--- When the owner could start if every promised walltime is kept; what overstays its promise may end at any moment. Nil if unknown.
+-- Return when the owner could start if every promised walltime is kept (shadow time). An allocation beyond its promise may end at
+-- any moment. Nil if unknown.
 function patience_hold.shadow_time(pool, owner)
-  local units, room = owner.lane.units, {}
+  local units, free = owner.lane.units, {}
   for _, account in ipairs(owner.path) do
-    room[account] = {}
-    for _, key in ipairs(units.keys) do room[account][key] = accounts.room('limit', account, pool, key) end
+    free[account] = {}
+    for _, key in ipairs(units.keys) do free[account][key] = accounts.room('limit', account, pool, key) end
   end
   local ends = redis.call('ZRANGE', keys.pool_walltime_ends(pool.name), 0, EXAMINED - 1, 'WITHSCORES')
   for i = 1, #ends, 2 do
-    local component, held = requests.component_and_units(ends[i])
+    local component, units_held = requests.component_and_units(ends[i])
     for _, account in ipairs(accounts.path(pool.name, component)) do
-      for _, key in ipairs(room[account] and held.keys or {}) do
-        if room[account][key] then room[account][key] = room[account][key] + held.of[key] end
+      for _, key in ipairs(free[account] and units_held.keys or {}) do
+        if free[account][key] then free[account][key] = free[account][key] + units_held.of[key] end
       end
     end
-    if roomy(room, units) then return math.max(clock.now, tonumber(ends[i + 1])) end
+    if fits(free, units) then return math.max(clock.now, tonumber(ends[i + 1])) end
   end
 end

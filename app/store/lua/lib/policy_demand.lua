@@ -1,18 +1,18 @@
--- Fair share: what all who wait for a pool ask, summed up by policy.
+-- Fair share: the demand of each policy, the sum over its waiters.
 -- @use amounts lanes
 -- @keys lane pool_lanes
 
--- Of a stretch of the pool's lanes: component, how many wait and the amounts of all of them, a row each; and where the next
--- stretch begins, empty if that was all.
+-- Return the demand in a stretch of the pool's lanes, a row a policy: component, waiters, units by key. And where the next
+-- stretch begins, empty at the end.
 function policy_demand.read(pool, first, count)
-  local of, components = {}, {}
+  local sums_by_component, components = {}, {}
   local ids = redis.call('ZRANGE', keys.pool_lanes(pool.name), first, first + count - 1)
   for _, id in ipairs(ids) do
     local lane, waiting = lanes.open(id), redis.call('ZCARD', keys.lane(id))
-    local sums = of[lane.component]
+    local sums = sums_by_component[lane.component]
     if not sums then
       sums = {waiting = 0, units = {}}
-      of[lane.component] = sums
+      sums_by_component[lane.component] = sums
       components[#components + 1] = lane.component
     end
     sums.waiting = sums.waiting + waiting
@@ -20,10 +20,10 @@ function policy_demand.read(pool, first, count)
   end
   local rows = {}
   for i, component in ipairs(components) do
-    rows[i] = {component, amounts.format(of[component].waiting)}
-    for key, units in pairs(of[component].units) do
+    rows[i] = {component, amounts.format(sums_by_component[component].waiting)}
+    for key, units in pairs(sums_by_component[component].units) do
       rows[i][#rows[i] + 1] = key
-      rows[i][#rows[i] + 1] = amounts.format(math.min(const.EXACT, units))
+      rows[i][#rows[i] + 1] = amounts.format(math.min(const.MAX_AMOUNT, units))
     end
   end
   return rows, #ids == count and amounts.format(first + count) or ''

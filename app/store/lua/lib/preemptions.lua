@@ -1,4 +1,4 @@
--- Leaving: who is told to, the steps of it with their deadlines, and its end, which is a place in the queue or the end of all.
+-- The preemption protocol: directive and deadline of each step, and the end: requeued, or preempted for good.
 -- @use account_updates accounts admission amounts clock counters grants lanes requests victim_holds
 -- @keys preemption_deadlines meta pool_allocation_records pool_victims
 
@@ -8,23 +8,23 @@ local RECENT_MS = 60000
 local function grace_ms(pool) return tonumber(pool.fields.grace_s or const.GRACE_S) * 1000 end
 local function checkpoint_timeout_ms(pool) return tonumber(pool.fields.checkpoint_timeout_s or const.CHECKPOINT_TIMEOUT_S) * 1000 end
 
--- Whether its work has been begun; of a task that is when a worker says so.
+-- True if the work has started; a task has started when a worker reports it.
 local function has_started(request) return not request.task or (request.started_ms or '') ~= '' end
 
--- What ranks somebody, as `priority,class`.
+-- Return the rank of a request, as `priority,class`.
 function preemptions.rank(policy, request) return policy.fields.priority .. ',' .. request.class end
 
 local function start_step(request, directive, deadline, changes)
   requests.set_all(changes, {'directive'}, directive)
   requests.set_all(changes, {'deadline_ms'}, amounts.format(deadline))
-  if redis.call('HGET', keys.pool_victims(request.pool), request.id) == '-' then  -- its time stands still
+  if redis.call('HGET', keys.pool_victims(request.pool), request.id) == '-' then  -- the deadline is paused
     requests.set_all(changes, {'orphaned_ms'}, amounts.format(clock.now))
   else
     redis.call('ZADD', keys.preemption_deadlines(), amounts.format(deadline), request.id)
   end
 end
 
--- The second step: it is told to end. Its checkpoint, if it was to make one, has failed.
+-- Begin the second step: the directive `terminate`. A requested checkpoint has failed.
 function preemptions.terminate(pool, request)
   local changes = {}
   start_step(request, 'terminate', clock.now + grace_ms(pool), changes)
@@ -33,7 +33,7 @@ function preemptions.terminate(pool, request)
   requests.add_event(request, 'terminating', changes)
 end
 
--- A checkpoint is saved: it can go on from there.
+-- Store a completed checkpoint, from which the work can resume.
 function preemptions.save_checkpoint(request, reference, fields)
   local now = amounts.format(clock.now)
   requests.set(request, fields, 'checkpointed_ms', now)
@@ -41,11 +41,11 @@ function preemptions.save_checkpoint(request, reference, fields)
   if request.pool ~= '' then redis.call('HSET', keys.pool_allocation_records(request.pool), request.id, requests.allocation_record(request)) end
 end
 
--- Somebody who was told to leave has left (`preempted`, by `how` it said so) or is made to (`forced`): the units come back, and it
--- stands in the queue again with its age, unless it was there too often.
+-- Complete a preemption: the victim exited (`preempted`, with its `outcome`) or is forced (`forced`). Its units come back. It is
+-- queued again under its submission number, unless its retries are used up or its checkpoint is lost.
 function preemptions.complete(request, event, outcome, details)
   local pool, lane, fields = accounts.pool(request.pool), lanes.of(request), {}
-  local preemption_count = (tonumber(request.preemptions) or 0) + (has_started(request) and 1 or 0)  -- who had not begun lost nothing
+  local preemption_count = (tonumber(request.preemptions) or 0) + (has_started(request) and 1 or 0)  -- a victim that had not started lost nothing
   local checkpoint_lost = (event == 'forced' or request.failed == '1') and pool.fields.requeue_failed_checkpoint == '0'
   local requeues = not checkpoint_lost and (request.retries == '-1' or preemption_count <= tonumber(request.retries))
   local event_details = details or {rank = request.rank or '', by_rank = request.by_rank}
@@ -66,8 +66,8 @@ function preemptions.complete(request, event, outcome, details)
   requests.save(request, fields)
 end
 
--- Tell somebody to leave for the owner of a hold, or for nobody (nil) if its account is over a limit; or take its units at once where
--- no grace is given, or nobody is there to be told as its task has not begun.
+-- Begin a preemption for the owner of a hold, or (nil) for an account over its limit. The units are taken at once if there is no
+-- grace, or if the work has not started.
 function preemptions.begin(path, hold, request, reason, by_rank)
   local policy, pool, lane, changes, fields = path[1], path[#path], lanes.of(request), {}, {}
   local details = {rank = preemptions.rank(policy, request), by_rank = by_rank}
@@ -92,7 +92,7 @@ function preemptions.begin(path, hold, request, reason, by_rank)
   requests.save(request, fields)
 end
 
--- Whether who says that it has left was called back so lately that it cannot have heard of it; then it leaves for the reason it had.
+-- True if the allocation was reprieved so recently that its exit crossed the reprieve; then it exits for the old reason.
 function preemptions.accept_late_exit(request)
   local reprieved_ms, by, reason = string.match(request.reprieved or '', '^(%S+) (%S*) (%S+)$')
   if not reprieved_ms or request.preempting_fence ~= request.fence or clock.now - tonumber(reprieved_ms) > RECENT_MS then return false end
@@ -103,7 +103,7 @@ function preemptions.accept_late_exit(request)
   return true
 end
 
--- Nobody needs it gone any more: it stays.
+-- Reprieve a victim: no hold needs its units any more.
 function preemptions.reprieve(request)
   local changes, fields = {}, {}
   requests.set_all(changes, {'reprieved'}, amounts.format(clock.now) .. ' ' .. request.preempted_by .. ' ' .. request.reason)

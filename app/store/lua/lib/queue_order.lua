@@ -1,60 +1,60 @@
--- Rank and age in one number (rules 2 to 4 of the order), and with rule 1 a lane's place.
+-- Pack the queue order into one number; the order and its constants are defined in `app/domain/queue_score.py`.
 -- @use fair_share_order
 
--- What a lane sorts its members by: class, then number of submission.
+-- Return the score of a waiter in its lane: class, then number of submission.
 function queue_order.lane_score(class, seq)
-  return (const.CLASSES - 1 - class) * const.AGES + seq
+  return (const.CLASS_COUNT - 1 - class) * const.MAX_SUBMISSIONS + seq
 end
 
-local function rank(pool, priority, inner)
-  local class, weight = math.floor(inner / const.AGES), const.PRIORITIES - 1 - priority
-  if pool.fields.discipline == 'classes' then return class * const.PRIORITIES + weight end
-  return weight * const.CLASSES + class
+local function rank(pool, priority, lane_score)
+  local class, inverse_priority = math.floor(lane_score / const.MAX_SUBMISSIONS), const.PRIORITY_COUNT - 1 - priority
+  if pool.fields.discipline == 'classes' then return class * const.PRIORITY_COUNT + inverse_priority end
+  return inverse_priority * const.CLASS_COUNT + class
 end
 
-function queue_order.rank_score(pool, policy, inner)
-  if fair_share_order.applies(pool) then return inner end
-  return rank(pool, tonumber(policy.fields.priority), inner) * const.AGES + inner % const.AGES
+function queue_order.rank_score(pool, policy, lane_score)
+  if fair_share_order.applies(pool) then return lane_score end
+  return rank(pool, tonumber(policy.fields.priority), lane_score) * const.MAX_SUBMISSIONS + lane_score % const.MAX_SUBMISSIONS
 end
 
-function queue_order.with_share_flag(pool, score, inshare)
-  local band = inshare and 0 or 1
+function queue_order.with_share_flag(pool, rank_score, in_share)
+  local borrow_flag = in_share and 0 or 1
   if pool.fields.order == 'priority_first' then
-    return (math.floor(score / const.AGES) * 2 + band) * const.AGES - const.BAND + score % const.AGES  -- exact in this order only
+    return (math.floor(rank_score / const.MAX_SUBMISSIONS) * 2 + borrow_flag) * const.MAX_SUBMISSIONS - const.BORROWING_STEP + rank_score % const.MAX_SUBMISSIONS  -- exact in this order only
   end
-  return score + (band - 1) * const.BAND
+  return rank_score + (borrow_flag - 1) * const.BORROWING_STEP
 end
 
-function queue_order.queue_score(pool, policy, inner, inshare)
-  if fair_share_order.applies(pool) then return queue_order.in_tier(fair_share_order.tier(pool, policy.component), inner) end
-  return queue_order.with_share_flag(pool, queue_order.rank_score(pool, policy, inner), inshare)
+function queue_order.queue_score(pool, policy, lane_score, in_share)
+  if fair_share_order.applies(pool) then return queue_order.in_tier(fair_share_order.tier(pool, policy.component), lane_score) end
+  return queue_order.with_share_flag(pool, queue_order.rank_score(pool, policy, lane_score), in_share)
 end
 
--- With fair share: the place in a tier. What is kept of it leaves the tier out, which moves with every grant.
-function queue_order.in_tier(tier, inner) return tier * const.TIER + inner end
+-- With fair share: return the queue score in a tier. The stored score has no tier, as tiers change with every grant.
+function queue_order.in_tier(tier, lane_score) return tier * const.TIER_STEP + lane_score end
 
--- What of a place is kept.
-function queue_order.without_tier(pool, place)
-  return fair_share_order.applies(pool) and place % const.TIER or place
+-- Return the part of a queue score that is stored.
+function queue_order.without_tier(pool, queue_score)
+  return fair_share_order.applies(pool) and queue_score % const.TIER_STEP or queue_score
 end
 
--- What is kept of the place a lane has by its head and its share.
-function queue_order.stored_score(pool, policy, inner, inshare)
-  return fair_share_order.applies(pool) and inner or queue_order.queue_score(pool, policy, inner, inshare)
+-- Return the stored score of a lane, by its head and its in-share flag.
+function queue_order.stored_score(pool, policy, lane_score, in_share)
+  return fair_share_order.applies(pool) and lane_score or queue_order.queue_score(pool, policy, lane_score, in_share)
 end
 
--- The inner number from which on a policy's members score `score` or more.
-function queue_order.lane_score_from(pool, policy, score)
-  local ranked, seq = math.floor(score / const.AGES), score % const.AGES
-  local weight = const.PRIORITIES - 1 - tonumber(policy.fields.priority)
+-- Return the lane score from which on the waiters of a policy have this rank score or more.
+function queue_order.lane_score_from(pool, policy, rank_score)
+  local rank_part, seq = math.floor(rank_score / const.MAX_SUBMISSIONS), rank_score % const.MAX_SUBMISSIONS
+  local inverse_priority = const.PRIORITY_COUNT - 1 - tonumber(policy.fields.priority)
   if pool.fields.discipline == 'classes' then
-    local class, other = math.floor(ranked / const.PRIORITIES), ranked % const.PRIORITIES
-    if weight > other then return class * const.AGES end
-    if weight < other then return (class + 1) * const.AGES end
-    return class * const.AGES + seq
+    local class, other_priority = math.floor(rank_part / const.PRIORITY_COUNT), rank_part % const.PRIORITY_COUNT
+    if inverse_priority > other_priority then return class * const.MAX_SUBMISSIONS end
+    if inverse_priority < other_priority then return (class + 1) * const.MAX_SUBMISSIONS end
+    return class * const.MAX_SUBMISSIONS + seq
   end
-  local other, class = math.floor(ranked / const.CLASSES), ranked % const.CLASSES
-  if weight > other then return 0 end
-  if weight < other then return const.CLASSES * const.AGES end
-  return class * const.AGES + seq
+  local other_priority, class = math.floor(rank_part / const.CLASS_COUNT), rank_part % const.CLASS_COUNT
+  if inverse_priority > other_priority then return 0 end
+  if inverse_priority < other_priority then return const.CLASS_COUNT * const.MAX_SUBMISSIONS end
+  return class * const.MAX_SUBMISSIONS + seq
 end

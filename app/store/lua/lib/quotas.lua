@@ -1,24 +1,24 @@
--- What a policy or a group may be promised (reserved, limit), and what its parent has promised to all of its children.
+-- Quotas of a policy or a group: its reserved amounts and limits, and the sum its parent has reserved for all children.
 -- @use accounts amounts
 
 local PROTECTED = 'non_preemptible_usage_threshold'
 
--- A refusal as it is answered: code, account, key, and the two numbers that do not agree.
-local function refusal(code, account, key, asked, bound)
-  return {code, account, key, amounts.format(asked), amounts.format(bound)}
+-- Return a refusal as replied: code, account, key, and the two numbers that do not agree.
+local function refusal(code, account, key, wanted_amount, bound)
+  return {code, account, key, amounts.format(wanted_amount), amounts.format(bound)}
 end
 
--- Nil if every key of which use is protected is listed by the pool, of which `listed` are the keys.
-function quotas.threshold_refusal(listed, id, protected)
+-- Return a refusal if a protected key is not a key of the pool; else nil.
+function quotas.threshold_refusal(pool_keys, id, protected)
   local wanted = amounts.decode(protected or '')
   for _, key in ipairs(wanted.keys) do
-    if not listed[key] then return refusal('unknown_threshold_key', id, key, wanted.of[key], 0) end
+    if not pool_keys[key] then return refusal('unknown_threshold_key', id, key, wanted.of[key], 0) end
   end
 end
 
--- Nil if `wanted` (reserved, limit) agrees with itself, the pool and what the parent has left, and its settings with the
--- pool; `now` is the account as it is.
-function quotas.refusal(pool, parent, now, id, wanted, settings)
+-- Return a refusal if `wanted` (reserved, limit) disagrees with itself, the pool, the rest of the parent's share or the pool's
+-- keys; else nil. `account` is the account before the change.
+function quotas.refusal(pool, parent, account, id, wanted, settings)
   for key, reserved in pairs(wanted.reserved) do
     if not pool.limit[key] then return refusal('unknown_key', 'pool', key, reserved, 0) end
     local limit = wanted.limit[key] or pool.limit[key]
@@ -29,19 +29,19 @@ function quotas.refusal(pool, parent, now, id, wanted, settings)
     if limit > pool.limit[key] then return refusal('limit_beyond_capacity', id, key, limit, pool.limit[key]) end
   end
   for _, setting in ipairs(settings) do
-    local no = setting[1] == PROTECTED and quotas.threshold_refusal(pool.limit, id, setting[2])
-    if no then return no end
+    local key_refusal = setting[1] == PROTECTED and quotas.threshold_refusal(pool.limit, id, setting[2])
+    if key_refusal then return key_refusal end
   end
-  for key, promised in pairs(now and now.children_reserved or {}) do
+  for key, promised in pairs(account and account.children_reserved or {}) do
     if promised > (wanted.reserved[key] or 0) then
       return refusal('reserved_below_children', id, key, wanted.reserved[key] or 0, promised)
     end
   end
-  local given = parent == pool and pool.limit or parent.reserved
+  local available = parent == pool and pool.limit or parent.reserved
   for key, reserved in pairs(wanted.reserved) do
-    local own = now and quotas.parent(pool, now) == parent and now.reserved[key] or 0
-    local total = (parent.children_reserved[key] or 0) - own + reserved
-    if reserved > 0 and total > (given[key] or 0) then return refusal('overpromised', parent.id, key, total, given[key] or 0) end
+    local own_amount = account and quotas.parent(pool, account) == parent and account.reserved[key] or 0
+    local total = (parent.children_reserved[key] or 0) - own_amount + reserved
+    if reserved > 0 and total > (available[key] or 0) then return refusal('overpromised', parent.id, key, total, available[key] or 0) end
   end
 end
 
@@ -50,46 +50,46 @@ function quotas.parent(pool, account)
   return name and accounts.group(pool.name, name) or pool
 end
 
-local function shift(account, column, key, by)
-  local now = (account[column][key] or 0) + by
-  account[column][key] = now > 0 and now or nil
-  if now > 0 then redis.call('HSET', account.key, column .. ':' .. key, amounts.format(now))
+local function add_to_column(account, column, key, by)
+  local total = (account[column][key] or 0) + by
+  account[column][key] = total > 0 and total or nil
+  if total > 0 then redis.call('HSET', account.key, column .. ':' .. key, amounts.format(total))
   else redis.call('HDEL', account.key, column .. ':' .. key) end
 end
 
--- Enter an account's reserved in its parent's and the pool's books, or strike it out (sign -1).
+-- Add the reserved amounts of an account to the sums of its parent and the pool, or subtract them (sign -1).
 function quotas.update_reserved_sums(pool, parent, reserved, sign)
   for key, amount in pairs(reserved) do
     if amount > 0 then
-      shift(parent, 'children_reserved', key, sign * amount)
-      shift(pool, 'reserving_accounts', key, sign)
+      add_to_column(parent, 'children_reserved', key, sign * amount)
+      add_to_column(pool, 'reserving_accounts', key, sign)
     end
   end
 end
 
--- Settings by name and value, an empty one is unset.
+-- Write settings by name and value; an empty value unsets.
 function quotas.write_settings(key, settings)
   for _, setting in ipairs(settings) do
     if setting[2] ~= '' then redis.call('HSET', key, setting[1], setting[2]) else redis.call('HDEL', key, setting[1]) end
   end
 end
 
--- An account that is new is the youngest of its pool.
+-- Give a new account the next creation number of its pool.
 function quotas.number_account(pool, key)
   redis.call('HSET', key, 'creation_number', amounts.format(redis.call('HINCRBY', pool.key, 'last_creation_number', 1)))
 end
 
--- Replace what an account is promised, and its settings.
-function quotas.write(key, now, wanted, settings)
+-- Replace the quotas and the settings of an account.
+function quotas.write(key, account, wanted, settings)
   for _, column in ipairs({'reserved', 'limit'}) do
-    for name in pairs(now and now[column] or {}) do redis.call('HDEL', key, column .. ':' .. name) end
+    for name in pairs(account and account[column] or {}) do redis.call('HDEL', key, column .. ':' .. name) end
     for name, amount in pairs(wanted[column]) do redis.call('HSET', key, column .. ':' .. name, amounts.format(amount)) end
   end
   quotas.write_settings(key, settings)
   accounts.forget(key)
 end
 
--- Whether units are held on an account.
+-- True if units of an account are allocated.
 function quotas.in_use(account)
   for _, used in pairs(account.used) do
     if used > 0 then return true end

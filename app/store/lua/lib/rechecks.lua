@@ -1,8 +1,8 @@
--- After a change of a pool, a group or a policy: every lane's eligibility, share and place again, a bounded part at a time.
+-- After a change of a pool, a group or a policy: recheck eligibility and score of every lane, a bounded part at a time.
 -- @use accounts amounts dirty_pools eligibility fair_share_order grants lanes nudges parking patience_hold queue queue_order requests victim_holds
 -- @keys pool_policies pool_unfinished pool_queue component_lanes unfinished orphaned_lanes lane
 
--- From now on nobody is granted in the pool until all its lanes have been looked at.
+-- Start a recheck: the pool grants nothing until all its lanes are rechecked.
 function rechecks.start(pool)
   accounts.forget(pool.key)
   redis.call('HSET', pool.key, 'reviewing', '1', 'watched', fair_share_order.watch_state(pool.name))
@@ -11,7 +11,7 @@ function rechecks.start(pool)
   redis.call('SADD', keys.unfinished(), pool.name)
 end
 
-local function shut_out(pool, lane)
+local function exclude(pool, lane)
   local owner = patience_hold.owner(pool)
   if owner and owner.lane == lane then grants.end_patience_hold(pool) end
   for _, hold in ipairs({unpack(victim_holds.list(pool))}) do
@@ -25,95 +25,95 @@ local function shut_out(pool, lane)
   redis.call('SADD', keys.orphaned_lanes(), lane.id)
 end
 
-local function look(path, lane)
+local function recheck(path, lane)
   local pool = path[#path]
   if not lanes.head(lane) then return queue.forget_lane(lane) end
-  local listed = lanes.is_attached(pool, lane)
+  local attached = lanes.is_attached(pool, lane)
   if eligibility.refusal(path, lane.units, lane.fixed) then
-    if listed then return shut_out(pool, lane) end
+    if attached then return exclude(pool, lane) end
     for _, name in ipairs(lanes.pools(lane.component)) do
       if lanes.is_attached(accounts.pool(name), lane) then return end
     end
     return redis.call('SADD', keys.orphaned_lanes(), lane.id)
   end
   redis.call('SREM', keys.orphaned_lanes(), lane.id)
-  local busy = redis.call('HEXISTS', keys.pool_unfinished(pool.name), 'sync ' .. lane.id) == 1
-  if not listed or busy or not queue.is_in_order(path, lane) then queue.schedule_sync(pool, lane) end
+  local is_syncing = redis.call('HEXISTS', keys.pool_unfinished(pool.name), 'sync ' .. lane.id) == 1
+  if not attached or is_syncing or not queue.is_in_order(path, lane) then queue.schedule_sync(pool, lane) end
   lanes.attach(path, lane, parking.NEW, 0)
 end
 
--- Look at up to `count` lanes; says how many were looked at, and whether that was all.
+-- Recheck up to `count` lanes; return how many, and whether that was all.
 function rechecks.step(pool, count)
-  local todo, done = keys.pool_unfinished(pool.name), 0
-  local from = redis.call('HGET', todo, 'review') or ''
+  local work_key, count_done = keys.pool_unfinished(pool.name), 0
+  local from = redis.call('HGET', work_key, 'review') or ''
   local components = redis.call('SMEMBERS', keys.pool_policies(pool.name))
-  local at = string.match(from, '^[^|]*')
+  local component_from = string.match(from, '^[^|]*')
   table.sort(components)
   for _, component in ipairs(components) do
-    local ids = component >= at and redis.call('SMEMBERS', keys.component_lanes(component)) or {}
+    local ids = component >= component_from and redis.call('SMEMBERS', keys.component_lanes(component)) or {}
     table.sort(ids)
     for _, id in ipairs(ids) do
-      if component > at or id > from then
-        if done >= count then return done, false end
-        look(accounts.path(pool.name, component), lanes.open(id))
-        redis.call('HSET', todo, 'review', id)
-        done = done + 1
+      if component > component_from or id > from then
+        if count_done >= count then return count_done, false end
+        recheck(accounts.path(pool.name, component), lanes.open(id))
+        redis.call('HSET', work_key, 'review', id)
+        count_done = count_done + 1
       end
     end
   end
-  redis.call('HDEL', todo, 'review')
+  redis.call('HDEL', work_key, 'review')
   redis.call('HDEL', pool.key, 'reviewing')
   redis.call('HSET', pool.key, 'unsettled', '1')
   pool.fields.reviewing, pool.fields.unsettled = nil, '1'
   if fair_share_order.applies(pool) then nudges.send() end
   if pool.fields.patience and (pool.fields.queueing == 'strict' or not pool.fields.patience_s) then grants.end_patience_hold(pool) end
   dirty_pools.mark(pool)
-  return done, true
+  return count_done, true
 end
 
--- Bring up to `count` members of lanes that entered, left or moved into line with the pool's queue.
+-- Sync up to `count` waiters of changed lanes with the queue of the pool.
 function rechecks.sync_queue(pool, count)
-  local done, queued = 0, keys.pool_queue(pool.name)
+  local count_done, queued = 0, keys.pool_queue(pool.name)
   for _, field in ipairs(redis.call('HKEYS', keys.pool_unfinished(pool.name))) do
     local id = string.match(field, '^sync (.+)$')
     local lane = id and lanes.open(id)
     local path = lane and accounts.path(pool.name, lane.component)
-    local listed = path and lanes.is_attached(pool, lane)
+    local attached = path and lanes.is_attached(pool, lane)
     local from = id and redis.call('HGET', keys.pool_unfinished(pool.name), field)
-    local members = id and redis.call('ZRANGEBYSCORE', keys.lane(id), from, '+inf', 'WITHSCORES', 'LIMIT', 0, count - done) or {}
+    local members = id and redis.call('ZRANGEBYSCORE', keys.lane(id), from, '+inf', 'WITHSCORES', 'LIMIT', 0, count - count_done) or {}
     for i = 1, #members, 2 do
-      if listed then
+      if attached then
         redis.call('ZADD', queued, amounts.format(queue_order.rank_score(pool, path[1], tonumber(members[i + 1]))), members[i])
       else redis.call('ZREM', queued, members[i]) end
-      from, done = '(' .. members[i + 1], done + 1
+      from, count_done = '(' .. members[i + 1], count_done + 1
     end
-    if id and done >= count then
+    if id and count_done >= count then
       redis.call('HSET', keys.pool_unfinished(pool.name), field, from)
-      return done, false
+      return count_done, false
     end
     if id then redis.call('HDEL', keys.pool_unfinished(pool.name), field) end
   end
-  return done, true
+  return count_done, true
 end
 
--- Reject up to `count` members of lanes that fit nowhere any more.
+-- Reject up to `count` waiters of lanes that fit no pool any more.
 function rechecks.reject_orphans(count)
-  local done = 0
+  local count_done = 0
   for _, id in ipairs(redis.call('SMEMBERS', keys.orphaned_lanes())) do
     local lane = lanes.open(id)
     local reasons = eligibility.refusals(lane.component, lane.units, lane.fixed)
-    local members = reasons and redis.call('ZRANGE', keys.lane(id), 0, count - done - 1) or {}
+    local members = reasons and redis.call('ZRANGE', keys.lane(id), 0, count - count_done - 1) or {}
     if #members == 0 then redis.call('SREM', keys.orphaned_lanes(), id) end
-    for _, who in ipairs(members) do
-      local request, fields = requests.load(who), {}
-      queue.leave(who, lane)
+    for _, request_id in ipairs(members) do
+      local request, fields = requests.load(request_id), {}
+      queue.leave(request_id, lane)
       if request then  -- else it was lost
         requests.finish(request, states.rejected, 'rejected', {unpack(reasons)}, fields)
         requests.save(request, fields)
       end
-      done = done + 1
+      count_done = count_done + 1
     end
-    if done >= count then return done, false end
+    if count_done >= count then return count_done, false end
   end
-  return done, true
+  return count_done, true
 end

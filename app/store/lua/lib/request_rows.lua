@@ -1,8 +1,8 @@
--- Rows of a list: a request as it stands, with the end of its lease.
+-- Rows of a list: a request with the end of its lease.
 -- @use requests
 -- @keys leases
 
--- Name and value in turn.
+-- Return name and value in turn.
 function request_rows.build(request)
   local row = requests.flat(request)
   if request.status ~= states.allocated and request.status ~= states.preempting or not request.lease_s then return row end

@@ -1,33 +1,33 @@
--- Tasks: a message that is kept until its request is granted, and the requests the task has, one after the other.
+-- Tasks: a message kept until its request is granted, and the requests of the task, one after the other.
 -- @use admission amounts outbox requests
 -- @keys delayed leases task
 
-local SHOWN = {'name', 'request', 'due_ms', 'sent', 'sent_fence', 'lost', 'returned', 'most', 'ended', 'told', 'age', 'saved', 'begun', 'spec'}
+local FIELDS = {'name', 'request', 'due_ms', 'sent', 'sent_fence', 'lost', 'returned', 'most', 'ended', 'told', 'age', 'saved', 'begun', 'spec'}
 
--- All that is kept of a task but its message; nil if there is none.
+-- Return a task without its message; nil if there is none.
 function tasks.load(id)
-  local values = redis.call('HMGET', keys.task(id), unpack(SHOWN))
+  local values = redis.call('HMGET', keys.task(id), unpack(FIELDS))
   if not values[1] then return nil end
   local task = {id = id}
-  for i, name in ipairs(SHOWN) do task[name] = values[i] or nil end
+  for i, name in ipairs(FIELDS) do task[name] = values[i] or nil end
   return task
 end
 
--- The same for an answer, name and value in turn.
+-- Return a task for a reply, name and value in turn.
 function tasks.flat(task)
-  local flat = {'id', task.id, 'component', cjson.decode(task.spec)[2]}  -- of the fields of an ask it is the first
+  local flat = {'id', task.id, 'component', cjson.decode(task.spec)[2]}  -- the first field of a spec
   for _, name in ipairs({'name', 'request', 'due_ms', 'sent', 'sent_fence', 'lost', 'ended'}) do
     if task[name] then requests.set_all(flat, {name}, task[name]) end
   end
   return flat
 end
 
--- Its request now, if it has one.
+-- Return the present request of a task, if it has one.
 function tasks.request(task)
   return task.request and requests.load(task.request)
 end
 
--- The task as it stands now and its request, both flat for an answer; of one that is over all that is left is its name.
+-- Return the task and its request, both flat for a reply; of a deleted task only its id.
 function tasks.describe(id)
   local task = tasks.load(id)
   local request = task and tasks.request(task)
@@ -41,50 +41,50 @@ function tasks.is_unstarted(request)
   return (request.started_ms or '') == '' and (request.status == states.allocated or request.status == states.preempting)
 end
 
--- Whether a request may still change.
+-- True if a request is not in a final state.
 function tasks.is_open(request)
   return string.find(transitions, ' ' .. request.status .. '>', 1, true) ~= nil
 end
 
--- A task is over when its last request is, or was never made; all that is left to do is to tell its worker.
+-- True if the last request of a task ended, or was never made: only its worker has to be told.
 function tasks.is_over(task, request)
   if task.ended or task.due_ms then return task.ended ~= nil end
   if not request then return task.request ~= nil end
   return not tasks.is_open(request)
 end
 
--- How often it was sent under the fence its request has.
+-- Return how often a task was sent under the fence of its request.
 function tasks.tries(task, request)
   return task.sent_fence == request.fence and tonumber(task.sent) or 0
 end
 
--- Put it off until then.
+-- Delay a task until that time.
 function tasks.delay(task, due_ms)
   redis.call('HSET', keys.task(task.id), 'due_ms', amounts.format(due_ms))
   redis.call('ZADD', keys.delayed(), amounts.format(due_ms), task.id)
   outbox.announce()
 end
 
--- What the next request has from the one before: its place among equals, the checkpoint to go on from, and that it has begun.
-function tasks.inherit(task, before)
-  task.age, task.begun = before.seq .. ' ' .. before.submitted_ms, before.begun or ''
-  if before.checkpointed_ms then task.saved = before.checkpointed_ms .. ' ' .. (before.reference or '') end
+-- Store what the next request of a task inherits: submission number, last checkpoint, and whether the work has started.
+function tasks.inherit(task, predecessor)
+  task.age, task.begun = predecessor.seq .. ' ' .. predecessor.submitted_ms, predecessor.begun or ''
+  if predecessor.checkpointed_ms then task.saved = predecessor.checkpointed_ms .. ' ' .. (predecessor.reference or '') end
   redis.call('HSET', keys.task(task.id), 'age', task.age, 'saved', task.saved or '', 'begun', task.begun)
 end
 
--- The same for a message of its own, which has not begun: the place and, if it is the same work, the checkpoint.
-function tasks.replace(task, before, same)
-  local saved = same and before.checkpointed_ms and before.checkpointed_ms .. ' ' .. (before.reference or '') or ''
-  task.age, task.saved = before.seq .. ' ' .. before.submitted_ms, saved
-  redis.call('HSET', keys.task(task.id), 'age', task.age, 'saved', saved, 'begun', '')
+-- Store the same for a new message, which has not started: submission number, and the checkpoint if it is the same work.
+function tasks.replace(task, predecessor, same_work)
+  local checkpoint = same_work and predecessor.checkpointed_ms and predecessor.checkpointed_ms .. ' ' .. (predecessor.reference or '') or ''
+  task.age, task.saved = predecessor.seq .. ' ' .. predecessor.submitted_ms, checkpoint
+  redis.call('HSET', keys.task(task.id), 'age', task.age, 'saved', checkpoint, 'begun', '')
 end
 
--- Its request, under a new id, enters the queue.
+-- Queue the next request of a task, under a new id.
 function tasks.enter(task, id)
   local spec = {id = id, fields = cjson.decode(task.spec)}
-  local at_ms, reference = string.match(task.saved or '', '^(%S+) (.*)$')
-  if at_ms then
-    requests.set_all(spec.fields, {'checkpointed_ms'}, at_ms)
+  local checkpointed_ms, reference = string.match(task.saved or '', '^(%S+) (.*)$')
+  if checkpointed_ms then
+    requests.set_all(spec.fields, {'checkpointed_ms'}, checkpointed_ms)
     requests.set_all(spec.fields, {'resume'}, '1')
     if reference ~= '' then requests.set_all(spec.fields, {'reference'}, reference) end
   end

@@ -1,4 +1,4 @@
--- End a hold with victims that nothing can fill any more; who still leaves for it waits to be judged.
+-- End a hold with victims that nothing can fill any more; its victims are orphaned until the next reconcile.
 -- @use accounts clock grant_loop grants projected_shortage requests victim_holds
 -- @args now events_kept chunk pool owner
 -- @reply applied more
@@ -7,12 +7,12 @@
 clock.start(args.now)
 requests.set_stream_length(args.events_kept)
 local pool = accounts.pool(args.pool)
-local hold, at = nil, nil
-if pool then hold, at = victim_holds.find(pool, args.owner) end
+local hold, index = nil, nil
+if pool then hold, index = victim_holds.find(pool, args.owner) end
 if not hold then return reply.stale('hold') end
-local leaving = projected_shortage.units_of_victims(pool)
-if not leaving then return reply.stale('unjudged') end
-if projected_shortage.fits(projected_shortage.rooms(hold.path, hold.lane, at, leaving)) then return reply.stale('enough') end
+local units_of_victims = projected_shortage.units_of_victims(pool)
+if not units_of_victims then return reply.stale('unjudged') end
+if projected_shortage.fits(projected_shortage.rooms(hold.path, hold.lane, index, units_of_victims)) then return reply.stale('enough') end
 
 grants.end_victim_hold(pool, hold)
 return reply.applied(grant_loop.settle(tonumber(args.chunk)))

@@ -1,5 +1,5 @@
--- Those whose present step of leaving has ended, a bounded part at a time: more time once for who makes progress, then the second
--- step, then the end.
+-- Enforce passed deadlines of victims, at most `chunk`: extend once for a victim that reports progress, then terminate, then
+-- force.
 -- @use accounts amounts clock grant_loop preemptions requests
 -- @keys preemption_deadlines meta
 -- @args now events_kept chunk
@@ -10,7 +10,7 @@ requests.set_stream_length(args.events_kept)
 local count, terminated, forced = tonumber(args.chunk), 0, 0
 local later = amounts.format(clock.after(60))
 local due_ids = redis.call('ZRANGEBYSCORE', keys.preemption_deadlines(), '-inf', amounts.format(clock.now), 'LIMIT', 0, count)
-if #due_ids > 0 then redis.call('HSET', keys.meta(), 'departed_ms', amounts.format(clock.now)) end  -- which a server out of memory refuses
+if #due_ids > 0 then redis.call('HSET', keys.meta(), 'departed_ms', amounts.format(clock.now)) end  -- a server out of memory refuses this write
 
 local function extend(pool, request)
   if request.answered ~= '1' or request.extended == '1' then return false end
@@ -22,7 +22,7 @@ local function extend(pool, request)
 end
 
 for _, id in ipairs(due_ids) do
-  redis.call('ZADD', keys.preemption_deadlines(), later, id)  -- if something is wrong with it, it is in nobody's way at the next call
+  redis.call('ZADD', keys.preemption_deadlines(), later, id)  -- a broken victim does not block the next call
   local request = requests.load(id)
   local pool = request and request.status == states.preempting and accounts.pool(request.pool)
   if not pool or not accounts.policy(request.pool, request.component) then redis.call('ZREM', keys.preemption_deadlines(), id)  -- lost

@@ -1,5 +1,5 @@
--- Preempt what is over a limit, for nobody: all of these, or nobody if one of them runs no more as it did, or its account would
--- not be over its limit any more once those before it have left.
+-- Preempt allocations over a limit, all of these or none. It is stale if one has changed, or if its account is not over its limit
+-- once those before it have left.
 -- @use accounts amounts clock grant_loop lanes preemptions requests
 -- @keys orphaned_lanes pool_victims pool_preemptions unfinished
 -- @args now events_kept chunk pool victims rules
@@ -13,44 +13,44 @@ if not pool then return reply.stale('pool') end
 if redis.call('EXISTS', keys.unfinished(), keys.orphaned_lanes()) > 0 then return reply.stale('unfinished') end
 if (pool.fields.rules or '0') ~= args.rules then return reply.stale('rules') end
 
-local minute = clock.now - 60000
-local victims, going, met = cjson.decode(args.victims), {}, {}
-local most = tonumber(pool.fields.max_preemptions_per_minute)
-if most and redis.call('ZCOUNT', keys.pool_preemptions(pool.name), '(' .. amounts.format(minute), amounts.format(clock.now)) + #victims > most then
+local minute_ago = clock.now - 60000
+local victims, leaving_units, seen_ids = cjson.decode(args.victims), {}, {}
+local max_per_minute = tonumber(pool.fields.max_preemptions_per_minute)
+if max_per_minute and redis.call('ZCOUNT', keys.pool_preemptions(pool.name), '(' .. amounts.format(minute_ago), amounts.format(clock.now)) + #victims > max_per_minute then
   return reply.stale('budget')
 end
 
-local function count(path, units)
+local function add_leaving(path, units)
   for _, account in ipairs(path) do
-    for _, key in ipairs(units.keys) do going[account.id .. '|' .. key] = (going[account.id .. '|' .. key] or 0) + units.of[key] end
+    for _, key in ipairs(units.keys) do leaving_units[account.id .. '|' .. key] = (leaving_units[account.id .. '|' .. key] or 0) + units.of[key] end
   end
 end
 
-local leaving = redis.call('HKEYS', keys.pool_victims(pool.name))
-for _, id in ipairs(leaving) do
+local victim_ids = redis.call('HKEYS', keys.pool_victims(pool.name))
+for _, id in ipairs(victim_ids) do
   local component, units = requests.component_and_units(id)
-  if component then count(accounts.path(pool.name, component), units) end
+  if component then add_leaving(accounts.path(pool.name, component), units) end
 end
 
--- Whether it holds something of which its account has more than it may, those who go before it left out.
+-- True if the account is over its limit on a key of these units, without those that leave before.
 local function is_over(account, units)
   for _, key in ipairs(units.keys) do
-    if accounts.room('limit', account, pool, key) + (going[account.id .. '|' .. key] or 0) < 0 then return true end
+    if accounts.room('limit', account, pool, key) + (leaving_units[account.id .. '|' .. key] or 0) < 0 then return true end
   end
   return false
 end
 
 for i, victim in ipairs(victims) do
-  local id, fence, over = unpack(victim)
+  local id, fence, over_account = unpack(victim)
   local request = requests.load(id)
-  local runs = request and request.status == states.allocated and request.fence == fence and request.pool == args.pool
-  if not runs or request.preemptible == '0' or met[id] then return reply.stale('victim') end
-  met[id] = true
+  local is_unchanged = request and request.status == states.allocated and request.fence == fence and request.pool == args.pool
+  if not is_unchanged or request.preemptible == '0' or seen_ids[id] then return reply.stale('victim') end
+  seen_ids[id] = true
   local path, units = accounts.path(args.pool, request.component), lanes.of(request).units
   local may_stay = true
-  for _, account in ipairs(path) do may_stay = may_stay and not (account.id == over and is_over(account, units)) end
+  for _, account in ipairs(path) do may_stay = may_stay and not (account.id == over_account and is_over(account, units)) end
   if may_stay then return reply.stale('limit') end
-  count(path, units)
+  add_leaving(path, units)
   victims[i] = {request = request, path = path}
 end
 
@@ -58,5 +58,5 @@ for _, victim in ipairs(victims) do
   redis.call('ZADD', keys.pool_preemptions(pool.name), amounts.format(clock.now), victim.request.id .. ':' .. victim.request.fence)
   preemptions.begin(victim.path, nil, victim.request, 'limit', '')
 end
-redis.call('ZREMRANGEBYSCORE', keys.pool_preemptions(pool.name), '-inf', amounts.format(minute))
+redis.call('ZREMRANGEBYSCORE', keys.pool_preemptions(pool.name), '-inf', amounts.format(minute_ago))
 return reply.applied(grant_loop.settle(tonumber(args.chunk)))

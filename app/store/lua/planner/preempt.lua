@@ -1,5 +1,4 @@
--- Preempt for a waiter: it gets a hold, and these are told to leave for it, all of them or, if anything is not as it was planned,
--- nobody.
+-- Preempt for a waiter: it gets a hold, and its victims begin to leave, all of them or, if anything is not as planned, none.
 -- @use accounts amounts clock grant_loop grants lanes preemptions projected_shortage requests victim_holds
 -- @keys orphaned_lanes pool_preemptions request unfinished
 -- @args now events_kept chunk pool waiter victims unused_share_accounts reserved_accounts stack_exits used_ranges rules
@@ -46,7 +45,7 @@ for _, condition in ipairs(cjson.decode(args.stack_exits)) do
   if not account or (account.stack_exits[condition[2]] or 0) > tonumber(condition[3]) then return reply.stale('share') end
 end
 
-for _, range in ipairs(cjson.decode(args.used_ranges)) do  -- what the judgement by fair shares rests on
+for _, range in ipairs(cjson.decode(args.used_ranges)) do  -- the premises of a fair-share decision
   local account = accounts.by_id(args.pool, range[1])
   local used = account and account.used[range[2]] or 0
   if not account or used < tonumber(range[3]) or used > tonumber(range[4]) then return reply.stale('use') end
@@ -55,7 +54,7 @@ end
 local units_of_victims = projected_shortage.units_of_victims(pool)
 if not units_of_victims then return reply.stale('unjudged') end
 
--- Whether the waiter fits into an account's share as it is, what other holds keep counted as used.
+-- True if the waiter fits the unused share of an account; units of other holds count as used.
 local function fits_unused_share(account)
   for _, key in ipairs(lane.units.keys) do
     local free = (account.reserved[key] or 0) - (account.used[key] or 0) - (account.victim_held[key] or 0)
@@ -79,7 +78,7 @@ else
   end
 end
 local rooms, reserved_rooms = projected_shortage.rooms(path, lane, index, units_of_victims), {}
-for _, name in ipairs(cjson.decode(args.reserved_accounts)) do  -- it has to lie within this share when all have left
+for _, name in ipairs(cjson.decode(args.reserved_accounts)) do  -- the waiter has to fit these reserved shares when all victims have left
   local account = accounts.by_id(args.pool, name)
   for _, key in ipairs(lane.units.keys) do
     if pool.reserving_accounts[key] then

@@ -1,4 +1,4 @@
--- What those who wait for a pool ask, from one of its lanes on: where there are more than a look at the pool shows.
+-- Read the demand of the pool's policies, from one of its lanes on: the rest of a snapshot.
 -- @use accounts policy_demand
 -- @args pool after count
 -- @reply read rows next_page

@@ -1,4 +1,4 @@
--- One pool at one moment, as a decision needs it: accounts, allocations, who leaves for whom, holds, and those who may ask.
+-- Read one pool at one moment, as the planner needs it: accounts, allocations, victims, holds and waiters.
 -- @use accounts amounts clock fair_share_order fair_share_pages lanes parking parking_lookup policy_demand queue_order victim_holds
 -- @keys group lane policy pool pool_groups pool_allocation_records pool_lanes pool_victims pool_policies pool_preemptions request
 -- @args now pool most anyway
@@ -7,54 +7,54 @@
 -- @reply unfinished
 -- @reply not_found
 
-local OF_A_CLASS = 8  -- waiters of one shape and class, at most; equal ones fare alike
+local OF_A_CLASS = 8  -- waiters per lane and class, at most; equal ones fare alike
 
 clock.start(args.now)
 local pool = accounts.pool(args.pool)
 if not pool then return reply.not_found() end
 if pool.fields.reviewing or pool.fields.unsettled then return reply.unfinished() end
-local leaving = redis.call('HGETALL', keys.pool_victims(args.pool))
+local victims = redis.call('HGETALL', keys.pool_victims(args.pool))
 local most = tonumber(args.most)
-local lined = fair_share_order.applies(pool) and fair_share_pages.select_lanes(pool, most) or redis.call('ZRANGE', keys.pool_lanes(args.pool), 0, most - 1)
-if #lined == 0 and #leaving == 0 and (pool.fields.watched or '0') == '0' and args.anyway ~= '1' then return reply.quiet() end
+local lane_ids = fair_share_order.applies(pool) and fair_share_pages.select_lanes(pool, most) or redis.call('ZRANGE', keys.pool_lanes(args.pool), 0, most - 1)
+if #lane_ids == 0 and #victims == 0 and (pool.fields.watched or '0') == '0' and args.anyway ~= '1' then return reply.quiet() end
 
 local function waiter(lane, id)
-  local about = redis.call('HMGET', keys.request(id), 'class', 'seq', 'preemption_group', 'preempted_fence', 'victim_hold_pool')
-  if not about[1] then return nil end
-  local inner = queue_order.lane_score(tonumber(about[1]), tonumber(about[2]))
+  local fields = redis.call('HMGET', keys.request(id), 'class', 'seq', 'preemption_group', 'preempted_fence', 'victim_hold_pool')
+  if not fields[1] then return nil end
+  local lane_score = queue_order.lane_score(tonumber(fields[1]), tonumber(fields[2]))
   local path = accounts.path(args.pool, lane.component)
-  return {id, lane.id, about[1], about[2], about[3] or '', about[4] or '',
-    amounts.format(queue_order.queue_score(pool, path[1], inner, lanes.is_in_share(path, lane)))}, about[5]
+  return {id, lane.id, fields[1], fields[2], fields[3] or '', fields[4] or '',
+    amounts.format(queue_order.queue_score(pool, path[1], lane_score, lanes.is_in_share(path, lane)))}, fields[5]
 end
 
--- The first of each class of a lane, but for those whose way is being cleared; fewer where many shapes wait.
-local of_a_class = math.max(1, math.min(OF_A_CLASS, math.floor(most / math.max(1, #lined))))
+-- Add the first waiters of each class of a lane, without owners of holds; fewer where there are many lanes.
+local per_class = math.max(1, math.min(OF_A_CLASS, math.floor(most / math.max(1, #lane_ids))))
 
-local function first(lane, into)
-  local from, class, found = '-inf', nil, 0
+local function add_waiters(lane, into)
+  local from, class, class_count = '-inf', nil, 0
   while #into < most do
     local ids = redis.call('ZRANGEBYSCORE', keys.lane(lane.id), from, '+inf', 'WITHSCORES', 'LIMIT', 0, OF_A_CLASS)
     if #ids == 0 then return end
     for i = 1, #ids, 2 do
-      local now = math.floor(tonumber(ids[i + 1]) / const.AGES)
-      if now ~= class then class, found = now, 0 end
-      local row, cleared = nil, nil
-      if found < of_a_class and #into < most then row, cleared = waiter(lane, ids[i]) end
-      if row and (cleared or '') == '' then
+      local lane_class = math.floor(tonumber(ids[i + 1]) / const.MAX_SUBMISSIONS)
+      if lane_class ~= class then class, class_count = lane_class, 0 end
+      local row, hold_pool = nil, nil
+      if class_count < per_class and #into < most then row, hold_pool = waiter(lane, ids[i]) end
+      if row and (hold_pool or '') == '' then
         into[#into + 1] = row
-        found = found + 1
+        class_count = class_count + 1
       end
     end
-    from = found < of_a_class and '(' .. ids[#ids] or amounts.format((class + 1) * const.AGES)
+    from = class_count < per_class and '(' .. ids[#ids] or amounts.format((class + 1) * const.MAX_SUBMISSIONS)
   end
 end
 
 local waiters, components, preferred = {}, {}, {}
-for _, id in ipairs(lined) do
+for _, id in ipairs(lane_ids) do
   local lane = lanes.open(id)
   local constraint = parking.find(pool, id)
   if #waiters < most and constraint and not string.match(constraint, '^fixed|') then
-    first(lane, waiters)
+    add_waiters(lane, waiters)
     components[lane.component] = true
   end
 end
@@ -86,10 +86,10 @@ end
 for _, component in ipairs(redis.call('SMEMBERS', keys.pool_policies(args.pool))) do
   policies[#policies + 1] = {component, redis.call('HGETALL', keys.policy(args.pool, component))}
 end
-local _, line = parking_lookup.line_head(pool)
-local wanted, rest = {}, ''
-if fair_share_order.applies(pool) or args.anyway == '1' then wanted, rest = policy_demand.read(pool, 0, most) end
+local _, line_score = parking_lookup.line_head(pool)
+local demand, next_page = {}, ''
+if fair_share_order.applies(pool) or args.anyway == '1' then demand, next_page = policy_demand.read(pool, 0, most) end
 return reply.found(amounts.format(clock.now), redis.call('HGETALL', keys.pool(args.pool)), groups, policies,
-  redis.call('HGETALL', keys.pool_allocation_records(args.pool)), leaving, holds, waiters,
-  line and amounts.format(line) or '', preferred,
-  redis.call('ZCOUNT', keys.pool_preemptions(args.pool), '(' .. amounts.format(clock.now - 60000), amounts.format(clock.now)), wanted, rest)
+  redis.call('HGETALL', keys.pool_allocation_records(args.pool)), victims, holds, waiters,
+  line_score and amounts.format(line_score) or '', preferred,
+  redis.call('ZCOUNT', keys.pool_preemptions(args.pool), '(' .. amounts.format(clock.now - 60000), amounts.format(clock.now)), demand, next_page)

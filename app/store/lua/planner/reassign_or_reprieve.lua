@@ -1,5 +1,5 @@
--- Judge one who is leaving for nobody any more: it goes on leaving for the owner of another hold, or it is called back; so may be
--- who leaves for a limit.
+-- Judge an orphaned victim: it leaves for the owner of another hold, or is reprieved. A victim of a limit can be reprieved as
+-- well.
 -- @use accounts amounts clock grant_loop lanes preemptions requests victim_holds
 -- @keys preemption_deadlines pool_victims
 -- @args now events_kept chunk pool id fence owner
@@ -9,9 +9,9 @@
 clock.start(args.now)
 requests.set_stream_length(args.events_kept)
 local pool, request = accounts.pool(args.pool), requests.load(args.id)
-local leaves = pool and request and request.status == states.preempting and request.fence == args.fence and request.pool == args.pool
-local whom = leaves and redis.call('HGET', keys.pool_victims(args.pool), args.id)
-if not (whom == '-' or whom == '!' and args.owner == '') then return reply.stale('victim') end
+local is_victim = pool and request and request.status == states.preempting and request.fence == args.fence and request.pool == args.pool
+local victim_of = is_victim and redis.call('HGET', keys.pool_victims(args.pool), args.id)
+if not (victim_of == '-' or victim_of == '!' and args.owner == '') then return reply.stale('victim') end
 if args.owner == '' then
   preemptions.reprieve(request)
   return reply.applied(grant_loop.settle(tonumber(args.chunk)))
@@ -21,8 +21,8 @@ local hold = victim_holds.find(pool, args.owner)
 if not hold then return reply.stale('hold') end
 local lane = lanes.of(request)
 local path = accounts.path(args.pool, lane.component)
-local stood_ms = math.max(0, clock.now - (tonumber(request.orphaned_ms) or clock.now))
-local deadline = amounts.format(tonumber(request.deadline_ms) + stood_ms)
+local paused_ms = math.max(0, clock.now - (tonumber(request.orphaned_ms) or clock.now))
+local deadline = amounts.format(tonumber(request.deadline_ms) + paused_ms)
 redis.call('HSET', keys.pool_victims(args.pool), args.id, args.owner)
 redis.call('ZADD', keys.preemption_deadlines(), deadline, args.id)
 victim_holds.update_expected(pool, hold, path, lane.units, 1)

@@ -1,5 +1,5 @@
--- Write what decisions go by at the accounts of a pool (shares, who starves, who is over a limit, and since when), and whether any
--- of it has to be watched though nobody waits. Who stands first by that is granted what is free.
+-- Write the fair-share state of a pool at its accounts: shares, starvation, since when an account is over its limit, and whether
+-- the pool has to be watched without waiters. Then grant by the new order.
 -- @use accounts clock fair_share_order grant_loop requests
 -- @args now events_kept chunk pool rows watched rules
 -- @reply published more
@@ -13,11 +13,11 @@ if pool.fields.reviewing or (pool.fields.rules or '0') ~= args.rules then return
 
 local policies = {}
 for _, row in ipairs(cjson.decode(args.rows)) do
-  local name, said, gone = unpack(row)
+  local name, updates, removed = unpack(row)
   local account = accounts.by_id(args.pool, name)
   if account then
-    if #gone > 0 then redis.call('HDEL', account.key, unpack(gone)) end
-    if #said > 0 then redis.call('HSET', account.key, unpack(said)) end
+    if #removed > 0 then redis.call('HDEL', account.key, unpack(removed)) end
+    if #updates > 0 then redis.call('HSET', account.key, unpack(updates)) end
     accounts.forget(account.key)
     policies[#policies + 1] = string.match(name, '^policy:(.+)$')
   end

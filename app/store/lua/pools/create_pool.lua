@@ -1,4 +1,4 @@
--- Make a pool of a capacity.
+-- Create a pool.
 -- @use accounts amounts operation_replies
 -- @keys pool pools
 -- @args op name description capacity settings
@@ -14,7 +14,7 @@ for _, key in ipairs(capacity.keys) do
   fields[#fields + 1] = 'limit:' .. key
   fields[#fields + 1] = amounts.format(capacity.of[key])
 end
-for _, word in ipairs(cjson.decode(args.settings)) do fields[#fields + 1] = word end
+for _, setting in ipairs(cjson.decode(args.settings)) do fields[#fields + 1] = setting end
 redis.call('HSET', keys.pool(args.name), unpack(fields))
 redis.call('HSET', keys.pools(), args.name, args.description)
 operation_replies.save(args.op)

@@ -1,4 +1,4 @@
--- Make pools, their groups and their policies as declared: all of it at once, or nothing if anything forbids it.
+-- Change pools, their groups and their policies as declared: all of it, or nothing if anything forbids it.
 -- @use accounts amounts clock declaration deletions grants operation_replies quotas rechecks requests unfinished_work
 -- @keys pool pools component_pools
 -- @args now events_kept chunk op changes
@@ -17,26 +17,26 @@ for _, change in ipairs(changes) do
   if declaration.has_unfinished_work(change) then return reply.unfinished() end
 end
 for _, change in ipairs(changes) do
-  local used, no = declaration.find_use(change), declaration.refusal(change)
-  if used then return reply.in_use(change.name, unpack(used)) end
-  if no then return reply.refused(change.name, unpack(no)) end
+  local usage, refusal = declaration.find_use(change), declaration.refusal(change)
+  if usage then return reply.in_use(change.name, unpack(usage)) end
+  if refusal then return reply.refused(change.name, unpack(refusal)) end
 end
 
--- Where an account is entered as a child.
+-- Return the parent account of a row.
 local function parent(pool, above) return above == '' and pool or accounts.group(pool.name, above) end
 
--- What is promised to those that change or go is struck out of the books; by that time all are what they were.
-local function strike_out(pool, kind, names)
+-- Subtract the old reserved amounts of accounts that change or are deleted.
+local function subtract_reserved(pool, kind, names)
   for _, name in ipairs(names) do
-    local now = kind.account(pool.name, name)
-    if now then quotas.update_reserved_sums(pool, quotas.parent(pool, now), now.reserved, -1) end
+    local account = kind.account(pool.name, name)
+    if account then quotas.update_reserved_sums(pool, quotas.parent(pool, account), account.reserved, -1) end
   end
 end
 
 local function write(pool, kind, row)
-  local key, now = kind.key(pool.name, row.name), kind.account(pool.name, row.name)
-  quotas.write(key, now, {reserved = amounts.decode(row.reserved).of, limit = amounts.decode(row.limit).of}, row.settings)
-  if not now then quotas.number_account(pool, key) end
+  local key, account = kind.key(pool.name, row.name), kind.account(pool.name, row.name)
+  quotas.write(key, account, {reserved = amounts.decode(row.reserved).of, limit = amounts.decode(row.limit).of}, row.settings)
+  if not account then quotas.number_account(pool, key) end
   redis.call('HSET', key, 'weight', row.weight)
   if row.above ~= '' then redis.call('HSET', key, kind.above, row.above) else redis.call('HDEL', key, kind.above) end
   redis.call('SADD', kind.names(pool.name), row.name)
@@ -46,21 +46,22 @@ local function write(pool, kind, row)
   end
 end
 
--- Capacity, settings (an empty one is unset) and description.
+-- Write capacity, settings (an empty one is unset) and description.
 local function write_pool(name, after)
   local key = keys.pool(name)
   quotas.write(key, accounts.pool(name), {reserved = {}, limit = amounts.decode(after.capacity).of}, after.settings)
   redis.call('HSET', keys.pools(), name, after.description)
 end
 
--- Everybody is struck out before anybody is written, and written before anybody is entered: so there is no order to get wrong.
-local function make(change)
+-- Apply the change of one pool: subtract all old amounts, then write all accounts, then add all new amounts. So no order of
+-- accounts matters.
+local function apply_change(change)
   local pool, after = accounts.pool(change.name), change.after
   if not after then return deletions.pool(pool) end
   for _, account in ipairs(pool and declaration.moved_accounts(change) or {}) do grants.end_holds_through(pool, account) end
   for _, kind in ipairs(pool and declaration.KINDS or {}) do
-    for _, row in ipairs(after[kind.rows]) do strike_out(pool, kind, {row.name}) end
-    strike_out(pool, kind, change.gone[kind.rows])
+    for _, row in ipairs(after[kind.rows]) do subtract_reserved(pool, kind, {row.name}) end
+    subtract_reserved(pool, kind, change.gone[kind.rows])
   end
   write_pool(change.name, after)
   pool = accounts.pool(change.name)
@@ -74,6 +75,6 @@ local function make(change)
   rechecks.start(pool)
 end
 
-for _, change in ipairs(changes) do make(change) end
+for _, change in ipairs(changes) do apply_change(change) end
 operation_replies.save(args.op)
 return reply.declared(unfinished_work.resume(tonumber(args.chunk)))

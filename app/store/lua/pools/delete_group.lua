@@ -1,4 +1,4 @@
--- Delete a group that has no children.
+-- Delete a group without children.
 -- @use accounts clock deletions operation_replies quotas rechecks requests unfinished_work
 -- @keys pool_groups pool_policies
 -- @args now events_kept chunk op pool group

@@ -1,4 +1,4 @@
--- Part a component from a pool, while nothing of it waits or runs there.
+-- Delete the policy of a component, unless it has waiters or allocations.
 -- @use accounts clock deletions lanes operation_replies quotas rechecks requests unfinished_work
 -- @keys component_lanes lane pool_unfinished unfinished
 -- @args now events_kept chunk op pool component
@@ -18,7 +18,7 @@ for _, id in ipairs(redis.call('SMEMBERS', keys.component_lanes(args.component))
   if lanes.is_attached(pool, lanes.open(id)) then queued = queued + redis.call('ZCARD', keys.lane(id)) end
 end
 if queued + active > 0 then return reply.in_use(queued, active) end
-if redis.call('EXISTS', keys.pool_unfinished(args.pool)) == 1 then  -- its queue may still name some
+if redis.call('EXISTS', keys.pool_unfinished(args.pool)) == 1 then  -- its queue may still name deleted waiters
   redis.call('SADD', keys.unfinished(), args.pool)
   return reply.unfinished()
 end

@@ -1,4 +1,4 @@
--- Delete a pool nobody waits for or holds anything of, with its groups and policies.
+-- Delete a pool without waiters and allocations, with its groups and policies.
 -- @use accounts deletions operation_replies
 -- @keys pool_queue pool_allocations pool_lanes
 -- @args op name

@@ -1,4 +1,4 @@
--- A pool with its groups and policies as they stand at one moment.
+-- Read a pool with its groups and policies at one moment.
 -- @use accounts
 -- @keys pools pool group policy pool_groups pool_policies pool_queue pool_allocations pool_holds component_lanes lane pool_parked
 -- @args name

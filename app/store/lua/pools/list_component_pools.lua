@@ -1,4 +1,4 @@
--- The pools a component has a policy in, the most preferred first.
+-- List the pools in which a component has a policy, by priority.
 -- @keys component_pools
 -- @args component
 -- @reply found pools

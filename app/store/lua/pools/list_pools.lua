@@ -1,4 +1,4 @@
--- The pools of a workspace: name and description in turn.
+-- List the pools of a workspace: name and description in turn.
 -- @keys pools
 -- @reply found pools
 

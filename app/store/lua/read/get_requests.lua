@@ -1,11 +1,11 @@
--- Requests by their ids, in that order; those there are no more are left out.
+-- Read requests by their ids, in that order; unknown ids are left out.
 -- @use request_rows requests
 -- @args ids
 -- @reply found requests
 
-local found = {}
+local rows = {}
 for _, id in ipairs(cjson.decode(args.ids)) do
   local request = requests.load(id)
-  if request then found[#found + 1] = request_rows.build(request) end
+  if request then rows[#rows + 1] = request_rows.build(request) end
 end
-return reply.found(found)
+return reply.found(rows)

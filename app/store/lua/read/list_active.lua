@@ -1,4 +1,4 @@
--- A page of those who hold units of a pool, in order of grant, after a fence.
+-- List a page of the allocations of a pool, in order of grant, after a fence.
 -- @use accounts request_rows requests
 -- @keys pool_allocations
 -- @args pool after count
@@ -7,10 +7,10 @@
 
 if not accounts.pool(args.pool) then return reply.not_found() end
 
-local found, count = {}, tonumber(args.count)
+local rows, count = {}, tonumber(args.count)
 local ids = redis.call('ZRANGEBYSCORE', keys.pool_allocations(args.pool), '(' .. args.after, '+inf', 'WITHSCORES', 'LIMIT', 0, count + 1)
 for i = 1, math.min(#ids, 2 * count), 2 do
   local request = requests.load(ids[i])
-  if request then found[#found + 1] = request_rows.build(request) end
+  if request then rows[#rows + 1] = request_rows.build(request) end
 end
-return reply.page(found, #ids > 2 * count and ids[2 * count] or '')
+return reply.page(rows, #ids > 2 * count and ids[2 * count] or '')

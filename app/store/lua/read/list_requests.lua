@@ -1,4 +1,4 @@
--- A page of requests, newest first, before a number of submission: of so many looked at those that are as filter.
+-- List a page of requests, newest first, before a submission number: of so many scanned those that match the filter.
 -- @use request_rows requests
 -- @keys requests
 -- @args before count scan filter
@@ -19,11 +19,11 @@ local function is_wanted(request)
   return true
 end
 
-local found = {}
+local rows = {}
 local ids = redis.call('ZREVRANGEBYSCORE', keys.requests(), '(' .. args.before, '-inf', 'WITHSCORES', 'LIMIT', 0, scan + 1)
 for i = 1, math.min(#ids, 2 * scan), 2 do
   local request = requests.load(ids[i])
-  if request and is_wanted(request) then found[#found + 1] = request_rows.build(request) end
-  if #found == count or i == 2 * scan - 1 then return reply.page(found, i + 1 < #ids and ids[i + 1] or '') end
+  if request and is_wanted(request) then rows[#rows + 1] = request_rows.build(request) end
+  if #rows == count or i == 2 * scan - 1 then return reply.page(rows, i + 1 < #ids and ids[i + 1] or '') end
 end
-return reply.page(found, '')
+return reply.page(rows, '')

@@ -1,4 +1,4 @@
--- What time it is: the one that every deadline of the workspace goes by.
+-- Read the time that every deadline of the workspace goes by.
 -- @use clock
 -- @args now
 -- @reply found now_ms

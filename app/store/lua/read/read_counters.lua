@@ -1,8 +1,8 @@
--- What the metrics count, how many requests were ever submitted, and how many wait, hold units and have to leave just now.
+-- Read the counters of the metrics, and how many requests were submitted, and are queued, allocated and preempting now.
 -- @keys counters leases meta pool_victims pools waiting
 -- @reply found counts submitted queued live leaving
 
-local leaving = 0
-for _, pool in ipairs(redis.call('HKEYS', keys.pools())) do leaving = leaving + redis.call('HLEN', keys.pool_victims(pool)) end
+local victim_count = 0
+for _, pool in ipairs(redis.call('HKEYS', keys.pools())) do victim_count = victim_count + redis.call('HLEN', keys.pool_victims(pool)) end
 return reply.found(redis.call('HGETALL', keys.counters()), redis.call('HGET', keys.meta(), 'seq') or '0',
-  redis.call('ZCARD', keys.waiting()), redis.call('ZCARD', keys.leases()), leaving)
+  redis.call('ZCARD', keys.waiting()), redis.call('ZCARD', keys.leases()), victim_count)

@@ -1,4 +1,4 @@
--- A stretch of the workspace's stream of events, after an entry.
+-- Read a stretch of the event stream of the workspace, after an entry.
 -- @keys events
 -- @args after count
 -- @reply found entries

@@ -1,4 +1,4 @@
--- The end of the workspace's stream of events, the newest first.
+-- Read the end of the event stream of the workspace, the newest first.
 -- @keys events
 -- @args count
 -- @reply found entries

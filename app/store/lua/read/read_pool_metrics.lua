@@ -1,5 +1,5 @@
--- What the metrics tell of a pool: of itself and of each of its policies how many wait, since when the oldest was submitted, and the
--- amounts of each key. With fair share also how satisfied a policy is, and whether it starves.
+-- Read the metrics of a pool and its policies: waiters, submission of the oldest, amounts by key. With fair share also the
+-- satisfaction and the starvation status of each policy.
 -- @use accounts amounts clock fair_share_order
 -- @keys component_lanes lane policy pool pool_allocations pool_victims pool_parked pool_policies pool_queue request
 -- @args now pool
@@ -10,57 +10,57 @@ clock.start(args.now)
 local pool = accounts.pool(args.pool)
 if not pool then return reply.not_found() end
 
-local listed = {}
-for key in pairs(pool.limit) do listed[#listed + 1] = key end
-table.sort(listed)
+local resource_keys = {}
+for key in pairs(pool.limit) do resource_keys[#resource_keys + 1] = key end
+table.sort(resource_keys)
 
--- Columns of an account, as they are written: all keys of the first, then all of the next.
-local function fields(columns)
+-- Return the fields of columns: all keys of the first, then all of the next.
+local function column_fields(columns)
   local names = {}
   for _, column in ipairs(columns) do
-    for _, key in ipairs(listed) do names[#names + 1] = column .. ':' .. key end
+    for _, key in ipairs(resource_keys) do names[#names + 1] = column .. ':' .. key end
   end
   return names
 end
 
--- The first submitted of a lane, number and id: of each class the first is the oldest.
-local function oldest(lane, count, found)
-  local from, left = '-inf', count
-  while left > 0 do
-    local first = redis.call('ZRANGEBYSCORE', keys.lane(lane), from, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
-    if #first == 0 then return end
-    left = left - 1
-    local inner = tonumber(first[2])
-    local number = inner % const.AGES
-    if not found.number or number < found.number then found.number, found.id = number, first[1] end
-    from = amounts.format(inner - number + const.AGES)
+-- Find the oldest waiter of a lane, submission number and id; of each class the first is the oldest.
+local function find_oldest(lane, count, oldest)
+  local from, remaining = '-inf', count
+  while remaining > 0 do
+    local members = redis.call('ZRANGEBYSCORE', keys.lane(lane), from, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+    if #members == 0 then return end
+    remaining = remaining - 1
+    local lane_score = tonumber(members[2])
+    local number = lane_score % const.MAX_SUBMISSIONS
+    if not oldest.number or number < oldest.number then oldest.number, oldest.id = number, members[1] end
+    from = amounts.format(lane_score - number + const.MAX_SUBMISSIONS)
   end
 end
 
-local function waiting(component)
-  local queued, found = 0, {}
+local function count_waiting(component)
+  local queued, oldest = 0, {}
   for _, lane in ipairs(redis.call('SMEMBERS', keys.component_lanes(component))) do
     if redis.call('HEXISTS', keys.pool_parked(args.pool), lane) == 1 then
       local count = redis.call('ZCARD', keys.lane(lane))
       queued = queued + count
-      oldest(lane, count, found)
+      find_oldest(lane, count, oldest)
     end
   end
-  return amounts.format(queued), found.id and redis.call('HGET', keys.request(found.id), 'submitted_ms') or ''
+  return amounts.format(queued), oldest.id and redis.call('HGET', keys.request(oldest.id), 'submitted_ms') or ''
 end
 
-local of_policy, policies = fields({'used', 'reserved', 'limit'}), {}
+local policy_fields, policies = column_fields({'used', 'reserved', 'limit'}), {}
 for _, component in ipairs(redis.call('SMEMBERS', keys.pool_policies(args.pool))) do
-  local queued, since_ms = waiting(component)
+  local queued, since_ms = count_waiting(component)
   local score, status = '', ''
   if fair_share_order.applies(pool) then
     local policy = accounts.policy(args.pool, component)
-    local _, now = fair_share_order.scores(pool, policy)
-    score, status = now, policy.fields.status or ''
+    local _, current_score = fair_share_order.scores(pool, policy)
+    score, status = current_score, policy.fields.status or ''
   end
-  policies[#policies + 1] = {component, queued, since_ms, score, status, redis.call('HMGET', keys.policy(args.pool, component), unpack(of_policy))}
+  policies[#policies + 1] = {component, queued, since_ms, score, status, redis.call('HMGET', keys.policy(args.pool, component), unpack(policy_fields))}
 end
-return reply.measured(amounts.format(clock.now), listed,
-  redis.call('HMGET', keys.pool(args.pool), unpack(fields({'limit', 'used', 'children_reserved', 'patience_held', 'victim_held'}))),
+return reply.measured(amounts.format(clock.now), resource_keys,
+  redis.call('HMGET', keys.pool(args.pool), unpack(column_fields({'limit', 'used', 'children_reserved', 'patience_held', 'victim_held'}))),
   redis.call('ZCARD', keys.pool_queue(args.pool)), redis.call('ZCARD', keys.pool_allocations(args.pool)),
   redis.call('HLEN', keys.pool_victims(args.pool)), policies)

@@ -1,8 +1,8 @@
--- How long allocations of some of a pool's policies have run, as far as it is known.
+-- Read the run times of some policies of a pool.
 -- @keys pool_run_times
 -- @args pool components
 -- @reply found counts
 
-local counts = {}
-for i, component in ipairs(cjson.decode(args.components)) do counts[i] = redis.call('HGETALL', keys.pool_run_times(args.pool, component)) end
-return reply.found(counts)
+local run_times = {}
+for i, component in ipairs(cjson.decode(args.components)) do run_times[i] = redis.call('HGETALL', keys.pool_run_times(args.pool, component)) end
+return reply.found(run_times)

@@ -1,4 +1,4 @@
--- What was noted of the use of a pool, oldest first, and the numbers its policies go by there.
+-- Read the usage samples of a pool, oldest first, and the creation numbers of its policies.
 -- @keys policy pool pool_usage_history pool_policies
 -- @args pool
 -- @reply found samples numbers

@@ -1,4 +1,4 @@
--- Leave the queue.
+-- Cancel a queued request.
 -- @use clock grant_loop grants lanes requests
 -- @args now events_kept chunk id
 -- @reply cancelled request more

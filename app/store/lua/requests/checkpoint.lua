@@ -1,5 +1,5 @@
--- What a holder says of its checkpoint: on its way out it answers with it, and otherwise it is noted for later. Who is
--- heard is alive, so its lease is prolonged. One that is `routine` is only kept: whoever says so has not left with it.
+-- Report the state of a checkpoint. A victim that completes the requested checkpoint exits with it; otherwise it is stored. The
+-- report prolongs the lease. With `routine` a completed checkpoint is only stored, also by a victim.
 -- @use accounts amounts clock counters grant_loop operation_replies preemptions requests
 -- @keys preemption_deadlines leases
 -- @args now events_kept chunk op id fence state seconds reference routine
@@ -31,7 +31,7 @@ local function alive_reply()
   return reply.alive(request.status, lease_end_ms, request.directive or '', request.deadline_ms or '', grant_loop.settle(tonumber(args.chunk)))
 end
 
--- A longer deadline, up to what may be put off in all; once for each call, however often it comes.
+-- Extend the deadline once per call, up to the maximum deferral of the pool.
 local function defer()
   if operation_replies.find(args.op) then return end
   operation_replies.save(args.op)

@@ -1,4 +1,4 @@
--- An operator's way: a waiter leaves the queue, a holder loses its units; what is over stays as it is.
+-- End a request by an operator: a waiter leaves the queue, an allocation loses its units; an ended one stays as it is.
 -- @use clock grant_loop grants lanes requests
 -- @args now events_kept chunk id
 -- @reply dropped request more

@@ -1,4 +1,4 @@
--- Give allocations back one after the other, and grant after each what then fits.
+-- Release allocations one after the other, and grant after each what then fits.
 -- @use clock grant_loop releases requests
 -- @args now events_kept chunk allocations
 -- @reply taken outcomes more

@@ -1,4 +1,4 @@
--- Somebody begins the work that units were granted for: it is the only one under this fence, and from now on the lease runs.
+-- Start the work of an allocation: one runner per fence, and the lease of a task begins now.
 -- @use amounts clock counters requests
 -- @keys leases outbox task unstarted
 -- @args now events_kept id fence runner
@@ -18,24 +18,24 @@ end
 local runner = request.runner or ''
 if runner ~= '' and runner ~= args.runner then return reply.already_started() end
 
--- The message of its task has found a worker.
-local function arrived()
+-- Mark that the message of the task has reached a worker.
+local function mark_task_started()
   redis.call('ZREM', keys.outbox(), request.task)
   redis.call('ZREM', keys.unstarted(), request.task)
   redis.call('HDEL', keys.task(request.task), 'returned')
-  local name, under = unpack(redis.call('HMGET', keys.task(request.task), 'name', 'sent_fence'))
-  if name and under ~= request.fence then  -- before who sent it could say so
+  local name, sent_fence = unpack(redis.call('HMGET', keys.task(request.task), 'name', 'sent_fence'))
+  if name and sent_fence ~= request.fence then  -- before the dispatcher confirmed it
     redis.call('HSET', keys.task(request.task), 'sent', '1', 'sent_fence', request.fence)
     counters.add('dispatched')
   end
 end
 
-local lapses = request.lease_s and amounts.format(clock.after(request.lease_s)) or ''
-if request.lease_s then redis.call('ZADD', keys.leases(), lapses, args.id) end
+local lease_end_ms = request.lease_s and amounts.format(clock.after(request.lease_s)) or ''
+if request.lease_s then redis.call('ZADD', keys.leases(), lease_end_ms, args.id) end
 if runner == '' then
-  if request.task then arrived() end
-  local news = {'runner', args.runner, 'started_ms', amounts.format(clock.now)}
-  if request.task then requests.set_all(news, {'begun'}, '1') end  -- also once it has lost its units
-  requests.add_event(request, 'started', news)
+  if request.task then mark_task_started() end
+  local changes = {'runner', args.runner, 'started_ms', amounts.format(clock.now)}
+  if request.task then requests.set_all(changes, {'begun'}, '1') end  -- also after it has lost its units
+  requests.add_event(request, 'started', changes)
 end
-return reply.alive(request.status, lapses, request.directive or '', request.deadline_ms or '')
+return reply.alive(request.status, lease_end_ms, request.directive or '', request.deadline_ms or '')

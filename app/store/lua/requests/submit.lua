@@ -1,4 +1,4 @@
--- Take in asks one after the other, each wholly: granted at once, queued or rejected.
+-- Admit requests one after the other, each wholly: granted at once, queued or rejected.
 -- @use admission clock grant_loop requests
 -- @args now events_kept chunk remember_s specs
 -- @reply taken outcomes more

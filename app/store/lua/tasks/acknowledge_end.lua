@@ -1,4 +1,4 @@
--- A worker of the task has heard that it will never run: nothing is kept of it. It names the request that it was told of, if any.
+-- Delete a task after its worker acknowledged that it will never run. The worker names the request it was told of, if any.
 -- @use outbox tasks
 -- @args task request
 -- @reply heard
@@ -8,7 +8,7 @@
 local task = tasks.load(args.task)
 if not task then return reply.not_found() end
 local request = tasks.request(task)
-local meant = args.request == task.request or args.request == '' and (task.ended or not request)
-if not (meant and tasks.is_over(task, request)) then return reply.conflict(request and request.status or 'delayed') end
+local is_current = args.request == task.request or args.request == '' and (task.ended or not request)
+if not (is_current and tasks.is_over(task, request)) then return reply.conflict(request and request.status or 'delayed') end
 outbox.delete_task(task.id)
 return reply.heard()

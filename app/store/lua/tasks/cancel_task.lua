@@ -1,4 +1,4 @@
--- Give up a task that has not begun: its request leaves the queue, or never enters it, or gives back what it was granted.
+-- Cancel a task that has not started: its request leaves the queue, or never enters it, or gives its units back.
 -- @use clock grant_loop grants lanes outbox requests tasks
 -- @keys delayed task
 -- @args now events_kept chunk task
@@ -31,5 +31,5 @@ elseif not (task.ended or request and request.status == states.cancelled) then
   return reply.conflict(request and request.status or 'gone')
 end
 local more = grant_loop.settle(tonumber(args.chunk))
-local shown, of_it = tasks.describe(task.id)
-return reply.cancelled(shown, of_it, more)
+local task_row, request_row = tasks.describe(task.id)
+return reply.cancelled(task_row, request_row, more)

@@ -1,4 +1,4 @@
--- What is known of a task, but for its message.
+-- Read a task, without its message.
 -- @use tasks
 -- @args task
 -- @reply found task request

@@ -1,4 +1,4 @@
--- How the outbox stands, for the metrics.
+-- Read the sizes of the outbox for the metrics, and since when its oldest task waits.
 -- @use amounts clock requests
 -- @keys delayed outbox task unstarted
 -- @args now

@@ -1,5 +1,5 @@
--- Look after the tasks whose time has come, a bounded number: those put off enter the queue; of those lost, or begun by nobody, a
--- successor does; the others are to be sent off by the caller, who is alone in that until the claim is over.
+-- Take due tasks, a bounded number. A delayed task enters the queue. A lost task, or one that no worker started, gets a successor
+-- request. The others are returned to be sent, and claimed by the caller for `claim_ms`.
 -- @use amounts clock counters grant_loop grants operation_replies outbox requests tasks
 -- @keys delayed outbox task unstarted
 -- @args now events_kept chunk count claim_ms start_ms tries ids
@@ -10,65 +10,65 @@ requests.set_stream_length(args.events_kept)
 local count, now, tries = tonumber(args.count), amounts.format(clock.now), tonumber(args.tries)
 local LONGEST_MS = 900000
 local ids, rows = cjson.decode(args.ids), {}
-local op, given = ids[1], #ids
-if operation_replies.find(op) then count = 0 end  -- these ids are taken; what was claimed comes back
+local operation, id_count = ids[1], #ids
+if operation_replies.find(operation) then count = 0 end  -- these ids are used; claimed tasks come back when the claim ends
 
-local function fresh()
-  if #ids == given then operation_replies.save(op) end
+local function next_id()
+  if #ids == id_count then operation_replies.save(operation) end
   return table.remove(ids)
 end
 
-local function due(key)
+local function due_tasks(key)
   return redis.call('ZRANGEBYSCORE', key, '-inf', now, 'LIMIT', 0, count)
 end
 
--- A task whose last request is over enters the queue again, at its old place; later if that is of no use yet.
-local function succeed(task, request, delay_ms)
+-- Queue the successor of an ended request of a task under its submission number; with a delay if given.
+local function enter_successor(task, request, delay_ms)
   tasks.inherit(task, request)
   redis.call('ZREM', keys.outbox(), task.id)
   if delay_ms > 0 then return tasks.delay(task, clock.now + delay_ms) end
-  tasks.enter(task, fresh())
+  tasks.enter(task, next_id())
 end
 
--- Nobody began it, however often it was sent: others may have what it holds. The more often, the longer it stays away.
+-- Take the units back from a task that no worker started, however often it was sent. Each time it waits longer.
 local function take_back(task, request)
-  local fields, returned = {}, tonumber(task.returned) or 0
+  local fields, return_count = {}, tonumber(task.returned) or 0
   grants.take_back(request)
   requests.finish(request, states.expired, 'expired', {'reason', 'not_started'}, fields)
   requests.save(request, fields)
-  redis.call('HSET', keys.task(task.id), 'returned', amounts.format(returned + 1))
+  redis.call('HSET', keys.task(task.id), 'returned', amounts.format(return_count + 1))
   counters.add('not_started')
-  succeed(task, request, returned == 0 and 0 or math.min(LONGEST_MS, tonumber(args.start_ms) * 2 ^ math.min(returned - 1, 20)))
+  enter_successor(task, request, return_count == 0 and 0 or math.min(LONGEST_MS, tonumber(args.start_ms) * 2 ^ math.min(return_count - 1, 20)))
 end
 
-local function lost(task, request)
-  local times, most = (tonumber(task.lost) or 0) + 1, tonumber(task.most)
-  if most >= 0 and times > most then return false end
-  redis.call('HSET', keys.task(task.id), 'lost', amounts.format(times))
+local function retry_lost(task, request)
+  local lost_count, max_retries = (tonumber(task.lost) or 0) + 1, tonumber(task.most)
+  if max_retries >= 0 and lost_count > max_retries then return false end
+  redis.call('HSET', keys.task(task.id), 'lost', amounts.format(lost_count))
   counters.add('redelivered')
-  succeed(task, request, 0)
+  enter_successor(task, request, 0)
   return true
 end
 
-local LOST = {lease_lapsed = true, worker_lost = true}
+local LOST_REASONS = {lease_lapsed = true, worker_lost = true}
 
--- A broker takes nothing, or not this: it holds its units for no longer than if nobody began it.
+-- True if the broker does not accept the task: it keeps its units no longer than a task that is not started.
 local function is_stuck(request)
   return clock.now > tonumber(request.granted_ms) + tries * tonumber(args.start_ms)
 end
 
--- It will never run, which is said until its worker has heard it, but not for ever.
-local function over(task, request)
+-- Return the row of a task that will never run, until it was told often enough.
+local function end_dispatch(task, request)
   if (tonumber(task.told) or 0) < tries then return 'ended', request end
   outbox.delete_task(task.id)
 end
 
--- What is to be said of it to its worker; nil if nothing is.
-local function look(task)
-  if task.ended then return over(task) end
+-- Return what to send of a task: its kind and its request; nil if nothing.
+local function next_dispatch(task)
+  if task.ended then return end_dispatch(task) end
   local request = tasks.request(task)
   if not request then
-    if task.request then return over(task) end
+    if task.request then return end_dispatch(task) end
     return nil
   end
   if request.status == states.queued then return nil end
@@ -77,40 +77,40 @@ local function look(task)
     if tasks.tries(task, request) < tries and not is_stuck(request) then return 'run', request end
     return take_back(task, request)
   end
-  if request.status == states.expired and LOST[request.reason] and lost(task, request) then return nil end
-  return over(task, request)
+  if request.status == states.expired and LOST_REASONS[request.reason] and retry_lost(task, request) then return nil end
+  return end_dispatch(task, request)
 end
 
--- Sent, and not begun. A write that a server out of memory refuses comes first: nothing is taken back while none can begin.
-for _, id in ipairs(due(keys.unstarted())) do
+-- Sent and not started. Write first, as a server out of memory refuses ZADD: nothing is taken back while no task can start.
+for _, id in ipairs(due_tasks(keys.unstarted())) do
   redis.call('ZADD', keys.outbox(), now, id)
   redis.call('ZREM', keys.unstarted(), id)
 end
 
-for _, id in ipairs(due(keys.delayed())) do
+for _, id in ipairs(due_tasks(keys.delayed())) do
   redis.call('ZREM', keys.delayed(), id)
   local task = tasks.load(id)
-  if task and task.due_ms then tasks.enter(task, fresh()) end
+  if task and task.due_ms then tasks.enter(task, next_id()) end
 end
 
-for i, id in ipairs(due(keys.outbox())) do
-  local claimed = clock.now + tonumber(args.claim_ms) + i - 1  -- in their order, if nobody says what became of them
-  redis.call('ZADD', keys.outbox(), amounts.format(claimed), id)
+for i, id in ipairs(due_tasks(keys.outbox())) do
+  local claimed_until_ms = clock.now + tonumber(args.claim_ms) + i - 1  -- in their order, if the claim ends without a result
+  redis.call('ZADD', keys.outbox(), amounts.format(claimed_until_ms), id)
   local task = tasks.load(id)
-  local what, request
-  if task then what, request = look(task) end
-  if what then
-    local sent = what == 'ended' and (tonumber(task.told) or 0) or tasks.tries(task, request)
-    rows[#rows + 1] = {what, id, redis.call('HGET', keys.task(id), 'message'), sent, task.ended or '', request and requests.flat(request) or {}}
-  elseif tonumber(redis.call('ZSCORE', keys.outbox(), id) or 0) == claimed then  -- else it was granted just now
+  local kind, request
+  if task then kind, request = next_dispatch(task) end
+  if kind then
+    local tries_so_far = kind == 'ended' and (tonumber(task.told) or 0) or tasks.tries(task, request)
+    rows[#rows + 1] = {kind, id, redis.call('HGET', keys.task(id), 'message'), tries_so_far, task.ended or '', request and requests.flat(request) or {}}
+  elseif tonumber(redis.call('ZSCORE', keys.outbox(), id) or 0) == claimed_until_ms then  -- else it was granted just now
     redis.call('ZREM', keys.outbox(), id)
   end
 end
 
 local more = grant_loop.settle(tonumber(args.chunk))
-local first
+local next_ms
 for _, key in ipairs({keys.delayed(), keys.outbox(), keys.unstarted()}) do
-  local at = tonumber(redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2])
-  if at and (not first or at < first) then first = at end
+  local due_ms = tonumber(redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2])
+  if due_ms and (not next_ms or due_ms < next_ms) then next_ms = due_ms end
 end
-return reply.taken(rows, now, first and amounts.format(first) or '', more)
+return reply.taken(rows, now, next_ms and amounts.format(next_ms) or '', more)

@@ -1,14 +1,14 @@
--- Keep the record of a new token. A name is free again when who had it has expired.
+-- Create a token. The name of an expired token is free.
 -- @use clock tokens
 -- @args now digest name record lasts_s
 -- @reply created record
 -- @reply taken
 
 clock.start(args.now)
-local known = tokens.record(args.digest)
-if known then return reply.created(known) end
-local other, _, lives = tokens.find(args.name)
-if lives then return reply.taken() end
+local existing = tokens.record(args.digest)
+if existing then return reply.created(existing) end
+local other, _, is_valid = tokens.find(args.name)
+if is_valid then return reply.taken() end
 
 if other then tokens.delete(other) end
 return reply.created(tokens.save(args.digest, args.record, args.lasts_s))

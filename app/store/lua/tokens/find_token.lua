@@ -1,4 +1,4 @@
--- The record of the token whose secret has this digest, unless it has expired.
+-- Find the valid token whose secret has this digest.
 -- @use clock tokens
 -- @args now digest
 -- @reply found record

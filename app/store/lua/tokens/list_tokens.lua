@@ -1,4 +1,4 @@
--- The records of all tokens, those that have expired among them.
+-- List all tokens, expired ones included.
 -- @keys tokens
 -- @reply found records
 

@@ -1,12 +1,12 @@
--- Forget the token of this id or name; who has its secret is nobody from now on.
+-- Revoke the token of this id or name.
 -- @use clock operation_replies tokens
 -- @args now op id_or_name
 -- @reply revoked record
 -- @reply not_found
 
 clock.start(args.now)
-local done = operation_replies.find(args.op)
-if done then return reply.revoked(done) end
+local earlier_record = operation_replies.find(args.op)
+if earlier_record then return reply.revoked(earlier_record) end
 local digest, record = tokens.find(args.id_or_name)
 if not digest then return reply.not_found() end
 

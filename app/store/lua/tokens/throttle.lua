@@ -1,4 +1,4 @@
--- Let one more request of a token pass, or say how long (ms) it has to wait: its rate on average, and bursts of one second's worth.
+-- Let one more request of a token pass, or return how long (ms) it has to wait: its average rate, with bursts of one second.
 -- @use clock
 -- @keys rate
 -- @args now token per_s
@@ -10,14 +10,14 @@ local AHEAD_MS, ROUNDING_MS, FORGOTTEN_MS = 1000, 0.5, 10000
 
 clock.start(args.now)
 local key = keys.rate(args.token)
-local last = tonumber(redis.call('GET', key) or 0)
-if last > clock.now + AHEAD_MS + ROUNDING_MS then  -- the clock was set back: nobody waits for what it lost
-  last = clock.now + AHEAD_MS
-  redis.call('SET', key, string.format('%.3f', last), 'PX', FORGOTTEN_MS)
+local last_slice_end = tonumber(redis.call('GET', key) or 0)
+if last_slice_end > clock.now + AHEAD_MS + ROUNDING_MS then  -- the clock was set back: no request waits for the difference
+  last_slice_end = clock.now + AHEAD_MS
+  redis.call('SET', key, string.format('%.3f', last_slice_end), 'PX', FORGOTTEN_MS)
 end
-local taken = math.max(clock.now, last) + 1000 / tonumber(args.per_s)
-local early = taken - clock.now - AHEAD_MS
-if early > ROUNDING_MS then return reply.wait(math.ceil(early)) end
+local slice_end = math.max(clock.now, last_slice_end) + 1000 / tonumber(args.per_s)
+local early_ms = slice_end - clock.now - AHEAD_MS
+if early_ms > ROUNDING_MS then return reply.wait(math.ceil(early_ms)) end
 
-redis.call('SET', key, string.format('%.3f', taken), 'PX', FORGOTTEN_MS)
+redis.call('SET', key, string.format('%.3f', slice_end), 'PX', FORGOTTEN_MS)
 return reply.allowed()

@@ -1,4 +1,4 @@
--- What is set for the workspace as a whole.
+-- Read the settings of the workspace.
 -- @keys meta
 -- @reply found unmanaged
 

@@ -1,4 +1,4 @@
--- Change the settings of a workspace; an empty one goes back to its default.
+-- Update the settings of the workspace; an empty one returns to its default.
 -- @keys meta
 -- @args settings
 -- @reply set
