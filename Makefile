@@ -1,7 +1,7 @@
 # All that is needed is Python 3.11 or newer: no root, no Redis, no Docker. Everything lives in .venv, at the versions and
 # hashes of constraints.txt. uv is used when it is there, because it is faster; pip does the same.
 #
-#   make up ARGS="..."            hands options to poolkeeperd, as test does to pytest and bench to the bench
+#   make up ARGS="..."            hands options to poolkeeperd, as test and unit do to pytest and bench to the bench
 #   make PYTHON=/path/to/python   builds .venv with that Python
 
 .DEFAULT_GOAL := help
@@ -15,6 +15,8 @@ ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# Hundreds of processes start during the tests: what is compiled is kept, also where the environment says otherwise.
+PYTEST := exec env PYTHONDONTWRITEBYTECODE= $(BIN)/pytest --dist loadfile --no-loadscope-reorder
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 
 help: ## say what there is to make
@@ -25,8 +27,11 @@ set-up: $(READY) ## install everything into .venv, unless it is there already
 up: $(READY) ## run Poolkeeper
 	@exec $(BIN)/poolkeeperd up $(ARGS)
 
-test: $(READY) ## run the tests, three files at a time, as many of them wait
-	@exec $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
+unit: $(READY) ## run the quick tests: they need no process and no socket
+	@$(PYTEST) -n 2 tests/unit $(ARGS)
+
+test: $(READY) ## run all tests on all backends, more at a time than there are processors, as many of them wait
+	@$(PYTEST) -n 4 --backends all $(ARGS)
 
 bench: $(READY) ## measure
 	@exec $(BIN)/python -m bench $(ARGS)

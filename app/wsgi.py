@@ -33,7 +33,7 @@ def application() -> Flask:
     gunicorn_worker.stop_callbacks.append(made.long_polls.close)
     required = settings.require_token or not is_loopback(settings.host)
     choices = HttpOptions(token_required=required, max_body_bytes=settings.max_body_bytes)
-    app = create_app(made, choices, counted, extensions=[dashboard.add])
+    app = create_app(made, choices, counted, extensions=[dashboard.add_dashboard])
     if traces:
         traces.instrument_app(app)
         gunicorn_worker.stop_callbacks.append(traces.flush)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
 
@@ -18,6 +17,7 @@ import pytest
 from app.store.connection import RedisClient
 from tests.support.backends import BACKENDS
 from tests.support.paths import ROOT
+from tests.support.scheduling import FileScheduling, interleave
 from tests.support.servers import Servers
 from tests.support.world import World
 
@@ -52,11 +52,16 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     metafunc.parametrize("backend", [name for name in names if every or name == "fake"], indirect=True)
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files that take long come first, so that at the end no process is left alone with one."""
-    slow = {item.path for item in items if item.get_closest_marker("slow")}
-    tests = Counter(item.path for item in items)
-    items.sort(key=lambda item: (item.path not in slow, tests[item.path]))
+    """Order the tests."""
+    items[:] = interleave(items)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config) -> FileScheduling | None:
+    """Distribute the tests among processes, where `--dist loadfile` asks for it."""
+    return FileScheduling(config) if config.getoption("dist") == "loadfile" else None
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from app.api.errors import MalformedInput
 from app.api.schemas.inputs import PageQuery
-from app.domain.queue_score import EXACT
+from app.domain.queue_score import MAX_AMOUNT
 
 Row = TypeVar("Row")
 
@@ -26,7 +26,7 @@ def parse_cursor(cursor: str | None) -> int | None:
         return None
     with malformed_cursor():
         number = int(cursor) if cursor.isdecimal() and len(cursor) <= 16 else 0
-        if not 1 <= number <= EXACT:
+        if not 1 <= number <= MAX_AMOUNT:
             raise ValueError
         return number
 

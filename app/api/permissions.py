@@ -5,7 +5,7 @@ from __future__ import annotations
 from app.api.errors import HttpRefusal
 from app.api.routing import Call
 from app.domain.models import Request
-from app.domain.queue_score import CLASSES
+from app.domain.queue_score import CLASS_COUNT
 from app.domain.specs import RequestSpec
 from app.domain.tokens import Permission, Token
 
@@ -19,7 +19,7 @@ def require_submittable(call: Call, spec: RequestSpec) -> None:
 
 def require_class_permitted(call: Call, spec: RequestSpec) -> None:
     """Raise 403 if class 10 is requested without the permission `sensitive`."""
-    if spec.preemption_class == CLASSES - 1 and not call.token.has_permission(Permission.SENSITIVE):
+    if spec.preemption_class == CLASS_COUNT - 1 and not call.token.has_permission(Permission.SENSITIVE):
         raise HttpRefusal(403, "not_permitted", "this token may not ask for class 10: it lacks the permission sensitive")
 
 

@@ -9,6 +9,6 @@ Whatever changes something goes the same three steps (`actions.py`): what is mea
 code that would do it), and the deed, if what was shown still holds.
 """
 
-from app.dashboard.routes import add
+from app.dashboard.routes import add_dashboard
 
-__all__ = ["add"]
+__all__ = ["add_dashboard"]

@@ -9,26 +9,26 @@ from typing import NamedTuple
 
 from flask import Response, abort
 
-FOLDER = Path(__file__).parent / "assets"
-KINDS: Mapping[str, str] = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
-FOREVER = "public, max-age=31536000, immutable"
+ASSET_DIRECTORY = Path(__file__).parent / "assets"
+MEDIA_TYPES: Mapping[str, str] = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+IMMUTABLE = "public, max-age=31536000, immutable"
 
 
 class Asset(NamedTuple):
     """A file as it is served."""
 
-    kind: str
+    media_type: str
     content: bytes
 
 
 class Assets:
     """All files there are, by the name they are served under."""
 
-    def __init__(self, folder: Path = FOLDER) -> None:
+    def __init__(self, folder: Path = ASSET_DIRECTORY) -> None:
         self._served: dict[str, Asset] = {}
         self._names: dict[str, str] = {}
         for file in sorted(folder.iterdir()):
-            if kind := KINDS.get(file.suffix):
+            if kind := MEDIA_TYPES.get(file.suffix):
                 content = file.read_bytes()
                 name = f"{file.stem}.{hashlib.sha256(content).hexdigest()[:12]}{file.suffix}"
                 self._served[name], self._names[file.name] = Asset(kind, content), name
@@ -42,4 +42,4 @@ class Assets:
         if name not in self._served:
             abort(404, "there is no such file")
         kind, content = self._served[name]
-        return Response(content, mimetype=kind, headers={"Cache-Control": FOREVER})
+        return Response(content, mimetype=kind, headers={"Cache-Control": IMMUTABLE})

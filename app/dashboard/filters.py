@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 STEPS = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
-VERDICTS: Mapping[str, str] = {
+WAIT_REASONS: Mapping[str, str] = {
     "waiting_for_victims": "others leave for it",
     "over_limit": "over its limit",
     "over_reserved": "over its reserve",
@@ -67,11 +67,11 @@ def component(named: str) -> str:
     return name if kind in ("", "orchestrator") else named
 
 
-def verdict(code: str) -> str:
+def wait_reason(code: str) -> str:
     """A verdict in a word or two."""
-    return VERDICTS.get(code, code.replace("_", " "))
+    return WAIT_REASONS.get(code, code.replace("_", " "))
 
 
-def spoken(word: str) -> str:
+def spaced(word: str) -> str:
     """A word of the program as one of people."""
     return word.replace("_", " ")

@@ -14,96 +14,96 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from app.bootstrap import Services
 from app.dashboard import filters
 from app.dashboard.assets import Assets
-from app.dashboard.session import Visitor
+from app.dashboard.session import User
 from app.domain.tokens import ALL_WORKSPACES
 
-WHOLE, PART = "layout.html", "part.html"
-TEMPLATES = Path(__file__).parent / "templates"
-SWITCHED = 200
+PAGE_FRAME, PARTIAL_FRAME = "layout.html", "part.html"
+TEMPLATE_DIRECTORY = Path(__file__).parent / "templates"
+LISTED_WORKSPACES = 200
 """Workspaces that are offered, at most."""
 
 
-class Paper:
+class Templates:
     """What pages are made of."""
 
     def __init__(self, assets: Assets) -> None:
-        self._templates = Environment(
-            loader=FileSystemLoader(TEMPLATES),
+        self._environment = Environment(
+            loader=FileSystemLoader(TEMPLATE_DIRECTORY),
             autoescape=True,
             undefined=StrictUndefined,
             trim_blocks=True,
             lstrip_blocks=True,
             auto_reload=False,  # those of a newer version fit no older code
         )
-        self._templates.globals |= {"asset": assets.url}
+        self._environment.globals |= {"asset": assets.url}
         for word in (
             filters.moment,
             filters.relative,
             filters.duration,
             filters.units,
             filters.component,
-            filters.verdict,
-            filters.spoken,
+            filters.wait_reason,
+            filters.spaced,
         ):
-            self._templates.filters[word.__name__] = word
+            self._environment.filters[word.__name__] = word
 
-    def made(self, template: str, frame: str = WHOLE, **what: Any) -> str:
+    def render(self, template: str, frame: str = PAGE_FRAME, **what: Any) -> str:
         """A page, whole or the part that changes."""
-        return self._templates.get_template(template).render(frame=frame, **what)
+        return self._environment.get_template(template).render(frame=frame, **what)
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class PageContext:
     """What a page is given."""
 
     services: Services
-    visitor: Visitor
-    asked: Request
-    paper: Paper
-    stays: Callable[[], bool]
+    user: User
+    http_request: Request
+    templates: Templates
+    is_authenticated: Callable[[], bool]
     """Whether the visitor would still be let in."""
 
     @property
     def workspace(self) -> str:
         """The one that is looked at."""
-        return self.visitor.workspace
+        return self.user.workspace
 
     @property
-    def wants_part(self) -> bool:
+    def is_partial(self) -> bool:
         """Whether the browser has the page, and wants only what may have changed."""
-        return self.asked.headers.get("HX-Request") == "true"
+        return self.http_request.headers.get("HX-Request") == "true"
 
     def link(self, path: str, **query: object) -> str:
         """An address in this workspace; what is None is not said."""
         said = {name: value for name, value in query.items() if value is not None}
-        if self.workspace != self.visitor.home:
+        if self.workspace != self.user.home_workspace:
             said["workspace"] = self.workspace
         return f"{path}?{urlencode(said, doseq=True)}" if said else path
 
-    def page(self, template: str, status: int = 200, **what: Any) -> Response:
+    def render_page(self, template: str, status: int = 200, **what: Any) -> Response:
         """The page, or only its part that changes if that is all that is wanted."""
-        text = self.paper.made(template, PART if self.wants_part else WHOLE, **{**self._everywhere(), **what})
+        text = self.templates.render(template, PARTIAL_FRAME if self.is_partial else PAGE_FRAME, **{**self._common_variables(), **what})
         return Response(text, status, mimetype="text/html")
 
-    def lead(self, path: str, **query: object) -> Response:
+    def redirect(self, path: str, **query: object) -> Response:
         """On to another page."""
         return redirect(self.link(path, **query), 303)  # type: ignore[return-value]  # werkzeug's is Flask's here
 
-    def _everywhere(self) -> dict[str, Any]:
+    def _common_variables(self) -> dict[str, Any]:
         return {
             "look": self,
             "link": self.link,
-            "visitor": self.visitor,
+            "visitor": self.user,
             "workspace": self.workspace,
-            "workspaces": () if self.wants_part else self.workspaces(),
-            "here": self.asked.full_path.rstrip("?"),
+            "workspaces": () if self.is_partial else self.list_workspaces(),
+            "here": self.http_request.full_path.rstrip("?"),
             "now_ms": self.services.dashboard_queries.read_clock(self.workspace),
-            "may": self.visitor.may,
+            "may": self.user.has_permission,
             "done": None,
         }
 
-    def workspaces(self) -> list[str]:
+    def list_workspaces(self) -> list[str]:
         """Those the token is for."""
-        named = self.visitor.token.workspaces
+        named = self.user.token.workspaces
         known = self.services.workspaces.list_names() if ALL_WORKSPACES in named else named
-        return sorted({*known, self.workspace, self.visitor.home})[:SWITCHED]
+        return sorted({*known, self.workspace, self.user.home_workspace})[:LISTED_WORKSPACES]

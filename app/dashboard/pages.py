@@ -13,39 +13,39 @@ from app.api.errors import MalformedInput
 from app.api.permissions import require_visible
 from app.api.schemas.explain import ExplanationResponse
 from app.dashboard import usage_bars, usage_history
-from app.dashboard.page_context import Look
+from app.dashboard.page_context import PageContext
 from app.domain.models import Group, Policy, Pool, PoolAccount, Request
 from app.domain.names import component_id
 from app.service.queries import PoolRequest
 
-POOLS = 40
+PAGE_POOLS = 40
 """Pools of one page."""
-ROWS = 50
+PAGE_REQUESTS = 50
 """Requests of one page: of those that wait, and of those that run."""
-NODES = 100
+TREE_ROWS = 100
 """Groups and policies of one page."""
-EVENTS = 100
-REACH = 1000
+PAGE_EVENTS = 100
+LIMITED_EVENTS = 1000
 """How far back the newest events of somebody are looked for, in events of all."""
 
 
-def pools(look: Look) -> Response:
+def show_pools(context: PageContext) -> Response:
     """All pools, by name."""
-    after = look.asked.args.get("after", "")
-    names, follows, count = page_of(look, after)
-    shown = [(pool, usage_bars.of_pool(pool)) for pool in look.services.pools.list_existing(look.workspace, names)]
-    return look.page("pools.html", pools=shown, count=count, follows=follows, after=after)
+    after = context.http_request.args.get("after", "")
+    names, follows, count = pool_names_page(context, after)
+    shown = [(pool, usage_bars.pool_bars(pool)) for pool in context.services.pools.list_existing(context.workspace, names)]
+    return context.render_page("pools.html", pools=shown, count=count, follows=follows, after=after)
 
 
-def page_of(look: Look, after: str) -> tuple[list[str], str | None, int]:
+def pool_names_page(context: PageContext, after: str) -> tuple[list[str], str | None, int]:
     """The pools of a page, after which the next begins, and how many there are in all."""
-    names = look.services.pools.list_names(look.workspace)
+    names = context.services.pools.list_names(context.workspace)
     page = [name for name in names if name > after]
-    return page[:POOLS], page[POOLS - 1] if len(page) > POOLS else None, len(names)
+    return page[:PAGE_POOLS], page[PAGE_POOLS - 1] if len(page) > PAGE_POOLS else None, len(names)
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class TreeRow:
     """A group or a policy in the tree of a pool."""
 
     pool: Pool
@@ -54,69 +54,69 @@ class Node:
     depth: int
 
     @property
-    def bars(self) -> list[usage_bars.Bar]:
+    def bars(self) -> list[usage_bars.UsageBar]:
         """Of each key that it uses, reserves or limits."""
-        return usage_bars.of_account(self.pool, self.account)
+        return usage_bars.account_bars(self.pool, self.account)
 
 
-def pool(look: Look, pool: str) -> Response:
+def show_pool(context: PageContext, pool: str) -> Response:
     """One pool: what is whose, who waits, who runs."""
-    view, first = look.services.pools.get(look.workspace, pool), _first_node(look)
-    queued, queue_follows = _rows(look, pool, "queued", "queue")
-    active, active_follows = _rows(look, pool, "active", "running")
-    waiting = [row for row in queued if look.visitor.sees(_component(row.request))]
-    running = [row.request for row in active if look.visitor.sees(_component(row.request))]
-    return look.page(
+    view, first = context.services.pools.get(context.workspace, pool), _first_tree_row(context)
+    queued, queue_follows = _request_rows(context, pool, "queued", "queue")
+    active, active_follows = _request_rows(context, pool, "active", "running")
+    waiting = [row for row in queued if context.user.can_see(_component(row.request))]
+    running = [row.request for row in active if context.user.can_see(_component(row.request))]
+    return context.render_page(
         "pool.html",
         pool=view,
-        bars=usage_bars.of_pool(view),
-        tree=list(islice(_tree(view), first, first + NODES)),
-        tree_follows=first + NODES if first + NODES < len(view.groups) + len(view.policies) else None,
+        bars=usage_bars.pool_bars(view),
+        tree=list(islice(_tree_rows(view), first, first + TREE_ROWS)),
+        tree_follows=first + TREE_ROWS if first + TREE_ROWS < len(view.groups) + len(view.policies) else None,
         waiting=waiting,
         running=running,
         unseen=len(queued) - len(waiting),
-        reasons=look.services.dashboard_queries.list_reasons(
-            look.workspace, pool, [row.request.id for row in waiting], with_ids=not look.visitor.token.is_limited
+        reasons=context.services.dashboard_queries.list_reasons(
+            context.workspace, pool, [row.request.id for row in waiting], with_ids=not context.user.token.is_limited
         ),
-        estimates=look.services.estimates.list_estimates(look.workspace, pool) if waiting else {},
+        estimates=context.services.estimates.list_estimates(context.workspace, pool) if waiting else {},
         queue_follows=queue_follows,
         active_follows=active_follows,
-        at=look.asked.args,
-        past=usage_history.of_pool(look, view),
-        done=_done(look),
+        at=context.http_request.args,
+        past=usage_history.history_view(context, view),
+        done=_action_message(context),
     )
 
 
-def history(look: Look, pool: str) -> Response:
+def plot_data(context: PageContext, pool: str) -> Response:
     """What the plot of a pool draws."""
-    view = look.services.pools.get(look.workspace, pool)
-    return usage_history.drawn(look, view, look.asked.args.get("key"))
+    view = context.services.pools.get(context.workspace, pool)
+    return usage_history.plot_response(context, view, context.http_request.args.get("key"))
 
 
-def request(look: Look, request: str) -> Response:
+def show_request(context: PageContext, request: str) -> Response:
     """One request: why it is where it is, and all that happened to it."""
-    asked = look.services.requests.get(look.workspace, request)
-    require_visible(look.visitor.token, asked)
-    told = look.services.explain.explain(look.workspace, request)
-    return look.page(
+    asked = context.services.requests.get(context.workspace, request)
+    require_visible(context.user.token, asked)
+    told = context.services.explain.explain(context.workspace, request)
+    return context.render_page(
         "request.html",
         request=told.request,
         component=_component(told.request),
-        told=ExplanationResponse.of(told, look.visitor.token),
+        told=ExplanationResponse.of(told, context.user.token),
         views={view.status.pool: view for view in told.pools},
         story=asked.timeline,
-        done=_done(look),
+        done=_action_message(context),
     )
 
 
-def events(look: Look) -> Response:
+def show_events(context: PageContext) -> Response:
     """What happened last, the newest first."""
-    found = look.services.queries.list_latest_events(look.workspace, REACH if look.visitor.token.is_limited else EVENTS)
-    seen = [event for event in found if look.visitor.sees(event.component)]
-    return look.page("events.html", events=seen[:EVENTS], searched=len(found))
+    found = context.services.queries.list_latest_events(context.workspace, LIMITED_EVENTS if context.user.token.is_limited else PAGE_EVENTS)
+    seen = [event for event in found if context.user.can_see(event.component)]
+    return context.render_page("events.html", events=seen[:PAGE_EVENTS], searched=len(found))
 
 
-DONE: Mapping[str, str] = {
+ACTION_MESSAGES: Mapping[str, str] = {
     "cancelled": "The request has left the queue.",
     "dropped": "The request has been ended.",
     "resized": "The pool has been changed.",
@@ -124,22 +124,22 @@ DONE: Mapping[str, str] = {
 }
 
 
-def _done(look: Look) -> str | None:
-    return DONE.get(look.asked.args.get("done", ""))
+def _action_message(context: PageContext) -> str | None:
+    return ACTION_MESSAGES.get(context.http_request.args.get("done", ""))
 
 
-def _rows(look: Look, pool: str, view: str, cursor: str) -> tuple[list[PoolRequest], str | None]:
-    asked = look.asked.args.get(cursor)
+def _request_rows(context: PageContext, pool: str, view: str, cursor: str) -> tuple[list[PoolRequest], str | None]:
+    asked = context.http_request.args.get(cursor)
     try:
         if asked and not asked.startswith(f"{view[0]}:"):
             raise ValueError("it leads into the other table")
-        return look.services.queries.list_pool_requests(look.workspace, pool, view, asked, ROWS)
+        return context.services.queries.list_pool_requests(context.workspace, pool, view, asked, PAGE_REQUESTS)
     except ValueError:
         raise MalformedInput([(cursor, "is not one that was answered")], "the query") from None
 
 
-def _first_node(look: Look) -> int:
-    asked = look.asked.args.get("tree", "0")
+def _first_tree_row(context: PageContext) -> int:
+    asked = context.http_request.args.get("tree", "0")
     if not (asked.isascii() and asked.isdecimal() and len(asked) <= 9):
         raise MalformedInput([("tree", "is not one that was answered")], "the query")
     return int(asked)
@@ -149,7 +149,7 @@ def _component(request: Request) -> str:
     return component_id(request.component_type, request.component)
 
 
-def _tree(pool: Pool) -> Iterator[Node]:
+def _tree_rows(pool: Pool) -> Iterator[TreeRow]:
     """Depth first: groups by name, then policies, the highest priority first."""
     groups, policies = defaultdict[str | None, list[Group]](list), defaultdict[str | None, list[Policy]](list)
     for name in sorted(pool.groups):
@@ -157,10 +157,10 @@ def _tree(pool: Pool) -> Iterator[Node]:
     for policy in sorted(pool.policies.values(), key=lambda one: (-one.priority, one.name)):
         policies[policy.parent].append(policy)
 
-    def below(parent: str | None, depth: int) -> Iterator[Node]:
+    def below(parent: str | None, depth: int) -> Iterator[TreeRow]:
         for group in groups[parent]:
-            yield Node(pool, group, "group", depth)
+            yield TreeRow(pool, group, "group", depth)
             yield from below(group.name, depth + 1)
-        yield from (Node(pool, policy, "policy", depth) for policy in policies[parent])
+        yield from (TreeRow(pool, policy, "policy", depth) for policy in policies[parent])
 
     return below(None, 0)

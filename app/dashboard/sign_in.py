@@ -7,59 +7,59 @@ from dataclasses import dataclass
 from flask import Request, Response, redirect
 
 from app.api.auth import Authenticator
-from app.dashboard.page_context import Paper
-from app.dashboard.session import Door, forget, remember, way_back
+from app.dashboard.page_context import Templates
+from app.dashboard.session import Session, delete_secret_cookie, local_path, set_secret_cookie
 
-LONGEST = 200
+LONGEST_SECRET = 200
 """Characters of what is taken for a secret."""
 
 
 @dataclass(frozen=True, slots=True)
-class Hall:
+class SignInContext:
     """Where those are who have not been let in."""
 
-    door: Door
-    access: Authenticator
-    asked: Request
-    paper: Paper
+    session: Session
+    authenticator: Authenticator
+    http_request: Request
+    templates: Templates
 
-    def form(self, status: int = 200, fault: str | None = None) -> Response:
+    def form_page(self, status: int = 200, fault: str | None = None) -> Response:
         """The form that asks for a token."""
-        back = way_back(self.asked.values.get("next"))
-        text = self.paper.made("sign_in.html", form=self.door.form(self.asked), back=back, fault=fault)
+        back = local_path(self.http_request.values.get("next"))
+        text = self.templates.render("sign_in.html", form=self.session.form_token(self.http_request), back=back, fault=fault)
         return Response(text, status, mimetype="text/html")
 
 
-def ask(hall: Hall) -> Response:
+def show_form(context: SignInContext) -> Response:
     """The form, unless there is no need for it."""
-    back = way_back(hall.asked.args.get("next"))
-    if hall.door.is_welcome(hall.asked):
-        return _to(back)
-    if not hall.access.is_token_required():  # the cookie of a token that is no more
-        response = _to(back)
-        forget(response, hall.asked)
+    back = local_path(context.http_request.args.get("next"))
+    if context.session.is_signed_in(context.http_request):
+        return _redirect_to(back)
+    if not context.authenticator.is_token_required():  # the cookie of a token that is no more
+        response = _redirect_to(back)
+        delete_secret_cookie(response, context.http_request)
         return response
-    return hall.form()
+    return context.form_page()
 
 
-def sign_in(hall: Hall) -> Response:
+def sign_in(context: SignInContext) -> Response:
     """Take the secret, if it is one."""
-    hall.door.check_form(hall.asked)
-    secret = hall.asked.form.get("token", "").strip()[:LONGEST]
-    if not secret or not hall.door.recognises(secret, hall.asked):
-        return hall.form(403, "This token is unknown, expired or revoked.")
-    response = _to(way_back(hall.asked.form.get("next")))
-    remember(response, hall.asked, secret)
+    context.session.require_own_form(context.http_request)
+    secret = context.http_request.form.get("token", "").strip()[:LONGEST_SECRET]
+    if not secret or not context.session.is_valid_secret(secret, context.http_request):
+        return context.form_page(403, "This token is unknown, expired or revoked.")
+    response = _redirect_to(local_path(context.http_request.form.get("next")))
+    set_secret_cookie(response, context.http_request, secret)
     return response
 
 
-def sign_out(hall: Hall) -> Response:
+def sign_out(context: SignInContext) -> Response:
     """Forget the secret."""
-    hall.door.check_form(hall.asked)
-    response = _to("/sign-in")
-    forget(response, hall.asked)
+    context.session.require_own_form(context.http_request)
+    response = _redirect_to("/sign-in")
+    delete_secret_cookie(response, context.http_request)
     return response
 
 
-def _to(path: str) -> Response:
+def _redirect_to(path: str) -> Response:
     return redirect(path, 303)  # type: ignore[return-value]

@@ -7,102 +7,102 @@ from dataclasses import dataclass
 
 from app.domain.models import Pool, PoolAccount
 
-MARKS = 12
+MAX_MARKS = 12
 """Marks of one bar, at most."""
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class BarSegment:
     """A stretch of a bar; its place and length are percentages."""
 
     kind: str
-    at: float
+    start: float
     length: float
     units: int
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class BarMark:
     """A line across a bar."""
 
     kind: str
-    at: float
+    position: float
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
+class UsageBar:
     """One key of a pool, a group or a policy."""
 
     key: str
-    parts: tuple[Part, ...]
-    marks: tuple[Mark, ...]
+    segments: tuple[BarSegment, ...]
+    marks: tuple[BarMark, ...]
     text: str
     """All of it in words."""
     used: int
-    most: int
+    total: int
 
 
-def of_pool(pool: Pool) -> list[Bar]:
+def pool_bars(pool: Pool) -> list[UsageBar]:
     """A bar for each key of a pool: in share, borrowed, held and free, with the limits of what is below it."""
-    return [_whole(pool, key) for key in sorted(pool.capacity)]
+    return [_pool_bar(pool, key) for key in sorted(pool.capacity)]
 
 
-def of_account(pool: Pool, account: PoolAccount) -> list[Bar]:
+def account_bars(pool: Pool, account: PoolAccount) -> list[UsageBar]:
     """A bar for each key that a group or a policy uses, reserves or limits; as long as the pool."""
     said = account.reserved.keys() | account.limit.keys() | {key for key, used in account.used.items() if used}
-    return [_account(pool, account, key) for key in sorted(said & pool.capacity.keys())]
+    return [_account_bar(pool, account, key) for key in sorted(said & pool.capacity.keys())]
 
 
-def _whole(pool: Pool, key: str) -> Bar:
+def _pool_bar(pool: Pool, key: str) -> UsageBar:
     capacity, used = pool.capacity[key], pool.used.get(key, 0)
     borrowed = min(used, pool.borrowed.get(key, 0))
     free = max(0, capacity - used)
     held = min(free, pool.on_hold.get(key, 0))
     units = (("share", used - borrowed), ("borrowed", borrowed), ("held", held), ("free", free - held))
     full = max(capacity, used)
-    beyond = [Mark("capacity", _percent(capacity, full), f"capacity {capacity:,}")] if used > capacity else []
-    told = ", ".join(f"{amount:,} {_WORDS[kind]}" for kind, amount in units if amount or kind == "free")
+    beyond = [BarMark("capacity", _percent(capacity, full), f"capacity {capacity:,}")] if used > capacity else []
+    told = ", ".join(f"{amount:,} {_KIND_LABELS[kind]}" for kind, amount in units if amount or kind == "free")
     text = f"{key}: {used:,} of {capacity:,} used: {told}"
-    return Bar(key, tuple(_parts(units, full)), (*beyond, *_limits(pool, key, full)), text, used, capacity)
+    return UsageBar(key, tuple(_segments(units, full)), (*beyond, *_limits(pool, key, full)), text, used, capacity)
 
 
-_WORDS = {"share": "in share", "borrowed": "borrowed", "held": "held", "free": "free"}
+_KIND_LABELS = {"share": "in share", "borrowed": "borrowed", "held": "held", "free": "free"}
 
 
-def _limits(pool: Pool, key: str, full: int) -> list[Mark]:
+def _limits(pool: Pool, key: str, full: int) -> list[BarMark]:
     """Where groups and policies end, those that have a limit of their own."""
     below: dict[int, list[str]] = {}
     for account in (*pool.groups.values(), *pool.policies.values()):
         limit = account.limit.get(key)
         if limit is not None and limit < pool.capacity[key]:
             below.setdefault(limit, []).append(account.name.removeprefix("orchestrator/"))
-    some = sorted(below.items())[:MARKS]
-    return [Mark("limit", _percent(limit, full), f"limit {limit:,}: {_few(names)}") for limit, names in some]
+    some = sorted(below.items())[:MAX_MARKS]
+    return [BarMark("limit", _percent(limit, full), f"limit {limit:,}: {_shortened(names)}") for limit, names in some]
 
 
-def _few(names: list[str]) -> str:
+def _shortened(names: list[str]) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
-def _account(pool: Pool, account: PoolAccount, key: str) -> Bar:
+def _account_bar(pool: Pool, account: PoolAccount, key: str) -> UsageBar:
     used, reserved, limit = account.used.get(key, 0), account.reserved.get(key, 0), account.limit.get(key)
     full = max(pool.capacity[key], used)
     units = (("share", min(used, reserved)), ("borrowed", max(0, used - reserved)))
-    marks = [Mark("reserved", _percent(reserved, full), f"reserved {reserved:,}")] if reserved else []
+    marks = [BarMark("reserved", _percent(reserved, full), f"reserved {reserved:,}")] if reserved else []
     if limit is not None:
-        marks.append(Mark("limit", _percent(limit, full), f"limit {limit:,}"))
+        marks.append(BarMark("limit", _percent(limit, full), f"limit {limit:,}"))
     told = [f"{key}: {used:,} used"]
-    told += [f"{amount:,} {_WORDS[kind]}" for kind, amount in units if amount]
+    told += [f"{amount:,} {_KIND_LABELS[kind]}" for kind, amount in units if amount]
     told += [mark.text for mark in marks]
-    return Bar(key, tuple(_parts(units, full)), tuple(marks), ", ".join(told), used, full)
+    return UsageBar(key, tuple(_segments(units, full)), tuple(marks), ", ".join(told), used, full)
 
 
-def _parts(units: Iterable[tuple[str, int]], full: int) -> Iterable[Part]:
+def _segments(units: Iterable[tuple[str, int]], full: int) -> Iterable[BarSegment]:
     at = 0
     for kind, amount in units:
         if amount:
-            yield Part(kind, _percent(at, full), _percent(amount, full), amount)
+            yield BarSegment(kind, _percent(at, full), _percent(amount, full), amount)
         at += amount
 
 

@@ -8,18 +8,18 @@ from typing import Any
 
 from flask import Response, jsonify
 
-from app.dashboard.page_context import Look
+from app.dashboard.page_context import PageContext
 from app.domain.models import Pool
 from app.domain.usage_history import POOL_SERIES, UnitSeries, UsageHistory
 
-LINES = 6
+PLOT_LINES = 6
 """Policies that have a line of their own in the plot: those that used most."""
-ROWS = 12
+TABLE_ROWS = 12
 """Rows of the table."""
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class PlotLine:
     """What one policy, or all of them, used."""
 
     name: str
@@ -27,7 +27,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class HistoryRow:
     """A stretch of time, and what each used of the key on average."""
 
     from_ms: int
@@ -35,39 +35,39 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class HistoryView:
     """What is told of one key of a pool."""
 
     key: str
     keys: tuple[str, ...]
     text: str
     names: tuple[str, ...]
-    rows: tuple[Row, ...]
-    drawn_from: str
+    rows: tuple[HistoryRow, ...]
+    plot_url: str
     """Where the plot gets its numbers."""
 
 
-def of_pool(look: Look, pool: Pool) -> Past | None:
+def history_view(context: PageContext, pool: Pool) -> HistoryView | None:
     """The last hours of a pool, of the key that is asked for; None while nothing is noted."""
-    key = _key(pool, look.asked.args.get("key"))
-    told = look.services.dashboard_queries.get_history(look.workspace, pool.name)
+    key = _key(pool, context.http_request.args.get("key"))
+    told = context.services.dashboard_queries.get_history(context.workspace, pool.name)
     if key is None or not told:
         return None
     lines = _lines(told, key)
-    return Past(
+    return HistoryView(
         key=key,
         keys=tuple(sorted(pool.capacity)),
         text=_sentence(told, key, lines),
         names=tuple(line.name for line in lines),
         rows=tuple(_rows(told, lines)),
-        drawn_from=look.link(f"/pools/{pool.name}/history", key=key),
+        plot_url=context.link(f"/pools/{pool.name}/history", key=key),
     )
 
 
-def drawn(look: Look, pool: Pool, asked: str | None) -> Response:
+def plot_response(context: PageContext, pool: Pool, asked: str | None) -> Response:
     """The same as numbers, for the plot."""
     key = _key(pool, asked)
-    told = look.services.dashboard_queries.get_history(look.workspace, pool.name)
+    told = context.services.dashboard_queries.get_history(context.workspace, pool.name)
     series: list[dict[str, Any]] = []
     if key and told:
         series = [{"name": line.name, "values": line.values} for line in _lines(told, key)]
@@ -82,18 +82,18 @@ def _key(pool: Pool, asked: str | None) -> str | None:
     return usual if usual in pool.capacity else min(pool.capacity, default=None)
 
 
-def _lines(told: UsageHistory, key: str) -> list[Line]:
+def _lines(told: UsageHistory, key: str) -> list[PlotLine]:
     """All of it first, then those who used most."""
     found = [(_total(of[key]), name) for name, of in told.series.items() if key in of]
-    most = [name for total, name in sorted(found, key=lambda one: (-one[0], one[1])) if name != POOL_SERIES and total][:LINES]
-    return [Line(name, told.series[name][key]) for name in (POOL_SERIES, *most) if key in told.series.get(name, {})]
+    most = [name for total, name in sorted(found, key=lambda one: (-one[0], one[1])) if name != POOL_SERIES and total][:PLOT_LINES]
+    return [PlotLine(name, told.series[name][key]) for name in (POOL_SERIES, *most) if key in told.series.get(name, {})]
 
 
 def _total(values: UnitSeries) -> int:
     return sum(value or 0 for value in values)
 
 
-def _sentence(told: UsageHistory, key: str, lines: Sequence[Line]) -> str:
+def _sentence(told: UsageHistory, key: str, lines: Sequence[PlotLine]) -> str:
     minutes = max(1, round((told.times_ms[-1] - told.times_ms[0]) / 60_000))
     said = []
     for line in lines:
@@ -105,12 +105,12 @@ def _sentence(told: UsageHistory, key: str, lines: Sequence[Line]) -> str:
     return f"Of {key}, in the last {span}: {'; '.join(said) or 'nothing is known'}."
 
 
-def _rows(told: UsageHistory, lines: Sequence[Line]) -> Iterator[Row]:
+def _rows(told: UsageHistory, lines: Sequence[PlotLine]) -> Iterator[HistoryRow]:
     """The newest first."""
-    step = -(-len(told.times_ms) // ROWS)
+    step = -(-len(told.times_ms) // TABLE_ROWS)
     for until in range(len(told.times_ms), 0, -step):
         since = max(0, until - step)
-        yield Row(told.times_ms[since], tuple(_mean(line.values[since:until]) for line in lines))
+        yield HistoryRow(told.times_ms[since], tuple(_mean(line.values[since:until]) for line in lines))
 
 
 def _mean(values: UnitSeries) -> float | None:

@@ -11,7 +11,7 @@ from fractions import Fraction
 from math import ceil
 from typing import Protocol, TypeAlias
 
-from app.domain.queue_score import EXACT
+from app.domain.queue_score import MAX_AMOUNT
 
 Amounts: TypeAlias = Mapping[str, int]
 """Resource key → whole units."""
@@ -27,7 +27,7 @@ UNBOUNDED: frozenset[str] = frozenset({MCPU, MEMORY_MB, STEP_RUN})
 MAX_KEYS = 32
 """How many keys may be asked at once, beside `step_run`; also how many a pool may list."""
 
-MAX_CPUS = EXACT // 1000
+MAX_CPUS = MAX_AMOUNT // 1000
 """The largest `cpu_count`: its `mcpu` is still an exact amount."""
 
 BYTES: dict[str, int] = {
@@ -79,8 +79,8 @@ def memory_mb(memory: str) -> int:
         raise ValueError(f"must be a number and one of {' '.join(BYTES)}, such as 16GiB")
     number, unit = match.groups()
     megabytes = ceil(Fraction(number) * BYTES[unit] / 10**6)
-    if megabytes > EXACT:
-        raise ValueError(f"must be at most {EXACT} megabytes")
+    if megabytes > MAX_AMOUNT:
+        raise ValueError(f"must be at most {MAX_AMOUNT} megabytes")
     return megabytes
 
 

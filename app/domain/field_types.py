@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from app.domain.amounts import MAX_KEYS
 from app.domain.decimals import require_exact
 from app.domain.names import LabelKey, ResourceKey
-from app.domain.queue_score import EXACT
+from app.domain.queue_score import MAX_AMOUNT
 
 TEN_YEARS_S = 10 * 365 * 24 * 3600
 """The longest duration: a time in milliseconds with it added is still an exact number."""
@@ -19,8 +19,8 @@ MAX_LABELS = 32
 MAX_WEIGHT = 10_000
 MAX_THRESHOLD = 10
 
-Units = Annotated[int, Field(ge=1, le=EXACT)]
-Quantity = Annotated[int, Field(ge=0, le=EXACT)]
+Units = Annotated[int, Field(ge=1, le=MAX_AMOUNT)]
+Quantity = Annotated[int, Field(ge=0, le=MAX_AMOUNT)]
 Seconds = Annotated[int, Field(ge=0, le=TEN_YEARS_S)]
 Duration = Annotated[int, Field(ge=1, le=TEN_YEARS_S)]
 Weight = Annotated[int, Field(ge=1, le=MAX_WEIGHT)]

@@ -169,7 +169,7 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One transition, or a note during a state (`came_from` and `to` are the same), as the workspace's stream tells it."""
+    """One transition, or a note during a state (`from_status` equals `to_status`), as the stream of the workspace has it."""
 
     id: str
     event: str

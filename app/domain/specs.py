@@ -36,7 +36,7 @@ from app.domain.pool_settings import (
     AccountSettings,
     PoolSettings,
 )
-from app.domain.queue_score import CLASSES, PRIORITIES
+from app.domain.queue_score import CLASS_COUNT, PRIORITY_COUNT
 
 MAX_RETRIES = 1_000_000
 Profile = Literal["batch", "training", "service", "sensitive", "interactive"]
@@ -79,7 +79,7 @@ class RequestSpec(StrictModel):
     """Instead of or along with `resources`."""
     preemptible: bool = True
     """Whether it may borrow beyond its policy's reserved, and be stopped for the owner of what it borrowed."""
-    preemption_class: Annotated[int, Field(ge=0, le=CLASSES - 1)] = 5
+    preemption_class: Annotated[int, Field(ge=0, le=CLASS_COUNT - 1)] = 5
     """How dear it is to stop; 10 is never stopped and needs the permission `sensitive`."""
     checkpoint: Literal["none", "manual", "auto"] = "none"
     """Whether the work can save its state before it leaves."""
@@ -152,7 +152,7 @@ class GroupSpec(StrictModel):
 class PolicySpec(StrictModel):
     """A component's policy in a pool, as it shall be."""
 
-    priority: Annotated[int, Field(ge=0, le=PRIORITIES - 1)] = DEFAULT_PRIORITY
+    priority: Annotated[int, Field(ge=0, le=PRIORITY_COUNT - 1)] = DEFAULT_PRIORITY
     """The higher, the sooner."""
     reserved: Quantities = Field(default={})
     """Resource key → units that are its own; keys not given 0."""

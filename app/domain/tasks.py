@@ -21,7 +21,7 @@ from app.domain.amounts import Amounts
 from app.domain.field_types import StrictModel
 from app.domain.models import Request
 from app.domain.names import TASK_PATTERN
-from app.domain.queue_score import EXACT
+from app.domain.queue_score import MAX_AMOUNT
 from app.domain.specs import RequestSpec
 
 MAX_MESSAGE_BYTES = 256 * 1024
@@ -38,7 +38,7 @@ class ReplacedAllocation(StrictModel):
     """The allocation that a running task gives up to be parked again."""
 
     request: Annotated[str, Field(min_length=1, max_length=64)]
-    fence: Annotated[int, Field(ge=0, le=EXACT)]
+    fence: Annotated[int, Field(ge=0, le=MAX_AMOUNT)]
 
 
 class TaskSpec(StrictModel):

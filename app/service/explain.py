@@ -20,7 +20,7 @@ from app.domain.explanations import (
 )
 from app.domain.models import Request
 from app.domain.names import component_id
-from app.domain.queue_score import EXACT
+from app.domain.queue_score import MAX_AMOUNT
 from app.domain.snapshot import PoolSnapshot
 from app.domain.states import RequestState as RequestState
 from app.planner.account_tree import POLICY, AccountTree
@@ -144,7 +144,7 @@ def _next_ends(snapshot: PoolSnapshot, keys: Set[str]) -> dict[str, int]:
         if allocation.walltime_s is not None and not keys.isdisjoint(allocation.amounts):
             end = allocation.granted_ms + allocation.walltime_s * 1000
             if end > snapshot.now_ms:
-                ends[allocation.component] = min(end, ends.get(allocation.component, EXACT))
+                ends[allocation.component] = min(end, ends.get(allocation.component, MAX_AMOUNT))
     return ends
 
 

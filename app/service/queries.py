@@ -9,7 +9,7 @@ from typing import NamedTuple
 from app.domain.metrics import PoolMetrics, WorkspaceMetrics
 from app.domain.models import Event, Policy, Pool, Request
 from app.domain.names import component_id
-from app.domain.queue_score import BAND, EXACT
+from app.domain.queue_score import BORROWING_STEP, MAX_AMOUNT
 from app.domain.request_filter import RequestFilter
 from app.service.validation import checked_count, checked_name, checked_number
 from app.store.ledger import Ledger
@@ -97,6 +97,6 @@ def _parse_cursor(cursor: str) -> tuple[str, int | None, int]:
         raise ValueError("the cursor is not one that was answered")
     part, after = match[1] or match[3], match[2] or match[4]
     number = int(after) if after else None
-    if number is not None and abs(number) > (BAND if part == "q" else EXACT):
+    if number is not None and abs(number) > (BORROWING_STEP if part == "q" else MAX_AMOUNT):
         raise ValueError("the cursor is not one that was answered")
     return part, number, int(match[5] or 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from app.domain.errors import NotFound
 from app.domain.names import is_idempotency_key, is_name
-from app.domain.queue_score import EXACT
+from app.domain.queue_score import MAX_AMOUNT
 
 BATCH_SEPARATOR = "\x1f"
 """Stands between the key of a batch and the number of an ask in it: no key of a client can have it."""
@@ -28,7 +28,7 @@ def checked_id(request: str) -> str:
 
 def checked_number(field: str, number: int) -> int:
     """A whole number from 1 that Redis counts exactly."""
-    if type(number) is not int or not 1 <= number <= EXACT:
+    if type(number) is not int or not 1 <= number <= MAX_AMOUNT:
         raise ValueError(f"{field} is a whole number, at least 1")
     return number
 

@@ -29,7 +29,7 @@ from tests.properties.snapshot import Snapshot as Taken
 ROUNDS = 1000
 
 
-class Candid(Reconciler):
+class StrictReconciler(Reconciler):
     """A pass that hides no fault."""
 
     def _apart(self, workspace: str, pool: str, work: Callable[[str, str], object]) -> object:
@@ -56,7 +56,7 @@ class Leavings(Histories):
     @rule(lives=st.sampled_from((None, None, None, 1, 3, 6, 10)))
     def reconcile(self, lives: int | None) -> None:
         """One pass of the planner, looked at after each of its calls; at times it does not live to the end of it."""
-        reconciling = Candid(self.planning, self.world.ledger)
+        reconciling = StrictReconciler(self.planning, self.world.ledger)
         self.calls.lives, self.calls.after = lives, self._after
         try:
             reconciling.run(self.world.workspace)

@@ -56,7 +56,8 @@ def test_the_first_of_many_is_the_first(world: World, seed: int, alike: bool) ->
     for name in ("holder", *names):
         world.policy(name)
     held = [world.submit("holder", gpu=size) for size in [1, 2, 3, 5, 9, 20, 60, 100]]
-    books = Books({name: SHARE_UNITS // (90 if alike else random.randint(40, 200)) for name in names}, dict.fromkeys(names, 0), [])
+    fair = {name: SHARE_UNITS // (90 if alike else random.randint(40, 200)) for name in names}
+    books = Books(fair, dict.fromkeys(names, 0), [])
     for _ in range(260):
         name, units, preemption_class = random.choice(names), random.choice((1, 1, 1, 2, 3, 8)), random.choice((5, 5, 5, 9, 1))
         asked = world.submit(name, gpu=units, preemption_class=preemption_class)

@@ -10,7 +10,7 @@ from pydantic.fields import FieldInfo
 
 from app.domain.field_types import Duration, StrictModel
 from app.domain.names import LABEL_PATTERN, Name
-from app.domain.queue_score import EXACT
+from app.domain.queue_score import MAX_AMOUNT
 from app.domain.specs import RequestSpec
 from app.domain.states import RequestState
 from app.service.validation import MAX_PAGE_ROWS
@@ -22,7 +22,7 @@ LONGEST_REFERENCE = 1024
 EVENT_PATTERN = r"^[0-9]{1,16}(-[0-9]{1,16})?$"
 RUNNER_PATTERN = r"^[ -~]{1,128}$"
 
-Fence = Annotated[int, Field(ge=1, le=EXACT)]
+Fence = Annotated[int, Field(ge=1, le=MAX_AMOUNT)]
 
 
 class QueryModel(BaseModel):

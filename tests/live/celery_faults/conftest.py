@@ -8,7 +8,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.live.celery_faults.world import SERVERS, SERVICE, Installation
+from tests.live.celery_faults.installation import SERVERS, SERVICE, Installation
 from tests.support.backends import require
 
 TOKEN = re.compile(r"pk_[A-Za-z0-9_-]{8,}")

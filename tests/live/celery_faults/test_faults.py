@@ -33,10 +33,10 @@ import pytest
 from poolkeeper.celery import NotParked
 from poolkeeper.errors import Conflict
 
-from tests.live.celery_faults.evidence import lost_steps, prove
+from tests.live.celery_faults.final_checks import lost_steps, prove
+from tests.live.celery_faults.installation import GPUS, SHARE, SLOTS, START_S, TRIES, Installation
 from tests.live.celery_faults.journal import ASKED, BEGIN, END, HOLDS, LEAVES, OUT, STEP, STORED
 from tests.live.celery_faults.project import work
-from tests.live.celery_faults.world import GPUS, SHARE, SLOTS, START_S, TRIES, Installation
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 

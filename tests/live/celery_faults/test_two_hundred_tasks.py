@@ -12,10 +12,10 @@ import pytest
 from poolkeeper import Client
 from poolkeeper.errors import AccessDenied
 
-from tests.live.celery_faults.evidence import HELD, lost_steps, prove, tenures
+from tests.live.celery_faults.final_checks import HELD, lost_steps, prove, tenures
+from tests.live.celery_faults.installation import GPUS, SHARE, START_S, Installation
 from tests.live.celery_faults.journal import LEAVES, OUT, STEP, Run, most_at_once
 from tests.live.celery_faults.project import work
-from tests.live.celery_faults.world import GPUS, SHARE, START_S, Installation
 
 NUMBER = 200
 LONG_STEPS, LONG_PAUSE_S, SAVE_EVERY = 150, 0.04, 80

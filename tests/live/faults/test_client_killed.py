@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from app.store.connection import RedisClient
-from tests.live.faults.stories import CHANGES, WORKSPACE, again, furnish, state, tell
-from tests.live.races import quiet
+from tests.live.faults.change_sequence import CHANGES, WORKSPACE, again, furnish, state, tell
+from tests.live.races import settled_invariants
 from tests.live.races.processes import CONTEXT, TIMES
 from tests.support.servers import Servers
 from tests.support.world import World
@@ -49,8 +49,8 @@ def test_a_client_killed_anywhere(servers: Servers, tmp_path: Path, sent: bool) 
         survivor = World(client, WORKSPACE, chunk=1)
         while survivor.ledger.resume_unfinished(WORKSPACE):
             pass
-        quiet.check(client, survivor.ledger, WORKSPACE, lowered=True)
+        settled_invariants.check(client, survivor.ledger, WORKSPACE, lowered=True)
         for name in list(CHANGES)[int(diary.read_text()) :]:
             again(survivor, name)
-        quiet.check(client, survivor.ledger, WORKSPACE, lowered=True)
+        settled_invariants.check(client, survivor.ledger, WORKSPACE, lowered=True)
         assert state(client) == wanted, f"killed at call {last} of {calls}"

@@ -11,9 +11,9 @@ from redis import Redis
 
 from app.domain.errors import StoreUnavailable
 from app.store.connection import RETRIES, RedisClient, connect
+from tests.live.faults.change_sequence import ALREADY, CHANGES, WORKSPACE, again, furnish, state
 from tests.live.faults.proxy import Proxy
-from tests.live.faults.stories import ALREADY, CHANGES, WORKSPACE, again, furnish, state
-from tests.live.races import quiet
+from tests.live.races import settled_invariants
 from tests.support.backends import free_port, serve, short_folder, wait_until
 from tests.support.servers import Servers
 from tests.support.world import World
@@ -66,7 +66,7 @@ def test_the_client_tries_again_by_itself(name: str, direct: RedisClient, proxy:
         proxy.cut(1)
         assert plain(CHANGES[name](World(client, WORKSPACE))) == plain(answer)
     assert proxy.swallowed == 1
-    quiet.check(direct, World(direct, WORKSPACE).ledger, WORKSPACE, lowered=True)
+    settled_invariants.check(direct, World(direct, WORKSPACE).ledger, WORKSPACE, lowered=True)
     assert state(direct) == wanted
 
 
@@ -83,7 +83,7 @@ def test_the_caller_repeats_what_was_not_answered(name: str, direct: RedisClient
         repeated = again(World(client, WORKSPACE), name)
     if name not in ALREADY:
         assert plain(repeated) == plain(answer)
-    quiet.check(direct, World(direct, WORKSPACE).ledger, WORKSPACE, lowered=True)
+    settled_invariants.check(direct, World(direct, WORKSPACE).ledger, WORKSPACE, lowered=True)
     assert state(direct) == wanted
 
 
@@ -119,4 +119,4 @@ def test_a_failover_in_the_middle_of_a_call(tmp_path: Path) -> None:
             granted = [event["request"] for event in state(second)["events"] if event["to"] == "allocated"]
         assert (str(released.status), proxy.swallowed) == ("released", 1)
         assert granted == ["lapsing", "holding", "dropped", "waiting1"]
-        quiet.check(second, World(second, WORKSPACE).ledger, WORKSPACE)
+        settled_invariants.check(second, World(second, WORKSPACE).ledger, WORKSPACE)

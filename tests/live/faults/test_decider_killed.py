@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from app.store.connection import RedisClient
-from tests.live.faults.takings import CHUNK, TAKING, furnish, take
-from tests.live.races.anytime import demand
-from tests.live.races.departures import Departure
+from tests.live.faults.preemption_sequence import CHUNK, TAKING, furnish, take
+from tests.live.races.invariants import demand
+from tests.live.races.preemption_scenario import PreemptionScenario
 from tests.live.races.processes import CONTEXT, TIMES
 from tests.support.servers import Servers
 
@@ -34,17 +34,17 @@ def run(client: RedisClient, diary: Path, last: int, *, sent: bool) -> int | Non
     return process.exitcode
 
 
-def survivor(client: RedisClient, diary: Path) -> tuple[Departure, int]:
+def survivor(client: RedisClient, diary: Path) -> tuple[PreemptionScenario, int]:
     """Somebody else, at that time, and how far the story had come."""
     number, now_ms = diary.read_text().splitlines()[0].split()
-    world = Departure(client, CHUNK)
+    world = PreemptionScenario(client, CHUNK)
     world.clock.advance((int(now_ms) - world.clock.now_ms()) / 1000)
     return world, int(number)
 
 
-def outcome(world: Departure) -> dict[str, str]:
+def outcome(world: PreemptionScenario) -> dict[str, str]:
     """What has become of everybody, when all is at rest."""
-    return {name: one.status for name, one in world.finish().model.requests.items()}
+    return {name: one.status for name, one in world.run_to_rest().model.requests.items()}
 
 
 @pytest.mark.parametrize("sent", [False, True], ids=["before a call", "with the answer unread"])
@@ -57,7 +57,7 @@ def test_whoever_decides_is_killed_anywhere(servers: Servers, tmp_path: Path, se
     assert [name for name in DECIDING if done[name] < 2] == [], f"the story has not enough of it: {done}"
     whole = survivor(client, diary)[0]
     wanted = outcome(whole)
-    assert whole.everything().told(*HAPPENINGS).keys() == set(HAPPENINGS)
+    assert whole.read_state().told(*HAPPENINGS).keys() == set(HAPPENINGS)
     for last in range(1, int(calls) + 1, 1 if sent or TIMES > 1 else 4):  # to the server the two look nearly the same
         assert run(client, diary, last, sent=sent) == -signal.SIGKILL
         world, number = survivor(client, diary)
@@ -69,12 +69,12 @@ def test_whoever_decides_is_killed_anywhere(servers: Servers, tmp_path: Path, se
             raise
 
 
-def goes_on(world: Departure, number: int) -> None:
+def goes_on(world: PreemptionScenario, number: int) -> None:
     """One pass, which leaves nothing unfinished and nobody leaving for nothing; and then the story to its end."""
     world.reconcile()
     while world.plan_store.enforce_deadlines(world.workspace)[1]:
         pass
-    now = world.everything()
+    now = world.read_state()
     demand([*now.faults(lowered=True), *now.superfluous()])
     assert not world.ledger.resume_unfinished(world.workspace)
     for act in list(TAKING.values())[number:]:

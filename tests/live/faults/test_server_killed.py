@@ -12,8 +12,8 @@ from typing import Any
 from app.domain.errors import UNAVAILABLE_REASONS
 from app.store.connection import connect
 from app.store.embedded_redis import EmbeddedRedis, find_server
-from tests.live.faults.load import WORKSPACE, work
-from tests.live.races import anytime, quiet
+from tests.live.faults.retrying_client import WORKSPACE, work
+from tests.live.races import invariants, settled_invariants
 from tests.live.races.processes import CONTEXT, TIMES, Crew
 from tests.support.backends import require, wait_until
 from tests.support.redis_snapshot import Snapshot
@@ -49,10 +49,10 @@ def test_no_acknowledged_grant_or_release_is_lost(tmp_path: Path) -> None:
             for turn, moment in enumerate(sorted(random.sample(range(CLIENTS * OPERATIONS * 9 // 10), KILLS))):
                 wait_until(lambda moment=moment: answered.value >= moment, f"{moment} operations", 60 * TIMES)  # type: ignore[misc]
                 kill(server, lambda turn=turn: bool(turn or noticed.value))  # type: ignore[misc]  # most outages are waited out
-                anytime.demand(anytime.faults(Snapshot(client, WORKSPACE)))
+                invariants.demand(invariants.faults(Snapshot(client, WORKSPACE)))
             told = crew.answers(120 * TIMES)
         kill(server)
-        seen = quiet.check(client, world.ledger, WORKSPACE)
+        seen = settled_invariants.check(client, world.ledger, WORKSPACE)
         assert_kept(seen, [sworn for sworn, _ in told])
         outages = {reason for _, away in told for reason in away}
         assert outages <= UNAVAILABLE_REASONS.keys()

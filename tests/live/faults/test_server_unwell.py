@@ -14,9 +14,9 @@ from app.domain.errors import StoreUnavailable
 from app.domain.ledger_limits import LedgerLimits
 from app.store.connection import RedisClient, connect
 from app.store.ledger import Ledger
-from tests.live.faults.stories import CHANGES, WORKSPACE, furnish, state
+from tests.live.faults.change_sequence import CHANGES, WORKSPACE, furnish, state
 from tests.live.faults.test_connection_cut import plain, prepare, undisturbed
-from tests.live.races import anytime, quiet
+from tests.live.races import invariants, settled_invariants
 from tests.support.backends import require, serve, short_folder, wait_until
 from tests.support.redis_snapshot import Snapshot, dump
 from tests.support.world import World
@@ -80,7 +80,7 @@ def test_a_change_is_made_whole_or_not_at_all(illness: str, name: str, patient: 
     else:
         assert ill.reason == "out_of_memory", "without memory, what begins by giving some back goes on to its end"
         assert name not in ("submit", "batch", "create pool")
-    quiet.check(patient, world.ledger, WORKSPACE, lowered=True)
+    settled_invariants.check(patient, world.ledger, WORKSPACE, lowered=True)
     assert state(patient) == wanted
 
 
@@ -118,13 +118,13 @@ def test_a_long_change_goes_on_when_all_is_well_again(illness: str, name: str, p
     try:
         reason = _refusal(lambda: CHANGES[name](world))
         assert reason == ill.reason or (ill.reason == "out_of_memory" and not reason)  # pieces that give memory back go on
-        anytime.demand(anytime.faults(Snapshot(patient, WORKSPACE), lowered=True))
+        invariants.demand(invariants.faults(Snapshot(patient, WORKSPACE), lowered=True))
     finally:
         ill.heal(patient)
     survivor = World(patient, WORKSPACE, chunk=1)
     while survivor.ledger.resume_unfinished(WORKSPACE):
         pass
-    quiet.check(patient, survivor.ledger, WORKSPACE, lowered=True)
+    settled_invariants.check(patient, survivor.ledger, WORKSPACE, lowered=True)
     assert state(patient) == wanted
 
 
@@ -143,7 +143,7 @@ def test_a_server_that_is_still_loading(tmp_path: Path) -> None:
             wait_until(lambda: _loading(world), "it is loading")
             wait_until(lambda: CHANGES["submit"](world), "it has loaded")
             assert world.get("single").number == 12
-            quiet.check(client, world.ledger, WORKSPACE)
+            settled_invariants.check(client, world.ledger, WORKSPACE)
 
 
 def _loading(world: World) -> bool:

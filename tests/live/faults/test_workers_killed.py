@@ -16,9 +16,9 @@ import pytest
 from app.domain.errors import Refusal, StoreUnavailable
 from app.domain.models import Request
 from app.store.ledger import Ledger
-from tests.live.faults.crowd import INTERVAL_S, LEASE_S, WORKSPACE, Kill, Killer, Service
-from tests.live.races.everything import right
+from tests.live.faults.killed_processes import INTERVAL_S, LEASE_S, WORKSPACE, Kill, Killer, Service
 from tests.live.races.processes import TIMES
+from tests.live.races.workspace_state import right
 from tests.support.backends import require
 from tests.support.world import World
 

@@ -19,8 +19,8 @@ CONTEXT: Final = get_context("forkserver")
 CONTEXT.set_forkserver_preload(
     [
         "__main__",
-        *(f"tests.live.races.{name}" for name in ("composed", "trading", "duels", "reconcilers")),
-        *(f"tests.live.faults.{name}" for name in ("stories", "takings", "load")),
+        *(f"tests.live.races.{name}" for name in ("preloaded_scripts", "random_clients", "competing_clients", "concurrent_reconcilers")),
+        *(f"tests.live.faults.{name}" for name in ("change_sequence", "preemption_sequence", "retrying_client")),
     ]
 )
 

@@ -14,9 +14,9 @@ from app.planner.planning_pass import plan_pool
 from app.store.connection import RedisClient
 from app.store.plan_store import PlanStore, StepResult
 from app.store.scripts import Arg, ScriptReply, Scripts
-from tests.live.races.departures import ACTS, GONE, KINDS, RULES, STORY, Act, Departure
-from tests.live.races.everything import Everything
+from tests.live.races.preemption_scenario import INTERRUPTIONS, ENDED_WAITER, KINDS, RULES, STEPS, Action, PreemptionScenario
 from tests.live.races.processes import TIMES
+from tests.live.races.workspace_state import Everything
 from tests.support.servers import Servers
 
 WHOLE = ("by rank", "without grace", "of an owner", "for two")
@@ -29,21 +29,21 @@ def cases(client: RedisClient, backend: str, kind: str) -> Iterator[tuple[int, s
     """Point and act."""
     shift = list(KINDS).index(kind)
     every = 1 if TIMES > 1 else FEW if backend == "fake" else 1 if kind in WHOLE else 2
-    for number, (point, act) in enumerate(product(points(client, kind), ACTS)):
+    for number, (point, act) in enumerate(product(points(client, kind), INTERRUPTIONS)):
         if (number + 3 * shift) % every == 0:
             yield point, act
 
 
 def points(client: RedisClient, kind: str) -> list[int]:
     """Before each call of the story and after the last; but after one that changed nothing all is as before it."""
-    world, found = KINDS[kind].furnish(client), [0, 1]
-    begun = before = world.everything()
-    for number, step in enumerate(STORY.values(), start=1):
+    world, found = KINDS[kind].set_up(client), [0, 1]
+    begun = before = world.read_state()
+    for number, step in enumerate(STEPS.values(), start=1):
         go(world, [step])
-        now = world.everything()
+        now = world.read_state()
         found += [number] if number > 1 and now.seen.data != before.seen.data else []
         before = now
-    judge("nothing", begun, begun, world.finish())
+    judge("nothing", begun, begun, world.run_to_rest())
     return found
 
 
@@ -54,24 +54,24 @@ def test_whatever_comes_in_between(servers: Servers, backend: str, kind: str) ->
         try:
             disturbed(client, kind, point, act)
         except Exception as error:
-            error.add_note(f"{kind}: {act} at point {point} of {list(STORY)}")
+            error.add_note(f"{kind}: {act} at point {point} of {list(STEPS)}")
             raise
 
 
 def disturbed(client: RedisClient, kind: str, point: int, act: str) -> None:
     """The story with something in between, and what becomes of all."""
-    world, steps = KINDS[kind].furnish(client), list(STORY.values())
+    world, steps = KINDS[kind].set_up(client), list(STEPS.values())
     go(world, steps[:point])
-    before = world.everything()
-    world.attempt(lambda: ACTS[act](world))
-    after = world.everything()
+    before = world.read_state()
+    world.attempt(lambda: INTERRUPTIONS[act](world))
+    after = world.read_state()
     if after.seen.data == before.seen.data:  # it came too late, or too early
         return
     go(world, steps[point:])
-    judge(act, before, after, world.finish())
+    judge(act, before, after, world.run_to_rest())
 
 
-def go(world: Departure, steps: Iterable[Act]) -> None:
+def go(world: PreemptionScenario, steps: Iterable[Action]) -> None:
     """So much of the story."""
     for step in steps:
         world.attempt(lambda step=step: step(world))  # type: ignore[misc]
@@ -80,8 +80,8 @@ def go(world: Departure, steps: Iterable[Act]) -> None:
 def judge(act: str, before: Everything, after: Everything, last: Everything) -> None:
     """The waiter is served, unless it left or the rules are others; who was not needed any more stays where it is."""
     was, now, then = (seen.model.requests["w"].status for seen in (before, after, last))
-    if act in GONE and was == "queued":
-        assert (now, then) == (GONE[act], GONE[act])
+    if act in ENDED_WAITER and was == "queued":
+        assert (now, then) == (ENDED_WAITER[act], ENDED_WAITER[act])
     elif act not in RULES and now not in ("released", "expired"):
         assert then == "allocated"
     else:
@@ -115,7 +115,7 @@ class Shared(Scripts):
 class Slow(PlanStore):
     """Decides so slowly that each time another pass runs between what it sees and what it does."""
 
-    def __init__(self, world: Departure) -> None:
+    def __init__(self, world: PreemptionScenario) -> None:
         super().__init__(world.client, world.clock, world.limits)
         self.world, self.stale = world, 0
 
@@ -127,12 +127,12 @@ class Slow(PlanStore):
         return taken
 
 
-def started(client: RedisClient, kind: str, waits: bool) -> Departure:
+def started(client: RedisClient, kind: str, waits: bool) -> PreemptionScenario:
     """A workspace in which somebody has to be told to leave, or in which those who leave do so for nobody any more."""
-    world = KINDS[kind].furnish(client)
+    world = KINDS[kind].set_up(client)
     if not waits:
         world.reconcile()
-        world.leave_queue("w")
+        world.cancel_request("w")
         world.clock.advance(1)
     return world
 
@@ -164,15 +164,15 @@ def test_who_decides_too_slowly_does_nothing_again(servers: Servers, backend: st
         once(world, waits)
 
 
-def once(world: Departure, waits: bool) -> None:
+def once(world: PreemptionScenario, waits: bool) -> None:
     """Each victim was told once for a waiter, and each who was told for nothing called back once; then all goes its way."""
-    now = world.everything()
+    now = world.read_state()
     told = [event["request"] for _, event in now.stream if event["event"] in ("preempting", "preempted")]
     assert sorted(told) == ["v1", "v2"]
     back = [event["request"] for _, event in now.stream if event["event"] == "reprieved"]
     assert len(set(back)) == len(back)
     assert not (waits and back)
-    last = world.finish()
+    last = world.run_to_rest()
     assert [last.model.requests[name].status for name in ("w", "behind")] == ["allocated" if waits else "cancelled", "queued"]
 
 
@@ -180,9 +180,9 @@ def once(world: Departure, waits: bool) -> None:
 
 
 def test_whose_way_is_cleared_in_one_pool_has_nobody_leave_in_another(servers: Servers, backend: str) -> None:
-    world = KINDS["by rank"].furnish(servers.client(backend))
+    world = KINDS["by rank"].set_up(servers.client(backend))
     world.policy("low", "q")
-    world.give_back("elsewhere")
+    world.finish_work("elsewhere")
     world.submit("low", own_id="v3", gpu=4, preemption_class=3)
     world.submit("high", own_id="y", gpu=4, preemption_class=9)
     assert world.get("w").pool == "q", "who waited had what was given back"
@@ -190,22 +190,22 @@ def test_whose_way_is_cleared_in_one_pool_has_nobody_leave_in_another(servers: S
     steps = plan_pool(seen).steps
     assert [step.waiter for step in steps if isinstance(step, Preempt)] == ["y"], "it would have somebody leave there"
     world.reconcile()
-    before = world.everything().seen.data
+    before = world.read_state().seen.data
     taken = [world.plan_store.apply_step(world.workspace, seen, step) for step in steps]
-    assert ([one.reason for one in taken], world.everything().seen.data) == (["hold elsewhere"], before)
-    world.finish()
+    assert ([one.reason for one in taken], world.read_state().seen.data) == (["hold elsewhere"], before)
+    world.run_to_rest()
 
 
 def test_who_was_passed_on_meanwhile_is_not_called_back(servers: Servers, backend: str) -> None:
-    world = KINDS["for two"].furnish(servers.client(backend))
+    world = KINDS["for two"].set_up(servers.client(backend))
     world.reconcile()
-    world.leave_queue("w")
-    world.plan()
+    world.cancel_request("w")
+    world.make_plan()
     assert [type(step) for step in world.steps] == [Reprieve]
     world.update_pool(gpu=6)
     world.reconcile()
-    assert world.everything().told("passed_on") == {"passed_on": 1}
-    before = world.everything().seen.data
-    world.apply()
-    assert world.everything().seen.data == before
-    world.finish()
+    assert world.read_state().told("passed_on") == {"passed_on": 1}
+    before = world.read_state().seen.data
+    world.apply_plan()
+    assert world.read_state().seen.data == before
+    world.run_to_rest()

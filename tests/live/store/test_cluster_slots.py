@@ -238,8 +238,8 @@ def look_closely(client: RedisClient, world: World) -> None:
 def test_no_script_touches_another_slot(strict: RedisClient, monkeypatch: pytest.MonkeyPatch) -> None:
     scripts = Guarded(strict)
     for place in (
-        "ledger", "audit", "tokens", "queries", "metrics", "plan_store", "nudges", "usage_samples", "task_outbox", "queue_status",
-        "workspace_copy",
+        "ledger", "audit", "tokens", "queries", "metrics", "plan_store", "nudges", "usage_samples", "task_outbox",
+        "queue_status", "workspace_copy",
     ):  # fmt: skip
         monkeypatch.setattr(f"app.store.{place}.Scripts", lambda _: scripts)
     monkeypatch.setattr("app.store.plan_store.MAX_WAITERS", 1)  # so that there is more than one look shows

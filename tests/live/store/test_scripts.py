@@ -52,7 +52,7 @@ end
 -- Answer all there is.
 -- @reply valued none no yes large larger small table last
 
-return reply.valued(nil, false, true, const.EXACT, const.BAND, -7, {'x', {'y', 3}, {}}, 'é')
+return reply.valued(nil, false, true, const.MAX_AMOUNT, const.BORROWING_STEP, -7, {'x', {'y', 3}, {}}, 'é')
 """,
     "fail.lua": """\
 -- Fail one way or the other.

@@ -35,7 +35,7 @@ class Desk(Site):
     def __init__(self, client: RedisClient, choices: HttpOptions | None = None) -> None:
         super().__init__(client, choices=choices)
         self.services = make_services(client, Settings(brokers=BROKERS), self.clock, PageRedisProvider())
-        self.app = create_app(self.services, choices, extensions=[dashboard.add])
+        self.app = create_app(self.services, choices, extensions=[dashboard.add_dashboard])
         self._http = self.app.test_client()
 
     def visitor(self, secret: str | None = None) -> Visitor:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from app.dashboard.assets import FOLDER, KINDS
-from app.dashboard.pages import NODES
-from app.dashboard.routes import ENTRANCE, PAGES
+from app.dashboard.assets import ASSET_DIRECTORY, MEDIA_TYPES
+from app.dashboard.pages import TREE_ROWS
+from app.dashboard.routes import PAGES, SIGN_IN_PAGES
 from app.domain.plan_steps import Trigger
 from tests.support.fake_redis import new_fake
 from tests.support.in_process_api import Site
@@ -83,7 +83,7 @@ def test_the_tree_has_groups_with_what_is_below_them(desk: Desk) -> None:
 def test_a_tree_of_many_is_paged_to_its_end(desk: Desk) -> None:
     desk.pool(gpu=8)
     desk.put("/pools/gpus/groups/science", {})
-    names = [f"team-{number:03}" for number in range(NODES + 20)]
+    names = [f"team-{number:03}" for number in range(TREE_ROWS + 20)]
     for name in names:
         desk.policy(name, group="science" if name < "team-050" else None)
     first = desk.visitor().get("/pools/gpus").get_data(as_text=True)
@@ -92,7 +92,7 @@ def test_a_tree_of_many_is_paged_to_its_end(desk: Desk) -> None:
     second = desk.visitor().get(html.unescape(more[1])).get_data(as_text=True)
     assert "tree-next" not in second
     pages = [re.findall(r'<tr id="policy-orchestrator:([^"]+)"', page) for page in (first, second)]
-    assert (len(pages[0]), sorted([*pages[0], *pages[1]])) == (NODES - 1, names)
+    assert (len(pages[0]), sorted([*pages[0], *pages[1]])) == (TREE_ROWS - 1, names)
     assert desk.visitor().get("/pools/gpus?tree=x").status_code == 400
 
 
@@ -317,23 +317,23 @@ def test_every_page_keeps_to_a_strict_policy(desk: Desk, path: str) -> None:
 
 def test_files_are_kept_for_good_by_names_that_tell_their_content(desk: Desk) -> None:
     asked = set(re.findall(r'(?:href|src)="(/assets/[^"]+)"', desk.visitor().get("/").get_data(as_text=True)))
-    assert len(asked) == len([file for file in FOLDER.iterdir() if file.suffix in KINDS])
+    assert len(asked) == len([file for file in ASSET_DIRECTORY.iterdir() if file.suffix in MEDIA_TYPES])
     for path in asked:
         answer = desk.visitor().get(path)
         assert answer.status_code == 200
         assert answer.headers["Cache-Control"] == "public, max-age=31536000, immutable"
         assert answer.headers["X-Content-Type-Options"] == "nosniff"
-        assert answer.mimetype == KINDS[Path(path).suffix]
+        assert answer.mimetype == MEDIA_TYPES[Path(path).suffix]
         assert desk.visitor().get(re.sub(r"\.\w{12}\.", ".000000000000.", path)).status_code == 404
     for name in ("htmx.min.js", "LICENSE.htmx", "..%2Fsite.py", "%2e%2e"):
         assert desk.visitor().get(f"/assets/{name}").status_code == 404
 
 
 def test_what_came_with_others_has_its_licence_with_it() -> None:
-    names = {file.name for file in FOLDER.iterdir()}
+    names = {file.name for file in ASSET_DIRECTORY.iterdir()}
     assert {"LICENSE.htmx", "LICENSE.uPlot"} <= names
-    assert "MIT" in (FOLDER / "LICENSE.uPlot").read_text()
-    assert "Zero-Clause BSD" in (FOLDER / "LICENSE.htmx").read_text()
+    assert "MIT" in (ASSET_DIRECTORY / "LICENSE.uPlot").read_text()
+    assert "Zero-Clause BSD" in (ASSET_DIRECTORY / "LICENSE.htmx").read_text()
 
 
 def test_hostile_words_are_words(desk: Desk) -> None:
@@ -370,7 +370,7 @@ def test_requests_are_counted_and_logged_by_the_name_of_the_page(desk: Desk, cap
     numbers = desk.get("/metrics", root=True, token=secret).body
     assert 'poolkeeper_http_requests_total{method="GET",route="dashboard /pools/<pool>",status="200"} 1.0' in numbers
     assert 'route="dashboard /pools/<pool>",status="404"} 1.0' in numbers
-    known = {page.path for page in (*PAGES, *ENTRANCE)}
+    known = {page.path for page in (*PAGES, *SIGN_IN_PAGES)}
     assert set(re.findall(r'route="(dashboard [^"]+)"', numbers)) <= known
 
 

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.domain.amounts import BYTES, MAX_CPUS, MAX_KEYS, UNBOUNDED, decode, encode, mcpu, memory_mb, merge_resources
-from app.domain.queue_score import EXACT
+from app.domain.queue_score import MAX_AMOUNT
 from app.domain.specs import ResourceSettings
 
 keys = st.from_regex(r"[a-z][a-z0-9_.-]{0,62}", fullmatch=True)
-units = st.integers(1, EXACT)
+units = st.integers(1, MAX_AMOUNT)
 amounts = st.dictionaries(keys, units, max_size=MAX_KEYS)
 
 
@@ -31,7 +31,7 @@ def merged(resources: Mapping[str, int] | None = None, **settings: Any) -> dict[
         ({"gpu": 2}, "gpu=2"),
         ({"mcpu": 4000, "gpu": 2}, "gpu=2,mcpu=4000"),
         ({"b": 1, "a-b": 2, "a.b": 3, "a": 4, "a_b": 5}, "a=4,a-b=2,a.b=3,a_b=5,b=1"),
-        ({"gpu": EXACT}, "gpu=9007199254740991"),
+        ({"gpu": MAX_AMOUNT}, "gpu=9007199254740991"),
     ],
 )
 def test_written_as_one_text(asked: dict[str, int], text: str) -> None:
@@ -134,7 +134,7 @@ def test_cpus_are_computed_in_decimals(cpus: Decimal) -> None:
         ("007MB", 7),
         ("0MB", 0),
         ("0.0PiB", 0),
-        ("9007199254740991MB", EXACT),
+        ("9007199254740991MB", MAX_AMOUNT),
     ],
 )
 def test_memory_in_megabytes_rounded_up(memory: str, megabytes: int) -> None:
@@ -239,7 +239,7 @@ def test_as_many_keys_as_allowed_beside_step_run() -> None:
 @given(
     st.dictionaries(keys, units, max_size=6),
     st.dictionaries(keys, units, max_size=6),
-    st.none() | st.integers(0, EXACT),
+    st.none() | st.integers(0, MAX_AMOUNT),
     st.none() | st.floats(0, MAX_CPUS),
     st.none() | st.integers(0, 10**6).map(lambda number: f"{number}GiB"),
 )
@@ -248,7 +248,7 @@ def test_every_amount_can_be_counted(
 ) -> None:
     asked = merged(resources, pool_resources=others, gpu_count=gpus, cpu_count=cpus, memory=memory)
     assert asked["step_run"] == 1
-    assert all(type(amount) is int and 1 <= amount <= EXACT for amount in asked.values())
+    assert all(type(amount) is int and 1 <= amount <= MAX_AMOUNT for amount in asked.values())
     assert asked.keys() <= resources.keys() | others.keys() | {"gpu", "mcpu", "memory_mb", "step_run"}
 
 

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from app.domain.field_types import TEN_YEARS_S, StrictModel
 from app.domain.pool_settings import AccountSettings, PoolSettings
-from app.domain.queue_score import EXACT
+from app.domain.queue_score import MAX_AMOUNT
 from app.domain.specs import GroupSpec, PolicySpec, PoolSpec, PoolUpdate
 from app.domain.validation_errors import field_errors
 
@@ -36,7 +36,7 @@ def test_the_settings_of_a_pool(patience_s: int | None) -> None:
         "max_preemptions_per_minute": 0,
         "backoff_s": patience_s,
         "cost_key": "tpu",
-        "value_per_class": EXACT,
+        "value_per_class": MAX_AMOUNT,
         "over_limit": "evict",
         "over_limit_after_s": 0,
         "fair_share_tolerance": 0.123456,
@@ -46,7 +46,7 @@ def test_the_settings_of_a_pool(patience_s: int | None) -> None:
         "allow_aggressive_preemption": False,
         "aggressive_preemption_threshold": 10,
         "preemption_threshold": 9.999999,
-        "non_preemptible_usage_threshold": {"gpu": EXACT, "tpu": 0},
+        "non_preemptible_usage_threshold": {"gpu": MAX_AMOUNT, "tpu": 0},
     }
     ask = PoolSpec.model_validate({"name": "p", "capacity": {"gpu": 8}, "settings": settings})
     assert ask.settings.model_dump() == settings

@@ -14,7 +14,7 @@ from app.domain import specs
 from app.domain.amounts import MAX_KEYS
 from app.domain.field_types import TEN_YEARS_S, SettingsModel, StrictModel
 from app.domain.pool_settings import AccountSettings, PoolSettings
-from app.domain.queue_score import EXACT
+from app.domain.queue_score import MAX_AMOUNT
 from app.domain.specs import (
     GroupSpec,
     PolicySpec,
@@ -89,7 +89,7 @@ def test_a_request_with_everything() -> None:
     body = {
         "component": "gpu-step-op",
         "component_type": "step_operator",
-        "resources": {"gpu": EXACT},
+        "resources": {"gpu": MAX_AMOUNT},
         "settings": {"gpu_count": 1, "cpu_count": 0.5, "memory": "1.5GiB", "pool_resources": {"licence.x": 1}},
         "preemptible": False,
         "preemption_class": 10,
@@ -242,16 +242,16 @@ def test_an_amount_is_a_whole_number(where: Where, amount: Any) -> None:
 
 
 @everywhere
-@pytest.mark.parametrize("amount", [EXACT + 1, 99999999999999999999, 10**5000], ids=["2^53", "20 digits", "5001 digits"])
+@pytest.mark.parametrize("amount", [MAX_AMOUNT + 1, 99999999999999999999, 10**5000], ids=["2^53", "20 digits", "5001 digits"])
 def test_an_amount_can_be_counted(where: Where, amount: int) -> None:
     assert faults(where.kind, where.body({"gpu": amount})) == [(f"{where.path}.gpu", "must be at most 9007199254740991")]
 
 
 @everywhere
 def test_the_least_and_the_largest_amount(where: Where) -> None:
-    for amount in (where.least, EXACT):
+    for amount in (where.least, MAX_AMOUNT):
         where.kind.model_validate(where.body({"gpu": amount}))
-    for amount in (where.least - 1, -EXACT, -(10**30)):
+    for amount in (where.least - 1, -MAX_AMOUNT, -(10**30)):
         assert faults(where.kind, where.body({"gpu": amount})) == [(f"{where.path}.gpu", f"must be at least {where.least}")]
 
 
@@ -291,7 +291,7 @@ REQUESTS: list[tuple[dict[str, Any], str, str]] = [
     ({"settings": {"gpu_count": 1.0}}, "settings.gpu_count", WHOLE),
     ({"settings": {"gpu_count": "1"}}, "settings.gpu_count", WHOLE),
     ({"settings": {"gpu_count": True}}, "settings.gpu_count", WHOLE),
-    ({"settings": {"gpu_count": EXACT + 1}}, "settings.gpu_count", "must be at most 9007199254740991"),
+    ({"settings": {"gpu_count": MAX_AMOUNT + 1}}, "settings.gpu_count", "must be at most 9007199254740991"),
     ({"settings": {"cpu_count": -0.1}}, "settings.cpu_count", "must be at least 0"),
     ({"settings": {"cpu_count": "4"}}, "settings.cpu_count", "must be a number"),
     ({"settings": {"cpu_count": True}}, "settings.cpu_count", "must be a number"),
@@ -325,7 +325,7 @@ REQUESTS: list[tuple[dict[str, Any], str, str]] = [
     ({"lease_s": 0}, "lease_s", "must be at least 1"),
     ({"lease_s": 0.5}, "lease_s", WHOLE),
     ({"lease_s": False}, "lease_s", WHOLE),
-    ({"lease_s": EXACT}, "lease_s", "must be at most 315360000"),
+    ({"lease_s": MAX_AMOUNT}, "lease_s", "must be at most 315360000"),
     ({"queue_ttl_s": 0}, "queue_ttl_s", "must be at least 1"),
     ({"queue_ttl_s": -600}, "queue_ttl_s", "must be at least 1"),
     ({"labels": {"my label": "x"}}, "labels.my label", LABEL),
@@ -463,7 +463,7 @@ def test_every_number_is_bounded() -> None:
 
     found = [number for kind in KINDS for number in numbers(kind.model_json_schema())]
     assert found
-    assert all(-1 <= number["minimum"] < number["maximum"] <= EXACT for number in found)
+    assert all(-1 <= number["minimum"] < number["maximum"] <= MAX_AMOUNT for number in found)
 
 
 def test_an_ask_is_never_rewritten() -> None:

@@ -7,7 +7,7 @@ import pytest
 from app.domain.errors import NotFound
 from app.domain.explanations import Explanation, PoolExplanation
 from app.domain.models import Request
-from app.domain.queue_score import EXACT
+from app.domain.queue_score import MAX_AMOUNT
 from app.domain.specs import WorkspaceSettings
 from app.service import explain_text
 from app.service.decision_cache import DecisionCache
@@ -188,9 +188,9 @@ def test_what_no_pool_manages_and_what_cannot_be_counted_is_told_without_numbers
     assert explain(explaining, world, free).sentence == f"Request {free.id} holds 3 gpu outside all pools."
     world.pool(gpu=4)
     world.policy("t")
-    world.submit("t", mcpu=EXACT)
-    told = explain(explaining, world, world.submit("t", mcpu=EXACT))
-    assert told.sentence.endswith(f"it needs {EXACT} mcpu, and there is none in p.")
+    world.submit("t", mcpu=MAX_AMOUNT)
+    told = explain(explaining, world, world.submit("t", mcpu=MAX_AMOUNT))
+    assert told.sentence.endswith(f"it needs {MAX_AMOUNT} mcpu, and there is none in p.")
 
 
 def test_the_owner_of_a_hold_is_told_that_others_are_leaving_for_it(world: World, explaining: Explainer) -> None:

@@ -13,10 +13,10 @@ from typing import TypeAlias
 from app.service.audit import Audit
 from app.store.audit import AuditStore
 from tests.live.celery_faults import project
+from tests.live.celery_faults.installation import WORKSPACE, Installation
 from tests.live.celery_faults.journal import BEGIN, END, LEAVES, SAVED, SAVING, STEP, STORED, Run, runs
-from tests.live.celery_faults.world import WORKSPACE, Installation
-from tests.live.races.anytime import demand
-from tests.live.races.everything import Everything
+from tests.live.races.invariants import demand
+from tests.live.races.workspace_state import Everything
 
 Tasks: TypeAlias = Mapping[str, int]
 """Tasks by their ids, and of how many steps each is."""

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.live.races.duels import race
+from tests.live.races.competing_clients import race
 from tests.live.races.processes import CONTEXT, TIMES, together
-from tests.live.races.test_crowd import url_of
+from tests.live.races.test_random_clients import url_of
 from tests.support.servers import Servers
 
 RACERS = 8

@@ -14,8 +14,8 @@ from app.service.reconcile import Reconciler
 from app.store.connection import RedisClient
 from app.store.keys import key
 from app.store.plan_store import PlanStore, UnfinishedWork
-from tests.live.races.anytime import demand
-from tests.live.races.everything import Everything, right
+from tests.live.races.invariants import demand
+from tests.live.races.workspace_state import Everything, right
 from tests.support.world import World
 
 GRACE_S: Final = 10
@@ -24,14 +24,14 @@ ROUNDS: Final = 40
 OWNED: Final = {"gpu": 4}
 
 
-class Candid(Reconciler):
+class StrictReconciler(Reconciler):
     """A pass that hides no fault."""
 
     def _apart(self, workspace: str, pool: str, work: Callable[[str, str], object]) -> object:
         return work(workspace, pool)
 
 
-class Departure(World):
+class PreemptionScenario(World):
     """A pool where two borrowers, `v1` and `v2`, have to leave for a waiter `w`, who may also be granted in another one."""
 
     def __init__(self, client: RedisClient, chunk: int = 200) -> None:
@@ -42,7 +42,7 @@ class Departure(World):
 
     # the workspace
 
-    def furnish(self, settings: Mapping[str, Any], low: Mapping[str, Any], high: Mapping[str, Any], **asks: Any) -> None:
+    def set_up(self, settings: Mapping[str, Any], low: Mapping[str, Any], high: Mapping[str, Any], **asks: Any) -> None:
         """Both pools are full; of one half is owned, and the rest borrowed by those who have to leave."""
         self.pool("p", {"grace_s": GRACE_S, "checkpoint_timeout_s": TIMEOUT_S, "patience_s": None, **settings}, gpu=8)
         self.pool("q", {"patience_s": None}, gpu=4)
@@ -78,37 +78,37 @@ class Departure(World):
         """It says that it has left."""
         self.ledger.release(self.workspace, name, self.fence(name), "vacated")
 
-    def give_back(self, name: str) -> None:
+    def finish_work(self, name: str) -> None:
         """It has finished by itself."""
         self.ledger.release(self.workspace, name, self.fence(name))
 
-    def beat(self, name: str) -> None:
+    def send_heartbeat(self, name: str) -> None:
         """It lives."""
         self.ledger.heartbeat(self.workspace, name, self.fence(name))
 
-    def tell(self, name: str, state: str) -> None:
+    def report_checkpoint(self, name: str, state: str) -> None:
         """It says something of its checkpoint."""
         reference = "s3://there" if state == "completed" else None
         self.ledger.checkpoint(self.workspace, name, self.fence(name), state, 5, reference)
 
-    def end(self, name: str) -> None:
+    def drop_request(self, name: str) -> None:
         """An operator ends it."""
         self.ledger.drop(self.workspace, name)
 
-    def lapse(self, name: str) -> None:
+    def expire(self, name: str) -> None:
         """Its time is up: nobody has said that it lives, or asked for it."""
         for kind in ("leases", "waiting"):
             if self.client.zscore(key(kind, self.workspace), name) is not None:
                 self.client.zadd(key(kind, self.workspace), {name: 1})
         self.ledger.clean_up(self.workspace)
 
-    def leave_queue(self, name: str) -> None:
+    def cancel_request(self, name: str) -> None:
         """It does not wait any more."""
         self.ledger.cancel(self.workspace, name)
 
     # deciding
 
-    def plan(self) -> None:
+    def make_plan(self) -> None:
         """Look at the pool, and decide."""
         while True:
             try:
@@ -118,7 +118,7 @@ class Departure(World):
                 self.ledger.resume_unfinished(self.workspace)
         self.steps = plan_pool(self.seen).steps if self.seen else ()
 
-    def apply(self) -> None:
+    def apply_plan(self) -> None:
         """Take the steps that were decided."""
         for step in self.steps:
             if self.seen and self.plan_store.apply_step(self.workspace, self.seen, step).is_unfinished:
@@ -127,10 +127,10 @@ class Departure(World):
 
     def reconcile(self, planning: PlanStore | None = None) -> None:
         """A pass over everything."""
-        while Candid(planning or self.plan_store, self.ledger).run(self.workspace):
+        while StrictReconciler(planning or self.plan_store, self.ledger).run(self.workspace):
             pass
 
-    def later(self, seconds: float) -> None:
+    def pass_time_and_clean_up(self, seconds: float) -> None:
         """Time passes, and those whose time is up are seen to."""
         self.clock.advance(seconds)
         self.ledger.clean_up(self.workspace)
@@ -138,20 +138,20 @@ class Departure(World):
 
     # and how it is
 
-    def everything(self) -> Everything:
+    def read_state(self) -> Everything:
         """All there is."""
         return Everything(self.client, self.workspace, self.clock.now_ms())
 
-    def finish(self) -> Everything:
+    def run_to_rest(self) -> Everything:
         """Pass after pass until nobody leaves any more: all is right, and no preemption is left standing for nothing."""
-        now = self.everything()
+        now = self.read_state()
         for _ in range(ROUNDS):
             self.reconcile()
-            now = self.everything()
+            now = self.read_state()
             demand([*now.faults(lowered=True), *now.superfluous()])
             if not now.of_status("preempting"):
                 break
-            self.later(GRACE_S)
+            self.pass_time_and_clean_up(GRACE_S)
         demand(now.at_rest())
         before = len(now.stream)
         self.reconcile()
@@ -164,7 +164,7 @@ class Departure(World):
 
 
 @dataclass(frozen=True)
-class Kind:
+class ScenarioKind:
     """How the workspace is set up."""
 
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -172,34 +172,34 @@ class Kind:
     high: Mapping[str, Any] = field(default_factory=dict)
     asks: Mapping[str, Any] = field(default_factory=dict)
 
-    def furnish(self, client: RedisClient, chunk: int = 200) -> Departure:
+    def set_up(self, client: RedisClient, chunk: int = 200) -> PreemptionScenario:
         """The workspace, on a server with nothing else in it."""
         client.flushall()
-        world = Departure(client, chunk)
-        world.furnish(self.settings, self.low, self.high, **self.asks)
+        world = PreemptionScenario(client, chunk)
+        world.set_up(self.settings, self.low, self.high, **self.asks)
         return world
 
 
 KINDS: Final = {
-    "by rank": Kind(),
-    "without grace": Kind({"grace_s": 0}),
-    "of an owner": Kind(low={"priority": 7}, high={"priority": 0, "reserved": OWNED}),
-    "by class": Kind({"discipline": "classes"}, high={"priority": 0}),
-    "for two": Kind(asks={"waiters": {"w": 2, "x": 2}}),
-    "and no return": Kind({"requeue_failed_checkpoint": False}, asks={"retries": 1}),
-    "below a limit": Kind(asks={"within": {"gpu": 4}}),
-    "in a line": Kind({"queueing": "strict", "order": "priority_first"}),
+    "by rank": ScenarioKind(),
+    "without grace": ScenarioKind({"grace_s": 0}),
+    "of an owner": ScenarioKind(low={"priority": 7}, high={"priority": 0, "reserved": OWNED}),
+    "by class": ScenarioKind({"discipline": "classes"}, high={"priority": 0}),
+    "for two": ScenarioKind(asks={"waiters": {"w": 2, "x": 2}}),
+    "and no return": ScenarioKind({"requeue_failed_checkpoint": False}, asks={"retries": 1}),
+    "below a limit": ScenarioKind(asks={"within": {"gpu": 4}}),
+    "in a line": ScenarioKind({"queueing": "strict", "order": "priority_first"}),
 }
 
 # ---- the story
 
-Act: TypeAlias = Callable[[Departure], Any]
+Action: TypeAlias = Callable[[PreemptionScenario], Any]
 
-STORY: Final[Mapping[str, Act]] = {
-    "plan": Departure.plan,
-    "apply": Departure.apply,
-    "heartbeat": lambda at: at.beat("v1"),
-    "start saving": lambda at: at.tell("v1", "started"),
+STEPS: Final[Mapping[str, Action]] = {
+    "plan": PreemptionScenario.make_plan,
+    "apply": PreemptionScenario.apply_plan,
+    "heartbeat": lambda at: at.send_heartbeat("v1"),
+    "start saving": lambda at: at.report_checkpoint("v1", "started"),
     "grace is over": lambda at: at.enforce_deadlines(GRACE_S),
     "more time": lambda at: at.enforce_deadlines(TIMEOUT_S - GRACE_S),
     "time to save is over": lambda at: at.enforce_deadlines(TIMEOUT_S / 2),
@@ -208,34 +208,34 @@ STORY: Final[Mapping[str, Act]] = {
 """One call or two of the store each, in this order; whatever is done between them is done between two calls."""
 
 
-def resize(units: int) -> Act:
+def resize(units: int) -> Action:
     """The pool has so many from now on."""
     return lambda at: at.update_pool(gpu=units)
 
 
-def share_out(at: Departure) -> None:
+def share_out(at: PreemptionScenario) -> None:
     """What was borrowed is owned from now on."""
     at.group("g", reserved=OWNED)
     at.policy("low", group="g", reserved=OWNED)
 
 
-ACTS: Final[Mapping[str, Act]] = {
-    "v1 has finished": lambda at: at.give_back("v1"),
+INTERRUPTIONS: Final[Mapping[str, Action]] = {
+    "v1 has finished": lambda at: at.finish_work("v1"),
     "v1 vacates": lambda at: at.vacate("v1"),
-    "v1 has saved": lambda at: at.tell("v1", "completed"),
-    "v1 cannot save": lambda at: at.tell("v1", "failed"),
-    "v1 defers": lambda at: at.tell("v1", "defer"),
-    "v1 lives": lambda at: at.beat("v1"),
-    "v1 lapses": lambda at: at.lapse("v1"),
-    "v1 is dropped": lambda at: at.end("v1"),
-    "v2 has finished": lambda at: at.give_back("v2"),
+    "v1 has saved": lambda at: at.report_checkpoint("v1", "completed"),
+    "v1 cannot save": lambda at: at.report_checkpoint("v1", "failed"),
+    "v1 defers": lambda at: at.report_checkpoint("v1", "defer"),
+    "v1 lives": lambda at: at.send_heartbeat("v1"),
+    "v1 lapses": lambda at: at.expire("v1"),
+    "v1 is dropped": lambda at: at.drop_request("v1"),
+    "v2 has finished": lambda at: at.finish_work("v2"),
     "v2 vacates": lambda at: at.vacate("v2"),
-    "v2 is dropped": lambda at: at.end("v2"),
-    "w is cancelled": lambda at: at.leave_queue("w"),
-    "w is dropped": lambda at: at.end("w"),
-    "w expires": lambda at: at.lapse("w"),
-    "w is granted elsewhere": lambda at: at.give_back("elsewhere"),
-    "w is granted here": lambda at: at.give_back("fixed"),
+    "v2 is dropped": lambda at: at.drop_request("v2"),
+    "w is cancelled": lambda at: at.cancel_request("w"),
+    "w is dropped": lambda at: at.drop_request("w"),
+    "w expires": lambda at: at.expire("w"),
+    "w is granted elsewhere": lambda at: at.finish_work("elsewhere"),
+    "w is granted here": lambda at: at.finish_work("fixed"),
     "the pool grows": resize(10),
     "the pool shrinks": resize(7),
     "victims rise": lambda at: at.policy("low", group="g", priority=9),
@@ -244,12 +244,12 @@ ACTS: Final[Mapping[str, Act]] = {
     "shares change": share_out,
     "grace ends": lambda at: at.update_pool(settings={"grace_s": 0}),
     "another asks": lambda at: at.submit("high", own_id="y", gpu=2, preemption_class=9),
-    "the plan again": Departure.apply,
-    "a second pass": Departure.reconcile,
-    "time passes": lambda at: at.later(GRACE_S),
+    "the plan again": PreemptionScenario.apply_plan,
+    "a second pass": PreemptionScenario.reconcile,
+    "time passes": lambda at: at.pass_time_and_clean_up(GRACE_S),
 }
 
-GONE: Final = {"w is cancelled": "cancelled", "w is dropped": "cancelled", "w expires": "expired"}
+ENDED_WAITER: Final = {"w is cancelled": "cancelled", "w is dropped": "cancelled", "w expires": "expired"}
 """What becomes of a waiter that does not wait any more."""
 RULES: Final = {
     "the pool shrinks",

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from app.store.connection import RedisClient
-from tests.live.races import quiet
+from tests.live.races import settled_invariants
 from tests.live.races.processes import CONTEXT, TIMES, together
-from tests.live.races.trading import ODDS, WORKSPACE, Mix, Trader, trade
+from tests.live.races.random_clients import ODDS, WORKSPACE, Mix, Trader, trade
 from tests.support.redis_snapshot import Snapshot
 from tests.support.servers import Servers
 
@@ -55,7 +55,7 @@ def test_a_crowd_leaves_everything_right(name: str, servers: Servers) -> None:
     for one in together(trade, [(url_of(client), number, mix, time) for number in range(PROCESSES)], 120 * TIMES):
         done.update(one)
     assert {verb for verb in (*ODDS, "a look when all was quiet") if not done[verb]} == set(), "nobody did this"
-    quiet.check(client, trader.ledger, WORKSPACE, lowered=True)
+    settled_invariants.check(client, trader.ledger, WORKSPACE, lowered=True)
     drain(trader)
 
 
@@ -64,7 +64,7 @@ def drain(trader: Trader) -> None:
     while holders := trader.client.zrange(f"pk:{{{WORKSPACE}}}:leases", 0, -1):
         for name in holders:
             trader.release(trader.get(str(name)))
-        quiet.check(trader.client, trader.ledger, WORKSPACE, lowered=True)
+        settled_invariants.check(trader.client, trader.ledger, WORKSPACE, lowered=True)
     seen = Snapshot(trader.client, WORKSPACE)
     assert seen.of_status("queued") == {}
     assert [account for account in seen.pools if seen.column(f"pool:{account}", "used")] == []

@@ -7,12 +7,12 @@ from collections import Counter
 
 import pytest
 
-from tests.live.races.anytime import demand
-from tests.live.races.departures import Candid
-from tests.live.races.everything import Everything, right
+from tests.live.races.concurrent_reconcilers import ODDS, Member, Shift, be
+from tests.live.races.invariants import demand
+from tests.live.races.preemption_scenario import StrictReconciler
 from tests.live.races.processes import CONTEXT, TIMES, together
-from tests.live.races.reconcilers import ODDS, Member, Shift, be
-from tests.live.races.test_crowd import START_MS, url_of
+from tests.live.races.test_random_clients import START_MS, url_of
+from tests.live.races.workspace_state import Everything, right
 from tests.support.servers import Servers
 
 DECIDE, WORK = 3, 3
@@ -44,7 +44,7 @@ def test_many_decide_at_once(servers: Servers, name: str) -> None:
 
 def come_to_rest(head: Member) -> Everything:
     """With nobody new, all who have to leave do, and nothing else happens."""
-    reconciling = Candid(head.plan_store, head.ledger)
+    reconciling = StrictReconciler(head.plan_store, head.ledger)
     while head.ledger.resume_unfinished(head.workspace):
         pass
     now = Everything(head.client, head.workspace, head.time.now_ms())

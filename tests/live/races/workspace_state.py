@@ -14,7 +14,7 @@ from app.store.audit import AuditStore
 from app.store.connection import RedisClient
 from app.store.keys import KEYS, prefix
 from app.store.ledger import Ledger
-from tests.live.races.anytime import demand
+from tests.live.races.invariants import demand
 from tests.properties.oracle import NOBODY, Model
 from tests.properties.reading import model
 from tests.properties.replay import NOTES, WAYS

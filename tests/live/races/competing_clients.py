@@ -10,7 +10,7 @@ from app.domain.errors import Refusal
 from app.domain.ledger_limits import LedgerLimits
 from app.store.connection import connect
 from app.store.ledger import Ledger
-from tests.live.races import quiet
+from tests.live.races import settled_invariants
 from tests.support.world import World
 
 LEASE_S, PATIENCE_S = 10, 30
@@ -46,7 +46,7 @@ class Arena(World):
 
     def outcome(self) -> tuple[list[str], int]:
         """What became of all requests, in order of submission, and what is in use; nothing else is wrong."""
-        seen = quiet.check(self.client, self.ledger, self.workspace)
+        seen = settled_invariants.check(self.client, self.ledger, self.workspace)
         by_age = sorted(seen.requests.values(), key=lambda request: int(request["seq"]))
         return [request["status"] for request in by_age], seen.column("pool:p", "used").get("gpu", 0)
 

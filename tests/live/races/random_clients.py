@@ -17,7 +17,7 @@ from app.domain.specs import PolicySpec, RequestSpec
 from app.store.connection import connect
 from app.store.keys import key
 from app.store.ledger import Ledger
-from tests.live.races import anytime, quiet
+from tests.live.races import invariants, settled_invariants
 from tests.support.redis_snapshot import Snapshot
 from tests.support.world import World, full_component
 
@@ -238,9 +238,9 @@ class Trader(World):
     def look_at_everything(self) -> None:
         """Whatever the others do, it all agrees; and as often as nothing is unfinished, nobody waits who could be granted."""
         seen = Snapshot(self.client, WORKSPACE)
-        anytime.demand(anytime.faults(seen, lowered=self.mix.shrinking))
+        invariants.demand(invariants.faults(seen, lowered=self.mix.shrinking))
         if not {"unfinished", "orphaned_lanes"} & seen.keys.keys():
-            anytime.demand(quiet.faults(seen))
+            invariants.demand(settled_invariants.faults(seen))
             self.done["a look when all was quiet"] += 1
 
 

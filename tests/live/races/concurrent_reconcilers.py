@@ -14,10 +14,10 @@ from app.store.connection import connect
 from app.store.keys import key
 from app.store.ledger import Ledger
 from app.store.plan_store import PlanStore
-from tests.live.races.anytime import demand
-from tests.live.races.departures import Candid
-from tests.live.races.everything import Everything
-from tests.live.races.trading import SharedClock
+from tests.live.races.invariants import demand
+from tests.live.races.preemption_scenario import StrictReconciler
+from tests.live.races.random_clients import SharedClock
+from tests.live.races.workspace_state import Everything
 from tests.support.world import World
 
 WORKSPACE: Final = "reconcilers"
@@ -62,7 +62,7 @@ class Member(World):
 
     def decide(self) -> dict[str, int]:
         """Pass after pass, as long as anybody else works; time goes by."""
-        reconciling = Candid(self.plan_store, self.ledger)
+        reconciling = StrictReconciler(self.plan_store, self.ledger)
         while self.working.value:
             self.done["left" if reconciling.run(self.workspace) else "passes"] += 1
             self.ledger.clean_up(self.workspace)

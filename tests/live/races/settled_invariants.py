@@ -11,7 +11,7 @@ from app.service.audit import Audit
 from app.store.audit import AuditStore
 from app.store.connection import RedisClient
 from app.store.ledger import Ledger
-from tests.live.races import anytime
+from tests.live.races import invariants
 from tests.support.redis_snapshot import Record, Shape, Snapshot, lane, shape
 
 Order: TypeAlias = tuple[Any, ...]
@@ -21,7 +21,7 @@ def check(client: RedisClient, ledger: Ledger, workspace: str, *, lowered: bool 
     """Everything is right and nothing is left to do; what is seen."""
     assert not ledger.resume_unfinished(workspace), "something was left unfinished"
     seen = Snapshot(client, workspace)
-    anytime.demand([*anytime.faults(seen, lowered=lowered), *faults(seen)])
+    invariants.demand([*invariants.faults(seen, lowered=lowered), *faults(seen)])
     assert Audit(ledger, AuditStore(client)).run(workspace) == [], "the audit finds something"
     return seen
 

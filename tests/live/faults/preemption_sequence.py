@@ -11,32 +11,32 @@ from redis.connection import ConnectionPool
 
 from app.store.connection import RedisClient
 from app.store.scripts import ScriptReply, Scripts
-from tests.live.faults.stories import Mortal
-from tests.live.races.departures import GRACE_S, KINDS, TIMEOUT_S, Departure
+from tests.live.faults.change_sequence import Mortal
+from tests.live.races.preemption_scenario import GRACE_S, KINDS, TIMEOUT_S, PreemptionScenario
 
 CHUNK: Final = 1
 
-TAKING: Final[Mapping[str, Callable[[Departure], Any]]] = {
-    "two have to leave": Departure.reconcile,
+TAKING: Final[Mapping[str, Callable[[PreemptionScenario], Any]]] = {
+    "two have to leave": PreemptionScenario.reconcile,
     "the pool shrinks": lambda at: at.update_pool(gpu=6),
-    "the first owner gives up": lambda at: at.leave_queue("w"),
-    "its victim is passed on": Departure.reconcile,
+    "the first owner gives up": lambda at: at.cancel_request("w"),
+    "its victim is passed on": PreemptionScenario.reconcile,
     "the pool grows": lambda at: at.update_pool(gpu=10),
     "a third asks": lambda at: at.submit("high", own_id="y", gpu=4, preemption_class=9),
-    "it is decided": Departure.reconcile,
+    "it is decided": PreemptionScenario.reconcile,
     "time passes": lambda at: at.clock.advance(GRACE_S),
-    "who is due ends or leaves": Departure.enforce_deadlines,
-    "it is decided again": Departure.reconcile,
+    "who is due ends or leaves": PreemptionScenario.enforce_deadlines,
+    "it is decided again": PreemptionScenario.reconcile,
     "more ask": lambda at: [at.submit("high", own_id=f"z{each}", gpu=1, preemption_class=9) for each in range(3)],
-    "some of them have to leave": Departure.reconcile,
-    "one of them gives up": lambda at: at.leave_queue("z0"),
-    "and the next one": lambda at: at.leave_queue("z1"),
-    "whom nobody needs gone is called back": Departure.reconcile,
+    "some of them have to leave": PreemptionScenario.reconcile,
+    "one of them gives up": lambda at: at.cancel_request("z0"),
+    "and the next one": lambda at: at.cancel_request("z1"),
+    "whom nobody needs gone is called back": PreemptionScenario.reconcile,
     "more time passes": lambda at: at.clock.advance(TIMEOUT_S),
-    "who is due is told to end": Departure.enforce_deadlines,
+    "who is due is told to end": PreemptionScenario.enforce_deadlines,
     "all time is up": lambda at: at.clock.advance(GRACE_S),
-    "the last leave": Departure.enforce_deadlines,
-    "the rest is decided": Departure.reconcile,
+    "the last leave": PreemptionScenario.enforce_deadlines,
+    "the rest is decided": PreemptionScenario.reconcile,
 }
 
 
@@ -54,16 +54,16 @@ class Noted(Scripts):
         return reply
 
 
-def furnish(client: RedisClient) -> Departure:
+def furnish(client: RedisClient) -> PreemptionScenario:
     """What is there before the story."""
-    return KINDS["for two"].furnish(client, CHUNK)
+    return KINDS["for two"].set_up(client, CHUNK)
 
 
 def take(path: str, diary: Path, last: int, sent: bool, begun_ms: int) -> None:
     """The whole story, until it ends or the process does; the diary says how far it came, and when that was."""
     Mortal.last, Mortal.sent = last, sent
     pool = ConnectionPool(connection_class=Mortal, path=path, decode_responses=True, protocol=2)
-    world = Departure(Redis(connection_pool=pool), CHUNK)
+    world = PreemptionScenario(Redis(connection_pool=pool), CHUNK)
     world.clock.advance((begun_ms - world.clock.now_ms()) / 1000)
     notes: list[str] = []
     world.ledger._scripts = world.plan_store._scripts = Noted(world.client, notes)
