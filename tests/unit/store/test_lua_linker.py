@@ -189,7 +189,7 @@ def test_lines_lead_back_to_their_files(tmp_path: Path) -> None:
     assert grant.where(line_of(grant.text, "ticks = ticks + 1")) == "lib/clock.lua:5"
     assert grant.where(line_of(grant.text, "-- Know who waits")) == "lib/queue.lua:1"
     assert grant.where(line_of(grant.text, "local queue = {}")) == f"prelude:{line_of(grant.text, 'local queue = {}')}"
-    assert grant.where(line_of(grant.text, "queue.drop(args.id")) == "requests/grant.lua:14"
+    assert grant.where(line_of(grant.text, "queue.drop(args.id")) == "requests/grant.lua:15"
 
 
 def test_the_own_folder_is_read_once() -> None:
