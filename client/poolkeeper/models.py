@@ -272,6 +272,8 @@ class Caller(Record):
     components: tuple[str, ...] = field(default=(), metadata={"read": tuple})
     workspace: str | None = None
     permissions: tuple[str, ...] = field(default=(), metadata={"read": tuple})
+    sensitive: bool = False
+    token_needed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
