@@ -18,7 +18,7 @@ class PublishedStatus:
     """What the planner last published beside an account: the next pass and the scripts read it."""
 
     fair_shares: Amounts = field(default_factory=dict)
-    """Of a policy: resource key → fair share, in parts of `queue_score.SHARE`. Empty if the policy has no demand."""
+    """Of a policy: resource key → fair share, in parts of `queue_score.SHARE_UNITS`. Empty if the policy has no demand."""
     demand_met: frozenset[str] = frozenset()
     """The keys on which the fair share covers the whole demand."""
     starvation_status: str = ""
@@ -103,9 +103,8 @@ class Waiter:
     submission_number: int
     """The number of its submission; a lower number is older."""
     chain: str | None = None
-    queue_position: int = 0
-    """The position in the pool's queue, owners of holds included: the lowest is first. Of equal positions the older is
-    first."""
+    queue_score: int = 0
+    """The score in the pool's queue, owners of holds included: the lowest is first. Of equal scores the older is first."""
     preempted_fence: int | None = None
     """The newest fence of the workspace at its last preemption; None if it never was preempted."""
 
@@ -153,9 +152,9 @@ class PoolSnapshot:
     """The number of preemptions decided in this pool in the last minute."""
     last_decision_ms: int | None = None
     """The time of the last preemptive decision of this pool."""
-    first_blocked_position: int | None = None
-    """Strict queueing: the position of the first waiter that capacity blocks, even if it has a hold in another pool. No
-    waiter behind it may preempt."""
+    first_blocked_score: int | None = None
+    """Strict queueing: the score of the first waiter that capacity blocks, even if it has a hold in another pool. No waiter
+    behind it may preempt."""
     rules_version: str = "0"
     """The version of the pool's rules. The ledger refuses a step that was planned with another version."""
     demand: Mapping[str, PolicyDemand] = field(default_factory=dict)

@@ -210,8 +210,8 @@ class PlanningPass:
 
     def _is_behind_blocked(self, waiter: Waiter) -> bool:
         """Strict queueing: True if the pool's capacity blocks a request before this one, owners of holds included."""
-        first_blocked_position = self._snapshot.first_blocked_position
-        if first_blocked_position is not None and waiter.queue_position > first_blocked_position:
+        first_blocked_score = self._snapshot.first_blocked_score
+        if first_blocked_score is not None and waiter.queue_score > first_blocked_score:
             return True
         if self._is_queue_blocked or (
             self._first_blocked_position is not None and self._first_blocked_position < _queue_position(waiter)
@@ -350,7 +350,7 @@ _ENDS_HOLD = frozenset(
 
 
 def _queue_position(waiter: Waiter) -> QueuePosition:
-    return waiter.queue_position, waiter.submission_number, waiter.id
+    return waiter.queue_score, waiter.submission_number, waiter.id
 
 
 def _wait_decision(waiter: Waiter, reason: DecisionReason) -> Decision:

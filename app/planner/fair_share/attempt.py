@@ -14,6 +14,7 @@ from app.planner.decisions import CandidateVerdict, DecisionReason, RefusalReaso
 from app.planner.fair_share.rules import TRIGGERS, FairShareRules, PreemptibleWork, ShareScenario, StarvationLevel
 from app.planner.preemption.candidates import Candidate
 from app.planner.preemption.cost import PreemptionCosts
+from app.planner.preemption.ordering import fair_share_order
 from app.planner.preemption.rules import Permit
 from app.planner.projection import Deficits, HoldsAhead
 
@@ -135,9 +136,8 @@ class FairShareAttempt:
         return self._candidates
 
     def _list_candidates(self) -> FairShareCandidates:
-        grant_order = self._rules.projection.borrowing.grant_order
         all_work = (work for component in self._tree.paths for work in self._takeable_of(component))
-        ranked = [((float(work.aggressive_only), 0, -grant_order[work.allocation.id]), work.allocation) for work in all_work]
+        ranked = [(fair_share_order(work.allocation, work.aggressive_only), work.allocation) for work in all_work]
         ranked.sort(key=lambda item: item[0])
         units_for_needs = [self.units_for_needs(allocation) for _, allocation in ranked]
         permit = Permit("starvation", TRIGGERS.get(self.level, Trigger.STARVATION))

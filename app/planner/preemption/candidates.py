@@ -13,11 +13,9 @@ from typing import TypeAlias
 from app.domain.snapshot import Allocation, PoolSnapshot
 from app.planner.allocation_classes import AllocationClass, PolicyAllocations, VictimTraits
 from app.planner.preemption.cost import PreemptionCosts
+from app.planner.preemption.ordering import CandidatePosition, classes_order, reserved_order
 from app.planner.preemption.rules import Permit, PreemptorView, Rule, list_permits, rules_of
 from app.planner.projection import Projection
-
-CandidatePosition: TypeAlias = tuple[float, int, int]
-"""The position of an allocation in the order of candidates."""
 
 Candidate: TypeAlias = tuple[CandidatePosition, Allocation, Permit]
 """A candidate: its position, the allocation, and the permit to take it."""
@@ -142,21 +140,18 @@ class CandidateIndex:
         return units.total
 
     def candidates(self, candidates_of: Callable[[str], PolicyCandidates]) -> Iterator[Candidate]:
-        """Yield the candidates of all policies in order, worked out only as far as they are read.
-
-        `reserved`: 1. lowest rank 2. newest 3. id. `classes`: 1. lowest cost 2. lowest class 3. newest 4. id.
-        """
+        """Yield the candidates of all policies in the order of `ordering.py`, worked out only as far as they are read."""
         return self._cheapest_first(candidates_of) if self.ranks_by_class else self._lowest_rank_first(candidates_of)
 
     def _cheapest_first(self, candidates_of: Callable[[str], PolicyCandidates]) -> Iterator[Candidate]:
         class_of = self.projection.borrowing.class_of
-        cost, grant_order = self.costs.approximate, self.projection.borrowing.grant_order
+        cost = self.costs.approximate
         for allocation in self._list_by_cost():
             if allocation.id in class_of:
                 permits = candidates_of(allocation.component).permits.get(class_of[allocation.id])
                 permit = _first_valid_permit(permits, allocation) if permits else None
                 if permit is not None:
-                    yield (cost(allocation), allocation.preemption_class, -grant_order[allocation.id]), allocation, permit
+                    yield classes_order(allocation, cost(allocation)), allocation, permit
 
     def _list_by_cost(self) -> list[Allocation]:
         if not self._allocations_by_cost:
@@ -179,23 +174,17 @@ class CandidateIndex:
         for priority, components in self._policies_by_priority:
             permits_by_class = [item for component in components for item in candidates_of(component).permits.items()]
             permits_by_class.sort(key=lambda item: item[0].traits.preemption_class)
-            for preemption_class, classes_alike in groupby(permits_by_class, key=lambda item: item[0].traits.preemption_class):
+            for _, classes_alike in groupby(permits_by_class, key=lambda item: item[0].traits.preemption_class):
                 yield from merge(
-                    *(
-                        self._newest_first(priority, preemption_class, allocation_class, permits)
-                        for allocation_class, permits in classes_alike
-                    ),
+                    *(self._newest_first(priority, allocation_class, permits) for allocation_class, permits in classes_alike),
                     key=position,
                 )
 
-    def _newest_first(
-        self, priority: int, preemption_class: int, allocation_class: AllocationClass, permits: Permits
-    ) -> Iterator[Candidate]:
-        grant_order = self.projection.borrowing.grant_order
+    def _newest_first(self, priority: int, allocation_class: AllocationClass, permits: Permits) -> Iterator[Candidate]:
         for allocation in reversed(allocation_class.members.values()):
             permit = _first_valid_permit(permits, allocation)
             if permit is not None:
-                yield (priority, preemption_class, -grant_order[allocation.id]), allocation, permit
+                yield reserved_order(allocation, priority), allocation, permit
 
 
 def position(candidate: Candidate) -> CandidatePosition:

@@ -14,6 +14,7 @@ from app.domain.plan_steps import EvictOverLimit, OverLimitVictim
 from app.domain.pool_settings import default_value
 from app.domain.snapshot import AccountSnapshot, Allocation, PoolSnapshot
 from app.planner.account_tree import AccountTree
+from app.planner.preemption.ordering import over_limit_order
 from app.planner.projection import Projection
 
 LEAVING_FOR_LIMIT = "!"
@@ -112,7 +113,7 @@ def plan_evictions(
         for allocation in projection.borrowing.running(component)
         if protection_of(allocation) is None
     ]
-    candidates.sort(key=lambda allocation: -projection.borrowing.grant_order[allocation.id])
+    candidates.sort(key=over_limit_order)
     for account in sorted(due, key=lambda account: (-_depth(account, tree), account.name)):
         candidates_below = (
             allocation
@@ -122,14 +123,14 @@ def plan_evictions(
         for allocation in _take_until_within_limit(candidates_below, limits.units_over(account, units_leaving)):
             victims[allocation.id] = allocation, account
             count(allocation, 1)
-    for allocation, _ in sorted(victims.values(), key=lambda victim: victim[0].fence):  # give back what is not needed after all
+    for allocation, _ in reversed(_in_order(victims.values())):  # give back what is not needed after all
         count(allocation, -1)
         accounts_above = (account for account in due if account.name in tree.paths[allocation.component])
         if any(limits.units_over(account, units_leaving).keys() & allocation.amounts.keys() for account in accounts_above):
             count(allocation, 1)
         else:
             del victims[allocation.id]
-    newest = sorted(victims.values(), key=lambda victim: victim[0].fence, reverse=True)[
+    newest = _in_order(victims.values())[
         : MAX_EVICTIONS_PER_STEP if max_victims is None else min(max_victims, MAX_EVICTIONS_PER_STEP)
     ]
     return (
@@ -137,6 +138,10 @@ def plan_evictions(
         if newest
         else None
     )
+
+
+def _in_order(victims: Iterable[tuple[Allocation, AccountSnapshot]]) -> list[tuple[Allocation, AccountSnapshot]]:
+    return sorted(victims, key=lambda victim: over_limit_order(victim[0]))
 
 
 def _path(projection: Projection, allocation: Allocation) -> list[AccountSnapshot]:

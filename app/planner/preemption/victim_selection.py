@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import chain, islice
 from math import lcm
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol
 
 from app.domain.snapshot import Allocation
 from app.planner.decisions import DecisionReason
-from app.planner.preemption.candidates import Candidate, CandidatePosition
+from app.planner.preemption.candidates import Candidate
+from app.planner.preemption.ordering import SetPreference, set_preference
 from app.planner.preemption.subset_search import SubsetSearch
 
 MAX_WEIGHED_SETS = 1000
@@ -26,9 +27,6 @@ EXACT_CANDIDATES = 12
 class _WholeCosts(NamedTuple):
     each: list[int]
     below: int | None
-
-
-SetPreference: TypeAlias = tuple[int, Fraction, tuple[CandidatePosition, ...]]
 
 
 class VictimSearch(Protocol):
@@ -252,8 +250,7 @@ def _without_condition(
 
 
 def _preference(search: VictimSearch, victims: Sequence[Candidate]) -> SetPreference:
-    """Return the key of a set: 1. fewer victims 2. lower total cost 3. the order of candidates."""
-    return len(victims), _cost(search, victims), tuple(position for position, _, _ in victims)
+    return set_preference([position for position, _, _ in victims], _cost(search, victims))
 
 
 def _cost(search: VictimSearch, victims: Iterable[Candidate]) -> Fraction:

@@ -34,10 +34,10 @@ class FairShareLedger(PoolLedger):
         now = super().snapshot()
         positions = {request.id: position for position, request in enumerate(self.queue())}
         waiters = sorted(
-            (replace(request, queue_position=positions[request.id]) for request in now.waiters),
-            key=lambda request: request.queue_position,
+            (replace(request, queue_score=positions[request.id]) for request in now.waiters),
+            key=lambda request: request.queue_score,
         )
-        holds = (replace(hold, owner=replace(hold.owner, queue_position=positions[hold.owner.id])) for hold in now.holds)
+        holds = (replace(hold, owner=replace(hold.owner, queue_score=positions[hold.owner.id])) for hold in now.holds)
         return replace(now, waiters=tuple(waiters), holds=tuple(holds), demand=self.demand(), is_watched=self.is_watched)
 
     def demand(self) -> dict[str, PolicyDemand]:

@@ -63,7 +63,7 @@ class PoolLedger:
         keys = {key for account in bare.accounts.values() for key in account.limit}
         keys |= {key for ask in self.requests.values() for key in ask.amounts}
         accounts = {name: self._account_columns(oracle, account, keys) for name, account in bare.accounts.items()}
-        queue = {request.id: replace(request, queue_position=position) for position, request in enumerate(oracle.queue())}
+        queue = {request.id: replace(request, queue_score=position) for position, request in enumerate(oracle.queue())}
         holds = tuple(replace(hold, owner=queue.pop(hold.owner.id)) for hold in self.holds)
         return replace(bare, accounts=accounts, waiters=tuple(queue.values()), holds=holds)
 

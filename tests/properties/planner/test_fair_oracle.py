@@ -108,7 +108,7 @@ def _waiters_behind(oracle: FairShareOracle, now: PoolSnapshot) -> set[str]:
     """Strict queueing: who stands behind the first that is blocked by capacity."""
     if now.settings.queueing != "strict":
         return set()
-    queue = sorted((*now.waiters, *(hold.owner for hold in now.holds)), key=lambda waiter: waiter.queue_position)
+    queue = sorted((*now.waiters, *(hold.owner for hold in now.holds)), key=lambda waiter: waiter.queue_score)
     blocked = [oracle.blocked_by(waiter) == "capacity" for waiter in queue]
     return {waiter.id for index, waiter in enumerate(queue) if any(blocked[:index])}
 

@@ -304,20 +304,20 @@ def test_the_owner_of_a_hold_asks_wherever_it_stands_and_blocks_those_behind_it(
     pool = low_and_high(3, queueing="strict")
     for name in "abc":
         pool.runs(name, "low", gpu=1)
-    pool.holds("x", "mid", gpu=1, queue_position=2).waits("w", "high", gpu=1, queue_position=1).waits(
-        "y", "mid", gpu=1, queue_position=3
+    pool.holds("x", "mid", gpu=1, queue_score=2).waits("w", "high", gpu=1, queue_score=1).waits(
+        "y", "mid", gpu=1, queue_score=3
     )
     plan = pool.plan()
     assert describe_steps(plan) == [("stop", "x", "c"), ("stop", "w", "b")]
     assert plan.decisions["y"].reason is DecisionReason.BEHIND
-    pool.waiters = [replace(pool.waiters[0], queue_position=3)]
+    pool.waiters = [replace(pool.waiters[0], queue_score=3)]
     assert describe_steps(pool.plan()) == [("stop", "x", "c")]
     assert pool.reason() is DecisionReason.BEHIND
 
 
 def test_a_waiter_that_lost_its_hold_still_stands_in_the_queue() -> None:
     pool = low_and_high(4, queueing="strict").runs("top", "high", gpu=2, preemption_class=9).runs("v", "low", gpu=2)
-    pool.holds("x", "mid", gpu=4, queue_position=1).waits("w", "mid", gpu=1, queue_position=2)
+    pool.holds("x", "mid", gpu=4, queue_score=1).waits("w", "mid", gpu=1, queue_score=2)
     assert describe_steps(pool.plan()) == [("end", "x")]
     assert pool.reason() is DecisionReason.BEHIND
 

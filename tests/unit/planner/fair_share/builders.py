@@ -84,7 +84,7 @@ class FairShareBuilder(PoolBuilder):
             so_far = demand.get(waiter.component, PolicyDemand(0, {}))
             demand[waiter.component] = PolicyDemand(so_far.requests + 1, dict(Counter(so_far.units) + Counter(waiter.amounts)))
         waiters = tuple(
-            replace(waiter, queue_position=waiter.queue_position or position) for position, waiter in enumerate(now.waiters, 1)
+            replace(waiter, queue_score=waiter.queue_score or position) for position, waiter in enumerate(now.waiters, 1)
         )
         return replace(now, accounts={**now.accounts, "pool": pool}, waiters=waiters, demand=demand, is_watched=self.is_watched)
 
