@@ -1,12 +1,11 @@
-"""Pages over what the services tell: made on the server, kept fresh in the browser, working without JavaScript as well.
+"""HTML pages over the services: rendered on the server, refreshed in the browser, usable without JavaScript.
 
-A page is a row of the table in `site.py`: verb, rule, who may, the function that makes it. `door.py` says who is looking: the
-cookie holds the secret of a token and nothing else, so a token that is revoked ends the visit at the next request, in whichever
-process that is, and nothing has to be kept. The part of a page that changes is an element of its own (`live`): a stream says
-that something has changed (`live.py`), and the browser asks for that part again and morphs what it has into it.
+A page is a row of the table in `routes.py`: method, rule, permission and handler. `session.py` reads the user from a cookie,
+which holds the secret of a token and nothing else. A revoked token therefore ends the session at the next request, in every
+process, and no session is stored. The part of a page that changes is an element of its own (`live`). A stream announces changes
+(`live_updates.py`), and the browser then asks for that part again and morphs the page into it.
 
-Whatever changes something goes the same three steps (`actions.py`): what is meant, what would come of it (a dry run, by the
-code that would do it), and the deed, if what was shown still holds.
+Every change takes the same three steps (`actions.py`): the form, the dry run, and the change itself if the dry run still holds.
 """
 
 from app.dashboard.routes import add_dashboard

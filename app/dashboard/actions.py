@@ -1,8 +1,7 @@
-"""What is changed from a page: first what is meant, then what would come of it, then the deed.
+"""Changes made from a page, in three steps: the form, the dry run, and the change itself.
 
-The last form carries what was shown: how the thing stood, and whom the dry run harms. If that is not so any more, nothing is
-done, and what would come of it now is shown instead. So two operators, or one and a queue that moved on meanwhile, never do
-what nobody has seen.
+The last form carries a digest of what was shown: the state of the object, and the requests that the dry run harms. If that has
+changed meanwhile, nothing is done, and the new result of the dry run is shown instead.
 """
 
 from __future__ import annotations
@@ -30,37 +29,37 @@ from app.domain.states import FINAL_STATES, RequestState
 from app.domain.validation_errors import field_errors
 
 LISTED_REQUESTS = 20
-"""Requests of one kind that are named."""
+"""Requests of one kind that are listed, at most."""
 PROFILES = ("batch", "training", "service", "sensitive", "interactive")
 OUTDATED = "Things are not as they were shown to you any more, so nothing was done. This is what would come of it now."
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """Something that is to be done: how its object stands, what would come of it, and how it is done."""
+    """A change that waits for confirmation: how it is described, dry-run and applied."""
 
     title: str
     button: str
     read_state: Callable[[], str]
-    """How the object stands, as far as it matters."""
+    """Returns the state of the object, as far as the change depends on it."""
     back_path: str
     apply: Callable[[], object]
     message_key: str
     dry_run: Callable[[], ChangeOutcome] | None
-    """None: the visitor may do it, and not see what it means for others."""
+    """None: the user may make the change, and not see what it means for others."""
     lines: tuple[str, ...] = ()
-    """What differs, as a plan would say it."""
+    """The differences, worded as in the plan of a declaration."""
     fields: Mapping[str, str] = field(default_factory=dict)
-    """What the last form says again."""
+    """Fields of the form, repeated in the form of confirmation."""
 
 
 def cancel_request(context: PageContext, request: str) -> Response:
-    """Have a waiter leave the queue."""
-    asked = _visible_request(context, request)
-    if asked.status is not RequestState.QUEUED:
-        raise Conflict("not_queued", f"request {request} does not wait any more: it is {asked.status}")
+    """Cancel a queued request."""
+    target = _visible_request(context, request)
+    if target.status is not RequestState.QUEUED:
+        raise Conflict("not_queued", f"request {request} does not wait any more: it is {target.status}")
     services, workspace = context.services, context.workspace
-    deed = Action(
+    action = Action(
         title=f"Cancel request {request}",
         button="Cancel the request",
         read_state=lambda: _request_state(services.requests.get(workspace, request)),
@@ -68,20 +67,20 @@ def cancel_request(context: PageContext, request: str) -> Response:
         apply=lambda: services.requests.cancel(workspace, request),
         message_key="cancelled",
         dry_run=None if context.user.token.is_limited else lambda: services.dry_run.cancel(workspace, request),
-        lines=(_summary(asked), "it leaves the queue, and is not run"),
+        lines=(_summary(target), "it leaves the queue, and is not run"),
     )
-    return _confirm_or_apply(context, deed, request)
+    return _confirm_or_apply(context, action, request)
 
 
 def drop_request(context: PageContext, request: str) -> Response:
-    """End a request whatever its state."""
-    asked = _visible_request(context, request)
-    if asked.status in FINAL_STATES:
-        raise Conflict("ended", f"request {request} has ended already: it is {asked.status}")
+    """End a request in any state."""
+    target = _visible_request(context, request)
+    if target.status in FINAL_STATES:
+        raise Conflict("ended", f"request {request} has ended already: it is {target.status}")
     services, workspace = context.services, context.workspace
-    holds = asked.fence is not None and asked.status is not RequestState.QUEUED
-    taken = "its units are taken back at once, and its holder learns it from its next heartbeat"
-    deed = Action(
+    holds = target.fence is not None and target.status is not RequestState.QUEUED
+    consequence = "its units are taken back at once, and its holder learns it from its next heartbeat"
+    action = Action(
         title=f"Drop request {request}",
         button="Drop the request",
         read_state=lambda: _request_state(services.requests.get(workspace, request)),
@@ -89,23 +88,25 @@ def drop_request(context: PageContext, request: str) -> Response:
         apply=lambda: services.requests.drop(workspace, request),
         message_key="dropped",
         dry_run=lambda: services.dry_run.drop(workspace, request),
-        lines=(_summary(asked), taken if holds else "it leaves the queue"),
+        lines=(_summary(target), consequence if holds else "it leaves the queue"),
     )
-    return _confirm_or_apply(context, deed, request)
+    return _confirm_or_apply(context, action, request)
 
 
 def resize_pool(context: PageContext, pool: str) -> Response:
     """Change the capacity of a pool."""
     view = context.services.pools.get(context.workspace, pool)
-    given = {key: context.http_request.form.get(f"capacity.{key}", str(units)) for key, units in sorted(view.capacity.items())}
+    fields = {key: context.http_request.form.get(f"capacity.{key}", str(units)) for key, units in sorted(view.capacity.items())}
     if context.http_request.method == "GET":
-        return _resize_form(context, view, given)
+        return _resize_form(context, view, fields)
     try:
-        capacity = _parse_numbers(given)
+        capacity = _parse_numbers(fields)
         change = PoolUpdate(capacity={key: units for key, units in capacity.items() if units != view.capacity[key]})
-        lines = _change_lines(view, export_pool(view).model_copy(update={"capacity": {key: at for key, at in capacity.items() if at}}))
+        lines = _change_lines(
+            view, export_pool(view).model_copy(update={"capacity": {key: units for key, units in capacity.items() if units}})
+        )
         services, workspace = context.services, context.workspace
-        deed = Action(
+        action = Action(
             title=f"Resize pool {pool}",
             button="Change the pool",
             read_state=lambda: json.dumps(dict(services.pools.get(workspace, pool).capacity), sort_keys=True),
@@ -114,169 +115,187 @@ def resize_pool(context: PageContext, pool: str) -> Response:
             message_key="resized",
             dry_run=lambda: services.dry_run.update_pool(workspace, pool, change),
             lines=lines,
-            fields={f"capacity.{key}": text for key, text in given.items()},
+            fields={f"capacity.{key}": text for key, text in fields.items()},
         )
-        return _confirm_or_apply(context, deed)
-    except (Refusal, ValidationError, ValueError) as wrong:
-        return _resize_form(context, view, given, _fault_text(wrong))
+        return _confirm_or_apply(context, action)
+    except (Refusal, ValidationError, ValueError) as error:
+        return _resize_form(context, view, fields, _fault_text(error))
 
 
 def change_policy(context: PageContext, pool: str, kind: str, component: str) -> Response:
     """Change a policy."""
-    view, now = context.services.pools.get_policy(context.workspace, pool, component, kind)
-    whole, present = _declared_policy(view, now)
-    given = _policy_fields(view, present, context.http_request.form)
+    view, policy = context.services.pools.get_policy(context.workspace, pool, component, kind)
+    whole, present = _declared_policy(view, policy)
+    fields = _policy_fields(view, present, context.http_request.form)
     if context.http_request.method == "GET":
-        return _policy_form(context, view, present, given)
+        return _policy_form(context, view, present, fields)
     try:
-        wanted = _policy_of_form(view, present, given)
-        rest = [wanted if one.name == wanted.name else one for one in whole.policies]
-        ask = PolicySpec.model_validate(wanted.model_dump(exclude={"component", "component_type"}))
+        changed = _policy_of_form(view, present, fields)
+        policies = [changed if policy.name == changed.name else policy for policy in whole.policies]
+        spec = PolicySpec.model_validate(changed.model_dump(exclude={"component", "component_type"}))
         services, workspace = context.services, context.workspace
-        deed = Action(
+        action = Action(
             title=f"Change the policy of {present.name} in {pool}",
             button="Change the policy",
-            read_state=lambda: _declared_policy(*services.pools.get_policy(workspace, pool, component, kind))[1].model_dump_json(),
+            read_state=lambda: _declared_policy(*services.pools.get_policy(workspace, pool, component, kind))[
+                1
+            ].model_dump_json(),
             back_path=f"/pools/{pool}",
-            apply=lambda: services.pools.set_policy(workspace, pool, component, ask, kind),
+            apply=lambda: services.pools.set_policy(workspace, pool, component, spec, kind),
             message_key="policy",
-            dry_run=lambda: services.dry_run.set_policy(workspace, pool, wanted),
-            lines=_change_lines(view, whole.model_copy(update={"policies": rest})),
-            fields=given,
+            dry_run=lambda: services.dry_run.set_policy(workspace, pool, changed),
+            lines=_change_lines(view, whole.model_copy(update={"policies": policies})),
+            fields=fields,
         )
-        return _confirm_or_apply(context, deed)
-    except (Refusal, ValidationError, ValueError) as wrong:
-        return _policy_form(context, view, present, given, _fault_text(wrong))
+        return _confirm_or_apply(context, action)
+    except (Refusal, ValidationError, ValueError) as error:
+        return _policy_form(context, view, present, fields, _fault_text(error))
 
 
 # ---- the steps
 
 
-def _confirm_or_apply(context: PageContext, deed: Action, own: str = "") -> Response:
-    """Show what would come of it; or do it, if that was shown and still is so."""
-    before, trial = deed.read_state(), deed.dry_run() if deed.dry_run else None
-    seal = _state_digest(deed, before, trial, own)
+def _confirm_or_apply(context: PageContext, action: Action, own: str = "") -> Response:
+    """Apply the action if its present effects have been shown, else show them."""
+    before, outcome = action.read_state(), action.dry_run() if action.dry_run else None
+    digest = _state_digest(action, before, outcome, own)
     if context.http_request.form.get("shown") is None:
-        return _confirm_page(context, deed, trial, seal, own)
-    if context.http_request.form["shown"] != seal or deed.read_state() != before:  # trying it out took its time
-        return _confirm_page(context, deed, trial, seal, own, OUTDATED, 409)
-    deed.apply()
-    return context.redirect(deed.back_path, done=deed.message_key)
+        return _confirm_page(context, action, outcome, digest, own)
+    if context.http_request.form["shown"] != digest or action.read_state() != before:  # the dry run has taken a while
+        return _confirm_page(context, action, outcome, digest, own, OUTDATED, 409)
+    action.apply()
+    return context.redirect(action.back_path, done=action.message_key)
 
 
 def _confirm_page(
-    context: PageContext, deed: Action, trial: ChangeOutcome | None, seal: str, own: str, fault: str | None = None, status: int = 200
+    context: PageContext,
+    action: Action,
+    outcome: ChangeOutcome | None,
+    digest: str,
+    own: str,
+    fault: str | None = None,
+    status: int = 200,
 ) -> Response:
-    effects = [] if trial is None else [(name, why, ids[:LISTED_REQUESTS], len(ids)) for name, why, ids in _effects(trial, own) if ids]
-    return context.render_page("confirm.html", status, deed=deed, effects=effects, tried=trial is not None, seal=seal, fault=fault)
+    effects = (
+        []
+        if outcome is None
+        else [(name, why, ids[:LISTED_REQUESTS], len(ids)) for name, why, ids in _effects(outcome, own) if ids]
+    )
+    return context.render_page(
+        "confirm.html", status, action=action, effects=effects, has_dry_run=outcome is not None, digest=digest, fault=fault
+    )
 
 
-def _effects(trial: ChangeOutcome, own: str) -> list[tuple[str, str, tuple[str, ...]]]:
-    ended = tuple(one for one in trial.ended if one != own)
+def _effects(outcome: ChangeOutcome, own: str) -> list[tuple[str, str, tuple[str, ...]]]:
+    ended = tuple(request for request in outcome.ended if request != own)
     return [
-        ("granted", "would be granted", trial.granted),
-        ("preempted", "would have to leave", trial.preempted),
-        ("reprieved", "would be called back, and keep their units", trial.reprieved),
-        ("rejected", "could never be granted any more, and would be rejected", trial.rejected),
+        ("granted", "would be granted", outcome.granted),
+        ("preempted", "would have to leave", outcome.preempted),
+        ("reprieved", "would be called back, and keep their units", outcome.reprieved),
+        ("rejected", "could never be granted any more, and would be rejected", outcome.rejected),
         ("ended", "would be ended", ended),
-        ("preemptible", "would not lie in its share any more, and could be preempted", trial.preemptible),
+        ("preemptible", "would not lie in its share any more, and could be preempted", outcome.preemptible),
     ]
 
 
-def _state_digest(deed: Action, before: str, trial: ChangeOutcome | None, own: str) -> str:
-    """What was shown, as far as it must not change: how the object stands, what is done to it, and whom it harms."""
-    harmed = [] if trial is None else sorted(one for one in (*trial.preempted, *trial.rejected, *trial.ended) if one != own)
-    said = json.dumps([deed.title, before, deed.lines, harmed])
-    return hashlib.sha256(said.encode()).hexdigest()
+def _state_digest(action: Action, before: str, outcome: ChangeOutcome | None, own: str) -> str:
+    """Return a digest of what must not change before the confirmation: the state, the change and the harmed requests."""
+    harmed = () if outcome is None else (*outcome.preempted, *outcome.rejected, *outcome.ended)
+    text = json.dumps([action.title, before, action.lines, sorted(request for request in harmed if request != own)])
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _request_state(asked: Request) -> str:
-    return f"{asked.status} {asked.fence}"
+def _request_state(request: Request) -> str:
+    return f"{request.status} {request.fence}"
 
 
-def _declared_policy(view: Pool, now: Policy) -> tuple[DeclaredPool, DeclaredPolicy]:
-    """A pool and a policy of it, as they would be declared."""
-    whole = export_pool(view)
-    (present,) = (one for one in whole.policies if one.name == now.name)
+def _declared_policy(pool: Pool, policy: Policy) -> tuple[DeclaredPool, DeclaredPolicy]:
+    """Return a pool and one of its policies, as they would be declared."""
+    whole = export_pool(pool)
+    (present,) = (declared for declared in whole.policies if declared.name == policy.name)
     return whole, present
 
 
 def _visible_request(context: PageContext, request: str) -> Request:
-    asked = context.services.requests.get(context.workspace, request)
-    require_visible(context.user.token, asked)
-    return asked
+    target = context.services.requests.get(context.workspace, request)
+    require_visible(context.user.token, target)
+    return target
 
 
-def _summary(asked: Request) -> str:
-    held = ", ".join(f"{units} {key}" for key, units in asked.resources.items() if key != "step_run") or "a slot"
-    return f"{component_id(asked.component_type, asked.component)}, {asked.status}: {held}"
+def _summary(request: Request) -> str:
+    resources = ", ".join(f"{units} {key}" for key, units in request.resources.items() if key != "step_run") or "a slot"
+    return f"{component_id(request.component_type, request.component)}, {request.status}: {resources}"
 
 
 def _change_lines(before: Pool, after: DeclaredPool) -> tuple[str, ...]:
-    """What a change would be called in a plan; ValueError if there is none."""
+    """Return the lines of the plan of a change; raise ValueError if nothing changes."""
     plan = plan_declaration({before.name: export_pool(before)}, Declaration.model_construct(pools=[after]))
     if not plan.changes:
         raise ValueError("this is as it is already: nothing would be changed")
     return tuple(line for change in plan.changes for line in change.lines)
 
 
-def _fault_text(wrong: Exception) -> str:
-    if isinstance(wrong, ValidationError):
-        return "; ".join(f"{name} {reason}" for name, reason in field_errors(wrong))
-    return str(wrong)
+def _fault_text(error: Exception) -> str:
+    if isinstance(error, ValidationError):
+        return "; ".join(f"{name} {reason}" for name, reason in field_errors(error))
+    return str(error)
 
 
 # ---- the forms
 
 
-def _parse_numbers(given: Mapping[str, str]) -> dict[str, int]:
-    """Whole numbers, as they were written; what is empty is left out."""
-    found = {}
-    for name, text in given.items():
+def _parse_numbers(fields: Mapping[str, str]) -> dict[str, int]:
+    """Return the whole numbers of the fields, without the empty ones."""
+    numbers = {}
+    for name, text in fields.items():
         text = text.strip().replace(",", "")
         if text and not (text.isascii() and text.isdecimal() and len(text) <= 16):
             raise ValueError(f"{name} has to be a whole number")
         if text:
-            found[name] = int(text)
-    return found
+            numbers[name] = int(text)
+    return numbers
 
 
-def _resize_form(context: PageContext, view: Pool, given: Mapping[str, str], fault: str | None = None) -> Response:
-    return context.render_page("resize.html", 422 if fault else 200, pool=view, bars=usage_bars.pool_bars(view), given=given, fault=fault)
+def _resize_form(context: PageContext, view: Pool, fields: Mapping[str, str], fault: str | None = None) -> Response:
+    return context.render_page(
+        "resize.html", 422 if fault else 200, pool=view, bars=usage_bars.pool_bars(view), fields=fields, fault=fault
+    )
 
 
 def _policy_fields(view: Pool, present: DeclaredPolicy, form: Mapping[str, str]) -> dict[str, str]:
-    """What the form says: what was sent, else how the policy is."""
-    now = {
+    """Return the fields of the form: those that were sent, else those of the policy."""
+    values = {
         "priority": str(present.priority),
         "weight": str(present.weight),
         "group": present.group or "",
         "profile": present.profile,
     }
     for key in sorted(view.capacity):
-        for of, amounts in (("reserved", present.reserved), ("limit", present.limit)):
-            now[f"{of}.{key}"] = str(amounts[key]) if key in amounts else ""
-    return {name: form.get(name, text) for name, text in now.items()}
+        for quota, amounts in (("reserved", present.reserved), ("limit", present.limit)):
+            values[f"{quota}.{key}"] = str(amounts[key]) if key in amounts else ""
+    return {name: form.get(name, text) for name, text in values.items()}
 
 
-def _policy_of_form(view: Pool, present: DeclaredPolicy, given: Mapping[str, str]) -> DeclaredPolicy:
-    """The policy that is meant; its settings stay."""
-    named = {of: {key: given[f"{of}.{key}"] for key in view.capacity} for of in ("reserved", "limit")}
-    plain = _parse_numbers({"priority": given["priority"], "weight": given["weight"]})
-    said: dict[str, Any] = {
+def _policy_of_form(view: Pool, present: DeclaredPolicy, fields: Mapping[str, str]) -> DeclaredPolicy:
+    """Return the policy of the form; its settings stay."""
+    quotas = {quota: {key: fields[f"{quota}.{key}"] for key in view.capacity} for quota in ("reserved", "limit")}
+    numbers = _parse_numbers({"priority": fields["priority"], "weight": fields["weight"]})
+    values: dict[str, Any] = {
         **present.model_dump(exclude_unset=True),
-        "priority": plain.get("priority", 0),
-        "weight": plain.get("weight", 1),
-        "group": given["group"] or None,
-        "profile": given["profile"],
-        "reserved": {key: units for key, units in _parse_numbers(named["reserved"]).items() if units},
-        "limit": _parse_numbers(named["limit"]),
+        "priority": numbers.get("priority", 0),
+        "weight": numbers.get("weight", 1),
+        "group": fields["group"] or None,
+        "profile": fields["profile"],
+        "reserved": {key: units for key, units in _parse_numbers(quotas["reserved"]).items() if units},
+        "limit": _parse_numbers(quotas["limit"]),
     }
-    return DeclaredPolicy.model_validate(said)
+    return DeclaredPolicy.model_validate(values)
 
 
 def _policy_form(
-    context: PageContext, view: Pool, present: DeclaredPolicy, given: Mapping[str, str], fault: str | None = None
+    context: PageContext, view: Pool, present: DeclaredPolicy, fields: Mapping[str, str], fault: str | None = None
 ) -> Response:
-    what = {"groups": sorted(view.groups), "profiles": PROFILES, "keys": sorted(view.capacity)}
-    return context.render_page("policy.html", 422 if fault else 200, pool=view, policy=present, given=given, fault=fault, **what)
+    choices = {"groups": sorted(view.groups), "profiles": PROFILES, "keys": sorted(view.capacity)}
+    return context.render_page(
+        "policy.html", 422 if fault else 200, pool=view, policy=present, fields=fields, fault=fault, **choices
+    )

@@ -1,4 +1,4 @@
-"""How times, amounts and names are written on a page. Times are told twice: when, and how far that is from now."""
+"""The Jinja filters: how times, amounts and names are written. A time has two forms, absolute and relative."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def moment(at_ms: int | None) -> Markup:
     """When: of today the time alone, else with its day; the title says all of it."""
     if at_ms is None:
         return Markup('<span class="none">–</span>')
-    at = datetime.fromtimestamp(at_ms / 1000, UTC)
-    day = "" if at.date() == datetime.now(UTC).date() else f"{at:%d %b} "
+    time = datetime.fromtimestamp(at_ms / 1000, UTC)
+    day = "" if time.date() == datetime.now(UTC).date() else f"{time:%d %b} "
     return Markup('<time datetime="{}" data-ms="{}" title="{}">{}</time>').format(
-        f"{at:%Y-%m-%dT%H:%M:%S}.{at_ms % 1000:03}Z", at_ms, f"{at:%Y-%m-%d %H:%M:%S} UTC", f"{day}{at:%H:%M:%S}"
+        f"{time:%Y-%m-%dT%H:%M:%S}.{at_ms % 1000:03}Z", at_ms, f"{time:%Y-%m-%d %H:%M:%S} UTC", f"{day}{time:%H:%M:%S}"
     )
 
 
@@ -40,31 +40,31 @@ def relative(at_ms: int | None, now_ms: int) -> Markup:
 
 def distance(ms: int) -> str:
     """`in 4 min`, `12 s ago`."""
-    told = duration(abs(ms) // 1000)
-    return f"in {told}" if ms > 0 else f"{told} ago"
+    text = duration(abs(ms) // 1000)
+    return f"in {text}" if ms > 0 else f"{text} ago"
 
 
 def duration(seconds: int) -> str:
     """The two greatest steps of it: `2 h 5 min`, `40 s`."""
-    told: list[tuple[int, str]] = []
+    steps: list[tuple[int, str]] = []
     for size, name in STEPS:
         count, rest = divmod(seconds, size)
-        if count or told or size == 1:
-            told.append((count, name))
+        if count or steps or size == 1:
+            steps.append((count, name))
             seconds = rest
-    return " ".join(f"{count} {name}" for number, (count, name) in enumerate(told[:2]) if count or not number)
+    return " ".join(f"{count} {name}" for number, (count, name) in enumerate(steps[:2]) if count or not number)
 
 
 def units(amounts: Mapping[str, int]) -> str:
     """`2 gpu, 4,000 mcpu`."""
-    some = [f"{amount:,} {key}" for key, amount in amounts.items() if key != "step_run"]
-    return ", ".join(some) or "a slot"
+    texts = [f"{amount:,} {key}" for key, amount in amounts.items() if key != "step_run"]
+    return ", ".join(texts) or "a slot"
 
 
-def component(named: str) -> str:
+def component(component_id: str) -> str:
     """A component without its type, if that goes without saying."""
-    kind, _, name = named.rpartition("/")
-    return name if kind in ("", "orchestrator") else named
+    kind, _, name = component_id.rpartition("/")
+    return name if kind in ("", "orchestrator") else component_id
 
 
 def wait_reason(code: str) -> str:

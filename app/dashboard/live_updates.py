@@ -1,4 +1,4 @@
-"""The stream that says that something has changed; what has, the page then asks for."""
+"""The stream that announces changes; the page then asks for its live part."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from app.domain.models import Event
 from app.domain.names import is_name
 
 DIGEST_INTERVAL_S = 0.7
-"""How often is looked for what makes no event: a pool, a group or a policy that is other than it was."""
+"""How often pools, groups and policies are compared, whose changes make no event."""
 MIN_INTERVAL_S = 0.5
-"""Between two words of change, at least; so a page is some tenths of a second old at most, however much goes on."""
+"""Between two announcements, at least, however many events there are."""
 KEEPALIVE_S = 5.0
-"""How long nothing is said, at most: a page that hears less knows that its stream is dead."""
+"""Between two lines of the stream, at most: without any a page knows that the stream is broken."""
 
 
 def stream_changes(context: PageContext) -> Response:
-    """Says `changed` whenever something has happened, or a pool that is looked at is other than it was; `alive` at times.
+    """Stream `changed` after an event or a change of a shown pool, and `alive` at intervals.
 
-    Those are the pools that are named, or, with `after`, those of that page of all pools.
+    The shown pools are those of the parameters `pool`, or with `after` those of that page of all pools.
     """
     for pool in context.http_request.args.getlist("pool"):
         if not is_name(pool):
@@ -36,7 +36,7 @@ def stream_changes(context: PageContext) -> Response:
     events = context.services.long_polls.stream_events(
         context.workspace, last, DIGEST_INTERVAL_S, lambda: is_disconnected(sock) or not context.is_authenticated()
     )
-    next(events)  # what is wrong is known now, while there is still a status to say it with
+    next(events)  # raises here what would be raised after the status line otherwise
     response = event_stream(_sse_lines(context, events))
     response.call_on_close(events.close)  # the lines of a HEAD are never begun, so they close nothing
     return response
@@ -44,20 +44,20 @@ def stream_changes(context: PageContext) -> Response:
 
 def _sse_lines(context: PageContext, events: Generator[Event | None]) -> Iterator[str]:
     with closing(events):
-        seen, said, due = _digest(context), time.monotonic(), False
-        yield "event: changed\ndata: now\n\n"  # what happened before this began is not told again
+        digest, last_line_s, due = _digest(context), time.monotonic(), False
+        yield "event: changed\ndata: now\n\n"  # earlier events are not streamed
         for event in events:
-            now = time.monotonic()
+            now_s = time.monotonic()
             if event is None:
-                before, seen = seen, _digest(context)
-                due = due or seen != before
+                before, digest = digest, _digest(context)
+                due = due or digest != before
             else:
                 due = True
-            if due and now - said >= MIN_INTERVAL_S:
-                said, due = now, False
+            if due and now_s - last_line_s >= MIN_INTERVAL_S:
+                last_line_s, due = now_s, False
                 yield "event: changed\ndata: now\n\n"
-            elif now - said >= KEEPALIVE_S:
-                said = now
+            elif now_s - last_line_s >= KEEPALIVE_S:
+                last_line_s = now_s
                 yield "event: alive\ndata: now\n\n"
 
 

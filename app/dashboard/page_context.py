@@ -1,4 +1,4 @@
-"""One look at a page: who looks, at what, and how the page is made."""
+"""What a page is made from: the user, the HTTP request and the templates."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from app.domain.tokens import ALL_WORKSPACES
 PAGE_FRAME, PARTIAL_FRAME = "layout.html", "part.html"
 TEMPLATE_DIRECTORY = Path(__file__).parent / "templates"
 LISTED_WORKSPACES = 200
-"""Workspaces that are offered, at most."""
+"""Workspaces to switch to, at most."""
 
 
 class Templates:
-    """What pages are made of."""
+    """The Jinja templates with their filters."""
 
     def __init__(self, assets: Assets) -> None:
         self._environment = Environment(
@@ -33,10 +33,10 @@ class Templates:
             undefined=StrictUndefined,
             trim_blocks=True,
             lstrip_blocks=True,
-            auto_reload=False,  # those of a newer version fit no older code
+            auto_reload=False,  # a newer template does not fit older code
         )
         self._environment.globals |= {"asset": assets.url}
-        for word in (
+        for template_filter in (
             filters.moment,
             filters.relative,
             filters.duration,
@@ -45,65 +45,67 @@ class Templates:
             filters.wait_reason,
             filters.spaced,
         ):
-            self._environment.filters[word.__name__] = word
+            self._environment.filters[template_filter.__name__] = template_filter
 
-    def render(self, template: str, frame: str = PAGE_FRAME, **what: Any) -> str:
-        """A page, whole or the part that changes."""
-        return self._environment.get_template(template).render(frame=frame, **what)
+    def render(self, template: str, frame: str = PAGE_FRAME, **variables: Any) -> str:
+        """Return a page, or its live part, as the frame says."""
+        return self._environment.get_template(template).render(frame=frame, **variables)
 
 
 @dataclass(frozen=True, slots=True)
 class PageContext:
-    """What a page is given."""
+    """One view of a page by a user."""
 
     services: Services
     user: User
     http_request: Request
     templates: Templates
     is_authenticated: Callable[[], bool]
-    """Whether the visitor would still be let in."""
+    """True if the token is still valid."""
 
     @property
     def workspace(self) -> str:
-        """The one that is looked at."""
+        """The workspace that is shown."""
         return self.user.workspace
 
     @property
     def is_partial(self) -> bool:
-        """Whether the browser has the page, and wants only what may have changed."""
+        """True if the browser asks for the live part of a page alone."""
         return self.http_request.headers.get("HX-Request") == "true"
 
     def link(self, path: str, **query: object) -> str:
-        """An address in this workspace; what is None is not said."""
-        said = {name: value for name, value in query.items() if value is not None}
+        """Return the URL of a path in this workspace; a parameter of None is left out."""
+        parameters = {name: value for name, value in query.items() if value is not None}
         if self.workspace != self.user.home_workspace:
-            said["workspace"] = self.workspace
-        return f"{path}?{urlencode(said, doseq=True)}" if said else path
+            parameters["workspace"] = self.workspace
+        return f"{path}?{urlencode(parameters, doseq=True)}" if parameters else path
 
-    def render_page(self, template: str, status: int = 200, **what: Any) -> Response:
-        """The page, or only its part that changes if that is all that is wanted."""
-        text = self.templates.render(template, PARTIAL_FRAME if self.is_partial else PAGE_FRAME, **{**self._common_variables(), **what})
+    def render_page(self, template: str, status: int = 200, **variables: Any) -> Response:
+        """Return the page, or its live part if the browser asks for that alone."""
+        frame = PARTIAL_FRAME if self.is_partial else PAGE_FRAME
+        text = self.templates.render(template, frame, **{**self._common_variables(), **variables})
         return Response(text, status, mimetype="text/html")
 
     def redirect(self, path: str, **query: object) -> Response:
-        """On to another page."""
+        """Return a redirect to a path in this workspace."""
         return redirect(self.link(path, **query), 303)  # type: ignore[return-value]  # werkzeug's is Flask's here
 
     def _common_variables(self) -> dict[str, Any]:
         return {
-            "look": self,
+            "path": self.http_request.path,
             "link": self.link,
-            "visitor": self.user,
+            "user": self.user,
             "workspace": self.workspace,
             "workspaces": () if self.is_partial else self.list_workspaces(),
-            "here": self.http_request.full_path.rstrip("?"),
+            "current_url": self.http_request.full_path.rstrip("?"),
             "now_ms": self.services.dashboard_queries.read_clock(self.workspace),
-            "may": self.user.has_permission,
-            "done": None,
+            "has_permission": self.user.has_permission,
+            "message": None,
         }
 
     def list_workspaces(self) -> list[str]:
-        """Those the token is for."""
-        named = self.user.token.workspaces
-        known = self.services.workspaces.list_names() if ALL_WORKSPACES in named else named
-        return sorted({*known, self.workspace, self.user.home_workspace})[:LISTED_WORKSPACES]
+        """Return the workspaces of the token, with the present one and the home workspace."""
+        names = self.user.token.workspaces
+        if ALL_WORKSPACES in names:
+            names = tuple(self.services.workspaces.list_names())
+        return sorted({*names, self.workspace, self.user.home_workspace})[:LISTED_WORKSPACES]

@@ -1,4 +1,4 @@
-"""The pages that are looked at: pools, one pool, one request, what happens."""
+"""The pages that show something: pools, one pool, one request, events."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from app.service.queries import PoolRequest
 PAGE_POOLS = 40
 """Pools of one page."""
 PAGE_REQUESTS = 50
-"""Requests of one page: of those that wait, and of those that run."""
+"""Queued requests of one page, and running ones."""
 TREE_ROWS = 100
 """Groups and policies of one page."""
 PAGE_EVENTS = 100
 LIMITED_EVENTS = 1000
-"""How far back the newest events of somebody are looked for, in events of all."""
+"""Events that are searched for those of the components of a limited token."""
 
 
 def show_pools(context: PageContext) -> Response:
-    """All pools, by name."""
+    """Show all pools, by name."""
     after = context.http_request.args.get("after", "")
-    names, follows, count = pool_names_page(context, after)
-    shown = [(pool, usage_bars.pool_bars(pool)) for pool in context.services.pools.list_existing(context.workspace, names)]
-    return context.render_page("pools.html", pools=shown, count=count, follows=follows, after=after)
+    names, next_after, count = pool_names_page(context, after)
+    rows = [(pool, usage_bars.pool_bars(pool)) for pool in context.services.pools.list_existing(context.workspace, names)]
+    return context.render_page("pools.html", pools=rows, count=count, next_after=next_after, after=after)
 
 
 def pool_names_page(context: PageContext, after: str) -> tuple[list[str], str | None, int]:
-    """The pools of a page, after which the next begins, and how many there are in all."""
+    """Return the pools of a page, the last of them if more follow, and the number of all pools."""
     names = context.services.pools.list_names(context.workspace)
     page = [name for name in names if name > after]
     return page[:PAGE_POOLS], page[PAGE_POOLS - 1] if len(page) > PAGE_POOLS else None, len(names)
@@ -46,7 +46,7 @@ def pool_names_page(context: PageContext, after: str) -> tuple[list[str], str | 
 
 @dataclass(frozen=True, slots=True)
 class TreeRow:
-    """A group or a policy in the tree of a pool."""
+    """A row of the table of policies and groups: an account and its depth in the tree."""
 
     pool: Pool
     account: PoolAccount
@@ -55,15 +55,15 @@ class TreeRow:
 
     @property
     def bars(self) -> list[usage_bars.UsageBar]:
-        """Of each key that it uses, reserves or limits."""
+        """A bar for each key that the account uses, reserves or limits."""
         return usage_bars.account_bars(self.pool, self.account)
 
 
 def show_pool(context: PageContext, pool: str) -> Response:
-    """One pool: what is whose, who waits, who runs."""
+    """Show one pool: its policies and groups, its queue, its allocations and its usage history."""
     view, first = context.services.pools.get(context.workspace, pool), _first_tree_row(context)
-    queued, queue_follows = _request_rows(context, pool, "queued", "queue")
-    active, active_follows = _request_rows(context, pool, "active", "running")
+    queued, queue_cursor = _request_rows(context, pool, "queued", "queue")
+    active, active_cursor = _request_rows(context, pool, "active", "running")
     waiting = [row for row in queued if context.user.can_see(_component(row.request))]
     running = [row.request for row in active if context.user.can_see(_component(row.request))]
     return context.render_page(
@@ -71,49 +71,50 @@ def show_pool(context: PageContext, pool: str) -> Response:
         pool=view,
         bars=usage_bars.pool_bars(view),
         tree=list(islice(_tree_rows(view), first, first + TREE_ROWS)),
-        tree_follows=first + TREE_ROWS if first + TREE_ROWS < len(view.groups) + len(view.policies) else None,
+        tree_cursor=first + TREE_ROWS if first + TREE_ROWS < len(view.groups) + len(view.policies) else None,
         waiting=waiting,
         running=running,
-        unseen=len(queued) - len(waiting),
+        hidden_count=len(queued) - len(waiting),
         reasons=context.services.dashboard_queries.list_reasons(
             context.workspace, pool, [row.request.id for row in waiting], with_ids=not context.user.token.is_limited
         ),
         estimates=context.services.estimates.list_estimates(context.workspace, pool) if waiting else {},
-        queue_follows=queue_follows,
-        active_follows=active_follows,
-        at=context.http_request.args,
-        past=usage_history.history_view(context, view),
-        done=_action_message(context),
+        queue_cursor=queue_cursor,
+        active_cursor=active_cursor,
+        args=context.http_request.args,
+        history=usage_history.history_view(context, view),
+        message=_action_message(context),
     )
 
 
 def plot_data(context: PageContext, pool: str) -> Response:
-    """What the plot of a pool draws."""
+    """Return the data of the usage plot of a pool."""
     view = context.services.pools.get(context.workspace, pool)
     return usage_history.plot_response(context, view, context.http_request.args.get("key"))
 
 
 def show_request(context: PageContext, request: str) -> Response:
-    """One request: why it is where it is, and all that happened to it."""
-    asked = context.services.requests.get(context.workspace, request)
-    require_visible(context.user.token, asked)
-    told = context.services.explain.explain(context.workspace, request)
+    """Show one request: its state, the explanation of its wait and its timeline."""
+    target = context.services.requests.get(context.workspace, request)
+    require_visible(context.user.token, target)
+    explanation = context.services.explain.explain(context.workspace, request)
     return context.render_page(
         "request.html",
-        request=told.request,
-        component=_component(told.request),
-        told=ExplanationResponse.of(told, context.user.token),
-        views={view.status.pool: view for view in told.pools},
-        story=asked.timeline,
-        done=_action_message(context),
+        request=explanation.request,
+        component=_component(explanation.request),
+        explanation=ExplanationResponse.of(explanation, context.user.token),
+        views={view.status.pool: view for view in explanation.pools},
+        timeline=target.timeline,
+        message=_action_message(context),
     )
 
 
 def show_events(context: PageContext) -> Response:
-    """What happened last, the newest first."""
-    found = context.services.queries.list_latest_events(context.workspace, LIMITED_EVENTS if context.user.token.is_limited else PAGE_EVENTS)
-    seen = [event for event in found if context.user.can_see(event.component)]
-    return context.render_page("events.html", events=seen[:PAGE_EVENTS], searched=len(found))
+    """Show the latest events, the newest first."""
+    limit = LIMITED_EVENTS if context.user.token.is_limited else PAGE_EVENTS
+    events = context.services.queries.list_latest_events(context.workspace, limit)
+    visible = [event for event in events if context.user.can_see(event.component)]
+    return context.render_page("events.html", events=visible[:PAGE_EVENTS], searched=len(events))
 
 
 ACTION_MESSAGES: Mapping[str, str] = {
@@ -128,21 +129,21 @@ def _action_message(context: PageContext) -> str | None:
     return ACTION_MESSAGES.get(context.http_request.args.get("done", ""))
 
 
-def _request_rows(context: PageContext, pool: str, view: str, cursor: str) -> tuple[list[PoolRequest], str | None]:
-    asked = context.http_request.args.get(cursor)
+def _request_rows(context: PageContext, pool: str, view: str, parameter: str) -> tuple[list[PoolRequest], str | None]:
+    cursor = context.http_request.args.get(parameter)
     try:
-        if asked and not asked.startswith(f"{view[0]}:"):
-            raise ValueError("it leads into the other table")
-        return context.services.queries.list_pool_requests(context.workspace, pool, view, asked, PAGE_REQUESTS)
+        if cursor and not cursor.startswith(f"{view[0]}:"):
+            raise ValueError("it is a cursor of the other table")
+        return context.services.queries.list_pool_requests(context.workspace, pool, view, cursor, PAGE_REQUESTS)
     except ValueError:
-        raise MalformedInput([(cursor, "is not one that was answered")], "the query") from None
+        raise MalformedInput([(parameter, "is not one that was answered")], "the query") from None
 
 
 def _first_tree_row(context: PageContext) -> int:
-    asked = context.http_request.args.get("tree", "0")
-    if not (asked.isascii() and asked.isdecimal() and len(asked) <= 9):
+    cursor = context.http_request.args.get("tree", "0")
+    if not (cursor.isascii() and cursor.isdecimal() and len(cursor) <= 9):
         raise MalformedInput([("tree", "is not one that was answered")], "the query")
-    return int(asked)
+    return int(cursor)
 
 
 def _component(request: Request) -> str:
@@ -150,11 +151,11 @@ def _component(request: Request) -> str:
 
 
 def _tree_rows(pool: Pool) -> Iterator[TreeRow]:
-    """Depth first: groups by name, then policies, the highest priority first."""
+    """Yield the accounts depth first: groups by name, then policies, the highest priority first."""
     groups, policies = defaultdict[str | None, list[Group]](list), defaultdict[str | None, list[Policy]](list)
     for name in sorted(pool.groups):
         groups[pool.groups[name].parent].append(pool.groups[name])
-    for policy in sorted(pool.policies.values(), key=lambda one: (-one.priority, one.name)):
+    for policy in sorted(pool.policies.values(), key=lambda policy: (-policy.priority, policy.name)):
         policies[policy.parent].append(policy)
 
     def below(parent: str | None, depth: int) -> Iterator[TreeRow]:

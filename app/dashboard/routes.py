@@ -1,4 +1,4 @@
-"""The table of pages, and how each is served: the door, the page, what a browser is told to keep to."""
+"""The table of pages, and how they are served: session, page and security headers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CONTENT_SECURITY_POLICY = (
 HEADERS = {
     "Content-Security-Policy": CONTENT_SECURITY_POLICY,
     "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "same-origin",  # with none at all, browsers would not say where a form comes from
+    "Referrer-Policy": "same-origin",  # without it browsers send no Origin with a form
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
@@ -48,12 +48,12 @@ class PageRoute:
     method: str
     rule: str
     permission: Permission | None
-    """None: everybody, signed in or not."""
+    """None: no sign-in is needed."""
     handler: PageHandler
 
     @property
     def path(self) -> str:
-        """What it is called where requests are counted."""
+        """The name of the route in metrics and log."""
         return f"dashboard {self.rule}"
 
 
@@ -79,11 +79,11 @@ SIGN_IN_PAGES: tuple[PageRoute, ...] = (
     PageRoute("POST", "/sign-in", None, sign_in.sign_in),
     PageRoute("POST", "/sign-out", None, sign_in.sign_out),
 )
-"""Pages that are there for who is not let in."""
+"""Pages that need no session."""
 
 
 def add_dashboard(context: AppContext) -> None:
-    """The dashboard, beside the API."""
+    """Add the dashboard to the application."""
     dashboard = Dashboard(context)
     for page in (*PAGES, *SIGN_IN_PAGES):
         context.app.add_url_rule(page.rule, f"{page.method} {page.path}", dashboard.view(page), methods=[page.method])
@@ -100,83 +100,91 @@ class Dashboard:
         self._app: Flask = context.app
 
     def view(self, page: PageRoute) -> PageHandler:
-        """The function that Flask calls for a page."""
+        """Return the function that Flask calls for a page."""
 
         def serve(**path: str) -> Response:
-            asked: Request = request._get_current_object()  # type: ignore[attr-defined]
+            http_request: Request = request._get_current_object()  # type: ignore[attr-defined]
             g.route = page
-            if sock := asked.environ.get("gunicorn.socket"):
-                io_deadlines.finish(sock.fileno())  # what it said so far is here
+            if sock := http_request.environ.get("gunicorn.socket"):
+                io_deadlines.finish(sock.fileno())  # the head of the request has been read
             try:
-                response = self._serve(page, asked, path)
+                response = self._serve(page, http_request, path)
             except Exception as error:
-                response = self._refusal_response(asked, error)
+                response = self._refusal_response(http_request, error)
             response.headers.update(HEADERS)
             response.headers.setdefault("Cache-Control", "no-store")
-            set_visit_cookie(response, asked)
+            set_visit_cookie(response, http_request)
             return response
 
         return serve
 
     def asset(self, name: str) -> Response:
-        """A file of the pages."""
+        """Return a file of the pages."""
         response = self._assets.serve(name)
         response.headers.update(HEADERS)
         return response
 
-    def _serve(self, page: PageRoute, asked: Request, path: dict[str, str]) -> Response:
-        self._read_form(asked)
+    def _serve(self, page: PageRoute, http_request: Request, path: dict[str, str]) -> Response:
+        self._read_form(http_request)
         if page.permission is None:
-            return page.handler(sign_in.SignInContext(self._session, self._authenticator, asked, self._templates))
-        token = g.token = self._session.token(asked)
-        visitor = self._session.user(asked, token, READ)
-        g.workspace = visitor.workspace
-        require_user_permission(visitor, page.permission)
-        if asked.method == "POST":
-            self._session.require_own_form(asked)
+            return page.handler(sign_in.SignInContext(self._session, self._authenticator, http_request, self._templates))
+        token = g.token = self._session.token(http_request)
+        user = self._session.user(http_request, token, READ)
+        g.workspace = user.workspace
+        require_user_permission(user, page.permission)
+        if http_request.method == "POST":
+            self._session.require_own_form(http_request)
         _check_names(path)
-        return page.handler(PageContext(self._services, visitor, asked, self._templates, self._token_check(asked)), **path)
+        return page.handler(
+            PageContext(self._services, user, http_request, self._templates, self._token_check(http_request)), **path
+        )
 
-    def _read_form(self, asked: Request) -> None:
-        """The whole body, for as long as the client may take over it."""
-        if asked.method == "POST":
-            with read_deadline(asked):
-                len(asked.form)
+    def _read_form(self, http_request: Request) -> None:
+        """Read the form within the deadline for a body."""
+        if http_request.method == "POST":
+            with read_deadline(http_request):
+                len(http_request.form)
 
-    def _token_check(self, asked: Request) -> Callable[[], bool]:
-        def welcome() -> bool:
+    def _token_check(self, http_request: Request) -> Callable[[], bool]:
+        def is_authenticated() -> bool:
             try:
-                self._session.token(asked)
+                self._session.token(http_request)
             except errors.HttpRefusal:
                 return False
             except StoreUnavailable:
-                pass  # nobody can tell
+                pass  # unknown, so the stream stays
             return True
 
-        return welcome
+        return is_authenticated
 
-    def _refusal_response(self, asked: Request, error: Exception) -> Response:
-        """Who is not let in may sign in; any other refusal is a page that says why."""
-        refused = errors.problem_reply(error, g.get("request_id"))
+    def _refusal_response(self, http_request: Request, error: Exception) -> Response:
+        """Return the page of a refusal; a refusal for want of a token leads to the sign-in page."""
+        reply = errors.problem_reply(error, g.get("request_id"))
         if isinstance(error, StoreUnavailable):
             log.warning("%s", error, extra={"request_id": g.get("request_id")})
-        if refused is None:
-            log.exception("%s %s failed", asked.method, quote(asked.path), extra={"request_id": g.get("request_id")})
-            refused = errors.internal_error(g.get("request_id"))
-        if refused.status == 401:
-            return _redirect_to_sign_in(asked)
-        text = self._templates.render("refused.html", problem=refused.body)
-        response = Response(text, refused.status, mimetype="text/html")
-        response.headers.update({name: value for name, value in refused.headers.items() if name == "Retry-After"})
+        if reply is None:
+            log.exception(
+                "%s %s failed", http_request.method, quote(http_request.path), extra={"request_id": g.get("request_id")}
+            )
+            reply = errors.internal_error(g.get("request_id"))
+        if reply.status == 401:
+            return _redirect_to_sign_in(http_request)
+        text = self._templates.render("refused.html", problem=reply.body)
+        response = Response(text, reply.status, mimetype="text/html")
+        response.headers.update({name: value for name, value in reply.headers.items() if name == "Retry-After"})
         return response
 
 
-def _redirect_to_sign_in(asked: Request) -> Response:
-    back = asked.full_path.rstrip("?") if asked.method == "GET" and not asked.path.startswith("/live") else "/"
-    where = "/sign-in?" + urlencode({"next": back})
-    if asked.headers.get("HX-Request") == "true":  # a redirect would be followed, and the door put into the page
-        return Response(status=401, headers={"HX-Redirect": where})
-    return redirect(where, 303)  # type: ignore[return-value]
+def _redirect_to_sign_in(http_request: Request) -> Response:
+    next_path = (
+        http_request.full_path.rstrip("?")
+        if http_request.method == "GET" and not http_request.path.startswith("/live")
+        else "/"
+    )
+    location = "/sign-in?" + urlencode({"next": next_path})
+    if http_request.headers.get("HX-Request") == "true":  # htmx would follow a redirect, and put the sign-in form into the page
+        return Response(status=401, headers={"HX-Redirect": location})
+    return redirect(location, 303)  # type: ignore[return-value]
 
 
 def _check_names(path: dict[str, str]) -> None:

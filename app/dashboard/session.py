@@ -1,12 +1,11 @@
-"""Who is looking: signing in with a token, the cookie, and what proves that a form was ours.
+"""The session of a browser: the cookie with the secret of a token, and the token that protects forms.
 
-The cookie holds the secret itself, out of reach of scripts: it is what the API takes at every request, so whatever ends a
-token (its time, a revocation) ends the visit in every process, after a restart as well, and there is no second kind of secret
-to keep, to expire and to revoke. `SameSite=Lax`, so that a link in a message leads to the page and not to the sign-in; nothing
-is changed by a GET. The API never looks at cookies.
+The cookie holds the secret itself, out of reach of scripts. The API checks the same secret at every request, so an expiry or a
+revocation of the token ends the session in every process, and there is no second kind of secret. `SameSite=Lax`: a link in a
+message leads to the page and not to the sign-in page; no GET changes anything. The API does not read cookies.
 
-A second cookie is chance, given to everybody: what a form carries is made of it and of the secret, so it fits this browser and
-this visit alone, and where no token is needed there is something to check as well.
+A second cookie holds a random visit id for every browser. The token of a form is made from the visit id and the secret. So it
+is valid in this browser and this session alone, and protects forms also where no token is needed.
 """
 
 from __future__ import annotations
@@ -31,130 +30,138 @@ _LOCAL_PATH = re.compile(r"/(?![/\\])[!-\[\]-~]*")
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """Somebody who looks at a workspace."""
+    """The user of a page: a token in a workspace."""
 
     token: Token
     workspace: str
     form_token: str
-    """What a form has to carry."""
+    """The hidden field of every form."""
     signed_in: bool
 
     @property
     def home_workspace(self) -> str:
-        """The workspace that is meant if nothing is said."""
+        """The workspace of a URL that names none."""
         return home_workspace_of(self.token)
 
     def has_permission(self, permission: str) -> bool:
-        """Whether the token allows it at all."""
+        """True if the token has the permission."""
         return self.token.has_permission(Permission(permission))
 
     def can_cancel(self, component: str) -> bool:
-        """Whether it may have a waiter of this component (`type/name`) leave the queue."""
+        """True if the token may cancel requests of this component (`type/name`)."""
         return self.token.can_act_for(*component.split("/", 1))
 
     def can_see(self, component: str) -> bool:
-        """Whether it may look at requests of this component (`type/name`)."""
+        """True if the token may see requests of this component (`type/name`)."""
         return self.token.can_see(*component.split("/", 1))
 
 
 def home_workspace_of(token: Token) -> str:
-    """The usual workspace, or the first that a token is for."""
+    """Return the default workspace, or the first one of a token that is not for it."""
     return token.default_workspace if token.can_access(token.default_workspace) else token.workspaces[0]
 
 
 class Session:
-    """Lets visitors in."""
+    """Reads sessions from requests, and checks forms."""
 
-    def __init__(self, access: Authenticator) -> None:
-        self._authenticator = access
+    def __init__(self, authenticator: Authenticator) -> None:
+        self._authenticator = authenticator
 
-    def token(self, asked: Request) -> Token:
-        """Whose the cookie is; a HttpRefusal if it is nobody's."""
-        return self._authenticator.token_of_secret(_cookie(asked, SECRET_COOKIE), asked.headers, asked.host)
+    def token(self, http_request: Request) -> Token:
+        """Return the token of the cookie; raise 401 if it is not valid."""
+        return self._authenticator.token_of_secret(
+            _cookie(http_request, SECRET_COOKIE), http_request.headers, http_request.host
+        )
 
-    def user(self, asked: Request, token: Token, permission: Permission) -> User:
-        """The visitor of a page, who has the permission."""
-        workspace = self._authenticator.workspace(token, asked.args.get("workspace") or home_workspace_of(token))
+    def user(self, http_request: Request, token: Token, permission: Permission) -> User:
+        """Return the user of a page; raise if the permission is missing."""
+        workspace = self._authenticator.workspace(token, http_request.args.get("workspace") or home_workspace_of(token))
         self._authenticator.require_permission(token, permission)
-        return User(token, workspace, self.form_token(asked), _cookie(asked, SECRET_COOKIE) is not None)
+        return User(token, workspace, self.form_token(http_request), _cookie(http_request, SECRET_COOKIE) is not None)
 
-    def is_signed_in(self, asked: Request) -> bool:
-        """Whether there is any need to sign in."""
+    def is_signed_in(self, http_request: Request) -> bool:
+        """True if no sign-in is needed."""
         try:
-            self.token(asked)
-        except HttpRefusal as refused:
-            if refused.status != 401:
+            self.token(http_request)
+        except HttpRefusal as refusal:
+            if refusal.status != 401:
                 raise
             return False
         return True
 
-    def is_valid_secret(self, secret: str, asked: Request) -> bool:
-        """Whether this is the secret of a token."""
+    def is_valid_secret(self, secret: str, http_request: Request) -> bool:
+        """True if this is the secret of a valid token."""
         try:
-            self._authenticator.token_of_secret(secret, asked.headers, asked.host)
+            self._authenticator.token_of_secret(secret, http_request.headers, http_request.host)
         except HttpRefusal:
             return False
         return True
 
-    def form_token(self, asked: Request) -> str:
-        """What proves that a form was made for this visit."""
-        keyed = f"{_visit_id(asked)} {_cookie(asked, SECRET_COOKIE) or ''}".encode()
-        return hmac.new(keyed, b"a form of the dashboard", hashlib.sha256).hexdigest()
+    def form_token(self, http_request: Request) -> str:
+        """Return the token of a form, which proves that the form was made in this session."""
+        key = f"{_visit_id(http_request)} {_cookie(http_request, SECRET_COOKIE) or ''}".encode()
+        return hmac.new(key, b"a form of the dashboard", hashlib.sha256).hexdigest()
 
-    def require_own_form(self, asked: Request) -> None:
-        """Raises unless the form comes from a page of ours, in this browser and this visit."""
-        site, origin = asked.headers.get("Sec-Fetch-Site"), asked.headers.get("Origin")
-        foreign = (site is not None and site != "same-origin") or (origin is not None and urlsplit(origin).netloc != asked.host)
-        given = asked.form.get("form", "")
-        if foreign or not hmac.compare_digest(given.encode(), self.form_token(asked).encode()):
-            said = "this form was not made by this page, or before you signed in: load the page again"
-            raise HttpRefusal(403, "foreign_form", said)
-
-
-def set_secret_cookie(response: Response, asked: Request, secret: str) -> None:
-    """Sign in."""
-    _set_cookie(response, asked, SECRET_COOKIE, secret)
+    def require_own_form(self, http_request: Request) -> None:
+        """Raise 403 unless the form comes from a page of the dashboard, in this browser and this session."""
+        site, origin = http_request.headers.get("Sec-Fetch-Site"), http_request.headers.get("Origin")
+        foreign = (site is not None and site != "same-origin") or (
+            origin is not None and urlsplit(origin).netloc != http_request.host
+        )
+        form_token = http_request.form.get("form", "")
+        if foreign or not hmac.compare_digest(form_token.encode(), self.form_token(http_request).encode()):
+            detail = "this form was not made by this page, or before you signed in: load the page again"
+            raise HttpRefusal(403, "foreign_form", detail)
 
 
-def delete_secret_cookie(response: Response, asked: Request) -> None:
-    """Sign out."""
-    response.delete_cookie(_cookie_name(asked, SECRET_COOKIE), path="/", secure=asked.is_secure, httponly=True, samesite="Lax")
+def set_secret_cookie(response: Response, http_request: Request, secret: str) -> None:
+    """Keep the secret in the browser: the user is signed in."""
+    _set_cookie(response, http_request, SECRET_COOKIE, secret)
 
 
-def set_visit_cookie(response: Response, asked: Request) -> None:
-    """Who comes for the first time is given something to be known by."""
-    if _cookie(asked, VISIT_COOKIE) != _visit_id(asked):
-        _set_cookie(response, asked, VISIT_COOKIE, _visit_id(asked))
+def delete_secret_cookie(response: Response, http_request: Request) -> None:
+    """Remove the secret from the browser: the user is signed out."""
+    response.delete_cookie(
+        _cookie_name(http_request, SECRET_COOKIE), path="/", secure=http_request.is_secure, httponly=True, samesite="Lax"
+    )
 
 
-def local_path(asked: str | None) -> str:
-    """Where to go after signing in: a path of ours, or the first page."""
-    return asked if asked and _LOCAL_PATH.fullmatch(asked) else "/"
+def set_visit_cookie(response: Response, http_request: Request) -> None:
+    """Give a browser without a visit id a new one."""
+    if _cookie(http_request, VISIT_COOKIE) != _visit_id(http_request):
+        _set_cookie(response, http_request, VISIT_COOKIE, _visit_id(http_request))
 
 
-def require_user_permission(visitor: User, permission: Permission) -> None:
-    """Raises unless the visitor may."""
-    if not visitor.token.has_permission(permission):
+def local_path(path: str | None) -> str:
+    """Return the path if it is a path of this server, else that of the first page."""
+    return path if path and _LOCAL_PATH.fullmatch(path) else "/"
+
+
+def require_user_permission(user: User, permission: Permission) -> None:
+    """Raise 403 unless the user has the permission."""
+    if not user.token.has_permission(permission):
         raise forbidden_permission(permission)
 
 
-def _visit_id(asked: Request) -> str:
-    """Of this browser; made up if it has none."""
-    known: str | None = asked.environ.get("poolkeeper.chance") or _cookie(asked, VISIT_COOKIE)
-    if known is None or not _VISIT_ID.fullmatch(known):
-        known = secrets.token_urlsafe(32)
-    asked.environ["poolkeeper.chance"] = known
-    return known
+def _visit_id(http_request: Request) -> str:
+    """Return the visit id of the browser, a new random one if it has none."""
+    visit_id: str | None = http_request.environ.get("poolkeeper.visit_id") or _cookie(http_request, VISIT_COOKIE)
+    if visit_id is None or not _VISIT_ID.fullmatch(visit_id):
+        visit_id = secrets.token_urlsafe(32)
+    http_request.environ["poolkeeper.visit_id"] = visit_id
+    return visit_id
 
 
-def _cookie(asked: Request, name: str) -> str | None:
-    return asked.cookies.get(_cookie_name(asked, name)) or None
+def _cookie(http_request: Request, name: str) -> str | None:
+    return http_request.cookies.get(_cookie_name(http_request, name)) or None
 
 
-def _cookie_name(asked: Request, name: str) -> str:
-    """Over TLS by a name that only this host itself can set, over TLS."""
-    return f"__Host-{name}" if asked.is_secure else name
+def _cookie_name(http_request: Request, name: str) -> str:
+    """Return the name of a cookie. Over TLS it has the prefix that no other host can set."""
+    return f"__Host-{name}" if http_request.is_secure else name
 
 
-def _set_cookie(response: Response, asked: Request, name: str, value: str) -> None:
-    response.set_cookie(_cookie_name(asked, name), value, path="/", secure=asked.is_secure, httponly=True, samesite="Lax")
+def _set_cookie(response: Response, http_request: Request, name: str, value: str) -> None:
+    response.set_cookie(
+        _cookie_name(http_request, name), value, path="/", secure=http_request.is_secure, httponly=True, samesite="Lax"
+    )

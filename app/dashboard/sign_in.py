@@ -1,4 +1,4 @@
-"""Signing in and out."""
+"""The pages to sign in and out."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from app.dashboard.page_context import Templates
 from app.dashboard.session import Session, delete_secret_cookie, local_path, set_secret_cookie
 
 LONGEST_SECRET = 200
-"""Characters of what is taken for a secret."""
+"""Characters of a secret, at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class SignInContext:
-    """Where those are who have not been let in."""
+    """What the pages without a session are made from."""
 
     session: Session
     authenticator: Authenticator
@@ -24,26 +24,28 @@ class SignInContext:
     templates: Templates
 
     def form_page(self, status: int = 200, fault: str | None = None) -> Response:
-        """The form that asks for a token."""
-        back = local_path(self.http_request.values.get("next"))
-        text = self.templates.render("sign_in.html", form=self.session.form_token(self.http_request), back=back, fault=fault)
+        """Return the form that asks for a token."""
+        next_path = local_path(self.http_request.values.get("next"))
+        text = self.templates.render(
+            "sign_in.html", form=self.session.form_token(self.http_request), next_path=next_path, fault=fault
+        )
         return Response(text, status, mimetype="text/html")
 
 
 def show_form(context: SignInContext) -> Response:
-    """The form, unless there is no need for it."""
-    back = local_path(context.http_request.args.get("next"))
+    """Show the form, unless no sign-in is needed."""
+    next_path = local_path(context.http_request.args.get("next"))
     if context.session.is_signed_in(context.http_request):
-        return _redirect_to(back)
-    if not context.authenticator.is_token_required():  # the cookie of a token that is no more
-        response = _redirect_to(back)
+        return _redirect_to(next_path)
+    if not context.authenticator.is_token_required():  # the cookie of a deleted token
+        response = _redirect_to(next_path)
         delete_secret_cookie(response, context.http_request)
         return response
     return context.form_page()
 
 
 def sign_in(context: SignInContext) -> Response:
-    """Take the secret, if it is one."""
+    """Begin a session if the secret is valid."""
     context.session.require_own_form(context.http_request)
     secret = context.http_request.form.get("token", "").strip()[:LONGEST_SECRET]
     if not secret or not context.session.is_valid_secret(secret, context.http_request):
@@ -54,7 +56,7 @@ def sign_in(context: SignInContext) -> Response:
 
 
 def sign_out(context: SignInContext) -> Response:
-    """Forget the secret."""
+    """End the session."""
     context.session.require_own_form(context.http_request)
     response = _redirect_to("/sign-in")
     delete_secret_cookie(response, context.http_request)

@@ -1,4 +1,4 @@
-"""Bars: where the units of a pool are, and how far a group or a policy has got to what is its own and to what it may use."""
+"""The geometry of usage bars: units of a pool by kind, and usage of an account beside its reserved and limit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MAX_MARKS = 12
 
 @dataclass(frozen=True, slots=True)
 class BarSegment:
-    """A stretch of a bar; its place and length are percentages."""
+    """A segment of a bar; start and length are percentages."""
 
     kind: str
     start: float
@@ -23,7 +23,7 @@ class BarSegment:
 
 @dataclass(frozen=True, slots=True)
 class BarMark:
-    """A line across a bar."""
+    """A line across a bar; the position is a percentage."""
 
     kind: str
     position: float
@@ -32,38 +32,38 @@ class BarMark:
 
 @dataclass(frozen=True, slots=True)
 class UsageBar:
-    """One key of a pool, a group or a policy."""
+    """The bar of one key of a pool, a group or a policy."""
 
     key: str
     segments: tuple[BarSegment, ...]
     marks: tuple[BarMark, ...]
     text: str
-    """All of it in words."""
+    """The bar in words."""
     used: int
     total: int
 
 
 def pool_bars(pool: Pool) -> list[UsageBar]:
-    """A bar for each key of a pool: in share, borrowed, held and free, with the limits of what is below it."""
+    """Return a bar for each key of a pool: in share, borrowed, held and free, with the limits of its accounts."""
     return [_pool_bar(pool, key) for key in sorted(pool.capacity)]
 
 
 def account_bars(pool: Pool, account: PoolAccount) -> list[UsageBar]:
-    """A bar for each key that a group or a policy uses, reserves or limits; as long as the pool."""
-    said = account.reserved.keys() | account.limit.keys() | {key for key, used in account.used.items() if used}
-    return [_account_bar(pool, account, key) for key in sorted(said & pool.capacity.keys())]
+    """Return a bar for each key that an account uses, reserves or limits, in the scale of the pool."""
+    keys = account.reserved.keys() | account.limit.keys() | {key for key, used in account.used.items() if used}
+    return [_account_bar(pool, account, key) for key in sorted(keys & pool.capacity.keys())]
 
 
 def _pool_bar(pool: Pool, key: str) -> UsageBar:
     capacity, used = pool.capacity[key], pool.used.get(key, 0)
     borrowed = min(used, pool.borrowed.get(key, 0))
     free = max(0, capacity - used)
-    held = min(free, pool.on_hold.get(key, 0))
-    units = (("share", used - borrowed), ("borrowed", borrowed), ("held", held), ("free", free - held))
+    on_hold = min(free, pool.on_hold.get(key, 0))
+    units = (("share", used - borrowed), ("borrowed", borrowed), ("held", on_hold), ("free", free - on_hold))
     full = max(capacity, used)
     beyond = [BarMark("capacity", _percent(capacity, full), f"capacity {capacity:,}")] if used > capacity else []
-    told = ", ".join(f"{amount:,} {_KIND_LABELS[kind]}" for kind, amount in units if amount or kind == "free")
-    text = f"{key}: {used:,} of {capacity:,} used: {told}"
+    summary = ", ".join(f"{amount:,} {_KIND_LABELS[kind]}" for kind, amount in units if amount or kind == "free")
+    text = f"{key}: {used:,} of {capacity:,} used: {summary}"
     return UsageBar(key, tuple(_segments(units, full)), (*beyond, *_limits(pool, key, full)), text, used, capacity)
 
 
@@ -71,14 +71,14 @@ _KIND_LABELS = {"share": "in share", "borrowed": "borrowed", "held": "held", "fr
 
 
 def _limits(pool: Pool, key: str, full: int) -> list[BarMark]:
-    """Where groups and policies end, those that have a limit of their own."""
+    """Return the marks of the lowest limits of groups and policies."""
     below: dict[int, list[str]] = {}
     for account in (*pool.groups.values(), *pool.policies.values()):
         limit = account.limit.get(key)
         if limit is not None and limit < pool.capacity[key]:
             below.setdefault(limit, []).append(account.name.removeprefix("orchestrator/"))
-    some = sorted(below.items())[:MAX_MARKS]
-    return [BarMark("limit", _percent(limit, full), f"limit {limit:,}: {_shortened(names)}") for limit, names in some]
+    lowest = sorted(below.items())[:MAX_MARKS]
+    return [BarMark("limit", _percent(limit, full), f"limit {limit:,}: {_shortened(names)}") for limit, names in lowest]
 
 
 def _shortened(names: list[str]) -> str:
@@ -92,18 +92,18 @@ def _account_bar(pool: Pool, account: PoolAccount, key: str) -> UsageBar:
     marks = [BarMark("reserved", _percent(reserved, full), f"reserved {reserved:,}")] if reserved else []
     if limit is not None:
         marks.append(BarMark("limit", _percent(limit, full), f"limit {limit:,}"))
-    told = [f"{key}: {used:,} used"]
-    told += [f"{amount:,} {_KIND_LABELS[kind]}" for kind, amount in units if amount]
-    told += [mark.text for mark in marks]
-    return UsageBar(key, tuple(_segments(units, full)), tuple(marks), ", ".join(told), used, full)
+    texts = [f"{key}: {used:,} used"]
+    texts += [f"{amount:,} {_KIND_LABELS[kind]}" for kind, amount in units if amount]
+    texts += [mark.text for mark in marks]
+    return UsageBar(key, tuple(_segments(units, full)), tuple(marks), ", ".join(texts), used, full)
 
 
 def _segments(units: Iterable[tuple[str, int]], full: int) -> Iterable[BarSegment]:
-    at = 0
+    start = 0
     for kind, amount in units:
         if amount:
-            yield BarSegment(kind, _percent(at, full), _percent(amount, full), amount)
-        at += amount
+            yield BarSegment(kind, _percent(start, full), _percent(amount, full), amount)
+        start += amount
 
 
 def _percent(amount: int, full: int) -> float:

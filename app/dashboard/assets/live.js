@@ -11,8 +11,8 @@
 
   const part = document.getElementById("live");
   const stream = document.getElementById("stream");
-  const words = document.getElementById("stream-says");
-  const aloud = document.getElementById("stream-tells");
+  const words = document.getElementById("stream-status");
+  const aloud = document.getElementById("stream-announcement");
   if (!part || !stream || !window.htmx) return;
 
   const now = () => performance.now() + 1; // not the clock, which may be put back; never 0

@@ -111,7 +111,7 @@ def test_a_phone_shows_all_without_scrolling_sideways(eyes: Eyes, stage: Stage) 
 def test_a_change_is_seen_within_two_seconds_and_without_a_reload(eyes: Eyes, stage: Stage) -> None:
     with eyes.looking("viewer", "/pools/gpus") as page:
         is_live(page)
-        page.evaluate("window.untouched = true; document.querySelector('#past-table').open = true")
+        page.evaluate("window.untouched = true; document.querySelector('#history-table').open = true")
         stays = stage.first("queued")
         page.locator(f"#q-{stays} a.id").focus()
         began = time.monotonic()
@@ -122,7 +122,7 @@ def test_a_change_is_seen_within_two_seconds_and_without_a_reload(eyes: Eyes, st
         stage.policy("gpus", "newcomer", priority=3)  # makes no event
         page.wait_for_selector("#policy-orchestrator\\:newcomer", timeout=LIVE_MS)
         assert time.monotonic() - began < 3 * LIVE_MS / 1000
-        assert page.evaluate("window.untouched && document.querySelector('#past-table').open"), "what was open stays open"
+        assert page.evaluate("window.untouched && document.querySelector('#history-table').open"), "what was open stays open"
         assert page.evaluate("document.activeElement.textContent") == stays, "and what had the focus has it"
         stage.services.pools.delete_policy("default", "gpus", "newcomer")
         page.wait_for_selector("#policy-orchestrator\\:newcomer", state="detached", timeout=LIVE_MS)
@@ -165,7 +165,7 @@ def test_what_is_pointed_at_stays(eyes: Eyes, stage: Stage) -> None:
         stage.services.requests.cancel("default", one.id)
         page.wait_for_selector("#stream[data-state=held]")
         assert control.is_visible()
-        assert page.inner_text("#stream-tells") == "", "it is not read out"
+        assert page.inner_text("#stream-announcement") == "", "it is not read out"
         page.mouse.move(2, 2)
         page.wait_for_selector(f"#q-{one.id}", state="detached", timeout=LIVE_MS)
         assert page.locator("#stream[data-state=live]").is_visible()
@@ -303,7 +303,7 @@ def test_who_comes_back_to_a_page_after_a_while_is_not_told_that_it_was_down(eye
         page.wait_for_selector(f"#q-{one.id}", timeout=LIVE_MS)
         is_live(page)
         assert "down" not in page.evaluate("said")
-        assert page.inner_text("#stream-tells") == ""
+        assert page.inner_text("#stream-announcement") == ""
         stage.services.requests.cancel("default", one.id)
 
 
@@ -313,12 +313,12 @@ def test_it_is_said_when_the_page_cannot_be_had_though_the_stream_lives(eyes: Ey
         page.route("**/pools/gpus", lambda route: route.fulfill(status=503, body="Redis is away"))
         one = stage.submit("sweeps", gpu=2)
         page.wait_for_selector("#stream[data-state=down]")
-        assert page.inner_text("#stream-says") == page.inner_text("#stream-tells") == "not fresh, looks every 5 s"
+        assert page.inner_text("#stream-status") == page.inner_text("#stream-announcement") == "not fresh, looks every 5 s"
         assert page.locator("h1").inner_text().endswith("gpus"), "what was there stays"
         page.unroute("**/pools/gpus")
         page.wait_for_selector(f"#q-{one.id}", timeout=PATIENCE_MS)
         is_live(page)
-        assert page.inner_text("#stream-tells") == "live again"
+        assert page.inner_text("#stream-announcement") == "live again"
         stage.services.requests.cancel("default", one.id)
     eyes.faults.clear()  # the browser notes each 503
 
