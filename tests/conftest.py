@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
+from xdist.remote import Producer
 
 from app.store.connection import RedisClient
 from tests.support.backends import BACKENDS
@@ -59,9 +60,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config) -> FileScheduling | None:
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> FileScheduling | None:
     """Distribute the tests among processes, where `--dist loadfile` asks for it."""
-    return FileScheduling(config) if config.getoption("dist") == "loadfile" else None
+    return FileScheduling(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 @pytest.fixture(scope="session")
