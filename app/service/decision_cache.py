@@ -90,7 +90,7 @@ def _with_waiter(snapshot: PoolSnapshot, waiter_to_add: Waiter) -> PoolSnapshot:
     """A pool of which not all waiters are shown, with one of them."""
     if any(waiter.id == waiter_to_add.id for waiter in snapshot.waiters):
         return snapshot
-    waiters = sorted((*snapshot.waiters, waiter_to_add), key=lambda waiter: (waiter.queue_position, waiter.submission_number))
+    waiters = sorted((*snapshot.waiters, waiter_to_add), key=lambda waiter: (waiter.queue_score, waiter.submission_number))
     return replace(snapshot, waiters=tuple(waiters))
 
 

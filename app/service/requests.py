@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 
-from app.domain.errors import Refusal, StoreUnavailable
+from app.domain.errors import Refusal
 from app.domain.ids import request_id
 from app.domain.models import Event, HeartbeatResult, Request
 from app.domain.specs import RequestSpec
-from app.domain.states import RequestState
 from app.service.validation import checked_count, checked_id, checked_key, checked_name, checked_number
 from app.store.keys import OWN
 from app.store.ledger import Ledger
@@ -32,11 +30,7 @@ class Requests:
     def submit(self, workspace: str, spec: RequestSpec, key: str | None = None) -> Request:
         """Take in one ask: allocated, queued (with its places) or rejected when this returns."""
         self._register_workspace(workspace)
-        record = self._ledger.submit(workspace, spec, checked_key(key))
-        if record.status == RequestState.QUEUED:
-            with suppress(StoreUnavailable):  # it is taken in, and that has to be said
-                return self._ledger.get_request(workspace, record.id)
-        return record
+        return self._ledger.submit(workspace, spec, checked_key(key), with_positions=True)
 
     def submit_batch(
         self, workspace: str, specs: Sequence[RequestSpec], keys: Sequence[str | None] = ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from app.domain import amounts, decimals
@@ -21,6 +21,7 @@ from app.domain.pool_settings import (
 )
 from app.domain.queue_score import MAX_AMOUNT
 from app.domain.reasons import PoolRefusal, Reason, ReasonCode
+from app.domain.request_fields import REQUEST_FIELDS, FieldKind
 from app.domain.request_filter import RequestFilter
 from app.domain.specs import GroupSpec, PolicySpec, RequestSpec, body_digest
 from app.domain.states import HOLDING_STATES, RequestState
@@ -65,46 +66,40 @@ def encode_request(request_id: str, spec: RequestSpec, key: str | None) -> dict[
 
 def decode_request(fields: Mapping[str, str], lapses: str = "", places: FlatHash | None = None) -> Request:
     """Return a request from its hash and the end of its lease; with queue positions given, also with its timeline."""
-    kind, _, name = fields["component"].partition("/")
-    status = RequestState(fields["status"])
-    leaving = status is RequestState.PREEMPTING
-    return Request(
-        id=fields["id"],
-        component=name,
-        component_type=kind,
-        status=status,
-        resources=amounts.decode(fields["resources"]),
-        preemptible=fields["preemptible"] == "1",
-        preemption_class=int(fields["class"]),
-        checkpoint=fields["checkpoint"],
-        checkpoint_minutes=_optional_int(fields.get("checkpoint_minutes")),
-        walltime_s=_optional_int(fields.get("walltime_s")),
-        retries=int(fields["retries"]),
-        lease_s=_optional_int(fields.get("lease_s")),
-        queue_ttl_s=_optional_int(fields.get("queue_ttl_s")),
-        labels=json.loads(fields["labels"]) if "labels" in fields else {},
-        submitted_ms=int(fields["submitted_ms"]),
-        number=int(fields["seq"]),
-        reason=_decode_reason(fields),
-        pool=fields.get("pool") or None,
-        fence=_optional_int(fields.get("fence")),
-        granted_ms=_optional_int(fields.get("granted_ms")),
-        ended_ms=_optional_int(fields.get("ended_ms")),
-        outcome=fields.get("outcome") or None,
-        preemptions=int(fields.get("preemptions") or 0),
-        resume=fields.get("resume") == "1",
-        checkpoint_reference=fields.get("reference") or None,
-        directive=((leaving and fields.get("directive")) or "continue") if status in HOLDING_STATES else None,
-        deadline_ms=_optional_int(fields.get("deadline_ms")) if leaving else None,
-        extended=fields.get("extended") == "1",
-        deferred_s=int(fields.get("deferred_s") or 0),
-        preempted_by=fields.get("preempted_by") or None,
-        lease_expires_ms=None if lapses == NEVER_LAPSES else _optional_int(lapses),
-        position={pool: int(place) for pool, place in to_mapping(places or ()).items()},
-        timeline=() if places is None else tuple(_decode_timeline(fields)),
-        task=fields.get("task"),
-        started_ms=_optional_int(fields.get("started_ms")),
-    )
+    values: dict[str, Any] = {"labels": {}}  # its own, as the record's default cannot be written as JSON
+    for attribute, decode, name in _REQUIRED_FIELDS:
+        values[attribute] = decode(fields[name])
+    for attribute, decode, name in _OPTIONAL_FIELDS:
+        if text := fields.get(name):
+            values[attribute] = decode(text)
+    values["component_type"], _, values["component"] = fields["component"].partition("/")
+    values["position"] = {pool: int(place) for pool, place in to_mapping(places or ()).items()}
+    if values["status"] in HOLDING_STATES:
+        values["directive"] = "continue"
+    if values["status"] is RequestState.PREEMPTING:
+        values["directive"] = fields.get("directive") or "continue"
+        values["deadline_ms"] = _optional_int(fields.get("deadline_ms"))
+    if fields.get("reason"):
+        values["reason"] = _decode_reason(fields)
+    if lapses and lapses != NEVER_LAPSES:
+        values["lease_expires_ms"] = int(lapses)
+    if places is not None:
+        values["timeline"] = tuple(_decode_timeline(fields))
+    return Request(**values)
+
+
+_DECODERS: Mapping[FieldKind, Callable[[str], Any]] = {
+    FieldKind.TEXT: str,
+    FieldKind.INTEGER: int,
+    FieldKind.FLAG: "1".__eq__,
+    FieldKind.TIME: int,
+    FieldKind.AMOUNTS: amounts.decode,
+    FieldKind.LABELS: json.loads,
+    FieldKind.STATE: RequestState,
+}
+_PLAIN_FIELDS = [field for field in REQUEST_FIELDS if field.attribute and not field.is_computed]
+_REQUIRED_FIELDS = [(field.attribute, _DECODERS[field.kind], field.name) for field in _PLAIN_FIELDS if field.is_required]
+_OPTIONAL_FIELDS = [(field.attribute, _DECODERS[field.kind], field.name) for field in _PLAIN_FIELDS if not field.is_required]
 
 
 def _optional_int(text: str | None) -> int | None:

@@ -40,18 +40,35 @@ class Ledger:
 
     # requests
 
-    def submit(self, workspace: str, spec: RequestSpec, key: str | None = None, own_id: str | None = None) -> Request:
-        """Submit a request. A repeated idempotency key returns the first request; with another body it is a Conflict."""
-        answer = self.submit_all(workspace, [(own_id or request_id(), spec, key)])[0]
+    def submit(
+        self,
+        workspace: str,
+        spec: RequestSpec,
+        key: str | None = None,
+        own_id: str | None = None,
+        *,
+        with_positions: bool = False,
+    ) -> Request:
+        """Submit a request. A repeated idempotency key returns the first request; with another body it is a Conflict.
+
+        With `with_positions` a queued request is returned as `get_request` returns it, by the same script call.
+        """
+        (answer,) = self._submit(workspace, [(own_id or request_id(), spec, key)], with_positions=with_positions)
         if isinstance(answer, Refusal):
             raise answer
         return answer
 
     def submit_all(self, workspace: str, specs: Sequence[tuple[str, RequestSpec, str | None]]) -> list[Request | Refusal]:
         """Submit requests (id, spec, idempotency key) in order in one call. Each is accepted or refused for itself."""
+        return self._submit(workspace, specs, with_positions=False)
+
+    def _submit(
+        self, workspace: str, specs: Sequence[tuple[str, RequestSpec, str | None]], *, with_positions: bool
+    ) -> list[Request | Refusal]:
         rows = [codec.encode_request(*request) for request in specs]
-        reply = self._change("submit", workspace, remember_s=self._limits.idempotency_ttl_s, specs=json.dumps(rows))
-        answers = [_submit_outcome(tag, ask, flat) for ask, (tag, flat) in zip(rows, reply.fields["outcomes"], strict=True)]
+        args = {"remember_s": self._limits.idempotency_ttl_s, "specs": json.dumps(rows), "with_positions": with_positions}
+        reply = self._change("submit", workspace, **args)
+        answers = [_submit_outcome(row, *outcome) for row, outcome in zip(rows, reply.fields["outcomes"], strict=True)]
         if reply.fields["more"] != "1":
             return answers
         return [self._refreshed(workspace, answer) for answer in answers]
@@ -304,14 +321,18 @@ def _new_operation_id() -> str:
     return secrets.token_hex(8)
 
 
-def _submit_outcome(tag: str, row: dict[str, Any], flat: list[str]) -> Request | Refusal:
+def _submit_outcome(
+    row: dict[str, Any], tag: str, flat: list[str], lapses: str = "", positions: codec.FlatHash | None = None
+) -> Request | Refusal:
     if tag == "taken_in":
         fields = codec.to_mapping(row["fields"] + flat)
-        fields["id"], lapses = row["id"], ""
+        fields["id"] = row["id"]
         if fields["status"] == RequestState.ALLOCATED and "lease_s" in fields:
             lapses = str(int(fields["granted_ms"]) + int(fields["lease_s"]) * 1000)
         return codec.decode_request(fields, lapses)
     fields = codec.to_mapping(flat)
+    if tag == "read":
+        return codec.decode_request(fields, lapses, positions)
     if tag == "known":
         return codec.decode_request(fields, fields["lapses"])
     if tag == "conflict":

@@ -1,8 +1,10 @@
 """The Lua linker: reads the heads of the Lua files, checks them against the code, and composes one text for each command.
 
 `<topic>/<command>.lua` is one atomic command, `lib/<library>.lua` is a table of functions. A name is unique over all folders.
-The comment block a file begins with is its contract: a sentence, `@use` libraries, `@keys` the file builds and, for commands,
-`@args` in order and one `@reply` per outcome. A composed text is
+The comment block a file begins with is its contract: a sentence, `@use` libraries, `@reads` and `@writes` keys and, for
+commands, `@args` in order and one `@reply` per outcome. `@writes` names every key that the file itself writes, even if it reads
+the key as well, or writes it through a variable such as `account.key`. `@reads` names the other keys that the file builds. What
+a library writes stands in the head of the library. A composed text is
 
 1. a prelude with only what is used: `args`, `transitions`, `reply`, and constants that are tables; all of it runs on every call
 2. every library once, each after those it uses, inside `do … end` so that its locals do not count (Lua allows 200)
@@ -27,6 +29,7 @@ from pathlib import Path
 from app.domain.states import TRANSITIONS
 from app.store.keys import KEYS
 from app.store.lua_constants import CONSTANTS, LuaContractError, blank_comments, resolve_constants
+from app.store.lua_key_access import FunctionAccess, key_access, reachable_writes
 
 FOLDER = Path(__file__).parent / "lua"
 _KEYWORDS = "and break do else elseif end false for function if in local nil not or repeat return then true until while"
@@ -48,6 +51,21 @@ class LuaSource:
     declarations: Mapping[str, Mapping[str, int]]
     replies: Mapping[str, tuple[str, ...]]
     mentions: Mapping[str, Mapping[str, int]]
+    access: Mapping[str, FunctionAccess]
+
+    @property
+    def visible_writes(self) -> dict[str, int]:
+        """The keys that the text shows to be written, and the line of the first."""
+        first: dict[str, int] = {}
+        writes = [(line, key) for function in self.access.values() for key, line in function.writes.items()]
+        for line, key in sorted(writes):
+            first.setdefault(key, line)
+        return first
+
+    @property
+    def indirect_keys(self) -> frozenset[str]:
+        """The keys of `@writes` that the text does not show: they are written through a variable."""
+        return frozenset(self.declarations["writes"].keys() - self.visible_writes.keys())
 
     @property
     def is_library(self) -> bool:
@@ -73,6 +91,8 @@ class LuaCommand:
     sha: str
     spans: tuple[tuple[int, int, str], ...]
     arg_names: frozenset[str]
+    writes: frozenset[str]
+    """The keys that the command can write, with what it reaches in its libraries."""
 
     def where(self, line: int) -> str:
         """The file and line that a line of the composed text comes from."""
@@ -116,14 +136,14 @@ def _read(path: Path, file: str) -> LuaSource:
     text = path.read_text(encoding="utf-8").rstrip("\n")
     head = [line[2:].split() for line in takewhile(lambda line: re.match(r"--(?!\[)", line), text.split("\n"))]
     sentence = " ".join(" ".join(words) for words in takewhile(lambda words: words and words[0][0] != "@", head))
-    declared: dict[str, dict[str, int]] = {"use": {}, "keys": {}, "args": {}, "reply": {}}
+    declared: dict[str, dict[str, int]] = {"use": {}, "reads": {}, "writes": {}, "args": {}, "reply": {}}
     replies: dict[str, tuple[str, ...]] = {}
     for line, words in enumerate(head, 1):
         if not words or words[0][0] != "@":
             continue
         kind, names = words[0], words[1:]
         if kind[1:] not in declared:
-            raise LuaContractError(file, line, f"{kind} is not known: only @use, @keys, @args and @reply are")
+            raise LuaContractError(file, line, f"{kind} is not known: only @use, @reads, @writes, @args and @reply are")
         _check_names(file, line, kind, names)
         if kind == "@reply":
             replies.setdefault(names[0], tuple(names[1:]))
@@ -131,7 +151,7 @@ def _read(path: Path, file: str) -> LuaSource:
         for name in names:
             if declared[kind[1:]].setdefault(name, line) != line:
                 raise LuaContractError(file, line, f"{kind} {name} is declared twice")
-    return LuaSource(file, path.stem, text, sentence, declared, replies, _find_mentions(text))
+    return LuaSource(file, path.stem, text, sentence, declared, replies, _find_mentions(text), key_access(text, file))
 
 
 def _check_names(file: str, line: int, kind: str, names: list[str]) -> None:
@@ -164,12 +184,16 @@ def _check(source: LuaSource, libraries: Mapping[str, LuaSource]) -> None:
         raise LuaContractError(source.file, 1, "a command has at least one @reply")
     used = {name: min(lines.values()) for name in {*libraries} - {source.name} if (lines := source.fields(name))}
     _require_existing(source, "library", source.declarations["use"], libraries)
-    _require_existing(source, "key", source.declarations["keys"], KEYS)
+    _require_existing(source, "key", {**source.declarations["reads"], **source.declarations["writes"]}, KEYS)
     _require_existing(source, "state", source.fields("states"), TRANSITIONS)
     _require_existing(source, "constant", source.fields("const"), CONSTANTS)
     _require_same(source, "@use", used)
-    for kind in ("keys", "args", "reply"):
+    for kind in ("args", "reply"):
         _require_same(source, f"@{kind}", source.fields(kind))
+    _check_writes(source)
+    _require_same(
+        source, "@reads", {key: line for key, line in source.fields("keys").items() if key not in source.declarations["writes"]}
+    )
     _sort_libraries(source, libraries)
 
 
@@ -181,6 +205,20 @@ def _check_library(source: LuaSource) -> None:
             raise LuaContractError(source.file, line, f"@{kind} is for commands")
     for line in source.mentions.get("args", {}).values():
         raise LuaContractError(source.file, line, "args belongs to the command, which hands a library what it needs")
+
+
+def _check_writes(source: LuaSource) -> None:
+    """Raise unless `@writes` names what the text shows to be written, and beyond that only what a variable may hold."""
+    declared, visible = source.declarations["writes"], source.visible_writes
+    for key, line in visible.items():
+        if key not in declared:
+            raise LuaContractError(source.file, line, f"{key} is written but not declared with @writes")
+    indirect = [line for function in source.access.values() for line in function.indirect]
+    for key in source.indirect_keys:
+        if not indirect:
+            raise LuaContractError(source.file, declared[key], f"@writes {key} is declared but not written")
+    if indirect and not source.indirect_keys:
+        raise LuaContractError(source.file, min(indirect), "a key is written through a variable and not declared with @writes")
 
 
 def _require_existing(source: LuaSource, kind: str, names: Mapping[str, int], existing: Iterable[str]) -> None:
@@ -237,7 +275,14 @@ def _compose(command: LuaSource, libraries: list[LuaSource]) -> LuaCommand:
         sha=hashlib.sha1(text.encode()).hexdigest(),
         spans=tuple(spans),
         arg_names=frozenset(command.declarations["args"]),
+        writes=_reachable_writes(command, libraries),
     )
+
+
+def _reachable_writes(command: LuaSource, libraries: list[LuaSource]) -> frozenset[str]:
+    access = {library.name: library.access for library in libraries}
+    indirect = {library.name: library.indirect_keys for library in libraries}
+    return reachable_writes(command.access, access, indirect) | command.declarations["writes"].keys()
 
 
 def _prelude(command: LuaSource, sources: list[LuaSource]) -> list[str]:

@@ -232,7 +232,7 @@ def _decode_snapshot(
         holds=tuple(HoldSnapshot(decode_waiter(row), _decode_freed_units(units)) for row, units in fields["holds"] if row),
         preemptions_last_minute=int(fields["preemptions"]),
         last_decision_ms=int(settings["decided_ms"]) if "decided_ms" in settings else None,
-        first_blocked_position=int(fields["line"]) if fields["line"] else None,
+        first_blocked_score=int(fields["line"]) if fields["line"] else None,
         demand=demand,
         is_watched=settings.get("watched", "0") != "0",
         has_void_starvation=settings.get("watched") == WATCHED_ANEW,
@@ -307,7 +307,7 @@ def decode_waiter(row: Sequence[str]) -> Waiter:
         preemption_class=int(class_),
         submission_number=int(number),
         chain=chain or None,
-        queue_position=int(place),
+        queue_score=int(place),
         preempted_fence=_optional_int(preempted),
     )
 

@@ -104,3 +104,11 @@ def test_who_could_have_been_granted_is_when_the_books_are_right_again(world: Wo
     (found,) = audit_of(world).run("test", repair=True)
     assert str(found) == "account p pool used gpu: 4, should be 2"
     assert world.status(waits) == ["allocated"]
+
+
+def test_a_fence_counter_that_is_behind_is_found(world: World) -> None:
+    in_use(world)
+    fence = world.client.hget(k("meta"), "fence")
+    world.client.hset(k("meta"), "fence", 1)
+    assert [(found.kind, found.where) for found in audit_of(world).run("test", repair=True)][:1] == [("counter", "fence")]
+    assert (world.client.hget(k("meta"), "fence"), audit_of(world).run("test")) == (fence, [])

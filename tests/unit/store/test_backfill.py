@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from app.store.keys import key
 from tests.support.world import World
 
 
@@ -309,3 +310,63 @@ def test_any_number_may_be_kept_by_a_hold_whatever_one_call_touches(client: Any,
     assert world.status(big, *kept) == ["allocated", "allocated", *["queued"] * 4]
     world.release(big)
     assert world.status(*kept) == ["allocated"] * 5
+
+
+@pytest.mark.parametrize("preferred", ["a", "b"])
+def test_units_that_come_free_in_two_pools_at_once_are_granted_in_the_preferred_pool_first(
+    world: World, preferred: str
+) -> None:
+    for name in ("a", "b"):
+        world.pool(name, gpu=4, settings={"queueing": "strict"})
+        world.policy("first", name, priority=9)
+        world.policy("t", name, priority=2 if name == preferred else 1)
+        world.policy(f"busy-{name}", name)
+        world.submit(f"busy-{name}", gpu=2)
+    first, waiter = world.submit("first", gpu=4), world.submit("t", gpu=2)
+    assert world.status(first, waiter) == ["queued", "queued"]
+    world.cancel(first)
+    assert world.get(waiter).pool == preferred
+
+
+def test_strict_a_request_at_its_limit_delays_no_later_grant(world: World) -> None:
+    world.pool(gpu=8, settings={"queueing": "strict"})
+    world.policy("capped", priority=9, limit={"gpu": 2})
+    world.policy("other")
+    world.submit("capped", gpu=2)
+    capped, other = world.submit("capped", gpu=1), world.submit("other", gpu=1)
+    assert world.status(capped, other) == ["queued", "allocated"]
+
+
+def test_patience_counts_from_the_return_to_the_queue(world: World) -> None:
+    world.pool(gpu=4, settings={"patience_s": 300, "grace_s": 0})
+    world.policy("low")
+    world.policy("high", priority=1)
+    victim = world.submit("low", gpu=4)
+    young = world.submit("low", gpu=4)
+    world.clock.advance(200)
+    waiter = world.submit("high", gpu=4)
+    assert world.preempt(waiter, victim).applied
+    assert world.status(victim, waiter) == ["queued", "allocated"]
+    world.pass_time(100)
+    assert [hold.request for hold in world.get_pool().holds] == [young.id], "the older request waits again for 100 s only"
+
+
+def test_patience_goes_on_when_the_lane_lacks_another_key(world: World) -> None:
+    world.pool(gpu=2, tpu=2, settings={"patience_s": 300})
+    world.policy()
+    gpus, tpu = world.submit(gpu=2), world.submit(tpu=1)
+    waiter = world.submit(gpu=2, tpu=2)
+    world.clock.advance(200)
+    world.release(gpus)
+    assert world.status(waiter, tpu) == ["queued", "allocated"]
+    world.pass_time(100)
+    assert [hold.request for hold in world.get_pool().holds] == [waiter.id]
+
+
+def test_the_promised_end_of_a_released_allocation_is_forgotten(world: World) -> None:
+    world.pool(gpu=2)
+    world.policy()
+    request = world.submit(gpu=2, walltime_s=60)
+    assert world.client.zcard(key("pool_walltime_ends", "test", "p")) == 1
+    world.release(request)
+    assert world.client.exists(key("pool_walltime_ends", "test", "p")) == 0

@@ -8,6 +8,7 @@ import pytest
 
 from app.domain.models import TimelineEntry
 from app.domain.pool_settings import PoolSettings
+from app.domain.specs import RequestSpec
 from app.domain.states import RequestState
 from app.store import codec
 
@@ -128,3 +129,9 @@ def test_both_kinds_of_holds_are_held_and_told() -> None:
     pool = a_pool(**{"patience_held:gpu": "1", "victim_held:gpu": "2", "victim_held:tpu": "3"})
     assert pool.on_hold == {"gpu": 3, "tpu": 3}
     assert [(hold.request, hold.kind, hold.since_ms) for hold in pool.holds] == [("a", "patience", 5), ("b", "victims", 6)]
+
+
+def test_a_preemption_group_is_written_as_a_digest() -> None:
+    spec = RequestSpec(component="t", labels={"preemption_group": "a b|c"})
+    fields = codec.to_mapping(codec.encode_request("r", spec, None)["fields"])
+    assert (len(fields["chain"]), set(fields["chain"]) <= set("0123456789abcdef")) == (16, True)

@@ -172,3 +172,11 @@ def test_step_run_caps_concurrent_steps(world: World) -> None:
     assert (world.status(a, b, c, d, e), world.used("training")) == (["allocated"] * 4 + ["queued"], {"gpu": 8, "step_run": 4})
     world.release(b)
     assert (world.status(e), world.used("training")) == (["allocated"], {"gpu": 8, "step_run": 4})
+
+
+def test_the_reason_is_that_of_the_preferred_pool_where_the_last_one_has_another(world: World) -> None:
+    world.pool("a", gpu=4)
+    world.pool("b", tpu=4)
+    world.policy("t", "a", priority=2)
+    world.policy("t", "b", priority=1)
+    assert codes(world.submit(gpu=5)) == ("exceeds_capacity", [("a", "exceeds_capacity"), ("b", "missing_key")])

@@ -476,7 +476,7 @@ def test_who_comes_while_work_is_left_is_told_what_became_of_it(world: World) ->
         "none",
     ]
     asks = json.dumps([{"id": "came", "fields": [*fields, "retries", "3"]}])
-    ((_, told),) = world.call("submit", chunk=1, specs=asks, remember_s=60).fields["outcomes"]
+    ((_, told),) = world.call("submit", chunk=1, specs=asks, remember_s=60, with_positions=False).fields["outcomes"]
     assert "queued" in told
     assert world.status(world.get("came")) == ["queued"]
     while world.ledger.resume_unfinished(world.workspace):

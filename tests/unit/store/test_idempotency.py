@@ -15,6 +15,7 @@ from app.domain.models import Request
 from app.domain.specs import PoolSpec, RequestSpec
 from app.store import codec, declaration_codec
 from app.store.lua_linker import load_commands
+from tests.support.recorded_world import Recording
 from tests.support.world import World
 
 
@@ -132,6 +133,21 @@ def story(world: World) -> dict[str, Request]:
     return story
 
 
+@pytest.fixture(scope="module")
+def recordings() -> dict[str, Recording[dict[str, Request]]]:
+    """The story as each backend keeps it: it is told once, and put back for every other test."""
+    return {}
+
+
+@pytest.fixture
+def of(world: World, backend: str, recordings: dict[str, Recording[dict[str, Request]]]) -> dict[str, Request]:
+    """The requests of the story, which has been told."""
+    if backend in recordings:
+        return recordings[backend].restore(world)
+    recordings[backend] = Recording.of(world, story(world))
+    return recordings[backend].result
+
+
 def parked(world: World) -> dict[str, Request]:
     """Tasks in a pool of their own: sent and not begun for too long, begun, one that waits, one for later, one given up."""
     world.pool("tasks", gpu=2)
@@ -204,7 +220,13 @@ def _submit(_: dict[str, Request]) -> dict[str, Any]:
     return {
         "remember_s": 60,
         "specs": json.dumps([codec.encode_request("one", wanted, "k"), codec.encode_request("two", wanted, None)]),
+        "with_positions": False,
     }
+
+
+def _submit_with_positions(_: dict[str, Request]) -> dict[str, Any]:
+    wanted = RequestSpec(component="u", resources={"gpu": 1})
+    return {"remember_s": 60, "specs": json.dumps([codec.encode_request("one", wanted, "k")]), "with_positions": True}
 
 
 def _declare(_: dict[str, Request]) -> dict[str, Any]:
@@ -335,8 +357,8 @@ def everything(world: World, command: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("command", sorted(TWICE))
-def test_a_call_twice_is_once(world: World, command: str) -> None:
-    args = TWICE[command](story(world))
+def test_a_call_twice_is_once(world: World, of: dict[str, Request], command: str) -> None:
+    args = TWICE[command](of)
     first = world.call(command, **args)
     after = everything(world, command)
     second = world.call(command, **args)
@@ -349,6 +371,7 @@ def test_a_call_twice_is_once(world: World, command: str) -> None:
 
 
 VARIANTS: dict[str, tuple[str, Args]] = {
+    "a submit with positions": ("submit", _submit_with_positions),
     "a lost worker": ("release", lambda of: {"allocations": json.dumps([["of-begun", str(of["begun"].fence), "lost"]])}),
     "progress": ("checkpoint", _checkpoint("progress")),
     "saved on the way": ("checkpoint", _checkpoint("completed", routine="1")),
@@ -363,22 +386,21 @@ VARIANTS: dict[str, tuple[str, Args]] = {
 
 
 @pytest.mark.parametrize("variant", sorted(VARIANTS))
-def test_what_is_said_of_leaving_is_said_once(world: World, variant: str) -> None:
+def test_what_is_said_of_leaving_is_said_once(world: World, of: dict[str, Request], variant: str) -> None:
     command, args = VARIANTS[variant]
-    given = args(story(world))
+    given = args(of)
     first, after = world.call(command, **given), world.state()
     assert told(world.call(command, **given).fields) == told(first.fields)
     assert world.state() == after
 
 
-def test_the_owner_of_a_hold_leaves_the_queue_once(world: World) -> None:
-    owner = story(world)["served"]
+def test_the_owner_of_a_hold_leaves_the_queue_once(world: World, of: dict[str, Request]) -> None:
+    owner = of["served"]
     cancelled, after = world.cancel(owner), world.state()
     assert (world.cancel(owner), world.state()) == (cancelled, after)
 
 
-def test_a_step_passed_on_twice_is_stale(world: World) -> None:
-    of = story(world)
+def test_a_step_passed_on_twice_is_stale(world: World, of: dict[str, Request]) -> None:
     args = {"pool": "leave", "id": of["stray"].id, "fence": str(of["stray"].fence), "owner": of["served"].id}
     first, after = world.call("reassign_or_reprieve", **args), world.state()
     assert (first.tag, world.call("reassign_or_reprieve", **args).tag, world.state()) == ("applied", "stale", after)

@@ -20,8 +20,8 @@ REFUSED = {
     "args_of_library": "lib/pools.lua:2: @args is for commands",
     "circle": "lib/b.lua:2: libraries use each other in a circle: a -> b -> a",
     "circle_of_one": "lib/b.lua:2: libraries use each other in a circle: b -> b",
-    "key_undeclared": "do_it.lua:7: pool is used but not declared with @keys",
-    "key_unused": "do_it.lua:2: @keys pool is declared but not used",
+    "key_undeclared": "do_it.lua:7: pool is used but not declared with @reads",
+    "key_unused": "do_it.lua:2: @reads pool is declared but not used",
     "library_undeclared": "do_it.lua:4: pools is used but not declared with @use",
     "library_unused": "do_it.lua:2: @use pools is declared but not used",
     "no_head": "do_it.lua:1: the head does not begin with a sentence that says what this does",
@@ -45,7 +45,16 @@ REFUSED = {
     "unknown_state": "do_it.lua:5: there is no state waiting",
     "key_uncalled": "do_it.lua:5: a key is always called: keys.name(…)",
     "key_miscalled": "do_it.lua:5: keys.pool takes 1 values, not 2",
-    "unknown_word": "do_it.lua:2: @returns is not known: only @use, @keys, @args and @reply are",
+    "unknown_word": "do_it.lua:2: @returns is not known: only @use, @reads, @writes, @args and @reply are",
+    "write_undeclared": "do_it.lua:5: pool is written but not declared with @writes",
+    "write_undeclared_of_local": "do_it.lua:6: pool is written but not declared with @writes",
+    "write_undeclared_of_loop": "do_it.lua:5: pool is written but not declared with @writes",
+    "write_undeclared_of_parameter": "do_it.lua:5: pool is written but not declared with @writes",
+    "write_undeclared_of_either": "do_it.lua:6: pools is written but not declared with @writes",
+    "write_through_variable": "do_it.lua:5: a key is written through a variable and not declared with @writes",
+    "write_unused": "do_it.lua:2: @writes pool is declared but not written",
+    "read_and_written": "do_it.lua:2: @reads pool is declared but not used",
+    "unknown_redis_command": "do_it.lua:4: FLUSHALL is not known to read or write",
     "word_without_names": "do_it.lua:2: @use names nothing",
 }
 
@@ -56,7 +65,7 @@ TREE = {
 --
 -- What is not of interest is explained here.
 -- @use queue accounts
--- @keys pool
+-- @reads pool
 -- @args now id
 -- @args amount
 -- @reply granted state left
@@ -74,7 +83,7 @@ return reply.granted(states.allocated, left)
     "lib/queue.lua": """\
 -- Know who waits.
 -- @use accounts
--- @keys policy
+-- @reads policy
 
 function queue.drop(id)
   -- lanes.drop(id) and keys.pool are words only

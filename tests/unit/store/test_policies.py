@@ -289,3 +289,29 @@ def test_a_waiter_that_no_policy_fits_any_more_is_rejected(world: World) -> None
     assert (world.status(fixed, free), rejected.reason and rejected.reason.code) == (["rejected", "queued"], "exceeds_reserved")
     with pytest.raises(Refusal):
         world.cancel(fixed)
+
+
+def test_a_limit_as_large_as_the_pool_lets_no_request_pass_a_strict_line(world: World) -> None:
+    world.pool(gpu=4, settings={"queueing": "strict"})
+    world.policy("a", limit={"gpu": 4}, priority=1)
+    world.policy("b")
+    world.submit("a", gpu=3)
+    first, behind = world.submit("a", gpu=2), world.submit("b", gpu=1)
+    assert world.status(first, behind) == ["queued", "queued"]
+
+
+def test_a_policy_may_reserve_as_much_as_its_limit(world: World) -> None:
+    world.pool(gpu=4)
+    world.policy(reserved={"gpu": 2}, limit={"gpu": 2})
+    assert world.get_pool().policies["orchestrator/t"].reserved == {"gpu": 2}
+
+
+def test_a_policy_without_allocations_is_not_deleted_while_requests_wait_for_it(world: World) -> None:
+    world.pool(gpu=1)
+    world.policy("other")
+    world.policy()
+    world.submit("other", gpu=1)
+    world.submit(gpu=1)
+    with pytest.raises(Conflict) as refused:
+        world.ledger.delete_policy("test", "p", "orchestrator/t")
+    assert str(refused.value) == "policy orchestrator/t is in use: 1 queued, 0 active"

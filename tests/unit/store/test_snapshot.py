@@ -84,12 +84,12 @@ def test_it_is_what_is_there(world: World) -> None:
         ),
         Allocation(last.id, **common, fence=3, preemption_class=5, granted_ms=saved, leaving_for=waiter.id, **none),
     ]  # fmt: skip
-    assert tuple(replace(one, queue_position=0) for one in seen.waiters) == (
+    assert tuple(replace(one, queue_score=0) for one in seen.waiters) == (
         Waiter(small.id, "orchestrator/low", {"gpu": 1, **STEP}, True, 5, small.number, seen.allocations[1].chain),
     )
     assert seen.allocations[1].chain is not None
     owner = Waiter(waiter.id, "orchestrator/high", {"gpu": 3, **STEP}, True, 7, waiter.number)
-    assert tuple(replace(hold, owner=replace(hold.owner, queue_position=0)) for hold in seen.holds) == (
+    assert tuple(replace(hold, owner=replace(hold.owner, queue_score=0)) for hold in seen.holds) == (
         HoldSnapshot(owner, {}),
     )
     assert seen.accounts["pool"].settings["fair_share_tolerance"] == "0.8"
@@ -162,7 +162,7 @@ def test_where_the_owner_of_a_hold_stands_among_those_who_wait_is_shown(world: W
     world.preempt(owner, victim)
     seen = world.snapshot()
     everybody = [*seen.waiters, *(hold.owner for hold in seen.holds)]
-    assert [one.id for one in sorted(everybody, key=lambda one: (one.queue_position, one.submission_number))] == world.queue()
+    assert [one.id for one in sorted(everybody, key=lambda one: (one.queue_score, one.submission_number))] == world.queue()
 
 
 def test_of_one_shape_and_class_the_first_eight_are_shown(world: World) -> None:

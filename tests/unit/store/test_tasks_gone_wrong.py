@@ -16,7 +16,7 @@ from app.store.keys import key
 from app.store.scripts import ScriptReply
 from tests.support.audit_findings import findings
 from tests.support.world import World
-from tests.unit.store.test_tasks import CLAIM_S, MESSAGE, START_S, Tasks, tasks
+from tests.unit.store.test_tasks import CLAIM_S, MESSAGE, START_S, TRIES, Tasks, tasks
 
 __all__ = ["tasks"]
 
@@ -190,3 +190,71 @@ def test_a_late_word_of_one_that_never_had_a_request_ends_no_new_task_that_has_n
     tasks.park(not_before=later)
     tasks.store.mark_dispatched(tasks.world.workspace, verdicts, START_S)
     assert tasks.status("a") == ["delayed"]
+
+
+# ---- preempted, and granted again
+
+
+def _granted_again(tasks: Tasks, request: str) -> None:
+    """Preempt the allocation without grace, and grant its request again under a new fence."""
+    world = tasks.world
+    world.update_pool(settings={"grace_s": 0})
+    world.policy("high", priority=9)
+    waiter = world.submit("high", gpu=2)
+    assert world.preempt(waiter, world.get(request)).applied
+    world.release(waiter)
+
+
+def test_a_task_that_had_begun_does_not_expire_in_the_queue(tasks: Tasks) -> None:
+    world = tasks.world
+    world.update_pool(settings={"grace_s": 0})
+    world.policy("high", priority=9)
+    sent = tasks.begun(queue_ttl_s=60)
+    waiter = world.submit("high", gpu=2)
+    assert world.preempt(waiter, world.get(str(sent.request))).applied
+    world.pass_time(61)
+    assert world.status(world.get(str(sent.request))) == ["queued"]
+
+
+def test_an_allocation_is_replaced_only_under_its_present_fence(tasks: Tasks) -> None:
+    sent = tasks.begun()
+    _granted_again(tasks, str(sent.request))
+    (again,) = tasks.send()
+    assert (again.request, again.fence != sent.fence) == (sent.request, True)
+    with pytest.raises(StaleFence):
+        tasks.park(instead_of=ReplacedAllocation(request=str(sent.request), fence=sent.fence or 0))
+    assert tasks.world.get(str(sent.request)).status == "allocated"
+
+
+def test_that_a_message_was_sent_counts_only_for_the_fence_it_was_sent_under(tasks: Tasks) -> None:
+    tasks.park()
+    (first,) = tasks.take()
+    _granted_again(tasks, str(first.request))
+    tasks.store.mark_dispatched(tasks.world.workspace, [first], START_S)
+    (again,) = tasks.take()
+    assert (again.task, again.tries) == ("a", 1)
+
+
+# ---- brokers that take nothing
+
+
+def test_a_task_that_no_broker_takes_gives_its_units_back(tasks: Tasks) -> None:
+    tasks.park()
+    (sent,) = tasks.take()
+    place = tasks.world.workspace
+    for _ in range(TRIES):
+        tasks.store.mark_dispatch_failed(place, [sent], START_S)
+        tasks.world.clock.advance(START_S)
+        (sent,) = tasks.take()
+    tasks.store.mark_dispatch_failed(place, [sent], 1)
+    tasks.world.clock.advance(1.001)
+    assert tasks.take() == []
+    assert tasks.world.get(str(sent.request)).status == "expired"
+
+
+def test_a_failure_that_is_reported_after_its_claim_delays_nothing(tasks: Tasks) -> None:
+    tasks.park()
+    (sent,) = tasks.take()
+    tasks.world.clock.advance(CLAIM_S + 1)
+    tasks.store.mark_dispatch_failed(tasks.world.workspace, [sent], 600)
+    assert [dispatch.task for dispatch in tasks.take()] == ["a"]

@@ -175,3 +175,9 @@ def test_the_highest_rate_lets_a_million_pass(client: RedisClient, store: TokenS
 def test_a_rate_is_forgotten_by_itself(client: RedisClient, store: TokenStore) -> None:
     store.throttle_token("t", 1)
     assert 0 < client.pttl(key("rate", OWN, "t")) <= 10_000
+
+
+def test_a_clock_that_was_set_back_delays_no_call(client: RedisClient, store: TokenStore, clock: ManualClock) -> None:
+    ahead = TokenStore(client, ManualClock(clock.now_ms() + 3_600_000))
+    assert ahead.throttle_token("t", 1) == 0
+    assert store.throttle_token("t", 1) <= 1000

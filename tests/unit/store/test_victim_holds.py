@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from app.domain.errors import Conflict
 from app.domain.models import Request
 from app.store.keys import key
 from tests.support.world import World
@@ -353,6 +354,27 @@ def test_no_deadline_counts_for_a_stray_whatever_it_says(world: World) -> None:
     assert (world.enforce_deadlines(10_000), world.status(victim)) == (0, ["preempting"])
 
 
+def test_a_minute_after_its_reprieve_an_allocation_cannot_leave_any_more(world: World) -> None:
+    victim = strayed(world)
+    assert world.reprieve(victim).applied
+    world.clock.advance(60.001)
+    with pytest.raises(Conflict) as refused:
+        world.release(victim, outcome="vacated")
+    assert refused.value.code == "not_leaving"
+
+
+def test_a_stray_that_is_passed_on_is_given_the_time_it_left_for_nothing(world: World) -> None:
+    a, b = small(world, 2, 2, gpu=5)
+    gone, heir = world.submit("high", gpu=2), world.submit("high", gpu=3)
+    assert (world.preempt(gone, a).applied, world.preempt(heir, b).applied) == (True, True)
+    deadline_ms = world.get(a).deadline_ms
+    world.cancel(gone)
+    world.clock.advance(7)
+    assert world.pass_on(a, heir).applied
+    assert deadline_ms is not None
+    assert world.get(a).deadline_ms == deadline_ms + 7000
+
+
 def test_a_stray_is_passed_on_with_the_time_it_had(world: World) -> None:
     a, b = small(world, 2, 2, gpu=5)
     gone, heir = world.submit("high", gpu=2), world.submit("high", gpu=3)
@@ -448,3 +470,22 @@ def test_before_strays_are_judged_no_hold_ends_for_want(world: World) -> None:
     world.reprieve(a)
     assert world.end_hold(second).applied
     assert_strays(world, b)
+
+
+# ---- what of a hold binds others
+
+
+def test_a_later_hold_does_not_bind_the_earlier_owner_by_free_units_it_keeps(world: World) -> None:
+    a, b = small(world, 4, 2, gpu=8)
+    first, second = world.submit("high", gpu=4), world.submit("high", gpu=4)
+    assert (world.preempt(first, a).applied, world.preempt(second, b).applied) == (True, True)
+    world.update_pool(gpu=10)
+    assert world.status(first, second) == ["allocated", "queued"]
+
+
+def test_a_later_hold_ends_if_the_earlier_one_leaves_it_too_little(world: World) -> None:
+    a, b = small(world, 2, 4, gpu=8)
+    first, second = world.submit("high", gpu=4), world.submit("high", gpu=4)
+    assert (world.preempt(first, a).applied, world.preempt(second, b).applied) == (True, True)
+    world.update_pool(gpu=6)
+    assert world.end_hold(second).applied

@@ -1,6 +1,7 @@
 -- Compare every account of a pool with the sums over its allocations, its holds and its children; repair if asked.
 -- @use accounts amounts audit_findings lanes patience_hold quotas rechecks requests victim_holds
--- @keys pool_allocations pool_groups pool_policies
+-- @reads pool_allocations pool_groups pool_policies
+-- @writes group policy pool
 -- @args pool repair
 -- @reply audited differences
 -- @reply not_found

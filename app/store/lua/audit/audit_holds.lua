@@ -1,6 +1,7 @@
 -- Compare the victims, the holds with victims and the allocation records of a pool with the requests; repair if asked.
 -- @use accounts amounts audit_findings lanes requests victim_holds
--- @keys hold preemption_deadlines pool_allocations pool_allocation_records pool_holds pool_victims
+-- @reads pool_allocations
+-- @writes hold pool pool_allocation_records pool_holds pool_victims preemption_deadlines
 -- @args pool repair
 -- @reply audited differences
 -- @reply not_found

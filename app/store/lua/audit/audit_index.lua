@@ -1,6 +1,7 @@
 -- Compare a stretch of a sorted set of requests with the requests: each exists and is in a state that belongs here.
 -- @use audit_findings lanes requests
--- @keys requests waiting leases preemption_deadlines ended lane lane_walltimes pool_queue pool_allocations pool_walltime_ends
+-- @writes ended lane lane_walltimes leases pool_allocations pool_queue pool_walltime_ends preemption_deadlines requests
+-- @writes waiting
 -- @args kind part cursor count repair
 -- @reply audited differences cursor
 

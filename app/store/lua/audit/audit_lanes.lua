@@ -1,6 +1,7 @@
 -- Compare a stretch of the lanes of a pool with their expected scores, and check that the constraint of each still blocks it.
 -- @use accounts amounts audit_findings fair_share_order lane_grants lanes parking parking_lookup queue_order rechecks
--- @keys component_lanes unfinished pool_unfinished pool_in_share pool_lanes pool_strict_line pool_parking_needs pool_parking pool_parked pool_parking_counts
+-- @reads component_lanes pool_parked pool_parking pool_parking_needs pool_unfinished
+-- @writes pool_in_share pool_lanes pool_parking_counts pool_strict_line unfinished
 -- @args pool cursor count repair
 -- @reply audited differences cursor
 -- @reply not_found

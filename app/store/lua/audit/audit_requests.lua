@@ -1,6 +1,8 @@
 -- Compare a stretch of requests with the structures each has to be in, and in no others; repair if asked.
 -- @use accounts amounts audit_findings clock eligibility lanes queue_order rechecks requests
--- @keys delayed outbox task unstarted request meta requests waiting leases ended lane lane_walltimes pool_queue pool_allocations pool_walltime_ends pool_holds pool_unfinished component_lanes
+-- @reads delayed pool_holds pool_unfinished task unstarted
+-- @writes component_lanes ended lane lane_walltimes leases meta outbox pool_allocations pool_queue pool_walltime_ends
+-- @writes request requests waiting
 -- @args now after count repair
 -- @reply audited differences last
 

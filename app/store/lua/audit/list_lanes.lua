@@ -1,5 +1,5 @@
 -- List every lane of the components that have a policy in a pool.
--- @keys pool_policies component_lanes
+-- @reads component_lanes pool_policies
 -- @args pool
 -- @reply found lanes
 

@@ -4,9 +4,10 @@
 -- changed without an event. If these are too many, or the stream no longer reaches back to `after`, the reply is `moved` and the
 -- copy starts again.
 -- @use amounts clock lanes request_copies
--- @keys component_pools component_lanes events group hold preemption_deadlines meta orphaned_lanes policy pool pool_groups pool_holds
--- @keys pool_in_share pool_lanes pool_victims pool_strict_line pool_parking_needs pool_parking pool_parked pool_parking_counts pool_policies pool_queue pool_run_times
--- @keys pool_satisfaction pool_lane_amounts pool_preemptions pool_unfinished pools unfinished
+-- @reads component_lanes component_pools events group hold meta orphaned_lanes policy pool pool_groups pool_holds
+-- @reads pool_in_share pool_lane_amounts pool_lanes pool_parked pool_parking pool_parking_counts pool_parking_needs
+-- @reads pool_policies pool_preemptions pool_queue pool_run_times pool_satisfaction pool_strict_line pool_unfinished
+-- @reads pool_victims pools preemption_deadlines unfinished
 -- @args now after most
 -- @reply copied now rows found
 -- @reply moved

@@ -1,6 +1,6 @@
 -- List the requests that are queued or allocated, unless they are too many, and the id of the newest event.
 -- @use amounts
--- @keys events leases waiting
+-- @reads events leases waiting
 -- @args most
 -- @reply found last ids
 -- @reply too_many live

@@ -3,7 +3,8 @@
 -- `missed`: a trigger found the lock taken. If there is nothing to decide, the reply is `idle`. If another worker has the lock,
 -- that worker has to look again.
 -- @use nudges
--- @keys job_lock preemption_deadlines pool pool_lanes pool_victims pools waiting
+-- @reads pool pool_lanes pool_victims pools preemption_deadlines waiting
+-- @writes job_lock
 -- @args token ttl_ms why
 -- @reply begun
 -- @reply idle

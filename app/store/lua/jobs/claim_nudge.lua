@@ -1,7 +1,7 @@
 -- Claim the nudge, so that only one of the listening workers sends a task, and return how long it has to wait. The gap to the
 -- last nudge is five times the duration of a reconcile: nudges cost at most a fifth of a core.
 -- @use amounts clock nudges
--- @keys nudge counters
+-- @writes counters nudge
 -- @args now
 -- @reply claimed wait_ms
 -- @reply unasked

@@ -1,6 +1,6 @@
 -- End what is due, at most `chunk` of each kind: expired leases, waiters that are not polled, and ended requests to be pruned.
 -- @use amounts clock grant_loop grants lanes requests
--- @keys leases waiting ended requests request meta
+-- @writes ended leases meta request requests waiting
 -- @args now events_kept chunk retention_s
 -- @reply cleaned expired_leases expired_waiters pruned_requests more
 

@@ -2,7 +2,7 @@
 -- taken, the caller goes on at once under the token `next`. Without such a token the lock is released and a new nudge is sent.
 -- After `failed` the lock is released, and no nudge counts until the next tick.
 -- @use counters nudges
--- @keys job_lock counters
+-- @writes counters job_lock
 -- @args token next ttl_ms took_ms found
 -- @reply again
 -- @reply done

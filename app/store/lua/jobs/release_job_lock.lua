@@ -1,5 +1,5 @@
 -- Release the lock of a periodic job, if this token still holds it.
--- @keys job_lock
+-- @writes job_lock
 -- @args task token
 -- @reply given_back
 

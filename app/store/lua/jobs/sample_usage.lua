@@ -1,7 +1,8 @@
 -- Append a sample of the units used in a pool, in all and by policy, unless the last sample is too recent; drop the oldest. If
 -- more policies use the pool than `listed`, the sample has those with the largest part, and ends in `+`.
 -- @use accounts amounts clock
--- @keys policy pool_usage_history pool_policies
+-- @reads policy pool_policies
+-- @writes pool_usage_history
 -- @args now pool apart_ms most listed
 -- @reply sampled
 -- @reply early

@@ -1,5 +1,5 @@
 -- Take the lock of a periodic job in this workspace, unless another token holds it. The lock expires by itself.
--- @keys job_lock
+-- @writes job_lock
 -- @args task token ttl_ms
 -- @reply taken
 -- @reply held

@@ -1,5 +1,6 @@
 -- Write the columns that a grant, a release or a hold changes at every account of a path.
 -- @use amounts
+-- @writes group policy pool
 
 local function set_column(account, column, key, number, fields)
   account[column][key] = number

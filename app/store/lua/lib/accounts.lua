@@ -1,6 +1,6 @@
 -- Accounts of a pool, a group and a policy, read once per call, and the arithmetic of a grant along a path of them.
 -- @use amounts
--- @keys pool group policy
+-- @reads group policy pool
 
 local cache = {}
 

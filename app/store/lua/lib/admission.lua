@@ -1,6 +1,7 @@
 -- Admit a request: a repeated call gets the same request; a new one is granted, queued in every eligible pool, or rejected.
--- @use accounts amounts clock dirty_pools eligibility grants lane_grants lanes parking queue queue_order requests
--- @keys meta requests idempotency request leases
+-- @use accounts amounts clock dirty_pools eligibility grants lane_grants lanes leases parking queue queue_order requests
+-- @reads request
+-- @writes idempotency meta requests
 
 -- Return a tag and the request that this idempotency key, or this id, made before; nil if the spec is new.
 local function find_duplicate(spec, request)
@@ -77,7 +78,8 @@ function admission.enter_successor(spec, seq, submitted_ms)
   redis.call('ZADD', keys.requests(), number, spec.id)
 end
 
--- Admit a request. Return a tag and a flat list: of a known request all fields, of a new one those the spec did not have.
+-- Admit a request. Return a tag, a flat list and the request. The list has all fields of a known request, and of a new one those
+-- that the spec did not have.
 function admission.admit(spec, remember_s)
   local request, fields, spec_length = {id = spec.id}, spec.fields, #spec.fields
   for i = 1, #fields, 2 do request[fields[i]] = fields[i + 1] end
@@ -86,8 +88,8 @@ function admission.admit(spec, remember_s)
   if tag then
     local flat = requests.flat(existing)
     flat[#flat + 1] = 'lapses'
-    flat[#flat + 1] = existing.lease_s and redis.call('ZSCORE', keys.leases(), existing.id) or ''
-    return tag, flat
+    flat[#flat + 1] = leases.end_ms(existing)
+    return tag, flat, existing
   end
   local seq = amounts.format(redis.call('HINCRBY', keys.meta(), 'seq', 1))
   requests.transition(request, states.queued, 'submitted', {'seq', seq, 'submitted_ms', amounts.format(clock.now)}, fields)
@@ -95,5 +97,5 @@ function admission.admit(spec, remember_s)
   requests.save(request, fields)
   redis.call('ZADD', keys.requests(), seq, spec.id)
   if spec.key then redis.call('SET', keys.idempotency(spec.key), spec.id .. ' ' .. spec.digest, 'EX', remember_s) end
-  return 'taken_in', {unpack(fields, spec_length + 1)}
+  return 'taken_in', {unpack(fields, spec_length + 1)}, request
 end

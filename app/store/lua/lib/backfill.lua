@@ -1,6 +1,6 @@
 -- Backfill behind a patience hold (EASY): a request may pass its owner if it ends before the owner could start.
 -- @use accounts amounts clock lanes parking parking_lookup patience_hold queue_order
--- @keys lane_walltimes lane
+-- @reads lane lane_walltimes
 
 local BACKFILL = 32  -- requests compared per lane, of those that end in time
 

@@ -1,6 +1,6 @@
 -- Counters of the metrics; only the scripts know what happened exactly once.
 -- @use amounts
--- @keys counters
+-- @writes counters
 
 local BUCKETS = {1, 5, 15, 30, 60, 120, 300, 600, 1800}  -- seconds
 local WAITS = {10, 100, 1000, 5000, 15000, 60000, 300000, 900000, 3600000, 14400000, 86400000}  -- ms

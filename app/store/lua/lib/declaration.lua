@@ -1,6 +1,8 @@
 -- One pool of a declaration: whether it is still as planned, and whether waiters or allocations forbid the change.
 -- @use accounts amounts deletions lanes quotas
--- @keys pools pool_queue pool_allocations pool_lanes pool_groups pool_policies pool_unfinished unfinished group policy component_lanes lane
+-- @reads component_lanes group lane policy pool_allocations pool_groups pool_lanes pool_policies pool_queue
+-- @reads pool_unfinished pools
+-- @writes unfinished
 
 -- Groups and policies differ in the set of their names, the field of the parent, the account, its key and its deletion.
 declaration.KINDS = {

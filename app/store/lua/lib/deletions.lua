@@ -1,6 +1,7 @@
 -- Delete a pool, a group or a policy with all its keys. The caller has checked that it is not in use.
 -- @use accounts counters run_time_stats
--- @keys component_pools group policy pool_groups pool_usage_history pool_policies pool_holds pool_satisfaction pool_preemptions pool_unfinished pools unfinished
+-- @writes component_pools group policy pool pool_groups pool_holds pool_policies pool_preemptions pool_satisfaction
+-- @writes pool_unfinished pool_usage_history pools unfinished
 
 -- Delete a group.
 function deletions.group(pool, name)

@@ -1,7 +1,8 @@
 -- Fair share: the satisfaction ratio of each policy, by its published share and its present use. The lower, the sooner it is
 -- served. Policies with the same ratio are one tier of the queue. A queue score is the tier, then class, then age.
 -- @use amounts dirty_pools
--- @keys pool pool_satisfaction
+-- @reads pool
+-- @writes pool_satisfaction
 
 local BILLION = 1e9
 local NOISE = 1000  -- a share is published in 10^-12 of the pool; a smaller difference is rounding

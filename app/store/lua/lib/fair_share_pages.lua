@@ -1,6 +1,6 @@
 -- A page of the queue of a fair-share pool: tier by tier, and in a tier by class and age.
 -- @use amounts fair_share_order lanes queue_order
--- @keys lane pool_lanes
+-- @reads lane pool_lanes
 
 -- Return the lanes of a pool by tier, from a tier on: the tiers in order, and tier → lanes.
 local function by_tier(pool, from)

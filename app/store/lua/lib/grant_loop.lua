@@ -1,6 +1,7 @@
 -- The pass after a change: in every dirty pool, grant in queue order all that can be granted, within a budget.
 -- @use accounts dirty_pools grants hold_owners lane_grants lanes parking parking_lookup patience_hold
--- @keys unfinished orphaned_lanes
+-- @reads orphaned_lanes
+-- @writes pool unfinished
 
 local budget, unfinished
 local pools_in_pass = {}  -- pools with a pass under way, nested

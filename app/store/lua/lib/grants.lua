@@ -1,6 +1,7 @@
 -- The one place where units are granted and taken back.
--- @use account_updates accounts amounts clock counters dirty_pools fair_share_order lanes nudges outbox parking patience_hold queue requests victim_holds
--- @keys meta preemption_deadlines leases pool_allocations pool_walltime_ends pool_allocation_records pool_holds pool_victims
+-- @use account_updates accounts amounts clock counters dirty_pools fair_share_order lanes leases nudges outbox parking patience_hold queue requests victim_holds
+-- @reads pool_holds
+-- @writes meta pool_allocation_records pool_allocations pool_victims pool_walltime_ends preemption_deadlines
 
 function grants.end_patience_hold(pool)
   local owner = patience_hold.owner(pool)
@@ -46,8 +47,7 @@ end
 function grants.allocate(path, lane, request, fields)
   local pool = path and path[#path]
   local fence = amounts.format(redis.call('HINCRBY', keys.meta(), 'fence', 1))
-  local lease_end_ms = request.lease_s and not request.task and clock.after(request.lease_s) or const.MAX_AMOUNT  -- the lease of a task begins when the task starts
-  redis.call('ZADD', keys.leases(), amounts.format(lease_end_ms), request.id)
+  leases.begin(request)
   if pool then
     redis.call('ZADD', keys.pool_allocations(pool.name), fence, request.id)
     if request.walltime_s then
@@ -97,7 +97,7 @@ end
 
 -- Take the units of an allocation back.
 function grants.take_back(request, is_preempting)
-  redis.call('ZREM', keys.leases(), request.id)
+  leases.finish(request.id)
   if request.pool == '' then return end
   local lane, path = lanes.of(request), accounts.path(request.pool, request.component)
   redis.call('ZREM', keys.pool_allocations(request.pool), request.id)

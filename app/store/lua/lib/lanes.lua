@@ -1,6 +1,7 @@
 -- Lanes: all waiters of one shape are judged together, by their head. A pool refers to the lanes that it may grant.
 -- @use amounts fair_share_order parking queue_order
--- @keys lane component_pools pool_lanes pool_in_share pool_lane_amounts pool_parked
+-- @reads component_pools lane pool_parked
+-- @writes pool_in_share pool_lane_amounts pool_lanes
 
 local cache = {}
 

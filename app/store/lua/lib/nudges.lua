@@ -1,5 +1,5 @@
 -- Nudges: a worker is told once that a decision may be needed, and not again before a pass has begun.
--- @keys nudge nudged
+-- @writes nudge nudged
 
 local is_sent
 

@@ -1,5 +1,5 @@
 -- Replies of operations that would reply otherwise when repeated, kept for a caller that lost the first reply.
--- @keys operation
+-- @writes operation
 
 local REMEMBERED_S = 600
 

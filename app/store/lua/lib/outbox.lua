@@ -1,7 +1,7 @@
 -- The outbox: tasks to be sent, by when (ms): those granted, and those that will never run, so that a worker can acknowledge
 -- that.
 -- @use amounts clock
--- @keys outbox outbox_ready task unstarted
+-- @writes outbox outbox_ready task unstarted
 
 local is_announced
 

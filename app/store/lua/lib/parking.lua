@@ -1,7 +1,7 @@
 -- Where each lane of a pool is parked: on one violated constraint, so that only more room there can help it. With fair share the
 -- lanes of each policy have slots of their own: the least satisfied is found first though tiers change.
 -- @use amounts clock fair_share_order queue_order
--- @keys pool_parked pool_parking_counts pool_parking_needs pool_parking pool_strict_line
+-- @writes pool_parked pool_parking pool_parking_counts pool_parking_needs pool_strict_line
 
 parking.NEW = 'new|pool|-'
 

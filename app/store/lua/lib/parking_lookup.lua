@@ -1,7 +1,8 @@
 -- Find the first parked lane. With fair share it is of the least satisfied policy with a fitting lane; returned queue scores have
 -- the tier of this moment.
 -- @use amounts fair_share_order parking queue_order
--- @keys pool_lanes pool_strict_line pool_parking_needs pool_parking
+-- @reads pool_lanes pool_strict_line
+-- @writes pool_parking pool_parking_needs
 
 local FEW = 32  -- policies compared one by one
 

@@ -1,7 +1,8 @@
 -- The patience hold of a pool: capacity kept free for a waiter that others passed for too long. Its units count as used for all
 -- behind its owner in the queue, except owners of victim holds (`victim_holds`).
 -- @use account_updates accounts amounts clock lanes queue_order requests
--- @keys pool_holds pool_walltime_ends
+-- @reads pool_walltime_ends
+-- @writes pool pool_holds
 
 local EXAMINED = 500  -- allocations examined, at most, to compute the shadow time
 

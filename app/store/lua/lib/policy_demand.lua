@@ -1,6 +1,6 @@
 -- Fair share: the demand of each policy, the sum over its waiters.
 -- @use amounts lanes
--- @keys lane pool_lanes
+-- @reads lane pool_lanes
 
 -- Return the demand in a stretch of the pool's lanes, a row a policy: component, waiters, units by key. And where the next
 -- stretch begins, empty at the end.

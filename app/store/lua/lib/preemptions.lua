@@ -1,15 +1,13 @@
 -- The preemption protocol: directive and deadline of each step, and the end: requeued, or preempted for good.
--- @use account_updates accounts admission amounts clock counters grants lanes requests victim_holds
--- @keys preemption_deadlines meta pool_allocation_records pool_victims
+-- @use account_updates accounts admission amounts clock counters grants lanes leases requests victim_holds
+-- @reads meta
+-- @writes pool_allocation_records pool_victims preemption_deadlines
 
 local PREEMPTION_FIELDS = {'directive', 'deadline_ms', 'preempting_ms', 'answered', 'extended', 'deferred_s', 'failed', 'rank', 'by_rank', 'orphaned_ms', 'reprieved'}
 local RECENT_MS = 60000
 
 local function grace_ms(pool) return tonumber(pool.fields.grace_s or const.GRACE_S) * 1000 end
 local function checkpoint_timeout_ms(pool) return tonumber(pool.fields.checkpoint_timeout_s or const.CHECKPOINT_TIMEOUT_S) * 1000 end
-
--- True if the work has started; a task has started when a worker reports it.
-local function has_started(request) return not request.task or (request.started_ms or '') ~= '' end
 
 -- Return the rank of a request, as `priority,class`.
 function preemptions.rank(policy, request) return policy.fields.priority .. ',' .. request.class end
@@ -45,7 +43,7 @@ end
 -- queued again under its submission number, unless its retries are used up or its checkpoint is lost.
 function preemptions.complete(request, event, outcome, details)
   local pool, lane, fields = accounts.pool(request.pool), lanes.of(request), {}
-  local preemption_count = (tonumber(request.preemptions) or 0) + (has_started(request) and 1 or 0)  -- a victim that had not started lost nothing
+  local preemption_count = (tonumber(request.preemptions) or 0) + (leases.has_started(request) and 1 or 0)  -- a victim that had not started lost nothing
   local checkpoint_lost = (event == 'forced' or request.failed == '1') and pool.fields.requeue_failed_checkpoint == '0'
   local requeues = not checkpoint_lost and (request.retries == '-1' or preemption_count <= tonumber(request.retries))
   local event_details = details or {rank = request.rank or '', by_rank = request.by_rank}
@@ -77,7 +75,7 @@ function preemptions.begin(path, hold, request, reason, by_rank)
   requests.set_all(changes, {'reason'}, reason)
   requests.set_all(changes, {'preempted_by'}, hold and hold.id or '')
   requests.set_all(changes, {'preempting_fence'}, request.fence)
-  if grace_ms(pool) == 0 or not has_started(request) then
+  if grace_ms(pool) == 0 or not leases.has_started(request) then
     for i = 1, #changes, 2 do requests.set(request, fields, changes[i], changes[i + 1]) end
     requests.save(request, fields)
     return preemptions.complete(request, 'preempted', nil, details)

@@ -1,6 +1,6 @@
 -- What a waiter will lack once it has its hold and all victims have left, so that no shortage is paid for twice.
 -- @use accounts requests victim_holds
--- @keys pool_victims
+-- @reads pool_victims
 
 local function add_units(sums, path, units)
   for _, account in ipairs(path) do

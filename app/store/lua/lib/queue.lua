@@ -1,6 +1,6 @@
 -- Waiters: into a lane and the queues of its pools, and out of all of them at once.
 -- @use accounts amounts lanes nudges queue_order
--- @keys lane lane_walltimes component_lanes pool_queue pool_unfinished waiting orphaned_lanes
+-- @writes component_lanes lane lane_walltimes orphaned_lanes pool_queue pool_unfinished waiting
 
 function queue.enter(request, lane, lane_score, deadline)
   redis.call('ZADD', keys.lane(lane.id), amounts.format(lane_score), request.id)

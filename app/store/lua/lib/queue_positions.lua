@@ -1,7 +1,7 @@
 -- The position of a waiter in the queue of a pool: lanes in share count before lanes that borrow; with fair share lower tiers
 -- first.
 -- @use accounts amounts fair_share_order lanes queue_order
--- @keys lane pool_queue pool_in_share pool_lanes
+-- @reads lane pool_in_share pool_lanes pool_queue
 
 local function range_bound(number, exclusive)
   return (exclusive and '(' or '') .. amounts.format(number)
@@ -48,4 +48,19 @@ function queue_positions.find(pool, lane, id)
   if in_share then return 1 + before_count + count_in_share(pool, ids, low, score) end
   local borrowers = redis.call('ZCOUNT', queue_key, range_bound(low), range_bound(score, true)) - count_in_share(pool, ids, low, score)
   return 1 + before_count + count_in_share(pool, ids, low, high) + borrowers
+end
+
+-- Return the positions of a request in the queues of its pools, pool and position in turn; none unless it is queued.
+function queue_positions.of_request(request)
+  local positions = {}
+  if request.status ~= states.queued then return positions end
+  local lane = lanes.of(request)
+  for _, name in ipairs(lanes.pools(lane.component)) do
+    local position = queue_positions.find(accounts.pool(name), lane, request.id)
+    if position then
+      positions[#positions + 1] = name
+      positions[#positions + 1] = amounts.format(position)
+    end
+  end
+  return positions
 end

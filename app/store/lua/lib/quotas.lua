@@ -1,5 +1,6 @@
 -- Quotas of a policy or a group: its reserved amounts and limits, and the sum its parent has reserved for all children.
 -- @use accounts amounts
+-- @writes group policy pool
 
 local PROTECTED = 'non_preemptible_usage_threshold'
 

@@ -1,6 +1,7 @@
 -- After a change of a pool, a group or a policy: recheck eligibility and score of every lane, a bounded part at a time.
 -- @use accounts amounts dirty_pools eligibility fair_share_order grants lanes nudges parking patience_hold queue queue_order requests victim_holds
--- @keys pool_policies pool_unfinished pool_queue component_lanes unfinished orphaned_lanes lane
+-- @reads component_lanes lane pool_policies
+-- @writes orphaned_lanes pool pool_queue pool_unfinished unfinished
 
 -- Start a recheck: the pool grants nothing until all its lanes are rechecked.
 function rechecks.start(pool)

@@ -1,6 +1,5 @@
 -- Release an allocation, by its holder under its fence.
--- @use grants preemptions requests run_time_stats
--- @keys leases
+-- @use grants leases preemptions requests run_time_stats
 
 -- Return `released` and the request, also if it was released before under this fence. The outcome `vacated` is the exit of a
 -- victim, also of one just reprieved. The outcome `lost` says that the process of a task is gone. Refusals: `not_leaving` and
@@ -14,9 +13,7 @@ function releases.release(id, fence, outcome)
   if exits and request.left_fence == fence and request.left_by == 'vacated' then return 'released', requests.flat(request), '' end
   if not exits and request.status == states.released and request.fence == fence then return 'released', requests.flat(request), '' end
   if outcome == 'lost' and request.reason == 'worker_lost' and request.fence == fence then return 'released', requests.flat(request), '' end
-  if request.fence ~= fence or not redis.call('ZSCORE', keys.leases(), id) then
-    return 'stale_fence', request.status, request.reason or ''
-  end
+  if not leases.is_held(request, fence) then return 'stale_fence', request.status, request.reason or '' end
   local fields = {}
   if exits then
     if request.status ~= states.preempting and not preemptions.accept_late_exit(request) then return 'not_leaving', request.status, '' end

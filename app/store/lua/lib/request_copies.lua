@@ -1,7 +1,8 @@
 -- A request as a workspace copy needs it, with its entries in other structures. These change without an event only in ways that
 -- decisions do not depend on: a prolonged lease, a reported checkpoint.
 -- @use lanes
--- @keys lane lane_walltimes leases pool_allocations pool_walltime_ends pool_allocation_records request requests waiting
+-- @reads lane lane_walltimes leases pool_allocation_records pool_allocations pool_walltime_ends request requests
+-- @reads waiting
 
 -- Return nil if the request is gone; a missing value is the empty text.
 function request_copies.read(id)

@@ -1,6 +1,6 @@
 -- Requests: fields, state and events.
 -- @use amounts clock counters outbox
--- @keys request events changed ended
+-- @writes changed ended events request
 
 local stream_length, raw_by_id = nil, {}  -- id → name and value in turn as loaded, later writes appended
 

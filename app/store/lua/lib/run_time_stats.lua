@@ -1,6 +1,6 @@
 -- Run times of the allocations of each policy, counted in logarithmic steps: the source of estimates.
 -- @use amounts clock
--- @keys pool_run_times
+-- @writes pool_run_times
 
 local STEPS_PER_DOUBLING, MAX_COUNT = 4, 2000  -- at this count all are halved: recent run times count more
 

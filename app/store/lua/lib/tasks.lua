@@ -1,6 +1,6 @@
 -- Tasks: a message kept until its request is granted, and the requests of the task, one after the other.
--- @use admission amounts outbox requests
--- @keys delayed leases task
+-- @use admission amounts leases outbox requests
+-- @writes delayed task
 
 local FIELDS = {'name', 'request', 'due_ms', 'sent', 'sent_fence', 'lost', 'returned', 'most', 'ended', 'told', 'age', 'saved', 'begun', 'spec'}
 
@@ -33,7 +33,7 @@ function tasks.describe(id)
   local request = task and tasks.request(task)
   if not request then return task and tasks.flat(task) or {'id', id}, {} end
   local flat = requests.flat(request)
-  requests.set_all(flat, {'lapses'}, request.lease_s and redis.call('ZSCORE', keys.leases(), request.id) or '')
+  requests.set_all(flat, {'lapses'}, leases.end_ms(request))
   return tasks.flat(task), flat
 end
 

@@ -1,6 +1,6 @@
 -- Tokens: the digest of each secret → a record in JSON, as its creator wrote it.
--- @use clock amounts
--- @keys tokens
+-- @use amounts clock
+-- @writes tokens
 
 local function is_valid(record)
   local lapses = cjson.decode(record).expires_ms

@@ -1,6 +1,7 @@
 -- Resume unfinished work: rechecks, then grants, then the sync of queues, then rejections.
 -- @use accounts dirty_pools grant_loop rechecks
--- @keys unfinished pool_unfinished
+-- @reads pool_unfinished
+-- @writes unfinished
 
 -- Resume up to `count` items; return 1 if any are left, else 0.
 function unfinished_work.resume(count)

@@ -1,7 +1,7 @@
 -- Holds with victims: capacity kept for a waiter whose victims are exiting. At every account of its owner's path a hold keeps its
 -- amount less what its victims are still expected to free. `victim_held` is the sum; it counts for requests without such a hold.
 -- @use account_updates accounts amounts clock dirty_pools lanes queue_order requests
--- @keys hold preemption_deadlines pool_holds pool_victims request
+-- @writes hold pool pool_holds pool_victims preemption_deadlines request
 
 local holds_by_pool = {}  -- pool → its holds with victims, in order
 

@@ -1,7 +1,7 @@
 -- Enforce passed deadlines of victims, at most `chunk`: extend once for a victim that reports progress, then terminate, then
 -- force.
 -- @use accounts amounts clock grant_loop preemptions requests
--- @keys preemption_deadlines meta
+-- @writes meta preemption_deadlines
 -- @args now events_kept chunk
 -- @reply enforced terminated forced more
 

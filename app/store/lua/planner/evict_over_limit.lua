@@ -1,7 +1,8 @@
 -- Preempt allocations over a limit, all of these or none. It is stale if one has changed, or if its account is not over its limit
 -- once those before it have left.
 -- @use accounts amounts clock grant_loop lanes preemptions requests
--- @keys orphaned_lanes pool_victims pool_preemptions unfinished
+-- @reads orphaned_lanes pool_victims unfinished
+-- @writes pool_preemptions
 -- @args now events_kept chunk pool victims rules
 -- @reply applied more
 -- @reply stale why

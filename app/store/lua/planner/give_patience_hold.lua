@@ -1,6 +1,6 @@
 -- Give the patience hold of a pool, if it has none, to the first waiter that capacity has blocked for too long.
 -- @use accounts amounts clock lanes parking patience_hold queue_order requests
--- @keys lane pool_lanes
+-- @reads lane pool_lanes
 -- @args now pool
 -- @reply given id
 -- @reply none

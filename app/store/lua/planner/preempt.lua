@@ -1,6 +1,7 @@
 -- Preempt for a waiter: it gets a hold, and its victims begin to leave, all of them or, if anything is not as planned, none.
 -- @use accounts amounts clock grant_loop grants lanes preemptions projected_shortage requests victim_holds
--- @keys orphaned_lanes pool_preemptions request unfinished
+-- @reads orphaned_lanes request unfinished
+-- @writes pool pool_preemptions
 -- @args now events_kept chunk pool waiter victims unused_share_accounts reserved_accounts stack_exits used_ranges rules
 -- @reply applied granted more
 -- @reply stale why

@@ -1,6 +1,7 @@
 -- Read one pool at one moment, as the planner needs it: accounts, allocations, victims, holds and waiters.
 -- @use accounts amounts clock fair_share_order fair_share_pages lanes parking parking_lookup policy_demand queue_order victim_holds
--- @keys group lane policy pool pool_groups pool_allocation_records pool_lanes pool_victims pool_policies pool_preemptions request
+-- @reads group lane policy pool pool_allocation_records pool_groups pool_lanes pool_policies pool_preemptions
+-- @reads pool_victims request
 -- @args now pool most anyway
 -- @reply found now pool groups policies allocations victims holds waiters line preferred preemptions demand next_page
 -- @reply quiet

@@ -1,7 +1,7 @@
 -- Judge an orphaned victim: it leaves for the owner of another hold, or is reprieved. A victim of a limit can be reprieved as
 -- well.
 -- @use accounts amounts clock grant_loop lanes preemptions requests victim_holds
--- @keys preemption_deadlines pool_victims
+-- @writes pool_victims preemption_deadlines
 -- @args now events_kept chunk pool id fence owner
 -- @reply applied more
 -- @reply stale why

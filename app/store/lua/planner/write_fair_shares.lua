@@ -1,6 +1,7 @@
 -- Write the fair-share state of a pool at its accounts: shares, starvation, since when an account is over its limit, and whether
 -- the pool has to be watched without waiters. Then grant by the new order.
 -- @use accounts clock fair_share_order grant_loop requests
+-- @writes group policy pool
 -- @args now events_kept chunk pool rows watched rules
 -- @reply published more
 -- @reply stale why

@@ -1,6 +1,6 @@
 -- Create a pool.
 -- @use accounts amounts operation_replies
--- @keys pool pools
+-- @writes pool pools
 -- @args op name description capacity settings
 -- @reply created
 -- @reply exists

@@ -1,6 +1,7 @@
 -- Change pools, their groups and their policies as declared: all of it, or nothing if anything forbids it.
 -- @use accounts amounts clock declaration deletions grants operation_replies quotas rechecks requests unfinished_work
--- @keys pool pools component_pools
+-- @reads pool
+-- @writes component_pools group policy pool_groups pool_policies pools
 -- @args now events_kept chunk op changes
 -- @reply declared more
 -- @reply changed pool

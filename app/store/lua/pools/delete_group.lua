@@ -1,6 +1,6 @@
 -- Delete a group without children.
 -- @use accounts clock deletions operation_replies quotas rechecks requests unfinished_work
--- @keys pool_groups pool_policies
+-- @reads pool_groups pool_policies
 -- @args now events_kept chunk op pool group
 -- @reply deleted more
 -- @reply in_use child

@@ -1,6 +1,7 @@
 -- Delete the policy of a component, unless it has waiters or allocations.
 -- @use accounts clock deletions lanes operation_replies quotas rechecks requests unfinished_work
--- @keys component_lanes lane pool_unfinished unfinished
+-- @reads component_lanes lane pool_unfinished
+-- @writes unfinished
 -- @args now events_kept chunk op pool component
 -- @reply deleted more
 -- @reply in_use queued active

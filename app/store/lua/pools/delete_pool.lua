@@ -1,6 +1,6 @@
 -- Delete a pool without waiters and allocations, with its groups and policies.
 -- @use accounts deletions operation_replies
--- @keys pool_queue pool_allocations pool_lanes
+-- @reads pool_allocations pool_lanes pool_queue
 -- @args op name
 -- @reply deleted
 -- @reply in_use queued active

@@ -1,6 +1,7 @@
 -- Read a pool with its groups and policies at one moment.
 -- @use accounts
--- @keys pools pool group policy pool_groups pool_policies pool_queue pool_allocations pool_holds component_lanes lane pool_parked
+-- @reads component_lanes group lane policy pool pool_allocations pool_groups pool_holds pool_parked pool_policies
+-- @reads pool_queue pools
 -- @args name
 -- @reply found description pool groups policies queued active holds
 -- @reply not_found

@@ -1,5 +1,5 @@
 -- List the pools in which a component has a policy, by priority.
--- @keys component_pools
+-- @reads component_pools
 -- @args component
 -- @reply found pools
 

@@ -1,5 +1,5 @@
 -- List the pools of a workspace: name and description in turn.
--- @keys pools
+-- @reads pools
 -- @reply found pools
 
 return reply.found(redis.call('HGETALL', keys.pools()))

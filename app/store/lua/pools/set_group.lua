@@ -1,6 +1,6 @@
 -- Create a group, or replace its quotas, settings and parent.
 -- @use accounts amounts clock grants operation_replies quotas rechecks requests unfinished_work
--- @keys group pool_groups
+-- @writes group pool_groups
 -- @args now events_kept chunk op pool group parent reserved limit weight settings
 -- @reply set created more
 -- @reply refused code account key wants bound

@@ -1,6 +1,6 @@
 -- Create the policy of a component, or replace its quotas, settings and parent.
 -- @use accounts amounts clock grants operation_replies quotas rechecks requests unfinished_work
--- @keys policy component_pools pool_policies
+-- @writes component_pools policy pool_policies
 -- @args now events_kept chunk op pool component priority profile group reserved limit weight settings
 -- @reply set created more
 -- @reply refused code account key wants bound

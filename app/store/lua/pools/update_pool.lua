@@ -1,6 +1,7 @@
 -- Update a pool: capacity is merged (0 removes a key), settings are merged (an empty one is unset).
 -- @use accounts amounts clock quotas rechecks requests unfinished_work
--- @keys pools pool_policies pool_groups
+-- @reads pool_groups pool_policies
+-- @writes pool pools
 -- @args now events_kept chunk name description capacity settings
 -- @reply updated more
 -- @reply refused code account key wants bound

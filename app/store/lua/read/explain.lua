@@ -1,6 +1,6 @@
 -- Explain why a request waits: in each pool its position, its blocking constraints and all that it lacks.
--- @use accounts amounts clock hold_owners lanes parking_lookup patience_hold queue_order queue_positions requests victim_holds
--- @keys events leases pool_queue
+-- @use accounts amounts clock hold_owners lanes leases parking_lookup patience_hold queue_order queue_positions requests victim_holds
+-- @reads events pool_queue
 -- @args now id
 -- @reply found request lapses pools
 -- @reply not_found
@@ -62,4 +62,4 @@ if request.status == states.queued then
     end
   end
 end
-return reply.found(requests.flat(request), request.lease_s and redis.call('ZSCORE', keys.leases(), args.id), pools)
+return reply.found(requests.flat(request), leases.end_ms(request), pools)

@@ -1,5 +1,5 @@
 -- Return the id of the newest event of the workspace; 0-0 before the first.
--- @keys events
+-- @reads events
 -- @reply found id
 
 local newest_events = redis.call('XREVRANGE', keys.events(), '+', '-', 'COUNT', 1)

@@ -1,6 +1,6 @@
 -- List a page of the allocations of a pool, in order of grant, after a fence.
 -- @use accounts request_rows requests
--- @keys pool_allocations
+-- @reads pool_allocations
 -- @args pool after count
 -- @reply page found last
 -- @reply not_found

@@ -1,6 +1,6 @@
 -- List a page of the queue of a pool behind a queue score: lanes in share merged with those that borrow; with fair share by tier.
 -- @use accounts amounts fair_share_order fair_share_pages lanes queue_order requests
--- @keys lane pool_queue pool_in_share
+-- @reads lane pool_in_share pool_queue
 -- @args pool after count
 -- @reply page ids queue_scores last
 -- @reply not_found

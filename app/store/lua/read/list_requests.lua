@@ -1,6 +1,6 @@
 -- List a page of requests, newest first, before a submission number: of so many scanned those that match the filter.
 -- @use request_rows requests
--- @keys requests
+-- @reads requests
 -- @args before count scan filter
 -- @reply page found last
 

@@ -1,5 +1,5 @@
 -- Read the counters of the metrics, and how many requests were submitted, and are queued, allocated and preempting now.
--- @keys counters leases meta pool_victims pools waiting
+-- @reads counters leases meta pool_victims pools waiting
 -- @reply found counts submitted queued live leaving
 
 local victim_count = 0

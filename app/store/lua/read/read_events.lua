@@ -1,5 +1,5 @@
 -- Read a stretch of the event stream of the workspace, after an entry.
--- @keys events
+-- @reads events
 -- @args after count
 -- @reply found entries
 

@@ -1,5 +1,5 @@
 -- Read the end of the event stream of the workspace, the newest first.
--- @keys events
+-- @reads events
 -- @args count
 -- @reply found entries
 

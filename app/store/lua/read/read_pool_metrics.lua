@@ -1,7 +1,7 @@
 -- Read the metrics of a pool and its policies: waiters, submission of the oldest, amounts by key. With fair share also the
 -- satisfaction and the starvation status of each policy.
 -- @use accounts amounts clock fair_share_order
--- @keys component_lanes lane policy pool pool_allocations pool_victims pool_parked pool_policies pool_queue request
+-- @reads component_lanes lane policy pool pool_allocations pool_parked pool_policies pool_queue pool_victims request
 -- @args now pool
 -- @reply measured now keys pool queued active leaving policies
 -- @reply not_found

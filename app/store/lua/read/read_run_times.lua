@@ -1,5 +1,5 @@
 -- Read the run times of some policies of a pool.
--- @keys pool_run_times
+-- @reads pool_run_times
 -- @args pool components
 -- @reply found counts
 

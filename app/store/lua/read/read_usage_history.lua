@@ -1,5 +1,5 @@
 -- Read the usage samples of a pool, oldest first, and the creation numbers of its policies.
--- @keys policy pool pool_usage_history pool_policies
+-- @reads policy pool pool_policies pool_usage_history
 -- @args pool
 -- @reply found samples numbers
 -- @reply not_found

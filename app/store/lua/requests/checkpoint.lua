@@ -1,7 +1,7 @@
 -- Report the state of a checkpoint. A victim that completes the requested checkpoint exits with it; otherwise it is stored. The
 -- report prolongs the lease. With `routine` a completed checkpoint is only stored, also by a victim.
--- @use accounts amounts clock counters grant_loop operation_replies preemptions requests
--- @keys preemption_deadlines leases
+-- @use accounts amounts clock counters grant_loop leases operation_replies preemptions requests
+-- @writes preemption_deadlines
 -- @args now events_kept chunk op id fence state seconds reference routine
 -- @reply alive status lapses directive deadline more
 -- @reply left status more
@@ -16,16 +16,12 @@ if not request then return reply.not_found() end
 if args.state == 'completed' and args.routine == '' and request.left_fence == args.fence and request.left_by == 'completed' then
   return reply.left(request.status, grant_loop.settle(tonumber(args.chunk)))
 end
-local has_started = not request.task or (request.started_ms or '') ~= ''
-if request.fence ~= args.fence or not has_started or not redis.call('ZSCORE', keys.leases(), args.id) then
-  return reply.stale_fence(request.status, request.reason)
-end
+if not leases.check(request, args.fence) then return reply.stale_fence(request.status, request.reason) end
 
 local pool, is_requested = accounts.pool(request.pool), request.status == states.preempting and request.directive == 'checkpoint'
 if args.state == 'defer' and request.status ~= states.preempting then return reply.not_leaving(request.status) end
 
-local lease_end_ms = request.lease_s and amounts.format(clock.after(request.lease_s)) or ''
-if request.lease_s then redis.call('ZADD', keys.leases(), lease_end_ms, args.id) end
+local lease_end_ms = leases.prolong(request)
 
 local function alive_reply()
   return reply.alive(request.status, lease_end_ms, request.directive or '', request.deadline_ms or '', grant_loop.settle(tonumber(args.chunk)))

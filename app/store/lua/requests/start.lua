@@ -1,6 +1,6 @@
 -- Start the work of an allocation: one runner per fence, and the lease of a task begins now.
--- @use amounts clock counters requests
--- @keys leases outbox task unstarted
+-- @use amounts clock counters leases requests
+-- @writes outbox task unstarted
 -- @args now events_kept id fence runner
 -- @reply alive status lapses directive deadline
 -- @reply already_started
@@ -12,9 +12,7 @@ requests.set_stream_length(args.events_kept)
 
 local request = requests.load(args.id)
 if not request then return reply.not_found() end
-if request.fence ~= args.fence or not redis.call('ZSCORE', keys.leases(), args.id) then
-  return reply.stale_fence(request.status, request.reason)
-end
+if not leases.is_held(request, args.fence) then return reply.stale_fence(request.status, request.reason) end
 local runner = request.runner or ''
 if runner ~= '' and runner ~= args.runner then return reply.already_started() end
 
@@ -30,8 +28,7 @@ local function mark_task_started()
   end
 end
 
-local lease_end_ms = request.lease_s and amounts.format(clock.after(request.lease_s)) or ''
-if request.lease_s then redis.call('ZADD', keys.leases(), lease_end_ms, args.id) end
+local lease_end_ms = leases.prolong(request)
 if runner == '' then
   if request.task then mark_task_started() end
   local changes = {'runner', args.runner, 'started_ms', amounts.format(clock.now)}

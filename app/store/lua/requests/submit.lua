@@ -1,6 +1,7 @@
--- Admit requests one after the other, each wholly: granted at once, queued or rejected.
--- @use admission clock grant_loop requests
--- @args now events_kept chunk remember_s specs
+-- Admit requests one after the other, each wholly: granted at once, queued or rejected. `with_positions`, for a single spec: an
+-- outcome that is queued is replaced by `read`, the request as `get_request` returns it.
+-- @use admission clock grant_loop leases queue_positions requests
+-- @args now events_kept chunk remember_s specs with_positions
 -- @reply taken outcomes more
 
 clock.start(args.now)
@@ -8,8 +9,12 @@ requests.set_stream_length(args.events_kept)
 
 local outcomes, more = {}, 0
 for i, spec in ipairs(cjson.decode(args.specs)) do
-  local tag, request = admission.admit(spec, args.remember_s)
+  local tag, fields, request = admission.admit(spec, args.remember_s)
   more = math.max(more, grant_loop.settle(tonumber(args.chunk)))
-  outcomes[i] = {tag, request}
+  outcomes[i] = {tag, fields}
+  if args.with_positions == '1' and more == 0 and tag ~= 'taken' and request and request.status == states.queued then
+    request = requests.load(request.id)
+    outcomes[i] = {'read', requests.flat(request), leases.end_ms(request), queue_positions.of_request(request)}
+  end
 end
 return reply.taken(outcomes, more)

@@ -1,6 +1,6 @@
 -- Cancel a task that has not started: its request leaves the queue, or never enters it, or gives its units back.
 -- @use clock grant_loop grants lanes outbox requests tasks
--- @keys delayed task
+-- @writes delayed task
 -- @args now events_kept chunk task
 -- @reply cancelled task request more
 -- @reply conflict status

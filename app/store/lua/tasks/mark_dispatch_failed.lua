@@ -1,6 +1,6 @@
 -- Mark that tasks taken from the outbox could not be sent: they are due again later, unless they became due sooner.
 -- @use amounts clock counters
--- @keys outbox
+-- @writes outbox
 -- @args now tasks again_ms
 -- @reply noted
 

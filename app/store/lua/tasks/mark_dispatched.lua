@@ -1,6 +1,6 @@
 -- Mark that tasks taken from the outbox were sent: they are checked again if they are not started or acknowledged by then.
 -- @use amounts clock counters tasks
--- @keys outbox task unstarted
+-- @writes outbox task unstarted
 -- @args now sent start_ms
 -- @reply done
 

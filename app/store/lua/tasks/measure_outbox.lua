@@ -1,6 +1,6 @@
 -- Read the sizes of the outbox for the metrics, and since when its oldest task waits.
 -- @use amounts clock requests
--- @keys delayed outbox task unstarted
+-- @reads delayed outbox task unstarted
 -- @args now
 -- @reply viewed waiting delayed unstarted oldest now
 

@@ -1,7 +1,7 @@
 -- Park a task until its request is granted: the request enters the queue now, or at the time given. With `replaced` the task
 -- first releases the allocation it has, in the same step.
--- @use clock grant_loop releases requests tasks
--- @keys idempotency leases task
+-- @use clock grant_loop leases releases requests tasks
+-- @writes idempotency task
 -- @args now events_kept chunk remember_s task name id spec key digest message due_ms most replaced fence
 -- @reply parked task request more
 -- @reply known task request more
@@ -25,7 +25,7 @@ local replaced, old_name
 if args.replaced ~= '' then
   replaced = requests.load(args.replaced)
   if not replaced then return reply.stale_fence('gone', '') end
-  if replaced.task ~= args.task or replaced.fence ~= args.fence or not redis.call('ZSCORE', keys.leases(), replaced.id) then
+  if replaced.task ~= args.task or not leases.is_held(replaced, args.fence) then
     return reply.stale_fence(replaced.status, replaced.reason or '')
   end
   old_name = redis.call('HGET', keys.task(args.task), 'name')

@@ -1,7 +1,7 @@
 -- Take due tasks, a bounded number. A delayed task enters the queue. A lost task, or one that no worker started, gets a successor
 -- request. The others are returned to be sent, and claimed by the caller for `claim_ms`.
 -- @use amounts clock counters grant_loop grants operation_replies outbox requests tasks
--- @keys delayed outbox task unstarted
+-- @writes delayed outbox task unstarted
 -- @args now events_kept chunk count claim_ms start_ms tries ids
 -- @reply taken rows now next more
 

@@ -1,5 +1,5 @@
 -- List all tokens, expired ones included.
--- @keys tokens
+-- @reads tokens
 -- @reply found records
 
 return reply.found(redis.call('HVALS', keys.tokens()))

@@ -1,6 +1,6 @@
 -- Let one more request of a token pass, or return how long (ms) it has to wait: its average rate, with bursts of one second.
 -- @use clock
--- @keys rate
+-- @writes rate
 -- @args now token per_s
 -- @reply allowed
 -- @reply wait ms

@@ -1,5 +1,5 @@
 -- Read the settings of the workspace.
--- @keys meta
+-- @reads meta
 -- @reply found unmanaged
 
 return reply.found(redis.call('HGET', keys.meta(), 'unmanaged'))

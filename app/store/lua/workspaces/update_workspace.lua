@@ -1,5 +1,5 @@
 -- Update the settings of the workspace; an empty one returns to its default.
--- @keys meta
+-- @writes meta
 -- @args settings
 -- @reply set
 

@@ -1,5 +1,5 @@
 -- Do it.
--- @keys pool
+-- @reads pool
 -- @reply done key
 
 local make = keys.pool

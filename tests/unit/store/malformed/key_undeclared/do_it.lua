@@ -1,5 +1,5 @@
 -- Do it.
--- @keys pools
+-- @reads pools
 -- @reply done
 
 redis.call('GET', keys.pools())

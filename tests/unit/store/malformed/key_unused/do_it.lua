@@ -1,5 +1,5 @@
 -- Do it.
--- @keys pool pools
+-- @reads pool pools
 -- @reply done
 
 redis.call('GET', keys.pools())

@@ -1,5 +1,5 @@
 -- Do it.
--- @keys pool cellar
+-- @reads pool cellar
 -- @reply done
 
 redis.call('GET', keys.pool() .. keys.cellar())

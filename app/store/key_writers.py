@@ -1,0 +1,64 @@
+"""Which commands write a key, and the page of documentation that says it. `python -m app.store.key_writers` writes the page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from app.store.keys import KEYS, WORKSPACES
+from app.store.lua_linker import load_commands
+
+PAGE = Path(__file__).parents[2] / "docs/internals/redis-keys.md"
+
+GRANT_LOOP = "grant_loop"
+"""The library of the pass that follows every change: what it writes, each of these commands writes."""
+
+_HEAD = """\
+# Redis keys
+
+Every key is `pk:{workspace}:` and the shape in the table. `app/store/keys.py` is the only place that builds keys, and its
+docstring explains components, lanes, constraints and slots. Only the scripts write. A wrong entry is found, and repaired, by
+`poolkeeperd audit --repair`.
+
+"""
+
+
+def writers(key: str) -> list[str]:
+    """Return the names of the commands that can write a key, in order."""
+    return sorted(name for name, command in load_commands().items() if key in command.writes)
+
+
+def granting_commands() -> list[str]:
+    """Return the names of the commands that end with a grant pass, in order."""
+    return sorted(name for name, command in load_commands().items() if GRANT_LOOP in command.libraries)
+
+
+def page() -> str:
+    """Return the page: every key with its type, its meaning and its writers."""
+    granting = granting_commands()
+    rows = [
+        f"| `{key.shape}` | {key.type} | {key.meaning} | {_writers_cell(writers(key.name), granting)} |" for key in KEYS.values()
+    ]
+    table = ["| key | type | meaning | written by |", "| --- | --- | --- | --- |", *rows]
+    notes = [
+        f"*Granting commands* end with a grant pass: {_names(granting)}.",
+        f"One key belongs to no workspace: `{WORKSPACES}`, the set of their names. It is written when a workspace is used first.",
+        "This page is generated: `python -m app.store.key_writers`.",
+    ]
+    return _HEAD + "\n".join(table) + "\n\n" + "\n\n".join(notes) + "\n"
+
+
+def _writers_cell(names: list[str], granting: list[str]) -> str:
+    """Return the writers of one key; the granting commands as one word if all of them are among the writers."""
+    if not set(granting) <= set(names):
+        return _names(names)
+    others = [name for name in names if name not in granting]
+    return ", ".join(filter(None, ["*granting commands*", _names(others)]))
+
+
+def _names(names: list[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+if __name__ == "__main__":
+    PAGE.parent.mkdir(parents=True, exist_ok=True)
+    PAGE.write_text(page(), encoding="utf-8")

@@ -1,0 +1,36 @@
+-- Leases of allocations: which fence holds an allocation, and until when. A task's lease runs from the start of its work.
+-- @use amounts clock
+-- @writes leases
+
+-- True if the work has started; a task has started when a worker reports it.
+function leases.has_started(request) return not request.task or (request.started_ms or '') ~= '' end
+
+-- True if the request is allocated under this fence.
+function leases.is_held(request, fence)
+  return request.fence == fence and redis.call('ZSCORE', keys.leases(), request.id) ~= false
+end
+
+-- True if the request is allocated under this fence, and its work has started.
+function leases.check(request, fence) return leases.has_started(request) and leases.is_held(request, fence) end
+
+-- Begin the lease of a new allocation.
+function leases.begin(request)
+  local end_ms = request.lease_s and not request.task and clock.after(request.lease_s) or const.MAX_AMOUNT
+  redis.call('ZADD', keys.leases(), amounts.format(end_ms), request.id)
+end
+
+-- Prolong the lease from now on. Return when (ms) it ends, as text; empty if it never does.
+function leases.prolong(request)
+  if not request.lease_s then return '' end
+  local end_ms = amounts.format(clock.after(request.lease_s))
+  redis.call('ZADD', keys.leases(), end_ms, request.id)
+  return end_ms
+end
+
+-- End the lease of an allocation.
+function leases.finish(id) redis.call('ZREM', keys.leases(), id) end
+
+-- Return when (ms) the lease of a request ends, as text; empty if it has none.
+function leases.end_ms(request)
+  return request.lease_s and redis.call('ZSCORE', keys.leases(), request.id) or ''
+end

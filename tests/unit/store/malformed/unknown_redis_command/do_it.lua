@@ -1,0 +1,5 @@
+-- Do it.
+-- @reply done
+
+redis.call('FLUSHALL')
+return reply.done()

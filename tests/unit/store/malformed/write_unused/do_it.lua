@@ -1,0 +1,6 @@
+-- Do it.
+-- @writes pool
+-- @reply done
+
+redis.call('HGET', keys.pool('p'), 'a')
+return reply.done()
