@@ -107,7 +107,7 @@ class StandIn:
 
     def _serve(self, connection: socket.socket, address: tuple[str, int]) -> None:
         with suppress(OSError):
-            self._handler(connection, address, None)  # type: ignore[arg-type]  # the server is not used
+            self._handler(connection, address, None)
 
     def script(self, *acts: Act) -> None:
         """What to do with the calls to come, in order."""

@@ -28,7 +28,7 @@ from poolkeeper.backoff import pause_s
 from poolkeeper.celery import revoke_hook, task_options
 from poolkeeper.celery.exceptions import PARKED, NotParked
 from poolkeeper.celery.message import GRANT_HEADER, CapturedMessage, RecordingProducer, remaining_s, task_key
-from poolkeeper.errors import Conflict, NotFound, PoolkeeperError, TooManyRequests, Unavailable
+from poolkeeper.errors import ApiError, Conflict, NotFound, PoolkeeperError, TooManyRequests, Unavailable
 from poolkeeper.http_client import new_key
 
 if TYPE_CHECKING:
@@ -161,7 +161,8 @@ class PublishHook:
         try:
             self.park(park_call)
         except (PoolkeeperError, EncodeError) as error:
-            if is_state_set and not getattr(error, "lost", False) and not isinstance(error, Conflict):
+            may_be_parked = isinstance(error, ApiError) and error.answer_lost
+            if is_state_set and not may_be_parked and not isinstance(error, Conflict):
                 _forget(park_call.task, park_call.message.id)
             raise
 
@@ -204,7 +205,7 @@ class PublishHook:
         try:
             self.client.cancel_task(task_key(task_id))
         except PoolkeeperError as error:
-            if getattr(error, "status", 0) not in (404, 409):
+            if not isinstance(error, (NotFound, Conflict)):
                 log.warning("whether %s is parked is not known, so only the workers are told: %s", task_id, error)
             return False
         return True

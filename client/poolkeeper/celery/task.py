@@ -85,7 +85,7 @@ class PoolTask(Task[P, R]):
             raise ImproperlyConfigured(f"task {cls.name} does not say who asks: component=…")
         if cls.resources is None and cls.settings is None:
             raise ImproperlyConfigured(f"task {cls.name} does not say what it needs: resources={{…}}, or {{}} for none")
-        if "tells_start" not in vars(cls):
+        if "reports_started" not in vars(cls):
             # Celery would say so of every message that arrives, and some of ours are not run.
             cls.reports_started, cls.track_started = bool(cls.track_started), False
         install(app)

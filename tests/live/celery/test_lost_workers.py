@@ -114,7 +114,7 @@ def test_who_is_lost_too_often_has_failed(site: Site, worker: ChildProcess) -> N
     with pytest.raises(TaskNotGranted) as why:
         result.get(timeout=IN_S)
     assert (why.value.status, why.value.code) == ("expired", "worker_lost")
-    site.wait_for_note(result, "errback NotGranted")
+    site.wait_for_note(result, "errback TaskNotGranted")
 
 
 def test_revoked_while_it_runs_it_ends_and_stays_ended(site: Site, worker: ChildProcess) -> None:

@@ -161,7 +161,7 @@ def test_what_can_never_be_granted_fails(site: Site) -> None:
     with pytest.raises(TaskNotGranted, match="100 of gpu") as why:
         result.get(timeout=IN_S)
     assert (why.value.status, why.value.code) == ("rejected", "exceeds_capacity")
-    site.wait_for_note(result, "errback NotGranted")
+    site.wait_for_note(result, "errback TaskNotGranted")
     assert not site.notes(result, "ran")
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
-from threading import Event, Thread
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -15,6 +14,7 @@ from kombu.utils.uuid import uuid
 from poolkeeper.celery import PARKED, PoolTask, TaskNotGranted, fork_safety, publish_hook, result_backend
 from poolkeeper.heartbeats import HeartbeatThread
 
+from tests.support.memory_network import MemoryNetwork
 from tests.support.stub_server import Act, Handler, StandIn, cuts, refuses, says
 
 SENT = {"request": "r-1", "fence": 3, "lease_s": 60, "resources": {"gpu": 1}, "tries": 1, "ended": None}
@@ -26,9 +26,9 @@ def beat(status: str = "allocated", directive: str = "continue") -> Act:
 
 
 @pytest.fixture
-def heard() -> Iterator[StandIn]:
+def heard(network: MemoryNetwork) -> Iterator[StandIn]:
     """The service."""
-    with StandIn() as server:
+    with StandIn(network=network) as server:
         server.script(*[beat()] * 50)
         yield server
 
@@ -354,45 +354,6 @@ def test_a_try_that_cannot_be_parked_has_failed_and_is_not_begun_for_ever(
     assert why.value.code == code
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing is forked here")
-def test_a_fork_waits_for_what_a_thread_does() -> None:
-    inside, forking, done = Event(), Event(), Event()
-
-    def use() -> None:
-        with fork_safety.block_forks():
-            inside.set()
-            forking.wait(10)
-            done.set()
-
-    os.register_at_fork(before=forking.set)
-    Thread(target=use, daemon=True).start()
-    assert inside.wait(10)
-    assert _of_child(done.is_set) == 1
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing is forked here")
-def test_a_fork_does_not_wait_for_ever_and_its_child_may_use_it_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fork_safety, "MAX_FORK_DELAY_S", 0.01)
-    inside, end = Event(), Event()
-
-    def use() -> None:
-        with fork_safety.block_forks():
-            inside.set()
-            end.wait(10)
-
-    def again() -> bool:
-        with fork_safety.block_forks():
-            return True
-
-    using = Thread(target=use, daemon=True)
-    using.start()
-    assert inside.wait(10)
-    assert _of_child(again) == 1
-    end.set()
-    using.join(10)
-    assert again()
-
-
 def test_of_two_that_fork_at_a_time_each_opens_what_it_has_shut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fork_safety, "MAX_FORK_DELAY_S", 0.01)
     door = fork_safety._ForkLock()
@@ -408,11 +369,3 @@ def test_of_two_that_fork_at_a_time_each_opens_what_it_has_shut(monkeypatch: pyt
     assert door.lock.locked()
     door.release()
     assert not door.lock.locked()
-
-
-def _of_child(says: Callable[[], bool]) -> int:
-    """What a forked child answers."""
-    child = os.fork()
-    if not child:
-        os._exit(int(says()))
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])

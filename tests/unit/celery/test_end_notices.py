@@ -9,8 +9,8 @@ from celery import Celery
 from kombu.utils.uuid import uuid
 from poolkeeper.celery import TaskNotGranted
 
-from tests.live.celery.test_worker_request import GONE, SENT, app, gives, heard, next_is, run, said, stands, task
 from tests.support.stub_server import StandIn, refuses, says, says_text
+from tests.unit.celery.test_task import GONE, SENT, app, gives, heard, next_is, run, said, stands, task
 
 __all__ = ["app", "heard"]
 

@@ -22,16 +22,18 @@ from poolkeeper.celery import PARKED, NotParked, PoolTask, TaskNotGranted, insta
 from poolkeeper.celery.message import task_key
 from poolkeeper.errors import AccessDenied, Conflict, PoolkeeperError
 
+from tests.support import no_broker
+from tests.support.memory_network import MemoryNetwork
 from tests.support.stub_server import Act, StandIn, cuts, refuses, says
 
 PARKS = says({"task": "t-1", "status": "parked", "id": "r-1"}, 201)
-NOBODY = "amqp://127.0.0.1:1"
+NOBODY = no_broker.URL
 
 
 @pytest.fixture
-def heard() -> Iterator[StandIn]:
+def heard(network: MemoryNetwork) -> Iterator[StandIn]:
     """Who hears what is parked."""
-    with StandIn() as server:
+    with StandIn(network=network) as server:
         server.script(*[PARKS] * 20)
         yield server
 
@@ -330,8 +332,17 @@ def test_a_lost_answer_is_asked_for_again_under_the_same_key(heard: StandIn, tra
     assert first.body == second.body
 
 
+def test_what_may_be_parked_keeps_its_state(heard: StandIn, app: Celery, train: Any, one: str) -> None:
+    app.conf.poolkeeper = {"url": heard.url, "tries": 1}
+    next_is(heard, cuts)
+    with pytest.raises(NotParked) as lost:
+        train.apply_async((1,), task_id=one)
+    assert lost.value.answer_lost
+    assert train.AsyncResult(one).state == PARKED
+
+
 def test_a_service_that_is_away_is_as_a_broker_that_is_away(app: Celery, train: Any, one: str) -> None:
-    app.conf.poolkeeper = {"url": "http://127.0.0.1:1"}
+    app.conf.poolkeeper = {"url": "http://127.0.0.1:1", "tries": 1}
     with pytest.raises(NotParked) as away:
         train.apply_async((1,), task_id=one)
     assert isinstance(away.value, train.OperationalError)

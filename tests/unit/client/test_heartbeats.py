@@ -1,0 +1,61 @@
+"""The heartbeats of an allocation: how often they are sent, and from when the lease counts."""
+
+from __future__ import annotations
+
+from threading import Event
+
+import pytest
+from poolkeeper import Client, heartbeats
+from poolkeeper.heartbeats import HeartbeatThread
+
+from tests.support.backends import wait_until
+from tests.support.stub_server import Handler, StandIn, says
+
+ALLOCATED = says({"id": "r", "status": "allocated", "directive": "continue"})
+
+
+class ShortPauses(Event):
+    """An event that notes how long it is waited for, waits for nothing, and is set after three waits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pauses: list[float] = []
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.pauses.append(timeout or 0)
+        if len(self.pauses) > 3:
+            self.set()
+        return self.is_set()
+
+
+def test_three_heartbeats_are_sent_in_the_time_of_a_lease(standin: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    stop = ShortPauses()
+    monkeypatch.setattr(heartbeats, "LONGEST_INTERVAL_S", 60)
+    monkeypatch.setattr(heartbeats, "Event", lambda: stop)
+    standin.script(*[ALLOCATED] * 9)
+    with Client(standin.url, tries=1) as client:
+        HeartbeatThread(client, "r", 3, 6.0, heartbeats.now_s(), lambda _: None).start()
+        wait_until(stop.is_set, "three heartbeats are sent")
+    assert [round(pause) for pause in stop.pauses] == [2, 2, 2, 2]
+
+
+def test_a_lease_counts_from_when_its_heartbeat_was_sent(standin: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(heartbeats, "now_s", lambda: clock[0])
+
+    def answer_late(handler: Handler) -> None:
+        clock[0] = 10.0
+        ALLOCATED(handler)
+
+    monkeypatch.setattr(heartbeats, "LONGEST_INTERVAL_S", 60)
+    standin.script(answer_late)
+    with Client(standin.url, tries=1) as client:
+        thread = HeartbeatThread(client, "r", 3, 12.0, -100.0, lambda _: None)
+        assert thread.suspected
+        thread.start()
+        wait_until(lambda: not thread.suspected, "the heartbeat is acknowledged")
+        clock[0] = 11.9
+        assert not thread.suspected
+        clock[0] = 12.0
+        assert thread.suspected
+        thread.stop()
