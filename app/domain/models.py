@@ -45,14 +45,14 @@ class Request(NamedTuple):  # made for every answer, and three times as fast to 
     preemptible: bool
     preemption_class: int
     checkpoint: str
-    checkpoint_minutes: int | None
-    walltime_s: int | None
     retries: int
-    lease_s: int | None
-    queue_ttl_s: int | None
-    labels: Mapping[str, str]
     submitted_ms: int
     number: int
+    checkpoint_minutes: int | None = None
+    walltime_s: int | None = None
+    lease_s: int | None = None
+    queue_ttl_s: int | None = None
+    labels: Mapping[str, str] = MappingProxyType({})
     reason: Reason | None = None
     pool: str | None = None
     fence: int | None = None

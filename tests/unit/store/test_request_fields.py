@@ -14,7 +14,7 @@ TIMELINE_LINE = re.compile(r"e\d+")
 
 
 def stored_fields(world: World, *ids: str) -> set[str]:
-    names = {name for id_ in ids for name in world.client.hkeys(key("request", world.workspace, id_))}
+    names = {str(name) for id_ in ids for name in world.client.hkeys(key("request", world.workspace, id_))}
     return {name for name in names if not TIMELINE_LINE.fullmatch(name)}
 
 
