@@ -1,6 +1,6 @@
-"""Where gunicorn finds the application: one for each of its processes, made after the fork.
+"""The application as gunicorn runs it: one in each process, created after the fork.
 
-The API knows nothing of the dashboard, so this is where the two are put together.
+The API does not import the dashboard. This module puts the two together.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from app.tracing import Tracing
 
 
 def application() -> Flask:
-    """The application on the Redis of the settings, which need not be there yet."""
+    """Return the application on the Redis of the settings, which need not be reachable yet."""
     settings = Settings.read()
     logging.config.dictConfig(logging_config(settings))
-    client, counted = connect(settings.redis_url or "", settings.redis_timeout_s), ProcessMetrics()
+    client, process_metrics = connect(settings.redis_url or "", settings.redis_timeout_s), ProcessMetrics()
     traces = Tracing("poolkeeper-api") if settings.traces else None
-    observe(client, counted.time_script, *([traces.script_span] if traces else []))
-    made = make_services(client, settings)
-    gunicorn_worker.stop_callbacks.append(made.long_polls.close)
+    observe(client, process_metrics.time_script, *([traces.script_span] if traces else []))
+    services = make_services(client, settings)
+    gunicorn_worker.stop_callbacks.append(services.long_polls.close)
     required = settings.require_token or not is_loopback(settings.host)
-    choices = HttpOptions(token_required=required, max_body_bytes=settings.max_body_bytes)
-    app = create_app(made, choices, counted, extensions=[dashboard.add_dashboard])
+    options = HttpOptions(token_required=required, max_body_bytes=settings.max_body_bytes)
+    app = create_app(services, options, process_metrics, extensions=[dashboard.add_dashboard])
     if traces:
         traces.instrument_app(app)
         gunicorn_worker.stop_callbacks.append(traces.flush)

@@ -1,11 +1,11 @@
-"""HTTP in, service, HTTP out. Nothing is decided here.
+"""The HTTP API: reads requests, calls services, writes responses. It decides nothing.
 
-`routes.py` is the table of everything there is: verb, path, who may, the handler. A handler is a plain function of typed
-arguments; what it may be asked (`body`, `query`) and what it answers are its annotations, and `dispatch.py` fills the one and
-writes the other. The OpenAPI document is made of the same table and the same annotations (`openapi.py`), so there is no second
-description to keep in line. `errors.py` is the one table from what can go wrong to status and problem document.
+`routes.py` is the table of all routes: method, path, permission, handler. A handler is a plain function. Its annotations name
+the models of its body, its query string and its response; `request_handler.py` reads the former and writes the latter. The
+OpenAPI document (`openapi.py`) is made from the same table and annotations. `errors.py` is the one table from exceptions to
+statuses.
 
-A request goes through: an id → who is it (`access.py`) → may he → how often → what is asked (`dispatch.py`) → the handler →
-the answer, one line in the log, one more in the counters. Long polls and event streams sit on counted seats
-(`service/waiting.py`), so that a full house never keeps a submit from being answered.
+A request passes these steps: request id, authentication (`auth.py`), permission, rate limit, input (`request_handler.py`),
+handler, response, access log and metrics. Long polls and event streams take a limited number of wait slots
+(`service/long_poll.py`), so that they never block a submit.
 """

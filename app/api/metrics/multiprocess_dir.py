@@ -1,7 +1,7 @@
-"""Where what the processes of the API count meets: a folder of mapped files, in memory if that can be had.
+"""The directory in which the counters of all API processes meet: mapped files, in shared memory if there is any.
 
-Who makes one removes it in the end. Who is killed cannot, and memory would fill with what nobody counts in any more: so a
-folder is locked for as long as anybody lives who uses it, and whoever makes the next one removes those that are not.
+The process that creates a directory removes it at its end. A process that is killed cannot. So a directory is locked as long as
+a process uses it, and the next process that creates one removes all that are not locked.
 """
 
 from __future__ import annotations
@@ -21,97 +21,97 @@ from typing import Any
 log = logging.getLogger("poolkeeper.meters")
 
 ENVIRONMENT_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
-"""Where prometheus_client looks for the folder."""
+"""Names the directory for prometheus_client."""
 PREFIX = "poolkeeper-metrics-"
 SHARED_MEMORY = Path("/dev/shm")
 USE_LOCK = "used"
 MERGE_LOCK = "reading"
-"""Locked by who reads the files, and by who puts them together."""
+"""Locked while files are read, and while they are merged."""
 MERGE_LOCK_WITHIN_S = 1.0
-"""For how long who puts them together waits for readers; then the files stay as they are, and are counted so."""
+"""How long a merge waits for readers. After that the file stays, and is read on its own."""
 
 
 def parent_directory() -> Path:
-    """Where folders are made: a disk that is full would end every process that counts."""
+    """Return the parent of the directories. It is in memory if possible: a full disk would end every process that counts."""
     return SHARED_MEMORY if SHARED_MEMORY.is_dir() and os.access(SHARED_MEMORY, os.W_OK) else Path(tempfile.gettempdir())
 
 
 def create_directory(prefix: str = PREFIX) -> Path:
-    """A new folder, in use as long as this process lives or one that it forks."""
+    """Create a directory that is in use as long as this process or one of its children lives."""
     remove_unused_directories()
-    folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent_directory()))
-    lock = os.open(folder / f"{USE_LOCK}.new", os.O_CREAT | os.O_RDWR, 0o600)  # never closed
+    directory = Path(tempfile.mkdtemp(prefix=prefix, dir=parent_directory()))
+    lock = os.open(directory / f"{USE_LOCK}.new", os.O_CREAT | os.O_RDWR, 0o600)  # never closed
     fcntl.flock(lock, fcntl.LOCK_EX)
-    os.rename(folder / f"{USE_LOCK}.new", folder / USE_LOCK)  # nobody finds it unlocked
-    return folder
+    os.rename(directory / f"{USE_LOCK}.new", directory / USE_LOCK)  # it is locked before it is visible
+    return directory
 
 
 def remove_unused_directories() -> None:
-    """Remove the folders of ours that nobody uses."""
+    """Remove the directories of this service that no process uses."""
     for lock in parent_directory().glob(f"{PREFIX}*/{USE_LOCK}"):
-        with suppress(OSError):  # somebody else's, or gone, or in use
-            held = os.open(lock, os.O_RDWR | os.O_NOFOLLOW)
+        with suppress(OSError):  # of another user, or removed meanwhile, or in use
+            descriptor = os.open(lock, os.O_RDWR | os.O_NOFOLLOW)
             try:
                 if lock.parent.lstat().st_uid == os.getuid():
-                    fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     shutil.rmtree(lock.parent, ignore_errors=True)
             finally:
-                os.close(held)
+                os.close(descriptor)
 
 
-def merge_process(folder: Path, pid: int) -> None:
-    """A process counts no more: what it said of the moment is forgotten, what it counted is added to what all who ended did.
+def merge_process(directory: Path, pid: int) -> None:
+    """Merge the counters of a process that has ended into those of all that have, and remove its gauges.
 
-    So there are hardly more files than processes, however many have come and gone. Who calls this must not end by it.
+    So there are hardly more files than processes. Errors are logged: the server that calls this must not end by them.
     """
-    if not folder.is_dir():  # all is over
+    if not directory.is_dir():  # the server has ended
         return
     try:
-        with _merge_lock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB, MERGE_LOCK_WITHIN_S) as alone:
-            for file in folder.glob(f"gauge_live*_{pid}.db"):
+        with _merge_lock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB, MERGE_LOCK_WITHIN_S) as locked:
+            for file in directory.glob(f"gauge_live*_{pid}.db"):
                 file.unlink(missing_ok=True)
-            for kind in ("counter", "histogram") if alone else ():
-                _merge_file(folder / f"{kind}_{pid}.db", folder / f"{kind}_ended.db")
-    except OSError as error:  # most of all that memory is full: what is not added stays where it is, and is counted there
+            for kind in ("counter", "histogram") if locked else ():
+                _merge_file(directory / f"{kind}_{pid}.db", directory / f"{kind}_ended.db")
+    except OSError as error:  # mostly full memory: the file stays, and is read on its own
         log.warning("what process %s counted is not put together with the rest: %s", pid, error)
 
 
 def _merge_file(file: Path, sums: Path) -> None:
-    """Add what is in a file, which then goes."""
-    from prometheus_client import mmap_dict  # not before the folder is set
+    """Add the values of a file to the sums, and remove the file."""
+    from prometheus_client import mmap_dict  # not before the directory is set
 
-    numbers: Any = mmap_dict.MmapedDict
+    mapped: Any = mmap_dict.MmapedDict
     try:
         if file.exists() and file.stat().st_size:
-            rows = list(numbers.read_all_values_from_file(str(file)))
-            with sums.open("ab") as room:  # or whoever writes into the map of a file for which there is no memory is killed
-                os.posix_fallocate(room.fileno(), 0, _used_bytes(file) + _used_bytes(sums))
-            kept = numbers(str(sums))
+            rows = list(mapped.read_all_values_from_file(str(file)))
+            with sums.open("ab") as target:  # a write to a map without memory behind it would kill the process
+                os.posix_fallocate(target.fileno(), 0, _used_bytes(file) + _used_bytes(sums))
+            totals = mapped(str(sums))
             for key, value, *_ in rows:
-                kept.write_value(key, kept.read_value(key)[0] + value, 0.0)
-            kept.close()
+                totals.write_value(key, totals.read_value(key)[0] + value, 0.0)
+            totals.close()
     except (RuntimeError, ValueError, struct.error):
         log.exception("what process %s counted cannot be read", file.stem.rpartition("_")[2])
     file.unlink(missing_ok=True)
 
 
 def _used_bytes(file: Path) -> int:
-    """The bytes of it in which there is something, its head included."""
+    """Return the number of bytes in use, with the head of the file."""
     head = file.read_bytes()[:4]
     return max(8, *struct.unpack("i", head)) if head else 8
 
 
 @contextmanager
-def read_lock(folder: Path) -> Iterator[None]:
-    """Nobody puts files together meanwhile: what is read is counted once."""
-    with _merge_lock(folder, fcntl.LOCK_SH, 0):
+def read_lock(directory: Path) -> Iterator[None]:
+    """Keep merges away while files are read, so that no value is counted twice."""
+    with _merge_lock(directory, fcntl.LOCK_SH, 0):
         yield
 
 
 @contextmanager
-def _merge_lock(folder: Path, how: int, patience_s: float) -> Iterator[bool]:
-    """Whether it could be had in time."""
-    lock, until = os.open(folder / MERGE_LOCK, os.O_CREAT | os.O_RDWR, 0o600), time.monotonic() + patience_s
+def _merge_lock(directory: Path, how: int, within_s: float) -> Iterator[bool]:
+    """Hold the lock; yield False if it could not be taken in time."""
+    lock, until = os.open(directory / MERGE_LOCK, os.O_CREAT | os.O_RDWR, 0o600), time.monotonic() + within_s
     try:
         while True:
             try:

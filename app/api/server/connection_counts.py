@@ -1,7 +1,7 @@
-"""How many connections each process of the API has, in a page of memory that all of them share.
+"""The number of connections of each API process, in a page of shared memory.
 
-All processes wait at one door, and who is awake already is always the first there: without this, one would take in nearly
-everybody while the others sleep.
+All processes accept from one socket, and a process that is awake is always the first. Without this page one process would take
+nearly all connections while the others sleep.
 """
 
 from __future__ import annotations
@@ -12,28 +12,28 @@ from struct import Struct
 
 SLOTS = 128
 
-_ROW = Struct("ii")  # whose it is (0: nobody's), and how many
+_ROW = Struct("ii")  # process id (0: free slot), connections
 
 
 class ConnectionCounts:
-    """The page; made before the processes are."""
+    """The shared page, created before the fork."""
 
     def __init__(self) -> None:
         self._page = mmap(-1, SLOTS * _ROW.size)
 
-    def write(self, place: int, connections: int) -> None:
-        """This process, whose place it is, has so many."""
-        _ROW.pack_into(self._page, place % SLOTS * _ROW.size, os.getpid(), connections)
+    def write(self, slot: int, connections: int) -> None:
+        """Write the number of connections of this process into its slot."""
+        _ROW.pack_into(self._page, slot % SLOTS * _ROW.size, os.getpid(), connections)
 
-    def has_less_loaded_process(self, place: int, connections: int) -> bool:
-        """Whether a living process has fewer than so many."""
-        rows, own = enumerate(_ROW.iter_unpack(self._page)), place % SLOTS
-        return any(pid and count < connections and at != own and self._is_alive(at, pid) for at, (pid, count) in rows)
+    def has_less_loaded_process(self, slot: int, connections: int) -> bool:
+        """True if a living process has fewer connections."""
+        rows, own_slot = enumerate(_ROW.iter_unpack(self._page)), slot % SLOTS
+        return any(pid and count < connections and row != own_slot and self._is_alive(row, pid) for row, (pid, count) in rows)
 
-    def _is_alive(self, place: int, pid: int) -> bool:
+    def _is_alive(self, slot: int, pid: int) -> bool:
         try:
             os.kill(pid, 0)
-        except (ProcessLookupError, PermissionError):  # gone, or its number is somebody else's by now
-            _ROW.pack_into(self._page, place * _ROW.size, 0, 0)
+        except (ProcessLookupError, PermissionError):  # ended, or its id belongs to another user's process by now
+            _ROW.pack_into(self._page, slot * _ROW.size, 0, 0)
             return False
         return True

@@ -1,8 +1,8 @@
-"""gunicorn's threaded worker, with what it lacks: it says when it is to stop, and no slow client keeps a thread for long.
+"""The threaded worker of gunicorn, extended: it announces its stop, and no slow client keeps a thread for long.
 
-A connection takes a thread when it has sent something, and not before. What it then sends has to arrive in time (`reading.py`),
-and so has the answer to be taken. What is left are event streams, which have seats of their own: a client that takes none of it
-loses its seat after `SEND_WITHIN_S`.
+A connection takes a thread only after its first byte. The request has to arrive in time, and the response has to be taken in
+time (`io_deadlines.py`). Event streams have no such deadline, but wait slots of their own: a client that reads nothing loses
+its slot after `SEND_WITHIN_S`.
 """
 
 from __future__ import annotations
@@ -22,43 +22,43 @@ from app.api.server import io_deadlines
 from app.api.server.connection_counts import ConnectionCounts
 
 SEND_WITHIN_S = 30
-"""How long a client may take no byte of what it is sent."""
+"""How long a client may read no byte of a response."""
 
 NO_DESCRIPTORS_PAUSE_S = 0.2
-"""How long nobody is let in when there are too many files open."""
+"""How long no connection is accepted if too many files are open."""
 YIELD_S = 0.001
-"""How long a process with fewer connections is given to be the first at the door."""
+"""How long a process waits for another one with fewer connections to accept first."""
 
 connection_counts = ConnectionCounts()
 
 stop_callbacks: list[Callable[[], None]] = []
-"""What is done first when this process is told to stop: long polls answer and streams end, as nobody would wait for them."""
+"""Called first when the process has to stop: long polls answer, and streams end."""
 
 
 class ApiWorker(ThreadWorker):  # type: ignore[misc]
     """A process of the API."""
 
     def handle_exit(self, sig: int, frame: Any) -> None:
-        """Told to stop gracefully: requests under way are finished, and none is kept waiting."""
+        """Stop gracefully: finish requests under way, and end long polls."""
         super().handle_exit(sig, frame)
         _run_stop_callbacks()
 
     def handle_quit(self, sig: int, frame: Any) -> None:
-        """Told to stop at once: Python waits for the threads even so.
+        """Stop at once, though Python still waits for the threads.
 
-        Not by way of the threaded worker: it closes its pool of threads first, and waits for ever if this signal came just when
-        the pool was being given work.
+        The method of the threaded worker is skipped: it closes its thread pool first, and waits for ever if the signal came
+        while the pool was being given work.
         """
         _run_stop_callbacks()
         super(ThreadWorker, self).handle_quit(sig, frame)
 
     def run(self) -> None:
-        """Serve until told to stop."""
+        """Serve until the process has to stop."""
         connection_counts.write(self.age, 0)
         super().run()
 
     def accept(self, listener: socket.socket) -> None:
-        """Take in a connection, unless a process that has fewer does so; with no descriptor left, it waits outside."""
+        """Accept a connection, unless a process with fewer does so; without a free descriptor leave it in the backlog."""
         if connection_counts.has_less_loaded_process(self.age, self.nr_conns):
             time.sleep(YIELD_S)
         try:
@@ -71,7 +71,7 @@ class ApiWorker(ThreadWorker):  # type: ignore[misc]
             time.sleep(NO_DESCRIPTORS_PAUSE_S)
 
     def enqueue_req(self, conn: TConn) -> None:
-        """A new connection waits for its first byte in the main loop, any other is served."""
+        """Serve a connection; a new one first waits for its first byte in the main loop."""
         if conn.initialized or conn.data_ready:
             super().enqueue_req(conn)
             return
@@ -81,7 +81,7 @@ class ApiWorker(ThreadWorker):  # type: ignore[misc]
         self.poller.register(conn.sock, selectors.EVENT_READ, partial(self.on_pending_socket_readable, conn))
 
     def handle(self, conn: TConn) -> object:
-        """Serve a request of a connection, in a thread."""
+        """Serve a request of a connection in a thread."""
         if not conn.initialized:
             limit = struct.pack("ll", SEND_WITHIN_S, 0)
             conn.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
@@ -93,20 +93,20 @@ class ApiWorker(ThreadWorker):  # type: ignore[misc]
             io_deadlines.finish(descriptor)
 
     def handle_request(self, req: Any, conn: TConn) -> object:
-        """Serve a request that has been read; a client that takes nothing is as good as gone."""
+        """Serve a request that has been read; drop a client that reads nothing."""
         try:
             return super().handle_request(req, conn)
         except BlockingIOError as stuck:
             raise ConnectionResetError(errno.ECONNRESET, "the client takes nothing") from stuck
 
     def _cap_keepalive(self, deadline: float) -> None:
-        """When it ends: nor is a connection waited for that has sent nothing yet."""
+        """Cap the timeouts at the end of the process, also for connections that have sent nothing yet."""
         super()._cap_keepalive(deadline)
         for conn in self.pending_conns:
             conn.timeout = min(conn.timeout, deadline)
 
     def murder_pending(self) -> None:
-        """Every second or so, or more often: connections that sent nothing, and those that send too slowly."""
+        """Close, about every second, connections that sent nothing, and those that are too slow."""
         super().murder_pending()
         connection_counts.write(self.age, self.nr_conns)
         crowded = self.cfg.threads // io_deadlines.CROWDED_SHARE

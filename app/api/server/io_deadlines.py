@@ -1,8 +1,8 @@
-"""Who is being read from or written to: a client that takes too long over it is cut off, and holds its thread no more.
+"""Deadlines for reading a request and writing a response: a client that is too slow is cut off, and frees its thread.
 
-The worker notes the connection when a thread begins with it, the dispatch while it reads a body, and when there is an answer to
-be written; what happens in between is our time and not the client's. The worker's main loop looks now and then for those that
-are overdue. It is the main loop, too, that closes connections, so a descriptor noted here is never somebody else's by then.
+The worker records a connection when a thread begins with it, the request handler while it reads a body, and when a response is
+to be written. The time in between is spent by the service, and not counted. The main loop of the worker shuts overdue
+connections. The main loop also closes connections, so a recorded descriptor never belongs to another one.
 """
 
 from __future__ import annotations
@@ -13,40 +13,40 @@ import time
 from contextlib import suppress
 
 READ_WITHIN_S = 20.0
-"""How long a request may take to arrive. Ten times what a megabyte takes on a slow line."""
+"""How long a request may take to arrive: ten times the time of a megabyte on a slow line."""
 BYTES_PER_S = 10_000
-"""How slowly an answer may be taken, beside that time."""
+"""The lowest rate at which a response may be read, after that time."""
 CROWDED_READ_WITHIN_S = 1.0
-"""How long when there are many of them."""
+"""The same while many connections are being read."""
 STOPPING_READ_WITHIN_S = 3.0
-"""How long when the process has been told to stop."""
+"""The same while the process stops."""
 CROWDED_SHARE = 8
-"""More than one in so many of the threads are many: half of what long polls and streams leave to others."""
+"""Many means more than one in this number of threads: half of those that long polls and streams leave free."""
 
 _read_starts: dict[int, float] = {}
 _write_deadlines: dict[int, float] = {}
 
 
 def start_reading(descriptor: int) -> None:
-    """A thread begins to read from a connection."""
+    """Record that a thread begins to read from a connection."""
     _read_starts[descriptor] = time.monotonic()
 
 
 def finish(descriptor: int) -> None:
-    """The request is here, or the answer is out."""
+    """Record that the request has been read, or the response written."""
     _read_starts.pop(descriptor, None)
     _write_deadlines.pop(descriptor, None)
 
 
 def start_writing(descriptor: int, length: int) -> None:
-    """A thread begins to write an answer of so many bytes to a connection."""
+    """Record that a thread begins to write a response of this length to a connection."""
     _write_deadlines[descriptor] = time.monotonic() + READ_WITHIN_S + length / BYTES_PER_S
 
 
 def shut_overdue(within_s: float, crowded: int) -> int:
-    """Shuts every connection that has taken longer: its thread reads an end, and goes on to another client. Says how many.
+    """Shut every overdue connection, so that its thread goes on to another client. Return their number.
 
-    While more than `crowded` are being read they have to be quick, the earliest first, until no more are left than that.
+    While more than `crowded` connections are being read, the shorter time applies, to the earliest first.
     """
     now = time.monotonic()
     slow = [
@@ -56,11 +56,11 @@ def shut_overdue(within_s: float, crowded: int) -> int:
     ]
     too_many = len(_read_starts) - crowded
     overdue = [
-        descriptor for place, (since, descriptor) in enumerate(sorted(slow)) if place < too_many or now - since > within_s
+        descriptor for number, (since, descriptor) in enumerate(sorted(slow)) if number < too_many or now - since > within_s
     ]
     overdue += [descriptor for descriptor, until in list(_write_deadlines.items()) if now > until]
     for descriptor in overdue:
         finish(descriptor)
-        with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as again:
-            again.shutdown(socket.SHUT_RDWR)
+        with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as duplicate:
+            duplicate.shutdown(socket.SHUT_RDWR)
     return len(overdue)

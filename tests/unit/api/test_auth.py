@@ -7,8 +7,10 @@ from contextlib import contextmanager
 
 import pytest
 
+from app.api.app import HttpOptions
 from app.api.handlers import events
 from app.domain.clock import ManualClock
+from tests.support.fake_redis import new_fake
 from tests.support.in_process_api import Site, an_ask
 
 PATH = "/api/v1/events"
@@ -92,3 +94,9 @@ def test_a_clock_that_was_set_back_makes_no_token_wait_for_it(site: Site) -> Non
     site.get("/pools", token=token).refused(429, "too_many_requests")
     site.clock.advance(1)
     assert site.get("/pools", token=token).status == 200
+
+
+def test_where_a_token_is_required_no_call_is_served_without_one_even_while_there_is_none() -> None:
+    site = Site(new_fake(), choices=HttpOptions(token_required=True))
+    site.get("/pools").refused(401, "no_token")
+    site.post("/requests", an_ask()).refused(401, "no_token")

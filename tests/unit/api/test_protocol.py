@@ -196,3 +196,10 @@ def test_a_default_rate_is_for_tokens_without_their_own() -> None:
     slow, quick = site.token(), site.token(rate=0)
     assert [site.get("/pools", token=slow).status for _ in range(2)] == [200, 429]
     assert [site.get("/pools", token=quick).status for _ in range(5)] == [200] * 5
+
+
+def test_a_body_of_one_byte_more_than_may_be_is_refused() -> None:
+    site = Site(new_fake(), choices=HttpOptions(max_body_bytes=2048))
+    body = b'{"pad": "' + b"x" * (2048 - 10) + b'"}'
+    assert len(body) == 2049
+    site.ask("POST", "/requests", raw=body).refused(413, "body_too_large")

@@ -385,3 +385,10 @@ def test_a_poll_that_cannot_be(site: Site, query: dict[str, Any], field: str) ->
     _ready(site)
     held = site.submit()
     assert site.get(f"/requests/{held['id']}", **query).malformed().keys() == {field}
+
+
+def test_the_key_of_a_batch_leaves_room_for_a_number(site: Site) -> None:
+    site.pool(), site.policy()
+    body = {"requests": [an_ask()]}
+    assert site.post("/requests/batch", body, headers={"Idempotency-Key": "k" * 240}).status == 201
+    assert "Idempotency-Key" in site.post("/requests/batch", body, headers={"Idempotency-Key": "k" * 241}).malformed()
