@@ -313,9 +313,7 @@ def test_any_number_may_be_kept_by_a_hold_whatever_one_call_touches(client: Any,
 
 
 @pytest.mark.parametrize("preferred", ["a", "b"])
-def test_units_that_come_free_in_two_pools_at_once_are_granted_in_the_preferred_pool_first(
-    world: World, preferred: str
-) -> None:
+def test_units_free_in_two_pools_at_once_are_granted_in_the_preferred_pool_first(world: World, preferred: str) -> None:
     for name in ("a", "b"):
         world.pool(name, gpu=4, settings={"queueing": "strict"})
         world.policy("first", name, priority=9)

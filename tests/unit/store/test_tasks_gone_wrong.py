@@ -232,7 +232,7 @@ def test_that_a_message_was_sent_counts_only_for_the_fence_it_was_sent_under(tas
     _granted_again(tasks, str(first.request))
     tasks.store.mark_dispatched(tasks.world.workspace, [first], START_S)
     (again,) = tasks.take()
-    assert (again.task, again.tries) == ("a", 1)
+    assert (again.task, again.attempts) == ("a", 1)
 
 
 # ---- brokers that take nothing

@@ -269,3 +269,9 @@ def test_those_of_a_batch_end_together() -> None:
 def test_equal_states_have_equal_estimates() -> None:
     here = state([allocation(1, age) for age in range(20)], [waiter(2) for _ in range(20)], run_times(*range(1, 100)))
     assert estimate_starts(here) == estimate_starts(here)
+
+
+def test_a_promised_walltime_bounds_the_wait_also_where_earlier_runs_were_longer() -> None:
+    (estimate,) = estimates(state([allocation(2, 40, walltime_s=100)], [waiter(2)], run_times(*[HOUR] * 20)))
+    assert estimate.latest_s is not None
+    assert estimate.latest_s <= 60

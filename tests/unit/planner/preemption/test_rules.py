@@ -420,3 +420,26 @@ def _shares(pool: PoolBuilder) -> BorrowingIndex:
     for component in tree.paths:
         shares.policy_allocations(component)
     return shares
+
+
+# shares that are unused, keys that are short
+
+
+def test_preemptible_work_takes_nothing_of_equal_rank_for_its_unused_share() -> None:
+    pool = a_pool(gpu=4).policy("t", reserved={"gpu": 2}).policy("o").runs("mine", "t", gpu=1)
+    pool.runs("safe", "o", gpu=3, preemption_class=10)
+    assert pool.waits("w", "t", gpu=1).victims() == {}
+
+
+def test_an_allocation_without_a_short_key_is_refused_for_that() -> None:
+    pool = a_pool(gpu=2, lic=2).policy("low", priority=1).policy("high", priority=9)
+    pool.runs("gpu", "low", gpu=2).runs("lic", "low", lic=2).waits("w", "high", gpu=1)
+    assert pool.refusals("lic") == {None: RefusalReason.HOLDS_NOTHING_SHORT}
+
+
+def test_in_a_group_only_what_is_in_share_on_every_key_comes_first() -> None:
+    both = {"gpu": 2, "mem": 2}
+    pool = a_pool(gpu=8, mem=4).group("x", reserved=both).group("y", reserved=both).policy("x1", "x", reserved=both)
+    pool.policy("y1", "y", reserved={"gpu": 2}).policy("y2", "y", reserved=both)
+    pool.runs("early", "y1", gpu=2, mem=2).runs("late", "y2", gpu=2, mem=2).waits("w", "x1", gpu=1, mem=2)
+    assert pool.victims() == {"early": "reclaim"}

@@ -364,3 +364,10 @@ def _many(number: int) -> dict[str, Any]:
         "walltime_s": None,
         "granted_ms": NOW_MS - number * MINUTE_MS // 1000,
     }
+
+
+def test_of_two_that_suffice_the_second_is_not_preempted_only_for_the_waiter_to_lie_in_share() -> None:
+    pool = a_pool(gpu=5).policy("t", reserved={"gpu": 4}).runs("two", "t", gpu=2).runs("one", "t", gpu=1)
+    pool.runs("safe", "t", gpu=2, preemption_class=9).waits("w", "t", gpu=2, preemption_class=6)
+    assert pool.victims() == {}
+    assert pool.reason() is DecisionReason.NOT_WITHIN
