@@ -21,7 +21,7 @@ from app.domain.metrics import (
 )
 
 
-class Pools:
+class PoolMetricFamilies:
     """Pools and policies, as they stand."""
 
     AMOUNTS: Mapping[str, str] = {
@@ -92,7 +92,7 @@ def _rows(family: Family, where: str, column: Amounts, keys: Sequence[tuple[str,
         family.add(f"{where},{label}", column.get(key, 0))
 
 
-class Happened:
+class CounterFamilies:
     """What became of requests, as the scripts have counted it since the workspace is, and a pool since it is."""
 
     def __init__(self) -> None:
@@ -161,7 +161,7 @@ def _numbered(seen: WorkspaceMetrics, prefix: str, bounds: int) -> list[int]:
     return [seen.counts.get(f"{prefix}{number}", 0) for number in range(1, bounds + 2)]
 
 
-class Sent:
+class OutboxFamilies:
     """How the tasks stand that wait to be sent to their brokers, and what became of those that were."""
 
     GAUGES: Mapping[str, str] = {
@@ -204,7 +204,7 @@ class Sent:
 
 def measured(services: Services, workspaces: Sequence[str]) -> Iterator[Family]:
     """All that is to be told of these workspaces."""
-    pools, happened, sent = Pools(), Happened(), Sent(services)
+    pools, happened, sent = PoolMetricFamilies(), CounterFamilies(), OutboxFamilies(services)
     for workspace in workspaces:
         for pool in services.metrics.list_pool_metrics(workspace):
             pools.add(workspace, pool)
