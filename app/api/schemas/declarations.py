@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.api.schemas.base import ResponseModel
+from app.api.schemas.response_model import ResponseModel
 from app.domain.declaration_diff import DeclarationPlan
 
 

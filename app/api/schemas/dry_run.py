@@ -7,10 +7,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from app.api.schemas.base import ResponseModel
 from app.api.schemas.declarations import DeclarationPlanResponse
 from app.api.schemas.explain import PoolExplanationResponse
 from app.api.schemas.requests import ReasonResponse
+from app.api.schemas.response_model import ResponseModel
 from app.domain.declaration import DeclaredGroup, DeclaredPolicy, DeclaredPool, require_unique
 from app.domain.field_types import StrictModel
 from app.domain.names import Name

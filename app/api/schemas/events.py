@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from app.api.schemas.base import Amounts, ListResponse, ResponseModel, Time, time_of
+from app.api.schemas.response_model import Amounts, ListResponse, ResponseModel, Time, time_of
 from app.domain import models
 from app.domain.states import RequestState
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from app.api.schemas.base import Amounts, ResponseModel, Time, time_of
+from app.api.schemas.response_model import Amounts, ResponseModel, Time, time_of
 from app.domain.explanations import (
     Estimate,
     Explanation,

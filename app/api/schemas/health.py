@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from app.api.schemas.base import ResponseModel
+from app.api.schemas.response_model import ResponseModel
 
 
 class HealthResponse(ResponseModel):

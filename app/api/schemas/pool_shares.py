@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
-from app.api.schemas.base import Amounts, ResponseModel, Time, time_of
+from app.api.schemas.response_model import Amounts, ResponseModel, Time, time_of
 from app.domain.pool_shares import ShareAccount
 from app.domain.tokens import Token
 

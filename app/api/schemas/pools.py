@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from app.api.schemas.base import Amounts, ListResponse, ResponseModel
+from app.api.schemas.response_model import Amounts, ListResponse, ResponseModel
 from app.domain import models
 
 SettingValues = Mapping[str, str | int | float | bool | Amounts | None]

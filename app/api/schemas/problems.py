@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import ConfigDict
 
-from app.api.schemas.base import ResponseModel
+from app.api.schemas.response_model import ResponseModel
 from app.domain.states import RequestState
 
 

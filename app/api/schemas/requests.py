@@ -7,8 +7,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from app.api.schemas.base import Amounts, ListResponse, ResponseModel, Time, optional_time_of, time_of
 from app.api.schemas.problems import Problem
+from app.api.schemas.response_model import Amounts, ListResponse, ResponseModel, Time, optional_time_of, time_of
 from app.domain import models
 from app.domain.reasons import PoolRefusal, Reason
 from app.domain.states import HOLDING_STATES, RequestState

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from app.api.schemas.base import ResponseModel, Time, optional_time_of
 from app.api.schemas.requests import RequestResponse
+from app.api.schemas.response_model import ResponseModel, Time, optional_time_of
 from app.domain.tasks import Task, TaskStatus
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from app.api.schemas.base import ResponseModel, Time, time_of
+from app.api.schemas.response_model import ResponseModel, Time, time_of
 from app.domain.usage_history import UsageHistory
 
 Units = Mapping[str, list[int | None]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from app.api.schemas.base import ResponseModel
+from app.api.schemas.response_model import ResponseModel
 
 
 class WorkspaceResponse(ResponseModel):

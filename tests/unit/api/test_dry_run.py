@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from poolkeeper.http_client import LONGEST_RETRY_AFTER_S
 
-from app.api.schemas.base import LAST_MS, time_of
+from app.api.schemas.response_model import LAST_MS, time_of
 from app.domain.dry_run import DRY_RUN_REASONS, DryRunUnavailable
 from tests.support.fake_redis import FakeRedisProvider
 from tests.support.in_process_api import Site, an_ask

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.api.schemas.base import time_of
+from app.api.schemas.response_model import time_of
 from tests.support.in_process_api import FRESH_POOL, Site
 
 GPUS = {"name": "gpus", "capacity": {"gpu": 8}, "used": {"gpu": 0}, "free": {"gpu": 8}, **FRESH_POOL}

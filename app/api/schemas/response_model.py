@@ -1,4 +1,4 @@
-"""The base of all response models, and the types of their fields."""
+"""The base class of all response models, and the types of their fields."""
 
 from __future__ import annotations
 
