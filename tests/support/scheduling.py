@@ -14,6 +14,7 @@ WAITING = ("tests/acceptance/", "tests/live/")
 """Tests that mostly wait for processes; all others keep a processor busy."""
 SPREAD = (
     "tests/properties/",
+    "tests/live/api/test_fuzz.py",
     "tests/live/cli/",
     "tests/live/examples/",
     "tests/live/faults/",
