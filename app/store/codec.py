@@ -53,7 +53,7 @@ def encode_request(request_id: str, spec: RequestSpec, key: str | None) -> dict[
         "checkpoint", spec.checkpoint,
         "retries", str(spec.retries),
     ]  # fmt: skip
-    for name in ("checkpoint_minutes", "walltime_s", "lease_s", "queue_ttl_s"):
+    for name in _OPTIONAL_SPEC_FIELDS:
         if (value := getattr(spec, name)) is not None:
             fields += [name, str(value)]
     if PREEMPTION_GROUP_LABEL in spec.labels:
@@ -98,6 +98,11 @@ _DECODERS: Mapping[FieldKind, Callable[[str], Any]] = {
     FieldKind.STATE: RequestState,
 }
 _PLAIN_FIELDS = [field for field in REQUEST_FIELDS if field.attribute and not field.is_computed]
+_OPTIONAL_SPEC_FIELDS = [
+    field.name
+    for field in _PLAIN_FIELDS
+    if field.kind is FieldKind.INTEGER and not field.is_required and field.name in RequestSpec.model_fields
+]
 _REQUIRED_FIELDS = [(field.attribute, _DECODERS[field.kind], field.name) for field in _PLAIN_FIELDS if field.is_required]
 _OPTIONAL_FIELDS = [(field.attribute, _DECODERS[field.kind], field.name) for field in _PLAIN_FIELDS if not field.is_required]
 
