@@ -194,7 +194,7 @@ def test_a_signal_while_it_runs_is_passed_on(lab: Lab) -> None:
 
 def test_a_second_signal_is_sigterm_and_what_ignores_both_is_killed(lab: Lab) -> None:
     script = "trap 'echo int >>\"$LOG\"' INT; trap 'echo term >>\"$LOG\"' TERM\n" + BEGIN + WORK
-    with lab.run(*ALL, "--grace", "5", script=script) as run:
+    with lab.run(*ALL, "--grace", "3", script=script) as run:
         lab.started()
         for line in ("int", "term"):
             run.tell(signal.SIGINT)

@@ -136,7 +136,7 @@ def test_redis_is_killed_and_comes_back_while_it_leaves(shaky: tuple[Service, La
     here, lab = shaky
     script = 'trap \'echo asked >>"$LOG"; read <"$LOG.go"; echo step-2 >"$POOLKEEPER_CHECKPOINT_FILE"\' USR1\n' + BEGIN + WORK
     os.mkfifo(f"{lab.log}.go")
-    with lab.run(*ASKED, "--lease", "15", script=script) as run:
+    with lab.run(*ASKED, "--lease", "9", script=script) as run:
         first = lab.started()
         waiter = lab.preempt(first)
         lab.until("asked")
@@ -252,7 +252,7 @@ def test_who_has_lost_the_units_is_stopped(lab: Lab) -> None:
 
 
 def test_who_has_lost_the_units_and_does_not_heed_it_is_killed(lab: Lab) -> None:
-    with lab.run(*ALL, "--grace", "5", script="trap 'echo term >>\"$LOG\"' TERM\n" + BEGIN + WORK) as run:
+    with lab.run(*ALL, "--grace", "2", script="trap 'echo term >>\"$LOG\"' TERM\n" + BEGIN + WORK) as run:
         start = lab.started()
         lab.program("request", "delete", start.request, "--yes")
         run.ends(ExitCode.LOST)

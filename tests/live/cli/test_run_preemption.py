@@ -104,7 +104,7 @@ def test_without_a_checkpoint_it_is_sigterm_whatever_it_exits_with(lab: Lab) -> 
 
 
 def test_what_ignores_sigterm_is_killed_in_time(lab: Lab) -> None:
-    lab.furnish("grace_s=10")
+    lab.furnish("grace_s=4")
     with lab.run(*ALL, "--retries", "0", script=IGNORES_TERM + BEGIN + "sleep 304 & " + WORK) as run:
         first = lab.started()
         below = descendants(run.pid)
@@ -227,7 +227,7 @@ def test_who_may_stay_after_sigterm_is_left_alone_and_ends_as_it_ends(lab: Lab, 
         lab.until("term")
         lab.reprieve(waiter)
         run.says("nobody needs the units any more: it may stay")
-        wait_until(lambda: datetime.now(UTC) > until + timedelta(seconds=1), "it would have been killed")
+        wait_until(lambda: datetime.now(UTC) > until + timedelta(seconds=0.3), "it would have been killed")
         assert living({first.pid: ""})
         run.tell(signal.SIGUSR2)
         run.ends(code)
@@ -238,7 +238,7 @@ def test_who_may_stay_after_sigterm_is_left_alone_and_ends_as_it_ends(lab: Lab, 
 
 @pytest.mark.parametrize("code", [0, 6])
 def test_who_may_stay_twice_ends_as_it_ends(lab: Lab, code: int) -> None:
-    lab.furnish("grace_s=5")
+    lab.furnish("grace_s=3")
     asked = 'echo asked >>"$LOG"; if [ ! -e "$LOG.no" ]; then touch "$LOG.no" "$POOLKEEPER_CHECKPOINT_FILE.failed"; fi'
     script = f"{IGNORES_TERM}trap '{asked}' USR1\ntrap 'exit {code}' USR2\n{BEGIN}{WORK}"
     with lab.run(*MANUAL, script=script) as run:
@@ -252,7 +252,7 @@ def test_who_may_stay_twice_ends_as_it_ends(lab: Lab, code: int) -> None:
         lab.until("asked", times=2)
         lab.reprieve(again)
         wait_until(lambda: run.err.count("it may stay") == 2, "it may stay again")
-        wait_until(lambda: datetime.now(UTC) > until + timedelta(seconds=1), "it would have been killed")
+        wait_until(lambda: datetime.now(UTC) > until + timedelta(seconds=0.3), "it would have been killed")
         run.tell(signal.SIGUSR2)
         run.ends(code)
     assert len([line for line in lab.lines() if line.startswith("start")]) == 1
@@ -270,7 +270,7 @@ def test_somebody_ends_what_was_done_while_its_leftovers_are_cleared_away(lab: L
 
 
 def test_who_may_stay_after_sigterm_may_be_told_again(lab: Lab) -> None:
-    lab.furnish("grace_s=10")
+    lab.furnish("grace_s=4")
     with lab.run(*ALL, "--retries", "0", script=IGNORES_TERM + BEGIN + WORK) as run:
         first = lab.started()
         waiter = lab.preempt(first)
@@ -341,11 +341,11 @@ def test_a_routine_checkpoint_is_kept_in_the_books(lab: Lab) -> None:
 
 
 def test_a_routine_checkpoint_just_as_it_has_to_leave_does_not_say_that_it_has_left(lab: Lab) -> None:
-    """A heartbeat in five seconds: it has to leave, and does not know of it yet."""
+    """A heartbeat in three seconds: it has to leave, and does not know of it yet."""
     lab.furnish()
     script = f'trap "" USR1\n{BEGIN}{ONCE}read <"$LOG.go"; echo step-3 >"$POOLKEEPER_CHECKPOINT_FILE"\n{WORK}'
     os.mkfifo(f"{lab.log}.go")
-    with lab.run(*MANUAL, "--lease", "15", script=script) as run:
+    with lab.run(*MANUAL, "--lease", "9", script=script) as run:
         first = lab.started()
         waiter = lab.preempt(first)
         Path(f"{lab.log}.go").write_text("go\n")
