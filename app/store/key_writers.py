@@ -1,13 +1,9 @@
-"""Which commands write a key, and the page of documentation that says it. `python -m app.store.key_writers` writes the page."""
+"""Which commands write a key, and the page of documentation that lists them; `make generated` writes the page."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from app.store.keys import KEYS, WORKSPACES
 from app.store.lua_linker import load_commands
-
-PAGE = Path(__file__).parents[2] / "docs/internals/redis-keys.md"
 
 GRANT_LOOP = "grant_loop"
 """The library of the pass that follows every change: what it writes, each of these commands writes."""
@@ -36,13 +32,14 @@ def page() -> str:
     """Return the page: every key with its type, its meaning and its writers."""
     granting = granting_commands()
     rows = [
-        f"| `{key.shape}` | {key.type} | {key.meaning} | {_writers_cell(writers(key.name), granting)} |" for key in KEYS.values()
+        f"| {_cell(key.shape)} | {key.type} | {key.meaning} | {_writers_cell(writers(key.name), granting)} |"
+        for key in KEYS.values()
     ]
     table = ["| key | type | meaning | written by |", "| --- | --- | --- | --- |", *rows]
     notes = [
         f"*Granting commands* end with a grant pass: {_names(granting)}.",
         f"One key belongs to no workspace: `{WORKSPACES}`, the set of their names. It is written when a workspace is used first.",
-        "This page is generated: `python -m app.store.key_writers`.",
+        "This page is generated from `app/store/keys.py` and the heads of the scripts: `make generated`.",
     ]
     return _HEAD + "\n".join(table) + "\n\n" + "\n\n".join(notes) + "\n"
 
@@ -55,10 +52,10 @@ def _writers_cell(names: list[str], granting: list[str]) -> str:
     return ", ".join(filter(None, ["*granting commands*", _names(others)]))
 
 
+def _cell(shape: str) -> str:
+    """Return a shape as a cell of a table, where a bar is written with a backslash."""
+    return f"`{shape}`".replace("|", "\\|")
+
+
 def _names(names: list[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
-
-
-if __name__ == "__main__":
-    PAGE.parent.mkdir(parents=True, exist_ok=True)
-    PAGE.write_text(page(), encoding="utf-8")

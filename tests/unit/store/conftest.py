@@ -1,4 +1,4 @@
-"""After every test of the store that has a workspace, an audit finds nothing wrong with it."""
+"""After every test of the store an audit finds nothing wrong with its workspace, and no command wrote an undeclared key."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.audit_findings import findings
+from tests.support.observed_writes import observe_writes
 
 
 @pytest.fixture(autouse=True)
@@ -15,3 +16,11 @@ def audited(request: pytest.FixtureRequest) -> Iterator[None]:
     world = request.getfixturevalue("world") if "world" in request.fixturenames else None
     yield
     assert world is None or findings(world) == []
+
+
+@pytest.fixture(autouse=True)
+def declared_writes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Fail the test if a command wrote a key on the fake that neither its head nor its libraries declare."""
+    with observe_writes(monkeypatch) as undeclared:
+        yield
+    assert undeclared == set()

@@ -89,9 +89,7 @@ def test_it_is_what_is_there(world: World) -> None:
     )
     assert seen.allocations[1].chain is not None
     owner = Waiter(waiter.id, "orchestrator/high", {"gpu": 3, **STEP}, True, 7, waiter.number)
-    assert tuple(replace(hold, owner=replace(hold.owner, queue_score=0)) for hold in seen.holds) == (
-        HoldSnapshot(owner, {}),
-    )
+    assert tuple(replace(hold, owner=replace(hold.owner, queue_score=0)) for hold in seen.holds) == (HoldSnapshot(owner, {}),)
     assert seen.accounts["pool"].settings["fair_share_tolerance"] == "0.8"
     plain = {name: replace(account, settings={}) for name, account in seen.accounts.items()}
     assert plain == accounts_of_it()

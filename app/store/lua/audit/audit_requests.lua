@@ -1,8 +1,7 @@
 -- Compare a stretch of requests with the structures each has to be in, and in no others; repair if asked.
--- @use accounts amounts audit_findings clock eligibility lanes queue_order rechecks requests
+-- @use accounts amounts audit_findings clock eligibility lanes leases queue_order rechecks requests
 -- @reads delayed pool_holds pool_unfinished task unstarted
--- @writes component_lanes ended lane lane_walltimes leases meta outbox pool_allocations pool_queue pool_walltime_ends
--- @writes request requests waiting
+-- @writes component_lanes ended lane lane_walltimes leases meta outbox pool_allocations pool_queue pool_walltime_ends request requests waiting
 -- @args now after count repair
 -- @reply audited differences last
 
@@ -40,8 +39,8 @@ local function expected_keys(request, lane)
 end
 
 local function new_deadline(request, key)
-  local lease_runs = not request.task or (request.started_ms or '') ~= ''
-  local seconds = key == keys.leases() and lease_runs and request.lease_s or key == keys.waiting() and requests.poll_timeout_s(request)
+  local lease_runs = key == keys.leases() and leases.has_started(request)
+  local seconds = lease_runs and request.lease_s or key == keys.waiting() and requests.poll_timeout_s(request)
   return seconds and clock.after(seconds) or const.MAX_AMOUNT
 end
 
@@ -51,8 +50,7 @@ local function release_from_task(request)
   redis.call('ZADD', request.status == states.queued and keys.waiting() or keys.leases(), amounts.format(clock.now), request.id)
 end
 
--- Check that the task of a request refers to it, and that the outbox has what is still to be sent. The lease of a task's request
--- begins when it starts.
+-- Check that the task of a request refers to it, and that the outbox has what is still to be sent.
 local function check_task(request)
   local task, status = request.task, request.status
   local of = redis.call('HGET', keys.task(task), 'request')
