@@ -6,7 +6,7 @@ to refuse what does not fit, and whatever they take has to keep the books.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from hypothesis import strategies as st
@@ -16,7 +16,6 @@ from app.domain.errors import Conflict, StaleFence
 from app.domain.plan_steps import BorrowedCondition, EndHold, PlanStep, Preempt, ReassignVictim, Reprieve, Trigger, Victim
 from app.domain.snapshot import PoolSnapshot
 from app.service.audit import Audit
-from app.service.reconcile import Reconciler
 from app.store.audit import AuditStore
 from app.store.plan_store import PlanStore, UnfinishedWork
 from tests.properties.calls import Died
@@ -25,15 +24,9 @@ from tests.properties.lawful import Law, enough, fitting
 from tests.properties.machine import Histories, how, some, there_is
 from tests.properties.oracle import FOR_NONE, NOBODY, WHOLE, Model, Request
 from tests.properties.snapshot import Snapshot as Taken
+from tests.support.strict_reconciler import StrictReconciler
 
 ROUNDS = 1000
-
-
-class StrictReconciler(Reconciler):
-    """A pass that hides no fault."""
-
-    def _apart(self, workspace: str, pool: str, work: Callable[[str, str], object]) -> object:
-        return work(workspace, pool)
 
 
 class Leavings(Histories):

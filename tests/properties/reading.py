@@ -23,12 +23,12 @@ def _clearings(seen: Snapshot, pool: str) -> dict[str, Hold]:
     for owner, text in seen.get("pool_holds", pool).items():
         kind, _, number = (*text.split(" "), "")[:3]
         if kind == "victims":
-            found.append(Hold(owner, int(number), hold_column(seen.get("hold", pool, owner), "brought")))
+            found.append(Hold(owner, int(number), hold_column(seen.get("hold", pool, owner), "freed")))
     return {hold.owner: hold for hold in sorted(found, key=lambda hold: hold.number)}
 
 
 def hold_column(fields: dict[str, str], column: str) -> Counter[Place]:
-    """One column of a hold's hash: `coming`, `brought`."""
+    """Return one column of a hold's hash: `expected`, `freed`."""
     parts = ((*field.split("|"), value) for field, value in fields.items())
     return +Counter({(account, key): int(value) for name, account, key, value in parts if name == column})
 

@@ -16,7 +16,7 @@ from app.store.keys import KEYS, prefix
 Value = Any
 """A hash or sorted set as a dict, a set as a set, a string as a text."""
 
-_PARTS = {"lane": r"[^:]+", "constraint": r".+", "key": r".+"}
+_PARTS = {"lane": r"[^:]+", "slot": r".+", "key": r".+"}
 """What stands for a part of a key, if it is more than a word without colon and bar."""
 
 
@@ -50,7 +50,8 @@ class Snapshot:
 
     def of(self, kind: str) -> Iterator[tuple[tuple[str, ...], Value]]:
         """Parts and value of every key of a kind."""
-        return ((key[1:], value) for key, value in self.data.items() if key[0] == kind)
+        name = KEYS[kind].name
+        return ((key[1:], value) for key, value in self.data.items() if key[0] == name)
 
     def unfinished(self) -> bool:
         """Whether a bounded script left something for the next one."""

@@ -90,7 +90,7 @@ class Structures:
         by_status: dict[str, set[str]] = {}
         for one in self.model.requests.values():
             by_status.setdefault(one.status, set()).add(one.id)
-        sets = {"waiting": {"queued"}, "live": LIVE, "ended": FINAL}
+        sets = {"waiting": {"queued"}, "leases": LIVE, "ended": FINAL}
         for name, statuses in sets.items():
             expected = set().union(*(by_status.get(status, set()) for status in statuses))
             if set(self.seen.get(name)) != expected:
@@ -144,7 +144,7 @@ class Structures:
             for kind in ("policy", "group"):
                 names = {account[len(kind) + 1 :] for account in pool.accounts if account.startswith(kind + ":")}
                 yield from self._same(names, "pool_policies" if kind == "policy" else "pool_groups", name)
-        found = {parts[0]: value for parts, value in self.seen.of("component")}
+        found = {parts[0]: value for parts, value in self.seen.of("component_pools")}
         if found != policies:
             yield f"component: {found}, should be {policies}"
 
@@ -225,7 +225,7 @@ class Structures:
                 return
             if "reviewing" not in self.seen.get("pool", pool) and pool not in self.model.eligible(one):
                 yield f"{pool}: {hold.owner} has a hold with victims and is not eligible"
-            coming = hold_column(self.seen.get("hold", pool, hold.owner), "coming")
+            coming = hold_column(self.seen.get("hold", pool, hold.owner), "expected")
             if coming != self.model.coming(pool, hold):
                 yield f"{pool}: to {hold.owner} comes {coming}, should be {self.model.coming(pool, hold)}"
         yield from self._cleared(pool)

@@ -21,7 +21,7 @@ SCENES, FIRST = int(os.environ.get("SCENES", 200)), 250
 
 def test_what_would_have_to_happen_is_enough_and_no_less_is(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
     """And on the way (states are dear): who is kept by anything is not told that it may start now."""
-    monkeypatch.setattr("app.planner.estimates.start_times.DRAWS", 10)  # the earliest is then that of all plays
+    monkeypatch.setattr("app.planner.estimates.start_times.MAX_DRAWS", 10)  # the earliest is then that of all plays
     seen: Counter[str] = Counter()
     foretold: Counter[str] = Counter()
     for number in range(FIRST, FIRST + SCENES):

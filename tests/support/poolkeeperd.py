@@ -1,8 +1,9 @@
-"""`poolkeeperd` as real processes: run to its end, or up and serving; and who of them still lives."""
+"""`poolkeeperd`: run to its end, in this process or in one of its own, or up and serving; and which processes still live."""
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -13,7 +14,11 @@ from dataclasses import dataclass
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
+from click.testing import CliRunner
+
+from app.cli.main import main
 from tests.support.backends import free_port, wait_until
 from tests.support.paths import ROOT
 
@@ -32,6 +37,21 @@ def run(folder: Path, *words: str, **more: str) -> subprocess.CompletedProcess[s
     return subprocess.run(
         [*COMMAND, *words], env=environment(folder, **more), cwd=folder, capture_output=True, text=True, timeout=40, check=False
     )
+
+
+def run_in_process(folder: Path, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
+    """A command to its end, in this process: for commands whose subject is what they do and say, not that they are processes."""
+    root, before = logging.getLogger(), os.getcwd()
+    handlers, level = root.handlers, root.level
+    root.handlers = []  # so that it sets up its own, as in a process
+    os.chdir(folder)
+    try:
+        with patch.dict(os.environ, environment(folder, **more), clear=True):
+            result = CliRunner().invoke(main, words, prog_name="poolkeeperd", catch_exceptions=False)
+    finally:
+        os.chdir(before)
+        root.handlers, root.level = handlers, level
+    return subprocess.CompletedProcess(words, result.exit_code, result.stdout, result.stderr)
 
 
 @dataclass

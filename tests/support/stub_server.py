@@ -22,7 +22,7 @@ from tests.support.memory_network import MemoryNetwork
 
 
 @dataclass(frozen=True)
-class Heard:
+class ReceivedCall:
     """One call, as it arrived."""
 
     method: str
@@ -32,23 +32,23 @@ class Heard:
     connection: int
 
 
-class Handler(BaseHTTPRequestHandler):
+class StubHandler(BaseHTTPRequestHandler):
     """Takes a call in, and does the next act."""
 
     protocol_version = "HTTP/1.1"
-    standin: StandIn
+    stub: StubServer
 
     def _serve(self) -> None:
         text = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         headers = {name.lower(): value for name, value in self.headers.items()}
-        heard = Heard(self.command, self.path, headers, json.loads(text) if text else None, self.client_address[1])
-        self.standin.heard.append(heard)
-        act = self.standin.acts.popleft() if self.standin.acts else says({"path": self.path})
+        heard = ReceivedCall(self.command, self.path, headers, json.loads(text) if text else None, self.client_address[1])
+        self.stub.calls.append(heard)
+        act = self.stub.actions.popleft() if self.stub.actions else reply({"path": self.path})
         act(self)
 
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _serve  # noqa: N815 - so the library wants them called
 
-    def say(self, status: int, body: bytes, headers: Mapping[str, str]) -> None:
+    def reply(self, status: int, body: bytes, headers: Mapping[str, str]) -> None:
         """A whole answer."""
         self.send_response(status)
         for name, value in {"Content-Length": str(len(body)), **headers}.items():
@@ -69,24 +69,24 @@ class Handler(BaseHTTPRequestHandler):
         """The connection has ended, by whomever."""
         with suppress(OSError, ValueError):
             super().finish()
-        self.standin.connections_ended += 1
+        self.stub.connections_ended += 1
 
 
-Act = Callable[[Handler], None]
+Action = Callable[[StubHandler], None]
 
 
-class StandIn:
+class StubServer:
     """A server that does as it is told, for as long as its context; `url` is where it listens.
 
     With a `network` it listens there; else on a port of the system.
     """
 
     def __init__(self, port: int = 0, network: MemoryNetwork | None = None) -> None:
-        self.heard: list[Heard] = []
-        self.acts: deque[Act] = deque()
+        self.calls: list[ReceivedCall] = []
+        self.actions: deque[Action] = deque()
         self.ended = Event()
         self.connections_ended = 0
-        self._handler = type("ItsHandler", (Handler,), {"standin": self})
+        self._handler = type("ItsHandler", (StubHandler,), {"standin": self})
         self._server: ThreadingHTTPServer | None = None
         if network is None:
             self._server = ThreadingHTTPServer(("127.0.0.1", port), self._handler)
@@ -94,7 +94,7 @@ class StandIn:
         self.port = self._server.server_port if self._server else network.listen(self._serve) if network else port
         self.url = f"http://127.0.0.1:{self.port}"
 
-    def __enter__(self) -> StandIn:
+    def __enter__(self) -> StubServer:
         if self._server:
             Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
         return self
@@ -109,35 +109,35 @@ class StandIn:
         with suppress(OSError):
             self._handler(connection, address, None)
 
-    def script(self, *acts: Act) -> None:
+    def script(self, *acts: Action) -> None:
         """What to do with the calls to come, in order."""
-        self.acts.extend(acts)
+        self.actions.extend(acts)
 
 
-def says(body: Any, status: int = 200, **headers: str) -> Act:
+def reply(body: Any, status: int = 200, **headers: str) -> Action:
     """An answer of JSON; `retry_after="1"` is the header Retry-After."""
     text = b"" if body is None else json.dumps(body).encode()
     named = {name.replace("_", "-").title(): value for name, value in headers.items()}
-    return lambda handler: handler.say(status, text, {"Content-Type": "application/json", **named})
+    return lambda handler: handler.reply(status, text, {"Content-Type": "application/json", **named})
 
 
-def refuses(status: int, code: str, detail: str = "no", retry_after: str | None = None, **more: Any) -> Act:
+def refuse(status: int, code: str, detail: str = "no", retry_after: str | None = None, **more: Any) -> Action:
     """A problem document."""
     problem = {"type": "about:blank", "title": "No", "status": status, "code": code, "detail": detail, **more}
-    return says(problem, status, **({"retry_after": retry_after} if retry_after else {}))
+    return reply(problem, status, **({"retry_after": retry_after} if retry_after else {}))
 
 
-def says_text(status: int, body: bytes, kind: str = "text/html") -> Act:
+def reply_text(status: int, body: bytes, kind: str = "text/html") -> Action:
     """An answer that is not JSON."""
-    return lambda handler: handler.say(status, body, {"Content-Type": kind})
+    return lambda handler: handler.reply(status, body, {"Content-Type": kind})
 
 
-def cuts(handler: Handler) -> None:
+def cuts(handler: StubHandler) -> None:
     """Takes the call in, and resets the connection instead of answering."""
     handler.cut()
 
 
-def cuts_midway(handler: Handler) -> None:
+def cuts_midway(handler: StubHandler) -> None:
     """Begins an answer, and resets the connection in the middle of it."""
     handler.send_response(200)
     handler.send_header("Content-Length", "1000")
@@ -147,26 +147,26 @@ def cuts_midway(handler: Handler) -> None:
     handler.cut()
 
 
-def then_closes(act: Act) -> Act:
+def then_closes(act: Action) -> Action:
     """Answers, lets the client believe that the connection stays, and closes it."""
 
-    def both(handler: Handler) -> None:
+    def both(handler: StubHandler) -> None:
         act(handler)
         handler.close_connection = True
 
     return both
 
 
-def hangs(handler: Handler) -> None:
+def hangs(handler: StubHandler) -> None:
     """Says nothing for as long as the test goes on."""
-    handler.standin.ended.wait(30)
+    handler.stub.ended.wait(30)
     handler.cut()
 
 
-def streams(*chunks: str) -> Act:
+def streams(*chunks: str) -> Action:
     """A stream of events that ends after these."""
 
-    def act(handler: Handler) -> None:
+    def act(handler: StubHandler) -> None:
         handler.send_response(200)
         handler.send_header("Content-Type", "text/event-stream")
         handler.send_header("Transfer-Encoding", "chunked")

@@ -30,7 +30,7 @@ def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installat
     require("redis")
     with ExitStack() as stack:
         made = Installation(tmp_path_factory.mktemp("proofs"), stack)
-        made.begin()
+        made.start_all()
         yield made
 
 
@@ -41,9 +41,9 @@ def here(installation: Installation) -> Iterator[Installation]:
     installation.end_workers()
     down = [name for name in (*SERVERS, *SERVICE) if not installation.children[name].alive]
     installation.start(*down)
-    if installation.kept():
+    if installation.list_outbox_entries():
         installation.kill(*SERVICE)
         installation.clear()
         installation.start(*SERVICE)
-        installation.furnish()
+        installation.set_up()
     installation.server("broker").flushall()

@@ -15,8 +15,8 @@ from app.store.audit import AuditStore
 from tests.live.celery_faults import project
 from tests.live.celery_faults.installation import WORKSPACE, Installation
 from tests.live.celery_faults.journal import BEGIN, END, LEAVES, SAVED, SAVING, STEP, STORED, Run, runs
-from tests.live.races.invariants import demand
-from tests.live.races.workspace_state import Everything
+from tests.live.races.invariants import require_none
+from tests.live.races.workspace_state import WorkspaceState
 
 Tasks: TypeAlias = Mapping[str, int]
 """Tasks by their ids, and of how many steps each is."""
@@ -27,7 +27,7 @@ ROUNDING_S = 0.01
 
 
 @dataclass(frozen=True)
-class Tenure:
+class FencePeriod:
     """For how long a fence was the valid one of a task, by the wall's clock."""
 
     request: str
@@ -40,63 +40,69 @@ class Tenure:
         return self.begin - ROUNDING_S <= wall <= self.end + ROUNDING_S
 
 
-def tenures(events: Sequence[tuple[str, Mapping[str, str]]]) -> dict[int, Tenure]:
+def fence_periods(events: Sequence[tuple[str, Mapping[str, str]]]) -> dict[int, FencePeriod]:
     """By fence, from its grant to the event by which its request did not hold any more."""
-    found, since = dict[int, Tenure](), dict[str, tuple[int, float]]()
+    found, since = dict[int, FencePeriod](), dict[str, tuple[int, float]]()
     for _, event in events:
         name, at = event["request"], int(event["at"]) / 1000
         if event["event"] == "allocated":
             since[name] = int(event["fence"]), at
         elif event["from"] in HELD and event["to"] not in HELD:
             fence, begin = since.pop(name)
-            found[fence] = Tenure(name, fence, begin, at)
+            found[fence] = FencePeriod(name, fence, begin, at)
     return found
 
 
-def finish(here: Installation, tasks: Tasks) -> None:
+def wait_until_finished(here: Installation, tasks: Tasks) -> None:
     """Returns when all of them have ended, and nothing is kept, held, or waits."""
     try:
-        here.until(lambda: _over(here, tasks), f"all of {len(tasks)} tasks are over")
+        here.until(lambda: _all_ended(here, tasks), f"all of {len(tasks)} tasks are over")
     except AssertionError as late:
-        raise AssertionError("\n".join([str(late), *_stuck(here, tasks)])) from None
-    here.until(lambda: not here.kept(), "nothing is kept")
-    here.until(lambda: not any(here.server("ledger").zcard(here.at(one)) for one in ("leases", "waiting")), "nothing is held")
+        raise AssertionError("\n".join([str(late), *_describe_unfinished(here, tasks)])) from None
+    here.until(lambda: not here.list_outbox_entries(), "nothing is kept")
+    here.until(
+        lambda: not any(here.server("ledger").zcard(here.ledger_key(one)) for one in ("leases", "waiting")), "nothing is held"
+    )
 
 
-def prove(here: Installation, tasks: Tasks, *, undead: bool = False, unharmed: bool = False) -> list[Run]:
+def check_all(here: Installation, tasks: Tasks, *, undead: bool = False, unharmed: bool = False) -> list[Run]:
     """Everything is over and right; all runs of these tasks. Only if they may be `undead` does one go on without its units.
 
     If they are `unharmed`, as nothing was killed, they go on from what they saved in order to leave, too.
     """
-    finish(here, tasks)
+    wait_until_finished(here, tasks)
     results = here.results(tasks)
     assert results == {task: ("SUCCESS", project.total(steps)) for task, steps in tasks.items()}
-    books(here)
+    check_ledger(here)
     all_ = runs(here.journal.read(tasks))
-    wrong = [*_once(all_, tasks), *_fenced(here, all_, undead=undead), *_continued(all_, tasks, unharmed=unharmed)]
+    wrong = [
+        *_repeated_steps(all_, tasks),
+        *_steps_outside_fence(here, all_, undead=undead),
+        *_lost_progress(all_, tasks, unharmed=unharmed),
+    ]
     assert not wrong, "\n".join(wrong)
     return all_
 
 
-def books(here: Installation) -> None:
+def check_ledger(here: Installation) -> None:
     """The ledger is right, by its audit, by the model of its rules, and by its events from the first to the last."""
     client, ledger = here.server("ledger"), here.ledger
     here.until(lambda: not ledger.resume_unfinished(WORKSPACE), "nothing is unfinished")
     assert Audit(ledger, AuditStore(client)).run(WORKSPACE) == []
-    seen = Everything(client, WORKSPACE, int(time.time() * 1000))
+    seen = WorkspaceState(client, WORKSPACE, int(time.time() * 1000))
     known, listed = seen.model.requests, seen.seen.data["requests",]
     assert set(listed) == set(known)
     listed.update({name: one.number for name, one in known.items()})  # a successor keeps the number of the one before
     seen.stream = [(number, event) for number, event in seen.stream if event["event"] != "started"]  # which is no transition
-    demand([*seen.faults(), *seen.at_rest()])
+    require_none([*seen.faults(), *seen.leftovers()])
 
 
-def _over(here: Installation, tasks: Tasks) -> bool:
+def _all_ended(here: Installation, tasks: Tasks) -> bool:
     results = here.results(tasks)
     return all(results.get(task, ("", None))[0] in ENDED for task in tasks)
 
 
-def _stuck(here: Installation, tasks: Tasks) -> Iterator[str]:
+def _describe_unfinished(here: Installation, tasks: Tasks) -> Iterator[str]:
     """What is known of those that are not over."""
     results, stories = here.results(tasks), defaultdict(list)
     for _, event in here.events():
@@ -104,12 +110,14 @@ def _stuck(here: Installation, tasks: Tasks) -> Iterator[str]:
     for task in tasks:
         if results.get(task, ("",))[0] not in ENDED:
             lines = [f"{line.word} {line.fence} {line.step}" for line in here.journal.read([task]) if line.word != STEP]
-            requests = [name for name in stories if here.server("ledger").hget(here.at("request", name), "task") == task]
-            kept = here.server("ledger").hgetall(here.at("task", task))
+            requests = [
+                name for name in stories if here.server("ledger").hget(here.ledger_key("request", name), "task") == task
+            ]
+            kept = here.server("ledger").hgetall(here.ledger_key("task", task))
             yield f"{task}: {results.get(task)}, wrote {lines}, had {[stories[name] for name in requests]}, {kept}"
 
 
-def _once(all_: Sequence[Run], tasks: Tasks) -> Iterator[str]:
+def _repeated_steps(all_: Sequence[Run], tasks: Tasks) -> Iterator[str]:
     """No fence has two runs, and each task has one result, of a run that went to the end."""
     begun = Counter((run.task, run.fence) for run in all_ for _ in run.steps(BEGIN))
     yield from (f"{task} ran {times} times under fence {fence}" for (task, fence), times in begun.items() if times != 1)
@@ -119,9 +127,9 @@ def _once(all_: Sequence[Run], tasks: Tasks) -> Iterator[str]:
     yield from (f"{run} has a result without an end" for run in all_ if run.steps(STORED) and not run.steps(END))
 
 
-def _fenced(here: Installation, all_: Sequence[Run], *, undead: bool) -> Iterator[str]:
+def _steps_outside_fence(here: Installation, all_: Sequence[Run], *, undead: bool) -> Iterator[str]:
     """At no time had a task two valid fences, and what ran did so under one."""
-    valid = tenures(here.events())
+    valid = fence_periods(here.events())
     by_task = defaultdict(list)
     for run in all_:
         if run.fence not in valid:
@@ -139,7 +147,7 @@ def _fenced(here: Installation, all_: Sequence[Run], *, undead: bool) -> Iterato
                 yield f"{task} had {before} and {after}"
 
 
-def _continued(all_: Sequence[Run], tasks: Tasks, *, unharmed: bool) -> Iterator[str]:
+def _lost_progress(all_: Sequence[Run], tasks: Tasks, *, unharmed: bool) -> Iterator[str]:
     """Each run goes on where the work was last saved, and the last one does every step from there."""
     kept = (SAVED, LEAVES) if unharmed else (SAVED,)  # who leaves writes that down before it has been told
     saved: defaultdict[str, set[int]] = defaultdict(lambda: {0})

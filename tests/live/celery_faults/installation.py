@@ -74,15 +74,15 @@ class Installation:
 
     # ---- the processes
 
-    def begin(self) -> None:
+    def start_all(self) -> None:
         """Start everything but workers, make the tokens, and furnish the pools."""
         self.start(*SERVERS)
         self.tokens |= {name: self._token(name, *words) for name, words in TOKENS.items()}
         project.configure(self.folder, self.url("broker"), self.url("results"), self.client.url, self.tokens["proofs"])
         self.start(*SERVICE)
-        self.furnish()
+        self.set_up()
 
-    def furnish(self) -> None:
+    def set_up(self) -> None:
         """Two teams that own half of a pool each, and one of them has another pool for itself."""
         self.client.create_pool("gpus", {"gpu": GPUS}, settings={"grace_s": 3, "checkpoint_timeout_s": 6})
         for team in TEAMS:
@@ -240,40 +240,42 @@ class Installation:
             return False
         return True
 
-    def at(self, name: str, *parts: str) -> str:
+    def ledger_key(self, name: str, *parts: str) -> str:
         """A key of the ledger."""
         return key(name, WORKSPACE, *parts)
 
     def events(self, after: str = "-") -> list[tuple[str, Mapping[str, str]]]:
         """The ledger's events, with the number of each; all, or those after one."""
-        found: Any = self.server("ledger").xrange(self.at("events"), f"({after}" if after != "-" else after, "+")
+        found: Any = self.server("ledger").xrange(self.ledger_key("events"), f"({after}" if after != "-" else after, "+")
         return list(found)
 
     def last_event(self) -> str:
         """The number of the newest event."""
-        found: Any = self.server("ledger").xrevrange(self.at("events"), count=1)
+        found: Any = self.server("ledger").xrevrange(self.ledger_key("events"), count=1)
         return str(found[0][0]) if found else "-"
 
-    def holders(self) -> list[str]:
+    def list_allocations(self) -> list[str]:
         """Tasks that hold something."""
         ledger: Any = self.server("ledger")
-        return [ledger.hget(self.at("request", name), "task") for name in ledger.zrange(self.at("leases"), 0, -1)]
+        return [
+            ledger.hget(self.ledger_key("request", name), "task") for name in ledger.zrange(self.ledger_key("leases"), 0, -1)
+        ]
 
     def times_sent(self, task: str) -> int:
         """How often a task was sent under its fence."""
-        return int(self.server("ledger").hget(self.at("task", task), "sent") or 0)
+        return int(self.server("ledger").hget(self.ledger_key("task", task), "sent") or 0)
 
     def counted(self, name: str) -> int:
         """What the ledger has counted."""
-        return int(self.server("ledger").hget(self.at("counters"), name) or 0)
+        return int(self.server("ledger").hget(self.ledger_key("counters"), name) or 0)
 
-    def kept(self) -> list[str]:
+    def list_outbox_entries(self) -> list[str]:
         """Keys of tasks that are in the ledger."""
         ledger = self.server("ledger")
-        begin = self.at("task", "")
-        return [*ledger.scan_iter(f"{begin}*", 1000), *(one for one in map(self.at, KEPT) if ledger.exists(one))]
+        begin = self.ledger_key("task", "")
+        return [*ledger.scan_iter(f"{begin}*", 1000), *(one for one in map(self.ledger_key, KEPT) if ledger.exists(one))]
 
-    def wanting(self) -> int:
+    def waiter_count(self) -> int:
         """How many scripts wait until the ledger takes changes again."""
         clients: Any = self.server("ledger").client_list()
         return sum("b" in one["flags"] and one["cmd"].startswith("eval") for one in clients)
@@ -286,11 +288,11 @@ class Installation:
         """How many tasks somebody has taken to be sent and not yet said what became of them."""
         ledger: Any = self.server("ledger")
         seconds, micros = ledger.time()
-        return int(ledger.zcount(self.at("outbox"), f"({seconds * 1000 + micros // 1000}", "+inf"))
+        return int(ledger.zcount(self.ledger_key("outbox"), f"({seconds * 1000 + micros // 1000}", "+inf"))
 
     def sent(self, tasks: Iterable[str]) -> bool:
         """Whether all of these were sent, and the ledger knows it."""
-        waiting = {str(one) for one in self.server("ledger").zrange(self.at("unstarted"), 0, -1)}
+        waiting = {str(one) for one in self.server("ledger").zrange(self.ledger_key("unstarted"), 0, -1)}
         return set(tasks) <= waiting
 
     def results(self, tasks: Iterable[str]) -> dict[str, tuple[str, Any]]:
@@ -318,7 +320,7 @@ class Installation:
         """Returns when it holds."""
         wait_until(condition, f"{what}; see {self.folder}", IN_S)
 
-    def let_go(self, *tasks: str) -> None:
+    def release_tasks(self, *tasks: str) -> None:
         """Those that wait may go on."""
         for task in tasks:
             project.gate(task).touch()

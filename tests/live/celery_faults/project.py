@@ -78,7 +78,7 @@ def worth(step: int) -> int:
     return 3 * step * step + 1
 
 
-class Ours(PoolTask[Any, Any]):
+class RecordedTask(PoolTask[Any, Any]):
     """What all of them ask for, unless it is said at the call."""
 
     component = "red"
@@ -86,14 +86,14 @@ class Ours(PoolTask[Any, Any]):
     lease_s = 3
 
 
-class Diary:
+class TaskProgress:
     """What one run writes, saves, and waits for."""
 
-    def __init__(self, task: Ours, team: str) -> None:
+    def __init__(self, task: RecordedTask, team: str) -> None:
         self._held, self._task, self._team = task.allocation, str(task.request.id), team
         self.leaving = False
 
-    def say(self, word: str, step: int) -> None:
+    def record(self, word: str, step: int) -> None:
         """Written down."""
         journal().write(word, self._task, self._team, self._held.fence or 0, step)
 
@@ -108,11 +108,11 @@ class Diary:
         """Such that it can be gone on from; the run may end here."""
         path = folder / "saved" / f"{self._task}-{self._held.fence}-{step}"
         path.write_text(json.dumps([step, made]))
-        self.say(word, step)
+        self.record(word, step)
         self.leaving = True  # what is raised now comes after the units were given up
         with suppress(Unavailable):  # nobody hears it; there will be another
             self._held.checkpoint_done(str(path))
-            self.say(SAVED, step)
+            self.record(SAVED, step)
         self.leaving = False
 
     def wait(self, step: int) -> None:
@@ -120,56 +120,56 @@ class Diary:
         until, known = time.monotonic() + PATIENT_S, False
         while not gate(self._task).exists():
             assert time.monotonic() < until, f"{self._task} was forgotten"
-            if self.asked and not known:
+            if self.is_preempted and not known:
                 known = True
-                self.say(ASKED, step)
+                self.record(ASKED, step)
             time.sleep(0.005)
 
     @property
-    def asked(self) -> bool:
+    def is_preempted(self) -> bool:
         """Whether it has to leave."""
         return self._held.should_checkpoint()
 
 
-@app.task(base=Ours, name="work", bind=True)
+@app.task(base=RecordedTask, name="work", bind=True)
 def work(
-    self: Ours, team: str, steps: int, pause_s: float, save_every: int = 0, hold: int | str = "", heeds: bool = False
+    self: RecordedTask, team: str, steps: int, pause_s: float, save_every: int = 0, hold: int | str = "", heeds: bool = False
 ) -> int:
     """So many steps, each of which takes a while. It saves its work every so often, and also when asked to if it heeds that.
 
     At the step it is told to hold it waits to be let go on; at `end`, when all steps are done; at `stored`, when its result is.
     """
-    diary = Diary(self, team)
+    diary = TaskProgress(self, team)
     step, made = diary.restored()
-    diary.say(BEGIN, step)
+    diary.record(BEGIN, step)
     try:
         while step < steps:
             if hold == step:
                 diary.wait(step)
-            if heeds and diary.asked:
+            if heeds and diary.is_preempted:
                 diary.save(LEAVES, step, made)
             time.sleep(pause_s)
             made += worth(step)
-            diary.say(STEP, step)
+            diary.record(STEP, step)
             step += 1
             if save_every and step % save_every == 0:
                 diary.save(SAVING, step, made)
         if hold == END:
-            diary.say(HOLDS, step)
+            diary.record(HOLDS, step)
             diary.wait(step)
     except BaseException:
         if not diary.leaving:
-            diary.say(OUT, step)
+            diary.record(OUT, step)
         raise
-    diary.say(END, step)
+    diary.record(END, step)
     return made
 
 
 @signals.task_success.connect(sender=work)
-def _note_stored(sender: Ours, **_: object) -> None:
+def _note_stored(sender: RecordedTask, **_: object) -> None:
     """The result is stored, and the units are not given back yet."""
     team, steps = (sender.request.args or ())[:2]
-    diary = Diary(sender, team)
-    diary.say(STORED, steps)
+    diary = TaskProgress(sender, team)
+    diary.record(STORED, steps)
     if (sender.request.kwargs or {}).get("hold") == STORED:
         diary.wait(steps)

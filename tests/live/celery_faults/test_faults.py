@@ -33,7 +33,7 @@ import pytest
 from poolkeeper.celery import NotParked
 from poolkeeper.errors import Conflict
 
-from tests.live.celery_faults.final_checks import lost_steps, prove
+from tests.live.celery_faults.final_checks import check_all, lost_steps
 from tests.live.celery_faults.installation import GPUS, SHARE, SLOTS, START_S, TRIES, Installation
 from tests.live.celery_faults.journal import ASKED, BEGIN, END, HOLDS, LEAVES, OUT, STEP, STORED
 from tests.live.celery_faults.project import work
@@ -109,7 +109,7 @@ def test_being_parked_and_the_api_dies(here: Installation) -> None:
     here.restart("api")
     submits.join(60)
     assert len(tasks) == 40
-    prove(here, tasks)
+    check_all(here, tasks)
 
 
 def test_parked_and_the_whole_service_dies(here: Installation, full: list[str]) -> None:
@@ -118,10 +118,10 @@ def test_parked_and_the_whole_service_dies(here: Installation, full: list[str]) 
     later = send(4, countdown=1)
     here.kill("api", "dispatcher", "ledger")
     here.start("ledger", "api")
-    assert here.server("ledger").zcard(here.at("waiting")) == len(tasks)
+    assert here.server("ledger").zcard(here.ledger_key("waiting")) == len(tasks)
     free(here, full)
     here.start("dispatcher")
-    all_ = prove(here, tasks | later)
+    all_ = check_all(here, tasks | later)
     assert len(all_) == len(tasks) + len(later), "each ran once"
 
 
@@ -135,10 +135,10 @@ def test_granted_while_the_broker_is_away_and_the_ledger_dies(here: Installation
     here.until(lambda: here.counted("dispatch_failures") > failures, "it was tried")
     here.restart("ledger")
     here.until(lambda: here.counted("dispatch_failures") > failures + 1, "it is tried again")
-    assert here.server("ledger").zcard(here.at("outbox")) == GPUS
+    assert here.server("ledger").zcard(here.ledger_key("outbox")) == GPUS
     here.start("broker")
     here.start_worker()
-    all_ = prove(here, tasks)
+    all_ = check_all(here, tasks)
     assert len(all_) == len(tasks), "each ran once"
 
 
@@ -153,12 +153,12 @@ def test_granted_and_the_dispatcher_dies_before_it_has_said_what_it_has_sent(her
             until_it_is_dead.enter_context(here.unwritten())
         here.until(lambda: here.queued() == SLOTS, "all are sent")
         here.kill("dispatcher")
-        here.until(lambda: not here.wanting(), "nothing that it wanted to say is left of it")
+        here.until(lambda: not here.waiter_count(), "nothing that it wanted to say is left of it")
     here.server("broker").ltrim("celery", 0, SLOTS // 2 - 1)  # as if it had died half-way
-    assert ledger.zcard(here.at("outbox")) == SLOTS, "the ledger does not know of any that it was sent"
+    assert ledger.zcard(here.ledger_key("outbox")) == SLOTS, "the ledger does not know of any that it was sent"
     here.start("dispatcher")
     here.start_worker()
-    all_ = prove(here, tasks)
+    all_ = check_all(here, tasks)
     assert len(all_) == SLOTS, "each ran once"
 
 
@@ -172,9 +172,9 @@ def test_sent_and_the_worker_dies_that_has_fetched_and_begun_some(here: Installa
     fetched = send(2)
     here.until(lambda: here.sent(fetched) and not here.queued(), "it has fetched two more")
     doomed.kill()
-    here.let_go(*tasks)
+    here.release_tasks(*tasks)
     here.start_worker()
-    all_ = prove(here, tasks | fetched)
+    all_ = check_all(here, tasks | fetched)
     assert [len([run for run in all_ if run.task == task]) for task in fetched] == [1, 1]
     assert sorted(lost_steps(all_).values()) == [[1], [1]], "the step since the last checkpoint"
 
@@ -186,7 +186,7 @@ def test_sent_and_the_broker_loses_it(here: Installation) -> None:
     here.empty("broker")
     here.start("broker")
     here.start_worker()
-    all_ = prove(here, tasks)
+    all_ = check_all(here, tasks)
     assert len(all_) == len(tasks), "each ran once"
 
 
@@ -196,22 +196,22 @@ def test_sent_and_the_ledger_dies(here: Installation) -> None:
     tasks = send(GPUS)
     here.until(lambda: here.sent(tasks), "they are sent")
     here.restart("ledger")
-    assert sorted(here.holders()) == sorted(tasks), "what was granted still is"
+    assert sorted(here.list_allocations()) == sorted(tasks), "what was granted still is"
     assert not here.journal.read(tasks), "nobody has begun"
     os.killpg(worker.pid, signal.SIGCONT)
-    all_ = prove(here, tasks)
+    all_ = check_all(here, tasks)
     assert len(all_) == len(tasks), "each ran once"
 
 
 def test_sent_and_nobody_begins_it_and_the_dispatcher_dies(here: Installation) -> None:
     before = here.last_event()
     tasks = send(GPUS, redeliveries=0) | send(2, "blue")
-    here.until(lambda: all(here.times_sent(task) == 2 for task in here.holders()), "all are sent a second time")
+    here.until(lambda: all(here.times_sent(task) == 2 for task in here.list_allocations()), "all are sent a second time")
     here.restart("dispatcher")
     happened(here, before, "expired", 1, "not_started")
     here.until(lambda: here.queued() > GPUS * TRIES, "under another fence, too")
     here.start_worker()
-    all_ = prove(here, tasks)
+    all_ = check_all(here, tasks)
     assert len(all_) == len(tasks), "each ran once, however often it was sent"
 
 
@@ -228,8 +228,8 @@ def test_running_and_a_child_dies_while_nobody_dispatches(here: Installation) ->
     happened(here, before, "expired", 1, "worker_lost")
     here.start("dispatcher")
     here.written(BEGIN, doomed.task, times=2)
-    here.let_go(*tasks)
-    all_ = prove(here, tasks)
+    here.release_tasks(*tasks)
+    all_ = check_all(here, tasks)
     assert [run.first_step for run in all_ if run.task == doomed.task] == [0, 5]
     assert [run.first_step for run in all_ if run.task == other.task] == [0]
 
@@ -242,8 +242,8 @@ def test_running_and_the_ledger_is_away_for_longer_than_a_lease(here: Installati
     lapsed = max(line.step for line in steps) + round((LEASE_S + 1) / 0.1)
     here.written(STEP, *tasks, step=lapsed)  # nobody can tell them anything, so they go on
     here.start("ledger")
-    here.let_go(*tasks)
-    prove(here, tasks, undead=True)
+    here.release_tasks(*tasks)
+    check_all(here, tasks, undead=True)
 
 
 @pytest.mark.parametrize("insists", [True, False], ids=["celery insists", "celery gives up"])
@@ -256,10 +256,10 @@ def test_running_and_the_broker_dies_with_the_results(here: Installation, insist
     here.until(lambda: here.sent(further) and not here.queued(), "it has fetched two more")
     further |= send(6)
     here.kill("broker", "results")
-    here.let_go(*tasks)
+    here.release_tasks(*tasks)
     here.written(END, *tasks)
     here.start("broker", "results")
-    all_ = prove(here, tasks | further)
+    all_ = check_all(here, tasks | further)
     assert len(all_) == len(tasks | further), "who ran went on, and the others ran once"
 
 
@@ -276,11 +276,11 @@ def test_running_and_the_worker_stands_still_until_its_task_runs_elsewhere(here:
     (again,) = here.written(word, task, step=step, times=2)
     assert (again.pid, again.fence) != (before.pid, before.fence)
     os.killpg(second.pid, signal.SIGSTOP)
-    here.let_go(task)
+    here.release_tasks(task)
     os.killpg(first.pid, signal.SIGCONT)
     here.until(lambda: not is_there(before.pid) or here.journal.read([task], END), "it is gone, or at its end")
     os.killpg(second.pid, signal.SIGCONT)
-    all_ = prove(here, tasks, undead=True)
+    all_ = check_all(here, tasks, undead=True)
     assert not all_[0].steps(STORED), "what it had no right to do any more came to nothing"
 
 
@@ -309,9 +309,9 @@ def test_asked_to_leave_and_the_worker_dies(here: Installation) -> None:
     doomed = here.start_worker()
     tasks, _ = asked_to_leave(here, save_every=2)
     doomed.kill()
-    here.let_go(*tasks)
+    here.release_tasks(*tasks)
     here.start_worker()
-    all_ = prove(here, tasks)
+    all_ = check_all(here, tasks)
     lost = [steps for steps in lost_steps(all_).values() if any(steps)]
     assert all(max(steps) <= 1 for steps in lost), "no more than since the last checkpoint"
     assert not [run for run in all_ if run.steps(OUT)]
@@ -323,12 +323,12 @@ def test_asked_to_leave_and_the_ledger_dies(here: Installation) -> None:
     before = here.last_event()
     tasks, leaving = asked_to_leave(here, lease_s=LONG_LEASE_S)
     here.kill("ledger")
-    here.let_go(*leaving)  # and nobody else, or there would be units enough, and they could stay
+    here.release_tasks(*leaving)  # and nobody else, or there would be units enough, and they could stay
     here.written(LEAVES, *leaving)
     here.start("ledger")
     happened(here, before, "preempted", SHARE)
-    here.let_go(*tasks)
-    all_ = prove(here, tasks)
+    here.release_tasks(*tasks)
+    all_ = check_all(here, tasks)
     assert lost_steps(all_) == {task: [0] for task in leaving}, "that its work is saved was told later"
 
 
@@ -337,12 +337,12 @@ def test_asked_to_leave_and_the_broker_dies(here: Installation) -> None:
     before, failures = here.last_event(), here.counted("dispatch_failures")
     tasks, leaving = asked_to_leave(here, lease_s=LONG_LEASE_S)
     here.kill("broker")
-    here.let_go(*leaving)
+    here.release_tasks(*leaving)
     happened(here, before, "preempted", SHARE)
     here.until(lambda: here.counted("dispatch_failures") > failures, "nobody can be sent in their place")
     here.start("broker")
-    here.let_go(*tasks)
-    all_ = prove(here, tasks)
+    here.release_tasks(*tasks)
+    all_ = check_all(here, tasks)
     assert lost_steps(all_) == {task: [0] for task in leaving}, "and all others ran once"
 
 
@@ -355,9 +355,9 @@ def test_ending_and_the_worker_dies_before_and_after_the_result_is_stored(here: 
     here.written(HOLDS, *unsaid)
     here.written(STORED, *said)
     doomed.kill()
-    here.let_go(*unsaid, *said)
+    here.release_tasks(*unsaid, *said)
     here.start_worker()
-    all_ = prove(here, unsaid | said)
+    all_ = check_all(here, unsaid | said)
     by_task = {task: [run.first_step for run in all_ if run.task == task] for task in unsaid | said}
     assert list(by_task.values()) == [[0, 8], [0, 8], [0], [0]], "a result that is there is not made again"
 
@@ -368,10 +368,10 @@ def test_ending_and_the_api_is_away_for_longer_than_a_lease(here: Installation) 
     tasks = send(2, hold=STORED)
     here.written(STORED, *tasks)
     here.kill("api")
-    here.let_go(*tasks)
+    here.release_tasks(*tasks)
     happened(here, before, "expired", 2, "lease_lapsed")
     happened(here, before, "allocated", 4)
     here.start("api")
-    all_ = prove(here, tasks)
+    all_ = check_all(here, tasks)
     assert len(all_) == len(tasks), "a result that is there is not made again"
     assert START_S < LEASE_S

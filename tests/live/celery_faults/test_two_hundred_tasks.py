@@ -12,7 +12,7 @@ import pytest
 from poolkeeper import Client
 from poolkeeper.errors import AccessDenied
 
-from tests.live.celery_faults.final_checks import HELD, lost_steps, prove, tenures
+from tests.live.celery_faults.final_checks import HELD, check_all, fence_periods, lost_steps
 from tests.live.celery_faults.installation import GPUS, SHARE, START_S, Installation
 from tests.live.celery_faults.journal import LEAVES, OUT, STEP, Run, most_at_once
 from tests.live.celery_faults.project import work
@@ -68,7 +68,7 @@ def test_two_teams_over_four_units(here: Installation, pool: str) -> None:
         tasks |= borrowers | dict(short("red", random) for _ in range(NUMBER // 4 - GPUS))
         here.written(STEP, *borrowers, step=AT_STEP[checkpoint])
         tasks |= dict(short("blue", random) for _ in range(NUMBER // 4))
-        all_ = prove(here, tasks, unharmed=True)
+        all_ = check_all(here, tasks, unharmed=True)
         left |= who_left(all_, checkpoint)
     assert len(tasks) == NUMBER
     assert most_at_once(run.body for run in all_) == GPUS
@@ -131,7 +131,7 @@ def shortages(events: Sequence[tuple[str, Mapping[str, str]]], component: str) -
 
 def handed_over(events: Sequence[tuple[str, Mapping[str, str]]], all_: Sequence[Run]) -> None:
     """A unit that is granted is soon used."""
-    granted = tenures(events)
+    granted = fence_periods(events)
     took = sorted(run.lines[0].wall - granted[run.fence].begin for run in all_)
     print(f"from grant to work: {took[len(took) // 2]:.3f} s in the middle, {took[-1]:.3f} s at most")
     assert took[len(took) // 2] <= AT_ONCE_S

@@ -15,7 +15,7 @@ from app.store.child_process import ChildProcess
 from app.store.embedded_redis import EmbeddedRedis, find_server
 from tests.support.backends import free_port, require, wait_until
 from tests.support.cli_program import Program
-from tests.support.stub_server import StandIn
+from tests.support.stub_server import StubServer
 
 _numbers = itertools.count(1)
 
@@ -59,13 +59,13 @@ def poolkeeper(service: str, tmp_path: Path) -> Program:
 
 
 @pytest.fixture
-def standin() -> Iterator[StandIn]:
+def standin() -> Iterator[StubServer]:
     """A server that does as it is told."""
-    with StandIn() as server:
+    with StubServer() as server:
         yield server
 
 
 @pytest.fixture
-def told(standin: StandIn, tmp_path: Path) -> Program:
+def told(standin: StubServer, tmp_path: Path) -> Program:
     """The program, before that server."""
     return Program(standin.url, tmp_path, "default")

@@ -15,7 +15,7 @@ import pytest
 from poolkeeper.cli.exit_codes import ExitCode
 
 from tests.support.cli_program import PROGRAM, Program
-from tests.support.stub_server import StandIn, says
+from tests.support.stub_server import StubServer, reply
 
 
 @pytest.fixture
@@ -52,16 +52,16 @@ def test_completion_scripts_are_scripts(nowhere: Program, shell: str, tmp_path: 
         subprocess.run([checker, "-n", script], check=True, timeout=10)
 
 
-def test_a_name_that_is_no_ascii_is_escaped_where_it_must_be(told: Program, standin: StandIn) -> None:
+def test_a_name_that_is_no_ascii_is_escaped_where_it_must_be(told: Program, standin: StubServer) -> None:
     who = {**WHO, "name": "→na"}
     for form in ("json", "table", "name"):
-        standin.script(says(who), says(who))
+        standin.script(reply(who), reply(who))
         assert "\\u2192na" in told.process("whoami", "-o", form, PYTHONIOENCODING="latin-1").out
         assert "→na" in told.process("whoami", "-o", form, PYTHONIOENCODING="utf-8").out
 
 
-def test_closed_streams_are_nobodys_trouble(told: Program, standin: StandIn) -> None:
-    standin.script(says({"items": [], "next_cursor": None}))
+def test_closed_streams_are_nobodys_trouble(told: Program, standin: StubServer) -> None:
+    standin.script(reply({"items": [], "next_cursor": None}))
     command = f"{shlex.quote(str(PROGRAM))} pool list <&- >&-"
     done = subprocess.run(["bash", "-c", command], env=told.environment(), stderr=subprocess.PIPE, timeout=30)
     assert (done.returncode, done.stderr) == (0, b"")

@@ -12,7 +12,7 @@ from poolkeeper.cli.exit_codes import ExitCode
 
 from tests.support.backends import free_port
 from tests.support.cli_program import Program, Terminal
-from tests.support.stub_server import Act, Handler, StandIn, refuses, says
+from tests.support.stub_server import Action, StubHandler, StubServer, refuse, reply
 
 STEERING = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 
@@ -86,12 +86,12 @@ def test_of_many_pools_one_is_looked_at_closely(poolkeeper: Program) -> None:
     assert max(map(len, lines)) <= 60
 
 
-def answers(to: Mapping[str, Any]) -> list[Act]:
+def answers(to: Mapping[str, Any]) -> list[Action]:
     """Answers by what is asked, as often as one likes."""
 
-    def act(handler: Handler) -> None:
+    def act(handler: StubHandler) -> None:
         found = next((body for part, body in to.items() if part in handler.path), None)
-        (says(found) if found is not None else refuses(404, "no_such_route"))(handler)
+        (reply(found) if found is not None else refuse(404, "no_such_route"))(handler)
 
     return [act] * 1000
 
@@ -101,26 +101,26 @@ def test_a_service_that_is_away_is_waited_for(tmp_path: Path) -> None:
     program = Program(f"http://127.0.0.1:{port}", tmp_path, "default")
     with program.on_a_terminal("top", "--interval", "0.5") as terminal:
         terminal.until(r"no answer from http://127.0.0.1:\d+: Connection refused; trying again")
-        with StandIn(port) as standin:
+        with StubServer(port) as standin:
             pools: dict[str, Any] = {"items": [a_pool()], "next_cursor": None}
             nothing = pools | {"items": []}
             standin.script(*answers({"/policies": nothing, "/requests": nothing, "/pools": pools}))
             terminal.until("2 running, 0 waiting")
-            standin.acts.clear()
-            standin.script(*[refuses(503, "store_unavailable", "Redis is away")] * 1000)
+            standin.actions.clear()
+            standin.script(*[refuse(503, "store_unavailable", "Redis is away")] * 1000)
             terminal.until(r"Redis is away; trying again; this was \d+ s ago")
         terminal.type("q")
         assert terminal.ended() == ExitCode.OK
 
 
-def test_a_token_that_is_not_good_ends_it(told: Program, standin: StandIn) -> None:
-    standin.script(*[refuses(401, "unknown_token", "this token is unknown, expired or revoked")] * 50)
+def test_a_token_that_is_not_good_ends_it(told: Program, standin: StubServer) -> None:
+    standin.script(*[refuse(401, "unknown_token", "this token is unknown, expired or revoked")] * 50)
     with told.on_a_terminal("top") as terminal:
         assert terminal.ended() == ExitCode.DENIED
     assert "this token is unknown, expired or revoked" in terminal.seen.partition("\x1b[?1049l")[2]
 
 
-def test_an_answer_that_is_none_ends_it_in_words(told: Program, standin: StandIn) -> None:
+def test_an_answer_that_is_none_ends_it_in_words(told: Program, standin: StubServer) -> None:
     standin.script(*answers({"/pools": {"items": [{"name": "gpus"}], "next_cursor": None}}))
     with told.on_a_terminal("top") as terminal:
         assert terminal.ended() == ExitCode.REFUSED

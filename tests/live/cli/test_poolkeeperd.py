@@ -1,16 +1,19 @@
-"""`poolkeeperd`'s commands beside the service: real processes on a real embedded server, wrong settings, help."""
+"""`poolkeeperd`'s commands beside the service: on a real embedded server, wrong settings, help."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from app.bootstrap import Services, open_services
+from app.domain.specs import PoolSpec
+from app.settings import Settings
+from app.store.connection import RedisClient, connect
 from tests.support.backends import require, short_folder
-from tests.support.poolkeeperd import environment, run
+from tests.support.poolkeeperd import run, run_in_process
 
 
 @pytest.fixture
@@ -20,38 +23,33 @@ def folder(tmp_path: Path) -> Iterator[Path]:
         yield made
 
 
-def do(folder: Path, *statements: str) -> None:
-    """Something done to the data that the next command finds; `services`, `client` and PoolSpec are at hand."""
-    program = (
-        "from app.bootstrap import open_services; from app.settings import Settings; from app.store.connection import connect\n"
-        "from app.domain.specs import PoolSpec\n"
-        "with open_services(Settings.read()) as here:\n"
-        "    services, client = here.services, connect(here.url)\n"
-    )
-    lines = [f"    {statement}\n" for statement in statements]
-    subprocess.run([sys.executable, "-c", program + "".join(lines)], env=environment(folder), check=True, timeout=60)
+@contextmanager
+def opened(folder: Path) -> Iterator[tuple[Services, RedisClient]]:
+    """The services and the server of the data, for as long as the context."""
+    with open_services(Settings(data_dir=folder / "data")) as here, connect(here.url) as client:
+        yield here.services, client
 
 
 def test_audit_says_what_differs_and_repairs(folder: Path) -> None:
-    do(
-        folder,
-        "services.pools.create('w', PoolSpec(name='p', capacity={'gpu': 1}))",
-        "client.hset('pk:{w}:pool:p', 'used:gpu', 1)",
-    )
-    found = run(folder, "audit", "w")
+    with opened(folder) as (services, client):
+        services.pools.create("w", PoolSpec(name="p", capacity={"gpu": 1}))
+        client.hset("pk:{w}:pool:p", "used:gpu", "1")
+    found = run(folder, "audit", "w")  # in a process of its own, as a person runs it
     assert found.returncode == 3
     assert "w: account p pool used gpu: 1, should be 0" in found.stdout
-    assert run(folder, "audit", "--repair").returncode == 0
-    clean = run(folder, "audit")
+    assert run_in_process(folder, "audit", "--repair").returncode == 0
+    clean = run_in_process(folder, "audit")
     assert (clean.returncode, clean.stdout) == (0, "w: 0 differences\n")
-    unknown = run(folder, "audit", "v")
+    unknown = run_in_process(folder, "audit", "v")
     assert (unknown.returncode, unknown.stderr) == (1, "poolkeeperd: there is no workspace v; there are: w\n")
     assert not list((folder / "data").glob("*.sock"))
 
 
 def test_tidy_does_one_round(folder: Path) -> None:
-    do(folder, "services.workspaces.add('w')", "client.zadd('pk:{w}:ended', {'old': 1})")
-    done = run(folder, "tidy")
+    with opened(folder) as (services, client):
+        services.workspaces.add("w")
+        client.zadd("pk:{w}:ended", {"old": 1})
+    done = run_in_process(folder, "tidy")
     assert (done.returncode, done.stdout) == (0, "w: 0 leases lapsed, 0 waiters forgotten, 1 pruned\n")
 
 
@@ -64,12 +62,12 @@ def test_tidy_does_one_round(folder: Path) -> None:
     ],
 )
 def test_wrong_surroundings_are_one_line(folder: Path, wrong: dict[str, str], code: int, said: str) -> None:
-    done = run(folder, "tidy", **wrong)
+    done = run_in_process(folder, "tidy", **wrong)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (code, "", 1)
     assert said in done.stderr
 
 
 def test_help_names_every_command(folder: Path) -> None:
-    text = run(folder, "--help").stdout
+    text = run_in_process(folder, "--help").stdout
     for command in ("up", "api", "worker", "beat", "token", "audit", "tidy"):
         assert f"\n  {command} " in text

@@ -15,7 +15,7 @@ from tests.support.backends import wait_until
 from tests.support.cli_program import Program
 from tests.support.cli_runs import ALL, BEGIN, SLEEP, WORK, Lab, nobody_lives
 from tests.support.poolkeeperd import descendants
-from tests.support.stub_server import StandIn, says
+from tests.support.stub_server import StubServer, reply
 
 
 @pytest.fixture
@@ -49,13 +49,13 @@ def test_the_command_has_stdout_its_environment_and_its_exit_code(lab: Lab) -> N
     assert not Path(seen["POOLKEEPER_CHECKPOINT_FILE"]).parent.exists()
 
 
-def test_a_token_that_was_an_option_is_not_passed_on(told: Program, standin: StandIn, beneath: str, tmp_path: Path) -> None:
+def test_a_token_that_was_an_option_is_not_passed_on(told: Program, standin: StubServer, beneath: str, tmp_path: Path) -> None:
     granted = {"id": "r", "status": "allocated", "fence": 3, "lease_s": 60, "pool": "p"}
     begun = {"id": "r", "status": "allocated", "directive": "continue", "lease_expires_at": None, "deadline": None}
-    standin.script(says(granted, 201), says(begun), says(granted | {"status": "released", "outcome": "succeeded"}))
+    standin.script(reply(granted, 201), reply(begun), reply(granted | {"status": "released", "outcome": "succeeded"}))
     with Lab(told, beneath, tmp_path).run(*ALL, "--token", "secret", script="env", POOLKEEPER_TOKEN="of-old") as run:
         run.ends(0)
-    assert [heard.headers["authorization"] for heard in standin.heard] == ["Bearer secret"] * 3
+    assert [heard.headers["authorization"] for heard in standin.calls] == ["Bearer secret"] * 3
     assert "POOLKEEPER_TOKEN=of-old\n" in run.out
     assert "secret" not in run.out
 

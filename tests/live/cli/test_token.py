@@ -1,4 +1,4 @@
-"""`poolkeeperd token` as a person runs it: real processes, an embedded server, also beside a service that runs."""
+"""`poolkeeperd token` on an embedded server, also beside a service that runs in a process of its own."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from app.store.connection import StoreMisconfigured, connect
 from app.store.embedded_redis import LOCK_FILE, SOCKET_PATH_LIMIT
 from tests.support.backends import require, short_folder
 from tests.support.paths import ROOT
+from tests.support.poolkeeperd import run, run_in_process
 
-COMMAND = [sys.executable, "-c", "from app.cli.main import main; main(prog_name='poolkeeperd')"]
 SERVICE = """
 import sys
 from app.bootstrap import open_services
@@ -51,10 +51,7 @@ def token(data: Path, *words: str, **more: str) -> subprocess.CompletedProcess[s
 
 
 def poolkeeperd(data: Path, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*COMMAND, *words], env=environment(data, **more), cwd=ROOT, capture_output=True, text=True, timeout=60,
-        check=False,
-    )  # fmt: skip
+    return run_in_process(ROOT, *words, POOLKEEPER_DATA_DIR=str(data), **more)
 
 
 @contextmanager
@@ -137,7 +134,8 @@ def test_beside_a_service_whose_socket_is_elsewhere(folder: Path) -> None:
         assert recognised(url, secret)
 
 
-def test_a_server_that_is_not_offered_is_not_used(folder: Path) -> None:
+def test_a_server_that_is_not_offered_is_not_used(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedded_redis, "LOCK_TIMEOUT_S", 0.2)
     with service(folder, "alone") as (_, process):
         refused = token(folder, "list")
         assert (refused.returncode, refused.stdout) == (1, "")
@@ -188,6 +186,6 @@ def test_what_cannot_be_is_said(folder: Path, words: tuple[str, ...], code: int,
 
 
 def test_a_wrong_setting_is_one_line(folder: Path) -> None:
-    wrong = token(folder, "list", POOLKEEPER_CHUNK="many")
+    wrong = run(folder, "token", "list", POOLKEEPER_CHUNK="many")  # in a process of its own, as a person runs it
     assert (wrong.returncode, wrong.stderr.count("\n")) == (2, 1)
     assert "POOLKEEPER_CHUNK" in wrong.stderr

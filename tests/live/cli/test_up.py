@@ -16,7 +16,7 @@ import pytest
 from app.cli.supervisor import API_PATIENCE_S
 from app.cli.up import stopping
 from tests.support.backends import require, short_folder, wait_until
-from tests.support.poolkeeperd import COMMAND, Up, descendants, environment, living, run, up, wait_until_served
+from tests.support.poolkeeperd import COMMAND, Up, descendants, environment, living, run, run_in_process, up, wait_until_served
 
 POOLS = """
 pools:
@@ -181,7 +181,7 @@ def test_with_tokens_it_makes_the_first_and_shows_it_once(folder: Path) -> None:
     ],
 )
 def test_wrong_surroundings_are_one_line(folder: Path, wrong: dict[str, str], code: int, said: str) -> None:
-    done = run(folder, "up", **{"POOLKEEPER_PORT": "0"} | wrong)
+    done = run_in_process(folder, "up", **{"POOLKEEPER_PORT": "0"} | wrong)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (code, "", 1), done.stderr
     assert said in done.stderr
     assert not list(folder.glob("data/*.sock"))
@@ -199,7 +199,7 @@ def test_wrong_surroundings_are_one_line(folder: Path, wrong: dict[str, str], co
 def test_bad_pools_are_one_line(folder: Path, text: str | None, said: str) -> None:
     if text:
         (folder / "none.yaml").write_text(text)
-    done = run(folder, "up", "--pools", "none.yaml", POOLKEEPER_PORT="0")
+    done = run_in_process(folder, "up", "--pools", "none.yaml", POOLKEEPER_PORT="0")
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1), done.stderr
     assert said in done.stderr
 
@@ -208,13 +208,13 @@ def test_a_port_in_use_is_named(folder: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         for words in (["up"], ["api"]):
-            done = run(folder, *words, POOLKEEPER_PORT=str(port), POOLKEEPER_REDIS_URL="unix:///nowhere.sock")
+            done = run_in_process(folder, *words, POOLKEEPER_PORT=str(port), POOLKEEPER_REDIS_URL="unix:///nowhere.sock")
             assert (done.returncode, done.stderr.count("\n")) == (1, 1)
             assert f"port {port} of 127.0.0.1 is in use" in done.stderr
 
 
 @pytest.mark.parametrize("name", ["api", "worker", "beat"])
 def test_a_process_alone_needs_a_redis(folder: Path, name: str) -> None:
-    done = run(folder, name)
+    done = run_in_process(folder, name)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "POOLKEEPER_REDIS_URL" in done.stderr

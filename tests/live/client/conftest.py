@@ -17,7 +17,7 @@ from app.store.embedded_redis import EmbeddedRedis, find_server
 from tests.support.backends import free_port, require, running, wait_until
 from tests.support.client_api import Api
 from tests.support.flaky_proxy import Door
-from tests.support.stub_server import StandIn
+from tests.support.stub_server import StubServer
 
 _numbers = itertools.count(1)
 
@@ -95,9 +95,9 @@ def behind(door: Door, client: Client) -> Iterator[Client]:
 
 
 @pytest.fixture
-def standin() -> Iterator[StandIn]:
+def standin() -> Iterator[StubServer]:
     """A server that does as it is told."""
-    with StandIn() as server:
+    with StubServer() as server:
         yield server
 
 
@@ -108,6 +108,6 @@ def slept() -> list[float]:
 
 
 @pytest.fixture
-def asking(standin: StandIn, slept: list[float]) -> Callable[..., Client]:
+def asking(standin: StubServer, slept: list[float]) -> Callable[..., Client]:
     """Makes a client of the stand-in that notes its pauses instead of making them."""
     return lambda **more: Client(standin.url, sleep=slept.append, **more)

@@ -13,39 +13,39 @@ import pytest
 from poolkeeper import Client, errors
 
 from tests.support.backends import free_port, wait_until
-from tests.support.stub_server import Handler, StandIn, cuts, hangs, refuses, says, then_closes
+from tests.support.stub_server import StubHandler, StubServer, cuts, hangs, refuse, reply, then_closes
 
 Asking = Callable[..., Client]
 
 
 class TestConnections:
-    def test_one_after_the_other_is_one_connection(self, asking: Asking, standin: StandIn) -> None:
+    def test_one_after_the_other_is_one_connection(self, asking: Asking, standin: StubServer) -> None:
         client = asking()
         for _ in range(5):
             client.call("GET", "/x")
-        assert len({heard.connection for heard in standin.heard}) == 1
+        assert len({heard.connection for heard in standin.calls}) == 1
 
-    def test_a_refusal_does_not_end_it(self, asking: Asking, standin: StandIn) -> None:
+    def test_a_refusal_does_not_end_it(self, asking: Asking, standin: StubServer) -> None:
         client = asking()
-        standin.script(refuses(404, "none"))
+        standin.script(refuse(404, "none"))
         with pytest.raises(errors.NotFound):
             client.call("GET", "/x")
         client.call("GET", "/x")
-        assert len({heard.connection for heard in standin.heard}) == 1
+        assert len({heard.connection for heard in standin.calls}) == 1
 
     @pytest.mark.parametrize("method", ["GET", "POST"])
     def test_one_that_the_server_closed_meanwhile_costs_no_try(
-        self, asking: Asking, standin: StandIn, slept: list[float], method: str
+        self, asking: Asking, standin: StubServer, slept: list[float], method: str
     ) -> None:
         client = asking(tries=1)
-        standin.script(then_closes(says({})))
+        standin.script(then_closes(reply({})))
         client.call("GET", "/x")
         wait_until(lambda: standin.connections_ended == 1, "the server has closed the connection")
         assert client.call(method, "/y") == {"path": "/api/v1/y"}
-        assert (len(standin.heard), slept) == (2, [])
+        assert (len(standin.calls), slept) == (2, [])
 
     def test_one_that_breaks_when_used_again_is_replaced_at_once(
-        self, asking: Asking, standin: StandIn, slept: list[float]
+        self, asking: Asking, standin: StubServer, slept: list[float]
     ) -> None:
         client = asking(tries=1)
         client.call("GET", "/x")
@@ -53,27 +53,27 @@ class TestConnections:
         assert client.call("GET", "/y") == {"path": "/api/v1/y"}
         assert slept == []
 
-    def test_but_nothing_is_sent_twice_that_may_not_be(self, asking: Asking, standin: StandIn) -> None:
+    def test_but_nothing_is_sent_twice_that_may_not_be(self, asking: Asking, standin: StubServer) -> None:
         client = asking()
         client.call("GET", "/x")
         standin.script(cuts)
         with pytest.raises(errors.Unavailable):
             client.call("POST", "/something/else", body={})
-        assert len(standin.heard) == 2
+        assert len(standin.calls) == 2
 
-    def test_threads_do_not_wait_for_each_other(self, asking: Asking, standin: StandIn) -> None:
+    def test_threads_do_not_wait_for_each_other(self, asking: Asking, standin: StubServer) -> None:
         client = asking(timeout_s=30)
         standin.script(hangs)
         with ThreadPoolExecutor(9) as threads:
             stuck = threads.submit(client.call, "GET", "/stuck", timeout_s=20)
-            wait_until(lambda: standin.heard, "the first call hangs")
+            wait_until(lambda: standin.calls, "the first call hangs")
             answers = list(threads.map(lambda n: client.call("GET", f"/{n}"), range(64)))
             assert not stuck.done()
             assert answers == [{"path": f"/api/v1/{n}"} for n in range(64)]
             standin.ended.set()
             assert stuck.result() == {"path": "/api/v1/stuck"}
 
-    def test_a_fork_has_its_own(self, asking: Asking, standin: StandIn) -> None:
+    def test_a_fork_has_its_own(self, asking: Asking, standin: StubServer) -> None:
         client = asking()
         client.call("GET", "/before")
         child = os.fork()
@@ -82,16 +82,16 @@ class TestConnections:
             os._exit(0 if client.call("GET", "/child") == {"path": "/api/v1/child"} else 1)
         assert os.waitpid(child, 0)[1] == 0
         client.call("GET", "/after")
-        before, forked, after = standin.heard
+        before, forked, after = standin.calls
         assert before.connection == after.connection != forked.connection
 
-    def test_a_ctrl_c_in_the_middle_leaves_no_half_answer_behind(self, asking: Asking, standin: StandIn) -> None:
+    def test_a_ctrl_c_in_the_middle_leaves_no_half_answer_behind(self, asking: Asking, standin: StubServer) -> None:
         client = asking()
         client.call("GET", "/before")
 
-        def interrupts_then_answers(handler: Handler) -> None:
+        def interrupts_then_answers(handler: StubHandler) -> None:
             signal.pthread_kill(main_thread().ident or 0, signal.SIGINT)
-            says({"late": True})(handler)
+            reply({"late": True})(handler)
 
         standin.script(interrupts_then_answers)
         with pytest.raises(KeyboardInterrupt):

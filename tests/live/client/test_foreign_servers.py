@@ -12,7 +12,7 @@ from threading import Thread
 import pytest
 from poolkeeper import Client, errors
 
-from tests.support.stub_server import StandIn
+from tests.support.stub_server import StubServer
 
 WRITING = ("POST", "/something/else")
 
@@ -56,13 +56,13 @@ def test_a_port_where_no_http_is_spoken(method: str, path: str, slept: list[floa
 
 
 @pytest.mark.parametrize(("method", "path"), [("GET", "/pools"), ("POST", "/pools"), WRITING])
-def test_tls_with_a_plain_port(standin: StandIn, slept: list[float], method: str, path: str) -> None:
+def test_tls_with_a_plain_port(standin: StubServer, slept: list[float], method: str, path: str) -> None:
     url = standin.url.replace("http:", "https:")
     with pytest.raises(errors.Unavailable) as caught:
         Client(url, sleep=slept.append).call(method, path)
     assert str(caught.value) == f"what answers at {url} does not speak TLS: is it {standin.url}?"
     assert (caught.value.answer_lost, caught.value.repeated, caught.value.code, slept) == (False, False, "no_tls", [])
-    assert standin.heard == []
+    assert standin.calls == []
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ WORKSPACE: Final = "faults"
 LEASE_S: Final = 10
 
 
-def furnish(client: RedisClient, chunk: int = 200) -> World:
+def set_up(client: RedisClient, chunk: int = 200) -> World:
     """Three hold all there is, and eight wait in six lanes."""
     client.flushall()
     world = World(client, WORKSPACE, chunk)
@@ -39,13 +39,13 @@ def furnish(client: RedisClient, chunk: int = 200) -> World:
     return world
 
 
-def batch(world: World) -> Any:
+def submit_batch(world: World) -> Any:
     """Some asks in one call; ids and keys are the caller's, so that it can send them again."""
     asks = [world.request_spec("tu"[each % 2], gpu=1 + each) for each in range(3)]
     return world.ledger.submit_all(WORKSPACE, [(f"new{each}", ask, f"key{each}") for each, ask in enumerate(asks)])
 
 
-def later(world: World) -> Any:
+def clean_up_later(world: World) -> Any:
     """The housekeeping some time later."""
     late = World(world.client, WORKSPACE)
     late.clock.advance(LEASE_S + 1)
@@ -54,7 +54,7 @@ def later(world: World) -> Any:
 
 CHANGES: Final[dict[str, Callable[[World], Any]]] = {
     "submit": lambda world: world.submit("t", key="once", own_id="single", gpu=1),
-    "batch": batch,
+    "batch": submit_batch,
     "release": lambda world: world.ledger.release(WORKSPACE, "holding", 2),
     "cancel": lambda world: world.ledger.cancel(WORKSPACE, "waiting0"),
     "drop": lambda world: world.ledger.drop(WORKSPACE, "dropped"),
@@ -62,7 +62,7 @@ CHANGES: Final[dict[str, Callable[[World], Any]]] = {
     "grow": lambda world: world.update_pool(gpu=6),
     "rank anew": lambda world: world.policy("u", priority=5, reserved={"licence": 1}, limit={"licence": 3}),
     "shrink": lambda world: world.update_pool(licence=3),
-    "lapse": later,
+    "lapse": clean_up_later,
     "create pool": lambda world: world.pool("another", gpu=1),
     "set group": lambda world: world.group("fresh", reserved={"gpu": 1}),
     "attach": lambda world: world.policy("t", "empty", priority=9),
@@ -73,7 +73,7 @@ CHANGES: Final[dict[str, Callable[[World], Any]]] = {
 }
 """In this order a story, in which every change finds something to do."""
 
-ALREADY: Final = {
+REPEATED_CODES: Final = {
     "create pool": "pool_exists",
     "delete policy": "no_such_policy",
     "delete group": "no_such_group",
@@ -82,17 +82,17 @@ ALREADY: Final = {
 """What a second call is told whose caller heard nothing of the first: that it is done."""
 
 
-def again(world: World, name: str) -> Any:
+def repeat_change(world: World, name: str) -> Any:
     """Make a change whose outcome nobody heard; it may have been made."""
     try:
         return CHANGES[name](world)
     except Refusal as no:
-        if no.code != ALREADY.get(name):
+        if no.code != REPEATED_CODES.get(name):
             raise
         return None
 
 
-def state(client: RedisClient) -> dict[str, Any]:
+def read_state(client: RedisClient) -> dict[str, Any]:
     """Everything, but for what differs from run to run: ids of events and of operations that were remembered, whether somebody
     is to look soon, and how often rules were set, be it to what they were."""
     kept = Snapshot(client, WORKSPACE).keys
@@ -109,7 +109,7 @@ def state(client: RedisClient) -> dict[str, Any]:
 # ---- a client that dies
 
 
-class Mortal(UnixDomainSocketConnection):
+class SelfKillingConnection(UnixDomainSocketConnection):
     """Kills its own process at the n-th call of a script: before it is sent, or after that, with the answer unread."""
 
     calls: ClassVar[int] = 0
@@ -119,21 +119,21 @@ class Mortal(UnixDomainSocketConnection):
     def send_command(self, *args: Any, **kwargs: Any) -> None:
         """As usual, or never again."""
         script = args[0] in ("EVALSHA", "EVAL")
-        Mortal.calls += script
-        dies = script and Mortal.calls == Mortal.last
-        if dies and not Mortal.sent:
+        SelfKillingConnection.calls += script
+        dies = script and SelfKillingConnection.calls == SelfKillingConnection.last
+        if dies and not SelfKillingConnection.sent:
             os.kill(os.getpid(), signal.SIGKILL)
         super().send_command(*args, **kwargs)  # type: ignore[no-untyped-call]
         if dies:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def tell(path: str, diary: Path, last: int, sent: bool) -> None:
+def run_changes(path: str, diary: Path, last: int, sent: bool) -> None:
     """The whole story in small pieces, until it ends or the process does; the diary says how far it came."""
-    Mortal.last, Mortal.sent = last, sent
-    pool = ConnectionPool(connection_class=Mortal, path=path, decode_responses=True, protocol=2)
+    SelfKillingConnection.last, SelfKillingConnection.sent = last, sent
+    pool = ConnectionPool(connection_class=SelfKillingConnection, path=path, decode_responses=True, protocol=2)
     world = World(Redis(connection_pool=pool), WORKSPACE, chunk=1)
     for number, change in enumerate(CHANGES.values()):
         diary.write_text(str(number))
         change(world)
-    diary.write_text(f"{len(CHANGES)} {Mortal.calls}")
+    diary.write_text(f"{len(CHANGES)} {SelfKillingConnection.calls}")

@@ -24,7 +24,7 @@ from tests.support.poolkeeperd import environment
 
 INTERVAL_S: Final = 0.5
 LEASE_S: Final = 1.0
-BEGINS_S: Final = 6.0
+START_S: Final = 6.0
 """After that long a beat that was started ticks."""
 KINDS: Final = ("worker", "beat")
 WORKSPACE: Final = "default"
@@ -40,7 +40,7 @@ class Kill:
 
 
 @dataclass
-class Service:
+class KillableService:
     """All processes there are: a Redis that forgets nothing, and two of each of the others."""
 
     folder: Path
@@ -86,17 +86,17 @@ class Service:
 
     def begin(self) -> None:
         """Two of each, at work."""
-        before = self.ticks()
+        before = self.tick_count()
         for kind in KINDS * 2:
             self.start(kind)
-        wait_until(lambda: self.ears() == 2, "the workers listen", 30)
-        wait_until(lambda: self.ticks() > before + 2, "beats tick", 30)
+        wait_until(lambda: self.listener_count() == 2, "the workers listen", 30)
+        wait_until(lambda: self.tick_count() > before + 2, "beats tick", 30)
 
-    def ears(self) -> int:
+    def listener_count(self) -> int:
         """How many workers are there."""
         return sum(one["name"] == CLIENT_NAME and one["psub"] == "1" for one in self.client.client_list())
 
-    def ticks(self) -> int:
+    def tick_count(self) -> int:
         """How many ticks were sent to this server."""
         return int(self.client.info("commandstats").get("cmdstat_lpush", {"calls": 0})["calls"])
 
@@ -126,19 +126,19 @@ class Service:
         return Kill("all", begun, time.time())
 
 
-class Killer:
+class RandomKiller:
     """Kills at random moments, as long as the context: half of the workers at work, and never the last one that is ready."""
 
-    def __init__(self, service: Service, seed: int, between_s: tuple[float, float]) -> None:
+    def __init__(self, service: KillableService, seed: int, between_s: tuple[float, float]) -> None:
         self.service, self.random, self.between_s = service, Random(seed), between_s
         self.kills: list[Kill] = []
         self.failed: list[BaseException] = []
         self._over = Event()
         self._thread = Thread(target=self._run, name="killer", daemon=True)
-        self._beat_since = time.monotonic() - BEGINS_S
+        self._beat_since = time.monotonic() - START_S
         """When the newer of the two beats was started; while it begins, the older one is let live."""
 
-    def __enter__(self) -> Killer:
+    def __enter__(self) -> RandomKiller:
         self._thread.start()
         return self
 
@@ -149,30 +149,30 @@ class Killer:
     def _run(self) -> None:
         try:
             while not self._over.wait(self.random.uniform(*self.between_s)):
-                self._turn(len(self.kills))
+                self._kill_next(len(self.kills))
         except BaseException as error:
             self.failed.append(error)
 
-    def _turn(self, turn: int) -> None:
+    def _kill_next(self, turn: int) -> None:
         if turn % 7 == 3:
             self.kills.append(self.service.kill_redis())
         elif turn % 14 == 6:
             self.kills.append(self.service.kill_all())
-        elif turn % 3 == 2 and time.monotonic() - self._beat_since > BEGINS_S:
+        elif turn % 3 == 2 and time.monotonic() - self._beat_since > START_S:
             self.kills.append(self.service.kill("beat", 0))
             self._beat_since = time.monotonic()
-        elif self._ears() >= 2:
+        elif self._listener_count() >= 2:
             if self.random.random() < 0.5:
-                self._catch()
+                self._wait_for_reconcile()
             self.kills.append(self.service.kill("worker", self.random.randrange(2)))
 
-    def _ears(self) -> int:
+    def _listener_count(self) -> int:
         try:
-            return self.service.ears()
+            return self.service.listener_count()
         except RedisError:
             return 0
 
-    def _catch(self) -> None:
+    def _wait_for_reconcile(self) -> None:
         """Wait until a worker is at it, but not for long."""
         until = time.monotonic() + 1
         while time.monotonic() < until and not self.service.client.exists(key("job_lock", WORKSPACE, "reconcile")):

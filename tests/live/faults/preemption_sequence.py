@@ -11,12 +11,12 @@ from redis.connection import ConnectionPool
 
 from app.store.connection import RedisClient
 from app.store.scripts import ScriptReply, Scripts
-from tests.live.faults.change_sequence import Mortal
+from tests.live.faults.change_sequence import SelfKillingConnection
 from tests.live.races.preemption_scenario import GRACE_S, KINDS, TIMEOUT_S, PreemptionScenario
 
 CHUNK: Final = 1
 
-TAKING: Final[Mapping[str, Callable[[PreemptionScenario], Any]]] = {
+SEQUENCE: Final[Mapping[str, Callable[[PreemptionScenario], Any]]] = {
     "two have to leave": PreemptionScenario.reconcile,
     "the pool shrinks": lambda at: at.update_pool(gpu=6),
     "the first owner gives up": lambda at: at.cancel_request("w"),
@@ -40,7 +40,7 @@ TAKING: Final[Mapping[str, Callable[[PreemptionScenario], Any]]] = {
 }
 
 
-class Noted(Scripts):
+class RecordingScripts(Scripts):
     """Notes which commands were called."""
 
     def __init__(self, client: RedisClient, notes: list[str]) -> None:
@@ -54,20 +54,20 @@ class Noted(Scripts):
         return reply
 
 
-def furnish(client: RedisClient) -> PreemptionScenario:
+def set_up(client: RedisClient) -> PreemptionScenario:
     """What is there before the story."""
     return KINDS["for two"].set_up(client, CHUNK)
 
 
-def take(path: str, diary: Path, last: int, sent: bool, begun_ms: int) -> None:
+def run_sequence(path: str, diary: Path, last: int, sent: bool, begun_ms: int) -> None:
     """The whole story, until it ends or the process does; the diary says how far it came, and when that was."""
-    Mortal.last, Mortal.sent = last, sent
-    pool = ConnectionPool(connection_class=Mortal, path=path, decode_responses=True, protocol=2)
+    SelfKillingConnection.last, SelfKillingConnection.sent = last, sent
+    pool = ConnectionPool(connection_class=SelfKillingConnection, path=path, decode_responses=True, protocol=2)
     world = PreemptionScenario(Redis(connection_pool=pool), CHUNK)
     world.clock.advance((begun_ms - world.clock.now_ms()) / 1000)
     notes: list[str] = []
-    world.ledger._scripts = world.plan_store._scripts = Noted(world.client, notes)
-    for number, act in enumerate(TAKING.values()):
+    world.ledger._scripts = world.plan_store._scripts = RecordingScripts(world.client, notes)
+    for number, act in enumerate(SEQUENCE.values()):
         diary.write_text(f"{number} {world.clock.now_ms()}")
         world.attempt(lambda act=act: act(world))  # type: ignore[misc]
-    diary.write_text("\n".join([f"{len(TAKING)} {world.clock.now_ms()}", str(Mortal.calls), *notes]))
+    diary.write_text("\n".join([f"{len(SEQUENCE)} {world.clock.now_ms()}", str(SelfKillingConnection.calls), *notes]))

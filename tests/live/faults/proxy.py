@@ -14,7 +14,7 @@ Address: TypeAlias = str | tuple[str, int]
 """A socket's path, or host and port."""
 
 
-def reach(address: Address) -> socket.socket:
+def connect_to(address: Address) -> socket.socket:
     """A connection to there."""
     if isinstance(address, tuple):
         return socket.create_connection(address)
@@ -23,7 +23,7 @@ def reach(address: Address) -> socket.socket:
     return here
 
 
-class Proxy:
+class CuttingProxy:
     """A way to a server that can be cut; `url` is where it begins."""
 
     def __init__(self, folder: Path, upstream: Address) -> None:
@@ -34,7 +34,7 @@ class Proxy:
         self._then: Callable[[], object] = _nothing
         self._door = socket.socket(socket.AF_UNIX)
 
-    def __enter__(self) -> Proxy:
+    def __enter__(self) -> CuttingProxy:
         self._door.bind(self.path)
         self._door.listen()
         Thread(target=self._serve, name="proxy", daemon=True).start()
@@ -57,14 +57,14 @@ class Proxy:
             Thread(target=self._pass_on, args=(client,), name="proxied", daemon=True).start()
 
     def _pass_on(self, client: socket.socket) -> None:
-        with client, reach(self.upstream) as server:
+        with client, connect_to(self.upstream) as server:
             doomed = False
             while True:
                 ready = select([client, server], [], [])[0]
                 if client in ready:
                     if not (asked := client.recv(1 << 16)):
                         return
-                    doomed = doomed or (b"EVAL" in asked and self._takes_one())
+                    doomed = doomed or (b"EVAL" in asked and self._cuts_this_call())
                     server.sendall(asked)
                 if server in ready:
                     answer = server.recv(1 << 16)
@@ -73,7 +73,7 @@ class Proxy:
                         return
                     client.sendall(answer)
 
-    def _takes_one(self) -> bool:
+    def _cuts_this_call(self) -> bool:
         with self._lock:
             doomed = self._cuts > 0
             self._cuts -= doomed

@@ -17,17 +17,17 @@ PATIENCE_S: Final = 60
 _Answer = TypeVar("_Answer")
 
 
-class Witness(World):
+class RetryingClient(World):
     """One of those who submit and release, and can swear to what they were told."""
 
     def __init__(self, url: str, number: int, noticed: Any) -> None:
         super().__init__(connect(url, timeout_s=2), WORKSPACE)
         self.number, self.random, self.noticed = number, Random(number), noticed
-        self.sworn: dict[str, tuple[str, int | None]] = {}
-        self.held: list[tuple[str, int]] = []
+        self.acknowledged: dict[str, tuple[str, int | None]] = {}
+        self.allocations: list[tuple[str, int]] = []
         self.outages: list[str] = []
 
-    def insist(self, call: Callable[[], _Answer]) -> _Answer:
+    def retry(self, call: Callable[[], _Answer]) -> _Answer:
         """Repeat the same call until it is answered; each try waits a little for the server by itself."""
         until = time.monotonic() + PATIENCE_S
         while True:
@@ -43,38 +43,38 @@ class Witness(World):
     def submit_one(self, name: str) -> None:
         """One ask, with an id and a key of its own."""
         ask = self.request_spec("tu"[self.number % 2], gpu=1)
-        one = self.insist(lambda: self.ledger.submit(WORKSPACE, ask, f"key-{name}", name))
-        self.sworn[name] = (str(one.status), one.fence)
+        one = self.retry(lambda: self.ledger.submit(WORKSPACE, ask, f"key-{name}", name))
+        self.acknowledged[name] = (str(one.status), one.fence)
         if one.status is RequestState.ALLOCATED:
-            self.held.append((name, one.fence or 0))
+            self.allocations.append((name, one.fence or 0))
 
     def release_one(self) -> None:
         """Give one back."""
-        name, fence = self.held.pop(self.random.randrange(len(self.held)))
-        one = self.insist(lambda: self.ledger.release(WORKSPACE, name, fence))
-        self.sworn[name] = (str(one.status), one.fence)
+        name, fence = self.allocations.pop(self.random.randrange(len(self.allocations)))
+        one = self.retry(lambda: self.ledger.release(WORKSPACE, name, fence))
+        self.acknowledged[name] = (str(one.status), one.fence)
 
-    def look_after_waiters(self) -> None:
+    def poll_waiters(self) -> None:
         """Those that were queued may have been granted since."""
-        for name in [name for name, (status, _) in self.sworn.items() if status == "queued"]:
-            one = self.insist(lambda name=name: self.get(name))  # type: ignore[misc]
-            self.sworn[name] = (str(one.status), one.fence)
+        for name in [name for name, (status, _) in self.acknowledged.items() if status == "queued"]:
+            one = self.retry(lambda name=name: self.get(name))  # type: ignore[misc]
+            self.acknowledged[name] = (str(one.status), one.fence)
             if one.status is RequestState.ALLOCATED:
-                self.held.append((name, one.fence or 0))
+                self.allocations.append((name, one.fence or 0))
 
 
-def work(
+def run_client(
     url: str, number: int, operations: int, answered: Any, noticed: Any
 ) -> tuple[dict[str, tuple[str, int | None]], list[str]]:
     """What one was told of each request at last, and how the server was away when it was; counts as it goes."""
-    witness = Witness(url, number, noticed)
+    witness = RetryingClient(url, number, noticed)
     for turn in range(operations):
-        if witness.held and witness.random.random() < 0.5:
+        if witness.allocations and witness.random.random() < 0.5:
             witness.release_one()
         else:
             witness.submit_one(f"{number}-{turn}")
         if turn % 10 == 0:
-            witness.look_after_waiters()
+            witness.poll_waiters()
         with answered.get_lock():
             answered.value += 1
-    return witness.sworn, witness.outages
+    return witness.acknowledged, witness.outages

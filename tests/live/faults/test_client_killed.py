@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from app.store.connection import RedisClient
-from tests.live.faults.change_sequence import CHANGES, WORKSPACE, again, furnish, state, tell
+from tests.live.faults.change_sequence import CHANGES, WORKSPACE, read_state, repeat_change, run_changes, set_up
 from tests.live.races import settled_invariants
 from tests.live.races.processes import CONTEXT, TIMES
 from tests.support.servers import Servers
@@ -20,7 +20,7 @@ from tests.support.world import World
 def run(client: RedisClient, diary: Path, last: int, *, sent: bool) -> int | None:
     """The story in a process that dies at the given call; how the process ended."""
     path = client.connection_pool.connection_kwargs["path"]  # type: ignore[union-attr]
-    process = CONTEXT.Process(target=tell, args=(path, diary, last, sent))
+    process = CONTEXT.Process(target=run_changes, args=(path, diary, last, sent))
     process.start()
     process.join(60)
     if process.is_alive():
@@ -33,9 +33,9 @@ def run(client: RedisClient, diary: Path, last: int, *, sent: bool) -> int | Non
 def whole(client: RedisClient, diary: Path) -> tuple[int, dict[str, Any]]:
     """The story with nobody killed: how many calls it takes, and what becomes of everything."""
     for _ in range(2):  # the first time the server does not know all of the scripts yet, which takes calls of its own
-        furnish(client)
+        set_up(client)
         assert run(client, diary, 0, sent=False) == 0
-    return int(diary.read_text().split()[1]), state(client)
+    return int(diary.read_text().split()[1]), read_state(client)
 
 
 @pytest.mark.parametrize("sent", [False, True], ids=["before a call", "with the answer unread"])
@@ -44,13 +44,13 @@ def test_a_client_killed_anywhere(servers: Servers, tmp_path: Path, sent: bool) 
     calls, wanted = whole(client, diary)
     assert calls > 2 * len(CHANGES), "the changes are not made in pieces"
     for last in range(1, calls + 1, 1 if sent or TIMES > 1 else 3):  # to the server the two look nearly the same
-        furnish(client)
+        set_up(client)
         assert run(client, diary, last, sent=sent) == -signal.SIGKILL
         survivor = World(client, WORKSPACE, chunk=1)
         while survivor.ledger.resume_unfinished(WORKSPACE):
             pass
         settled_invariants.check(client, survivor.ledger, WORKSPACE, lowered=True)
         for name in list(CHANGES)[int(diary.read_text()) :]:
-            again(survivor, name)
+            repeat_change(survivor, name)
         settled_invariants.check(client, survivor.ledger, WORKSPACE, lowered=True)
-        assert state(client) == wanted, f"killed at call {last} of {calls}"
+        assert read_state(client) == wanted, f"killed at call {last} of {calls}"

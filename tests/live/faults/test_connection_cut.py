@@ -11,8 +11,8 @@ from redis import Redis
 
 from app.domain.errors import StoreUnavailable
 from app.store.connection import RETRIES, RedisClient, connect
-from tests.live.faults.change_sequence import ALREADY, CHANGES, WORKSPACE, again, furnish, state
-from tests.live.faults.proxy import Proxy
+from tests.live.faults.change_sequence import CHANGES, REPEATED_CODES, WORKSPACE, read_state, repeat_change, set_up
+from tests.live.faults.proxy import CuttingProxy
 from tests.live.races import settled_invariants
 from tests.support.backends import free_port, serve, short_folder, wait_until
 from tests.support.servers import Servers
@@ -28,22 +28,22 @@ def direct(servers: Servers) -> RedisClient:
 
 
 @pytest.fixture
-def proxy(direct: RedisClient, tmp_path: Path) -> Iterator[Proxy]:
+def proxy(direct: RedisClient, tmp_path: Path) -> Iterator[CuttingProxy]:
     """The way that can be cut."""
     upstream = direct.connection_pool.connection_kwargs["path"]  # type: ignore[union-attr]
-    with short_folder(tmp_path) as folder, Proxy(folder, upstream) as proxy:
+    with short_folder(tmp_path) as folder, CuttingProxy(folder, upstream) as proxy:
         yield proxy
 
 
 def undisturbed(direct: RedisClient, name: str) -> tuple[Any, dict[str, Any]]:
     """What a change answers and leaves when nothing goes wrong."""
     prepare(direct, name)
-    return CHANGES[name](World(direct, WORKSPACE)), state(direct)
+    return CHANGES[name](World(direct, WORKSPACE)), read_state(direct)
 
 
 def prepare(direct: RedisClient, name: str) -> None:
     """Something to do for the change."""
-    furnish(direct)
+    set_up(direct)
     if name == "delete pool":
         CHANGES["create pool"](World(direct, WORKSPACE))
 
@@ -58,7 +58,7 @@ def plain(answer: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_the_client_tries_again_by_itself(name: str, direct: RedisClient, proxy: Proxy) -> None:
+def test_the_client_tries_again_by_itself(name: str, direct: RedisClient, proxy: CuttingProxy) -> None:
     answer, wanted = undisturbed(direct, name)
     prepare(direct, name)
     with connect(proxy.url) as client:
@@ -67,11 +67,11 @@ def test_the_client_tries_again_by_itself(name: str, direct: RedisClient, proxy:
         assert plain(CHANGES[name](World(client, WORKSPACE))) == plain(answer)
     assert proxy.swallowed == 1
     settled_invariants.check(direct, World(direct, WORKSPACE).ledger, WORKSPACE, lowered=True)
-    assert state(direct) == wanted
+    assert read_state(direct) == wanted
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_the_caller_repeats_what_was_not_answered(name: str, direct: RedisClient, proxy: Proxy) -> None:
+def test_the_caller_repeats_what_was_not_answered(name: str, direct: RedisClient, proxy: CuttingProxy) -> None:
     answer, wanted = undisturbed(direct, name)
     prepare(direct, name)
     with connect(proxy.url) as client:
@@ -80,11 +80,11 @@ def test_the_caller_repeats_what_was_not_answered(name: str, direct: RedisClient
         with pytest.raises(StoreUnavailable) as away:
             CHANGES[name](World(client, WORKSPACE))
         assert (away.value.reason, proxy.swallowed) == ("unreachable", TRIES)
-        repeated = again(World(client, WORKSPACE), name)
-    if name not in ALREADY:
+        repeated = repeat_change(World(client, WORKSPACE), name)
+    if name not in REPEATED_CODES:
         assert plain(repeated) == plain(answer)
     settled_invariants.check(direct, World(direct, WORKSPACE).ledger, WORKSPACE, lowered=True)
-    assert state(direct) == wanted
+    assert read_state(direct) == wanted
 
 
 def test_a_failover_in_the_middle_of_a_call(tmp_path: Path) -> None:
@@ -98,13 +98,13 @@ def test_a_failover_in_the_middle_of_a_call(tmp_path: Path) -> None:
         Redis("127.0.0.1", ports[0], decode_responses=True) as first,
         Redis("127.0.0.1", ports[1], decode_responses=True) as second,
         short_folder(tmp_path) as folder,
-        Proxy(folder, ("127.0.0.1", ports[0])) as proxy,
+        CuttingProxy(folder, ("127.0.0.1", ports[0])) as proxy,
     ):
         wait_until(first.ping, "the first answers")
         wait_until(second.ping, "the second answers")
         second.replicaof("127.0.0.1", ports[0])
         wait_until(lambda: second.info("replication")["master_link_status"] == "up", "the replica is in line")
-        furnish(first)
+        set_up(first)
 
         def fail_over() -> None:
             offset = first.info("replication")["master_repl_offset"]
@@ -116,7 +116,7 @@ def test_a_failover_in_the_middle_of_a_call(tmp_path: Path) -> None:
             world = World(client, WORKSPACE)
             proxy.cut(1, fail_over)
             released = world.ledger.release(WORKSPACE, "holding", 2)
-            granted = [event["request"] for event in state(second)["events"] if event["to"] == "allocated"]
+            granted = [event["request"] for event in read_state(second)["events"] if event["to"] == "allocated"]
         assert (str(released.status), proxy.swallowed) == ("released", 1)
         assert granted == ["lapsing", "holding", "dropped", "waiting1"]
         settled_invariants.check(second, World(second, WORKSPACE).ledger, WORKSPACE)

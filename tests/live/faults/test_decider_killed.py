@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from app.store.connection import RedisClient
-from tests.live.faults.preemption_sequence import CHUNK, TAKING, furnish, take
-from tests.live.races.invariants import demand
+from tests.live.faults.preemption_sequence import CHUNK, SEQUENCE, run_sequence, set_up
+from tests.live.races.invariants import require_none
 from tests.live.races.preemption_scenario import PreemptionScenario
 from tests.live.races.processes import CONTEXT, TIMES
 from tests.support.servers import Servers
@@ -24,7 +24,7 @@ HAPPENINGS = ("clearing", "preempting", "passed_on", "reprieved", "terminating",
 def run(client: RedisClient, diary: Path, last: int, *, sent: bool) -> int | None:
     """The story in a process that dies at the given call; how the process ended."""
     path = client.connection_pool.connection_kwargs["path"]  # type: ignore[union-attr]
-    process = CONTEXT.Process(target=take, args=(path, diary, last, sent, furnish(client).clock.now_ms()))
+    process = CONTEXT.Process(target=run_sequence, args=(path, diary, last, sent, set_up(client).clock.now_ms()))
     process.start()
     process.join(60)
     if process.is_alive():
@@ -57,7 +57,7 @@ def test_whoever_decides_is_killed_anywhere(servers: Servers, tmp_path: Path, se
     assert [name for name in DECIDING if done[name] < 2] == [], f"the story has not enough of it: {done}"
     whole = survivor(client, diary)[0]
     wanted = outcome(whole)
-    assert whole.read_state().told(*HAPPENINGS).keys() == set(HAPPENINGS)
+    assert whole.read_state().count_events(*HAPPENINGS).keys() == set(HAPPENINGS)
     for last in range(1, int(calls) + 1, 1 if sent or TIMES > 1 else 4):  # to the server the two look nearly the same
         assert run(client, diary, last, sent=sent) == -signal.SIGKILL
         world, number = survivor(client, diary)
@@ -65,7 +65,7 @@ def test_whoever_decides_is_killed_anywhere(servers: Servers, tmp_path: Path, se
             goes_on(world, number)
             assert outcome(world) == wanted
         except Exception as error:
-            error.add_note(f"killed at call {last} of {calls}, in {list(TAKING)[number]!r}")
+            error.add_note(f"killed at call {last} of {calls}, in {list(SEQUENCE)[number]!r}")
             raise
 
 
@@ -75,7 +75,7 @@ def goes_on(world: PreemptionScenario, number: int) -> None:
     while world.plan_store.enforce_deadlines(world.workspace)[1]:
         pass
     now = world.read_state()
-    demand([*now.faults(lowered=True), *now.superfluous()])
+    require_none([*now.faults(lowered=True), *now.superfluous_preemptions()])
     assert not world.ledger.resume_unfinished(world.workspace)
-    for act in list(TAKING.values())[number:]:
+    for act in list(SEQUENCE.values())[number:]:
         world.attempt(lambda act=act: act(world))  # type: ignore[misc]

@@ -12,9 +12,9 @@ from typing import Any
 from app.domain.errors import UNAVAILABLE_REASONS
 from app.store.connection import connect
 from app.store.embedded_redis import EmbeddedRedis, find_server
-from tests.live.faults.retrying_client import WORKSPACE, work
+from tests.live.faults.retrying_client import WORKSPACE, run_client
 from tests.live.races import invariants, settled_invariants
-from tests.live.races.processes import CONTEXT, TIMES, Crew
+from tests.live.races.processes import CONTEXT, TIMES, ProcessGroup
 from tests.support.backends import require, wait_until
 from tests.support.redis_snapshot import Snapshot
 from tests.support.world import World
@@ -45,11 +45,13 @@ def test_no_acknowledged_grant_or_release_is_lost(tmp_path: Path) -> None:
         world.pool(gpu=12)
         world.policy("t")
         world.policy("u", reserved={"gpu": 4})
-        with Crew(work, [(server.url, number, OPERATIONS, answered, noticed) for number in range(CLIENTS)]) as crew:
+        with ProcessGroup(
+            run_client, [(server.url, number, OPERATIONS, answered, noticed) for number in range(CLIENTS)]
+        ) as crew:
             for turn, moment in enumerate(sorted(random.sample(range(CLIENTS * OPERATIONS * 9 // 10), KILLS))):
                 wait_until(lambda moment=moment: answered.value >= moment, f"{moment} operations", 60 * TIMES)  # type: ignore[misc]
                 kill(server, lambda turn=turn: bool(turn or noticed.value))  # type: ignore[misc]  # most outages are waited out
-                invariants.demand(invariants.faults(Snapshot(client, WORKSPACE)))
+                invariants.require_none(invariants.faults(Snapshot(client, WORKSPACE)))
             told = crew.answers(120 * TIMES)
         kill(server)
         seen = settled_invariants.check(client, world.ledger, WORKSPACE)

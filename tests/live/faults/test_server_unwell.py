@@ -14,7 +14,7 @@ from app.domain.errors import StoreUnavailable
 from app.domain.ledger_limits import LedgerLimits
 from app.store.connection import RedisClient, connect
 from app.store.ledger import Ledger
-from tests.live.faults.change_sequence import CHANGES, WORKSPACE, furnish, state
+from tests.live.faults.change_sequence import CHANGES, WORKSPACE, read_state, set_up
 from tests.live.faults.test_connection_cut import plain, prepare, undisturbed
 from tests.live.races import invariants, settled_invariants
 from tests.support.backends import require, serve, short_folder, wait_until
@@ -23,7 +23,7 @@ from tests.support.world import World
 
 
 @dataclass(frozen=True)
-class Illness:
+class Fault:
     """What a server can suffer from, what makes it well, and what callers are told meanwhile."""
 
     reason: str
@@ -40,10 +40,10 @@ def lose_the_disk(client: Any) -> None:
 
 
 ILLNESSES: Final = {
-    "out of memory": Illness("out_of_memory", lambda c: c.config_set("maxmemory", 1), lambda c: c.config_set("maxmemory", 0)),
-    "read only": Illness("read_only", lambda c: c.replicaof("127.0.0.1", 1), lambda c: c.replicaof("NO", "ONE")),
-    "not persisting": Illness("not_persisting", lose_the_disk, lambda c: c.config_set("save", "")),
-    "too few replicas": Illness(
+    "out of memory": Fault("out_of_memory", lambda c: c.config_set("maxmemory", 1), lambda c: c.config_set("maxmemory", 0)),
+    "read only": Fault("read_only", lambda c: c.replicaof("127.0.0.1", 1), lambda c: c.replicaof("NO", "ONE")),
+    "not persisting": Fault("not_persisting", lose_the_disk, lambda c: c.config_set("save", "")),
+    "too few replicas": Fault(
         "not_persisting", lambda c: c.config_set("min-replicas-to-write", 1), lambda c: c.config_set("min-replicas-to-write", 0)
     ),
 }
@@ -81,12 +81,12 @@ def test_a_change_is_made_whole_or_not_at_all(illness: str, name: str, patient: 
         assert ill.reason == "out_of_memory", "without memory, what begins by giving some back goes on to its end"
         assert name not in ("submit", "batch", "create pool")
     settled_invariants.check(patient, world.ledger, WORKSPACE, lowered=True)
-    assert state(patient) == wanted
+    assert read_state(patient) == wanted
 
 
 @pytest.mark.parametrize("illness", ILLNESSES)
 def test_what_is_known_can_still_be_read(illness: str, patient: RedisClient) -> None:
-    world = furnish(patient)
+    world = set_up(patient)
     try:
         ILLNESSES[illness].strike(patient)
         assert (world.get("holding").fence, world.get_pool().queue_length, len(world.queue())) == (2, 8, 8)
@@ -112,20 +112,20 @@ class Interrupted(Ledger):
 @pytest.mark.parametrize("name", ["grow", "rank anew", "shrink"])
 def test_a_long_change_goes_on_when_all_is_well_again(illness: str, name: str, patient: RedisClient) -> None:
     _, wanted = undisturbed(patient, name)
-    ill, world = ILLNESSES[illness], furnish(patient)
+    ill, world = ILLNESSES[illness], set_up(patient)
     world.ledger = interrupted = Interrupted(patient, world.clock, LedgerLimits(chunk=1))
     interrupted.strike = lambda: ill.strike(patient)
     try:
         reason = _refusal(lambda: CHANGES[name](world))
         assert reason == ill.reason or (ill.reason == "out_of_memory" and not reason)  # pieces that give memory back go on
-        invariants.demand(invariants.faults(Snapshot(patient, WORKSPACE), lowered=True))
+        invariants.require_none(invariants.faults(Snapshot(patient, WORKSPACE), lowered=True))
     finally:
         ill.heal(patient)
     survivor = World(patient, WORKSPACE, chunk=1)
     while survivor.ledger.resume_unfinished(WORKSPACE):
         pass
     settled_invariants.check(patient, survivor.ledger, WORKSPACE, lowered=True)
-    assert state(patient) == wanted
+    assert read_state(patient) == wanted
 
 
 def test_a_server_that_is_still_loading(tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_a_server_that_is_still_loading(tmp_path: Path) -> None:
         options = ("--port", "0", "--unixsocket", path, "--rdbcompression", "no")
         with serve(tmp_path, *options), Redis(unix_socket_path=path, decode_responses=True) as client:
             wait_until(client.ping, "the server answers")
-            furnish(client)
+            set_up(client)
             client.mset({f"other:{each}": "x" * 200 for each in range(200)})
             client.save()
         slowly = ("--key-load-delay", "10000", "--loading-process-events-interval-bytes", "1024")

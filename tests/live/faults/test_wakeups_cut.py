@@ -19,7 +19,7 @@ import pytest
 from app.store.change_notifications import CLIENT_NAME, ChangeNotifications
 from app.store.connection import RedisClient, connect
 from app.store.keys import key
-from tests.live.faults.proxy import Proxy, reach
+from tests.live.faults.proxy import CuttingProxy, connect_to
 from tests.live.faults.test_slot_moved import Node, nodes, tell
 from tests.support.backends import free_port, serve, short_folder, wait_until
 from tests.support.servers import Servers
@@ -133,14 +133,14 @@ def test_a_server_that_was_away_is_found_again(tmp_path: Path) -> None:
                     assert world.get("r").status == "allocated"
 
 
-class Silent(Proxy):
+class Silent(CuttingProxy):
     """A way that can fall silent: the connections there are stay open and pass nothing on any more, and new ones work."""
 
     epoch = 0
 
     def _pass_on(self, client: socket) -> None:
         begun = self.epoch
-        with client, reach(self.upstream) as server:
+        with client, connect_to(self.upstream) as server:
             while True:
                 for side, other in ((client, server), (server, client)):
                     if side in select([client, server], [], [])[0]:

@@ -16,9 +16,9 @@ import pytest
 from app.domain.errors import Refusal, StoreUnavailable
 from app.domain.models import Request
 from app.store.ledger import Ledger
-from tests.live.faults.killed_processes import INTERVAL_S, LEASE_S, WORKSPACE, Kill, Killer, Service
+from tests.live.faults.killed_processes import INTERVAL_S, LEASE_S, WORKSPACE, Kill, KillableService, RandomKiller
 from tests.live.races.processes import TIMES
-from tests.live.races.workspace_state import right
+from tests.live.races.workspace_state import check_settled
 from tests.support.backends import require
 from tests.support.world import World
 
@@ -40,22 +40,22 @@ _Answer = TypeVar("_Answer")
 
 
 @pytest.fixture
-def service(tmp_path: Path) -> Iterator[Service]:
+def service(tmp_path: Path) -> Iterator[KillableService]:
     require("redis")
     with ExitStack() as stack:
-        yield Service(tmp_path, stack)
+        yield KillableService(tmp_path, stack)
 
 
-class Work:
+class TaskLoad:
     """Borrowers hold all there is; wave after wave asks for it, and gives it back."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: KillableService) -> None:
         self.world = World(service.client, WORKSPACE)
         self.world.ledger = Ledger(service.client)
         self.random = Random(3)
         self.waves: list[list[Request]] = []
 
-    def furnish(self) -> None:
+    def set_up(self) -> None:
         """A pool, and those who borrow all of it; half of them can save their work."""
         self.world.client.sadd("pk:workspaces", WORKSPACE)
         settings = {"grace_s": GRACE_S, "checkpoint_timeout_s": TIMEOUT_S, "patience_s": None}
@@ -65,7 +65,7 @@ class Work:
         for each in range(SIZE):
             self.world.submit("low", own_id=f"low{each}", gpu=1, retries=-1, checkpoint="auto" if each % 2 else "none")
 
-    def insist(self, call: Callable[[], _Answer]) -> _Answer:
+    def retry(self, call: Callable[[], _Answer]) -> _Answer:
         """Until Redis answers."""
         until = time.monotonic() + LONG_S
         while True:
@@ -80,7 +80,7 @@ class Work:
         number = len(self.waves)
         for each in range(SIZE // ASKED):
             own_id = f"high{number}-{each}"
-            self.insist(lambda own_id=own_id: self.world.submit("high", own_id=own_id, gpu=ASKED))  # type: ignore[misc]
+            self.retry(lambda own_id=own_id: self.world.submit("high", own_id=own_id, gpu=ASKED))  # type: ignore[misc]
         until = time.monotonic() + LONG_S
         asked = self._look(number)
         while waiting := [one.id for one in asked if one.status != "allocated"]:
@@ -90,11 +90,11 @@ class Work:
             asked = self._look(number)
         self.waves.append(asked)
         for one in asked:
-            self.insist(lambda one=one: self.world.release(one, one.fence))  # type: ignore[misc]
+            self.retry(lambda one=one: self.world.release(one, one.fence))  # type: ignore[misc]
 
     def _look(self, number: int) -> list[Request]:
         names = [f"high{number}-{each}" for each in range(SIZE // ASKED)]
-        return [self.insist(lambda name=name: self.world.get(name)) for name in names]  # type: ignore[misc]
+        return [self.retry(lambda name=name: self.world.get(name)) for name in names]  # type: ignore[misc]
 
     def _somebody_answers(self) -> None:
         """A borrower who has to leave does, or says how far it is, or nothing."""
@@ -109,7 +109,7 @@ class Work:
             pass
 
 
-class Wait:
+class ExcusedWait:
     """How long somebody waited: in all, and since the last kill that hit it; and how long either may be."""
 
     def __init__(self, one: Request, kills: list[Kill]) -> None:
@@ -140,16 +140,18 @@ class Wait:
 
 @pytest.mark.slow
 @pytest.mark.timeout(120 + PREEMPTIONS)
-def test_everything_ends_whoever_is_killed(service: Service) -> None:
-    work = Work(service)
-    work.furnish()
+def test_everything_ends_whoever_is_killed(service: KillableService) -> None:
+    work = TaskLoad(service)
+    work.set_up()
     service.begin()
-    with Killer(service, 5, (0.7, 2.2)) as killer:
+    with RandomKiller(service, 5, (0.7, 2.2)) as killer:
         while len(work.waves) * SIZE < PREEMPTIONS or not {kill.kind for kill in killer.kills} >= EVERYTHING:
             work.wave()
             assert not killer.failed, killer.failed
     kills = killer.kills
-    waits = sorted((Wait(one, kills) for wave in work.waves for one in wave), key=lambda wait: wait.rest_s - wait.may_rest_s)
+    waits = sorted(
+        (ExcusedWait(one, kills) for wave in work.waves for one in wave), key=lambda wait: wait.rest_s - wait.may_rest_s
+    )
     print(f"{len(kills)} kills; {len(waits)} waits; one of them: {waits[len(waits) // 2]}; nearest to its bound: {waits[-1]}")
     print(f"longest not hit by any: {max((wait.whole_s for wait in waits if not wait.hit), default=0):.2f} s")
     late = [str(wait) for wait in waits if wait.rest_s > wait.may_rest_s or wait.whole_s > wait.may_last_s]
@@ -157,13 +159,13 @@ def test_everything_ends_whoever_is_killed(service: Service) -> None:
     settle(work)
 
 
-def settle(work: Work) -> None:
+def settle(work: TaskLoad) -> None:
     """Nobody leaves any more, everything is right, and every one that had to leave did so once for each time it was told."""
     world = work.world
     assert not world.get_pool().holds
-    last = right(world.client, world.ledger, WORKSPACE, int(time.time() * 1000) + 1000)
-    assert last.at_rest() == []
+    last = check_settled(world.client, world.ledger, WORKSPACE, int(time.time() * 1000) + 1000)
+    assert last.leftovers() == []
     assert last.of_status("allocated") == sorted(f"low{each}" for each in range(SIZE))
-    told = last.told("preempting", "preempted", "forced", "reprieved")
+    told = last.count_events("preempting", "preempted", "forced", "reprieved")
     assert told["preempting"] == told["preempted"] + told["forced"] + told["reprieved"] >= PREEMPTIONS, told
     print(told)

@@ -14,10 +14,10 @@ from app.store.connection import connect
 from app.store.keys import key
 from app.store.ledger import Ledger
 from app.store.plan_store import PlanStore
-from tests.live.races.invariants import demand
-from tests.live.races.preemption_scenario import StrictReconciler
+from tests.live.races.invariants import require_none
 from tests.live.races.random_clients import SharedClock
-from tests.live.races.workspace_state import Everything
+from tests.live.races.workspace_state import WorkspaceState
+from tests.support.strict_reconciler import StrictReconciler
 from tests.support.world import World
 
 WORKSPACE: Final = "reconcilers"
@@ -27,7 +27,7 @@ CAPACITY: Final = {"p": 12, "q": 4}
 
 
 @dataclass(frozen=True)
-class Shift:
+class Workload:
     """What a crew does: from which seed, how much each, and how much a call may touch."""
 
     seed: int
@@ -36,10 +36,10 @@ class Shift:
     settings: dict[str, Any]
 
 
-class Member(World):
+class ReconcilerProcess(World):
     """One of those at work."""
 
-    def __init__(self, url: str, number: int, shift: Shift, time: Any, working: Any) -> None:
+    def __init__(self, url: str, number: int, shift: Workload, time: Any, working: Any) -> None:
         super().__init__(connect(url), WORKSPACE, shift.chunk)
         self.shift, self.time, self.working = shift, SharedClock(time), working
         self.ledger = Ledger(self.client, self.time, LedgerLimits(chunk=shift.chunk))
@@ -47,7 +47,7 @@ class Member(World):
         self.random = Random(shift.seed * 100 + number)
         self.done: Counter[str] = Counter()
 
-    def furnish(self) -> None:
+    def set_up(self) -> None:
         """Two pools, an owner, borrowers, and those who rank higher."""
         self.pool("p", {"grace_s": 4, "checkpoint_timeout_s": 6, "patience_s": None, **self.shift.settings}, gpu=CAPACITY["p"])
         self.pool("q", {"grace_s": 0, "patience_s": None}, gpu=CAPACITY["q"])
@@ -60,7 +60,7 @@ class Member(World):
 
     # who decides
 
-    def decide(self) -> dict[str, int]:
+    def run_passes(self) -> dict[str, int]:
         """Pass after pass, as long as anybody else works; time goes by."""
         reconciling = StrictReconciler(self.plan_store, self.ledger)
         while self.working.value:
@@ -71,7 +71,7 @@ class Member(World):
 
     # who asks and holds
 
-    def work(self) -> dict[str, int]:
+    def run_client(self) -> dict[str, int]:
         """Do what there is to do, so many times; how often each thing was done."""
         try:
             for _ in range(self.shift.operations):
@@ -103,52 +103,52 @@ class Member(World):
         wanted |= {"checkpoint": pick.choice(("none", "auto")), "lease_s": pick.choice((30, None))}
         return self.ledger.submit(self.workspace, super().request_spec(who, **wanted))
 
-    def _some(self, structure: str) -> str | None:
+    def _random_member(self, structure: str) -> str | None:
         found = self.client.zrandmember(key(structure, self.workspace))
         return None if found is None else str(found)
 
-    def _holder(self, structure: str) -> tuple[str, int] | None:
-        name = self._some(structure)
+    def _random_allocation(self, structure: str) -> tuple[str, int] | None:
+        name = self._random_member(structure)
         fence = self.get(name).fence if name else None
         return (name, fence) if name and fence else None
 
     def beat(self) -> None:
         """A holder lives."""
-        if held := self._holder(self.random.choice(("leases", "preemption_deadlines"))):
+        if held := self._random_allocation(self.random.choice(("leases", "preemption_deadlines"))):
             told = self.ledger.heartbeat(self.workspace, *held)
             self.done[f"told to {told.directive}"] += 1
 
     def give_back(self) -> None:
         """A holder has finished."""
-        if held := self._holder("leases"):
+        if held := self._random_allocation("leases"):
             self.ledger.release(self.workspace, *held)
 
     def vacate(self) -> None:
         """A holder has left, as it was told to."""
-        if held := self._holder("preemption_deadlines"):
+        if held := self._random_allocation("preemption_deadlines"):
             self.ledger.release(self.workspace, *held, "vacated")
 
     def save(self) -> None:
         """A holder that has to leave says something of its checkpoint."""
-        if held := self._holder("preemption_deadlines"):
+        if held := self._random_allocation("preemption_deadlines"):
             self.ledger.checkpoint(self.workspace, *held, self.random.choice(STATES), 1)
 
     def give_up(self) -> None:
         """A waiter leaves."""
-        if name := self._some("waiting"):
+        if name := self._random_member("waiting"):
             self.ledger.cancel(self.workspace, name)
 
     def end(self) -> None:
         """An operator ends somebody."""
-        if name := self._some(self.random.choice(("leases", "waiting"))):
+        if name := self._random_member(self.random.choice(("leases", "waiting"))):
             self.ledger.drop(self.workspace, name)
 
     def look_around(self) -> None:
         """Whatever the others do, all of it agrees."""
-        demand(Everything(self.client, self.workspace, self.time.now_ms() + 60_000).faults())
+        require_none(WorkspaceState(self.client, self.workspace, self.time.now_ms() + 60_000).faults())
 
 
-def be(url: str, number: int, shift: Shift, time: Any, working: Any, decides: bool) -> dict[str, int]:
+def run_process(url: str, number: int, shift: Workload, time: Any, working: Any, decides: bool) -> dict[str, int]:
     """What a process does."""
-    member = Member(url, number, shift, time, working)
-    return member.decide() if decides else member.work()
+    member = ReconcilerProcess(url, number, shift, time, working)
+    return member.run_passes() if decides else member.run_client()

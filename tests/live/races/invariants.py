@@ -16,13 +16,13 @@ def faults(seen: Snapshot, *, lowered: bool = False) -> list[str]:
     return found if lowered else found + list(_bounds(seen))
 
 
-def demand(found: list[str]) -> None:
+def require_none(found: list[str]) -> None:
     """Nothing is wrong, or all of it is said; also where pytest explains no assertion, as in another process."""
     if found:
         raise AssertionError("\n".join(found))
 
 
-def _differ(what: str, here: object, wanted: object) -> Iterator[str]:
+def _compare(what: str, here: object, wanted: object) -> Iterator[str]:
     if isinstance(here, set) and isinstance(wanted, set) and here != wanted:
         yield f"{what}: too many {sorted(here - wanted)}, missing {sorted(wanted - here)}"
     elif here != wanted:
@@ -32,18 +32,18 @@ def _differ(what: str, here: object, wanted: object) -> Iterator[str]:
 def _states(seen: Snapshot) -> Iterator[str]:
     """Each request is in exactly the structures of its state."""
     finals = [str(state) for state in FINAL_STATES]
-    yield from _differ("requests", set(seen.zset("requests")), set(seen.requests))
-    yield from _differ("waiting", set(seen.zset("waiting")), set(seen.of_status("queued")))
-    yield from _differ("live", set(seen.zset("leases")), set(seen.of_status(*LIVE)))
-    yield from _differ("ended", set(seen.zset("ended")), set(seen.of_status(*finals)))
+    yield from _compare("requests", set(seen.zset("requests")), set(seen.requests))
+    yield from _compare("waiting", set(seen.zset("waiting")), set(seen.of_status("queued")))
+    yield from _compare("live", set(seen.zset("leases")), set(seen.of_status(*LIVE)))
+    yield from _compare("ended", set(seen.zset("ended")), set(seen.of_status(*finals)))
     for pool in seen.pools:
         held = {name: one for name, one in seen.of_status(*LIVE).items() if one["pool"] == pool}
         active = {name: float(one["fence"]) for name, one in held.items()}
-        yield from _differ(f"active in {pool}", seen.zset(f"pool:{pool}:allocations"), active)
+        yield from _compare(f"active in {pool}", seen.zset(f"pool:{pool}:allocations"), active)
         promised = {name for name, one in held.items() if "walltime_s" in one}
-        yield from _differ(f"ends in {pool}", set(seen.zset(f"pool:{pool}:walltime_ends")), promised)
+        yield from _compare(f"ends in {pool}", set(seen.zset(f"pool:{pool}:walltime_ends")), promised)
         strangers = set(seen.zset(f"pool:{pool}:queue")) - set(seen.of_status("queued"))
-        yield from _differ(f"in the queue of {pool} but not waiting", strangers, set())
+        yield from _compare(f"in the queue of {pool} but not waiting", strangers, set())
 
 
 def _lanes(seen: Snapshot) -> Iterator[str]:
@@ -55,9 +55,9 @@ def _lanes(seen: Snapshot) -> Iterator[str]:
         if "walltime_s" in request:
             walltimes[f"lane:{lane(request)}:walltimes"].add(name)
     here = {key: set(value) for key, value in seen.keys.items() if key.startswith("lane:")}
-    yield from _differ("lanes", here, {**wanted, **walltimes})
+    yield from _compare("lanes", here, {**wanted, **walltimes})
     listed = {key: value for key, value in seen.keys.items() if key.startswith("component:") and key.endswith(":lanes")}
-    yield from _differ("lanes of components", listed, dict(known))
+    yield from _compare("lanes of components", listed, dict(known))
 
 
 def _accounts(seen: Snapshot) -> Iterator[str]:
@@ -73,7 +73,7 @@ def _accounts(seen: Snapshot) -> Iterator[str]:
                 sums[account, "fixed"].update(held.ask if held.fixed else {})
     for account in accounts(seen):
         for column in ("used", "fixed"):
-            yield from _differ(f"{column} of {account}", seen.column(account, column), dict(sums[account, column]))
+            yield from _compare(f"{column} of {account}", seen.column(account, column), dict(sums[account, column]))
 
 
 def accounts(seen: Snapshot) -> list[str]:
@@ -92,13 +92,13 @@ def _holds(seen: Snapshot) -> Iterator[str]:
     kept: dict[str, Counter[str]] = defaultdict(Counter)
     for pool in seen.pools:
         owner = seen.hash(f"pool:{pool}").get("patience")
-        yield from _differ(f"holds of {pool}", set(seen.hash(f"pool:{pool}:holds")), {owner} if owner else set())
+        yield from _compare(f"holds of {pool}", set(seen.hash(f"pool:{pool}:holds")), {owner} if owner else set())
         if owner and owner not in seen.of_status("queued"):
             yield f"{owner} has a hold in {pool} and does not wait"
         for account in seen.path(pool, seen.requests[owner]["component"]) if owner else []:
             kept[account].update(shape(seen.requests[owner or ""]).ask)
     for account in accounts(seen):
-        yield from _differ(f"kept of {account}", seen.column(account, "patience_held"), dict(kept[account]))
+        yield from _compare(f"kept of {account}", seen.column(account, "patience_held"), dict(kept[account]))
 
 
 def _bounds(seen: Snapshot) -> Iterator[str]:
@@ -106,7 +106,7 @@ def _bounds(seen: Snapshot) -> Iterator[str]:
     for account in accounts(seen):
         limit, used = seen.column(account, "limit"), seen.column(account, "used")
         over = {key: amount for key, amount in used.items() if key in limit and amount > limit[key]}
-        yield from _differ(f"over the limit {limit} of {account}", over, {})
+        yield from _compare(f"over the limit {limit} of {account}", over, {})
 
 
 def _events(seen: Snapshot) -> Iterator[str]:
@@ -116,7 +116,7 @@ def _events(seen: Snapshot) -> Iterator[str]:
     newest = 0
     for entry, event in seen.keys.get("events", []):
         name, before, after = event["request"], event["from"], event["to"]
-        yield from _differ(f"from of {entry}, {name}", before, at.get(name, ""))
+        yield from _compare(f"from of {entry}, {name}", before, at.get(name, ""))
         if before and RequestState(after) not in TRANSITIONS[RequestState(before)]:
             yield f"{name} went from {before} to {after}"
         if after == "allocated" and before == "queued":
@@ -125,9 +125,9 @@ def _events(seen: Snapshot) -> Iterator[str]:
             newest = int(event["fence"])
         at[name] = after
         told[name] += 1
-    yield from _differ("events", at, {name: request["status"] for name, request in seen.requests.items()})
-    yield from _differ("number of events", dict(told), {name: int(one["events"]) for name, one in seen.requests.items()})
-    yield from _differ("the last fence", newest, int(seen.hash("meta").get("fence", 0)))
+    yield from _compare("events", at, {name: request["status"] for name, request in seen.requests.items()})
+    yield from _compare("number of events", dict(told), {name: int(one["events"]) for name, one in seen.requests.items()})
+    yield from _compare("the last fence", newest, int(seen.hash("meta").get("fence", 0)))
 
 
 def _parking(seen: Snapshot) -> Iterator[str]:
@@ -135,7 +135,7 @@ def _parking(seen: Snapshot) -> Iterator[str]:
     for pool in seen.pools:
         begin = f"pool:{pool}"
         parked = seen.hash(f"{begin}:parked")
-        yield from _differ(f"lanes of {pool}", set(seen.zset(f"{begin}:lanes")), set(parked))
+        yield from _compare(f"lanes of {pool}", set(seen.zset(f"{begin}:lanes")), set(parked))
         wanted, parks, needs = defaultdict(set), Counter[str](), defaultdict(set)
         for name, text in parked.items():
             constraint, need, _ = text.split(" ")
@@ -149,8 +149,8 @@ def _parking(seen: Snapshot) -> Iterator[str]:
             for key, value in seen.keys.items()
             if key == f"{begin}:strict_line" or key.startswith(f"{begin}:parking:")
         }
-        yield from _differ(f"where the lanes of {pool} are parked", here, dict(wanted))
+        yield from _compare(f"where the lanes of {pool} are parked", here, dict(wanted))
         counted = {name: int(count) for name, count in seen.hash(f"{begin}:parking_counts").items()}
-        yield from _differ(f"parks of {pool}", counted, dict(parks))
+        yield from _compare(f"parks of {pool}", counted, dict(parks))
         known = {key: set(value) for key, value in seen.keys.items() if key.startswith(f"{begin}:parking_needs:")}
-        yield from _differ(f"needs of {pool}", known, dict(needs))
+        yield from _compare(f"needs of {pool}", known, dict(needs))

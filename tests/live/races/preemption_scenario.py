@@ -10,12 +10,12 @@ from app.domain.errors import Refusal
 from app.domain.plan_steps import PlanStep
 from app.domain.snapshot import PoolSnapshot
 from app.planner.planning_pass import plan_pool
-from app.service.reconcile import Reconciler
 from app.store.connection import RedisClient
 from app.store.keys import key
 from app.store.plan_store import PlanStore, UnfinishedWork
-from tests.live.races.invariants import demand
-from tests.live.races.workspace_state import Everything, right
+from tests.live.races.invariants import require_none
+from tests.live.races.workspace_state import WorkspaceState, check_settled
+from tests.support.strict_reconciler import StrictReconciler
 from tests.support.world import World
 
 GRACE_S: Final = 10
@@ -24,18 +24,11 @@ ROUNDS: Final = 40
 OWNED: Final = {"gpu": 4}
 
 
-class StrictReconciler(Reconciler):
-    """A pass that hides no fault."""
-
-    def _apart(self, workspace: str, pool: str, work: Callable[[str, str], object]) -> object:
-        return work(workspace, pool)
-
-
 class PreemptionScenario(World):
     """A pool where two borrowers, `v1` and `v2`, have to leave for a waiter `w`, who may also be granted in another one."""
 
     def __init__(self, client: RedisClient, chunk: int = 200) -> None:
-        super().__init__(client, "departures", chunk)
+        super().__init__(client, "preemptions", chunk)
         self.seen: PoolSnapshot | None = None
         self.steps: tuple[PlanStep, ...] = ()
         self.refused: list[str] = []
@@ -138,24 +131,24 @@ class PreemptionScenario(World):
 
     # and how it is
 
-    def read_state(self) -> Everything:
+    def read_state(self) -> WorkspaceState:
         """All there is."""
-        return Everything(self.client, self.workspace, self.clock.now_ms())
+        return WorkspaceState(self.client, self.workspace, self.clock.now_ms())
 
-    def run_to_rest(self) -> Everything:
+    def run_to_rest(self) -> WorkspaceState:
         """Pass after pass until nobody leaves any more: all is right, and no preemption is left standing for nothing."""
         now = self.read_state()
         for _ in range(ROUNDS):
             self.reconcile()
             now = self.read_state()
-            demand([*now.faults(lowered=True), *now.superfluous()])
+            require_none([*now.faults(lowered=True), *now.superfluous_preemptions()])
             if not now.of_status("preempting"):
                 break
             self.pass_time_and_clean_up(GRACE_S)
-        demand(now.at_rest())
+        require_none(now.leftovers())
         before = len(now.stream)
         self.reconcile()
-        last = right(self.client, self.ledger, self.workspace, self.clock.now_ms(), lowered=True)
+        last = check_settled(self.client, self.ledger, self.workspace, self.clock.now_ms(), lowered=True)
         assert len(last.stream) == before, f"it does not come to rest: {last.stream[before:]}"
         return last
 
@@ -213,7 +206,7 @@ def resize(units: int) -> Action:
     return lambda at: at.update_pool(gpu=units)
 
 
-def share_out(at: PreemptionScenario) -> None:
+def reserve_borrowed(at: PreemptionScenario) -> None:
     """What was borrowed is owned from now on."""
     at.group("g", reserved=OWNED)
     at.policy("low", group="g", reserved=OWNED)
@@ -241,7 +234,7 @@ INTERRUPTIONS: Final[Mapping[str, Action]] = {
     "victims rise": lambda at: at.policy("low", group="g", priority=9),
     "the waiter sinks": lambda at: at.policy("high", group="g", priority=0),
     "the waiter is limited": lambda at: at.policy("high", group="g", priority=5, limit={"gpu": 3}),
-    "shares change": share_out,
+    "shares change": reserve_borrowed,
     "grace ends": lambda at: at.update_pool(settings={"grace_s": 0}),
     "another asks": lambda at: at.submit("high", own_id="y", gpu=2, preemption_class=9),
     "the plan again": PreemptionScenario.apply_plan,
@@ -251,7 +244,7 @@ INTERRUPTIONS: Final[Mapping[str, Action]] = {
 
 ENDED_WAITER: Final = {"w is cancelled": "cancelled", "w is dropped": "cancelled", "w expires": "expired"}
 """What becomes of a waiter that does not wait any more."""
-RULES: Final = {
+RULE_CHANGES: Final = {
     "the pool shrinks",
     "victims rise",
     "the waiter sinks",

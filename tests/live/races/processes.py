@@ -19,7 +19,10 @@ CONTEXT: Final = get_context("forkserver")
 CONTEXT.set_forkserver_preload(
     [
         "__main__",
-        *(f"tests.live.races.{name}" for name in ("preloaded_scripts", "random_clients", "competing_clients", "concurrent_reconcilers")),
+        *(
+            f"tests.live.races.{name}"
+            for name in ("preloaded_scripts", "random_clients", "competing_clients", "concurrent_reconcilers")
+        ),
         *(f"tests.live.faults.{name}" for name in ("change_sequence", "preemption_sequence", "retrying_client")),
     ]
 )
@@ -35,14 +38,14 @@ def _report(pipe: Any, work: Callable[..., object], job: tuple[Any, ...]) -> Non
         pipe.send((False, traceback.format_exc()))
 
 
-class Crew:
+class ProcessGroup:
     """Processes that do the same work, each with a job (the arguments) of its own; a context, so that none is left behind."""
 
     def __init__(self, work: Callable[..., Any], jobs: Iterable[tuple[Any, ...]]) -> None:
         self._work, self._jobs = work, list(jobs)
         self._members: list[tuple[connection.Connection, BaseProcess]] = []
 
-    def __enter__(self) -> Crew:
+    def __enter__(self) -> ProcessGroup:
         for job in self._jobs:
             ours, theirs = CONTEXT.Pipe(duplex=False)
             process = CONTEXT.Process(target=_report, args=(theirs, self._work, job))
@@ -81,7 +84,7 @@ def _answer(pipe: connection.Connection) -> Any:
     return answer
 
 
-def together(work: Callable[..., Any], jobs: Iterable[tuple[Any, ...]], within_s: float = 120) -> list[Any]:
+def run_together(work: Callable[..., Any], jobs: Iterable[tuple[Any, ...]], within_s: float = 120) -> list[Any]:
     """Do all jobs at the same time, each in a process; what each answered."""
-    with Crew(work, jobs) as crew:
+    with ProcessGroup(work, jobs) as crew:
         return crew.answers(within_s)

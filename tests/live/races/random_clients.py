@@ -43,7 +43,7 @@ ODDS: Final = {
 }
 
 
-ALIKE: Final = ("pass_time", "get_pool")
+INHERITED: Final = ("pass_time", "get_pool")
 """Verbs that mean the same here as in any world."""
 
 
@@ -64,7 +64,7 @@ class SharedClock:
 
 
 @dataclass(frozen=True)
-class Mix:
+class ClientMix:
     """What a crowd does: how much, in which pieces, and whether capacities only grow or only shrink."""
 
     seed: int
@@ -73,10 +73,10 @@ class Mix:
     shrinking: bool = False
 
 
-class Trader(World):
+class RandomClient(World):
     """A workspace in which others act as well."""
 
-    def __init__(self, url: str, number: int, mix: Mix, time: Any = None) -> None:
+    def __init__(self, url: str, number: int, mix: ClientMix, time: Any = None) -> None:
         super().__init__(connect(url), WORKSPACE, mix.chunk)
         clock: Clock = SharedClock(time) if time is not None else RedisClock()
         self.time = time
@@ -86,23 +86,23 @@ class Trader(World):
         self.before: dict[str, Pool] = {}
         self.done: Counter[str] = Counter()
 
-    def trade(self) -> dict[str, int]:
+    def run_random_operations(self) -> dict[str, int]:
         """Do what there is to do, so many times; how often each thing succeeded."""
         verbs, odds = list(ODDS), list(ODDS.values())
         for turn in range(self.mix.operations):
             verb = self.random.choices(verbs, odds)[0]
             try:
-                getattr(self, f"{verb}_one" if hasattr(World, verb) and verb not in ALIKE else verb)()
+                getattr(self, f"{verb}_one" if hasattr(World, verb) and verb not in INHERITED else verb)()
                 self.done[verb] += 1
             except Refusal as no:
                 self.done[f"{verb}: {no.code}"] += 1
             if turn % 50 == self.number * 6:
-                self.look_at_everything()
+                self.check_invariants()
         return dict(self.done)
 
     # requests
 
-    def an_ask(self) -> RequestSpec:
+    def random_spec(self) -> RequestSpec:
         """Some of this and that."""
         pick = self.random
         wanted: dict[str, Any] = {"gpu": pick.choice((1, 1, 1, 2, 3, 5)), "preemptible": pick.random() < 0.85}
@@ -117,42 +117,44 @@ class Trader(World):
     def submit_one(self) -> None:
         """One ask, sometimes one that was sent before with another id."""
         idempotency_key = f"key{self.random.randrange(50)}" if self.random.random() < 0.2 else None
-        self.ledger.submit(WORKSPACE, self.an_ask(), idempotency_key)
+        self.ledger.submit(WORKSPACE, self.random_spec(), idempotency_key)
 
     def submit_some(self) -> None:
         """A batch."""
-        self.ledger.submit_all(WORKSPACE, [(request_id(), self.an_ask(), None) for _ in range(self.random.randrange(1, 6))])
+        self.ledger.submit_all(
+            WORKSPACE, [(request_id(), self.random_spec(), None) for _ in range(self.random.randrange(1, 6))]
+        )
 
-    def any_of(self, structure: str) -> str | None:
+    def random_member(self, structure: str) -> str | None:
         """Somebody of it, whoever submitted it; the others may be quicker."""
         found = self.client.zrandmember(key(structure, WORKSPACE))
         return None if found is None else str(found)
 
     def release_one(self) -> None:
         """Give back what some request holds, sometimes with another's fence."""
-        if name := self.any_of("leases"):
+        if name := self.random_member("leases"):
             fence, wrong = self.get(name).fence or 0, self.random.random() < 0.05
             self.ledger.release(WORKSPACE, name, fence - wrong)
             assert not wrong, "released with a fence that is not its own"
 
     def heartbeat_one(self) -> None:
         """Prolong some lease."""
-        if name := self.any_of("leases"):
+        if name := self.random_member("leases"):
             self.ledger.heartbeat(WORKSPACE, name, self.get(name).fence or 0)
 
     def cancel_one(self) -> None:
         """Some waiter leaves."""
-        if name := self.any_of("waiting"):
+        if name := self.random_member("waiting"):
             self.ledger.cancel(WORKSPACE, name)
 
     def drop_one(self) -> None:
         """An operator ends something."""
-        if name := self.any_of(self.random.choice(("leases", "waiting", "ended"))):
+        if name := self.random_member(self.random.choice(("leases", "waiting", "ended"))):
             self.ledger.drop(WORKSPACE, name)
 
     def poll(self) -> None:
         """Somebody asks for some waiter."""
-        if name := self.any_of("waiting"):
+        if name := self.random_member("waiting"):
             self.get(name, poll=True)
 
     # time and the housekeeping
@@ -235,15 +237,15 @@ class Trader(World):
         self.before[name] = seen
         return seen
 
-    def look_at_everything(self) -> None:
+    def check_invariants(self) -> None:
         """Whatever the others do, it all agrees; and as often as nothing is unfinished, nobody waits who could be granted."""
         seen = Snapshot(self.client, WORKSPACE)
-        invariants.demand(invariants.faults(seen, lowered=self.mix.shrinking))
+        invariants.require_none(invariants.faults(seen, lowered=self.mix.shrinking))
         if not {"unfinished", "orphaned_lanes"} & seen.keys.keys():
-            invariants.demand(settled_invariants.faults(seen))
+            invariants.require_none(settled_invariants.faults(seen))
             self.done["a look when all was quiet"] += 1
 
 
-def trade(url: str, number: int, mix: Mix, time: Any = None) -> dict[str, int]:
+def run_client(url: str, number: int, mix: ClientMix, time: Any = None) -> dict[str, int]:
     """What a process does."""
-    return Trader(url, number, mix, time).trade()
+    return RandomClient(url, number, mix, time).run_random_operations()

@@ -21,7 +21,7 @@ def check(client: RedisClient, ledger: Ledger, workspace: str, *, lowered: bool 
     """Everything is right and nothing is left to do; what is seen."""
     assert not ledger.resume_unfinished(workspace), "something was left unfinished"
     seen = Snapshot(client, workspace)
-    invariants.demand([*invariants.faults(seen, lowered=lowered), *faults(seen)])
+    invariants.require_none([*invariants.faults(seen, lowered=lowered), *faults(seen)])
     assert Audit(ledger, AuditStore(client)).run(workspace) == [], "the audit finds something"
     return seen
 
@@ -30,7 +30,7 @@ def faults(seen: Snapshot) -> list[str]:
     """All that is wrong for a time at which nothing is unfinished."""
     found = list(_unfinished(seen))
     for pool in seen.pools:
-        found += [*Judge(seen, pool).queue_faults(), *Judge(seen, pool).grantable()]
+        found += [*PoolRules(seen, pool).queue_faults(), *PoolRules(seen, pool).grantable()]
     return found
 
 
@@ -49,10 +49,10 @@ def _unfinished(seen: Snapshot) -> Iterator[str]:
 
 
 def _pools_of(seen: Snapshot, request: Record) -> Iterator[bool]:
-    yield from (Judge(seen, pool).eligible(shape(request)) for pool in seen.pools)
+    yield from (PoolRules(seen, pool).eligible(shape(request)) for pool in seen.pools)
 
 
-class Judge:
+class PoolRules:
     """The rules of one pool, as they are written down for people, applied to everything as of one moment."""
 
     def __init__(self, seen: Snapshot, pool: str) -> None:
@@ -94,13 +94,13 @@ class Judge:
         by = (-int(policy["priority"]), -int(request["class"]))
         return (*(by if self.settings.get("discipline") != "classes" else by[::-1]), int(request["seq"]))
 
-    def place(self, request: Record) -> Order:
+    def queue_key(self, request: Record) -> Order:
         """Where somebody stands."""
         *rank, age = self.rank(request)
         band = not self.in_share(shape(request))
         return (*rank, band, age) if self.settings.get("order") == "priority_first" else (band, *rank, age)
 
-    def kept_from(self, who: Shape, *, held: bool) -> str:
+    def blocker(self, who: Shape, *, held: bool) -> str:
         """What keeps it from being granted: `limit` (or the fixed share), `capacity`, or nothing."""
         *below, pool = self.seen.path(self.pool, who.component)
         reserved, fixed = self.seen.column(below[0], "reserved"), self.seen.column(below[0], "fixed")
@@ -128,7 +128,7 @@ class Judge:
         queue = list(self.seen.zset(f"pool:{self.pool}:queue"))
         if queue != wanted:
             yield f"queue of {self.pool}: {queue}, but should be {wanted}"
-        heads = sorted((self.place(request), lane(request)) for request in self.waiting.values())
+        heads = sorted((self.queue_key(request), lane(request)) for request in self.waiting.values())
         lanes = list(dict.fromkeys(name for _, name in heads))
         here = list(self.seen.zset(f"pool:{self.pool}:lanes"))
         if here != lanes:
@@ -140,12 +140,12 @@ class Judge:
     def grantable(self) -> Iterator[str]:
         """Those who wait although the rules allow them to be granted."""
         owner = self.settings.get("patience")
-        bound_after = self.place(self.seen.requests[owner]) if owner else None
-        if owner and self.kept_from(shape(self.seen.requests[owner]), held=False) != "capacity":
+        bound_after = self.queue_key(self.seen.requests[owner]) if owner else None
+        if owner and self.blocker(shape(self.seen.requests[owner]), held=False) != "capacity":
             yield f"{owner} has a hold in {self.pool}, but it is not capacity that keeps it waiting"
-        for request in sorted(self.waiting.values(), key=self.place):
-            held = bound_after is not None and self.place(request) > bound_after
-            kept = self.kept_from(shape(request), held=held)
+        for request in sorted(self.waiting.values(), key=self.queue_key):
+            held = bound_after is not None and self.queue_key(request) > bound_after
+            kept = self.blocker(shape(request), held=held)
             if not kept:
                 yield f"{request} could be granted in {self.pool}"
             if kept == "capacity" and self.settings.get("queueing") == "strict":

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.live.races.competing_clients import race
-from tests.live.races.processes import CONTEXT, TIMES, together
+from tests.live.races.competing_clients import run_race
+from tests.live.races.processes import CONTEXT, TIMES, run_together
 from tests.live.races.test_random_clients import url_of
 from tests.support.servers import Servers
 
@@ -25,7 +25,7 @@ def url(servers: Servers) -> str:
 def rounds_of(url: str, name: str) -> Iterator[tuple[list[str], list[str], int]]:
     """Of each round what the racers were answered, what became of the requests, and what is in use."""
     barrier = CONTEXT.Barrier(RACERS)
-    seen = together(race, [(url, number, name, ROUNDS, barrier) for number in range(RACERS)], 120 * TIMES)
+    seen = run_together(run_race, [(url, number, name, ROUNDS, barrier) for number in range(RACERS)], 120 * TIMES)
     for each in zip(*seen, strict=True):
         statuses, used = each[0][1]
         yield [answer for answer, _ in each], statuses, used

@@ -14,9 +14,17 @@ from app.planner.planning_pass import plan_pool
 from app.store.connection import RedisClient
 from app.store.plan_store import PlanStore, StepResult
 from app.store.scripts import Arg, ScriptReply, Scripts
-from tests.live.races.preemption_scenario import INTERRUPTIONS, ENDED_WAITER, KINDS, RULES, STEPS, Action, PreemptionScenario
+from tests.live.races.preemption_scenario import (
+    ENDED_WAITER,
+    INTERRUPTIONS,
+    KINDS,
+    RULE_CHANGES,
+    STEPS,
+    Action,
+    PreemptionScenario,
+)
 from tests.live.races.processes import TIMES
-from tests.live.races.workspace_state import Everything
+from tests.live.races.workspace_state import WorkspaceState
 from tests.support.servers import Servers
 
 WHOLE = ("by rank", "without grace", "of an owner", "for two")
@@ -39,11 +47,11 @@ def points(client: RedisClient, kind: str) -> list[int]:
     world, found = KINDS[kind].set_up(client), [0, 1]
     begun = before = world.read_state()
     for number, step in enumerate(STEPS.values(), start=1):
-        go(world, [step])
+        run_steps(world, [step])
         now = world.read_state()
         found += [number] if number > 1 and now.seen.data != before.seen.data else []
         before = now
-    judge("nothing", begun, begun, world.run_to_rest())
+    check_outcome("nothing", begun, begun, world.run_to_rest())
     return found
 
 
@@ -61,28 +69,28 @@ def test_whatever_comes_in_between(servers: Servers, backend: str, kind: str) ->
 def disturbed(client: RedisClient, kind: str, point: int, act: str) -> None:
     """The story with something in between, and what becomes of all."""
     world, steps = KINDS[kind].set_up(client), list(STEPS.values())
-    go(world, steps[:point])
+    run_steps(world, steps[:point])
     before = world.read_state()
     world.attempt(lambda: INTERRUPTIONS[act](world))
     after = world.read_state()
     if after.seen.data == before.seen.data:  # it came too late, or too early
         return
-    go(world, steps[point:])
-    judge(act, before, after, world.run_to_rest())
+    run_steps(world, steps[point:])
+    check_outcome(act, before, after, world.run_to_rest())
 
 
-def go(world: PreemptionScenario, steps: Iterable[Action]) -> None:
+def run_steps(world: PreemptionScenario, steps: Iterable[Action]) -> None:
     """So much of the story."""
     for step in steps:
         world.attempt(lambda step=step: step(world))  # type: ignore[misc]
 
 
-def judge(act: str, before: Everything, after: Everything, last: Everything) -> None:
+def check_outcome(act: str, before: WorkspaceState, after: WorkspaceState, last: WorkspaceState) -> None:
     """The waiter is served, unless it left or the rules are others; who was not needed any more stays where it is."""
     was, now, then = (seen.model.requests["w"].status for seen in (before, after, last))
     if act in ENDED_WAITER and was == "queued":
         assert (now, then) == (ENDED_WAITER[act], ENDED_WAITER[act])
-    elif act not in RULES and now not in ("released", "expired"):
+    elif act not in RULE_CHANGES and now not in ("released", "expired"):
         assert then == "allocated"
     else:
         assert then in ("queued", "allocated", "released", "expired", "rejected", "preempted")
@@ -97,7 +105,7 @@ def judge(act: str, before: Everything, after: Everything, last: Everything) -> 
 # ---- two at once
 
 
-class Shared(Scripts):
+class InterruptedScripts(Scripts):
     """A way to the server on which something happens before the n-th call."""
 
     def __init__(self, client: RedisClient, at: int, then: Callable[[], object]) -> None:
@@ -112,7 +120,7 @@ class Shared(Scripts):
         return super().call(command, workspace, **args)
 
 
-class Slow(PlanStore):
+class SlowPlanStore(PlanStore):
     """Decides so slowly that each time another pass runs between what it sees and what it does."""
 
     def __init__(self, world: PreemptionScenario) -> None:
@@ -145,7 +153,7 @@ def test_a_second_pass_between_any_two_calls_of_one(servers: Servers, backend: s
         while point <= calls:
             world = started(client, kind, waits)
             planning = PlanStore(client, world.clock, world.limits)
-            way = Shared(client, point, world.reconcile)
+            way = InterruptedScripts(client, point, world.reconcile)
             planning._scripts = way
             world.reconcile(planning)
             calls = way.calls
@@ -158,7 +166,7 @@ def test_a_second_pass_between_any_two_calls_of_one(servers: Servers, backend: s
 def test_who_decides_too_slowly_does_nothing_again(servers: Servers, backend: str, kind: str) -> None:
     for waits in (True, False)[: 1 if kind == "without grace" else 2]:
         world = started(servers.client(backend), kind, waits)
-        slow = Slow(world)
+        slow = SlowPlanStore(world)
         world.reconcile(slow)
         assert slow.stale or not waits
         once(world, waits)
@@ -204,7 +212,7 @@ def test_who_was_passed_on_meanwhile_is_not_called_back(servers: Servers, backen
     assert [type(step) for step in world.steps] == [Reprieve]
     world.update_pool(gpu=6)
     world.reconcile()
-    assert world.read_state().told("passed_on") == {"passed_on": 1}
+    assert world.read_state().count_events("passed_on") == {"passed_on": 1}
     before = world.read_state().seen.data
     world.apply_plan()
     assert world.read_state().seen.data == before

@@ -9,8 +9,8 @@ import pytest
 
 from app.store.connection import RedisClient
 from tests.live.races import settled_invariants
-from tests.live.races.processes import CONTEXT, TIMES, together
-from tests.live.races.random_clients import ODDS, WORKSPACE, Mix, Trader, trade
+from tests.live.races.processes import CONTEXT, TIMES, run_together
+from tests.live.races.random_clients import ODDS, WORKSPACE, ClientMix, RandomClient, run_client
 from tests.support.redis_snapshot import Snapshot
 from tests.support.servers import Servers
 
@@ -18,10 +18,10 @@ PROCESSES = 8
 START_MS = 1_700_000_000_000
 
 MIXES = {
-    "growing": ("redis", True, Mix(seed=1, operations=400 * TIMES, chunk=200)),
-    "in small pieces": ("redis", True, Mix(seed=2, operations=300 * TIMES, chunk=2)),
-    "shrinking": ("redis", True, Mix(seed=3, operations=300 * TIMES, chunk=7, shrinking=True)),
-    "by the server's own time": ("embedded", False, Mix(seed=4, operations=150 * TIMES, chunk=200)),
+    "growing": ("redis", True, ClientMix(seed=1, operations=400 * TIMES, chunk=200)),
+    "in small pieces": ("redis", True, ClientMix(seed=2, operations=300 * TIMES, chunk=2)),
+    "shrinking": ("redis", True, ClientMix(seed=3, operations=300 * TIMES, chunk=7, shrinking=True)),
+    "by the server's own time": ("embedded", False, ClientMix(seed=4, operations=150 * TIMES, chunk=200)),
 }
 
 
@@ -30,7 +30,7 @@ def url_of(client: RedisClient) -> str:
     return f"unix://{client.connection_pool.connection_kwargs['path']}"  # type: ignore[union-attr]
 
 
-def furnish(trader: Trader) -> None:
+def set_up(trader: RandomClient) -> None:
     """Two pools with a group, shares, limits and fixed work; there is always too little."""
     size = 24 if trader.mix.shrinking else 6
     trader.pool("p", gpu=size, licence=3, settings={"patience_s": 5})
@@ -49,17 +49,17 @@ def test_a_crowd_leaves_everything_right(name: str, servers: Servers) -> None:
     backend, shared, mix = MIXES[name]
     client = servers.client(backend)
     time: Any = CONTEXT.Value("q", START_MS) if shared else None
-    trader = Trader(url_of(client), PROCESSES, mix, time)
-    furnish(trader)
+    trader = RandomClient(url_of(client), PROCESSES, mix, time)
+    set_up(trader)
     done: Counter[str] = Counter()
-    for one in together(trade, [(url_of(client), number, mix, time) for number in range(PROCESSES)], 120 * TIMES):
+    for one in run_together(run_client, [(url_of(client), number, mix, time) for number in range(PROCESSES)], 120 * TIMES):
         done.update(one)
     assert {verb for verb in (*ODDS, "a look when all was quiet") if not done[verb]} == set(), "nobody did this"
     settled_invariants.check(client, trader.ledger, WORKSPACE, lowered=True)
     drain(trader)
 
 
-def drain(trader: Trader) -> None:
+def drain(trader: RandomClient) -> None:
     """Those who hold units give them back until all who wait have had theirs, and nothing is left in use."""
     while holders := trader.client.zrange(f"pk:{{{WORKSPACE}}}:leases", 0, -1):
         for name in holders:

@@ -14,7 +14,7 @@ from app.store.audit import AuditStore
 from app.store.connection import RedisClient
 from app.store.keys import KEYS, prefix
 from app.store.ledger import Ledger
-from tests.live.races.invariants import demand
+from tests.live.races.invariants import require_none
 from tests.properties.oracle import NOBODY, Model
 from tests.properties.reading import model
 from tests.properties.replay import NOTES, WAYS
@@ -26,7 +26,7 @@ Event: TypeAlias = Mapping[str, str]
 HELD = {"allocated", "preempting"}
 
 
-class Everything:
+class WorkspaceState:
     """What is seen, the model of it, and the stream of events."""
 
     def __init__(self, client: RedisClient, workspace: str, now_ms: int) -> None:
@@ -48,14 +48,14 @@ class Everything:
         """The requests in one of these states."""
         return sorted(one.id for one in self.model.requests.values() if one.status in statuses)
 
-    def told(self, *events: str) -> Counter[str]:
+    def count_events(self, *events: str) -> Counter[str]:
         """How often each of these was told."""
         return Counter(event["event"] for _, event in self.stream if event["event"] in events)
 
     def faults(self, *, lowered: bool = False) -> list[str]:
         """All that is wrong. With `lowered`, the pools may have been larger before."""
         found = list(Structures(self.seen, self.model).faults())
-        found += History({name: pool.capacity for name, pool in self.model.pools.items()}, lowered).faults(self.stream)
+        found += EventHistory({name: pool.capacity for name, pool in self.model.pools.items()}, lowered).faults(self.stream)
         for name, one in self.model.requests.items():
             last = [event["to"] for _, event in self.stream if event["request"] == name][-1:]
             if last != [one.status]:
@@ -70,7 +70,7 @@ class Everything:
         if grantable := self.model.grantable(pool):
             yield f"{[one.id for one in grantable]} could be granted in {pool}"
 
-    def superfluous(self) -> list[str]:
+    def superfluous_preemptions(self) -> list[str]:
         """Those who leave for nobody, or for one who would have enough without them, if all is decided."""
         found = []
         for pool, leaving in self.model.leaving.items():
@@ -81,7 +81,7 @@ class Everything:
                     found.append(f"{one} leaves {pool} for {owner}, who does not wait for it")
         return found
 
-    def at_rest(self) -> list[str]:
+    def leftovers(self) -> list[str]:
         """What is not as it is when all have left who had to."""
         found = [f"{one} still leaves" for one in self.of_status("preempting")]
         found += [f"{owner} has a hold in {pool}" for pool, holds in self.model.clearings.items() for owner in holds]
@@ -90,7 +90,7 @@ class Everything:
         ]
 
 
-class History:
+class EventHistory:
     """All events from the first one, each judged by what came before: ways that there are, fences that are new, and at no
     moment one unit too many."""
 
@@ -138,10 +138,10 @@ class History:
             self.held[event["pool"], key] += sign * units
 
 
-def right(client: RedisClient, ledger: Ledger, workspace: str, now_ms: int, *, lowered: bool = False) -> Everything:
+def check_settled(client: RedisClient, ledger: Ledger, workspace: str, now_ms: int, *, lowered: bool = False) -> WorkspaceState:
     """Everything is right, now that nothing is unfinished; what is seen."""
     assert not ledger.resume_unfinished(workspace), "something was left unfinished"
-    all_ = Everything(client, workspace, now_ms)
-    demand(all_.faults(lowered=lowered))
+    all_ = WorkspaceState(client, workspace, now_ms)
+    require_none(all_.faults(lowered=lowered))
     assert Audit(ledger, AuditStore(client)).run(workspace) == [], "the audit finds something"
     return all_
