@@ -40,7 +40,7 @@ def run(folder: Path, *words: str, **more: str) -> subprocess.CompletedProcess[s
 
 
 def run_in_process(folder: Path, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
-    """A command to its end, in this process: for commands whose subject is what they do and say, not that they are processes."""
+    """A command to its end, in this process: for tests whose subject is what it does and says."""
     root, before = logging.getLogger(), os.getcwd()
     handlers, level = root.handlers, root.level
     root.handlers = []  # so that it sets up its own, as in a process
