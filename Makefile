@@ -7,7 +7,7 @@
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
-.PHONY: help generated set-up up test bench lint lua check lock clean
+.PHONY: help generated set-up up test mutants bench lint lua check lock clean
 
 PYTHON ?=
 UV ?= $(shell uv --version >/dev/null 2>&1 && echo uv)
@@ -32,6 +32,9 @@ unit: $(READY) ## run the quick tests: they need no process and no socket
 
 test: $(READY) ## run all tests on all backends, more at a time than there are processors, as many of them wait
 	@$(PYTEST) -n 4 --backends all $(ARGS)
+
+mutants: $(READY) ## break one rule after the other in a copy, and report which test fails for it
+	@exec $(BIN)/python -m tests.mutants $(ARGS)
 
 bench: $(READY) ## measure
 	@exec $(BIN)/python -m bench $(ARGS)
