@@ -29,8 +29,15 @@ class Result:
     id: str
     rule: str
     outcome: str
-    """One of `caught`, `timed out` (counts as caught), `survived`, `too slow` (the time-out proves nothing), `broken` (the
-    changed code cannot run at all), `red before` (the tests fail without the mutation as well), `not run` (there was no time left)."""
+    """One of these words.
+
+    - `caught`, and `timed out`, which counts as caught
+    - `survived`
+    - `too slow`: the tests timed out, and are slow without the mutation as well
+    - `broken`: the changed code cannot run at all
+    - `red before`: the tests fail without the mutation as well
+    - `not run`: there was no time left
+    """
     by: str
     """The first test that failed."""
     seconds: float
