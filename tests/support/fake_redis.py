@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -53,22 +53,39 @@ class CompilingRuntime:
         return getattr(self._runtime, name)
 
 
+class _CurrentSocket:
+    """The connection whose script runs. It is not kept alive: through it the runtime would keep its last server."""
+
+    def __init__(self) -> None:
+        self._reference: Callable[[], Any] = lambda: None
+
+    def __getitem__(self, _: int) -> Any:
+        return self._reference()
+
+    def __setitem__(self, _: int, connection: Any) -> None:
+        self._reference = weakref.ref(connection)
+
+
 _idle_runtimes: list[dict[str, Any]] = []
-"""The Lua parts of servers that are gone: a runtime serves one server at a time, and another one after it."""
+"""The Lua parts of servers whose client is gone: a runtime serves one server at a time, and another one after it."""
+
+
+def _new_runtime() -> dict[str, Any]:
+    host = fakeredis.FakeServer()  # which the callbacks of the runtime refer to for good
+    fakeredis.FakeStrictRedis(server=host).eval(_STRICT, 0)
+    parts = {name: value for name, value in vars(host).items() if name.startswith("_lua_")}
+    parts["_lua_runtime"] = CompilingRuntime(parts["_lua_runtime"])
+    parts["_lua_current_socket"] = vars(host)["_lua_current_socket"] = _CurrentSocket()
+    return parts
 
 
 def new_fake() -> RedisClient:
     """Return a client of a new, empty fake server, which ends when nothing refers to it any more."""
     server = fakeredis.FakeServer()
+    parts = _idle_runtimes.pop() if _idle_runtimes else _new_runtime()
+    vars(server).update(parts)
     client = fakeredis.FakeStrictRedis(server=server, decode_responses=True, protocol=2)
-    if _idle_runtimes:
-        vars(server).update(parts := _idle_runtimes.pop())
-    else:
-        client.eval(_STRICT, 0)
-        client.script_flush()
-        parts = {name: value for name, value in vars(server).items() if name.startswith("_lua_")}
-        parts["_lua_runtime"] = vars(server)["_lua_runtime"] = CompilingRuntime(parts["_lua_runtime"])
-    weakref.finalize(server, _idle_runtimes.append, parts)
+    weakref.finalize(client, _idle_runtimes.append, parts)  # not of the server, which refers to itself and lives on for a while
     return client
 
 
