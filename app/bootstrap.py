@@ -38,6 +38,7 @@ from app.store.nudges import Nudges
 from app.store.plan_store import PlanStore
 from app.store.queries import QueryStore
 from app.store.queue_status import QueueStatusStore
+from app.store.schema import check_schema
 from app.store.task_outbox import TaskStore
 from app.store.tokens import TokenStore
 from app.store.usage_samples import UsageSampleStore
@@ -148,6 +149,7 @@ def open_services(settings: Settings, *, serving: bool = False, existing: bool =
             url, server = _start_embedded(settings, stack, serving=serving)
         client = connect(url, settings.redis_timeout_s)
         check_server(client, url)
+        check_schema(client)
         stack.callback(client.close)
         yield ServiceContext(make_services(client, settings), url, server)
 

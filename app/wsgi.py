@@ -6,6 +6,7 @@ The API does not import the dashboard. This module puts the two together.
 from __future__ import annotations
 
 import logging.config
+from functools import partial
 
 from flask import Flask
 
@@ -13,11 +14,13 @@ from app import dashboard
 from app.api.app import HttpOptions, create_app
 from app.api.auth import is_loopback
 from app.api.metrics.process_metrics import ProcessMetrics
+from app.api.metrics.registry import SCRIPT_DURATION
 from app.api.server import gunicorn_worker
 from app.bootstrap import make_services
 from app.logging_config import logging_config
 from app.settings import Settings
 from app.store.connection import connect
+from app.store.schema import check_schema_before_scripts
 from app.store.scripts import observe
 from app.tracing import Tracing
 
@@ -28,7 +31,8 @@ def application() -> Flask:
     logging.config.dictConfig(logging_config(settings))
     client, process_metrics = connect(settings.redis_url or "", settings.redis_timeout_s), ProcessMetrics()
     traces = Tracing("poolkeeper-api") if settings.traces else None
-    observe(client, process_metrics.time_script, *([traces.script_span] if traces else []))
+    check = check_schema_before_scripts(client)
+    observe(client, check, partial(process_metrics.time, SCRIPT_DURATION), *([traces.script_span] if traces else []))
     services = make_services(client, settings)
     gunicorn_worker.stop_callbacks.append(services.long_polls.close)
     required = settings.require_token or not is_loopback(settings.host)

@@ -18,6 +18,7 @@ from app.settings import InvalidSetting, Settings
 from app.store.celery_url import celery_broker
 from app.store.connection import StoreMisconfigured, connect
 from app.store.nudges import Nudges
+from app.store.schema import check_schema
 from workers.nudge_listener import NudgeListener
 from workers.outbox_dispatcher import BrokerRoute, OutboxDispatcher, broker_routes
 from workers.schedule import CLOCK_SKEW_S, schedule
@@ -101,6 +102,7 @@ def _start_threads() -> None:
     while not _stopping.is_set():
         try:
             client = connect(str(_settings.redis_url), _settings.redis_timeout_s)
+            check_schema(client)
         except StoreUnavailable as away:  # a cluster has to be there before it can be used
             log.warning("nothing is heard of nudges, and no task is sent: %s", away)
             _stopping.wait(RETRY_S)

@@ -7,6 +7,7 @@ from functools import cache
 from app.bootstrap import Services, make_services
 from app.settings import Settings
 from app.store.connection import connect
+from app.store.schema import check_schema_before_scripts
 from app.store.scripts import observe
 from app.tracing import Tracing
 from workers.celery_app import app
@@ -20,8 +21,8 @@ def services() -> Services:
     """The services of this process, made by its first task: a connection does not survive a fork."""
     settings = Settings.read()
     client = connect(str(settings.redis_url), settings.redis_timeout_s)
-    if settings.traces:
-        observe(client, traces().script_span)
+    check = check_schema_before_scripts(client)
+    observe(client, check, *([traces().script_span] if settings.traces else []))
     return make_services(client, settings)
 
 

@@ -18,6 +18,7 @@ from app.domain.errors import StoreUnavailable
 from app.settings import InvalidSetting, Settings
 from app.store.celery_url import celery_broker
 from app.store.connection import check_server, connect, parse_url
+from app.store.schema import SchemaMismatch, check_schema
 
 
 @click.command()
@@ -57,6 +58,7 @@ def beat(config: Path | None) -> None:
     with report_errors():
         _needs_redis(settings, "beat")
         celery_broker(str(settings.broker_url or settings.redis_url))
+        _report_unavailable_redis(settings)
     _replace_process("beat", environment(settings, config))
 
 
@@ -70,6 +72,9 @@ def _report_unavailable_redis(settings: Settings) -> None:
     try:
         client = connect(str(settings.redis_url), settings.redis_timeout_s)
         check_server(client, str(settings.redis_url))
+        check_schema(client)
+    except SchemaMismatch:
+        raise
     except StoreUnavailable as away:
         click.echo(f"poolkeeperd: {away}; waiting for it", err=True)
 

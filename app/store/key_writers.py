@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.store.keys import KEYS, WORKSPACES
+from app.store.keys import KEYS, SCHEMA_NUMBER, WORKSPACES
 from app.store.lua_linker import load_commands
 
 GRANT_LOOP = "grant_loop"
@@ -32,13 +32,14 @@ def page() -> str:
     """Return the page: every key with its type, its meaning and its writers."""
     granting = granting_commands()
     rows = [
-        f"| {_cell(key.shape)} | {key.type} | {key.meaning} | {_writers_cell(writers(key.name), granting)} |"
-        for key in KEYS.values()
+        f"| {_cell(key.shape)} | {key.type} | {key.meaning} | {_writers_cell(writers(name), granting)} |"
+        for name, key in KEYS.items()
     ]
     table = ["| key | type | meaning | written by |", "| --- | --- | --- | --- |", *rows]
     notes = [
         f"*Granting commands* end with a grant pass: {_names(granting)}.",
-        f"One key belongs to no workspace: `{WORKSPACES}`, the set of their names. It is written when a workspace is used first.",
+        f"Two keys belong to no workspace. `{WORKSPACES}` is the set of their names; the first use of a workspace writes it.",
+        f"`{SCHEMA_NUMBER}` is the number of the schema; a process that finds Redis empty writes it.",
         "This page is generated from `app/store/keys.py` and the heads of the scripts: `make generated`.",
     ]
     return _HEAD + "\n".join(table) + "\n\n" + "\n\n".join(notes) + "\n"

@@ -134,4 +134,7 @@ OWN = "_"
 """The workspace of the service's own records. No other can have this name: names begin with a letter or digit."""
 
 WORKSPACES = "pk:workspaces"
-"""The one key outside workspaces: the set of their names."""
+"""A key outside workspaces: the set of their names."""
+
+SCHEMA_NUMBER = "pk:schema"
+"""A key outside workspaces: the number of the schema that this Redis holds (`schema.py`)."""

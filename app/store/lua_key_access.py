@@ -1,4 +1,4 @@
-"""The keys that a Lua file writes, function by function, as far as its text shows; `@reads` and `@writes` are checked against it.
+"""The keys that a Lua file writes, function by function, as far as its text shows: what its `@writes` is checked against.
 
 The key of a `redis.call` is found if the call builds it (`keys.pool(name)`), or if it is a local, the variable of a loop over
 such keys, or a parameter of a local function that is called with one. Any other key is *indirect*: `account.key`, or the

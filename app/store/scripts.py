@@ -113,11 +113,11 @@ class translated_errors:  # noqa: N801 - reads as a word
         pass
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, RedisError | RedisClusterException) and (away := translate_error(error, _address(self._client))):
+        if isinstance(error, RedisError | RedisClusterException) and (away := translate_error(error, address(self._client))):
             raise away from error
 
 
-def _address(client: RedisClient) -> str:
+def address(client: RedisClient) -> str:
     """Return the URL of a client's server, without user and password."""
     if isinstance(client, RedisCluster):
         return "redis+cluster://" + ",".join(str(node.name) for node in client.get_nodes())  # type: ignore[no-untyped-call]

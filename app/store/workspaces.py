@@ -6,6 +6,7 @@ import time
 
 from app.store.connection import RedisClient
 from app.store.keys import WORKSPACES
+from app.store.schema import check_schema
 from app.store.scripts import translated_errors
 
 _REWRITE_AFTER_S = 30
@@ -23,6 +24,7 @@ class WorkspaceRegistry:
         """Add a workspace to the set."""
         now = time.monotonic()
         if self._written.get(workspace, -_REWRITE_AFTER_S) + _REWRITE_AFTER_S <= now:
+            check_schema(self._client)
             with translated_errors(self._client):
                 self._client.sadd(WORKSPACES, workspace)
             self._written[workspace] = now
