@@ -12,6 +12,7 @@ from werkzeug.exceptions import HTTPException
 from app.api import openapi, swagger_ui
 from app.api.auth import Authenticator
 from app.api.metrics.process_metrics import ProcessMetrics
+from app.api.metrics.registry import HTTP_WAITING
 from app.api.request_handler import RequestHandler
 from app.api.routes import AT_ROOT, PREFIX, ROUTES
 from app.api.routing import Route
@@ -55,7 +56,7 @@ def create_app(
     app.url_map.merge_slashes = False  # no redirects: another path is a 404
     authenticator = Authenticator(services.tokens, required=options.token_required)
     process_metrics = process_metrics or ProcessMetrics()
-    services.long_polls.slots.on_change = process_metrics.count_waiting_client
+    services.long_polls.slots.on_change = lambda kind, change: process_metrics.increment(HTTP_WAITING, kind, by=change)
     request_handler = RequestHandler(services, authenticator, process_metrics)
     for route in AT_ROOT:
         _add_route(app, request_handler, route, "")

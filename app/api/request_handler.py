@@ -21,6 +21,7 @@ from werkzeug.exceptions import RequestEntityTooLarge
 from app.api import errors
 from app.api.auth import Authenticator
 from app.api.metrics.process_metrics import ProcessMetrics
+from app.api.metrics.registry import HTTP_REQUEST_DURATION, HTTP_REQUESTS
 from app.api.routing import EVENT_STREAM, Call, Route, path_pattern
 from app.api.server import io_deadlines
 from app.bootstrap import Services
@@ -139,7 +140,9 @@ class RequestHandler:
         duration_s = time.perf_counter() - context.start_s
         route: Endpoint | None = context.get("route")
         name = route.path if route else "none"
-        self._process_metrics.count_request(http_request.method if route else "none", name, response.status_code, duration_s)
+        method = http_request.method if route else "none"
+        self._process_metrics.increment(HTTP_REQUESTS, method, name, str(response.status_code))
+        self._process_metrics.observe(HTTP_REQUEST_DURATION, duration_s, method, name)
         if route is None or route.permission:
             token: Token = context.get("token", ANONYMOUS)
             access_log.info(

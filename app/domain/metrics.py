@@ -17,35 +17,60 @@ PASS_BOUNDS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5)
 
 @dataclass(frozen=True, slots=True)
 class PolicyMetrics:
-    """One policy of a pool."""
+    """One policy of a pool. The names of numbers and amounts are those of `read_pool_metrics.lua`."""
 
     component: str
-    queued: int
+    numbers: Mapping[str, int]
+    """Without those that do not apply."""
+    amounts: Mapping[str, Amounts]
     oldest_wait_s: float
     """The age of the oldest queued request; 0 if the queue is empty."""
-    used: Amounts
-    reserved: Amounts
-    limit: Amounts
-    """Keys that are not named are limited by the pool alone."""
     satisfaction: float | None
     """With fair share; None if it is infinite."""
     starving: int | None
     """With fair share: 0 no, 1 yes, 2 aggressively."""
 
+    @property
+    def borrowed(self) -> Amounts:
+        """What the policy uses beyond its reserved."""
+        reserved = self.amounts["reserved"]
+        return {
+            key: units - reserved.get(key, 0) for key, units in self.amounts["used"].items() if units > reserved.get(key, 0)
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class PoolMetrics:
-    """One pool, and all its policies."""
+    """One pool, and all its policies. The names of numbers and amounts are those of `read_pool_metrics.lua`."""
 
     name: str
-    capacity: Amounts
-    used: Amounts
-    reserved: Amounts
-    on_hold: Amounts
-    queued: int
-    active: int
-    leaving: int
+    keys: tuple[str, ...]
+    numbers: Mapping[str, int]
+    amounts: Mapping[str, Amounts]
     policies: tuple[PolicyMetrics, ...]
+
+    @property
+    def borrowed(self) -> Amounts:
+        """What the policies use beyond their reserved."""
+        return _sum([policy.borrowed for policy in self.policies])
+
+    @property
+    def on_hold(self) -> Amounts:
+        """What is kept free by the holds of waiters."""
+        return _sum([self.amounts["patience_held"], self.amounts["victim_held"]])
+
+    @property
+    def oldest_wait_s(self) -> float:
+        """The age of the oldest queued request; 0 if the queue is empty."""
+        return max((policy.oldest_wait_s for policy in self.policies), default=0)
+
+
+def _sum(amounts: list[Amounts]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for part in amounts:
+        for key, units in part.items():
+            total[key] = total.get(key, 0) + units
+    return total
 
 
 @dataclass(frozen=True)
@@ -67,3 +92,11 @@ class WorkspaceMetrics:
             name, *labels = name_and_labels.split("|")
             counters.setdefault(name, {})[tuple(labels)] = self.counts[name_and_labels]
         return counters
+
+    def counters(self, name: str) -> Mapping[tuple[str, ...], int]:
+        """Return the counters of a name by their labels, sorted."""
+        return self.by_name.get(name, {})
+
+    def buckets(self, prefix: str, count: int) -> list[int]:
+        """Return the counts of the numbered buckets of a histogram."""
+        return [self.counts.get(f"{prefix}|{number}", 0) for number in range(1, count + 1)]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+from app.domain.amounts import Amounts
 from app.domain.clock import Clock, RedisClock
 from app.domain.metrics import PolicyMetrics, PoolMetrics, WorkspaceMetrics
 from app.domain.queue_score import MAX_AMOUNT
@@ -36,36 +38,37 @@ class MetricsStore:
         if reply.tag == "not_found":
             return None
         fields = reply.fields
-        keys, now_ms = fields["keys"], int(fields["now"])
-        capacity, used, reserved, patience_hold, victim_holds = _columns(keys, fields["pool"])
+        keys, now_ms = tuple(fields["keys"]), int(fields["now"])
         return PoolMetrics(
             name=pool,
-            capacity=capacity,
-            used=used,
-            reserved=reserved,
-            on_hold={key: patience_hold.get(key, 0) + victim_holds.get(key, 0) for key in keys},
-            queued=int(fields["queued"]),
-            active=int(fields["active"]),
-            leaving=int(fields["leaving"]),
-            policies=tuple(_policy(keys, now_ms, row) for row in fields["policies"]),
+            keys=keys,
+            numbers=_numbers(fields["numbers"]),
+            amounts=_amounts(fields["columns"], keys, fields["amounts"]),
+            policies=tuple(_policy(fields["policy_columns"], keys, now_ms, row) for row in fields["policies"]),
         )
 
 
-def _columns(keys: Sequence[str], flat: Sequence[str]) -> list[dict[str, int]]:
-    columns = [flat[start : start + len(keys)] for start in range(0, len(flat), len(keys))]
-    return [{key: int(units) for key, units in zip(keys, column, strict=True) if units} for column in columns]
+def _numbers(flat: Sequence[str]) -> dict[str, int]:
+    return {name: int(number) for name, number in codec.to_mapping(flat).items() if number != ""}
 
 
-def _policy(keys: Sequence[str], now_ms: int, row: Sequence[str]) -> PolicyMetrics:
-    component, queued, since_ms, score, status, amounts = row
-    used, reserved, limit = _columns(keys, amounts)
+def _amounts(columns: Sequence[str], keys: Sequence[str], flat: Sequence[str]) -> dict[str, Amounts]:
+    rows = (flat[start : start + len(keys)] for start in range(0, len(flat), len(keys)))
+    return {
+        column: {key: int(units) for key, units in zip(keys, row, strict=True) if units}
+        for column, row in zip(columns, rows, strict=True)
+    }
+
+
+def _policy(columns: Sequence[str], keys: Sequence[str], now_ms: int, row: Sequence[Any]) -> PolicyMetrics:
+    component, status, flat, amounts = row
+    numbers = _numbers(flat)
+    oldest_ms, score = numbers.get("oldest_ms", now_ms), numbers.get("score")
     return PolicyMetrics(
         component=component,
-        queued=int(queued),
-        oldest_wait_s=max(0, now_ms - int(since_ms)) / 1000 if since_ms else 0,
-        used=used,
-        reserved=reserved,
-        limit=limit,
-        satisfaction=int(score) / BILLION if score and int(score) < MAX_AMOUNT else None,
-        starving=STARVATION_LEVELS[status] if score else None,
+        numbers=numbers,
+        amounts=_amounts(columns, keys, amounts),
+        oldest_wait_s=max(0, now_ms - oldest_ms) / 1000 if "oldest_ms" in numbers else 0,
+        satisfaction=score / BILLION if score is not None and score < MAX_AMOUNT else None,
+        starving=None if score is None else STARVATION_LEVELS[status],
     )

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 from app.api import errors
 from app.api.errors import HttpRefusal, MalformedInput
 from app.api.idempotency import read_idempotency_key
+from app.api.metrics.registry import GRANT_LATENCY
 from app.api.pagination import page_of, parse_cursor
 from app.api.permissions import require_request_id_visible, require_submittable, visible_request
 from app.api.routing import Call
@@ -47,7 +48,7 @@ def submit_request(call: Call, body: RequestSpec) -> RequestResponse:
     start = time.perf_counter()
     request = call.services.requests.submit(call.workspace, body, key)
     if request.status is RequestState.ALLOCATED:
-        call.process_metrics.observe_grant(time.perf_counter() - start)
+        call.process_metrics.observe(GRANT_LATENCY, time.perf_counter() - start)
     return RequestResponse.of(request)
 
 

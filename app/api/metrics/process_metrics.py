@@ -1,7 +1,7 @@
-"""What Prometheus is told: requests, counted in the processes; pools and what happened in them, read from Redis when it asks.
+"""The metrics that the API processes count, and the whole page of metrics.
 
-Counters of several processes meet in files (`PROMETHEUS_MULTIPROC_DIR`, set by gunicorn's configuration). What is in Redis is
-read at the moment of the scrape and kept nowhere, so it is the same whichever process answers.
+The counters of several processes meet in files (`PROMETHEUS_MULTIPROC_DIR`, set by the configuration of gunicorn). The metrics in
+Redis are read at each scrape, so they are the same whichever process answers.
 """
 
 from __future__ import annotations
@@ -11,86 +11,64 @@ from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import Metric
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
-from app.api.metrics.ledger_metrics import measured
-from app.api.metrics.multiprocess_dir import read_lock
+from app.api.metrics.ledger_metrics import collect_ledger_metrics
+from app.api.metrics.metric_types import ProcessMetric
+from app.api.metrics.multiprocess_dir import ENVIRONMENT_VARIABLE, read_lock
+from app.api.metrics.registry import PROCESS_METRICS
 from app.bootstrap import Services
-
-REQUEST_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
-SCRIPT_BOUNDS_S = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 1, 5)
-GRANT_BOUNDS_S = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 5)
 
 
 class ProcessMetrics:
-    """What is counted as it happens."""
+    """The metrics that this process counts: those of the table whose class is ProcessMetric."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self._request_count = Counter(
-            "poolkeeper_http_requests_total", "Requests answered.", ("method", "route", "status"), registry=self.registry
-        )
-        self._request_duration = Histogram(
-            "poolkeeper_http_request_duration_seconds",
-            "How long they took; long polls and streams included.",
-            ("method", "route"),
-            buckets=REQUEST_BOUNDS_S,
-            registry=self.registry,
-        )
-        self._waiting_clients = Gauge(
-            "poolkeeper_http_waiting",
-            "Clients held by a long poll or an event stream.",
-            ("kind",),
-            registry=self.registry,
-            multiprocess_mode="livesum",
-        )
-        self._script_duration = Histogram(
-            "poolkeeper_script_duration_seconds",
-            "How long scripts took that the API called, the way to Redis and back included.",
-            ("script",),
-            buckets=SCRIPT_BOUNDS_S,
-            registry=self.registry,
-        )
-        self._grant_latency = Histogram(
-            "poolkeeper_grant_latency_seconds",
-            "How long it took to grant those that need not wait: from an ask that is understood to the answer of the ledger.",
-            buckets=GRANT_BOUNDS_S,
-            registry=self.registry,
-        )
-        self._script_histogram = cache(self._script_duration.labels)
+        self._collectors = {metric.name: _collector(metric, self.registry) for metric in PROCESS_METRICS}
+        self._child = cache(self._find_child)
 
-    def count_request(self, method: str, route: str, status: int, seconds: float) -> None:
-        """One more was answered."""
-        self._request_count.labels(method, route, str(status)).inc()
-        self._request_duration.labels(method, route).observe(seconds)
+    def increment(self, metric: ProcessMetric, *label_values: str, by: float = 1) -> None:
+        """Add to a counter or a gauge."""
+        self._child(metric.name, *label_values).inc(by)
 
-    def count_waiting_client(self, kind: str, change: int) -> None:
-        """One more, or one less, is being held."""
-        self._waiting_clients.labels(kind).inc(change)
+    def observe(self, metric: ProcessMetric, value: float, *label_values: str) -> None:
+        """Add a value to a histogram."""
+        self._child(metric.name, *label_values).observe(value)
 
-    def time_script(self, name: str) -> AbstractContextManager[object]:
-        """A script is being called, for as long as the context."""
-        return self._script_histogram(name).time()
+    def time(self, metric: ProcessMetric, *label_values: str) -> AbstractContextManager[object]:
+        """Observe the duration of the context in a histogram."""
+        timer: AbstractContextManager[object] = self._child(metric.name, *label_values).time()
+        return timer
 
-    def observe_grant(self, seconds: float) -> None:
-        """One more was granted at once."""
-        self._grant_latency.observe(seconds)
+    def _find_child(self, name: str, *label_values: str) -> Any:
+        collector = self._collectors[name]
+        return collector.labels(*label_values) if label_values else collector
+
+
+def _collector(metric: ProcessMetric, registry: CollectorRegistry) -> Any:
+    if metric.kind == "counter":
+        return Counter(metric.full_name, metric.help, metric.labels, registry=registry)
+    if metric.kind == "gauge":
+        return Gauge(metric.full_name, metric.help, metric.labels, registry=registry, multiprocess_mode="livesum")
+    return Histogram(metric.full_name, metric.help, metric.labels, buckets=metric.bounds, registry=registry)
 
 
 class MultiprocessCollector(Collector):
-    """What all processes counted, from the files where it meets."""
+    """The counters of all processes, from the files in which they meet."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
 
     def collect(self) -> Iterable[Metric]:
-        """All of it; a file that a process is just making, or died making, has nothing in it yet."""
-        with read_lock(self._folder):
-            files = [str(file) for file in self._folder.glob("*.db") if _size(file)]
+        """Return the metrics. An empty file is skipped: its process is just creating it, or was killed meanwhile."""
+        with read_lock(self._directory):
+            files = [str(file) for file in self._directory.glob("*.db") if _size(file)]
             metrics: Iterable[Metric] = MultiProcessCollector.merge(files)  # type: ignore[no-untyped-call]
         return metrics
 
@@ -102,11 +80,12 @@ def _size(file: Path) -> int:
         return 0
 
 
-def metrics_text(counted: ProcessMetrics, services: Services, workspaces: Sequence[str]) -> bytes:
-    """The whole page, of all processes."""
-    registry = counted.registry
-    if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
+def metrics_text(process_metrics: ProcessMetrics, services: Services, workspaces: Sequence[str]) -> bytes:
+    """Return the page of all metrics, of all processes."""
+    registry = process_metrics.registry
+    if ENVIRONMENT_VARIABLE in os.environ:
         registry = CollectorRegistry()
-        registry.register(MultiprocessCollector(Path(os.environ["PROMETHEUS_MULTIPROC_DIR"])))
-    read = "".join(f"{line}\n" for family in measured(services, workspaces) for line in family.lines())
-    return bytes(generate_latest(registry)) + read.encode()
+        registry.register(MultiprocessCollector(Path(os.environ[ENVIRONMENT_VARIABLE])))
+    families = collect_ledger_metrics(services, workspaces)
+    text = "".join(f"{line}\n" for family in families for line in family.lines())
+    return bytes(generate_latest(registry)) + text.encode()

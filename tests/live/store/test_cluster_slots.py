@@ -249,7 +249,7 @@ def test_no_script_touches_another_slot(strict: RedisClient, monkeypatch: pytest
     samples = UsageSampleStore(strict, 60, 3, world.clock)
     assert (samples.sample_usage(world.workspace, "p"), len(samples.read_usage_history(world.workspace, "p"))) == (True, 1)
     measured = MetricsStore(strict, world.clock).get_pool(world.workspace, "p")
-    assert (measured and measured.capacity) == {"gpu": 5}
+    assert (measured and measured.amounts["limit"]) == {"gpu": 5}
     look_through(QueryStore(strict), world)
     look_closely(strict, world)
     assert findings(world) == []

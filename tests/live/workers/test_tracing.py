@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,6 +20,7 @@ import pytest
 
 from app.api.app import create_app
 from app.api.metrics.process_metrics import ProcessMetrics
+from app.api.metrics.registry import SCRIPT_DURATION
 from app.bootstrap import make_services
 from app.cli.process_commands import ROOT, commands
 from app.settings import Settings
@@ -44,7 +46,7 @@ def test_a_request_is_a_span_with_its_scripts_below(servers: Servers, monkeypatc
     monkeypatch.delenv("OTEL_SERVICE_NAME", raising=False)
     kept, client, counted = InMemorySpanExporter(), servers.client("redis"), ProcessMetrics()
     traces = Tracing("poolkeeper-api", kept)
-    observe(client, counted.time_script, traces.script_span)
+    observe(client, partial(counted.time, SCRIPT_DURATION), traces.script_span)
     app = create_app(make_services(client, Settings()), None, counted)
     traces.instrument_app(app)
     http = app.test_client()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from app.api.app import create_app
 from app.api.metrics.process_metrics import ProcessMetrics
-from app.api.metrics.text_format import Family, labels
+from app.api.metrics.registry import SCRIPT_DURATION
+from app.api.metrics.text_format import MetricFamily, labels
 from app.bootstrap import make_services
 from app.domain.plan_steps import Trigger
 from app.settings import Settings
@@ -190,7 +192,7 @@ def test_satisfaction_and_starvation_are_told_where_shares_are_fair(everywhere: 
 
 
 def test_the_text_is_as_prometheus_reads_it() -> None:
-    family = Family("x", "gauge", "Says.")
+    family = MetricFamily("x", "gauge", "Says.")
     assert list(family.lines()) == []
     family.add(labels(a='say "a\\b"\n', b="c"), 1.5)
     assert list(family.lines()) == ["# HELP x Says.", "# TYPE x gauge", 'x{a="say \\"a\\\\b\\"\\n",b="c"} 1.5']
@@ -283,7 +285,7 @@ def test_how_long_decisions_take(site: Site) -> None:
 def test_scripts_and_grants_at_once_are_timed(site: Site) -> None:
     counted = ProcessMetrics()
     client = site.client
-    observe(client, counted.time_script)
+    observe(client, partial(counted.time, SCRIPT_DURATION))
     timed = create_app(make_services(client, Settings(), site.clock), None, counted).test_client()
     site.pool(gpu=2)
     site.policy()

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from app.api.app import create_app
 from app.api.metrics.process_metrics import ProcessMetrics
+from app.api.metrics.registry import SCRIPT_DURATION
 from app.bootstrap import make_services
 from app.settings import Settings
 from app.store.nudges import Nudges
@@ -49,7 +51,7 @@ def _told(page: str) -> Told:
 def page() -> Iterator[str]:
     """The page of a service in which a little of everything has happened."""
     client, counted = new_fake(), ProcessMetrics()
-    observe(client, counted.time_script)
+    observe(client, partial(counted.time, SCRIPT_DURATION))
     site = Site(client)
     site.services = make_services(client, Settings(brokers=BROKERS), site.clock)
     site.app = create_app(site.services, None, counted)

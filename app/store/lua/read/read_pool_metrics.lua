@@ -1,9 +1,9 @@
--- Read the metrics of a pool and its policies: waiters, submission of the oldest, amounts by key. With fair share also the
--- satisfaction and the starvation status of each policy.
+-- Read the metrics of a pool and its policies: numbers by name, amounts by column and key. With fair share also the starvation
+-- status of each policy. A number that does not apply is empty.
 -- @use accounts amounts clock fair_share_order
 -- @reads component_lanes lane policy pool pool_allocations pool_parked pool_policies pool_queue pool_victims request
 -- @args now pool
--- @reply measured now keys pool queued active leaving policies
+-- @reply measured now keys columns amounts numbers policy_columns policies
 -- @reply not_found
 
 clock.start(args.now)
@@ -13,6 +13,9 @@ if not pool then return reply.not_found() end
 local resource_keys = {}
 for key in pairs(pool.limit) do resource_keys[#resource_keys + 1] = key end
 table.sort(resource_keys)
+
+local COLUMNS = {'limit', 'used', 'children_reserved', 'patience_held', 'victim_held'}
+local POLICY_COLUMNS = {'used', 'reserved', 'limit'}
 
 -- Return the fields of columns: all keys of the first, then all of the next.
 local function column_fields(columns)
@@ -49,7 +52,7 @@ local function count_waiting(component)
   return amounts.format(queued), oldest.id and redis.call('HGET', keys.request(oldest.id), 'submitted_ms') or ''
 end
 
-local policy_fields, policies = column_fields({'used', 'reserved', 'limit'}), {}
+local policy_fields, policies = column_fields(POLICY_COLUMNS), {}
 for _, component in ipairs(redis.call('SMEMBERS', keys.pool_policies(args.pool))) do
   local queued, since_ms = count_waiting(component)
   local score, status = '', ''
@@ -58,9 +61,13 @@ for _, component in ipairs(redis.call('SMEMBERS', keys.pool_policies(args.pool))
     local _, current_score = fair_share_order.scores(pool, policy)
     score, status = current_score, policy.fields.status or ''
   end
-  policies[#policies + 1] = {component, queued, since_ms, score, status, redis.call('HMGET', keys.policy(args.pool, component), unpack(policy_fields))}
+  local numbers = {'queued', queued, 'oldest_ms', since_ms, 'score', score}
+  policies[#policies + 1] = {component, status, numbers, redis.call('HMGET', keys.policy(args.pool, component), unpack(policy_fields))}
 end
-return reply.measured(amounts.format(clock.now), resource_keys,
-  redis.call('HMGET', keys.pool(args.pool), unpack(column_fields({'limit', 'used', 'children_reserved', 'patience_held', 'victim_held'}))),
-  redis.call('ZCARD', keys.pool_queue(args.pool)), redis.call('ZCARD', keys.pool_allocations(args.pool)),
-  redis.call('HLEN', keys.pool_victims(args.pool)), policies)
+local numbers = {
+  'queued', redis.call('ZCARD', keys.pool_queue(args.pool)),
+  'active', redis.call('ZCARD', keys.pool_allocations(args.pool)),
+  'preempting', redis.call('HLEN', keys.pool_victims(args.pool)),
+}
+return reply.measured(amounts.format(clock.now), resource_keys, COLUMNS,
+  redis.call('HMGET', keys.pool(args.pool), unpack(column_fields(COLUMNS))), numbers, POLICY_COLUMNS, policies)
