@@ -1,21 +1,28 @@
-"""The queue score: rank and age packed into one number.
+"""The order of the queue: its definition, and the numbers that pack it into one score.
 
-The score of a waiter is rules 2 to 4 of the queue order (rank, then submission number). The position of a lane adds rule 1 (in
-share before borrowing). Redis keeps scores as doubles, exact between -2^53 and 2^53, so the parts fit into 54 bits:
+A pool serves its waiters by these criteria; the first difference decides:
 
-1. in-share flag: in share (0) or must borrow (1); with `priority_first` it stands after the rank
-2. rank: priority 0..9999 and class 0..10, the higher the smaller the number (17 bits)
-3. submission number in the workspace (36 bits)
+1. in share before borrowing: the lane fits the unused share of its policy
+2. the higher priority of the policy (0 to 9999)
+3. the higher preemption class (0 to 10)
+4. the lower submission number in the workspace: the older request
 
-With fair share the class alone is the rank, and the position is instead
+With `order = priority_first` criterion 1 stands after 3. With `discipline = classes` 3 stands before 2. With
+`discipline = fair_share` the criteria are
 
-1. tier: how many policies of the pool are less satisfied (13 bits)
-2. class (4 bits)
-3. submission number (36 bits)
+1. the lower tier: the tier of a policy is how many policies of the pool are less satisfied
+2. the higher preemption class
+3. the lower submission number
 
-The score in Redis leaves the tier out, because it moves with every grant.
+`queue_key` is this order. `lua/lib/queue_order.lua` packs it; a test compares the two. Lua has three scores, all exact as Redis
+keeps them, as doubles between -2^53 and 2^53; the lowest is first:
 
-The numbers below are the only declaration; Lua receives them.
+- lane score: class (4 bits) and submission number (36 bits); orders the waiters of one lane
+- rank score: priority and class (17 bits), and submission number; orders the sorted set `pool:<pool>:queue`
+- queue score: all criteria; orders lanes, and waiters of different lanes. The in-share flag takes one bit, or the tier 13.
+  Redis stores it without the tier, which changes with every grant.
+
+A *position* is a place counted from 1, and no score.
 """
 
 from __future__ import annotations
@@ -27,13 +34,29 @@ CLASS_COUNT = 11
 PRIORITY_COUNT = 10_000
 RANK_COUNT = CLASS_COUNT * PRIORITY_COUNT
 BORROWING_STEP = 2**53
-"""The distance between the positions of a lane in share and of one that must borrow."""
+"""The distance between the queue scores of a waiter in share and of the same one if it has to borrow."""
 
 TIER_STEP = 16 * MAX_SUBMISSIONS
-"""The distance between the positions of two tiers with fair share."""
+"""The distance between the queue scores of two tiers with fair share."""
 
 SHARE_UNITS = 10**12
 """The unit of a published share: this many are the whole pool."""
 
 MAX_AMOUNT = 2**53 - 1
 """The largest amount, and the bound of an unbounded key: sums of doubles are exact up to here."""
+
+
+def queue_key(
+    discipline: str, order: str, *, in_share: bool, tier: int, priority: int, preemption_class: int, submission_number: int
+) -> tuple[int, ...]:
+    """Return the sort key of a waiter in the queue of a pool with this discipline and this setting `order`.
+
+    1. in share before borrowing 2. higher priority 3. higher class 4. lower submission number, in the sequence described above.
+    `tier` counts with fair share only, `in_share` and `priority` without.
+    """
+    if discipline == "fair_share":
+        return tier, -preemption_class, submission_number
+    rank = (-preemption_class, -priority) if discipline == "classes" else (-priority, -preemption_class)
+    if order == "priority_first":
+        return *rank, not in_share, submission_number
+    return not in_share, *rank, submission_number

@@ -12,11 +12,13 @@ local function rank(pool, priority, lane_score)
   return inverse_priority * const.CLASS_COUNT + class
 end
 
+-- Return the score of a waiter in the queue of a pool: rank, then number of submission.
 function queue_order.rank_score(pool, policy, lane_score)
   if fair_share_order.applies(pool) then return lane_score end
   return rank(pool, tonumber(policy.fields.priority), lane_score) * const.MAX_SUBMISSIONS + lane_score % const.MAX_SUBMISSIONS
 end
 
+-- Return the queue score: the rank score with the in-share flag.
 function queue_order.with_share_flag(pool, rank_score, in_share)
   local borrow_flag = in_share and 0 or 1
   if pool.fields.order == 'priority_first' then
@@ -25,6 +27,7 @@ function queue_order.with_share_flag(pool, rank_score, in_share)
   return rank_score + (borrow_flag - 1) * const.BORROWING_STEP
 end
 
+-- Return the queue score of a waiter, by which lanes and waiters of different lanes are served.
 function queue_order.queue_score(pool, policy, lane_score, in_share)
   if fair_share_order.applies(pool) then return queue_order.in_tier(fair_share_order.tier(pool, policy.component), lane_score) end
   return queue_order.with_share_flag(pool, queue_order.rank_score(pool, policy, lane_score), in_share)
