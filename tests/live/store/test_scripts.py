@@ -31,7 +31,7 @@ from app.store.scripts import ScriptBug, ScriptReply, Scripts
 TREE = {
     "lib/counters.lua": """\
 -- Count, and fail.
--- @keys meta
+-- @writes meta
 
 function counters.next()
   return redis.call('HINCRBY', keys.meta(), 'seq', 1)
@@ -146,7 +146,7 @@ def scripts(client: RedisClient, commands: dict[str, Any]) -> Scripts:
 
 
 def test_a_command_is_called_by_name_and_answers_by_name(scripts: Scripts) -> None:
-    assert scripts.call("count", "w") == ScriptReply("read_counters", {"seq": "1"})
+    assert scripts.call("count", "w") == ScriptReply("counted", {"seq": "1"})
     assert scripts.call("count", "w") == ("counted", {"seq": "2"})
     assert scripts.call("echo", "w", b="second", a="first").fields == {"a": "first", "b": "second"}
 

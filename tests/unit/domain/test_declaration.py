@@ -64,7 +64,7 @@ def test_what_is_not_said_is_a_default() -> None:
     assert Declaration.model_validate({}).pools == []
 
 
-def present(**settings: Setting) -> Pool:
+def pool_record(**settings: Setting) -> Pool:
     """A pool with a group and a policy, as the ledger shows it."""
     group = Group("g", None, 2, {"gpu": 4}, {}, {"gpu": 1}, {}, {"preemption_threshold": 1}, mode="fifo")
     own: dict[str, Setting] = {"fair_share_tolerance": 0.5, "non_preemptible_usage_threshold": {"gpu": 1}}
@@ -88,7 +88,7 @@ def present(**settings: Setting) -> Pool:
 
 
 def test_a_pool_as_a_file_would_say_it() -> None:
-    said = export_pool(present(queueing="strict", patience_s=300)).model_dump(exclude_defaults=True)
+    said = export_pool(pool_record(queueing="strict", patience_s=300)).model_dump(exclude_defaults=True)
     assert said == {
         "name": "p",
         "description": "d",
@@ -112,7 +112,7 @@ def test_a_pool_as_a_file_would_say_it() -> None:
 
 
 def test_a_setting_never_written_is_a_default_unless_it_may_be_null() -> None:
-    settings = export_pool(present()).settings
+    settings = export_pool(pool_record()).settings
     assert (settings.discipline, settings.grace_s, settings.patience_s) == ("reserved", 30, None)
     assert settings.requeue_failed_checkpoint is True
     assert (settings.backoff_s, settings.over_limit, settings.fair_share_tolerance) == (None, None, 0.8)

@@ -18,19 +18,19 @@ from tests.support.audit_findings import findings
 from tests.support.world import World
 
 
-def present(world: World) -> dict[str, DeclaredPool]:
+def export_pools(world: World) -> dict[str, DeclaredPool]:
     """The pools as they are."""
     return {name: export_pool(world.get_pool(name)) for name in world.pools()}
 
 
-def planned(world: World, *pools: dict[str, Any]) -> DeclarationPlan:
+def plan_pools(world: World, *pools: dict[str, Any]) -> DeclarationPlan:
     """What makes the workspace these pools and no others."""
-    return plan_declaration(present(world), Declaration.model_validate({"pools": list(pools)}), prune=True)
+    return plan_declaration(export_pools(world), Declaration.model_validate({"pools": list(pools)}), prune=True)
 
 
 def declare(world: World, *pools: dict[str, Any]) -> bool:
     """Make the workspace these pools and no others."""
-    return world.ledger.declare(world.workspace, planned(world, *pools).steps)
+    return world.ledger.declare(world.workspace, plan_pools(world, *pools).steps)
 
 
 def refusal(world: World, *pools: dict[str, Any]) -> tuple[str, str]:
@@ -42,7 +42,7 @@ def refusal(world: World, *pools: dict[str, Any]) -> tuple[str, str]:
     return refused.value.code, str(refused.value)
 
 
-def plain(world: World) -> dict[str, Any]:
+def comparable_state(world: World) -> dict[str, Any]:
     """Everything there is but what no two runs share: ids of stream entries and of operations, and how often rules changed and
     somebody was born, and whether somebody shall look at the pool."""
     known: dict[str, Any] = {}
@@ -158,14 +158,14 @@ def test_it_leaves_what_single_commands_leave(client: RedisClient, way: str) -> 
     singly, at_once = World(client, "singly"), World(client, "at-once")
     for world in (singly, at_once):
         seed(world)
-    assert plain(at_once) == plain(singly), "they begin alike"
+    assert comparable_state(at_once) == comparable_state(singly), "they begin alike"
     for act in WAYS[way]:
         act(singly)
-    wanted = [pool.model_dump() for pool in present(singly).values()]
-    assert planned(at_once, *wanted).changes, "there is something to do"
+    wanted = [pool.model_dump() for pool in export_pools(singly).values()]
+    assert plan_pools(at_once, *wanted).changes, "there is something to do"
     assert declare(at_once, *wanted)
-    assert plain(at_once) == plain(singly)
-    assert planned(at_once, *wanted).changes == ()
+    assert comparable_state(at_once) == comparable_state(singly)
+    assert plan_pools(at_once, *wanted).changes == ()
     assert (findings(at_once), findings(singly)) == ([], [])
 
 
@@ -349,7 +349,7 @@ CHANGES: dict[str, Act] = {
 def test_what_changed_since_the_plan_is_not_overrun(world: World, change: str) -> None:
     a_pool_in_use(world)
     world.pool("empty", gpu=1)
-    plan = planned(world, FRESH, IN_USE | {"policies": [{"component": "t", "group": "g", "priority": 5}]})
+    plan = plan_pools(world, FRESH, IN_USE | {"policies": [{"component": "t", "group": "g", "priority": 5}]})
     CHANGES[change](world)
     before = world.state()
     assert not world.ledger.declare(world.workspace, plan.steps)
@@ -358,7 +358,7 @@ def test_what_changed_since_the_plan_is_not_overrun(world: World, change: str) -
 
 def test_an_operation_that_is_named_may_be_repeated(world: World) -> None:
     world.pool(gpu=1)
-    plan = planned(world, FRESH)
+    plan = plan_pools(world, FRESH)
     for _ in range(2):
         assert world.ledger.declare(world.workspace, plan.steps, operation="o")
     assert not world.ledger.declare(world.workspace, plan.steps)

@@ -13,7 +13,7 @@ from tests.support.world import World
 GPU_POLICY: dict[str, Any] = {"priority": 10, "reserved": {"gpu": 4}, "limit": {"gpu": 8}}
 
 
-def codes(request: Request) -> tuple[str, list[tuple[str, str]]]:
+def reason_codes(request: Request) -> tuple[str, list[tuple[str, str]]]:
     """The request's own reason, and each pool's."""
     assert request.status == "rejected"
     assert request.reason is not None
@@ -61,7 +61,7 @@ def test_cpu_metered(world: World) -> None:
     b = world.submit("k8s-orch", settings={"gpu_count": 1, "cpu_count": 8.0}, preemptible=False)
     c = world.submit("k8s-orch", settings={"gpu_count": 1, "cpu_count": 8.0})
     assert (a.status, c.status) == ("allocated", "allocated")
-    assert codes(b) == ("exceeds_reserved", [("training", "exceeds_reserved")])
+    assert reason_codes(b) == ("exceeds_reserved", [("training", "exceeds_reserved")])
 
 
 def test_a_key_on_the_pool_but_not_on_the_policy_has_nothing_reserved(world: World) -> None:
@@ -70,7 +70,7 @@ def test_a_key_on_the_pool_but_not_on_the_policy_has_nothing_reserved(world: Wor
     a = world.submit("k8s-orch", settings={"gpu_count": 1, "cpu_count": 4.0})
     b = world.submit("k8s-orch", settings={"gpu_count": 1, "cpu_count": 1.0}, preemptible=False)
     assert a.status == "allocated"
-    assert codes(b)[0] == "exceeds_reserved"
+    assert reason_codes(b)[0] == "exceeds_reserved"
 
 
 def test_custom_keys(world: World) -> None:
@@ -83,13 +83,13 @@ def test_custom_keys(world: World) -> None:
     b = world.submit(bare, settings=wanted, preemptible=False)
     c = world.submit(bare, settings=wanted)
     assert [a.status, b.status, c.status] == ["allocated", "rejected", "allocated"]
-    assert codes(b)[0] == "exceeds_reserved"
+    assert reason_codes(b)[0] == "exceeds_reserved"
 
 
 def test_the_type_is_part_of_who_asks(world: World) -> None:
     world.pool(gpu=1)
     world.policy("step_operator/t")
-    assert codes(world.submit("orchestrator/t")) == ("no_policy", [])
+    assert reason_codes(world.submit("orchestrator/t")) == ("no_policy", [])
 
 
 def test_hard_rejections_never_queue(world: World) -> None:
@@ -98,7 +98,7 @@ def test_hard_rejections_never_queue(world: World) -> None:
     world.policy("team-a-orch", "small", priority=10, reserved={"gpu": 2}, limit={"gpu": 4})
     a = world.submit("k8s-orch", settings={"gpu_count": 10})
     b = world.submit("team-a-orch", settings={"gpu_count": 6})
-    assert (codes(a)[0], codes(b)[0]) == ("exceeds_capacity", "exceeds_limit")
+    assert (reason_codes(a)[0], reason_codes(b)[0]) == ("exceeds_capacity", "exceeds_limit")
     assert (world.queue("small"), world.used("small")) == ([], {"gpu": 0})
     assert (a.ended_ms, a.position) == (world.clock.now_ms(), {})
 
@@ -110,7 +110,7 @@ def test_every_key_in_one_pool(world: World) -> None:
     world.policy("o2", "gpu-only", priority=20)
     world.policy("o2", "gpu-and-trt", priority=10)
     a = world.submit("o1", gpu=1, tensorrt_sessions=1)
-    assert codes(a) == ("missing_key", [("gpu-only", "missing_key")])
+    assert reason_codes(a) == ("missing_key", [("gpu-only", "missing_key")])
     assert world.submit("o2", gpu=1, tensorrt_sessions=1).pool == "gpu-and-trt"
 
 
@@ -135,14 +135,14 @@ def test_the_reason_is_that_of_the_first_pool_by_priority_then_name(world: World
     world.policy("t", "big", priority=7)
     rejected = world.submit(gpu=5)
     expected = [("big", "exceeds_capacity"), ("a", "missing_key"), ("b", "exceeds_capacity")]
-    assert codes(rejected) == ("exceeds_capacity", expected)
+    assert reason_codes(rejected) == ("exceeds_capacity", expected)
     assert rejected.reason == world.get(rejected).reason
 
 
 def test_an_explicit_limit_of_zero_stands(world: World) -> None:
     world.pool(gpu=4)
     world.policy(limit={"gpu": 0})
-    assert codes(world.submit(gpu=1))[0] == "exceeds_limit"
+    assert reason_codes(world.submit(gpu=1))[0] == "exceeds_limit"
     assert world.submit().status == "allocated"
 
 
@@ -179,4 +179,4 @@ def test_the_reason_is_that_of_the_preferred_pool_where_the_last_one_has_another
     world.pool("b", tpu=4)
     world.policy("t", "a", priority=2)
     world.policy("t", "b", priority=1)
-    assert codes(world.submit(gpu=5)) == ("exceeds_capacity", [("a", "exceeds_capacity"), ("b", "missing_key")])
+    assert reason_codes(world.submit(gpu=5)) == ("exceeds_capacity", [("a", "exceeds_capacity"), ("b", "missing_key")])

@@ -11,12 +11,12 @@ from app.store.ledger import Ledger
 from tests.support.world import World
 
 
-def told(world: World, request: Request) -> list[tuple[str, RequestState | None, RequestState]]:
+def transitions(world: World, request: Request) -> list[tuple[str, RequestState | None, RequestState]]:
     """What the stream tells of a request: event, from, to."""
     return [(event.event, event.from_status, event.to_status) for event in world.events() if event.request == request.id]
 
 
-def begun(*after: tuple[str, RequestState, RequestState]) -> list[tuple[str, RequestState | None, RequestState]]:
+def after_submit(*after: tuple[str, RequestState, RequestState]) -> list[tuple[str, RequestState | None, RequestState]]:
     """A story that begins as all do."""
     return [("submitted", None, RequestState.QUEUED), *after]
 
@@ -58,13 +58,14 @@ def test_each_way_through_life(world: World) -> None:
     dropped = world.submit(gpu=1)
     world.pass_time(5)
     world.drop(dropped)
-    assert told(world, released) == begun(GRANTED, ("released", RequestState.ALLOCATED, RequestState.RELEASED))
-    assert told(world, cancelled) == begun(("cancelled", RequestState.QUEUED, RequestState.CANCELLED))
-    assert told(world, lost) == begun(("cancelled", RequestState.QUEUED, RequestState.CANCELLED))
-    assert told(world, forgotten) == begun(("expired", RequestState.QUEUED, RequestState.EXPIRED))
-    assert told(world, rejected) == told(world, shut_out) == begun(("rejected", RequestState.QUEUED, RequestState.REJECTED))
-    assert told(world, lapsed) == begun(GRANTED, ("expired", RequestState.ALLOCATED, RequestState.EXPIRED))
-    assert told(world, dropped) == begun(GRANTED, ("released", RequestState.ALLOCATED, RequestState.RELEASED))
+    assert transitions(world, released) == after_submit(GRANTED, ("released", RequestState.ALLOCATED, RequestState.RELEASED))
+    assert transitions(world, cancelled) == after_submit(("cancelled", RequestState.QUEUED, RequestState.CANCELLED))
+    assert transitions(world, lost) == after_submit(("cancelled", RequestState.QUEUED, RequestState.CANCELLED))
+    assert transitions(world, forgotten) == after_submit(("expired", RequestState.QUEUED, RequestState.EXPIRED))
+    rejection = after_submit(("rejected", RequestState.QUEUED, RequestState.REJECTED))
+    assert transitions(world, rejected) == transitions(world, shut_out) == rejection
+    assert transitions(world, lapsed) == after_submit(GRANTED, ("expired", RequestState.ALLOCATED, RequestState.EXPIRED))
+    assert transitions(world, dropped) == after_submit(GRANTED, ("released", RequestState.ALLOCATED, RequestState.RELEASED))
     reasons = [event.reason for event in world.events() if event.reason]
     assert reasons == ["exceeds_capacity", "dropped", "not_polled", "exceeds_limit", "lease_lapsed", "dropped"]
 

@@ -33,7 +33,7 @@ def in_use(world: World) -> None:
     reconcile(world)
 
 
-def k(name: str, *parts: str) -> str:
+def workspace_key(name: str, *parts: str) -> str:
     """A key of the test's workspace."""
     return key(name, "test", *parts)
 
@@ -43,17 +43,17 @@ LANE = f"{B}|p|gpu=4,step_run=1"
 SPOT = "limit|pool|gpu"
 
 DAMAGE = {
-    "a satisfaction forgotten": lambda redis: redis.zrem(k("pool_satisfaction", "p"), B),
-    "a satisfaction wrong": lambda redis: redis.zadd(k("pool_satisfaction", "p"), {A: 17}),
-    "all of them": lambda redis: redis.delete(k("pool_satisfaction", "p")),
-    "a use that was not noted": lambda redis: redis.hset(k("policy", "p", B), "fair_share:gpu", 1),
-    "a lane out of place": lambda redis: redis.zadd(k("pool_lanes", "p"), {LANE: 5}),
-    "a lane out of its park": lambda redis: redis.zrem(k("pool_parking", "p", f"{SPOT}@{B}", "4"), LANE),
-    "a lane on the spot of another": lambda redis: redis.hset(k("pool_parked", "p"), LANE, f"{SPOT}@{A} 4 1"),
-    "a lane on no spot of anybody": lambda redis: redis.hset(k("pool_parked", "p"), LANE, f"{SPOT} 4 1"),
-    "a policy not found on a constraint": lambda redis: redis.zrem(k("pool_parking_needs", "p", SPOT), B),
-    "its least need wrong": lambda redis: redis.zadd(k("pool_parking_needs", "p", SPOT), {B: 40}),
-    "a need not found": lambda redis: redis.zrem(k("pool_parking_needs", "p", f"{SPOT}@{B}"), "4"),
+    "a satisfaction forgotten": lambda redis: redis.zrem(workspace_key("pool_satisfaction", "p"), B),
+    "a satisfaction wrong": lambda redis: redis.zadd(workspace_key("pool_satisfaction", "p"), {A: 17}),
+    "all of them": lambda redis: redis.delete(workspace_key("pool_satisfaction", "p")),
+    "a use that was not noted": lambda redis: redis.hset(workspace_key("policy", "p", B), "fair_share:gpu", 1),
+    "a lane out of place": lambda redis: redis.zadd(workspace_key("pool_lanes", "p"), {LANE: 5}),
+    "a lane out of its park": lambda redis: redis.zrem(workspace_key("pool_parking", "p", f"{SPOT}@{B}", "4"), LANE),
+    "a lane on the spot of another": lambda redis: redis.hset(workspace_key("pool_parked", "p"), LANE, f"{SPOT}@{A} 4 1"),
+    "a lane on no spot of anybody": lambda redis: redis.hset(workspace_key("pool_parked", "p"), LANE, f"{SPOT} 4 1"),
+    "a policy not found on a constraint": lambda redis: redis.zrem(workspace_key("pool_parking_needs", "p", SPOT), B),
+    "its least need wrong": lambda redis: redis.zadd(workspace_key("pool_parking_needs", "p", SPOT), {B: 40}),
+    "a need not found": lambda redis: redis.zrem(workspace_key("pool_parking_needs", "p", f"{SPOT}@{B}"), "4"),
 }
 
 
@@ -69,14 +69,14 @@ def test_damage_is_found_and_put_right(world: World, damage: Any) -> None:
     reconcile(world)
     assert world.queue() == queue
     assert world.status(*map(world.get, queue)) == before
-    for holder in served_in_turn(world):
+    for holder in release_in_turn(world):
         world.ledger.drop(world.workspace, holder)
     assert world.queue() == [], "whoever waited is found"
 
 
-def served_in_turn(world: World) -> Iterator[str]:
+def release_in_turn(world: World) -> Iterator[str]:
     """Whoever holds units, the oldest first, until nobody does."""
-    while held := world.client.zrange(k("pool_allocations", "p"), 0, 0):
+    while held := world.client.zrange(workspace_key("pool_allocations", "p"), 0, 0):
         yield str(next(iter(held)))
 
 

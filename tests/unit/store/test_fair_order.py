@@ -32,7 +32,7 @@ def publish(world: World, pool: str = "p", sated: dict[str, tuple[str, ...]] | N
     assert world.plan_store.write_fair_shares(world.workspace, seen, Publication(tuple(rows), is_watched=False)).applied
 
 
-def published(world: World, name: str, pool: str = "p") -> PublishedStatus:
+def published_status(world: World, name: str, pool: str = "p") -> PublishedStatus:
     """What is kept of a policy."""
     return world.snapshot(pool, even_if_idle=True).accounts[f"policy:{full_component(name)}"].published
 
@@ -43,13 +43,13 @@ def reconcile(world: World) -> None:
         pass
 
 
-def served(world: World, **requests: Request) -> list[str]:
+def granted_names(world: World, **requests: Request) -> list[str]:
     """Who has been granted, in order of grant."""
     fences = {name: world.get(each).fence for name, each in requests.items() if world.get(each).status == "allocated"}
     return sorted(fences, key=lambda name: fences[name] or 0)
 
 
-def names(world: World, pool: str = "p", /, **requests: Request) -> list[str]:
+def queue_names(world: World, pool: str = "p", /, **requests: Request) -> list[str]:
     """The queue by the names given here; told page by page, and by everybody's own position."""
     by_id = {request.id: name for name, request in requests.items()}
     queue = world.queue(pool)
@@ -76,19 +76,19 @@ def test_the_least_satisfied_is_served_first_and_that_is_seen_anew_after_each_gr
     waiting = {name: world.submit(name[0], gpu=1) for name in ("b1", "c1", "a1", "b2", "c2", "a2", "a3", "a4")}
     publish(world, a=0.5, b=0.25, c=0.25)
     world.release(holder)
-    assert served(world, **waiting) == ["b1", "c1", "a1", "a2", "b2", "c2", "a3", "a4"]
+    assert granted_names(world, **waiting) == ["b1", "c1", "a1", "a2", "b2", "c2", "a3", "a4"]
 
 
 def test_what_is_shown_is_the_order_of_the_next_grant(world: World) -> None:
     holder = full_pool(world, 4, "a", "b")
     waiting = {name: world.submit(name[0], gpu=2) for name in ("a1", "a2", "b1", "b2")}
     publish(world, a=0.5, b=0.5)
-    assert names(world, **waiting) == ["a1", "a2", "b1", "b2"]
+    assert queue_names(world, **waiting) == ["a1", "a2", "b1", "b2"]
     world.release(holder)
-    assert served(world, **waiting) == ["a1", "b1"]
-    assert names(world, **waiting) == ["a2", "b2"]
+    assert granted_names(world, **waiting) == ["a1", "b1"]
+    assert queue_names(world, **waiting) == ["a2", "b2"]
     world.release(waiting["b1"])
-    assert served(world, **waiting) == ["a1", "b2"]
+    assert granted_names(world, **waiting) == ["a1", "b2"]
 
 
 def test_until_shares_are_published_it_is_use_by_weight_that_counts(world: World) -> None:
@@ -96,7 +96,7 @@ def test_until_shares_are_published_it_is_use_by_weight_that_counts(world: World
     world.policy("x", weight=3)
     waiting = {name: world.submit(name[0], gpu=1) for name in ("y1", "y2", "y3", "x1", "x2", "x3", "x4", "x5", "x6")}
     world.release(holder)
-    assert served(world, **waiting) == ["y1", "x1", "x2", "x3", "y2", "x4"]
+    assert granted_names(world, **waiting) == ["y1", "x1", "x2", "x3", "y2", "x4"]
 
 
 def test_alike_satisfied_it_is_class_then_age(world: World) -> None:
@@ -106,9 +106,9 @@ def test_alike_satisfied_it_is_class_then_age(world: World) -> None:
         for who, each in (("a", 5), ("b", 5), ("b", 9), ("c", 0), ("a", 10))
     }
     publish(world, a=0.5, b=0.5, c=0.5)
-    assert names(world, **waiting) == ["a10", "b9", "a5", "b5", "c0"]
+    assert queue_names(world, **waiting) == ["a10", "b9", "a5", "b5", "c0"]
     world.release(holder)
-    assert served(world, **waiting) == ["a10", "b9", "c0", "a5", "b5"]
+    assert granted_names(world, **waiting) == ["a10", "b9", "c0", "a5", "b5"]
 
 
 def test_a_class_does_not_help_who_is_more_satisfied(world: World) -> None:
@@ -119,11 +119,11 @@ def test_a_class_does_not_help_who_is_more_satisfied(world: World) -> None:
     last = world.submit("b", gpu=3)
     waiting = {"a10": world.submit("a", gpu=1, preemption_class=10), "b0": world.submit("b", gpu=1, preemption_class=0)}
     publish(world, a=0.25, b=0.75)
-    assert names(world, **waiting) == ["a10", "b0"]
+    assert queue_names(world, **waiting) == ["a10", "b0"]
     publish(world, a=0.25, b=1)
-    assert names(world, **waiting) == ["b0", "a10"]
+    assert queue_names(world, **waiting) == ["b0", "a10"]
     world.release(last)
-    assert served(world, **waiting) == ["b0", "a10"]
+    assert granted_names(world, **waiting) == ["b0", "a10"]
 
 
 def test_who_has_nothing_due_comes_last_and_of_these_by_class_and_age(world: World) -> None:
@@ -135,9 +135,9 @@ def test_who_has_nothing_due_comes_last_and_of_these_by_class_and_age(world: Wor
     waiting = {name: world.submit(name[0], gpu=1) for name in ("a1", "b1", "c1")}
     waiting["b2"] = world.submit("b", gpu=1, preemption_class=6)
     publish(world, a=0, b=0, c=1 / 9)
-    assert names(world, **waiting) == ["c1", "b2", "a1", "b1"]
+    assert queue_names(world, **waiting) == ["c1", "b2", "a1", "b1"]
     world.release(holder)
-    assert served(world, **waiting) == ["c1", "b2", "a1", "b1"]
+    assert granted_names(world, **waiting) == ["c1", "b2", "a1", "b1"]
 
 
 def test_who_has_more_than_is_due_comes_after_who_has_not_by_how_much_it_is_more(world: World) -> None:
@@ -147,9 +147,9 @@ def test_who_has_more_than_is_due_comes_after_who_has_not_by_how_much_it_is_more
         world.submit(team, gpu=gpu)
     waiting = {name: world.submit(name, gpu=2) for name in ("a", "b", "c")}
     publish(world, a=0.25, b=0.125, c=0.5)
-    assert names(world, **waiting) == ["c", "a", "b"]
+    assert queue_names(world, **waiting) == ["c", "a", "b"]
     publish(world, a=0.125, b=0.125, c=0.0625)
-    assert names(world, **waiting) == ["b", "c", "a"]
+    assert queue_names(world, **waiting) == ["b", "c", "a"]
 
 
 def test_who_has_more_than_is_due_of_one_key_has_it_though_it_lacks_another(world: World) -> None:
@@ -161,7 +161,7 @@ def test_who_has_more_than_is_due_of_one_key_has_it_though_it_lacks_another(worl
     waiting = {"a": world.submit("a", mem=1), "b": world.submit("b", gpu=1, mem=1)}
     due: dict[str, Any] = {"a": {"gpu": 0.25, "mem": 0.5}, "b": {"gpu": 0.5, "mem": 0.5}}
     publish(world, sated={"a": ("gpu",)}, **due)
-    assert names(world, **waiting) == ["b", "a"], "3/2, then 2"
+    assert queue_names(world, **waiting) == ["b", "a"], "3/2, then 2"
 
 
 def test_a_key_on_which_all_it_wants_is_its_own_does_not_count_but_for_who_wants_no_other(world: World) -> None:
@@ -178,11 +178,11 @@ def test_a_key_on_which_all_it_wants_is_its_own_does_not_count_but_for_who_wants
     waiting = {team: world.submit(team, gpu=1, mem=1) for team in ("b", "a", "c")}
     due: dict[str, Any] = {"a": {"gpu": 0.25, "mem": 0.5}, "b": {"gpu": 0.5, "mem": 0.5}, "c": {"gpu": 0.5, "mem": 0.25}}
     publish(world, **due)
-    assert names(world, **waiting) == ["b", "a", "c"], "the most of any key: 1, 1, 1"
+    assert queue_names(world, **waiting) == ["b", "a", "c"], "the most of any key: 1, 1, 1"
     publish(world, sated={"a": ("gpu",), "b": ("gpu",)}, **due)
-    assert names(world, **waiting) == ["a", "b", "c"], "0 of mem, 1/2 of mem, 1 of mem"
+    assert queue_names(world, **waiting) == ["a", "b", "c"], "0 of mem, 1/2 of mem, 1 of mem"
     publish(world, sated={"b": ("gpu", "mem"), "c": ("gpu", "mem")}, **due)
-    assert names(world, **waiting) == ["a", "c", "b"], "0 of mem, 0 of gpu (the least, younger), 1/2 of mem"
+    assert queue_names(world, **waiting) == ["a", "c", "b"], "0 of mem, 0 of gpu (the least, younger), 1/2 of mem"
 
 
 def test_who_lacks_only_what_nothing_of_is_due_has_nothing_of_it(world: World) -> None:
@@ -194,7 +194,7 @@ def test_who_lacks_only_what_nothing_of_is_due_has_nothing_of_it(world: World) -
     world.submit("b", gpu=3)
     waiting = {"b": world.submit("b", gpu=1), "a": world.submit("a", gpu=1)}
     publish(world, sated={"a": ("mem",)}, a={"gpu": 0, "mem": 0.5}, b={"gpu": 1, "mem": 0})
-    assert names(world, **waiting) == ["a", "b"]
+    assert queue_names(world, **waiting) == ["a", "b"]
 
 
 def test_new_shares_count_at_once(world: World) -> None:
@@ -215,16 +215,16 @@ def test_shares_are_published_of_who_asks_and_taken_back_of_who_does_not(world: 
     holder = full_pool(world, 4, "a", "b")
     waiting = [world.submit("a", gpu=2), world.submit("b", gpu=1)]
     reconcile(world)
-    fair = {team: published(world, team).fair_shares for team in ("a", "b", "holder")}
+    fair = {team: published_status(world, team).fair_shares for team in ("a", "b", "holder")}
     assert fair == {"a": {"gpu": SHARE_UNITS * 3 // 8}, "b": {"gpu": SHARE_UNITS // 4}, "holder": {"gpu": SHARE_UNITS * 3 // 8}}
-    assert (published(world, "a").demand_met, published(world, "b").demand_met) == (frozenset(), frozenset({"gpu"}))
+    assert [published_status(world, name).demand_met for name in "ab"] == [frozenset(), frozenset({"gpu"})]
     for each in (*waiting, holder):
         world.drop(each)
     reconcile(world)
-    assert [published(world, team).fair_shares for team in ("a", "b", "holder")] == [{}, {}, {}]
+    assert [published_status(world, team).fair_shares for team in ("a", "b", "holder")] == [{}, {}, {}]
 
 
-def newcomer(world: World, **settings: Any) -> tuple[Request, Request]:
+def pool_with_newcomer(world: World, **settings: Any) -> tuple[Request, Request]:
     """One is most of the pool before anybody waits; another waits, the first one comes again with a high class."""
     world.pool(gpu=4, settings={**FAIR, **settings})
     world.policy("rich")
@@ -238,9 +238,9 @@ def newcomer(world: World, **settings: Any) -> tuple[Request, Request]:
 @pytest.mark.parametrize("settings", [{"queueing": "strict"}, {"patience_s": 1}])
 def test_who_comes_again_is_placed_by_what_it_has_now(world: World, settings: dict[str, Any]) -> None:
     """What it used was not noted while nobody waited."""
-    waits, came = newcomer(world, **settings)
+    waits, came = pool_with_newcomer(world, **settings)
     assert world.status(waits, came) == ["queued", "queued"]
-    assert names(world, waits=waits, came=came) == ["waits", "came"]
+    assert queue_names(world, waits=waits, came=came) == ["waits", "came"]
 
 
 def test_who_waited_before_and_had_more_since_is_placed_by_what_it_has_now(world: World) -> None:
@@ -267,14 +267,14 @@ def test_strict_the_first_is_the_least_satisfied_and_nobody_passes_it(world: Wor
     a, b, c = world.submit("a", gpu=4), world.submit("b", gpu=2), world.submit("c", gpu=2)
     waiting = {"a": world.submit("a", gpu=1), "b": world.submit("b", gpu=2), "c": world.submit("c", gpu=3)}
     publish(world, a=0.5, b=0.25, c=0.25)
-    assert names(world, **waiting) == ["a", "b", "c"]
+    assert queue_names(world, **waiting) == ["a", "b", "c"]
     world.release(b)
-    assert served(world, **waiting) == ["b"], "who has nothing any more is first"
+    assert granted_names(world, **waiting) == ["b"], "who has nothing any more is first"
     world.release(c)
-    assert served(world, **waiting) == ["b"], "another one is, which does not fit yet, and the elder does not pass it"
-    assert names(world, **waiting) == ["c", "a"]
+    assert granted_names(world, **waiting) == ["b"], "another one is, which does not fit yet, and the elder does not pass it"
+    assert queue_names(world, **waiting) == ["c", "a"]
     world.release(a)
-    assert served(world, **waiting) == ["b", "a", "c"], "now both have nothing, and age counts"
+    assert granted_names(world, **waiting) == ["b", "a", "c"], "now both have nothing, and age counts"
 
 
 def test_strict_whom_a_limit_keeps_keeps_nobody(world: World) -> None:
@@ -357,9 +357,9 @@ def test_fixed_work_waits_for_its_share_and_keeps_nobody(world: World) -> None:
     rest = world.submit("b", gpu=2)
     waiting |= {"p": world.submit("a", gpu=1), "g": world.submit("b", gpu=1, preemptible=False)}
     world.release(rest)
-    assert served(world, **waiting) == ["g", "p"]
+    assert granted_names(world, **waiting) == ["g", "p"]
     world.release(holder)
-    assert served(world, **waiting) == ["g", "p", "f"]
+    assert granted_names(world, **waiting) == ["g", "p", "f"]
 
 
 def test_a_limit_of_a_group_keeps_its_own_and_the_least_satisfied_of_them_comes_first(world: World) -> None:
@@ -370,10 +370,10 @@ def test_a_limit_of_a_group_keeps_its_own_and_the_least_satisfied_of_them_comes_
     world.policy("c")
     holder = world.submit("a", gpu=3)
     waiting = {name: world.submit(name[0], gpu=1) for name in ("a1", "b1", "b2", "c1")}
-    assert served(world, **waiting) == ["c1"]
+    assert granted_names(world, **waiting) == ["c1"]
     publish(world, a=0.125, b=0.25)
     world.release(holder)
-    assert served(world, **waiting) == ["c1", "a1", "b1", "b2"]
+    assert granted_names(world, **waiting) == ["c1", "a1", "b1", "b2"]
     world.group("g", limit={"gpu": 8})
     more = [world.submit("a", gpu=1) for _ in range(4)]
     assert world.status(*more) == ["allocated"] * 4
@@ -389,20 +389,20 @@ def test_several_pools_each_have_an_order_of_their_own(world: World) -> None:
     waiting = {name: world.submit(name[0], gpu=1) for name in ("a1", "a2", "b1", "b2")}
     publish(world, "p", a=0.5, b=0)
     publish(world, "q", a=0.25, b=1)
-    assert names(world, "p", **waiting) == ["a1", "a2", "b1", "b2"], "2, then infinite"
-    assert names(world, "q", **waiting) == ["b1", "b2", "a1", "a2"]
+    assert queue_names(world, "p", **waiting) == ["a1", "a2", "b1", "b2"], "2, then infinite"
+    assert queue_names(world, "q", **waiting) == ["b1", "b2", "a1", "a2"]
     world.release(held["q"])
-    assert served(world, **waiting) == ["a1", "b1"], "b1 at 0 with a1 the elder; then a has all that is due, b has not"
-    assert names(world, "p", **waiting) == ["a2", "b2"]
-    assert names(world, "q", **waiting) == ["b2", "a2"]
+    assert granted_names(world, **waiting) == ["a1", "b1"], "b1 at 0 with a1 the elder; then a has all that is due, b has not"
+    assert queue_names(world, "p", **waiting) == ["a2", "b2"]
+    assert queue_names(world, "q", **waiting) == ["b2", "a2"]
     world.release(held["p"])
-    assert served(world, **waiting) == ["a1", "b1", "a2", "b2"]
+    assert granted_names(world, **waiting) == ["a1", "b1", "a2", "b2"]
 
 
 # changes
 
 
-def crowd(world: World, count: int = 12) -> list[Request]:
+def submit_many(world: World, count: int = 12) -> list[Request]:
     """Many who wait, of several policies and classes, in one pool."""
     for team, gpu in (("a", 2), ("b", 0), ("c", 0)):
         world.policy(team, reserved={"gpu": gpu}, priority=gpu)
@@ -415,7 +415,7 @@ def crowd(world: World, count: int = 12) -> list[Request]:
 def test_switching_back_and_forth_loses_nobody_and_leaves_nothing_behind(client: RedisClient, settings: dict[str, Any]) -> None:
     world = World(client, chunk=1)
     world.pool(gpu=6, settings={"patience_s": None, **settings})
-    asked = crowd(world)
+    asked = submit_many(world)
     world.pass_time(1)
     before = {each.id: world.get(each) for each in asked}
     queue, events = world.queue(), len(world.events())
@@ -433,7 +433,7 @@ def test_switching_back_and_forth_loses_nobody_and_leaves_nothing_behind(client:
     assert {each.id: world.get(each) for each in asked} == before
     assert world.queue() == queue
     reconcile(world)
-    assert (published(world, "a").fair_shares, published(world, "a").demand_met) == ({}, frozenset())
+    assert (published_status(world, "a").fair_shares, published_status(world, "a").demand_met) == ({}, frozenset())
     assert not [spot for spot in world.client.hvals(key("pool_parked", "test", "p")) if "@" in spot]
 
 
@@ -441,7 +441,7 @@ def test_switching_back_and_forth_loses_nobody_and_leaves_nothing_behind(client:
 def test_who_comes_while_a_switch_is_half_done_has_its_place_after_it(client: RedisClient, settings: str) -> None:
     world = World(client, chunk=1)
     world.pool(gpu=6, settings={"patience_s": None})
-    asked = crowd(world)
+    asked = submit_many(world)
     assert world.call("update_pool", name="p", description="", capacity="", settings=settings).fields["more"] == "1"
     came = world.submit("c", gpu=1)
     while world.ledger.resume_unfinished(world.workspace):
@@ -487,7 +487,7 @@ def test_who_comes_while_work_is_left_is_told_what_became_of_it(world: World) ->
 def test_a_pool_that_is_emptied_and_deleted_leaves_no_key(world: World) -> None:
     world.pool(gpu=6, settings={**FAIR, "queueing": "strict"})
     world.group("g")
-    asked = crowd(world, 6)
+    asked = submit_many(world, 6)
     world.policy("d", group="g")
     reconcile(world)
     for waiter in asked:

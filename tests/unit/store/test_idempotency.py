@@ -335,12 +335,12 @@ STALE_THE_SECOND_TIME = {"evict_over_limit", "end_hold", "preempt", "reassign_or
 """Steps of a plan: what they were planned for is done."""
 
 
-def told(answer: Any) -> Any:
+def normalised(answer: Any) -> Any:
     """An answer with its requests as mappings: of a name that comes twice the last counts."""
     if isinstance(answer, dict):
-        return {name: told(value) for name, value in answer.items()}
+        return {name: normalised(value) for name, value in answer.items()}
     if isinstance(answer, list):
-        return codec.to_mapping(answer) if "component" in answer[::2] else [told(value) for value in answer]
+        return codec.to_mapping(answer) if "component" in answer[::2] else [normalised(value) for value in answer]
     return answer
 
 
@@ -366,7 +366,7 @@ def test_a_call_twice_is_once(world: World, of: dict[str, Request], command: str
     if command in STALE_THE_SECOND_TIME:
         assert (first.tag, second.tag) == ("applied", "stale")
     elif command not in SAYS_WHAT_IT_DID_ITSELF:
-        assert told(second.fields) == told(first.fields)
+        assert normalised(second.fields) == normalised(first.fields)
         assert second.tag == first.tag
 
 
@@ -390,7 +390,7 @@ def test_what_is_said_of_leaving_is_said_once(world: World, of: dict[str, Reques
     command, args = VARIANTS[variant]
     given = args(of)
     first, after = world.call(command, **given), world.state()
-    assert told(world.call(command, **given).fields) == told(first.fields)
+    assert normalised(world.call(command, **given).fields) == normalised(first.fields)
     assert world.state() == after
 
 

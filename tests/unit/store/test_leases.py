@@ -15,17 +15,17 @@ from app.store.ledger import Ledger
 from tests.support.world import World
 
 
-def beat(world: World, request: Request, fence: int | None = None) -> HeartbeatResult:
+def heartbeat(world: World, request: Request, fence: int | None = None) -> HeartbeatResult:
     """A heartbeat, with the fence of the grant unless another is given."""
     held = request.fence if fence is None else fence
     assert held is not None
     return world.ledger.heartbeat(world.workspace, request.id, held)
 
 
-def refused(world: World, request: Request, fence: int) -> list[str]:
+def refusals(world: World, request: Request, fence: int) -> list[str]:
     """What a heartbeat and a release with this fence are told; neither changes anything."""
     before, said = world.state(), []
-    for act in (beat, World.release):
+    for act in (heartbeat, World.release):
         with pytest.raises(StaleFence) as stale:
             act(world, request, fence)
         assert stale.value.code == "stale_fence"
@@ -39,14 +39,14 @@ def test_silence_gives_the_units_back_and_a_late_holder_is_refused(world: World)
     world.policy(priority=1)
     a, b = world.submit(gpu=1, lease_s=2), world.submit(gpu=1, lease_s=60)
     world.pass_time(1)
-    assert beat(world, a) == HeartbeatResult(RequestState.ALLOCATED, world.clock.now_ms() + 2000)
+    assert heartbeat(world, a) == HeartbeatResult(RequestState.ALLOCATED, world.clock.now_ms() + 2000)
     world.pass_time(1.5)
     assert world.status(a, b) == ["allocated", "queued"]
     world.pass_time(0.5)
     expired, granted = world.get(a), world.get(b)
     assert (expired.status, expired.reason and expired.reason.code) == ("expired", ReasonCode.LEASE_LAPSED)
     assert (granted.status, granted.fence, granted.granted_ms) == ("allocated", 2, expired.ended_ms)
-    assert refused(world, a, 1) == [f"this fence holds nothing of {a.id}, which is expired (lease_lapsed)"] * 2
+    assert refusals(world, a, 1) == [f"this fence holds nothing of {a.id}, which is expired (lease_lapsed)"] * 2
     assert world.used() == {"gpu": 1}
 
 
@@ -67,7 +67,7 @@ def test_without_a_lease_nothing_lapses(world: World) -> None:
     world.policy()
     a = world.submit(gpu=1, lease_s=None)
     world.pass_time(10**9)
-    assert (beat(world, a), world.status(a)) == (HeartbeatResult(RequestState.ALLOCATED, None), ["allocated"])
+    assert (heartbeat(world, a), world.status(a)) == (HeartbeatResult(RequestState.ALLOCATED, None), ["allocated"])
 
 
 def test_fences_only_grow_across_all_pools(world: World) -> None:
@@ -87,7 +87,7 @@ def test_a_stale_fence_changes_nothing(world: World, fence: int) -> None:
     world.pool(gpu=2)
     world.policy(priority=1)
     a = world.submit(gpu=1)
-    assert refused(world, a, fence) == [f"this fence holds nothing of {a.id}, which is allocated"] * 2
+    assert refusals(world, a, fence) == [f"this fence holds nothing of {a.id}, which is allocated"] * 2
     assert (world.status(a), world.used()) == (["allocated"], {"gpu": 1})
 
 
@@ -98,7 +98,7 @@ def test_what_waits_or_was_cancelled_has_no_fence(world: World) -> None:
     waiting, cancelled = world.submit(gpu=1), world.submit(gpu=1)
     world.cancel(cancelled)
     for request, status in ((waiting, "queued"), (cancelled, "cancelled")):
-        assert refused(world, request, 1) == [f"this fence holds nothing of {request.id}, which is {status}"] * 2
+        assert refusals(world, request, 1) == [f"this fence holds nothing of {request.id}, which is {status}"] * 2
 
 
 def test_the_outcome_of_a_release_is_kept(world: World) -> None:

@@ -28,17 +28,17 @@ def reconcile(world: World, after_s: float = 0) -> None:
     assert findings(world) == []
 
 
-def noted(world: World, account: str = "pool", pool: str = "p") -> PublishedStatus:
+def published_status(world: World, account: str = "pool", pool: str = "p") -> PublishedStatus:
     """What is kept of an account."""
     return world.snapshot(pool, even_if_idle=True).accounts[account].published
 
 
-def told(world: World, *requests: Request) -> list[str]:
+def victim_statuses(world: World, *requests: Request) -> list[str]:
     """Who of them has to leave, or has left."""
     return ["stays" if status == "allocated" else status for status in world.status(*requests)]
 
 
-def four_of_two(world: World, **settings: Any) -> list[Request]:
+def four_allocations(world: World, **settings: Any) -> list[Request]:
     """A pool of eight that one policy holds all of, nobody waits."""
     world.pool(gpu=8, settings={**EVICT, **settings})
     world.policy()
@@ -46,17 +46,17 @@ def four_of_two(world: World, **settings: Any) -> list[Request]:
 
 
 def test_a_shrunk_pool_has_its_newest_stopped_after_its_time_and_not_before(world: World) -> None:
-    held = four_of_two(world)
+    held = four_allocations(world)
     reconcile(world)
     assert not world.snapshot(even_if_idle=True).is_watched
     world.update_pool(gpu=5)
     reconcile(world)
-    assert noted(world).over_ms == world.clock.now_ms()
+    assert published_status(world).over_ms == world.clock.now_ms()
     assert world.snapshot(even_if_idle=True).is_watched, "nobody waits, and yet time will tell"
     reconcile(world, after_s=29.999)
-    assert told(world, *held) == ["stays"] * 4
+    assert victim_statuses(world, *held) == ["stays"] * 4
     reconcile(world, after_s=0.001)
-    assert told(world, *held) == ["stays", "stays", "preempting", "preempting"]
+    assert victim_statuses(world, *held) == ["stays", "stays", "preempting", "preempting"]
     before = world.state()
     reconcile(world, after_s=1)
     assert world.state() == before, "who leaves already is counted"
@@ -64,7 +64,7 @@ def test_a_shrunk_pool_has_its_newest_stopped_after_its_time_and_not_before(worl
     assert world.used() == {"gpu": 4}
     assert world.status(*held) == ["allocated", "allocated", "queued", "queued"]
     reconcile(world)
-    assert (noted(world).over_ms, world.snapshot().is_watched) == (None, False)
+    assert (published_status(world).over_ms, world.snapshot().is_watched) == (None, False)
 
 
 @pytest.mark.parametrize("account", ["policy", "group"])
@@ -82,7 +82,7 @@ def test_a_lowered_limit_has_what_is_below_it_stopped(world: World, account: str
     reconcile(world)
     reconcile(world, after_s=30)
     gone = {"policy": {2}, "group": {4, 5}}[account]
-    assert told(world, *held) == ["preempting" if at in gone else "stays" for at in range(7)]
+    assert victim_statuses(world, *held) == ["preempting" if at in gone else "stays" for at in range(7)]
 
 
 def test_a_policy_and_its_group_over_their_limits_have_no_more_stopped_than_both_need(world: World) -> None:
@@ -95,7 +95,7 @@ def test_a_policy_and_its_group_over_their_limits_have_no_more_stopped_than_both
     world.policy("a", group="g", limit={"gpu": 2})
     reconcile(world)
     reconcile(world, after_s=30)
-    assert told(world, *held) == ["stays", "stays", "stays", "preempting", "preempting"]
+    assert victim_statuses(world, *held) == ["stays", "stays", "stays", "preempting", "preempting"]
 
 
 def test_only_what_suffices_is_stopped(world: World) -> None:
@@ -106,7 +106,7 @@ def test_only_what_suffices_is_stopped(world: World) -> None:
     world.policy(limit={"gpu": 6})
     reconcile(world)
     reconcile(world, after_s=30)
-    assert told(world, *held) == ["stays", "preempting", "stays"]
+    assert victim_statuses(world, *held) == ["stays", "preempting", "stays"]
 
 
 def test_what_may_not_be_stopped_is_not_and_stays_over_the_limit(world: World) -> None:
@@ -116,11 +116,11 @@ def test_what_may_not_be_stopped_is_not_and_stays_over_the_limit(world: World) -
     world.policy(reserved={"gpu": 1}, limit={"gpu": 1})
     reconcile(world)
     reconcile(world, after_s=30)
-    assert told(world, *held) == ["stays", "preempting", "stays"]
+    assert victim_statuses(world, *held) == ["stays", "preempting", "stays"]
     world.enforce_deadlines(30)
     reconcile(world, after_s=60)
-    assert told(world, *held) == ["stays", "queued", "stays"]
-    assert noted(world, f"policy:{full_component('t')}").over_ms is not None
+    assert victim_statuses(world, *held) == ["stays", "queued", "stays"]
+    assert published_status(world, f"policy:{full_component('t')}").over_ms is not None
 
 
 # when, and whether
@@ -148,8 +148,8 @@ def test_it_is_the_nearest_that_says_whether_anything_is_stopped(
     world.policy(limit={"gpu": 3}, settings=own)
     reconcile(world)
     reconcile(world, after_s=1000)
-    assert told(world, held) == ["preempting" if stopped else "stays"]
-    assert (noted(world, f"policy:{full_component('t')}").over_ms is not None) == stopped
+    assert victim_statuses(world, held) == ["preempting" if stopped else "stays"]
+    assert (published_status(world, f"policy:{full_component('t')}").over_ms is not None) == stopped
 
 
 @pytest.mark.parametrize(("of_pool", "own", "after_s"), [(0, None, 0), (90, None, 90), (90, 5, 5), (0, 60, 60)])
@@ -163,94 +163,94 @@ def test_it_is_the_nearest_that_says_how_long_it_is_left_alone(
     reconcile(world)
     if after_s:
         reconcile(world, after_s=after_s - 0.001)
-        assert told(world, held) == ["stays"]
+        assert victim_statuses(world, held) == ["stays"]
     reconcile(world, after_s=0.001)
-    assert told(world, held) == ["preempting"]
+    assert victim_statuses(world, held) == ["preempting"]
 
 
 def test_raised_again_in_time_nothing_happens_and_the_next_time_counts_anew(world: World) -> None:
-    held = four_of_two(world)
+    held = four_allocations(world)
     world.update_pool(gpu=7)
     reconcile(world)
     reconcile(world, after_s=29)
     world.update_pool(gpu=8)
     reconcile(world, after_s=2)
-    assert (told(world, *held), noted(world).over_ms) == (["stays"] * 4, None)
+    assert (victim_statuses(world, *held), published_status(world).over_ms) == (["stays"] * 4, None)
     world.update_pool(gpu=7)
     reconcile(world)
     reconcile(world, after_s=29)
-    assert told(world, *held) == ["stays"] * 4
+    assert victim_statuses(world, *held) == ["stays"] * 4
     reconcile(world, after_s=1)
-    assert told(world, *held) == ["stays"] * 3 + ["preempting"]
+    assert victim_statuses(world, *held) == ["stays"] * 3 + ["preempting"]
 
 
 def test_raised_while_they_leave_those_are_called_back_that_need_not_go(world: World) -> None:
-    held = four_of_two(world)
+    held = four_allocations(world)
     world.update_pool(gpu=4)
     reconcile(world)
     reconcile(world, after_s=30)
-    assert told(world, *held) == ["stays"] * 2 + ["preempting"] * 2
+    assert victim_statuses(world, *held) == ["stays"] * 2 + ["preempting"] * 2
     world.update_pool(gpu=6)
     reconcile(world)
-    assert told(world, *held) == ["stays"] * 3 + ["preempting"]
+    assert victim_statuses(world, *held) == ["stays"] * 3 + ["preempting"]
     assert [event.event for event in world.events()][-1] == "reprieved"
     world.enforce_deadlines(30)
     assert world.status(*held) == ["allocated"] * 3 + ["queued"]
 
 
 def test_who_was_called_back_and_has_left_before_it_heard_of_it_has_left(world: World) -> None:
-    held = four_of_two(world)
+    held = four_allocations(world)
     world.update_pool(gpu=6)
     reconcile(world)
     reconcile(world, after_s=30)
     fence = world.get(held[3]).fence or 0
     world.update_pool(gpu=8)
     reconcile(world)
-    assert told(world, *held) == ["stays"] * 4
+    assert victim_statuses(world, *held) == ["stays"] * 4
     world.ledger.release(world.workspace, held[3].id, fence, "vacated")
     assert [event.event for event in world.events()][-2:] == ["preempted", "allocated"]
     assert world.get(held[3]).preemptions == 1
 
 
 def test_who_ends_in_time_saves_the_others(world: World) -> None:
-    held = four_of_two(world)
+    held = four_allocations(world)
     world.update_pool(gpu=6)
     reconcile(world)
     reconcile(world, after_s=29)
     world.release(held[0])
     reconcile(world, after_s=2)
-    assert told(world, *held[1:]) == ["stays"] * 3
+    assert victim_statuses(world, *held[1:]) == ["stays"] * 3
 
 
 def test_what_keeps_somebody_running_for_a_while_keeps_it_here(world: World) -> None:
-    held = four_of_two(world, min_runtime_s=100)
+    held = four_allocations(world, min_runtime_s=100)
     world.update_pool(gpu=6)
     reconcile(world)
     reconcile(world, after_s=99)
-    assert told(world, *held) == ["stays"] * 4
+    assert victim_statuses(world, *held) == ["stays"] * 4
     reconcile(world, after_s=1)
-    assert told(world, *held) == ["stays"] * 3 + ["preempting"]
+    assert victim_statuses(world, *held) == ["stays"] * 3 + ["preempting"]
 
 
 def test_no_more_are_stopped_in_a_minute_than_may_be(world: World) -> None:
-    held = four_of_two(world, max_preemptions_per_minute=1, grace_s=3600)
+    held = four_allocations(world, max_preemptions_per_minute=1, grace_s=3600)
     world.update_pool(gpu=2)
     reconcile(world)
     reconcile(world, after_s=30)
-    assert told(world, *held) == ["stays"] * 3 + ["preempting"]
+    assert victim_statuses(world, *held) == ["stays"] * 3 + ["preempting"]
     reconcile(world, after_s=59.999)
-    assert told(world, *held) == ["stays"] * 3 + ["preempting"]
+    assert victim_statuses(world, *held) == ["stays"] * 3 + ["preempting"]
     reconcile(world, after_s=0.001)
-    assert told(world, *held) == ["stays"] * 2 + ["preempting"] * 2
+    assert victim_statuses(world, *held) == ["stays"] * 2 + ["preempting"] * 2
     reconcile(world, after_s=60)
-    assert told(world, *held) == ["stays"] + ["preempting"] * 3
+    assert victim_statuses(world, *held) == ["stays"] + ["preempting"] * 3
 
 
 # leaving
 
 
 def test_everything_is_told_of_who_is_stopped_for_a_limit(world: World) -> None:
-    held = four_of_two(world)
+    held = four_allocations(world)
     world.update_pool(gpu=6)
     reconcile(world)
     reconcile(world, after_s=30)
@@ -268,7 +268,7 @@ def test_everything_is_told_of_who_is_stopped_for_a_limit(world: World) -> None:
 
 
 def test_without_grace_it_is_stopped_at_once_and_stands_in_the_queue(world: World) -> None:
-    held = four_of_two(world, grace_s=0, over_limit_after_s=0)
+    held = four_allocations(world, grace_s=0, over_limit_after_s=0)
     world.update_pool(gpu=6)
     reconcile(world)
     assert world.status(*held) == ["allocated"] * 3 + ["queued"]
@@ -354,7 +354,7 @@ Make = Callable[[World], StepResult]
 STALE: dict[str, tuple[str, Make]] = {}
 
 
-def stale(why: str) -> Callable[[Make], Make]:
+def stale_because(why: str) -> Callable[[Make], Make]:
     """Marks what makes a step stale: it is told so for this reason."""
 
     def note(make: Make) -> Make:
@@ -366,7 +366,7 @@ def stale(why: str) -> Callable[[Make], Make]:
 
 def over(world: World) -> tuple[list[Request], PoolSnapshot]:
     """Four of two in a pool of five."""
-    held = four_of_two(world)
+    held = four_allocations(world)
     world.update_pool(gpu=5)
     return held, world.snapshot(even_if_idle=True)
 
@@ -377,20 +377,20 @@ def evict(world: World, seen: PoolSnapshot, *victims: Request, account: str = "p
     return world.plan_store.apply_step(world.workspace, seen, EvictOverLimit(rows))
 
 
-@stale("pool")
+@stale_because("pool")
 def _no_such_pool(world: World) -> StepResult:
     held, seen = over(world)
     return evict(world, replace(seen, pool="gone"), held[3])
 
 
-@stale("rules")
+@stale_because("rules")
 def _the_rules_are_others(world: World) -> StepResult:
     held, seen = over(world)
     world.update_pool(gpu=6)
     return evict(world, seen, held[3])
 
 
-@stale("unfinished")
+@stale_because("unfinished")
 def _work_is_left(world: World) -> StepResult:
     held, seen = over(world)
     for _ in range(2):
@@ -399,7 +399,7 @@ def _work_is_left(world: World) -> StepResult:
     return evict(world, seen, held[3])
 
 
-@stale("victim")
+@stale_because("victim")
 def _it_runs_no_more(world: World) -> StepResult:
     held, seen = over(world)
     fence = world.get(held[3]).fence or 0
@@ -407,26 +407,26 @@ def _it_runs_no_more(world: World) -> StepResult:
     return world.plan_store.apply_step(world.workspace, seen, EvictOverLimit((OverLimitVictim(held[3].id, fence, "pool"),)))
 
 
-@stale("victim")
+@stale_because("victim")
 def _it_runs_again(world: World) -> StepResult:
     held, seen = over(world)
     return evict(world, seen, held[3], fence=-1)
 
 
-@stale("victim")
+@stale_because("victim")
 def _one_is_named_twice(world: World) -> StepResult:
     held, seen = over(world)
     return evict(world, seen, held[3], held[3])
 
 
-@stale("victim")
+@stale_because("victim")
 def _it_leaves_already(world: World) -> StepResult:
     held, seen = over(world)
     assert evict(world, seen, held[3]).applied
     return evict(world, seen, held[3])
 
 
-@stale("victim")
+@stale_because("victim")
 def _one_is_fixed(world: World) -> StepResult:
     world.pool(gpu=4, settings=EVICT)
     world.policy(reserved={"gpu": 2})
@@ -435,32 +435,32 @@ def _one_is_fixed(world: World) -> StepResult:
     return evict(world, world.snapshot(even_if_idle=True), held)
 
 
-@stale("limit")
+@stale_because("limit")
 def _the_last_is_more_than_it_takes(world: World) -> StepResult:
     held, seen = over(world)
     return evict(world, seen, held[3], held[2], held[1])
 
 
-@stale("limit")
+@stale_because("limit")
 def _others_leave_already(world: World) -> StepResult:
     held, seen = over(world)
     assert evict(world, seen, held[3], held[2]).applied
     return evict(world, seen, held[1])
 
 
-@stale("limit")
+@stale_because("limit")
 def _the_account_is_not_over(world: World) -> StepResult:
     held, seen = over(world)
     return evict(world, seen, held[3], account=f"policy:{full_component('t')}")
 
 
-@stale("limit")
+@stale_because("limit")
 def _there_is_no_such_account(world: World) -> StepResult:
     held, seen = over(world)
     return evict(world, seen, held[3], account="group:gone")
 
 
-@stale("limit")
+@stale_because("limit")
 def _it_is_not_below_that_account(world: World) -> StepResult:
     world.pool(gpu=4, settings=EVICT)
     for team in ("a", "b"):
@@ -470,9 +470,9 @@ def _it_is_not_below_that_account(world: World) -> StepResult:
     return evict(world, world.snapshot(even_if_idle=True), innocent, account=f"policy:{full_component('a')}")
 
 
-@stale("budget")
+@stale_because("budget")
 def _too_many_in_a_minute(world: World) -> StepResult:
-    held = four_of_two(world, max_preemptions_per_minute=1)
+    held = four_allocations(world, max_preemptions_per_minute=1)
     world.update_pool(gpu=5)
     return evict(world, world.snapshot(even_if_idle=True), held[3], held[2])
 
@@ -487,4 +487,4 @@ def test_a_step_that_holds_is_taken_whole(world: World) -> None:
     assert evict(world, seen, held[3], held[2]) == StepResult(
         applied=True, has_progressed=False, is_unfinished=False, reason=""
     )
-    assert told(world, *held) == ["stays", "stays", "preempting", "preempting"]
+    assert victim_statuses(world, *held) == ["stays", "stays", "preempting", "preempting"]

@@ -19,7 +19,7 @@ from tests.support.world import World
 APPLIED = StepResult(applied=True, has_progressed=False, is_unfinished=False, reason="")
 
 
-def scene(world: World, *sizes: int, settings: dict[str, Any] | None = None) -> list[Request]:
+def pool_with_allocations(world: World, *sizes: int, settings: dict[str, Any] | None = None) -> list[Request]:
     """A pool of eight: holders of `low` of these sizes, and `high`, which ranks above and has four reserved."""
     world.pool(gpu=8, settings=settings)
     world.policy("low")
@@ -33,7 +33,7 @@ Make = Callable[[World], StepResult]
 STALE: dict[str, tuple[str, Make]] = {}
 
 
-def stale(why: str) -> Callable[[Make], Make]:
+def stale_because(why: str) -> Callable[[Make], Make]:
     """Marks what makes a step stale: it is told so for this reason."""
 
     def note(make: Make) -> Make:
@@ -45,17 +45,17 @@ def stale(why: str) -> Callable[[Make], Make]:
 
 def plain(world: World) -> tuple[Request, Request, PoolSnapshot]:
     """A holder of all, one who waits for it, and what was seen."""
-    (victim,) = scene(world, 8)
+    (victim,) = pool_with_allocations(world, 8)
     return victim, world.submit("high", gpu=4), world.snapshot()
 
 
-@stale("pool")
+@stale_because("pool")
 def _no_such_pool(world: World) -> StepResult:
     victim, waiter, seen = plain(world)
     return world.preempt(waiter, victim, seen=replace(seen, pool="gone"))
 
 
-@stale("unfinished")
+@stale_because("unfinished")
 def _work_is_left(world: World) -> StepResult:
     victim, waiter, seen = plain(world)
     world.submit("low", gpu=1)
@@ -88,7 +88,7 @@ STALE |= {
 }
 
 
-@stale("waiter")
+@stale_because("waiter")
 def _the_waiter_is_granted(world: World) -> StepResult:
     victim, waiter, seen = plain(world)
     other = world.submit("high", gpu=1)
@@ -97,13 +97,13 @@ def _the_waiter_is_granted(world: World) -> StepResult:
     return world.preempt(waiter, other, seen=seen)
 
 
-@stale("waiter")
+@stale_because("waiter")
 def _the_waiter_is_gone(world: World) -> StepResult:
     victim, _, seen = plain(world)
     return world.apply_step(Preempt("0" * 20, (world.victim(victim),)), seen)
 
 
-@stale("waiter")
+@stale_because("waiter")
 def _the_waiter_has_no_policy_here(world: World) -> StepResult:
     victim, _, seen = plain(world)
     return world.preempt(elsewhere(world), victim, seen=seen)
@@ -117,14 +117,14 @@ def elsewhere(world: World) -> Request:
     return world.submit("other", gpu=2)
 
 
-@stale("waiter")
+@stale_because("waiter")
 def _the_waiter_is_not_eligible_here(world: World) -> StepResult:
     victim, _, _ = plain(world)
     world.policy("other", limit={"gpu": 1})
     return world.preempt(elsewhere(world), victim)
 
 
-@stale("hold elsewhere")
+@stale_because("hold elsewhere")
 def _its_way_is_cleared_elsewhere(world: World) -> StepResult:
     victim, waiter, _ = plain(world)
     world.pool("q", gpu=4)
@@ -137,7 +137,7 @@ def _its_way_is_cleared_elsewhere(world: World) -> StepResult:
 
 def _lost(change: Callable[[World, Request], object]) -> Make:
     def make(world: World) -> StepResult:
-        small, large = scene(world, 4, 4)
+        small, large = pool_with_allocations(world, 4, 4)
         waiter = world.submit("high", gpu=8)
         seen, victims = world.snapshot(), (world.victim(small), world.victim(large))
         change(world, small)
@@ -161,33 +161,33 @@ STALE |= {
 }
 
 
-@stale("victim")
+@stale_because("victim")
 def _a_victim_is_gone(world: World) -> StepResult:
     _, waiter, _ = plain(world)
     return world.preempt(waiter, Victim("0" * 20, 1, Trigger.PRIORITY))
 
 
-@stale("victim")
+@stale_because("victim")
 def _a_victim_is_named_twice(world: World) -> StepResult:
-    victim, _ = scene(world, 4, 4)
+    victim, _ = pool_with_allocations(world, 4, 4)
     return world.preempt(world.submit("high", gpu=8), victim, victim)
 
 
-@stale("nothing")
+@stale_because("nothing")
 def _there_are_no_victims(world: World) -> StepResult:
     victim, waiter, _ = plain(world)
     assert world.preempt(waiter, victim).applied
     return world.preempt(waiter)
 
 
-@stale("victim")
+@stale_because("victim")
 def _a_victim_is_fixed(world: World) -> StepResult:
-    scene(world, 4)
+    pool_with_allocations(world, 4)
     fixed = world.submit("high", gpu=4, preemptible=False)
     return world.preempt(world.submit("high", gpu=4), fixed)
 
 
-@stale("victim")
+@stale_because("victim")
 def _a_victim_is_of_another_pool(world: World) -> StepResult:
     world.pool("q", gpu=4)
     world.policy("low", "q")
@@ -196,9 +196,9 @@ def _a_victim_is_of_another_pool(world: World) -> StepResult:
     return world.preempt(waiter, there)
 
 
-@stale("share")
+@stale_because("share")
 def _what_was_borrowed_lies_in_a_share_now(world: World) -> StepResult:
-    first, second = scene(world, 4, 4)
+    first, second = pool_with_allocations(world, 4, 4)
     waiter = world.submit("high", gpu=4)
     back = world.snapshot().accounts["policy:orchestrator/low"].stack_exits.get("gpu", 0)
     borrowed = [BorrowedCondition("policy:orchestrator/low", "gpu", back)]
@@ -206,105 +206,105 @@ def _what_was_borrowed_lies_in_a_share_now(world: World) -> StepResult:
     return world.preempt(waiter, second, borrowed=borrowed)
 
 
-@stale("share")
+@stale_because("share")
 def _a_policy_it_was_borrowed_above_is_gone(world: World) -> StepResult:
     victim, waiter, _ = plain(world)
     return world.preempt(waiter, victim, borrowed=[BorrowedCondition("policy:orchestrator/gone", "gpu", 9)])
 
 
-@stale("share")
+@stale_because("share")
 def _the_waiter_does_not_fit_into_the_unused_share(world: World) -> StepResult:
-    (victim,) = scene(world, 6)
+    (victim,) = pool_with_allocations(world, 6)
     world.submit("high", gpu=2)
     return world.preempt(world.submit("high", gpu=4), victim, reason="reclaim", unused=["policy:orchestrator/high"])
 
 
-@stale("share")
+@stale_because("share")
 def _the_unused_share_is_claimed(world: World) -> StepResult:
-    one, other = scene(world, 4, 4)
+    one, other = pool_with_allocations(world, 4, 4)
     unused = ["policy:orchestrator/high"]
     assert world.preempt(world.submit("high", gpu=3), one, reason="reclaim", unused=unused).applied
     return world.preempt(world.submit("high", gpu=2), other, reason="reclaim", unused=unused)
 
 
-@stale("share")
+@stale_because("share")
 def _the_fixed_share_is_used_up(world: World) -> StepResult:
-    (victim,) = scene(world, 6)
+    (victim,) = pool_with_allocations(world, 6)
     world.submit("high", gpu=1, preemptible=False)
     world.submit("high", gpu=1, preemptible=False)
     waiter = world.submit("high", gpu=3, preemptible=False)
     return world.preempt(waiter, victim)
 
 
-@stale("share")
+@stale_because("share")
 def _the_fixed_share_is_claimed(world: World) -> StepResult:
-    one, other = scene(world, 4, 4)
+    one, other = pool_with_allocations(world, 4, 4)
     assert world.preempt(world.submit("high", gpu=3, preemptible=False), one, reason="reclaim").applied
     return world.preempt(world.submit("high", gpu=2, preemptible=False), other, reason="reclaim")
 
 
-@stale("unjudged")
+@stale_because("unjudged")
 def _somebody_leaves_for_nobody(world: World) -> StepResult:
-    one, other = scene(world, 4, 4)
+    one, other = pool_with_allocations(world, 4, 4)
     first = world.submit("high", gpu=4)
     world.preempt(first, one)
     world.cancel(first)
     return world.preempt(world.submit("high", gpu=4), other)
 
 
-@stale("not enough")
+@stale_because("not enough")
 def _it_would_not_fit(world: World) -> StepResult:
-    victim, _ = scene(world, 4, 4)
+    victim, _ = pool_with_allocations(world, 4, 4)
     return world.preempt(world.submit("high", gpu=6), victim)
 
 
-@stale("not enough")
+@stale_because("not enough")
 def _an_earlier_hold_takes_what_they_bring(world: World) -> StepResult:
-    one, other, third = scene(world, 4, 2, 2)
+    one, other, third = pool_with_allocations(world, 4, 2, 2)
     assert world.preempt(world.submit("high", gpu=6), one, other).applied
     return world.preempt(world.submit("high", gpu=4), third)
 
 
-@stale("not enough")
+@stale_because("not enough")
 def _it_would_not_fit_below_the_limit_of_its_group(world: World) -> StepResult:
-    (outside,) = scene(world, 4)
+    (outside,) = pool_with_allocations(world, 4)
     world.group("g", limit={"gpu": 4})
     world.policy("in", group="g")
     world.submit("in", gpu=4)
     return world.preempt(world.submit("in", gpu=4, preemption_class=9), outside)
 
 
-@stale("not enough")
+@stale_because("not enough")
 def _it_would_not_lie_within_its_share(world: World) -> StepResult:
-    scene(world, 2)
+    pool_with_allocations(world, 2)
     one, _ = world.submit("high", gpu=3), world.submit("high", gpu=3)
     waiter = world.submit("high", gpu=3, preemption_class=9)
     return world.preempt(waiter, one, within=["policy:orchestrator/high"])
 
 
-@stale("superfluous")
+@stale_because("superfluous")
 def _one_would_do(world: World) -> StepResult:
-    one, other = scene(world, 4, 4)
+    one, other = pool_with_allocations(world, 4, 4)
     return world.preempt(world.submit("high", gpu=4), one, other)
 
 
-@stale("superfluous")
+@stale_because("superfluous")
 def _enough_are_leaving_for_it(world: World) -> StepResult:
-    one, other = scene(world, 4, 4)
+    one, other = pool_with_allocations(world, 4, 4)
     waiter = world.submit("high", gpu=4)
     assert world.preempt(waiter, one).applied
     return world.preempt(waiter, other)
 
 
-@stale("budget")
+@stale_because("budget")
 def _too_many_in_a_minute(world: World) -> StepResult:
-    one, other = scene(world, 4, 4, settings={"max_preemptions_per_minute": 1})
+    one, other = pool_with_allocations(world, 4, 4, settings={"max_preemptions_per_minute": 1})
     return world.preempt(world.submit("high", gpu=8), one, other)
 
 
-@stale("backoff")
+@stale_because("backoff")
 def _too_soon(world: World) -> StepResult:
-    one, other = scene(world, 4, 4, settings={"backoff_s": 5})
+    one, other = pool_with_allocations(world, 4, 4, settings={"backoff_s": 5})
     assert world.preempt(world.submit("high", gpu=4), one).applied
     world.clock.advance(4.999)
     return world.preempt(world.submit("high", gpu=4), other)
@@ -330,7 +330,7 @@ def test_a_step_that_is_stale_says_why_and_changes_nothing(world: World, case: s
 
 
 def test_so_many_in_a_minute(world: World) -> None:
-    one, other, third = scene(world, 2, 2, 2, settings={"max_preemptions_per_minute": 2})
+    one, other, third = pool_with_allocations(world, 2, 2, 2, settings={"max_preemptions_per_minute": 2})
     world.submit("low", gpu=2)
     first, second, last = (world.submit("high", gpu=2) for _ in range(3))
     assert world.preempt(first, one) == APPLIED
@@ -353,7 +353,7 @@ def test_none_is_nobody_ever(world: World) -> None:
 
 
 def test_a_pause_between_decisions(world: World) -> None:
-    one, other = scene(world, 4, 4, settings={"backoff_s": 5})
+    one, other = pool_with_allocations(world, 4, 4, settings={"backoff_s": 5})
     first, second = world.submit("high", gpu=4), world.submit("high", gpu=4)
     world.preempt(first, one)
     world.clock.advance(5)
@@ -361,7 +361,7 @@ def test_a_pause_between_decisions(world: World) -> None:
 
 
 def test_a_pool_that_is_deleted_takes_its_decisions_along(world: World) -> None:
-    (victim,) = scene(world, 8, settings={"grace_s": 0})
+    (victim,) = pool_with_allocations(world, 8, settings={"grace_s": 0})
     waiter = world.submit("high", gpu=4)
     world.preempt(waiter, victim)
     world.cancel(victim)
@@ -374,20 +374,20 @@ def test_a_pool_that_is_deleted_takes_its_decisions_along(world: World) -> None:
 
 
 def test_where_no_grace_is_given_the_waiter_has_it_at_once(world: World) -> None:
-    one, other = scene(world, 4, 4, settings={"grace_s": 0})
+    one, other = pool_with_allocations(world, 4, 4, settings={"grace_s": 0})
     waiter = world.submit("high", gpu=8)
     assert world.preempt(waiter, one, other) == APPLIED._replace(has_progressed=True)
     assert (world.status(waiter, one, other), world.get_pool().holds) == (["allocated", "queued", "queued"], ())
 
 
 def test_units_that_are_free_count_first(world: World) -> None:
-    (victim,) = scene(world, 6)
+    (victim,) = pool_with_allocations(world, 6)
     waiter = world.submit("high", gpu=4)
     assert world.preempt(waiter, victim) == APPLIED
 
 
 def test_own_work_makes_room_within_the_share(world: World) -> None:
-    scene(world, 4)
+    pool_with_allocations(world, 4)
     own = world.submit("high", gpu=3)
     waiter = world.submit("high", gpu=3, preemption_class=9)
     assert world.preempt(waiter, own, within=["policy:orchestrator/high"]) == APPLIED
@@ -396,7 +396,7 @@ def test_own_work_makes_room_within_the_share(world: World) -> None:
 
 
 def test_a_fixed_waiter_is_judged_by_what_of_its_share_is_fixed(world: World) -> None:
-    scene(world, 4)
+    pool_with_allocations(world, 4)
     own = world.submit("high", gpu=4)
     waiter = world.submit("high", gpu=4, preemptible=False)
     assert world.preempt(waiter, own, reason="reclaim") == APPLIED
@@ -405,7 +405,7 @@ def test_a_fixed_waiter_is_judged_by_what_of_its_share_is_fixed(world: World) ->
 
 
 def test_who_has_a_hold_may_ask_for_more_and_its_own_claim_does_not_bind_it(world: World) -> None:
-    one, other = scene(world, 4, 4)
+    one, other = pool_with_allocations(world, 4, 4)
     waiter = world.submit("high", gpu=4)
     unused = ["policy:orchestrator/high"]
     world.preempt(waiter, one, reason="reclaim", unused=unused)
@@ -415,7 +415,7 @@ def test_who_has_a_hold_may_ask_for_more_and_its_own_claim_does_not_bind_it(worl
 
 
 def test_of_two_planners_at_once_the_second_changes_nothing(world: World) -> None:
-    one, other = scene(world, 4, 4)
+    one, other = pool_with_allocations(world, 4, 4)
     first, second = world.submit("high", gpu=4), world.submit("high", gpu=4)
     seen = world.snapshot()
     steps = [Preempt(first.id, (world.victim(one),)), Preempt(second.id, (world.victim(other),))]
@@ -430,7 +430,7 @@ def test_of_two_planners_at_once_the_second_changes_nothing(world: World) -> Non
 
 def test_what_a_call_cannot_finish_is_left_for_the_next(client: RedisClient) -> None:
     world = World(client, chunk=1)
-    (victim,) = scene(world, 8, settings={"grace_s": 0})
+    (victim,) = pool_with_allocations(world, 8, settings={"grace_s": 0})
     others = [world.submit("low", gpu=1, memory_mb=size) for size in (1, 2, 3)]
     waiter = world.submit("high", gpu=4)
     taken = world.preempt(waiter, victim)
@@ -445,23 +445,23 @@ def test_what_a_call_cannot_finish_is_left_for_the_next(client: RedisClient) -> 
 # ---- it is told
 
 
-def of(world: World, request: Request) -> list[Event]:
+def later_events(world: World, request: Request) -> list[Event]:
     """Its events after it was granted, or came to wait."""
     return [event for event in world.events() if event.request == request.id and event.event not in ("submitted", "allocated")]
 
 
 def test_who_took_from_whom_and_why_is_told_on_both_sides_with_both_ranks(world: World) -> None:
-    one, other = scene(world, 4, 4)
+    one, other = pool_with_allocations(world, 4, 4)
     waiter = world.submit("high", gpu=8, preemption_class=7)
     world.clock.advance(3)
     world.preempt(waiter, one, other, reason="sensitive")
     for victim in (one, other):
-        (told,) = of(world, victim)
+        (told,) = later_events(world, victim)
         assert (told.event, told.from_status, told.to_status, told.pool, told.fence, told.at_ms) == (
             "preempting", RequestState.ALLOCATED, RequestState.PREEMPTING, "p", victim.fence, world.clock.now_ms(),
         )  # fmt: skip
         assert (told.reason, told.by, told.rank, told.by_rank, told.victims) == ("sensitive", waiter.id, "0,5", "1,7", ())
-    (told,) = of(world, waiter)
+    (told,) = later_events(world, waiter)
     assert (told.event, told.from_status, told.to_status, told.reason) == (
         "clearing",
         RequestState.QUEUED,
@@ -473,7 +473,7 @@ def test_who_took_from_whom_and_why_is_told_on_both_sides_with_both_ranks(world:
 
 
 def test_each_line_of_a_story_is_an_event_of_the_stream(world: World) -> None:
-    one, other = scene(world, 4, 4)
+    one, other = pool_with_allocations(world, 4, 4)
     waiter, second = world.submit("high", gpu=4), world.submit("high", gpu=4)
     world.preempt(waiter, one)
     world.preempt(second, other)
@@ -487,12 +487,12 @@ def test_each_line_of_a_story_is_an_event_of_the_stream(world: World) -> None:
         events = [event for event in world.events() if event.request == request.id]
         assert lines == [(event.id, event.event, event.at_ms, event.pool, event.reason, event.by) for event in events]
         assert marks == [(event.rank, event.by_rank, event.victims) for event in events]
-    assert [event.event for event in of(world, one)] == ["preempting", "passed_on", "reprieved"]
-    assert [event.event for event in of(world, other)] == ["preempting", "preempted"]
+    assert [event.event for event in later_events(world, one)] == ["preempting", "passed_on", "reprieved"]
+    assert [event.event for event in later_events(world, other)] == ["preempting", "preempted"]
 
 
 def test_it_is_counted_by_pool_profile_and_reason(world: World) -> None:
-    one, other = scene(world, 4, 2)
+    one, other = pool_with_allocations(world, 4, 2)
     world.policy("team", profile="training")
     third = world.submit("team", gpu=2)
     world.preempt(world.submit("high", gpu=4), one, reason="reclaim")

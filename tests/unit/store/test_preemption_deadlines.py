@@ -20,7 +20,7 @@ ENDS = ("preemptions", "requeued", "failed_checkpoints", "checkpoints", "checkpo
 SAVES: dict[str, Any] = {"checkpoint": "auto"}
 
 
-def scene(world: World, settings: dict[str, Any] | None = None, **wanted: Any) -> tuple[Request, Request]:
+def victim_and_waiter(world: World, settings: dict[str, Any] | None = None, **wanted: Any) -> tuple[Request, Request]:
     """A pool that one holds whole, and one who waits for it and ranks higher."""
     world.pool(gpu=4, settings=settings)
     world.policy("low")
@@ -28,20 +28,20 @@ def scene(world: World, settings: dict[str, Any] | None = None, **wanted: Any) -
     return world.submit("low", gpu=4, **wanted), world.submit("high", gpu=4)
 
 
-def told(world: World, settings: dict[str, Any] | None = None, **wanted: Any) -> tuple[Request, Request]:
+def preempting_victim(world: World, settings: dict[str, Any] | None = None, **wanted: Any) -> tuple[Request, Request]:
     """The same when the holder has been told to leave for the other."""
-    victim, waiter = scene(world, settings, **wanted)
+    victim, waiter = victim_and_waiter(world, settings, **wanted)
     assert world.preempt(waiter, victim).applied
     return victim, waiter
 
 
-def until(world: World, request: Request) -> tuple[str | None, float | None]:
+def next_step(world: World, request: Request) -> tuple[str | None, float | None]:
     """What it is told to do, and how many seconds it has for it."""
     at = world.get(request)
     return at.directive, None if at.deadline_ms is None else (at.deadline_ms - world.clock.now_ms()) / 1000
 
 
-def tale(world: World, request: Request) -> list[tuple[str, RequestState | None, RequestState]]:
+def later_transitions(world: World, request: Request) -> list[tuple[str, RequestState | None, RequestState]]:
     """Its events after the first grant."""
     return [(event.event, event.from_status, event.to_status) for event in world.events() if event.request == request.id][2:]
 
@@ -65,7 +65,7 @@ def assert_void(world: World, request: Request, fence: int) -> None:
 
 
 def test_its_units_stay_counted_until_it_has_left(world: World) -> None:
-    victim, waiter = told(world)
+    victim, waiter = preempting_victim(world)
     at = world.get(victim)
     assert (at.status, at.fence, at.pool, world.used()) == ("preempting", 1, "p", {"gpu": 4})
     assert (at.reason, at.preempted_by) == (Reason(ReasonCode.PRIORITY, by=waiter.id), waiter.id)
@@ -79,8 +79,8 @@ def test_its_units_stay_counted_until_it_has_left(world: World) -> None:
 def test_a_heartbeat_and_a_look_tell_it_what_to_do_and_until_when(
     world: World, checkpoint: str, directive: str, seconds: int
 ) -> None:
-    victim, waiter = scene(world, checkpoint=checkpoint, lease_s=60)
-    assert (until(world, victim), until(world, waiter)) == (("continue", None), (None, None))
+    victim, waiter = victim_and_waiter(world, checkpoint=checkpoint, lease_s=60)
+    assert (next_step(world, victim), next_step(world, waiter)) == (("continue", None), (None, None))
     assert world.heartbeat(victim) == HeartbeatResult(RequestState.ALLOCATED, world.clock.now_ms() + 60_000)
     world.clock.advance(10)
     world.preempt(waiter, victim)
@@ -93,23 +93,23 @@ def test_a_heartbeat_and_a_look_tell_it_what_to_do_and_until_when(
 
 
 def test_how_long_is_a_setting_of_the_pool(world: World) -> None:
-    victim, _ = told(world, {"checkpoint_timeout_s": 7, "grace_s": 3}, **SAVES)
-    assert until(world, victim) == ("checkpoint", 7)
+    victim, _ = preempting_victim(world, {"checkpoint_timeout_s": 7, "grace_s": 3}, **SAVES)
+    assert next_step(world, victim) == ("checkpoint", 7)
     world.enforce_deadlines(7)
-    assert until(world, victim) == ("terminate", 3)
+    assert next_step(world, victim) == ("terminate", 3)
 
 
 # ---- the first step: save
 
 
 def test_silence_ends_the_first_step_and_then_the_second(world: World) -> None:
-    victim, waiter = told(world, **SAVES)
-    assert (world.enforce_deadlines(599.999), until(world, victim)) == (0, ("checkpoint", 0.001))
+    victim, waiter = preempting_victim(world, **SAVES)
+    assert (world.enforce_deadlines(599.999), next_step(world, victim)) == (0, ("checkpoint", 0.001))
     world.heartbeat(victim)  # which is no answer
-    assert (world.enforce_deadlines(0.001), until(world, victim)) == (1, ("terminate", 30))
+    assert (world.enforce_deadlines(0.001), next_step(world, victim)) == (1, ("terminate", 30))
     assert (world.enforce_deadlines(29.999), world.status(victim)) == (0, ["preempting"])
     assert (world.enforce_deadlines(0.001), world.status(victim, waiter)) == (1, ["queued", "allocated"])
-    assert tale(world, victim) == [
+    assert later_transitions(world, victim) == [
         ("preempting", RequestState.ALLOCATED, RequestState.PREEMPTING),
         ("terminating", RequestState.PREEMPTING, RequestState.PREEMPTING),
         ("forced", RequestState.PREEMPTING, RequestState.QUEUED),
@@ -118,19 +118,23 @@ def test_silence_ends_the_first_step_and_then_the_second(world: World) -> None:
 
 @pytest.mark.parametrize("state", ["started", "progress"])
 def test_who_is_at_it_gets_half_as_long_again_and_once(world: World, state: str) -> None:
-    victim, _ = told(world, {"checkpoint_timeout_s": 9}, **SAVES)
+    victim, _ = preempting_victim(world, {"checkpoint_timeout_s": 9}, **SAVES)
     now = world.clock.now_ms()
     assert world.checkpoint(victim, state) == HeartbeatResult(RequestState.PREEMPTING, None, "checkpoint", now + 9000), (
         "not before the deadline"
     )
     world.enforce_deadlines(9)
-    assert until(world, victim) == ("checkpoint", 4.5)
+    assert next_step(world, victim) == ("checkpoint", 4.5)
     world.checkpoint(victim, state)
-    assert (world.enforce_deadlines(4.499), world.enforce_deadlines(0.001), until(world, victim)) == (0, 1, ("terminate", 30))
+    assert (world.enforce_deadlines(4.499), world.enforce_deadlines(0.001), next_step(world, victim)) == (
+        0,
+        1,
+        ("terminate", 30),
+    )
 
 
 def test_it_may_put_it_off_for_so_long_in_all(world: World) -> None:
-    victim, _ = told(world, {"max_deferral_s": 300}, **SAVES)
+    victim, _ = preempting_victim(world, {"max_deferral_s": 300}, **SAVES)
     now = world.clock.now_ms()
     assert world.checkpoint(victim, "defer", 200) == HeartbeatResult(RequestState.PREEMPTING, None, "checkpoint", now + 800_000)
     world.clock.advance(700)
@@ -138,20 +142,28 @@ def test_it_may_put_it_off_for_so_long_in_all(world: World) -> None:
     before = world.get(victim)
     assert world.checkpoint(victim, "defer", 1).deadline_ms == now + 900_000
     assert world.get(victim) == before
-    assert (world.enforce_deadlines(199.999), world.enforce_deadlines(0.001), until(world, victim)) == (0, 1, ("terminate", 30))
+    assert (world.enforce_deadlines(199.999), world.enforce_deadlines(0.001), next_step(world, victim)) == (
+        0,
+        1,
+        ("terminate", 30),
+    )
     assert world.checkpoint(victim, "defer", 1).directive == "terminate", "which is not put off"
-    assert until(world, victim) == ("terminate", 30)
+    assert next_step(world, victim) == ("terminate", 30)
 
 
 def test_who_put_it_off_and_then_is_at_it_gets_both(world: World) -> None:
-    victim, _ = told(world, {"checkpoint_timeout_s": 10, "max_deferral_s": 5}, **SAVES)
+    victim, _ = preempting_victim(world, {"checkpoint_timeout_s": 10, "max_deferral_s": 5}, **SAVES)
     world.checkpoint(victim, "defer", 99)
     world.checkpoint(victim, "progress")
-    assert (world.enforce_deadlines(14.999), world.enforce_deadlines(0.001), until(world, victim)) == (0, 0, ("checkpoint", 5))
+    assert (world.enforce_deadlines(14.999), world.enforce_deadlines(0.001), next_step(world, victim)) == (
+        0,
+        0,
+        ("checkpoint", 5),
+    )
 
 
 def test_nobody_puts_off_what_was_not_asked(world: World) -> None:
-    victim, _ = scene(world, **SAVES)
+    victim, _ = victim_and_waiter(world, **SAVES)
     before = world.state()
     with pytest.raises(Conflict) as refused:
         world.checkpoint(victim, "defer", 10)
@@ -159,7 +171,7 @@ def test_nobody_puts_off_what_was_not_asked(world: World) -> None:
 
 
 def test_who_has_saved_has_left(world: World) -> None:
-    victim, waiter = told(world, **SAVES)
+    victim, waiter = preempting_victim(world, **SAVES)
     world.clock.advance(12)
     assert world.checkpoint(victim, "completed", reference="s3://b/1") == HeartbeatResult(RequestState.QUEUED, None)
     at = world.get(victim)
@@ -176,14 +188,14 @@ def test_who_has_saved_has_left(world: World) -> None:
 
 
 def test_a_routine_checkpoint_is_kept_and_does_not_say_that_it_has_left(world: World) -> None:
-    victim, waiter = told(world, **SAVES)
+    victim, waiter = preempting_victim(world, **SAVES)
     asked_until = world.clock.now_ms() + 600_000
     for _ in range(2):
         beat = world.checkpoint(victim, "completed", reference="step 7", routine=True)
         assert beat == HeartbeatResult(RequestState.PREEMPTING, None, "checkpoint", asked_until)
     assert world.status(victim, waiter) == ["preempting", "queued"]
     world.enforce_deadlines(600)
-    assert until(world, victim) == ("terminate", 30), "it is no answer to what was asked"
+    assert next_step(world, victim) == ("terminate", 30), "it is no answer to what was asked"
     world.checkpoint(victim, "completed", reference="step 8", routine=True)
     assert (world.enforce_deadlines(30), world.status(victim, waiter)) == (1, ["queued", "allocated"])
     at = world.get(victim)
@@ -191,7 +203,7 @@ def test_a_routine_checkpoint_is_kept_and_does_not_say_that_it_has_left(world: W
 
 
 def test_whose_checkpoint_failed_is_told_to_end_at_once(world: World) -> None:
-    victim, _ = told(world, **SAVES)
+    victim, _ = preempting_victim(world, **SAVES)
     world.clock.advance(5)
     now = world.clock.now_ms()
     assert world.checkpoint(victim, "failed") == HeartbeatResult(RequestState.PREEMPTING, None, "terminate", now + 30_000)
@@ -200,12 +212,12 @@ def test_whose_checkpoint_failed_is_told_to_end_at_once(world: World) -> None:
     assert world.checkpoint(victim, "failed").deadline_ms == now + 30_000
     assert world.state() == before, "once"
     assert world.enforce_deadlines(21) == 1
-    assert [event for event, _, _ in tale(world, victim)] == ["preempting", "terminating", "forced"]
+    assert [event for event, _, _ in later_transitions(world, victim)] == ["preempting", "terminating", "forced"]
     assert world.counters(*ENDS) == {"preemptions|p|batch|priority": 1, "failed_checkpoints|p": 1, "requeued|p": 1}
 
 
 def test_who_saves_at_the_last_moment_has_saved(world: World) -> None:
-    victim, _ = told(world, {"requeue_failed_checkpoint": False}, **SAVES)
+    victim, _ = preempting_victim(world, {"requeue_failed_checkpoint": False}, **SAVES)
     world.enforce_deadlines(600)
     world.clock.advance(29)
     assert world.checkpoint(victim, "completed", reference="r").status == "queued"
@@ -216,9 +228,9 @@ def test_who_saves_at_the_last_moment_has_saved(world: World) -> None:
 
 
 def test_no_grace_is_one_event_and_the_units_at_once(world: World) -> None:
-    victim, waiter = told(world, {"grace_s": 0}, **SAVES)
+    victim, waiter = preempting_victim(world, {"grace_s": 0}, **SAVES)
     assert world.status(victim, waiter) == ["queued", "allocated"]
-    assert tale(world, victim) == [("preempted", RequestState.ALLOCATED, RequestState.QUEUED)]
+    assert later_transitions(world, victim) == [("preempted", RequestState.ALLOCATED, RequestState.QUEUED)]
     (event,) = [each for each in world.events() if each.event == "preempted"]
     assert (event.reason, event.by, event.rank, event.by_rank) == ("priority", waiter.id, "0,5", "1,5")
     at = world.get(victim)
@@ -228,16 +240,16 @@ def test_no_grace_is_one_event_and_the_units_at_once(world: World) -> None:
 
 
 def test_who_is_forced_has_lost_its_fence(world: World) -> None:
-    victim, waiter = told(world)
+    victim, waiter = preempting_victim(world)
     assert (world.enforce_deadlines(30), world.status(victim, waiter)) == (1, ["queued", "allocated"])
-    assert tale(world, victim)[-1] == ("forced", RequestState.PREEMPTING, RequestState.QUEUED)
+    assert later_transitions(world, victim)[-1] == ("forced", RequestState.PREEMPTING, RequestState.QUEUED)
     assert_void(world, victim, 1)
 
 
 def test_who_left_once_by_itself_is_forced_the_next_time_all_the_same(world: World) -> None:
     for says in ("completed", "vacated"):
         world.client.flushall()
-        victim, waiter = told(world, retries=-1, **SAVES)
+        victim, waiter = preempting_victim(world, retries=-1, **SAVES)
         if says == "completed":
             world.checkpoint(victim, "completed")
         else:
@@ -287,17 +299,17 @@ def test_however_many_are_due_a_call_goes_through_a_part_of_them(client: RedisCl
 
 
 def test_who_finishes_by_itself_meanwhile_is_released(world: World) -> None:
-    victim, waiter = told(world, **SAVES)
+    victim, waiter = preempting_victim(world, **SAVES)
     released = world.release(victim)
     assert (released.status, released.outcome, released.reason, released.preempted_by) == ("released", "succeeded", None, None)
     assert (released.preemptions, released.directive, released.deadline_ms) == (0, None, None)
-    assert tale(world, victim)[1:] == [("released", RequestState.PREEMPTING, RequestState.RELEASED)]
+    assert later_transitions(world, victim)[1:] == [("released", RequestState.PREEMPTING, RequestState.RELEASED)]
     assert (world.status(waiter), world.enforce_deadlines(10_000)) == (["allocated"], 0)
     assert world.counters(*ENDS) == {"preemptions|p|batch|priority": 1}
 
 
 def test_a_lease_may_lapse_on_the_way_out(world: World) -> None:
-    victim, waiter = told(world, lease_s=60, **SAVES)
+    victim, waiter = preempting_victim(world, lease_s=60, **SAVES)
     world.clock.advance(50)
     world.heartbeat(victim)
     world.pass_time(59.999)
@@ -310,7 +322,7 @@ def test_a_lease_may_lapse_on_the_way_out(world: World) -> None:
 
 
 def test_an_operator_may_drop_it_on_the_way_out(world: World) -> None:
-    victim, waiter = told(world, **SAVES)
+    victim, waiter = preempting_victim(world, **SAVES)
     dropped = world.drop(victim)
     assert (dropped.status, dropped.reason, dropped.preempted_by) == ("released", Reason(ReasonCode.DROPPED), None)
     assert (world.status(waiter), world.enforce_deadlines(10_000)) == (["allocated"], 0)
@@ -320,17 +332,17 @@ def test_an_operator_may_drop_it_on_the_way_out(world: World) -> None:
 
 
 def test_vacated_says_it_has_left_and_says_it_again(world: World) -> None:
-    victim, _ = told(world, **SAVES)
+    victim, _ = preempting_victim(world, **SAVES)
     left = world.release(victim, outcome="vacated")
     assert (left.status, left.preemptions, left.resume, left.outcome) == ("queued", 1, False, None)
-    assert tale(world, victim)[-1] == ("preempted", RequestState.PREEMPTING, RequestState.QUEUED)
+    assert later_transitions(world, victim)[-1] == ("preempted", RequestState.PREEMPTING, RequestState.QUEUED)
     before = world.state()
     assert world.release(victim, 1, "vacated").status == "queued"
     assert world.state() == before
 
 
 def test_nobody_vacates_who_was_not_told(world: World) -> None:
-    victim, waiter = told(world)
+    victim, waiter = preempting_victim(world)
     world.release(victim, outcome="vacated")
     world.release(waiter)
     assert (world.get(victim).status, world.get(victim).fence) == ("allocated", 3)
@@ -344,11 +356,11 @@ def test_nobody_vacates_who_was_not_told(world: World) -> None:
 
 
 def test_who_was_called_back_too_late_may_still_say_it_has_left(world: World) -> None:
-    victim, waiter = told(world)
+    victim, waiter = preempting_victim(world)
     world.cancel(waiter)
     assert world.reprieve(victim).applied
     world.release(victim, outcome="vacated")
-    assert tale(world, victim) == [
+    assert later_transitions(world, victim) == [
         ("preempting", RequestState.ALLOCATED, RequestState.PREEMPTING),
         ("reprieved", RequestState.PREEMPTING, RequestState.ALLOCATED),
         ("preempted", RequestState.ALLOCATED, RequestState.QUEUED),
@@ -366,7 +378,7 @@ def test_who_was_called_back_too_late_may_still_say_it_has_left(world: World) ->
     (0, ["preempted"]), (1, ["queued", "preempted"]), (-1, ["queued", "queued", "queued", "queued"]),
 ])  # fmt: skip
 def test_it_goes_back_to_the_queue_as_often_as_it_may(world: World, retries: int, ways: list[str]) -> None:
-    victim, waiter = scene(world, {"grace_s": 0}, retries=retries)
+    victim, waiter = victim_and_waiter(world, {"grace_s": 0}, retries=retries)
     for times, way in enumerate(ways, 1):
         assert world.preempt(waiter, victim).applied
         at = world.get(victim)
@@ -381,14 +393,14 @@ def test_it_goes_back_to_the_queue_as_often_as_it_may(world: World, retries: int
 
 
 def test_what_it_is_granted_again_says_nothing_of_who_took_it(world: World) -> None:
-    victim, waiter = told(world, {"grace_s": 0})
+    victim, waiter = preempting_victim(world, {"grace_s": 0})
     world.release(waiter)
     at = world.get(victim)
     assert (at.status, at.fence, at.reason, at.preempted_by, at.preemptions) == ("allocated", 3, None, None, 1)
 
 
 def test_it_keeps_its_age_and_its_place(world: World) -> None:
-    victim, waiter = scene(world)
+    victim, waiter = victim_and_waiter(world)
     world.clock.advance(100)
     later, first = world.submit("low", gpu=4), world.submit("low", gpu=4, preemption_class=9)
     world.preempt(waiter, victim)
@@ -399,7 +411,7 @@ def test_it_keeps_its_age_and_its_place(world: World) -> None:
 
 
 def test_how_long_it_may_go_unasked_for_counts_anew(world: World) -> None:
-    victim, _ = told(world, queue_ttl_s=100)
+    victim, _ = preempting_victim(world, queue_ttl_s=100)
     world.clock.advance(1000)
     world.release(victim, outcome="vacated")
     world.pass_time(99.999)
@@ -413,7 +425,7 @@ def test_it_stands_in_every_pool_that_takes_it_and_goes_on_where_there_is_room(w
     world.policy("low", "q")
     blocker = world.submit("low", gpu=4)
     assert blocker.pool == "q"
-    victim, _ = told(world)
+    victim, _ = preempting_victim(world)
     world.release(victim, outcome="vacated")
     assert world.get(victim).position == {"p": 1, "q": 1}
     world.release(blocker)
@@ -422,13 +434,13 @@ def test_it_stands_in_every_pool_that_takes_it_and_goes_on_where_there_is_room(w
 
 
 def test_where_no_pool_takes_it_any_more_it_is_rejected(world: World) -> None:
-    victim, waiter = told(world)
+    victim, waiter = preempting_victim(world)
     world.policy("low", limit={"gpu": 3})
     assert world.status(victim) == ["preempting"]
     world.release(victim, outcome="vacated")
     at = world.get(victim)
     assert (at.status, at.reason and at.reason.code, at.preempted_by) == ("rejected", ReasonCode.EXCEEDS_LIMIT, None)
-    assert tale(world, victim)[1:] == [
+    assert later_transitions(world, victim)[1:] == [
         ("preempted", RequestState.PREEMPTING, RequestState.QUEUED),
         ("rejected", RequestState.QUEUED, RequestState.REJECTED),
     ]
@@ -439,7 +451,7 @@ def test_where_no_pool_takes_it_any_more_it_is_rejected(world: World) -> None:
     ("forced", "preempted"), ("failed", "preempted"), ("silent", "preempted"), ("vacated", "queued"), ("completed", "queued"),
 ])  # fmt: skip
 def test_who_saved_nothing_goes_back_only_if_the_pool_lets_it(world: World, way: str, becomes: str) -> None:
-    victim, waiter = told(world, {"requeue_failed_checkpoint": False}, **({} if way == "forced" else SAVES))
+    victim, waiter = preempting_victim(world, {"requeue_failed_checkpoint": False}, **({} if way == "forced" else SAVES))
     if way == "failed":
         world.checkpoint(victim, "failed")
         world.release(victim, outcome="vacated")
@@ -451,7 +463,7 @@ def test_who_saved_nothing_goes_back_only_if_the_pool_lets_it(world: World, way:
         world.enforce_deadlines(600)
         world.enforce_deadlines(30)
     assert world.status(victim, waiter) == [becomes, "allocated"]
-    assert (tale(world, victim)[-1][0], world.get(victim).preemptions) == (
+    assert (later_transitions(world, victim)[-1][0], world.get(victim).preemptions) == (
         "forced" if way in ("forced", "silent") else "preempted",
         1,
     )
@@ -466,7 +478,7 @@ def test_who_is_tied_to_no_pool_may_save_as_well(world: World) -> None:
 
 
 def test_a_long_story_keeps_its_beginning_and_its_end(world: World) -> None:
-    victim, waiter = scene(world, {"grace_s": 0}, retries=-1)
+    victim, waiter = victim_and_waiter(world, {"grace_s": 0}, retries=-1)
     for _ in range(33):
         world.preempt(waiter, victim)
         world.release(waiter)
@@ -476,7 +488,7 @@ def test_a_long_story_keeps_its_beginning_and_its_end(world: World) -> None:
 
 
 def test_a_checkpoint_of_any_time_is_where_it_goes_on_from(world: World) -> None:
-    victim, waiter = scene(world, {"grace_s": 0}, **SAVES)
+    victim, waiter = victim_and_waiter(world, {"grace_s": 0}, **SAVES)
     world.clock.advance(60)
     before = world.state()
     for state in ("started", "progress", "failed"):

@@ -8,7 +8,7 @@ from app.domain.models import Request
 from tests.support.world import World
 
 
-def names(world: World, **requests: Request) -> list[str]:
+def queue_names(world: World, **requests: Request) -> list[str]:
     """The queue by the names given here."""
     by_id = {request.id: name for name, request in requests.items()}
     return [by_id[each] for each in world.queue()]
@@ -31,9 +31,9 @@ def test_priority_before_age_and_age_inside_a_priority(world: World) -> None:
         world.policy(name, priority=priority)
     a = world.submit("top", gpu=1)
     waiting = {"l1": world.submit("low", gpu=1), "l2": world.submit("low", gpu=1), "h1": world.submit("high", gpu=1)}
-    assert names(world, **waiting) == ["h1", "l1", "l2"]
+    assert queue_names(world, **waiting) == ["h1", "l1", "l2"]
     world.policy("low", priority=50)
-    assert names(world, **waiting) == ["l1", "l2", "h1"]
+    assert queue_names(world, **waiting) == ["l1", "l2", "h1"]
     assert grants_in_turn(world, a, **waiting) == ["l1", "l2", "h1"]
 
 
@@ -44,7 +44,7 @@ def test_a_class_ranks_within_a_priority(world: World) -> None:
     holder = world.submit("a", gpu=1)
     waiting = {f"a{each}": world.submit("a", gpu=1, preemption_class=each) for each in (5, 0, 10, 7)}
     waiting["b0"] = world.submit("b", gpu=1, preemption_class=0)
-    assert names(world, **waiting) == ["b0", "a10", "a7", "a5", "a0"]
+    assert queue_names(world, **waiting) == ["b0", "a10", "a7", "a5", "a0"]
     assert grants_in_turn(world, holder, **waiting) == ["b0", "a10", "a7", "a5", "a0"]
 
 
@@ -54,7 +54,7 @@ def test_in_discipline_classes_the_class_ranks_before_the_priority(world: World)
     world.policy("b", priority=9999)
     holder = world.submit("a", gpu=1)
     waiting = {f"{who}{each}": world.submit(who, gpu=1, preemption_class=each) for each in (0, 5, 10) for who in "ab"}
-    assert names(world, **waiting) == ["b10", "a10", "b5", "a5", "b0", "a0"]
+    assert queue_names(world, **waiting) == ["b10", "a10", "b5", "a5", "b0", "a0"]
     assert grants_in_turn(world, holder, **waiting) == ["b10", "a10", "b5", "a5", "b0", "a0"]
 
 
@@ -66,7 +66,7 @@ def test_in_share_before_borrowing_and_older_first(world: World) -> None:
     world.submit("red", gpu=2)
     b1, _ = (world.submit("blue", gpu=2, preemptible=False) for _ in range(2))
     waiting = {"r3": world.submit("red", gpu=2), "r4": world.submit("red", gpu=2), "b3": world.submit("blue", gpu=2)}
-    assert names(world, **waiting) == ["r3", "r4", "b3"]
+    assert queue_names(world, **waiting) == ["r3", "r4", "b3"]
     world.release(b1)
     assert world.status(*waiting.values()) == ["queued", "queued", "allocated"]
     world.release(r1)
@@ -79,9 +79,9 @@ def test_in_share_goes_before_a_higher_rank_unless_priority_goes_first(world: Wo
     world.policy("rich", priority=9)
     holder = world.submit("rich", gpu=4)
     waiting = {"rich": world.submit("rich", gpu=4), "owner": world.submit("owner", gpu=2), "over": world.submit("owner", gpu=3)}
-    assert names(world, **waiting) == ["owner", "rich", "over"]
+    assert queue_names(world, **waiting) == ["owner", "rich", "over"]
     world.update_pool(settings={"order": "priority_first"})
-    assert names(world, **waiting) == ["rich", "owner", "over"]
+    assert queue_names(world, **waiting) == ["rich", "owner", "over"]
     world.release(holder)
     assert world.status(*waiting.values()) == ["allocated", "queued", "queued"]
 
@@ -92,7 +92,7 @@ def test_within_a_rank_the_share_counts_even_if_priority_goes_first(world: World
     world.policy("other", priority=3)
     holder = world.submit("other", gpu=4)
     waiting = {"other": world.submit("other", gpu=4), "owner": world.submit("owner", gpu=2)}
-    assert names(world, **waiting) == ["owner", "other"]
+    assert queue_names(world, **waiting) == ["owner", "other"]
     world.release(holder)
     assert world.status(*waiting.values()) == ["queued", "allocated"]
 
@@ -102,7 +102,7 @@ def test_who_asks_no_share_key_is_never_in_share(world: World) -> None:
     world.policy("a", reserved={"gpu": 2})
     holder = world.submit("a", licence=1)
     waiting = {"none": world.submit("a", licence=1), "share": world.submit("a", gpu=1, licence=1)}
-    assert names(world, **waiting) == ["share", "none"]
+    assert queue_names(world, **waiting) == ["share", "none"]
     world.release(holder)
     assert world.status(*waiting.values()) == ["queued", "allocated"]
 
@@ -115,7 +115,7 @@ def test_every_share_key_asked_has_to_fit_and_neutral_ones_do_not_count(world: W
         "tpu2": world.submit("a", gpu=1, tpu=2, licence=1), "gpu3": world.submit("a", gpu=3, licence=1),
         "fits": world.submit("a", gpu=2, tpu=1, licence=1), "gpu1": world.submit("a", gpu=1, licence=1),
     }  # fmt: skip
-    assert names(world, **waiting) == ["fits", "gpu1", "tpu2", "gpu3"]
+    assert queue_names(world, **waiting) == ["fits", "gpu1", "tpu2", "gpu3"]
 
 
 def test_fixed_work_looks_at_the_fixed_part_of_the_share(world: World) -> None:
@@ -129,7 +129,7 @@ def test_fixed_work_looks_at_the_fixed_part_of_the_share(world: World) -> None:
         "fixed": world.submit("a", gpu=2, preemptible=False),
         "b": world.submit("b", gpu=1),
     }
-    assert names(world, **waiting) == ["fixed", "preemptible", "b"]
+    assert queue_names(world, **waiting) == ["fixed", "preemptible", "b"]
 
 
 def test_a_lane_changes_sides_with_its_policys_use(world: World) -> None:
@@ -139,11 +139,11 @@ def test_a_lane_changes_sides_with_its_policys_use(world: World) -> None:
     small = world.submit("a", gpu=1)
     world.submit("b", gpu=3)
     waiting = {"b": world.submit("b", gpu=2), "a2": world.submit("a", gpu=2)}
-    assert names(world, **waiting) == ["b", "a2"]
+    assert queue_names(world, **waiting) == ["b", "a2"]
     world.release(small)
-    assert names(world, **waiting) == ["a2", "b"]
+    assert queue_names(world, **waiting) == ["a2", "b"]
     world.submit("a", gpu=1)
-    assert names(world, **waiting) == ["b", "a2"]
+    assert queue_names(world, **waiting) == ["b", "a2"]
 
 
 @pytest.mark.parametrize("order", ["share_first", "priority_first"])
@@ -153,7 +153,7 @@ def test_the_smallest_difference_in_age_counts_at_every_priority(world: World, o
     world.policy(priority=priority)
     holder, _ = world.submit(gpu=8), world.submit(gpu=9)
     waiting = {str(gpu): world.submit(gpu=gpu) for gpu in (7, 6, 5)}
-    assert names(world, **waiting) == ["7", "6", "5"]
+    assert queue_names(world, **waiting) == ["7", "6", "5"]
     world.release(holder)
     assert world.status(*waiting.values()) == ["allocated", "queued", "queued"]
 
@@ -165,11 +165,11 @@ def test_a_change_of_discipline_ranks_every_member_of_a_lane_again(world: World)
     world.submit("a", gpu=1)
     waiting = {f"a{each}": world.submit("a", gpu=1, preemption_class=each) for each in (10, 5, 0)}
     waiting["b9"] = world.submit("b", gpu=1, preemption_class=9)
-    assert names(world, **waiting) == ["a10", "a5", "a0", "b9"]
+    assert queue_names(world, **waiting) == ["a10", "a5", "a0", "b9"]
     world.update_pool(settings={"discipline": "classes"})
-    assert names(world, **waiting) == ["a10", "b9", "a5", "a0"]
+    assert queue_names(world, **waiting) == ["a10", "b9", "a5", "a0"]
     world.update_pool(settings={"discipline": "reserved"})
-    assert names(world, **waiting) == ["a10", "a5", "a0", "b9"]
+    assert queue_names(world, **waiting) == ["a10", "a5", "a0", "b9"]
 
 
 @pytest.mark.parametrize("discipline", ["reserved", "classes"])

@@ -7,7 +7,7 @@ import pytest
 from tests.support.world import World
 
 
-def places(world: World, pool: str = "p") -> list[int]:
+def positions(world: World, pool: str = "p") -> list[int]:
     """What each in the queue, in order, is told of its place."""
     return [world.get(each).position[pool] for each in world.queue(pool)]
 
@@ -22,7 +22,7 @@ def test_places_count_up_along_the_queue(world: World, order: str, discipline: s
     asks = [(who, gpu, each) for gpu in (1, 3) for each in (5, 10, 0) for who in "abcd"]
     for who, gpu, each in asks:
         world.submit(who, gpu=gpu, preemption_class=each)
-    assert places(world) == list(range(1, len(asks) + 1))
+    assert positions(world) == list(range(1, len(asks) + 1))
 
 
 def test_a_waiter_has_a_place_in_every_pool_it_is_eligible_in(world: World) -> None:
@@ -63,4 +63,4 @@ def test_places_in_a_long_lane(world: World) -> None:
     world.policy("u", priority=5)
     world.submit("u", gpu=1)
     world.submit_all([world.request_spec(["t", "u"][number % 2], gpu=1) for number in range(120)])
-    assert places(world) == list(range(1, 121))
+    assert positions(world) == list(range(1, 121))

@@ -32,7 +32,7 @@ def replies(command: str, tag: str) -> Callable[[Act], Act]:
     return note
 
 
-def simply(command: str, tag: str, **args: Any) -> None:
+def register_call(command: str, tag: str, **args: Any) -> None:
     """A reply that needs nothing but the call."""
     ACTS[command, tag] = lambda world: world.call(command, **args)
 
@@ -43,51 +43,51 @@ POLICY: dict[str, Any] = {"component": "x/y", "priority": 1, "profile": "batch",
 PAGE: dict[str, Any] = {"cursor": "0", "count": 10, "repair": False}
 
 for command in ("read_counters", "get_last_event_id", "read_clock", "list_pools", "list_tokens", "get_workspace"):
-    simply(command, "found")
+    register_call(command, "found")
 for command in ("read_usage_history", "list_lanes"):
-    simply(command, "found", pool="p")
+    register_call(command, "found", pool="p")
 for command in ("audit_accounts", "audit_holds"):
-    simply(command, "audited", pool="p", repair=False)
-    simply(command, "not_found", pool=NOWHERE, repair=False)
-simply("resume_unfinished", "advanced")
-simply("list_active", "page", pool="p", after=0, count=10)
-simply("list_active", "not_found", pool=NOWHERE, after=0, count=10)
-simply("audit_index", "audited", kind="leases", part="", **PAGE)
-simply("audit_lanes", "audited", pool="p", **PAGE)
-simply("audit_lanes", "not_found", pool=NOWHERE, **PAGE)
-simply("audit_requests", "audited", after=-1, count=10, repair=False)
-simply("cancel", "not_found", id=NOBODY)
-simply("checkpoint", "not_found", op="o", id=NOBODY, fence=1, state="progress", seconds=0, reference=None, routine="")
-simply("list_component_pools", "found", component="orchestrator/t")
-simply("copy_workspace", "copied", after="0-0", most=10)
-simply("copy_workspace", "moved", after="1-1", most=10)
-simply("list_live_ids", "found", most=10)
-simply("list_live_ids", "too_many", most=-1)
-simply("copy_requests", "read", ids='["nobody"]')
-simply("enforce_deadlines", "enforced")
-simply("drop", "not_found", id=NOBODY)
-simply("read_events", "found", after="0", count=10)
-simply("explain", "not_found", id=NOBODY)
-simply("get_requests", "found", ids='["nobody"]')
-simply("delete_group", "deleted", op="o", pool="p", group="h")
-simply("delete_group", "in_use", op="o", pool="p", group="g")
-simply("delete_group", "not_found", op="o", pool="p", group=NOWHERE)
-simply("set_group", "set", pool="p", group="new", parent="g", **NUMBERS)
-simply("set_group", "refused", pool="p", group="new", parent="", **NUMBERS | {"reserved": "gpu=3"})
-simply("set_group", "not_found", pool="p", group="new", parent=NOWHERE, **NUMBERS)
-simply("heartbeat", "not_found", id=NOBODY, fence=1)
-simply("end_hold", "stale", pool="p", owner=NOBODY)
-simply("read_usage_history", "not_found", pool=NOWHERE)
-simply("read_latest_events", "found", count=10)
-simply("release_job_lock", "given_back", task="audit", token="a")
-simply("take_job_lock", "taken", task="audit", token="a", ttl_ms=1000)
-simply("list_requests", "page", before=1, count=10, scan=10, filter="{}")
-simply("get_request", "not_found", id=NOBODY, poll=False)
-simply("begin_reconcile", "seen", token="a", ttl_ms=1000, why="missed")
-simply("finish_reconcile", "done", token="a", next=None, ttl_ms=1000, took_ms=1, found="nothing")
-simply("read_pool_metrics", "measured", pool="p")
-simply("read_pool_metrics", "not_found", pool=NOWHERE)
-simply("give_patience_hold", "none", pool="p")
+    register_call(command, "audited", pool="p", repair=False)
+    register_call(command, "not_found", pool=NOWHERE, repair=False)
+register_call("resume_unfinished", "advanced")
+register_call("list_active", "page", pool="p", after=0, count=10)
+register_call("list_active", "not_found", pool=NOWHERE, after=0, count=10)
+register_call("audit_index", "audited", kind="leases", part="", **PAGE)
+register_call("audit_lanes", "audited", pool="p", **PAGE)
+register_call("audit_lanes", "not_found", pool=NOWHERE, **PAGE)
+register_call("audit_requests", "audited", after=-1, count=10, repair=False)
+register_call("cancel", "not_found", id=NOBODY)
+register_call("checkpoint", "not_found", op="o", id=NOBODY, fence=1, state="progress", seconds=0, reference=None, routine="")
+register_call("list_component_pools", "found", component="orchestrator/t")
+register_call("copy_workspace", "copied", after="0-0", most=10)
+register_call("copy_workspace", "moved", after="1-1", most=10)
+register_call("list_live_ids", "found", most=10)
+register_call("list_live_ids", "too_many", most=-1)
+register_call("copy_requests", "read", ids='["nobody"]')
+register_call("enforce_deadlines", "enforced")
+register_call("drop", "not_found", id=NOBODY)
+register_call("read_events", "found", after="0", count=10)
+register_call("explain", "not_found", id=NOBODY)
+register_call("get_requests", "found", ids='["nobody"]')
+register_call("delete_group", "deleted", op="o", pool="p", group="h")
+register_call("delete_group", "in_use", op="o", pool="p", group="g")
+register_call("delete_group", "not_found", op="o", pool="p", group=NOWHERE)
+register_call("set_group", "set", pool="p", group="new", parent="g", **NUMBERS)
+register_call("set_group", "refused", pool="p", group="new", parent="", **NUMBERS | {"reserved": "gpu=3"})
+register_call("set_group", "not_found", pool="p", group="new", parent=NOWHERE, **NUMBERS)
+register_call("heartbeat", "not_found", id=NOBODY, fence=1)
+register_call("end_hold", "stale", pool="p", owner=NOBODY)
+register_call("read_usage_history", "not_found", pool=NOWHERE)
+register_call("read_latest_events", "found", count=10)
+register_call("release_job_lock", "given_back", task="audit", token="a")
+register_call("take_job_lock", "taken", task="audit", token="a", ttl_ms=1000)
+register_call("list_requests", "page", before=1, count=10, scan=10, filter="{}")
+register_call("get_request", "not_found", id=NOBODY, poll=False)
+register_call("begin_reconcile", "seen", token="a", ttl_ms=1000, why="missed")
+register_call("finish_reconcile", "done", token="a", next=None, ttl_ms=1000, took_ms=1, found="nothing")
+register_call("read_pool_metrics", "measured", pool="p")
+register_call("read_pool_metrics", "not_found", pool=NOWHERE)
+register_call("give_patience_hold", "none", pool="p")
 
 
 @replies("delete_policy", "unfinished")
@@ -99,47 +99,47 @@ def _while_its_queue_is_being_brought_in_line(world: World) -> ScriptReply:
     return world.call("delete_policy", op="o", pool="p", component="orchestrator/idle")
 
 
-simply("delete_policy", "deleted", op="o", pool="p", component="orchestrator/t")
-simply("delete_policy", "not_found", op="o", pool="p", component="orchestrator/nobody")
-simply("set_policy", "set", pool="p", **POLICY)
-simply("set_policy", "refused", pool="p", **POLICY | {"limit": "tpu=1"})
-simply("set_policy", "not_found", pool=NOWHERE, **POLICY)
-simply("create_pool", "created", op="o", name="q", description="", capacity="gpu=1", settings="{}")
-simply("create_pool", "exists", op="o", name="p", description="", capacity="gpu=1", settings="{}")
-simply("delete_pool", "deleted", op="o", name="p")
-simply("delete_pool", "not_found", op="o", name=NOWHERE)
-simply("update_pool", "updated", name="p", description="", capacity="gpu=3", settings="{}")
-simply("update_pool", "refused", name="p", description="", capacity="gpu=0", settings="{}")
-simply("update_pool", "not_found", name=NOWHERE, description="", capacity="", settings="{}")
-simply("get_pool", "found", name="p")
-simply("get_pool", "not_found", name=NOWHERE)
-simply("take_outbox", "taken", count=5, claim_ms=1, start_ms=1, tries=3, ids='["one","two"]')
-simply("mark_dispatched", "done", sent='[["a","",1]]', start_ms=1)
-simply("mark_dispatch_failed", "noted", tasks='["a"]', again_ms=1)
-simply("measure_outbox", "viewed")
-simply("start", "not_found", id=NOBODY, fence=1, runner="w")
-simply("get_task", "not_found", task="a")
-simply("cancel_task", "not_found", task="a")
-simply("acknowledge_end", "not_found", task="a", request="")
-simply("list_queue", "page", pool="p", after=-(2**53), count=10)
-simply("list_queue", "not_found", pool=NOWHERE, after=-(2**53), count=10)
-simply("read_run_times", "found", pool="p", components='["orchestrator/t"]')
-simply("reassign_or_reprieve", "stale", pool="p", id=NOBODY, fence=1, owner=None)
-simply("read_demand", "read", pool="p", after=0, count=10)
-simply("read_demand", "not_found", pool=NOWHERE, after=0, count=10)
-simply("write_fair_shares", "stale", pool="p", rows="[]", watched="0", rules="0")
-simply("read_snapshot", "not_found", pool=NOWHERE, most=10, anyway=False)
-simply("clean_up", "cleaned", retention_s=1)
-simply("throttle", "allowed", token="t", per_s=1)
-simply("sample_usage", "sampled", pool="p", apart_ms=1, most=1, listed=9)
-simply("sample_usage", "not_found", pool=NOWHERE, apart_ms=1, most=1, listed=9)
+register_call("delete_policy", "deleted", op="o", pool="p", component="orchestrator/t")
+register_call("delete_policy", "not_found", op="o", pool="p", component="orchestrator/nobody")
+register_call("set_policy", "set", pool="p", **POLICY)
+register_call("set_policy", "refused", pool="p", **POLICY | {"limit": "tpu=1"})
+register_call("set_policy", "not_found", pool=NOWHERE, **POLICY)
+register_call("create_pool", "created", op="o", name="q", description="", capacity="gpu=1", settings="{}")
+register_call("create_pool", "exists", op="o", name="p", description="", capacity="gpu=1", settings="{}")
+register_call("delete_pool", "deleted", op="o", name="p")
+register_call("delete_pool", "not_found", op="o", name=NOWHERE)
+register_call("update_pool", "updated", name="p", description="", capacity="gpu=3", settings="{}")
+register_call("update_pool", "refused", name="p", description="", capacity="gpu=0", settings="{}")
+register_call("update_pool", "not_found", name=NOWHERE, description="", capacity="", settings="{}")
+register_call("get_pool", "found", name="p")
+register_call("get_pool", "not_found", name=NOWHERE)
+register_call("take_outbox", "taken", count=5, claim_ms=1, start_ms=1, tries=3, ids='["one","two"]')
+register_call("mark_dispatched", "done", sent='[["a","",1]]', start_ms=1)
+register_call("mark_dispatch_failed", "noted", tasks='["a"]', again_ms=1)
+register_call("measure_outbox", "viewed")
+register_call("start", "not_found", id=NOBODY, fence=1, runner="w")
+register_call("get_task", "not_found", task="a")
+register_call("cancel_task", "not_found", task="a")
+register_call("acknowledge_end", "not_found", task="a", request="")
+register_call("list_queue", "page", pool="p", after=-(2**53), count=10)
+register_call("list_queue", "not_found", pool=NOWHERE, after=-(2**53), count=10)
+register_call("read_run_times", "found", pool="p", components='["orchestrator/t"]')
+register_call("reassign_or_reprieve", "stale", pool="p", id=NOBODY, fence=1, owner=None)
+register_call("read_demand", "read", pool="p", after=0, count=10)
+register_call("read_demand", "not_found", pool=NOWHERE, after=0, count=10)
+register_call("write_fair_shares", "stale", pool="p", rows="[]", watched="0", rules="0")
+register_call("read_snapshot", "not_found", pool=NOWHERE, most=10, anyway=False)
+register_call("clean_up", "cleaned", retention_s=1)
+register_call("throttle", "allowed", token="t", per_s=1)
+register_call("sample_usage", "sampled", pool="p", apart_ms=1, most=1, listed=9)
+register_call("sample_usage", "not_found", pool=NOWHERE, apart_ms=1, most=1, listed=9)
 ACTS["sample_usage", "early"] = lambda world: [
     world.call("sample_usage", pool="p", apart_ms=1, most=1, listed=9) for _ in range(2)
 ][1]
-simply("create_token", "created", digest="d", name="ci", record='{"id":"1","name":"ci"}', lasts_s="")
-simply("find_token", "not_found", digest="d")
-simply("revoke_token", "not_found", op="o", id_or_name="ci")
-simply("update_workspace", "set", settings="{}")
+register_call("create_token", "created", digest="d", name="ci", record='{"id":"1","name":"ci"}', lasts_s="")
+register_call("find_token", "not_found", digest="d")
+register_call("revoke_token", "not_found", op="o", id_or_name="ci")
+register_call("update_workspace", "set", settings="{}")
 
 
 @replies("begin_reconcile", "idle")
@@ -302,20 +302,20 @@ def _(world: World) -> ScriptReply:
 # ---- taking back
 
 
-def blocked(world: World) -> tuple[Request, Request]:
+def allocation_and_waiter(world: World) -> tuple[Request, Request]:
     """One who holds all there is, and one who waits and ranks higher."""
     return world.submit(gpu=2, checkpoint="auto"), world.submit(gpu=2, preemption_class=9)
 
 
-def told(world: World) -> tuple[Request, Request]:
+def victim_and_waiter(world: World) -> tuple[Request, Request]:
     """The same when the holder has been told to leave."""
-    victim, waiter = blocked(world)
+    victim, waiter = allocation_and_waiter(world)
     assert world.preempt(waiter, victim).applied
     return victim, waiter
 
 
 def preempt(world: World, rules: str) -> ScriptReply:
-    victim, waiter = blocked(world)
+    victim, waiter = allocation_and_waiter(world)
     victims = json.dumps([[victim.id, "1", "priority"]])
     nothing = {"unused_share_accounts": "[]", "reserved_accounts": "[]", "stack_exits": "[]", "used_ranges": "[]"}
     return world.call("preempt", pool="p", waiter=waiter.id, victims=victims, rules=rules, **nothing)
@@ -333,7 +333,7 @@ def _(world: World) -> ScriptReply:
 
 @replies("reassign_or_reprieve", "applied")
 def _(world: World) -> ScriptReply:
-    victim, waiter = told(world)
+    victim, waiter = victim_and_waiter(world)
     world.cancel(waiter)
     return world.call("reassign_or_reprieve", pool="p", id=victim.id, fence=1, owner=None)
 
@@ -353,12 +353,12 @@ def checkpoint(world: World, request: Request, state: str, fence: int = 1) -> Sc
 
 @replies("checkpoint", "alive")
 def _(world: World) -> ScriptReply:
-    return checkpoint(world, told(world)[0], "defer")
+    return checkpoint(world, victim_and_waiter(world)[0], "defer")
 
 
 @replies("checkpoint", "left")
 def _(world: World) -> ScriptReply:
-    return checkpoint(world, told(world)[0], "completed")
+    return checkpoint(world, victim_and_waiter(world)[0], "completed")
 
 
 @replies("checkpoint", "not_leaving")
@@ -368,18 +368,18 @@ def _(world: World) -> ScriptReply:
 
 @replies("checkpoint", "stale_fence")
 def _(world: World) -> ScriptReply:
-    return checkpoint(world, told(world)[0], "progress", 2)
+    return checkpoint(world, victim_and_waiter(world)[0], "progress", 2)
 
 
 @replies("read_snapshot", "found")
 def _(world: World) -> ScriptReply:
-    told(world)
+    victim_and_waiter(world)
     return world.call("read_snapshot", pool="p", most=10, anyway=False)
 
 
 @replies("read_snapshot", "unfinished")
 def _(world: World) -> ScriptReply:
-    blocked(world)
+    allocation_and_waiter(world)
     world.submit(gpu=1)
     world.call("update_pool", chunk=1, name="p", description="", capacity="", settings='{"discipline":"classes"}')
     return world.call("read_snapshot", pool="p", most=10, anyway=False)
@@ -387,26 +387,26 @@ def _(world: World) -> ScriptReply:
 
 @replies("begin_reconcile", "begun")
 def _(world: World) -> ScriptReply:
-    blocked(world)
+    allocation_and_waiter(world)
     return world.call("begin_reconcile", token="a", ttl_ms=60_000, why="tick")
 
 
 @replies("begin_reconcile", "held")
 def _(world: World) -> ScriptReply:
-    blocked(world)
+    allocation_and_waiter(world)
     world.call("begin_reconcile", token="a", ttl_ms=60_000, why="tick")
     return world.call("begin_reconcile", token="b", ttl_ms=60_000, why="nudge")
 
 
 @replies("claim_nudge", "claimed")
 def _(world: World) -> ScriptReply:
-    blocked(world)
+    allocation_and_waiter(world)
     return world.call("claim_nudge")
 
 
 @replies("finish_reconcile", "again")
 def _(world: World) -> ScriptReply:
-    blocked(world)
+    allocation_and_waiter(world)
     world.call("begin_reconcile", token="a", ttl_ms=60_000, why="tick")
     return world.call("finish_reconcile", token="a", next="b", ttl_ms=60_000, took_ms=1, found="more")
 
@@ -446,7 +446,7 @@ def park(world: World, digest: str = "d", held: str = "", key: str = "", due_ms:
     return world.call("park_task", remember_s=60, key=key, digest=digest, replaced=held, fence=1, **named)
 
 
-def parked(act: Callable[[World], ScriptReply]) -> Act:
+def with_task(act: Callable[[World], ScriptReply]) -> Act:
     """What is done when there is a task already."""
 
     def done(world: World) -> ScriptReply:
@@ -456,25 +456,25 @@ def parked(act: Callable[[World], ScriptReply]) -> Act:
     return done
 
 
-def start(world: World, runner: str = "w", fence: int = 1) -> ScriptReply:
+def start_task(world: World, runner: str = "w", fence: int = 1) -> ScriptReply:
     """Its request is begun."""
     return world.call("start", id="one", fence=fence, runner=runner)
 
 
 ACTS["park_task", "parked"] = park
-ACTS["park_task", "known"] = parked(lambda world: park(world, key="k"))
-ACTS["park_task", "conflict"] = parked(lambda world: park(world, "other", key="k"))
-ACTS["park_task", "exists"] = parked(park)
+ACTS["park_task", "known"] = with_task(lambda world: park(world, key="k"))
+ACTS["park_task", "conflict"] = with_task(lambda world: park(world, "other", key="k"))
+ACTS["park_task", "exists"] = with_task(park)
 ACTS["park_task", "stale_fence"] = lambda world: park(world, held=NOBODY)
-ACTS["get_task", "found"] = parked(lambda world: world.call("get_task", task="a"))
-ACTS["cancel_task", "conflict"] = parked(lambda world: (start(world), world.call("cancel_task", task="a"))[1])
-ACTS["acknowledge_end", "conflict"] = parked(lambda world: world.call("acknowledge_end", task="a", request=""))
-ACTS["acknowledge_end", "heard"] = parked(
+ACTS["get_task", "found"] = with_task(lambda world: world.call("get_task", task="a"))
+ACTS["cancel_task", "conflict"] = with_task(lambda world: (start_task(world), world.call("cancel_task", task="a"))[1])
+ACTS["acknowledge_end", "conflict"] = with_task(lambda world: world.call("acknowledge_end", task="a", request=""))
+ACTS["acknowledge_end", "heard"] = with_task(
     lambda world: (world.call("cancel_task", task="a"), world.call("acknowledge_end", task="a", request=""))[1]
 )
-ACTS["start", "alive"] = parked(start)
-ACTS["start", "already_started"] = parked(lambda world: (start(world), start(world, "other"))[1])
-ACTS["start", "stale_fence"] = parked(lambda world: start(world, fence=2))
+ACTS["start", "alive"] = with_task(start_task)
+ACTS["start", "already_started"] = with_task(lambda world: (start_task(world), start_task(world, "other"))[1])
+ACTS["start", "stale_fence"] = with_task(lambda world: start_task(world, fence=2))
 ACTS["cancel_task", "cancelled"] = lambda world: (
     park(world, due_ms=world.clock.now_ms() + 1000),
     world.call("cancel_task", task="a"),

@@ -135,7 +135,7 @@ def test_components_that_share_a_beginning_are_all_looked_at(small: World) -> No
 # ---- a caller that dies in the middle
 
 
-def once(world: World, command: str, **args: Any) -> str:
+def call_once(world: World, command: str, **args: Any) -> str:
     """The call of a caller that dies right after it: says whether something is left."""
     return str(world.call(command, **args).fields["more"])
 
@@ -146,7 +146,7 @@ def test_what_a_caller_left_is_finished_by_the_next_change(client: RedisClient) 
     world.policy()
     holder = world.submit(gpu=1)
     waiting = fill(world, count=9, gpu=1)
-    assert once(world, "update_pool", name="p", description="", capacity="gpu=6", settings="{}") == "1"
+    assert call_once(world, "update_pool", name="p", description="", capacity="gpu=6", settings="{}") == "1"
     assert world.get_pool().unfinished
     world.release(holder)
     assert (world.get_pool().unfinished, world.status(*waiting)) == (False, ["allocated"] * 6 + ["queued"] * 3)
@@ -160,9 +160,9 @@ def test_every_part_of_a_change_is_consistent_and_somebody_else_goes_on(client: 
     world.policy()
     held = world.submit(gpu=4)
     gone, stay = fill(world, count=4, gpu=4), fill(world, count=4, gpu=1)
-    once(world, "update_pool", name="p", description="", capacity="gpu=3", settings="{}")
+    call_once(world, "update_pool", name="p", description="", capacity="gpu=3", settings="{}")
     for _ in range(stop):
-        once(world, "resume_unfinished")
+        call_once(world, "resume_unfinished")
     assert findings(world) == []
     late = world.submit(gpu=1)
     world.release(held)
@@ -179,7 +179,7 @@ def test_nobody_is_granted_past_others_while_a_pool_is_being_looked_at(client: R
     held, waiting = world.submit("a", gpu=2), world.submit("b", gpu=2)
     fill(world, "b", gpu=2)
     numbers = {"priority": 9, "profile": "batch", "group": "", "reserved": "", "limit": "", "weight": 1, "settings": "[]"}
-    once(world, "set_policy", op="1", pool="p", component="orchestrator/b", **numbers)
+    call_once(world, "set_policy", op="1", pool="p", component="orchestrator/b", **numbers)
     world.call("drop", id=held.id)
     late = world.submit("a", gpu=1)
     while world.ledger.resume_unfinished(world.workspace):
@@ -205,9 +205,9 @@ def test_a_change_on_top_of_an_unfinished_one_starts_again(client: RedisClient) 
             "weight": 1,
             "settings": "[]",
         }
-        once(world, "set_policy", op=str(priority), priority=priority, profile="batch", **args)
+        call_once(world, "set_policy", op=str(priority), priority=priority, profile="batch", **args)
         for _ in range(priority):
-            once(world, "resume_unfinished")
+            call_once(world, "resume_unfinished")
     while world.ledger.resume_unfinished(world.workspace):
         pass
     assert world.queue() == [each.id for each in seconds + firsts]
@@ -221,9 +221,9 @@ def test_a_change_of_discipline_and_back_before_it_was_done(client: RedisClient)
     world.submit("a", gpu=1)
     members = [world.submit("a", gpu=1, preemption_class=each) for each in (10, 9, 5, 2, 0)]
     before = world.client.zrange("pk:{test}:pool:p:queue", 0, -1, withscores=True)
-    once(world, "update_pool", name="p", description="", capacity="", settings='{"discipline": "classes"}')
+    call_once(world, "update_pool", name="p", description="", capacity="", settings='{"discipline": "classes"}')
     for _ in range(3):
-        once(world, "resume_unfinished")
+        call_once(world, "resume_unfinished")
     world.update_pool(settings={"discipline": "reserved"})
     assert world.client.zrange("pk:{test}:pool:p:queue", 0, -1, withscores=True) == before
     assert world.queue() == [each.id for each in members]

@@ -13,7 +13,7 @@ from app.store.keys import key
 from tests.support.world import World
 
 
-def cleared(world: World, pool: str = "p", of: str = "gpu") -> dict[str, int]:
+def on_hold(world: World, pool: str = "p", of: str = "gpu") -> dict[str, int]:
     """What holds with victims keep of a key, account by account."""
     view, place = world.get_pool(pool), world.workspace
     places = {"pool": key("pool", place, pool)}
@@ -23,12 +23,12 @@ def cleared(world: World, pool: str = "p", of: str = "gpu") -> dict[str, int]:
     return {name: units for name, units in kept.items() if units}
 
 
-def holds(world: World, pool: str = "p") -> dict[str, str]:
+def hold_kinds(world: World, pool: str = "p") -> dict[str, str]:
     """Who has a hold, and of which kind."""
     return {hold.request: hold.kind for hold in world.get_pool(pool).holds}
 
 
-def leaves(world: World, *victims: Request) -> None:
+def vacate(world: World, *victims: Request) -> None:
     """They have left; nobody has to be told."""
     for victim in victims:
         world.release(victim, outcome="vacated")
@@ -43,7 +43,7 @@ def assert_strays(world: World, *victims: Request, pool: str = "p") -> None:
     assert (world.enforce_deadlines(10_000), set(world.status(*victims))) == (0, {"preempting"})
 
 
-def small(world: World, *sizes: int, **pool: Any) -> list[Request]:
+def pool_with_group(world: World, *sizes: int, **pool: Any) -> list[Request]:
     """A pool with a group `g` of `high`, and holders of `low` of these sizes."""
     world.pool(**pool)
     world.group("g")
@@ -56,54 +56,54 @@ def small(world: World, *sizes: int, **pool: Any) -> list[Request]:
 
 
 def test_it_keeps_its_amount_less_what_is_still_coming_at_every_account(world: World) -> None:
-    (outside,) = small(world, 2, gpu=8)
+    (outside,) = pool_with_group(world, 2, gpu=8)
     world.policy("inside", group="g")
     inside = world.submit("inside", gpu=4, retries=0)
     waiter = world.submit("high", gpu=8)
     world.preempt(waiter, inside, outside)
-    assert (cleared(world), holds(world)) == ({"pool": 2, "g": 4, "high": 8}, {waiter.id: "victims"})
+    assert (on_hold(world), hold_kinds(world)) == ({"pool": 2, "g": 4, "high": 8}, {waiter.id: "victims"})
     assert (world.get_pool().on_hold["gpu"], world.used()) == (2, {"gpu": 6})
-    leaves(world, inside)
-    assert (cleared(world), world.get_pool().on_hold["gpu"]) == ({"pool": 6, "g": 8, "high": 8}, 6)
-    leaves(world, outside)
-    assert (cleared(world), holds(world), world.status(waiter), world.used()) == ({}, {}, ["allocated"], {"gpu": 8})
-    assert cleared(world, of="step_run") == {}
+    vacate(world, inside)
+    assert (on_hold(world), world.get_pool().on_hold["gpu"]) == ({"pool": 6, "g": 8, "high": 8}, 6)
+    vacate(world, outside)
+    assert (on_hold(world), hold_kinds(world), world.status(waiter), world.used()) == ({}, {}, ["allocated"], {"gpu": 8})
+    assert on_hold(world, of="step_run") == {}
 
 
 def test_each_key_is_kept_for_itself(world: World) -> None:
-    (victim,) = small(world, 2, gpu=4, tpu=2)
+    (victim,) = pool_with_group(world, 2, gpu=4, tpu=2)
     busy = world.submit("low", tpu=1, retries=0)
     waiter = world.submit("high", gpu=4, tpu=2)
     world.preempt(waiter, victim, busy)
-    assert (cleared(world), cleared(world, of="tpu")) == ({"pool": 2, "g": 4, "high": 4}, {"pool": 1, "g": 2, "high": 2})
-    leaves(world, victim)
-    assert (cleared(world), cleared(world, of="tpu")) == ({"pool": 4, "g": 4, "high": 4}, {"pool": 1, "g": 2, "high": 2})
-    leaves(world, busy)
-    assert (cleared(world), cleared(world, of="tpu"), world.status(waiter)) == ({}, {}, ["allocated"])
+    assert (on_hold(world), on_hold(world, of="tpu")) == ({"pool": 2, "g": 4, "high": 4}, {"pool": 1, "g": 2, "high": 2})
+    vacate(world, victim)
+    assert (on_hold(world), on_hold(world, of="tpu")) == ({"pool": 4, "g": 4, "high": 4}, {"pool": 1, "g": 2, "high": 2})
+    vacate(world, busy)
+    assert (on_hold(world), on_hold(world, of="tpu"), world.status(waiter)) == ({}, {}, ["allocated"])
 
 
 def test_others_have_what_is_free_beyond_it(world: World) -> None:
-    (victim,) = small(world, 4, gpu=8)
+    (victim,) = pool_with_group(world, 4, gpu=8)
     waiter = world.submit("high", gpu=6)
     world.preempt(waiter, victim)
     three, two, one = (world.submit("low", gpu=gpu) for gpu in (3, 2, 1))
-    assert (world.status(three, two, one), cleared(world)["pool"]) == (["queued", "allocated", "queued"], 2)
+    assert (world.status(three, two, one), on_hold(world)["pool"]) == (["queued", "allocated", "queued"], 2)
     world.cancel(waiter)
-    assert (world.status(three, one), cleared(world)) == (["queued", "allocated"], {}), "at once, when it ends"
+    assert (world.status(three, one), on_hold(world)) == (["queued", "allocated"], {}), "at once, when it ends"
 
 
 def test_victims_may_bring_more_than_is_asked_and_the_rest_is_for_others(world: World) -> None:
-    (victim,) = small(world, 8, gpu=8)
+    (victim,) = pool_with_group(world, 8, gpu=8)
     waiter, other = world.submit("high", gpu=3), world.submit("low", gpu=5)
     world.preempt(waiter, victim)
-    assert cleared(world) == {"g": 3, "high": 3}
-    leaves(world, victim)
-    assert (world.status(waiter, other), cleared(world)) == (["allocated", "allocated"], {})
+    assert on_hold(world) == {"g": 3, "high": 3}
+    vacate(world, victim)
+    assert (world.status(waiter, other), on_hold(world)) == (["allocated", "allocated"], {})
 
 
 @pytest.mark.parametrize("where", ["policy", "group"])
 def test_it_keeps_its_place_below_the_limit_of_its_policy_and_group(world: World, where: str) -> None:
-    (victim,) = small(world, 4, gpu=8)
+    (victim,) = pool_with_group(world, 4, gpu=8)
     if where == "policy":
         world.policy("high", priority=1, group="g", limit={"gpu": 5})
     else:
@@ -111,9 +111,9 @@ def test_it_keeps_its_place_below_the_limit_of_its_policy_and_group(world: World
     busy, waiter = world.submit("low", gpu=1), world.submit("high", gpu=4)
     world.preempt(waiter, victim)
     second, other = world.submit("high", gpu=2), world.submit("low", gpu=2)
-    assert (world.status(waiter, second, other), cleared(world)) == (["queued", "queued", "allocated"], {"g": 4, "high": 4})
+    assert (world.status(waiter, second, other), on_hold(world)) == (["queued", "queued", "allocated"], {"g": 4, "high": 4})
     world.cancel(waiter)
-    assert (world.status(second), cleared(world), world.status(busy)) == (["queued"], {}, ["allocated"])
+    assert (world.status(second), on_hold(world), world.status(busy)) == (["queued"], {}, ["allocated"])
     world.release(busy)
     assert world.status(second) == ["allocated"]
 
@@ -122,100 +122,100 @@ def test_it_keeps_its_place_below_the_limit_of_its_policy_and_group(world: World
 
 
 def test_each_owner_is_served_by_those_who_leave_for_it(world: World) -> None:
-    a, b = small(world, 4, 4, gpu=8)
+    a, b = pool_with_group(world, 4, 4, gpu=8)
     first, second = world.submit("high", gpu=4), world.submit("high", gpu=4)
     world.preempt(first, a)
     world.preempt(second, b)
-    assert cleared(world) == {"g": 8, "high": 8}
-    leaves(world, b)
-    assert (world.status(first, second), cleared(world)) == (["queued", "allocated"], {"g": 4, "high": 4})
-    leaves(world, a)
-    assert (world.status(first), cleared(world)) == (["allocated"], {})
+    assert on_hold(world) == {"g": 8, "high": 8}
+    vacate(world, b)
+    assert (world.status(first, second), on_hold(world)) == (["queued", "allocated"], {"g": 4, "high": 4})
+    vacate(world, a)
+    assert (world.status(first), on_hold(world)) == (["allocated"], {})
 
 
 def test_an_earlier_hold_binds_the_later_owner_by_all_it_keeps(world: World) -> None:
-    a, b = small(world, 4, 2, gpu=8)
+    a, b = pool_with_group(world, 4, 2, gpu=8)
     first = world.submit("high", gpu=6)
     world.preempt(first, a)
     second = world.submit("high", gpu=2, preemption_class=9)
     assert world.status(second) == ["queued"], "two are free, and kept"
     world.preempt(second, b)
-    assert cleared(world) == {"pool": 2, "g": 8, "high": 8}
-    leaves(world, b)
-    assert (world.status(first, second), cleared(world)) == (["queued", "allocated"], {"pool": 2, "g": 6, "high": 6})
-    leaves(world, a)
-    assert (world.status(first), cleared(world)) == (["allocated"], {})
+    assert on_hold(world) == {"pool": 2, "g": 8, "high": 8}
+    vacate(world, b)
+    assert (world.status(first, second), on_hold(world)) == (["queued", "allocated"], {"pool": 2, "g": 6, "high": 6})
+    vacate(world, a)
+    assert (world.status(first), on_hold(world)) == (["allocated"], {})
 
 
 def test_a_later_hold_binds_the_earlier_owner_by_what_its_victims_have_brought(world: World) -> None:
-    a, b, c = small(world, 2, 2, 4, gpu=8)
+    a, b, c = pool_with_group(world, 2, 2, 4, gpu=8)
     first, second = world.submit("high", gpu=2), world.submit("high", gpu=6)
     world.preempt(first, a)
     world.preempt(second, b, c)
-    leaves(world, b)
+    vacate(world, b)
     assert (world.status(first, second), world.used()) == (["queued", "queued"], {"gpu": 6}), "though two are free"
-    assert cleared(world) == {"pool": 2, "g": 8, "high": 8}
-    leaves(world, a)
-    assert (world.status(first, second), cleared(world)) == (["allocated", "queued"], {"pool": 2, "g": 6, "high": 6})
-    leaves(world, c)
-    assert (world.status(second), cleared(world)) == (["allocated"], {})
+    assert on_hold(world) == {"pool": 2, "g": 8, "high": 8}
+    vacate(world, a)
+    assert (world.status(first, second), on_hold(world)) == (["allocated", "queued"], {"pool": 2, "g": 6, "high": 6})
+    vacate(world, c)
+    assert (world.status(second), on_hold(world)) == (["allocated"], {})
 
 
 def test_a_later_hold_does_not_bind_the_earlier_owner_by_what_nobody_brought(world: World) -> None:
-    a, b, c = small(world, 2, 2, 2, gpu=8)
+    a, b, c = pool_with_group(world, 2, 2, 2, gpu=8)
     first = world.submit("high", gpu=4)
     world.preempt(first, a)
     second = world.submit("high", gpu=4)
     world.preempt(second, b, c)
-    assert cleared(world) == {"pool": 2, "g": 8, "high": 8}
+    assert on_hold(world) == {"pool": 2, "g": 8, "high": 8}
     world.update_pool(gpu=10)
-    assert (world.status(first, second), cleared(world)) == (["allocated", "queued"], {"g": 4, "high": 4})
+    assert (world.status(first, second), on_hold(world)) == (["allocated", "queued"], {"g": 4, "high": 4})
     assert world.client.hgetall(key("pool_victims", world.workspace, "p")) == {a.id: "-", b.id: second.id, c.id: second.id}
 
 
 def test_the_owner_of_a_hold_passes_who_stands_before_it_and_lost_patience(world: World) -> None:
-    first, second = small(world, 2, 2, gpu=4, settings={"order": "priority_first", "patience_s": 5})
+    first, second = pool_with_group(world, 2, 2, gpu=4, settings={"order": "priority_first", "patience_s": 5})
     world.policy("owner", reserved={"gpu": 4})
     patient = world.submit("high", gpu=2)
     world.pass_time(5)
     waiter = world.submit("owner", gpu=4)
     world.preempt(waiter, first, second, reason="reclaim")
-    assert holds(world) == {patient.id: "patience", waiter.id: "victims"}
-    assert (world.get_pool().on_hold["gpu"], cleared(world)) == (2, {"owner": 4})
-    leaves(world, first)
-    assert (world.status(patient, waiter), cleared(world)) == (["queued", "queued"], {"pool": 2, "owner": 4})
-    leaves(world, second)
-    assert (world.status(patient, waiter), holds(world)) == (["queued", "allocated"], {patient.id: "patience"})
+    assert hold_kinds(world) == {patient.id: "patience", waiter.id: "victims"}
+    assert (world.get_pool().on_hold["gpu"], on_hold(world)) == (2, {"owner": 4})
+    vacate(world, first)
+    assert (world.status(patient, waiter), on_hold(world)) == (["queued", "queued"], {"pool": 2, "owner": 4})
+    vacate(world, second)
+    assert (world.status(patient, waiter), hold_kinds(world)) == (["queued", "allocated"], {patient.id: "patience"})
 
 
 def test_whose_way_is_cleared_has_no_hold_of_patience(world: World) -> None:
-    (victim,) = small(world, 4, gpu=4, settings={"patience_s": 5})
+    (victim,) = pool_with_group(world, 4, gpu=4, settings={"patience_s": 5})
     waiter = world.submit("high", gpu=4)
     world.pass_time(5)
-    assert holds(world) == {waiter.id: "patience"}
+    assert hold_kinds(world) == {waiter.id: "patience"}
     world.preempt(waiter, victim)
-    assert (holds(world), world.get_pool().on_hold) == ({waiter.id: "victims"}, {})
+    assert (hold_kinds(world), world.get_pool().on_hold) == ({waiter.id: "victims"}, {})
     world.pass_time(5)
-    assert (holds(world), cleared(world)) == ({waiter.id: "victims"}, {"g": 4, "high": 4})
+    assert (hold_kinds(world), on_hold(world)) == ({waiter.id: "victims"}, {"g": 4, "high": 4})
     world.cancel(waiter)
-    assert (holds(world), cleared(world)) == ({}, {})
+    assert (hold_kinds(world), on_hold(world)) == ({}, {})
 
 
 def test_of_one_shape_patience_is_lost_by_the_first_whose_way_is_not_cleared(world: World) -> None:
-    victim, _ = small(world, 2, 2, gpu=4, settings={"patience_s": 5})
+    victim, _ = pool_with_group(world, 2, 2, gpu=4, settings={"patience_s": 5})
     first, second = world.submit("high", gpu=2), world.submit("high", gpu=2)
     world.preempt(first, victim)
     world.pass_time(5)
-    assert holds(world) == {first.id: "victims", second.id: "patience"}
+    assert hold_kinds(world) == {first.id: "victims", second.id: "patience"}
 
 
 def test_strict_nobody_passes_but_the_owner_of_a_hold(world: World) -> None:
-    a, b = small(world, 2, 2, gpu=4, settings={"queueing": "strict"})
+    a, b = pool_with_group(world, 2, 2, gpu=4, settings={"queueing": "strict"})
     owner = world.submit("low", gpu=2)
     world.preempt(owner, a)
     before, behind = world.submit("high", gpu=3), world.submit("low", gpu=1)
-    leaves(world, a)
-    assert (world.status(before, owner, behind), cleared(world)) == (["queued", "allocated", "queued"], {})
+    vacate(world, a)
+    assert (world.status(before, owner, behind), on_hold(world)) == (["queued", "allocated", "queued"], {})
     world.release(b)
     assert world.status(before, behind) == ["queued", "queued"]
 
@@ -244,74 +244,74 @@ BECOMES = {
 
 @pytest.mark.parametrize("end", sorted(ENDS))
 def test_a_hold_ends(world: World, end: str) -> None:
-    (victim,) = small(world, 4, gpu=4)
+    (victim,) = pool_with_group(world, 4, gpu=4)
     world.group("h")
     world.pool("q", gpu=4)
     world.policy("elsewhere", "q")
     world.policy("high", "q")
     world.submit("elsewhere", gpu=1)
     waiter, other = world.submit("high", gpu=4, queue_ttl_s=60), world.submit("low", gpu=1)
-    assert (world.preempt(waiter, victim).applied, cleared(world)) == (True, {"g": 4, "high": 4})
+    assert (world.preempt(waiter, victim).applied, on_hold(world)) == (True, {"g": 4, "high": 4})
     ENDS[end](world, waiter)
     at = world.get(waiter)
     assert (str(at.status), at.pool) == BECOMES.get(end, ("queued", None))
-    assert (cleared(world), holds(world), world.status(other)) == ({}, {}, ["queued"])
+    assert (on_hold(world), hold_kinds(world), world.status(other)) == ({}, {}, ["queued"])
     assert world.client.hget(key("request", world.workspace, waiter.id), "victim_hold_pool") is None
     assert_strays(world, victim)
 
 
 def test_a_hold_ends_when_its_owner_fits_nowhere_any_more(world: World) -> None:
-    (victim,) = small(world, 4, gpu=4)
+    (victim,) = pool_with_group(world, 4, gpu=4)
     waiter = world.submit("high", gpu=4)
     world.preempt(waiter, victim)
     world.policy("high", priority=1, group="g", limit={"gpu": 3})
-    assert (world.status(waiter), cleared(world), holds(world)) == (["rejected"], {}, {})
+    assert (world.status(waiter), on_hold(world), hold_kinds(world)) == (["rejected"], {}, {})
     assert_strays(world, victim)
 
 
 def test_a_hold_ends_when_its_owners_fixed_share_is_used_up(world: World) -> None:
-    (victim,) = small(world, 4, gpu=6)
+    (victim,) = pool_with_group(world, 4, gpu=6)
     world.policy("high", priority=1, reserved={"gpu": 4})
     waiter = world.submit("high", gpu=4, preemptible=False)
     world.preempt(waiter, victim, reason="reclaim")
-    assert cleared(world) == {"high": 4}
+    assert on_hold(world) == {"high": 4}
     rival = world.submit("high", gpu=2, preemptible=False)
-    assert (world.status(waiter, rival), cleared(world), holds(world)) == (["queued", "allocated"], {}, {})
+    assert (world.status(waiter, rival), on_hold(world), hold_kinds(world)) == (["queued", "allocated"], {}, {})
     assert_strays(world, victim)
 
 
 def test_a_limit_ends_no_hold_with_victims(world: World) -> None:
-    (victim,) = small(world, 2, gpu=4)
+    (victim,) = pool_with_group(world, 2, gpu=4)
     busy = world.submit("high", gpu=2)
     waiter = world.submit("high", gpu=2)
     world.preempt(waiter, victim)
     world.policy("high", priority=1, group="g", limit={"gpu": 3})
-    assert holds(world) == {waiter.id: "victims"}
-    leaves(world, victim)
-    assert (world.status(waiter), cleared(world)) == (["queued"], {"pool": 2, "g": 2, "high": 2})
+    assert hold_kinds(world) == {waiter.id: "victims"}
+    vacate(world, victim)
+    assert (world.status(waiter), on_hold(world)) == (["queued"], {"pool": 2, "g": 2, "high": 2})
     world.release(busy)
-    assert (world.status(waiter), cleared(world)) == (["allocated"], {})
+    assert (world.status(waiter), on_hold(world)) == (["allocated"], {})
 
 
 def test_numbers_that_change_leave_a_hold_as_it_is(world: World) -> None:
-    a, b = small(world, 2, 2, gpu=4)
+    a, b = pool_with_group(world, 2, 2, gpu=4)
     waiter = world.submit("high", gpu=4)
     world.preempt(waiter, a, b)
-    leaves(world, a)
-    kept = cleared(world)
+    vacate(world, a)
+    kept = on_hold(world)
     world.policy("high", priority=7, group="g", reserved={"gpu": 0}, limit={"gpu": 4})
     world.update_pool(gpu=5, settings={"discipline": "classes"})
-    assert (cleared(world), holds(world)) == (kept, {waiter.id: "victims"})
-    leaves(world, b)
+    assert (on_hold(world), hold_kinds(world)) == (kept, {waiter.id: "victims"})
+    vacate(world, b)
     assert world.status(waiter) == ["allocated"]
 
 
 # ---- those who leave for nobody any more
 
 
-def strayed(world: World, **wanted: Any) -> Request:
+def orphaned_victim(world: World, **wanted: Any) -> Request:
     """One who has been told to leave for a waiter that does not need it any more."""
-    small(world, gpu=4)
+    pool_with_group(world, gpu=4)
     victim = world.submit("low", gpu=4, **wanted)
     waiter = world.submit("high", gpu=4)
     world.preempt(waiter, victim)
@@ -320,7 +320,7 @@ def strayed(world: World, **wanted: Any) -> Request:
 
 
 def test_a_stray_is_called_back(world: World) -> None:
-    victim = strayed(world, checkpoint="auto")
+    victim = orphaned_victim(world, checkpoint="auto")
     world.checkpoint(victim, "progress")
     before = world.get(victim)
     assert world.reprieve(victim).applied
@@ -339,14 +339,14 @@ def test_a_stray_is_called_back(world: World) -> None:
 def test_a_stray_may_leave_or_end_by_itself(world: World) -> None:
     for way, becomes in (("vacated", "allocated"), ("succeeded", "released")):
         world.client.flushall()
-        victim = strayed(world, retries=1)
+        victim = orphaned_victim(world, retries=1)
         world.release(victim, outcome=way)
-        assert (world.status(victim), cleared(world)) == ([becomes], {})
+        assert (world.status(victim), on_hold(world)) == ([becomes], {})
         assert world.client.exists(key("pool_victims", world.workspace, "p")) == 0
 
 
 def test_no_deadline_counts_for_a_stray_whatever_it_says(world: World) -> None:
-    victim = strayed(world, checkpoint="auto")
+    victim = orphaned_victim(world, checkpoint="auto")
     world.checkpoint(victim, "defer", 10)
     assert world.client.exists(key("preemption_deadlines", world.workspace)) == 0
     world.checkpoint(victim, "failed")
@@ -355,7 +355,7 @@ def test_no_deadline_counts_for_a_stray_whatever_it_says(world: World) -> None:
 
 
 def test_a_minute_after_its_reprieve_an_allocation_cannot_leave_any_more(world: World) -> None:
-    victim = strayed(world)
+    victim = orphaned_victim(world)
     assert world.reprieve(victim).applied
     world.clock.advance(60.001)
     with pytest.raises(Conflict) as refused:
@@ -364,7 +364,7 @@ def test_a_minute_after_its_reprieve_an_allocation_cannot_leave_any_more(world: 
 
 
 def test_a_stray_that_is_passed_on_is_given_the_time_it_left_for_nothing(world: World) -> None:
-    a, b = small(world, 2, 2, gpu=5)
+    a, b = pool_with_group(world, 2, 2, gpu=5)
     gone, heir = world.submit("high", gpu=2), world.submit("high", gpu=3)
     assert (world.preempt(gone, a).applied, world.preempt(heir, b).applied) == (True, True)
     deadline_ms = world.get(a).deadline_ms
@@ -376,17 +376,17 @@ def test_a_stray_that_is_passed_on_is_given_the_time_it_left_for_nothing(world: 
 
 
 def test_a_stray_is_passed_on_with_the_time_it_had(world: World) -> None:
-    a, b = small(world, 2, 2, gpu=5)
+    a, b = pool_with_group(world, 2, 2, gpu=5)
     gone, heir = world.submit("high", gpu=2), world.submit("high", gpu=3)
     assert (world.preempt(gone, a).applied, world.preempt(heir, b).applied) == (True, True)
-    assert cleared(world) == {"pool": 1, "g": 5, "high": 5}
+    assert on_hold(world) == {"pool": 1, "g": 5, "high": 5}
     world.clock.advance(10)
     deadline = world.get(a).deadline_ms
     world.cancel(gone)
-    assert cleared(world) == {"pool": 1, "g": 3, "high": 3}
+    assert on_hold(world) == {"pool": 1, "g": 3, "high": 3}
     assert world.pass_on(a, heir).applied
     at = world.get(a)
-    assert (cleared(world), at.deadline_ms, at.preempted_by) == ({"g": 3, "high": 3}, deadline, heir.id)
+    assert (on_hold(world), at.deadline_ms, at.preempted_by) == ({"g": 3, "high": 3}, deadline, heir.id)
     assert world.client.zscore(key("preemption_deadlines", world.workspace), a.id) == deadline
     assert [(event.event, event.by, event.rank, event.by_rank) for event in world.events() if event.request == a.id][-1] == (
         "passed_on", heir.id, "0,5", "1,5",
@@ -396,20 +396,20 @@ def test_a_stray_is_passed_on_with_the_time_it_had(world: World) -> None:
 
 
 def test_the_owner_is_granted_as_soon_as_it_can_be_and_who_is_still_leaving_strays(world: World) -> None:
-    a, b = small(world, 2, 2, gpu=5)
+    a, b = pool_with_group(world, 2, 2, gpu=5)
     gone, heir = world.submit("high", gpu=2), world.submit("high", gpu=3)
     world.preempt(gone, a)
     world.preempt(heir, b)
     world.cancel(gone)
     world.pass_on(a, heir)
-    leaves(world, a)
-    assert (world.status(heir), cleared(world), holds(world)) == (["allocated"], {}, {})
+    vacate(world, a)
+    assert (world.status(heir), on_hold(world), hold_kinds(world)) == (["allocated"], {}, {})
     assert_strays(world, b)
     assert (world.reprieve(b).applied, world.used()) == (True, {"gpu": 5})
 
 
 def test_only_strays_are_judged_and_each_once(world: World) -> None:
-    a, b, c = small(world, 2, 2, 2, gpu=6)
+    a, b, c = pool_with_group(world, 2, 2, 2, gpu=6)
     first, second, none = (world.submit("high", gpu=2) for _ in range(3))
     world.preempt(first, a)
     world.preempt(second, b)
@@ -429,10 +429,10 @@ def test_only_strays_are_judged_and_each_once(world: World) -> None:
 
 
 def test_a_hold_that_will_be_filled_is_not_ended(world: World) -> None:
-    a, b = small(world, 2, 2, gpu=4)
+    a, b = pool_with_group(world, 2, 2, gpu=4)
     waiter, none = world.submit("high", gpu=4), world.submit("high", gpu=1)
     world.preempt(waiter, a, b)
-    leaves(world, a)
+    vacate(world, a)
     before = world.state()
     assert (world.end_hold(waiter).reason, world.end_hold(none).reason, world.state()) == ("enough", "hold", before)
 
@@ -440,7 +440,7 @@ def test_a_hold_that_will_be_filled_is_not_ended(world: World) -> None:
 def test_a_hold_that_cannot_be_filled_is_ended_or_asks_again(world: World) -> None:
     for way in ("ends", "asks again"):
         world.client.flushall()
-        a, b = small(world, 2, 2, gpu=4)
+        a, b = pool_with_group(world, 2, 2, gpu=4)
         waiter = world.submit("high", gpu=2)
         world.preempt(waiter, a)
         since = world.get_pool().holds
@@ -448,19 +448,19 @@ def test_a_hold_that_cannot_be_filled_is_ended_or_asks_again(world: World) -> No
         world.update_pool(gpu=3)
         if way == "asks again":
             assert world.preempt(waiter, b).applied
-            assert (world.get_pool().holds, cleared(world)) == (since, {"g": 2, "high": 2})
-            leaves(world, b)
-            assert (world.status(waiter), cleared(world)) == (["queued"], {"g": 2, "high": 2})
-            leaves(world, a)
-            assert (world.status(waiter), cleared(world)) == (["allocated"], {})
+            assert (world.get_pool().holds, on_hold(world)) == (since, {"g": 2, "high": 2})
+            vacate(world, b)
+            assert (world.status(waiter), on_hold(world)) == (["queued"], {"g": 2, "high": 2})
+            vacate(world, a)
+            assert (world.status(waiter), on_hold(world)) == (["allocated"], {})
         else:
             assert world.end_hold(waiter).applied
-            assert (holds(world), cleared(world), world.end_hold(waiter).reason) == ({}, {}, "hold")
+            assert (hold_kinds(world), on_hold(world), world.end_hold(waiter).reason) == ({}, {}, "hold")
             assert_strays(world, a)
 
 
 def test_before_strays_are_judged_no_hold_ends_for_want(world: World) -> None:
-    a, b = small(world, 2, 2, gpu=4)
+    a, b = pool_with_group(world, 2, 2, gpu=4)
     first, second = world.submit("high", gpu=2), world.submit("high", gpu=2)
     world.preempt(first, a)
     world.preempt(second, b)
@@ -476,7 +476,7 @@ def test_before_strays_are_judged_no_hold_ends_for_want(world: World) -> None:
 
 
 def test_a_later_hold_does_not_bind_the_earlier_owner_by_free_units_it_keeps(world: World) -> None:
-    a, b = small(world, 4, 2, gpu=8)
+    a, b = pool_with_group(world, 4, 2, gpu=8)
     first, second = world.submit("high", gpu=4), world.submit("high", gpu=4)
     assert (world.preempt(first, a).applied, world.preempt(second, b).applied) == (True, True)
     world.update_pool(gpu=10)
@@ -484,7 +484,7 @@ def test_a_later_hold_does_not_bind_the_earlier_owner_by_free_units_it_keeps(wor
 
 
 def test_a_later_hold_ends_if_the_earlier_one_leaves_it_too_little(world: World) -> None:
-    a, b = small(world, 2, 4, gpu=8)
+    a, b = pool_with_group(world, 2, 4, gpu=8)
     first, second = world.submit("high", gpu=4), world.submit("high", gpu=4)
     assert (world.preempt(first, a).applied, world.preempt(second, b).applied) == (True, True)
     world.update_pool(gpu=6)
