@@ -16,6 +16,7 @@ import pytest
 from app.domain.errors import Refusal, StoreUnavailable
 from app.domain.models import Request
 from app.store.ledger import Ledger
+from app.store.workspaces import WorkspaceRegistry
 from tests.live.faults.killed_processes import INTERVAL_S, LEASE_S, WORKSPACE, Kill, KillableService, RandomKiller
 from tests.live.races.processes import TIMES
 from tests.live.races.workspace_state import check_settled
@@ -57,7 +58,7 @@ class TaskLoad:
 
     def set_up(self) -> None:
         """A pool, and those who borrow all of it; half of them can save their work."""
-        self.world.client.sadd("pk:workspaces", WORKSPACE)
+        WorkspaceRegistry(self.world.client).add(WORKSPACE)
         settings = {"grace_s": GRACE_S, "checkpoint_timeout_s": TIMEOUT_S, "patience_s": None}
         self.world.pool("p", settings, gpu=SIZE)
         self.world.policy("low")

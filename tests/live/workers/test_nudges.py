@@ -17,6 +17,7 @@ from app.store.celery_url import KEY_PREFIX
 from app.store.change_notifications import CLIENT_NAME
 from app.store.connection import connect
 from app.store.keys import key
+from app.store.workspaces import WorkspaceRegistry
 from tests.live.workers.test_schedule import Place, W, place
 from tests.support.backends import free_port, require, serve, wait_until, wait_until_ready
 
@@ -155,7 +156,7 @@ def test_without_a_beat_and_with_two_the_work_is_the_same(at: Place) -> None:
 
 def test_a_poisoned_workspace_is_not_tried_at_every_nudge_and_stops_no_other(at: Place) -> None:
     waits = impatient(at)
-    at.client.sadd("pk:workspaces", "poisoned")
+    WorkspaceRegistry(at.client).add("poisoned")
     at.client.zadd(key("waiting", "poisoned"), {"somebody": 1})
     at.client.set(key("pools", "poisoned"), "no hash")
     start_workers(at, 1)

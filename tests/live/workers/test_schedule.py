@@ -20,6 +20,7 @@ from app.store.celery_url import KEY_PREFIX
 from app.store.child_process import ChildProcess
 from app.store.connection import RedisClient, connect
 from app.store.keys import key
+from app.store.workspaces import WorkspaceRegistry
 from tests.support.backends import free_port, require, serve, wait_until, wait_until_ready
 from tests.support.poolkeeperd import environment
 from workers.schedule import MAX_WAITING_TICKS
@@ -90,7 +91,7 @@ def at(tmp_path: Path) -> Iterator[Place]:
 
 
 def test_two_beats_and_two_workers_do_what_one_would(at: Place) -> None:
-    at.client.sadd("pk:workspaces", "poisoned")
+    WorkspaceRegistry(at.client).add("poisoned")
     at.client.set(key("meta", "poisoned"), "no hash")
     for name in ("beat", "worker", "beat", "worker"):
         at.start(name, POOLKEEPER_AUDIT_INTERVAL_S="1")

@@ -61,7 +61,7 @@ def test_a_request_is_a_span_with_its_scripts_below(servers: Servers, monkeypatc
     assert f"{made.context.trace_id:032x}-{made.parent.span_id:016x}" == PARENT[3:-3]
     below = {span.name for span in spans if span.parent and span.parent.span_id == made.context.span_id}
     assert {"script create_pool", "script get_pool"} <= below
-    (script,) = [span for span in spans if span.name == "script pool_create"]
+    (script,) = [span for span in spans if span.name == "script create_pool"]
     assert dict(script.attributes or {})["db.stored_procedure.name"] == "pool_create"
     assert 'poolkeeper_script_duration_seconds_count{script="pool_create"} 1.0' in http.get("/metrics").text, "and it is timed"
 
@@ -145,7 +145,7 @@ def test_a_worker_sends_its_tasks_and_their_scripts(tmp_path: Path) -> None:
         )
         started = [ChildProcess(commands()[name], tmp_path / f"{name}.log", env=known, cwd=ROOT) for name in ("worker", "beat")]
         try:
-            wait_until(lambda: "script sweep" in collector.below("run/workers.tasks.cleanup"), "a clean-up is told of", 30)
+            wait_until(lambda: "script clean_up" in collector.below("run/workers.tasks.cleanup"), "a clean-up is told of", 30)
         finally:
             for each in started:
                 each.stop()
