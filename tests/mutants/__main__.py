@@ -70,24 +70,27 @@ class Session:
 
     def results(self, mutations: Sequence[Mutation]) -> Iterator[Result]:
         """Yield the result of each mutation as soon as there is one."""
-        base = TreeCopy.of(ROOT, self._folder / "copy-1")
-        self._copies.put(base)
-        self._run_base(base, list(dict.fromkeys(mutation.tests for mutation in mutations)))
-        for number in range(2, self._options.jobs + 1):
-            self._copies.put(base.twin(self._folder / f"copy-{number}"))
+        for number in range(self._options.jobs):
+            self._copies.put(TreeCopy.of(ROOT, self._folder / f"copy-{number}"))
+        test_sets = list(dict.fromkeys(mutation.tests for mutation in mutations))
         with ThreadPoolExecutor(self._options.jobs) as pool:
+            for number, line in enumerate(pool.map(self._run_base, test_sets), start=1):
+                _progress(f"without a mutation, {number} of {len(test_sets)}: {line}")
             for future in as_completed([pool.submit(self._result, mutation) for mutation in mutations]):
                 yield future.result()
 
-    def _run_base(self, copy: TreeCopy, test_sets: Sequence[tuple[str, ...]]) -> None:
-        """Run each set of tests once without a mutation, and keep its time."""
-        for number, tests in enumerate(test_sets, start=1):
+    def _run_base(self, tests: tuple[str, ...]) -> str:
+        """Run tests without a mutation, and keep their time if they pass. Return a line for people."""
+        copy = self._copies.get()
+        try:
             run = copy.run(tests, 5 * self._options.limit_s, compiles=True)
-            if run.outcome == "green":
-                self._base_s[tests] = run.seconds
-            else:
-                _progress(f"without a mutation {' '.join(tests)} is {run.outcome}:\n{run.output[-2000:]}")
-            _progress(f"tests without a mutation, {number} of {len(test_sets)}: {run.outcome} in {run.seconds:.1f} s")
+        finally:
+            self._copies.put(copy)
+        line = f"{' '.join(tests)} is {run.outcome} in {run.seconds:.1f} s"
+        if run.outcome != "green":
+            return f"{line}\n{run.output[-2000:]}"
+        self._base_s[tests] = run.seconds
+        return line
 
     def _result(self, mutation: Mutation) -> Result:
         if time.monotonic() > self._until:

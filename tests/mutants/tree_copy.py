@@ -58,11 +58,6 @@ class TreeCopy:
             shutil.copy2(tree / name, folder / name)
         return cls(folder)
 
-    def twin(self, folder: Path) -> TreeCopy:
-        """Return a copy of this copy, compiled files included."""
-        shutil.copytree(self.folder, folder, symlinks=True)
-        return TreeCopy(folder)
-
     def run_mutated(self, mutation: Mutation, limit_s: float) -> TestRun:
         """Run the tests of a mutation with the mutation applied; the copy is as before when this returns."""
         path = self.folder / mutation.file
